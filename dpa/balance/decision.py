@@ -1,0 +1,40 @@
+"""What the balancer decided about one load report, and why: acted or not, a decision is always recorded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Outcome(str, Enum):
+    """How a decision came out."""
+
+    APPLIED = "applied"
+    BELOW_THRESHOLD = "below_threshold"
+    ROUNDS_USED_UP = "rounds_used_up"
+    COOL_DOWN = "cool_down"
+    NO_TARGET = "no_target"
+    UNSPLITTABLE = "unsplittable"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One look at the trigger.
+
+    Attributes:
+        at: seconds since the stream began.
+        reducer: whose report was looked at.
+        outcome: what came of it.
+        reason: one sentence for people, with the numbers that decided.
+        loads: the queue length of each reducer as last reported, in records; 0 where none was reported.
+        epoch: number of the routing table that the decision published, or None if it published none.
+        round: how many redistributions this reducer's load has caused, this one included.
+    """
+
+    at: float
+    reducer: int
+    outcome: Outcome
+    reason: str
+    loads: tuple[int, ...]
+    epoch: int | None
+    round: int

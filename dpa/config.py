@@ -1,0 +1,394 @@
+"""The job file: its schema, defaults, overrides and errors.
+
+`load(path, overrides)` returns a `JobConfig` or raises `ConfigError` with one line for each problem, naming the file, the
+line, the key path and what would be right. Nothing is imported, opened or started here: see `dpa.job` for that.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+import sysconfig
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from dpa.errors import ConfigError
+
+
+class Section(BaseModel):
+    """Base of every section of a job file: unknown keys are refused, values are never coerced across kinds."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, strict=True)
+
+
+class ViewConfig(Section):
+    """A table that an SQL query may name."""
+
+    format: Literal["parquet", "csv", "json", "text"]
+    """How the files are encoded."""
+    path: str | list[str]
+    """File, directory or glob; relative paths start at the job file's directory."""
+    options: dict[str, str] = {}
+    """Options of Spark's reader."""
+
+
+class InputConfig(Section):
+    """Where the records come from. Parquet without `select`, `where` or `sample` is read in place; the rest is staged."""
+
+    format: Literal["parquet", "csv", "json", "text", "sql", "jdbc", "table", "records"]
+    """`parquet`, `csv`, `json`, `text`: files. `sql`: a query over `views`. `jdbc`: see `options`. `table`: a catalog table. `records`: inline."""
+    path: str | list[str] | None = None
+    """Files, directories or globs, for file formats. `${python.stdlib}` and `${env.NAME}` are replaced."""
+    glob: str | None = None
+    """Only files whose name matches, in a directory tree, such as `*.py`."""
+    recursive: bool = False
+    """Whether to descend into sub-directories."""
+    options: dict[str, str] = {}
+    """Options of Spark's reader: `header` for CSV; `url`, `dbtable`, `driver` for JDBC."""
+    query: str | None = None
+    """The query, for `format: sql`."""
+    views: dict[str, ViewConfig] = {}
+    """The tables that `query` names."""
+    table: str | None = None
+    """The catalog table, for `format: table`."""
+    records: list[Any] | None = None
+    """The records themselves: scalars become the column `value`, mappings become rows."""
+    select: list[str] = []
+    """Spark SQL expressions to keep, such as `lower(word) AS word`; all columns if empty."""
+    where: str | None = None
+    """A Spark SQL predicate: which rows to keep."""
+
+    @model_validator(mode="after")
+    def _has_what_its_format_needs(self) -> InputConfig:
+        need = {"sql": "query", "table": "table", "records": "records", "jdbc": "options"}.get(self.format, "path")
+        if not getattr(self, need) and not (need == "records" and self.records == []):
+            raise ValueError(f"format {self.format!r} needs the key {need!r}")
+        if self.format == "records" and (self.select or self.where):
+            raise ValueError("`select` and `where` are Spark's; filter inline records in the job file itself")
+        return self
+
+
+class SampleConfig(Section):
+    """Work on a sample instead of the whole input; the reference then sees the same sample."""
+
+    fraction: float = Field(gt=0, le=1)
+    """Share of the rows to keep (expected, not exact: each row is drawn on its own)."""
+    by: str | None = None
+    """Stratify: draw the fraction within each value of this column, instead of over all rows."""
+    seed: int | None = None
+    """Seed of the draw; the job's seed if absent."""
+
+
+class ExecutorConfig(Section):
+    """A mapper or reducer named in a job file."""
+
+    use: str
+    """`package.module:Name`, a class or a function; or the name of a ready-made reducer such as `count`."""
+    args: dict[str, Any] = {}
+    """Keyword arguments for the class."""
+
+
+def _as_executor(value: Any) -> Any:
+    return {"use": value} if isinstance(value, str) else value
+
+
+def _as_columns(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+Executor = Annotated[ExecutorConfig, BeforeValidator(_as_executor)]
+Columns = Annotated[list[str], BeforeValidator(_as_columns)]
+
+
+class ParallelismConfig(Section):
+    """How many tasks of each kind."""
+
+    mappers: int = Field(default=2, ge=1, le=10_000)
+    """Mapper actors."""
+    reducers: int = Field(default=4, ge=1, le=10_000)
+    """Reducer actors."""
+
+
+class BalanceConfig(Section):
+    """When to redistribute, and how (DPA paper, section 4)."""
+
+    strategy: Literal["none", "halving", "doubling"] = "halving"
+    """`none`; `halving`: the overloaded reducer gives up half of its tokens; `doubling`: all others double theirs."""
+    tau: float = Field(default=0.2, ge=0)
+    """Sensitivity: act when the longest queue exceeds the second longest by more than this share (equation 1)."""
+    max_rounds: int = Field(default=4, ge=0)
+    """Redistributions that one reducer's load may cause."""
+    least_queue: int = Field(default=1, ge=0)
+    """Queue length, in records, below which no queue counts as overloaded."""
+    report_every: int = Field(default=20_000, ge=1)
+    """A reducer reports its queue length every so many dequeued records."""
+    report_when_idle: bool = True
+    """Whether a reducer also reports when its queue runs empty. Off in the paper's runs: there an old report stays."""
+    check_seconds: float = Field(default=0.0, ge=0)
+    """Least time between two looks at the trigger; 0 looks at every report, as the paper's code does."""
+    initial_tokens: int | None = Field(default=None, ge=1)
+    """Tokens a reducer starts with; by default 64, or 1 for `doubling`. A power of two for `halving`."""
+    token_format: str = "token-{node}-{token}"
+    """How a token is named before it is hashed; must contain `{node}` and `{token}`."""
+    hash_seed: int = Field(default=0, ge=0, le=2**32 - 1)
+    """Seed of the Murmur3 hash of tokens and keys."""
+    forwarding: Literal["eager", "lazy"] = "eager"
+    """`eager`: queued records that moved are forwarded when the table comes. `lazy`: when they reach the head, as the paper does."""
+
+    @model_validator(mode="after")
+    def _tokens_suit_the_strategy(self) -> BalanceConfig:
+        if "{node}" not in self.token_format or "{token}" not in self.token_format:
+            raise ValueError("token_format must contain {node} and {token}")
+        tokens = self.initial_tokens
+        if self.strategy == "halving" and tokens is not None and tokens & (tokens - 1):
+            raise ValueError(f"halving needs a power of two as initial_tokens, not {tokens}")
+        return self
+
+
+class LimitsConfig(Section):
+    """Bounds on memory and on how long anything goes without looking up."""
+
+    batch_records: int = Field(default=131_072, ge=1)
+    """Most records in one pushed batch."""
+    in_flight_records: int = Field(default=524_288, ge=1)
+    """Most records of one mapper that may be emitted and not yet processed. Queues are bounded by mappers times this."""
+    slice_records: int = Field(default=131_072, ge=1)
+    """Most records a reducer processes before it looks at its messages again."""
+    slice_seconds: float = Field(default=0.1, gt=0)
+    """About how long such a slice may take: the reducer takes fewer records at a time when they are slow."""
+    split_records: int = Field(default=1_000_000, ge=1)
+    """About how many input rows a mapper is handed at a time."""
+
+    @model_validator(mode="after")
+    def _a_batch_fits_in_flight(self) -> LimitsConfig:
+        if self.batch_records > self.in_flight_records:
+            raise ValueError(
+                f"batch_records ({self.batch_records}) must not exceed in_flight_records ({self.in_flight_records})"
+            )
+        return self
+
+
+class OutputConfig(Section):
+    """Where results go. Written beside the target and renamed when complete; never half a result."""
+
+    path: str | None = None
+    """Directory for Parquet results, relative to the working directory; without it results stay in memory."""
+    mode: Literal["error", "overwrite"] = "error"
+    """What to do if the directory exists already and is not empty."""
+
+
+class ReferenceConfig(Section):
+    """What Spark computes on the same input, to check the result against."""
+
+    sql: str | None = None
+    """A query over the view `input`; its columns must be named as the result's."""
+    function: str | None = None
+    """`package.module:name` of a function DataFrame -> DataFrame, instead of `sql`."""
+    tolerance: float = Field(default=0.0, ge=0)
+    """Greatest relative difference of numbers that still counts as equal; 0 is exact."""
+    baseline: bool = True
+    """Whether to compute the skew S of Spark's own hash partitioning on the same records."""
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> ReferenceConfig:
+        if self.sql and self.function:
+            raise ValueError("give `sql` or `function`, not both")
+        return self
+
+
+class SparkConfig(Section):
+    """The Spark session, if one is needed at all."""
+
+    master: str = "local[*]"
+    """Spark master URL."""
+    conf: dict[str, str] = {}
+    """Further Spark configuration."""
+
+
+class RayConfig(Section):
+    """The Ray cluster."""
+
+    address: str | None = None
+    """Address of a running cluster (`auto`, `host:port`, `ray://host:port`); without it Ray is started inside the job."""
+    runtime_env: dict[str, Any] = {}
+    """Ray runtime environment for the actors; a cluster needs `working_dir` or `py_modules` to find your executors."""
+    object_store_mb: int = Field(default=1024, ge=80)
+    """Size of the embedded object store, in MiB."""
+
+
+class JobConfig(Section):
+    """A job: what to read, how to map and reduce it, and how to check the result."""
+
+    name: str = Field(default="job", pattern=r"^[A-Za-z0-9_.-]+$")
+    """Name of the job, used in reports and file names."""
+    seed: int = 0
+    """Seed of everything random: sampling, generated inputs."""
+    python_path: list[str] = []
+    """Directories, relative to the job file, in which executors are looked up besides the job file's own and the working directory."""
+    input: InputConfig | None = None
+    """Where the records come from; only a job built in Python, with a table of its own, may leave it out."""
+    sample: SampleConfig | None = None
+    """Work on a sample of the input."""
+    mapper: Executor | None = None
+    """What makes (key, value) pairs of records; without it `key` and `value` name input columns."""
+    reducer: Executor | None = None
+    """What folds the values of a key; only a job built in Python may leave it out."""
+    combiner: bool = False
+    """Whether mappers fold equal keys of a batch first; needs a reducer that can merge."""
+    key: str = "key"
+    """Name of the key column."""
+    value: Columns | None = None
+    """Without a mapper: the input columns that the reducer gets; all but the key if absent."""
+    parallelism: ParallelismConfig = ParallelismConfig()
+    balance: BalanceConfig = BalanceConfig()
+    limits: LimitsConfig = LimitsConfig()
+    output: OutputConfig = OutputConfig()
+    reference: ReferenceConfig | None = None
+    spark: SparkConfig = SparkConfig()
+    ray: RayConfig = RayConfig()
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON schema of a job file, for editors."""
+    return JobConfig.model_json_schema()
+
+
+def load(path: str | Path, overrides: Sequence[str] = ()) -> JobConfig:
+    """Read a job file and apply `a.b=value` overrides (values are YAML).
+
+    Raises:
+        ConfigError: the file cannot be read, is not YAML, or does not fit the schema.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot read the job file: {error}") from None
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not valid YAML: {error}") from None
+    document = {} if document is None else document
+    if not isinstance(document, dict):
+        raise ConfigError(f"{path}: a job file is a mapping of keys, not {type(document).__name__}")
+    lines = _line_numbers(node)
+    for override in overrides:
+        _apply(document, override)
+    return parse(document, origin=str(path), lines=lines)
+
+
+def parse(
+    document: Mapping[str, Any], *, origin: str = "job", lines: Mapping[tuple[str | int, ...], int] | None = None
+) -> JobConfig:
+    """Check a job given as a mapping; `origin` and `lines` name the place in error messages.
+
+    Raises:
+        ConfigError: with one line for each problem.
+    """
+    try:
+        return JobConfig.model_validate(_substitute(dict(document), origin))
+    except ValidationError as error:
+        problems = [_explain(problem, origin, lines or {}) for problem in error.errors()]
+        raise ConfigError("\n".join(problems)) from None
+
+
+def _apply(document: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    parts = key.strip().split(".")
+    if not equals or not all(parts):
+        raise ConfigError(f"--set {override}: write it as section.key=value, such as balance.strategy=none")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"--set {override}: the value is not YAML: {error}") from None
+    target: Any = document
+    for part in parts[:-1]:
+        if isinstance(target.get(part), str) and part in ("mapper", "reducer"):
+            target[part] = {"use": target[part]}
+        target = target.setdefault(part, {})
+        if not isinstance(target, dict):
+            raise ConfigError(f"--set {override}: {part!r} is not a section")
+    target[parts[-1]] = value
+
+
+_PLACEHOLDER = re.compile(r"\$\{([^}]*)\}")
+
+
+def _substitute(value: Any, origin: str) -> Any:
+    if isinstance(value, str):
+        return _PLACEHOLDER.sub(lambda match: _placeholder(match.group(1), origin), value)
+    if isinstance(value, dict):
+        return {key: _substitute(item, origin) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_substitute(item, origin) for item in value]
+    return value
+
+
+def _placeholder(name: str, origin: str) -> str:
+    if name == "python.stdlib":
+        return sysconfig.get_paths()["stdlib"]
+    if name.startswith("env."):
+        variable = name.removeprefix("env.")
+        if variable not in os.environ:
+            raise ConfigError(f"{origin}: ${{{name}}}: the environment variable {variable} is not set")
+        return os.environ[variable]
+    raise ConfigError(f"{origin}: ${{{name}}} is unknown; use ${{python.stdlib}} or ${{env.NAME}}")
+
+
+def _line_numbers(node: yaml.Node | None) -> dict[tuple[str | int, ...], int]:
+    """The line, from 1, on which each key path of the document starts."""
+    lines: dict[tuple[str | int, ...], int] = {}
+
+    def visit(current: yaml.Node | None, path: tuple[str | int, ...]) -> None:
+        if isinstance(current, yaml.MappingNode):
+            for key, value in current.value:
+                here = (*path, str(key.value))
+                lines[here] = key.start_mark.line + 1
+                visit(value, here)
+        elif isinstance(current, yaml.SequenceNode):
+            for index, item in enumerate(current.value):
+                lines[(*path, index)] = item.start_mark.line + 1
+                visit(item, (*path, index))
+
+    visit(node, ())
+    return lines
+
+
+def _explain(problem: Any, origin: str, lines: Mapping[tuple[str | int, ...], int]) -> str:
+    location = tuple(problem["loc"])
+    line = next((lines[location[:end]] for end in range(len(location), 0, -1) if location[:end] in lines), None)
+    place = f"{origin}:{line}" if line else origin
+    path = ".".join(str(part) for part in location) or "job"
+    kind = problem["type"]
+    if kind == "extra_forbidden":
+        known = _fields_at(location[:-1])
+        close = difflib.get_close_matches(str(location[-1]), known, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        return f"{place}: {path}: unknown key{hint} (known here: {', '.join(known)})"
+    message = problem["msg"].removeprefix("Value error, ")
+    shown = "" if isinstance(problem["input"], dict) else f", not {json.dumps(problem['input'], default=str)}"
+    return f"{place}: {path}: {message}{'' if kind == 'value_error' else shown}"
+
+
+def _fields_at(location: Sequence[str | int]) -> list[str]:
+    """The keys that the section at `location` knows."""
+    schema = json_schema()
+    current: Any = schema
+    for part in location:
+        current = _resolve(schema, current)
+        current = current.get("properties", {}).get(part) or current.get("additionalProperties") or {}
+    return sorted(_resolve(schema, current).get("properties", {}))
+
+
+def _resolve(schema: dict[str, Any], node: Any) -> dict[str, Any]:
+    for choice in [node, *node.get("anyOf", [])]:
+        if "$ref" in choice:
+            return dict(schema["$defs"][choice["$ref"].rsplit("/", 1)[1]])
+    return dict(node)

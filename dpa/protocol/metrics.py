@@ -1,0 +1,80 @@
+"""Frozen statistics that tasks report and the coordinator gathers: plain numbers, safe to send and to keep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dpa.balance.decision import Decision
+
+
+@dataclass(frozen=True)
+class MapperStats:
+    """One mapper so far.
+
+    Attributes:
+        read: input rows read.
+        mapped: records that the mapper executor made.
+        emitted: records pushed to reducers; fewer than `mapped` if a combiner folds them.
+        static_load: of the emitted records, how many the first routing table gives to each reducer.
+    """
+
+    mapper: int
+    read: int = 0
+    mapped: int = 0
+    emitted: int = 0
+    static_load: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class ReducerStats:
+    """One reducer so far.
+
+    Attributes:
+        queue: records accepted and not yet processed.
+        peak_queue: the longest that the queue has been, in records.
+        processed: records processed here.
+        forwarded: records passed on to the reducer that owns them now.
+        busy_seconds: time spent in user code.
+        epoch: number of the routing table held.
+    """
+
+    reducer: int
+    queue: int = 0
+    peak_queue: int = 0
+    processed: int = 0
+    forwarded: int = 0
+    busy_seconds: float = 0.0
+    epoch: int = 0
+
+
+@dataclass(frozen=True)
+class LoadSample:
+    """All queues at one moment: `at` in seconds since the stream began, then a number for each reducer."""
+
+    at: float
+    queues: tuple[int, ...]
+    processed: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What the coordinator knows now; the live view and the report are drawn from it.
+
+    Attributes:
+        phase: `starting`, `stream`, `merge`, `done` or `failed`.
+        at: seconds since the stream began.
+        rows: input rows in all.
+        decisions: applied decisions and refusals in order, as many as are kept.
+        decision_counts: decisions by outcome, all of them.
+        samples: queue lengths over time, thinned to a bounded number.
+    """
+
+    phase: str
+    at: float
+    rows: int
+    mappers: tuple[MapperStats, ...]
+    reducers: tuple[ReducerStats, ...]
+    epoch: int
+    decisions: tuple[Decision, ...]
+    decision_counts: dict[str, int]
+    samples: tuple[LoadSample, ...]

@@ -1,0 +1,190 @@
+"""What a finished job gives back: the result table and the report, a tree of plain dataclasses.
+
+`Report` is the one description of a run: `report.json` is `Report.to_dict()`, and every screen and picture in
+`dpa.report` is drawn from it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from dpa.balance.decision import Decision
+from dpa.errors import JobFailedError, ReferenceMismatchError
+from dpa.protocol.metrics import LoadSample
+
+
+@dataclass(frozen=True)
+class RecordCounts:
+    """`read`: input rows. `mapped`: pairs the mapper made. `emitted`: pairs pushed (fewer under a combiner). `processed`: pairs reduced, equal to `emitted` at the end. `forwarded`: pairs passed from one reducer to another, each time counted."""
+
+    read: int = 0
+    mapped: int = 0
+    emitted: int = 0
+    processed: int = 0
+    forwarded: int = 0
+
+
+@dataclass(frozen=True)
+class ReducerReport:
+    """One reducer: records processed and forwarded, its share of all processed (0 to 1), longest queue (records), keys in its result, seconds in user code."""
+
+    id: int
+    processed: int
+    share: float
+    forwarded: int
+    peak_queue: int
+    keys: int
+    busy_seconds: float
+
+
+@dataclass(frozen=True)
+class SkewReport:
+    """The paper's skew S (0 even, 1 all on one reducer) of this run; of the first routing table on the same records; of Spark's hash partitioning, or None if it was not asked for."""
+
+    dpa: float
+    static: float
+    spark: float | None = None
+
+
+@dataclass(frozen=True)
+class ReferenceReport:
+    """`checked`: whether a reference was computed. `matches`: None if not. `rows`: rows of the reference. `differences`: the first few, in words."""
+
+    checked: bool = False
+    matches: bool | None = None
+    rows: int | None = None
+    differences: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """Wall time by phase: Ray and actors; Spark and splits; the stream; the state merge; reference and baseline; everything. `first_record`: from the start of the job to the first record processed."""
+
+    startup: float = 0.0
+    load: float = 0.0
+    stream: float = 0.0
+    merge: float = 0.0
+    reference: float = 0.0
+    total: float = 0.0
+    first_record: float | None = None
+
+
+@dataclass(frozen=True)
+class HotKey:
+    """A frequent key: `records` the mapper made of it, between `lower` and `upper` (equal where counted exactly), and their share of all mapped records."""
+
+    key: str | int | None
+    records: int
+    share: float
+    lower: int
+    upper: int
+
+
+@dataclass(frozen=True)
+class KeyDistribution:
+    """How unequal the keys are: of `distinct` keys, the `ranks[i]` most frequent hold `cumulative_share[i]` of the mapped records."""
+
+    distinct: int = 0
+    ranks: tuple[int, ...] = ()
+    cumulative_share: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class OutputReport:
+    """Where the result lies (`path` is None if it stayed in memory), in how many rows and files."""
+
+    path: str | None = None
+    rows: int = 0
+    files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Report:
+    """One run of one job. `status` is `ok`, `failed` or `mismatch`; `records_per_second` are mapped records by stream seconds."""
+
+    status: str
+    name: str
+    records: RecordCounts
+    reducers: tuple[ReducerReport, ...]
+    skew: SkewReport
+    redistributions: tuple[Decision, ...]
+    decisions: tuple[Decision, ...]
+    decision_counts: dict[str, int]
+    reference: ReferenceReport
+    seconds: Seconds
+    records_per_second: float
+    hot_keys: tuple[HotKey, ...]
+    key_distribution: KeyDistribution
+    output: OutputReport
+    config: dict[str, Any]
+    versions: dict[str, str]
+    samples: tuple[LoadSample, ...] = ()
+    error: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as JSON-ready plain data, with `schema` naming its version (docs/report.md)."""
+        return {"schema": "dpa-report-1", **dataclasses.asdict(self)}
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished job: `table()` is the result, `report` tells how it came about."""
+
+    report: Report
+    _table: pa.Table | None = field(default=None, repr=False)
+
+    def table(self) -> pa.Table:
+        """The result as one Arrow table, a row a key; read from the output directory if it was written there.
+
+        Raises:
+            JobFailedError: the job failed, so there is no result.
+        """
+        if self.report.status == "failed":
+            raise JobFailedError(f"{self.report.name} failed, so it has no result: {self.report.error}")
+        if self._table is not None:
+            return self._table
+        import pyarrow.dataset as ds
+
+        assert self.report.output.path is not None
+        return ds.dataset([str(Path(self.report.output.path) / name) for name in self.report.output.files]).to_table()
+
+    def check(self) -> Result:
+        """Return self if the job ended well.
+
+        Raises:
+            JobFailedError: it failed.
+            ReferenceMismatchError: its result differs from the reference.
+        """
+        if self.report.status == "failed":
+            raise JobFailedError(self.report.error or "the job failed")
+        if self.report.status == "mismatch":
+            raise ReferenceMismatchError("\n".join(self.report.reference.differences))
+        return self
+
+    def _facts(self) -> list[tuple[str, str]]:
+        report = self.report
+        spark = "" if report.skew.spark is None else f", Spark {report.skew.spark:.3f}"
+        matches = {None: "not checked", True: "match", False: "MISMATCH"}[report.reference.matches]
+        return [
+            ("status", report.status),
+            ("records", f"{report.records.processed:,} in {report.seconds.stream:.2f} s ({report.records_per_second:,.0f}/s)"),
+            ("keys", f"{report.output.rows:,}"),
+            ("skew S", f"{report.skew.dpa:.3f} (static {report.skew.static:.3f}{spark})"),
+            ("redistributions", f"{len(report.redistributions)}, {report.records.forwarded:,} records forwarded"),
+            ("hot keys", ", ".join(f"{hot.key} {hot.share:.1%}" for hot in report.hot_keys[:3]) or "none"),
+            ("reference", matches),
+        ]
+
+    def __repr__(self) -> str:
+        facts = "\n".join(f"  {name:<16}{value}" for name, value in self._facts())
+        return f"Result of {self.report.name}\n{facts}"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(f"<tr><th>{name}</th><td>{html.escape(value)}</td></tr>" for name, value in self._facts())
+        return f"<table><caption>{html.escape(self.report.name)}</caption>{rows}</table>"
