@@ -1,0 +1,139 @@
+"""Ready-made reducers. A job file names them by the short names in `READY_MADE`; all of them can merge.
+
+As in SQL, nulls count as no value, except for `count`, which counts records.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dpa.executors import AnyReducer, BatchReducer, Groups, Reducer
+
+
+class Count(BatchReducer):
+    """The number of records of each key, as the column `count`."""
+
+    def reduce(self, groups: Groups) -> pa.RecordBatch:
+        return pa.record_batch({"count": pa.array(groups.sizes(), pa.int64())})
+
+    def merge(self, groups: Groups) -> pa.RecordBatch:
+        return pa.record_batch({"count": groups.sum("count")})
+
+
+class Sum(BatchReducer):
+    """The sum of a column, under the same name."""
+
+    def __init__(self, column: str = "value") -> None:
+        self.column = column
+
+    def reduce(self, groups: Groups) -> pa.RecordBatch:
+        return pa.record_batch({self.column: groups.sum(self.column)})
+
+    def merge(self, groups: Groups) -> pa.RecordBatch:
+        return self.reduce(groups)
+
+
+class Min(BatchReducer):
+    """The least value of a column, under the same name."""
+
+    def __init__(self, column: str = "value") -> None:
+        self.column = column
+
+    def reduce(self, groups: Groups) -> pa.RecordBatch:
+        return pa.record_batch({self.column: groups.min(self.column)})
+
+    def merge(self, groups: Groups) -> pa.RecordBatch:
+        return self.reduce(groups)
+
+
+class Max(BatchReducer):
+    """The greatest value of a column, under the same name."""
+
+    def __init__(self, column: str = "value") -> None:
+        self.column = column
+
+    def reduce(self, groups: Groups) -> pa.RecordBatch:
+        return pa.record_batch({self.column: groups.max(self.column)})
+
+    def merge(self, groups: Groups) -> pa.RecordBatch:
+        return self.reduce(groups)
+
+
+class Mean(BatchReducer):
+    """The arithmetic mean of a column, under the same name; null for a key whose values are all null."""
+
+    def __init__(self, column: str = "value") -> None:
+        self.column = column
+
+    def reduce(self, groups: Groups) -> pa.RecordBatch:
+        return pa.record_batch({"sum": groups.sum(self.column), "count": groups.aggregate(self.column, "count")})
+
+    def merge(self, groups: Groups) -> pa.RecordBatch:
+        return pa.record_batch({"sum": groups.sum("sum"), "count": groups.sum("count")})
+
+    def finish(self, states: pa.RecordBatch) -> pa.RecordBatch:
+        total = states.column("sum").cast(pa.float64())
+        return pa.record_batch({self.column: pc.divide(total, states.column("count").cast(pa.float64()))})
+
+
+class TopK(Reducer[list[Any], Any]):
+    """The `k` greatest values of each key, in descending order, as the list column `top`."""
+
+    def __init__(self, k: int = 10) -> None:
+        if k < 1:
+            raise ValueError(f"k must be at least 1, not {k}")
+        self.k = k
+
+    def zero(self) -> list[Any]:
+        return []
+
+    def reduce(self, state: list[Any], value: Any) -> list[Any]:
+        if value is None:
+            return state
+        if len(state) < self.k:
+            heapq.heappush(state, value)
+        else:
+            heapq.heappushpop(state, value)
+        return state
+
+    def merge(self, left: list[Any], right: list[Any]) -> list[Any]:
+        merged = heapq.nlargest(self.k, left + right)
+        heapq.heapify(merged)
+        return merged
+
+    def finish(self, state: list[Any]) -> dict[str, Any]:
+        return {"top": sorted(state, reverse=True)}
+
+
+class Distinct(Reducer[set[Any], Any]):
+    """The number of distinct values of each key, as the column `distinct`. The state holds them all."""
+
+    def zero(self) -> set[Any]:
+        return set()
+
+    def reduce(self, state: set[Any], value: Any) -> set[Any]:
+        if value is not None:
+            state.add(value)
+        return state
+
+    def merge(self, left: set[Any], right: set[Any]) -> set[Any]:
+        return left | right
+
+    def finish(self, state: set[Any]) -> dict[str, Any]:
+        return {"distinct": len(state)}
+
+
+READY_MADE: dict[str, type[AnyReducer]] = {
+    "count": Count,
+    "sum": Sum,
+    "min": Min,
+    "max": Max,
+    "mean": Mean,
+    "top_k": TopK,
+    "distinct": Distinct,
+}
+"""The ready-made reducers by the short name that a job file may use."""

@@ -1,0 +1,25 @@
+"""Token halving (DPA paper, section 4.2): the overloaded node gives up half of its tokens to whoever comes next on the ring."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from dpa.balance.decision import Outcome
+from dpa.balance.strategies.base import Proposal, Refusal
+from dpa.routing.ring import TokenRing
+
+
+class Halving:
+    """Drops the upper half of the overloaded node's tokens; runs out at one token. Moves keys of that node only."""
+
+    initial_tokens: ClassVar[int] = 64
+    acts: ClassVar[bool] = True
+
+    def relieve(self, ring: TokenRing, overloaded: int) -> Proposal | Refusal:
+        """Propose to halve the node's tokens, or refuse where one is left or there is no other node."""
+        tokens = ring.tokens_of(overloaded)
+        if ring.nodes == 1:
+            return Refusal(Outcome.NO_TARGET, "there is no other reducer")
+        if tokens == 1:
+            return Refusal(Outcome.UNSPLITTABLE, f"reducer {overloaded} has one token left, which cannot be halved")
+        return Proposal({overloaded: tokens // 2}, f"halve the tokens of reducer {overloaded} from {tokens} to {tokens // 2}")

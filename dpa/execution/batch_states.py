@@ -1,0 +1,123 @@
+"""States of batch reducers, kept as columns.
+
+Each reduced block leaves a small table of partial states. When the partial ones outgrow the folded ones, all are folded by
+the reducer's `merge`: every state is folded a logarithmic number of times, and memory stays within a small multiple of the
+number of distinct keys.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from dpa.errors import ExecutorError, KeyTypeError
+from dpa.execution.block import Block
+from dpa.execution.failures import guarded
+from dpa.execution.keys import encode
+from dpa.execution.states import Reduced, StatePart
+from dpa.executors import BatchReducer, Groups, name_of
+from dpa.routing.hashing import KEY_RULE, hash_column
+from dpa.routing.table import RoutingTable
+
+_FOLD_FROM = 131_072
+"""Partial states are not folded before there are so many."""
+
+
+class BatchStates:
+    """The store. Parts are aligned arrays: key, states, records, mapped."""
+
+    def __init__(self, reducer: BatchReducer) -> None:
+        self._reducer = reducer
+        self._parts: list[StatePart] = []
+        self._partial = 0
+        self._folded = 0
+
+    def reduce(self, block: Block) -> None:
+        """Reduce a block's groups to partial states."""
+        groups = Groups(block.keys, block.codes, _columns(block))
+        states = groups.values if block.combined else self._call("reduce", groups)
+        records = np.ones(len(block.codes), dtype=np.int64) if block.combined else block.counts()
+        self.merge(StatePart(block.keys, states, records, block.mapped()))
+
+    def merge(self, part: StatePart) -> None:
+        """Keep a part for the next folding."""
+        if len(part.keys) == 0:
+            return
+        self._parts.append(part)
+        self._partial += len(part.keys)
+        if self._partial > max(self._folded, _FOLD_FROM):
+            self._fold()
+
+    def pack(self, table: RoutingTable, keep: int) -> dict[int, StatePart]:
+        """Take out the states of all keys that the table does not give to reducer `keep`, by their owner."""
+        whole = self._fold()
+        if whole is None:
+            return {}
+        owners = table.owners_of(hash_column(whole.keys, table.seed))
+        parts = {int(owner): _select(whole, np.flatnonzero(owners == owner)) for owner in np.unique(owners)}
+        kept = parts.pop(keep, None)
+        self._parts = [] if kept is None else [kept]
+        self._folded = 0 if kept is None else len(kept.keys)
+        return parts
+
+    def finish(self, key: str) -> Reduced:
+        """The result, with the key column named `key`."""
+        whole = self._fold()
+        if whole is None:
+            return Reduced(pa.table({key: pa.nulls(0)}), np.zeros(0, np.int64), np.zeros(0, np.int64))
+        columns = guarded(self._reducer, self._reducer.finish, whole.states, f"{len(whole.keys)} keys")
+        self._check("finish", columns, len(whole.keys))
+        table = pa.table({key: whole.keys, **{name: columns.column(name) for name in columns.schema.names}})
+        return Reduced(table, whole.records, whole.mapped)
+
+    def _fold(self) -> StatePart | None:
+        """Fold all parts into one, in which every key comes once."""
+        if not self._parts:
+            return None
+        if self._partial:
+            keys, codes = encode(pa.chunked_array(_of_one_type([part.keys for part in self._parts])))
+            rows = pa.Table.from_batches([part.states for part in self._parts]).combine_chunks().to_batches()
+            groups = Groups(keys, codes, rows[0])
+            states = self._call("merge", groups)
+            records, mapped = (
+                np.bincount(codes, np.concatenate(counts), len(keys)).astype(np.int64)
+                for counts in ([part.records for part in self._parts], [part.mapped for part in self._parts])
+            )
+            self._parts = [StatePart(keys, states, records, mapped)]
+        whole = self._parts[0]
+        self._partial, self._folded = 0, len(whole.keys)
+        return whole
+
+    def _call(self, method: str, groups: Groups) -> pa.RecordBatch:
+        states = guarded(self._reducer, getattr(self._reducer, method), groups, f"{len(groups)} keys")
+        self._check(method, states, len(groups))
+        return states
+
+    def _check(self, method: str, columns: object, rows: int) -> None:
+        if not isinstance(columns, pa.RecordBatch) or columns.num_rows != rows:
+            found = f"{columns.num_rows} rows" if isinstance(columns, pa.RecordBatch) else type(columns).__name__
+            wanted = f"a pyarrow.RecordBatch with one row a group ({rows}), not {found}"
+            raise ExecutorError(f"{name_of(self._reducer)}.{method} must return {wanted}")
+
+
+def _columns(block: Block) -> pa.RecordBatch:
+    if isinstance(block.values, np.ndarray):
+        raise TypeError("a batch reducer needs its values as columns")  # `MapTask` sees to that
+    return pa.record_batch({}) if block.values is None else block.values
+
+
+def _select(part: StatePart, rows: np.ndarray) -> StatePart:
+    index = pa.array(rows)
+    return StatePart(part.keys.take(index), part.states.take(index), part.records[rows], part.mapped[rows])
+
+
+def _of_one_type(arrays: list[pa.Array]) -> list[pa.Array]:
+    """Arrays of one key type; an all-null one takes the type of the others.
+
+    Raises:
+        KeyTypeError: there are two types.
+    """
+    types = {array.type for array in arrays if not pa.types.is_null(array.type)}
+    if len(types) > 1:
+        raise KeyTypeError(f"this job has keys of types {' and '.join(sorted(map(str, types)))}; {KEY_RULE}")
+    return [array.cast(next(iter(types), pa.null())) for array in arrays]

@@ -1,0 +1,136 @@
+"""A block: the batch of records that travels from a mapper to a reducer, with each distinct key and its hash held once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dpa.execution.keys import encode
+from dpa.routing.hashing import Hashes, hash_column
+from dpa.routing.table import RoutingTable
+
+Values = pa.RecordBatch | npt.NDArray[np.object_] | None
+"""The records' values: columns, or Python objects, or nothing at all; shape (rows,)."""
+
+_SORT_FROM = 8
+"""With more owners than this, one sort is cheaper than a scan for each."""
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Records as columns.
+
+    Attributes:
+        keys: the keys, each once and each used by some record; shape (keys,), of a type that `key_type` returns. (A
+            dictionary given by a user may repeat a key; reducers bear with it.)
+        hashes: their hashes, shape (keys,).
+        codes: for each record the position of its key in `keys`, shape (rows,).
+        values: the records' values, or None where there are none.
+        weights: how many mapped records each one stands for, shape (rows,); None if each is one, without a combiner.
+        combined: whether the values are states that a combiner made.
+    """
+
+    keys: pa.Array
+    hashes: Hashes
+    codes: npt.NDArray[np.int32]
+    values: Values = None
+    weights: npt.NDArray[np.int64] | None = None
+    combined: bool = False
+
+    @staticmethod
+    def of(column: pa.Array | pa.ChunkedArray, values: Values, seed: int) -> Block:
+        """A block of a key column and the values beside it.
+
+        Raises:
+            KeyTypeError: keys of this type are not supported.
+        """
+        keys, codes = encode(column)
+        return Block(keys, hash_column(keys, seed), codes, values)
+
+    @property
+    def rows(self) -> int:
+        """The number of records."""
+        return len(self.codes)
+
+    def counts(self) -> npt.NDArray[np.int64]:
+        """How many records each key has, shape (keys,)."""
+        return np.bincount(self.codes, minlength=len(self.keys))
+
+    def mapped(self) -> npt.NDArray[np.int64]:
+        """How many mapped records each key has, shape (keys,): differs from `counts` after a combiner."""
+        if self.weights is None:
+            return self.counts()
+        return np.bincount(self.codes, self.weights, len(self.keys)).astype(np.int64)
+
+    def objects(self) -> list[Any]:
+        """The values as Python objects: None where there are none, a dict of them where there are several columns."""
+        values = self.values
+        if values is None:
+            return [None] * self.rows
+        if isinstance(values, np.ndarray):
+            return values.tolist()
+        if values.num_columns != 1:
+            return values.to_pylist()
+        column = values.column(0)
+        if column.null_count == 0 and (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+            return column.to_numpy(zero_copy_only=False).tolist()
+        return column.to_pylist()
+
+    def loads(self, table: RoutingTable) -> npt.NDArray[np.int64]:
+        """How many records the table gives to each reducer, shape (reducers,)."""
+        return np.bincount(table.owners_of(self.hashes), self.counts(), table.reducers).astype(np.int64)
+
+    def split_at(self, row: int) -> tuple[Block, Block]:
+        """The first `row` records and the rest."""
+        return self._rows(slice(None, row)), self._rows(slice(row, None))
+
+    def route(self, table: RoutingTable) -> Iterator[tuple[int, Block]]:
+        """The part of each reducer that owns some of the keys, by ascending reducer. Order within a part is kept."""
+        owner_of_key = table.owners_of(self.hashes)
+        owners = np.unique(owner_of_key)
+        if len(owners) == 1:
+            yield int(owners[0]), self
+            return
+        place = np.empty(len(self.keys), dtype=np.int32)
+        keys_of = [np.flatnonzero(owner_of_key == owner) for owner in owners]
+        for positions in keys_of:
+            place[positions] = np.arange(len(positions), dtype=np.int32)
+        codes = place[self.codes]
+        for owner, positions, rows in zip(owners, keys_of, self._rows_by_owner(owner_of_key, owners), strict=True):
+            yield int(owner), Block(
+                self.keys.take(pa.array(positions)),
+                self.hashes[positions],
+                codes[rows],
+                _take(self.values, rows),
+                None if self.weights is None else self.weights[rows],
+                self.combined,
+            )
+
+    def _rows_by_owner(self, owner_of_key: npt.NDArray[Any], owners: npt.NDArray[Any]) -> list[npt.NDArray[np.intp]]:
+        owner_of_row = owner_of_key[self.codes]
+        if len(owners) <= _SORT_FROM:
+            return [np.flatnonzero(owner_of_row == owner) for owner in owners]
+        order = np.argsort(owner_of_row, kind="stable")
+        return np.split(order, np.searchsorted(owner_of_row[order], owners[1:]))
+
+    def _rows(self, rows: slice) -> Block:
+        used, codes = np.unique(self.codes[rows], return_inverse=True)
+        values = self.values
+        if isinstance(values, pa.RecordBatch):
+            values = values.slice(rows.start or 0, None if rows.stop is None else rows.stop - (rows.start or 0))
+        elif values is not None:
+            values = values[rows]
+        weights = None if self.weights is None else self.weights[rows]
+        keys = self.keys.take(pa.array(used))
+        return Block(keys, self.hashes[used], codes.astype(np.int32), values, weights, self.combined)
+
+
+def _take(values: Values, rows: npt.NDArray[np.intp]) -> Values:
+    if isinstance(values, pa.RecordBatch):
+        return values.take(pa.array(rows)) if values.num_columns else values
+    return None if values is None else values[rows]

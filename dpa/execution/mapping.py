@@ -1,0 +1,196 @@
+"""A mapper task's user code: input batches in, blocks of records out, folded by a combiner if the job has one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dpa.errors import ConfigError, DpaError, ExecutorError, KeyTypeError
+from dpa.execution.block import Block, Values
+from dpa.execution.failures import executor_error, guarded, shown
+from dpa.executors import AnyMapper, AnyReducer, BatchMapper, BatchReducer, Groups, Mapper, name_of
+from dpa.routing.hashing import KEY_RULE
+from dpa.splits import Split
+
+_ROWS_AT_ONCE = 4_096
+"""Input rows that a per-record mapper turns into Python objects at a time."""
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """One step of a mapper: a block, or None at the end of the split, and what it was made of.
+
+    Attributes:
+        block: the records, at least one, or None.
+        read: input rows read since the last step.
+        mapped: records made of them, before any combiner.
+    """
+
+    block: Block | None
+    read: int
+    mapped: int
+
+
+@dataclass(frozen=True)
+class MapTask:
+    """How a job maps.
+
+    Attributes:
+        mapper: the executor; None takes `key` and `values` from the input as they are.
+        key: name of the key column.
+        values: without a mapper, the input columns that are the value; all but the key if None.
+        reducer: what will reduce the records: tells whether values travel as columns, and combines them.
+        combine: whether to fold equal keys of a block.
+        seed: of the hash of keys.
+        batch_records: most records in a block.
+        step_seconds: about how long a per-record mapper may work before it hands over what it has.
+    """
+
+    mapper: AnyMapper | None
+    key: str
+    values: tuple[str, ...] | None
+    reducer: AnyReducer
+    combine: bool
+    seed: int
+    batch_records: int
+    step_seconds: float
+
+    def blocks(self, split: Split, clock: Callable[[], float]) -> Iterator[Mapped]:
+        """Map a split step by step; `clock` gives seconds.
+
+        Raises:
+            ExecutorError: the mapper raised or returned something else than records.
+        """
+        if isinstance(self.mapper, Mapper):
+            steps = self._map_records(self.mapper, split, clock)
+        else:
+            steps = self._map_batches(split)
+        for step in steps:
+            yield self._combined(step) if self.combine else step
+
+    def _map_records(self, mapper: Mapper, split: Split, clock: Callable[[], float]) -> Iterator[Mapped]:
+        keys: list[Any] = []
+        values: list[Any] = []
+        read, until = 0, clock() + self.step_seconds
+        for batch in split.batches(_ROWS_AT_ONCE):
+            for record in batch.to_pylist():
+                read += 1
+                try:
+                    for key, value in mapper.map(record):
+                        keys.append(key)
+                        values.append(value)
+                        if len(keys) == self.batch_records:
+                            yield Mapped(self._block(mapper, keys, values), read, len(keys))
+                            keys, values, read, until = [], [], 0, clock() + self.step_seconds
+                except DpaError:
+                    raise
+                except Exception as error:
+                    raise executor_error(mapper, "map", f"record {shown(record)}", error) from None
+                if keys and clock() > until:
+                    yield Mapped(self._block(mapper, keys, values), read, len(keys))
+                    keys, values, read, until = [], [], 0, clock() + self.step_seconds
+        yield Mapped(self._block(mapper, keys, values) if keys else None, read, len(keys))
+
+    def _map_batches(self, split: Split) -> Iterator[Mapped]:
+        for batch in split.batches(self.batch_records):
+            records = self._records_of(batch)
+            blocks = [self._columns(part) for part in records.to_batches(self.batch_records) if part.num_rows]
+            if not blocks:
+                yield Mapped(None, batch.num_rows, 0)
+            for index, block in enumerate(blocks):
+                yield Mapped(block, batch.num_rows if index == 0 else 0, block.rows)
+
+    def _records_of(self, batch: pa.RecordBatch) -> pa.Table:
+        """The mapper's records for an input batch, or the input batch itself."""
+        if self.mapper is None:
+            return pa.Table.from_batches([batch])
+        assert isinstance(self.mapper, BatchMapper)
+        try:
+            records = self.mapper.map_batch(batch)
+        except Exception as error:
+            raise executor_error(self.mapper, "map_batch", f"a batch of {batch.num_rows} rows", error) from None
+        if isinstance(records, pa.RecordBatch):
+            records = pa.Table.from_batches([records])
+        if not isinstance(records, pa.Table):
+            wanted = "must return a pyarrow.RecordBatch or pyarrow.Table"
+            raise ExecutorError(f"{name_of(self.mapper)}.map_batch {wanted}, not {type(records).__name__}")
+        if self.key not in records.column_names:
+            has = f"its columns are {', '.join(records.column_names)}"
+            raise ExecutorError(f"{name_of(self.mapper)}.map_batch returned no key column {self.key!r}; {has}")
+        return records
+
+    def _columns(self, records: pa.RecordBatch) -> Block:
+        names = [name for name in records.schema.names if name != self.key]
+        if self.mapper is None and self.values is not None:
+            names = list(self.values)
+        return Block.of(records.column(self.key), records.select(names) if names else None, self.seed)
+
+    def _block(self, mapper: Mapper, keys: list[Any], values: list[Any]) -> Block:
+        try:
+            column = pa.array(keys)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+            found = sorted({type(key).__name__ for key in keys})
+            raise KeyTypeError(f"{name_of(mapper)}.map yields keys of types {', '.join(found)}; {KEY_RULE}") from None
+        return Block.of(column, self._values(mapper, values), self.seed)
+
+    def _values(self, mapper: Mapper, values: list[Any]) -> Values:
+        """Python objects as they are, or columns where the reducer works on columns."""
+        if not isinstance(self.reducer, BatchReducer):
+            return _object_array(values)
+        try:
+            if isinstance(values[0], dict):
+                return pa.RecordBatch.from_pylist(values)
+            return pa.record_batch({"value": pa.array(values)})
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, AttributeError) as error:
+            needs = f"{name_of(self.reducer)} works on columns, so values must be of one Arrow type, or flat dicts"
+            raise ExecutorError(f"{name_of(mapper)}.map: {needs}: {error}") from None
+
+    def _combined(self, step: Mapped) -> Mapped:
+        block = step.block
+        if block is None:
+            return step
+        if isinstance(self.reducer, BatchReducer):
+            assert not isinstance(block.values, np.ndarray)
+            columns = pa.record_batch({}) if block.values is None else block.values
+            groups = Groups(block.keys, block.codes, columns)
+            states: Values = guarded(self.reducer, self.reducer.reduce, groups, f"{len(groups)} keys")
+        else:
+            states = self._reduced(block)
+        codes = np.arange(len(block.keys), dtype=np.int32)
+        combined = Block(block.keys, block.hashes, codes, states, block.counts(), combined=True)
+        return Mapped(combined, step.read, step.mapped)
+
+    def _reduced(self, block: Block) -> Values:
+        reducer = self.reducer
+        assert not isinstance(reducer, BatchReducer)
+        states = [reducer.zero() for _ in range(len(block.keys))]
+        code = 0
+        try:
+            for code, value in zip(block.codes.tolist(), block.objects(), strict=True):
+                states[code] = reducer.reduce(states[code], value)
+        except Exception as error:
+            key = block.keys[code].as_py()
+            raise executor_error(reducer, "reduce", f"key {shown(key)}", error) from None
+        return _object_array(states)
+
+
+def check_columns(task: MapTask, columns: list[str]) -> None:
+    """Check, before anything runs, that the input has the columns that the task takes as they are.
+
+    Raises:
+        ConfigError: a column is missing.
+    """
+    if task.mapper is not None:
+        return
+    for name in (task.key, *(task.values or ())):
+        if name not in columns:
+            section = "key" if name == task.key else "value"
+            raise ConfigError(f"{section}: the input has no column {name!r}; it has {', '.join(columns)}")
+
+
+def _object_array(objects: list[Any]) -> Values:
+    return np.fromiter(objects, dtype=object, count=len(objects))

@@ -1,0 +1,129 @@
+"""States of per-record reducers: Python objects in a list, found by key through a dict."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dpa.errors import ExecutorError, KeyTypeError
+from dpa.execution.block import Block
+from dpa.execution.failures import executor_error, shown
+from dpa.execution.states import Reduced, StatePart
+from dpa.executors import Reducer, name_of
+from dpa.routing.hashing import KEY_RULE, Key, hash_column
+from dpa.routing.table import RoutingTable
+
+
+class RecordStates:
+    """The store. `_places` gives each key its position in `_states` and in the two columns of counts."""
+
+    def __init__(self, reducer: Reducer[Any, Any]) -> None:
+        self._reducer = reducer
+        self._places: dict[Key, int] = {}
+        self._states: list[Any] = []
+        self._counts = np.zeros((1024, 2), dtype=np.int64)
+
+    def reduce(self, block: Block) -> None:
+        """Fold the block's values into the states of their keys, in order."""
+        keys: list[Key] = block.keys.to_pylist()
+        places = self._places_of(keys, block.counts(), block.mapped())
+        values = block.objects()
+        if len(set(places)) == len(places):
+            self._fold(places, block.codes.tolist(), values, block.combined, keys)
+        else:  # the dictionary repeats a key: its records share one state
+            self._fold_slowly([places[code] for code in block.codes.tolist()], values, block.combined)
+
+    def merge(self, part: StatePart) -> None:
+        """Fold in states that came from another reducer."""
+        keys: list[Key] = part.keys.to_pylist()
+        places = self._places_of(keys, part.records, part.mapped)
+        assert isinstance(part.states, list)
+        self._fold(places, range(len(keys)), part.states, True, keys)
+
+    def pack(self, table: RoutingTable, keep: int) -> dict[int, StatePart]:
+        """Take out the states of all keys that the table does not give to reducer `keep`, by their owner."""
+        keys = self._keys()
+        owners = table.owners_of(hash_column(keys, table.seed))
+        parts = {int(owner): self._select(keys, np.flatnonzero(owners == owner)) for owner in np.unique(owners)}
+        kept = parts.pop(keep, None)
+        self._places, self._states = {}, []
+        self._counts = np.zeros((1024, 2), dtype=np.int64)
+        if kept is not None:
+            self.merge(kept)
+        return parts
+
+    def finish(self, key: str) -> Reduced:
+        """The result, with the key column named `key`."""
+        finished = []
+        for name, place in self._places.items():
+            try:
+                finished.append(self._reducer.finish(self._states[place]))
+            except Exception as error:
+                raise executor_error(self._reducer, "finish", f"key {shown(name)}", error) from None
+        columns = self._columns(finished)
+        counts = self._counts[: len(self._states)]
+        return Reduced(pa.table({key: self._keys(), **columns}), counts[:, 0].copy(), counts[:, 1].copy())
+
+    def _fold(self, places: list[int], codes: Any, values: list[Any], merging: bool, keys: list[Key]) -> None:
+        states = [self._states[place] for place in places]
+        fold = self._reducer.merge if merging else self._reducer.reduce
+        code = 0
+        try:
+            for code, value in zip(codes, values, strict=True):
+                states[code] = fold(states[code], value)
+        except Exception as error:
+            raise executor_error(self._reducer, fold.__name__, f"key {shown(keys[code])}", error) from None
+        for place, state in zip(places, states, strict=True):
+            self._states[place] = state
+
+    def _fold_slowly(self, places: list[int], values: list[Any], merging: bool) -> None:
+        names = {place: key for key, place in self._places.items()}
+        for place, value in zip(places, values, strict=True):
+            self._fold([place], [0], [value], merging, [names[place]])
+
+    def _places_of(
+        self, keys: list[Key], records: npt.NDArray[np.int64], mapped: npt.NDArray[np.int64]
+    ) -> list[int]:
+        """The position of each key, new ones with a state of zero, and count its records."""
+        places, states = self._places, self._states
+        result = []
+        for key in keys:
+            place = places.setdefault(key, len(states))
+            if place == len(states):
+                states.append(self._zero(key))
+            result.append(place)
+        while len(states) > len(self._counts):
+            self._counts = np.concatenate([self._counts, np.zeros_like(self._counts)])
+        np.add.at(self._counts, np.array(result, dtype=np.intp), np.stack([records, mapped], axis=1))
+        return result
+
+    def _zero(self, key: Key) -> Any:
+        try:
+            return self._reducer.zero()
+        except Exception as error:
+            raise executor_error(self._reducer, "zero", f"key {shown(key)}", error) from None
+
+    def _keys(self) -> pa.Array:
+        try:
+            return pa.array(list(self._places))
+        except (pa.ArrowInvalid, pa.ArrowTypeError):
+            found = sorted({type(key).__name__ for key in self._places if key is not None})
+            raise KeyTypeError(f"this job has keys of types {' and '.join(found)}; {KEY_RULE}") from None
+
+    def _select(self, keys: pa.Array, rows: npt.NDArray[np.intp]) -> StatePart:
+        states = [self._states[row] for row in rows.tolist()]
+        counts = self._counts[rows]
+        return StatePart(keys.take(pa.array(rows)), states, counts[:, 0], counts[:, 1])
+
+    def _columns(self, finished: list[Any]) -> dict[str, pa.Array]:
+        if finished and not all(isinstance(item, dict) for item in finished):
+            finished = [{"value": item} for item in finished]
+        names = list(finished[0]) if finished else []
+        try:
+            return {name: pa.array([item[name] for item in finished]) for name in names}
+        except (KeyError, pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+            wanted = "must return values of one Arrow type, or dicts with the same keys, for every key"
+            raise ExecutorError(f"{name_of(self._reducer)}.finish {wanted}: {error!r}") from None

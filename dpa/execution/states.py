@@ -1,0 +1,78 @@
+"""The states a reducer task keeps: one for each key, made by the user's reducer and folded by it.
+
+`states_for` picks the store that suits the executor. Both stores also count records for each key, which is what hot keys
+and the Spark baseline are computed from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dpa.execution.block import Block
+from dpa.executors import AnyReducer, BatchReducer
+from dpa.routing.table import RoutingTable
+
+
+@dataclass(frozen=True, eq=False)
+class StatePart:
+    """The states of some keys on their way to another reducer.
+
+    Attributes:
+        keys: shape (keys,), each once.
+        states: a row or an object for each key.
+        records: processed records of each key, shape (keys,).
+        mapped: mapped records of each key, shape (keys,).
+    """
+
+    keys: pa.Array
+    states: pa.RecordBatch | list[Any]
+    records: npt.NDArray[np.int64]
+    mapped: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Reduced:
+    """A reducer's finished share of the result.
+
+    Attributes:
+        table: the key column and the result columns, a row a key.
+        records: processed records of each row's key, shape (keys,).
+        mapped: mapped records of each row's key, shape (keys,).
+    """
+
+    table: pa.Table
+    records: npt.NDArray[np.int64]
+    mapped: npt.NDArray[np.int64]
+
+
+class States(Protocol):
+    """What a reducer task needs of its store."""
+
+    def reduce(self, block: Block) -> None:
+        """Fold a block's records, or the combined states that they are, into the states of their keys."""
+        ...
+
+    def pack(self, table: RoutingTable, keep: int) -> dict[int, StatePart]:
+        """Take out the states of all keys that the table does not give to reducer `keep`, by their owner."""
+        ...
+
+    def merge(self, part: StatePart) -> None:
+        """Fold in states that came from another reducer."""
+        ...
+
+    def finish(self, key: str) -> Reduced:
+        """The result, with the key column named `key`."""
+        ...
+
+
+def states_for(reducer: AnyReducer) -> States:
+    """An empty store for the reducer."""
+    from dpa.execution.batch_states import BatchStates
+    from dpa.execution.record_states import RecordStates
+
+    return BatchStates(reducer) if isinstance(reducer, BatchReducer) else RecordStates(reducer)

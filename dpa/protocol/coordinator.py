@@ -1,0 +1,157 @@
+"""The coordinator's state machine: hands out splits, counts records, sees the end and has the states merged."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import replace
+
+from dpa.balance.decision import Decision
+from dpa.protocol.history import LoadHistory
+from dpa.protocol.machine import JobDone, Machine, Start, Tick
+from dpa.protocol.messages import (
+    BALANCER,
+    COORDINATOR,
+    Address,
+    DecisionReport,
+    Drain,
+    Freeze,
+    LastTable,
+    MapperReport,
+    Merge,
+    Merged,
+    ReducerReport,
+    SplitGrant,
+    SplitRequest,
+    reducer,
+)
+from dpa.protocol.metrics import MapperStats, ReducerStats, Snapshot
+from dpa.splits import Split, total_rows
+
+_DECISIONS_KEPT = 2_000
+"""Refusals kept in full for the report; all are counted, and applied decisions are always kept."""
+
+
+class CoordinatorMachine(Machine):
+    """States: stream, merge, done. What each message does in each:
+
+    | message         | stream                                        | merge                 | done        |
+    | --------------- | --------------------------------------------- | --------------------- | ----------- |
+    | `SplitRequest`  | grant the next split, or none                 | cannot come           | cannot come |
+    | `MapperReport`  | note; if the last is done, have them drain    | note                  | ignore      |
+    | `ReducerReport` | note; if all is processed, freeze the table   | note                  | ignore      |
+    | `LastTable`     | have the reducers merge                       | cannot come           | cannot come |
+    | `Merged`        | cannot come                                   | note; done if all are | cannot come |
+    | `DecisionReport`| note                                          | note                  | ignore      |
+
+    The stream ends when all mappers are done and the reducers have processed as many records as were emitted. Forwarding
+    moves records and never makes any, so nothing can then be in flight; empty queues alone would not tell.
+    """
+
+    def __init__(self, splits: Iterable[Split], mappers: int, reducers: int) -> None:
+        """Hand out `splits` in order, each to the next mapper that asks."""
+        super().__init__(COORDINATOR)
+        self.phase = "starting"
+        self.started_at = 0.0
+        self.stream_ended_at: float | None = None
+        self.first_record_at: float | None = None
+        self._splits = deque(splits)
+        self._rows = total_rows(self._splits)
+        self._mappers = [MapperStats(index) for index in range(mappers)]
+        self._reducers = [ReducerStats(index) for index in range(reducers)]
+        self._mappers_done: set[int] = set()
+        self._merged: set[int] = set()
+        self._frozen = False
+        self._epoch = 0
+        self._applied: list[Decision] = []
+        self._refused: deque[Decision] = deque(maxlen=_DECISIONS_KEPT)
+        self._decision_counts: Counter[str] = Counter()
+        self._history = LoadHistory()
+        self.on(Start, self._start)
+        self.on(SplitRequest, self._split_request)
+        self.on(MapperReport, self._mapper_report)
+        self.on(ReducerReport, self._reducer_report)
+        self.on(DecisionReport, self._decision_report)
+        self.on(LastTable, self._last_table)
+        self.on(Merged, self._merged_report)
+        self.on(Tick, self._tick)
+
+    @property
+    def emitted(self) -> int:
+        """Records emitted as far as reported; final once all mappers are done."""
+        return sum(stats.emitted for stats in self._mappers)
+
+    @property
+    def processed(self) -> int:
+        """Records processed as far as reported."""
+        return sum(stats.processed for stats in self._reducers)
+
+    def snapshot(self) -> Snapshot:
+        """What is known now."""
+        decisions = sorted([*self._applied, *self._refused], key=lambda decision: decision.at)
+        return Snapshot(
+            phase=self.phase,
+            at=self.now - self.started_at if self.phase != "starting" else 0.0,
+            rows=self._rows,
+            mappers=tuple(self._mappers),
+            reducers=tuple(self._reducers),
+            epoch=self._epoch,
+            decisions=tuple(decisions),
+            decision_counts=dict(self._decision_counts),
+            samples=self._history.samples,
+        )
+
+    def _start(self, sender: Address, event: Start) -> None:
+        self.phase, self.started_at = "stream", self.now
+
+    def _split_request(self, sender: Address, message: SplitRequest) -> None:
+        self.send(sender, SplitGrant(self._splits.popleft() if self._splits else None))
+
+    def _mapper_report(self, sender: Address, message: MapperReport) -> None:
+        self._mappers[sender.index] = message.stats
+        if message.done:
+            self._mappers_done.add(sender.index)
+            if len(self._mappers_done) == len(self._mappers):
+                self._broadcast(Drain())
+
+    def _reducer_report(self, sender: Address, message: ReducerReport) -> None:
+        self._note(message.stats)
+        all_mapped = len(self._mappers_done) == len(self._mappers)
+        if all_mapped and not self._frozen and self.processed == self.emitted:
+            self._frozen = True
+            self.stream_ended_at = self.now
+            self.send(BALANCER, Freeze())
+
+    def _last_table(self, sender: Address, message: LastTable) -> None:
+        self.phase = "merge"
+        self._broadcast(Merge(message.table, exchange=message.table.epoch > 0))
+
+    def _merged_report(self, sender: Address, message: Merged) -> None:
+        self._note(message.stats)
+        self._merged.add(sender.index)
+        if len(self._merged) == len(self._reducers):
+            self.phase = "done"
+            self.instruct(JobDone())
+
+    def _decision_report(self, sender: Address, message: DecisionReport) -> None:
+        for decision in message.decisions:
+            self._decision_counts[decision.outcome.value] += 1
+            decision = replace(decision, at=decision.at - self.started_at)
+            if decision.epoch is None:
+                self._refused.append(decision)
+            else:
+                self._epoch = decision.epoch
+                self._applied.append(decision)
+
+    def _tick(self, sender: Address, event: Tick) -> None:
+        if self.phase == "stream":
+            self._history.add(self.now - self.started_at, self._reducers)
+
+    def _note(self, stats: ReducerStats) -> None:
+        self._reducers[stats.reducer] = stats
+        if self.first_record_at is None and stats.processed:
+            self.first_record_at = self.now
+
+    def _broadcast(self, message: Drain | Merge) -> None:
+        for index in range(len(self._reducers)):
+            self.send(reducer(index), message)

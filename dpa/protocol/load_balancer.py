@@ -1,0 +1,82 @@
+"""The load balancer's state machine: load reports in, numbered routing tables out. What to do is `dpa.balance`'s to say."""
+
+from __future__ import annotations
+
+from dpa.balance.balancer import Balancer
+from dpa.balance.decision import Decision, Outcome
+from dpa.protocol.machine import Machine, Redistribute, Tick
+from dpa.protocol.messages import (
+    BALANCER,
+    COORDINATOR,
+    Address,
+    DecisionReport,
+    Freeze,
+    LastTable,
+    LoadReport,
+    TableUpdate,
+    mapper,
+    reducer,
+)
+from dpa.routing.hashing import Key
+from dpa.routing.table import RoutingTable
+
+
+class LoadBalancerMachine(Machine):
+    """States: balancing, frozen. What each message does in each:
+
+    | message        | balancing                                     | frozen           |
+    | -------------- | --------------------------------------------- | ---------------- |
+    | `LoadReport`   | decide; publish the next table where it acted | ignore           |
+    | `Redistribute` | relieve the reducer; publish where it acted   | ignore           |
+    | `Freeze`       | answer with the table; publish no more        | cannot come      |
+    | `Tick`         | report refusals                               | nothing is left  |
+
+    Tables go out at once; refusals, of which there can be one for each load report, wait for a tick.
+    """
+
+    def __init__(self, balancer: Balancer, mappers: int) -> None:
+        """Publish to so many mappers and to all reducers of the balancer's ring."""
+        super().__init__(BALANCER)
+        self.table: RoutingTable = balancer.ring.snapshot(0)
+        self._balancer = balancer
+        self._subscribers = [mapper(index) for index in range(mappers)]
+        self._subscribers += [reducer(index) for index in range(balancer.ring.nodes)]
+        self._unreported: list[Decision] = []
+        self._frozen = False
+        self.on(LoadReport, self._load_report)
+        self.on(Redistribute, self._redistribute)
+        self.on(Freeze, self._freeze)
+        self.on(Tick, self._tick)
+
+    def key_lookup(self, key: Key) -> int:
+        """The reducer that owns a key in the newest table (DPA paper, section 4.2)."""
+        return self.table.key_lookup(key)
+
+    def _load_report(self, sender: Address, message: LoadReport) -> None:
+        if not self._frozen:
+            self._record(self._balancer.report(sender.index, message.queue, self.now))
+
+    def _redistribute(self, sender: Address, event: Redistribute) -> None:
+        if not self._frozen:
+            self._record(self._balancer.redistribute(event.node_id, self.now))
+
+    def _record(self, decision: Decision) -> None:
+        self._unreported.append(decision)
+        if decision.outcome is Outcome.APPLIED:
+            self.table = self._balancer.ring.snapshot(self._balancer.epoch)
+            for subscriber in self._subscribers:
+                self.send(subscriber, TableUpdate(self.table))
+            self._report()
+
+    def _freeze(self, sender: Address, message: Freeze) -> None:
+        self._frozen = True
+        self._report()
+        self.send(COORDINATOR, LastTable(self.table))
+
+    def _tick(self, sender: Address, event: Tick) -> None:
+        self._report()
+
+    def _report(self) -> None:
+        if self._unreported:
+            self.send(COORDINATOR, DecisionReport(tuple(self._unreported)))
+            self._unreported.clear()

@@ -1,0 +1,173 @@
+"""What all state machines share: events in, instructions out, and the dispatch between them.
+
+A machine knows no Ray, no clock and no thread. A driver hands it events, one at a time, with the current time in seconds,
+and carries out the instructions that come back, in order. `handle` is the only way in, so a history of events is enough to
+replay a machine exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from dpa.errors import ProtocolError
+from dpa.execution.block import Block
+from dpa.execution.mapping import Mapped
+from dpa.execution.states import StatePart
+from dpa.protocol.channel import Inbox, Outbox
+from dpa.protocol.messages import Address, Envelope, Message
+from dpa.routing.table import RoutingTable
+from dpa.splits import Split
+
+# Instructions: send a message, or let user code run. A task runs one piece of user code at a time; its end is an event.
+
+
+@dataclass(frozen=True, eq=False)
+class Send:
+    """Deliver an envelope to its receiver, at any time and in any order."""
+
+    envelope: Envelope
+
+
+@dataclass(frozen=True, eq=False)
+class OpenSplit:
+    """Mapper: begin to read a split. No event answers it."""
+
+    split: Split
+
+
+@dataclass(frozen=True)
+class MapNext:
+    """Mapper: take the next step of the open split; answered by `MapDone`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Process:
+    """Reducer: fold a block into the states; answered by `ProcessDone`."""
+
+    block: Block
+
+
+@dataclass(frozen=True, eq=False)
+class Pack:
+    """Reducer: take out the states that the table gives to others; answered by `PackDone`."""
+
+    table: RoutingTable
+
+
+@dataclass(frozen=True, eq=False)
+class Finish:
+    """Reducer: fold in what other reducers had, and write the result; answered by `FinishDone`."""
+
+    parts: tuple[StatePart, ...]
+
+
+@dataclass(frozen=True)
+class JobDone:
+    """Coordinator: the result is complete."""
+
+
+Instruction = Send | OpenSplit | MapNext | Process | Pack | Finish | JobDone
+
+# Events besides envelopes: user code has returned, or some time has passed.
+
+
+@dataclass(frozen=True)
+class Start:
+    """All tasks are up."""
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Some time has passed: statistics may be due. Carries no promise of regularity."""
+
+
+@dataclass(frozen=True)
+class Redistribute:
+    """Load balancer: relieve a reducer whatever its load."""
+
+    node_id: int
+
+
+@dataclass(frozen=True, eq=False)
+class MapDone:
+    """A step of the open split, or None when the split is exhausted."""
+
+    step: Mapped | None
+
+
+@dataclass(frozen=True)
+class ProcessDone:
+    """The block handed out last has been folded in, which took so many seconds."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, eq=False)
+class PackDone:
+    """The states of other reducers' keys, by owner."""
+
+    parts: dict[int, StatePart]
+
+
+@dataclass(frozen=True)
+class FinishDone:
+    """The result of this reducer is complete."""
+
+
+Event = Envelope | Start | Tick | Redistribute | MapDone | ProcessDone | PackDone | FinishDone
+
+
+class Machine:
+    """Base of the four machines: channels, dispatch by type, and a list of instructions under construction."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.now = 0.0
+        self._outbox = Outbox(address)
+        self._inbox = Inbox()
+        self._instructions: list[Instruction] = []
+        self._handlers: dict[type, Callable[[Address, Any], None]] = {}
+
+    def handle(self, event: Event, now: float) -> list[Instruction]:
+        """Take in one event at time `now` (seconds, never decreasing) and say what is to be done, in order.
+
+        Raises:
+            ProtocolError: the event cannot come in the machine's present state.
+        """
+        self.now = max(self.now, now)
+        if isinstance(event, Envelope):
+            for message in self._inbox.accept(event):
+                self._dispatch(event.sender, message)
+        else:
+            self._dispatch(self.address, event)
+        instructions, self._instructions = self._instructions, []
+        return instructions
+
+    def on(self, kind: type, handler: Callable[[Address, Any], None]) -> None:
+        """Let `handler(sender, message)` take the messages or events of one type."""
+        self._handlers[kind] = handler
+
+    def send(self, receiver: Address, message: Message) -> None:
+        """Instruct to send a message."""
+        self._instructions.append(Send(self._outbox.envelope(receiver, message)))
+
+    def instruct(self, instruction: Instruction) -> None:
+        """Add an instruction."""
+        self._instructions.append(instruction)
+
+    def delivered(self, sender: Address) -> int:
+        """How many messages of the sender have been taken in."""
+        return self._inbox.expected(sender)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no received message waits for an earlier one."""
+        return self._inbox.empty
+
+    def _dispatch(self, sender: Address, message: Message | Event) -> None:
+        handler = self._handlers.get(type(message))
+        if handler is None:
+            raise ProtocolError(f"{self.address} cannot take a {type(message).__name__} from {sender}")
+        handler(sender, message)

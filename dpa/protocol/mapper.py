@@ -1,0 +1,129 @@
+"""The mapper's state machine: asks for splits, maps them, routes the records and stays within its credits."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+
+from dpa.execution.block import Block
+from dpa.protocol.machine import Machine, MapDone, MapNext, OpenSplit, Start, Tick
+from dpa.protocol.messages import (
+    COORDINATOR,
+    Ack,
+    Address,
+    MapperReport,
+    Push,
+    SplitGrant,
+    SplitRequest,
+    TableUpdate,
+    mapper,
+    reducer,
+)
+from dpa.protocol.metrics import MapperStats
+from dpa.routing.table import RoutingTable
+
+_BLOCKS_AHEAD = 1
+"""A mapper maps so many blocks beyond the one that waits for credit."""
+
+
+class MapperMachine(Machine):
+    """States: waiting for a split, mapping, done. What each message does in each:
+
+    | message       | waiting for a split | mapping                          | done              |
+    | ------------- | ------------------- | -------------------------------- | ----------------- |
+    | `SplitGrant`  | open it, or be done | cannot come                      | cannot come       |
+    | `MapDone`     | cannot come         | keep the block, push if credited | cannot come       |
+    | `Ack`         | credits back        | credits back, push what waits    | credits back      |
+    | `TableUpdate` | adopt if newer      | adopt if newer                   | adopt if newer    |
+    | `Tick`        | report              | report                           | nothing           |
+
+    A block is routed when it is pushed, not when it is mapped, so it always goes by the newest table known here.
+    """
+
+    def __init__(self, index: int, table: RoutingTable, in_flight_records: int) -> None:
+        """Start with routing table 0 and credit for `in_flight_records` records."""
+        super().__init__(mapper(index))
+        self.index = index
+        self.table = table
+        self.in_flight = 0
+        self._first_table = table
+        self._credit = in_flight_records
+        self._waiting: deque[Block] = deque()
+        self._mapping = False
+        self._split_open = False
+        self._requested = False
+        self._done = False
+        self._read = self._mapped = self.emitted = 0
+        self._static_load = np.zeros(table.reducers, dtype=np.int64)
+        self.on(Start, self._start)
+        self.on(SplitGrant, self._grant)
+        self.on(MapDone, self._map_done)
+        self.on(Ack, self._ack)
+        self.on(TableUpdate, self._table_update)
+        self.on(Tick, self._tick)
+
+    @property
+    def stats(self) -> MapperStats:
+        """Statistics so far."""
+        load = tuple(int(records) for records in self._static_load)
+        return MapperStats(self.index, self._read, self._mapped, self.emitted, load)
+
+    def _start(self, sender: Address, event: Start) -> None:
+        self._go_on()
+
+    def _grant(self, sender: Address, message: SplitGrant) -> None:
+        self._requested = False
+        if message.split is None:
+            self._done = True
+            self.send(COORDINATOR, MapperReport(self.stats, done=True))
+            return
+        self._split_open = True
+        self.instruct(OpenSplit(message.split))
+        self._go_on()
+
+    def _map_done(self, sender: Address, event: MapDone) -> None:
+        self._mapping = False
+        if event.step is None:
+            self._split_open = False
+        else:
+            self._read += event.step.read
+            self._mapped += event.step.mapped
+            if event.step.block is not None:
+                self._waiting.append(event.step.block)
+        self._go_on()
+
+    def _ack(self, sender: Address, message: Ack) -> None:
+        self.in_flight -= message.records
+        self._go_on()
+
+    def _table_update(self, sender: Address, message: TableUpdate) -> None:
+        if message.table.epoch > self.table.epoch:
+            self.table = message.table
+
+    def _tick(self, sender: Address, event: Tick) -> None:
+        if not self._done:
+            self.send(COORDINATOR, MapperReport(self.stats))
+
+    def _go_on(self) -> None:
+        """Push what credit allows, then map ahead, then ask for more."""
+        if self._done:
+            return
+        while self._waiting and self.in_flight + self._waiting[0].rows <= self._credit:
+            self._push(self._waiting.popleft())
+        if self._mapping:
+            return
+        if self._split_open:
+            if len(self._waiting) <= _BLOCKS_AHEAD:
+                self._mapping = True
+                self.instruct(MapNext())
+        elif not self._waiting and not self._requested:
+            self._requested = True
+            self.send(COORDINATOR, SplitRequest())
+
+    def _push(self, block: Block) -> None:
+        self.in_flight += block.rows
+        self.emitted += block.rows
+        self._static_load += block.loads(self._first_table)
+        for owner, part in block.route(self.table):
+            self.send(reducer(owner), Push(part, self.table.epoch, self.index))

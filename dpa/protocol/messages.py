@@ -1,0 +1,221 @@
+"""What tasks say to each other. Every message travels in an envelope, numbered within its (sender, receiver) channel.
+
+Load signals and credits ride on one message, the acknowledgement; routing tables carry their own number, the epoch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from dpa.balance.decision import Decision
+from dpa.execution.block import Block
+from dpa.execution.states import StatePart
+from dpa.protocol.metrics import MapperStats, ReducerStats
+from dpa.routing.table import RoutingTable
+from dpa.splits import Split
+
+
+class Role(str, Enum):
+    """The kinds of tasks."""
+
+    COORDINATOR = "coordinator"
+    BALANCER = "balancer"
+    MAPPER = "mapper"
+    REDUCER = "reducer"
+
+
+class Address(NamedTuple):
+    """Whom a message is for."""
+
+    role: Role
+    index: int = 0
+
+    def __str__(self) -> str:
+        return self.role.value if self.role in (Role.COORDINATOR, Role.BALANCER) else f"{self.role.value} {self.index}"
+
+
+COORDINATOR = Address(Role.COORDINATOR)
+BALANCER = Address(Role.BALANCER)
+
+
+def mapper(index: int) -> Address:
+    """The address of a mapper."""
+    return Address(Role.MAPPER, index)
+
+
+def reducer(index: int) -> Address:
+    """The address of a reducer."""
+    return Address(Role.REDUCER, index)
+
+
+# mapper -> coordinator and back
+
+
+@dataclass(frozen=True)
+class SplitRequest:
+    """A mapper has nothing left to read."""
+
+
+@dataclass(frozen=True)
+class SplitGrant:
+    """The next split for a mapper, or None if there is none left."""
+
+    split: Split | None
+
+
+@dataclass(frozen=True)
+class MapperReport:
+    """A mapper's statistics; `done` once it has emitted its last record."""
+
+    stats: MapperStats
+    done: bool = False
+
+
+# mapper -> reducer, reducer -> reducer, and back
+
+
+@dataclass(frozen=True, eq=False)
+class Push:
+    """Records for a reducer.
+
+    Attributes:
+        block: the records, at least one.
+        epoch: number of the routing table that chose the receiver.
+        mapper: who emitted the records and gets their credit back.
+        hops: how often they have been forwarded.
+    """
+
+    block: Block
+    epoch: int
+    mapper: int
+    hops: int = 0
+
+
+@dataclass(frozen=True)
+class Ack:
+    """Records have been processed: as many credits for the mapper that emitted them. Also tells the reducer's load.
+
+    Attributes:
+        records: how many records were processed.
+        queue: the reducer's queue length, in records.
+        epoch: number of the routing table that the reducer holds.
+    """
+
+    records: int
+    queue: int
+    epoch: int
+
+
+# reducer -> load balancer, load balancer -> mappers and reducers, load balancer -> coordinator
+
+
+@dataclass(frozen=True)
+class LoadReport:
+    """A reducer's queue length, in records."""
+
+    queue: int
+
+
+@dataclass(frozen=True, eq=False)
+class TableUpdate:
+    """The next routing table."""
+
+    table: RoutingTable
+
+
+@dataclass(frozen=True)
+class DecisionReport:
+    """What the load balancer has decided since its last report, in order."""
+
+    decisions: tuple[Decision, ...]
+
+
+# reducer -> coordinator
+
+
+@dataclass(frozen=True)
+class ReducerReport:
+    """A reducer's statistics."""
+
+    stats: ReducerStats
+
+
+# the end: coordinator -> load balancer and back, coordinator -> reducers, reducer -> reducer, reducer -> coordinator
+
+
+@dataclass(frozen=True)
+class Drain:
+    """All mappers are done: report statistics whenever the queue is empty."""
+
+
+@dataclass(frozen=True)
+class Freeze:
+    """Publish no more tables."""
+
+
+@dataclass(frozen=True, eq=False)
+class LastTable:
+    """The load balancer's answer to `Freeze`."""
+
+    table: RoutingTable
+
+
+@dataclass(frozen=True, eq=False)
+class Merge:
+    """Every record has been processed: hand each state to the reducer that owns its key in this table.
+
+    `exchange` is False if no other table was ever used: every state then is where it belongs.
+    """
+
+    table: RoutingTable
+    exchange: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Handover:
+    """The states that the sender had of the receiver's keys; None if there were none. One from each reducer to each other."""
+
+    part: StatePart | None
+
+
+@dataclass(frozen=True)
+class Merged:
+    """A reducer has finished its share of the result."""
+
+    stats: ReducerStats
+
+
+Message = (
+    SplitRequest
+    | SplitGrant
+    | MapperReport
+    | Push
+    | Ack
+    | LoadReport
+    | TableUpdate
+    | DecisionReport
+    | ReducerReport
+    | Drain
+    | Freeze
+    | LastTable
+    | Merge
+    | Handover
+    | Merged
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Envelope:
+    """A message under way.
+
+    Attributes:
+        sender, receiver: the channel.
+        seq: the message's number in the channel, from 0 without gaps.
+    """
+
+    sender: Address
+    receiver: Address
+    seq: int
+    message: Message

@@ -1,0 +1,243 @@
+"""The reducer's state machine: a bounded queue, forwarding of what it no longer owns, and the final merge of states."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, replace
+
+from dpa.errors import ProtocolError
+from dpa.execution.block import Block
+from dpa.execution.states import StatePart
+from dpa.protocol.machine import Finish, FinishDone, Machine, Pack, PackDone, Process, ProcessDone, Tick
+from dpa.protocol.messages import (
+    BALANCER,
+    COORDINATOR,
+    Ack,
+    Address,
+    Drain,
+    Handover,
+    LoadReport,
+    Merge,
+    Merged,
+    Push,
+    ReducerReport,
+    TableUpdate,
+    mapper,
+    reducer,
+)
+from dpa.protocol.metrics import ReducerStats
+from dpa.protocol.slices import SliceSizer
+from dpa.routing.table import RoutingTable
+
+
+@dataclass(frozen=True)
+class ReducerOptions:
+    """How a reducer behaves.
+
+    Attributes:
+        report_every: dequeued records between two load reports; None reports none.
+        report_when_idle: whether to report an empty queue too.
+        eager: whether to forward queued records as soon as a table moves them, or when they reach the head.
+        slice_records: most records processed at a time.
+        slice_seconds: about how long that may take.
+    """
+
+    report_every: int | None = 20_000
+    report_when_idle: bool = True
+    eager: bool = True
+    slice_records: int = 131_072
+    slice_seconds: float = 0.1
+
+
+class ReducerMachine(Machine):
+    """States: streaming, merging, finished. What each message does in each:
+
+    | message         | streaming                                | merging                       | finished     |
+    | --------------- | ---------------------------------------- | ----------------------------- | ------------ |
+    | `Push`          | queue it, or hold it for its table       | cannot come                   | cannot come  |
+    | `ProcessDone`   | acknowledge, report load, take the next  | cannot come                   | cannot come  |
+    | `TableUpdate`   | adopt if newer, forward what moved       | ignore: the last table is set | ignore       |
+    | `Drain`         | report statistics when the queue empties | cannot come                   | cannot come  |
+    | `Merge`         | pack states for other reducers           | cannot come                   | cannot come  |
+    | `Handover`      | keep for the merge                       | keep, finish with the last    | cannot come  |
+    | `PackDone`      | cannot come                              | hand over, finish if complete | cannot come  |
+    | `FinishDone`    | cannot come                              | report to the coordinator     | cannot come  |
+    | `Tick`          | report statistics                        | report statistics             | nothing      |
+
+    A forwarded record was admitted once and never waits for credit again, so reducers that forward to each other cannot
+    block each other; its mapper's credit is in use until some reducer has processed it.
+    """
+
+    def __init__(self, index: int, table: RoutingTable, options: ReducerOptions) -> None:
+        """Start with routing table 0 and an empty queue."""
+        super().__init__(reducer(index))
+        self.index = index
+        self.table = table
+        self.queue_length = 0
+        self.peak_queue = 0
+        self.processed = 0
+        self.forwarded = 0
+        self._options = options
+        self._slices = SliceSizer(options.slice_records, options.slice_seconds)
+        self._queue: deque[Push] = deque()
+        self._held: list[Push] = []
+        self._working_on: Push | None = None
+        self._dequeued = 0
+        self._busy_seconds = 0.0
+        self._draining = False
+        self._merging: Merge | None = None
+        self._packed = False
+        self._parts: dict[int, StatePart | None] = {}
+        self.finished = False
+        self.on(Push, self._push)
+        self.on(ProcessDone, self._process_done)
+        self.on(TableUpdate, self._table_update)
+        self.on(Drain, self._drain)
+        self.on(Merge, self._merge)
+        self.on(PackDone, self._pack_done)
+        self.on(Handover, self._handover)
+        self.on(FinishDone, self._finish_done)
+        self.on(Tick, self._tick)
+
+    @property
+    def stats(self) -> ReducerStats:
+        """Statistics so far."""
+        return ReducerStats(
+            self.index,
+            self.queue_length,
+            self.peak_queue,
+            self.processed,
+            self.forwarded,
+            self._busy_seconds,
+            self.table.epoch,
+        )
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is queued, held, being processed or waiting for an earlier message."""
+        return super().idle and not (self._queue or self._held or self._working_on)
+
+    def _push(self, sender: Address, push: Push) -> None:
+        if self._merging:
+            raise ProtocolError(f"{self.address} got records from {sender} after the end of the stream")
+        self.queue_length += push.block.rows
+        self.peak_queue = max(self.peak_queue, self.queue_length)
+        if push.epoch > self.table.epoch:
+            self._held.append(push)
+            return
+        if self._options.eager and push.epoch < self.table.epoch:
+            self._queue.extend(self._keep_owned(push))
+        else:
+            self._queue.append(push)
+        self._take_next()
+
+    def _table_update(self, sender: Address, message: TableUpdate) -> None:
+        if self._merging or message.table.epoch <= self.table.epoch:
+            return
+        self.table = message.table
+        current = [push for push in self._held if push.epoch <= self.table.epoch]
+        self._held = [push for push in self._held if push.epoch > self.table.epoch]
+        self._queue.extend(current)
+        if self._options.eager:
+            self._queue = deque(kept for push in self._queue for kept in self._keep_owned(push))
+        self._take_next()
+
+    def _take_next(self) -> None:
+        """Let user code have the next records that are owned here; forward the others that come before them."""
+        while self._queue and self._working_on is None:
+            for push in self._keep_owned(self._queue.popleft()):
+                size = self._slices.size
+                if push.block.rows > size:
+                    head, rest = push.block.split_at(size)
+                    self._queue.appendleft(replace(push, block=rest))
+                    push = replace(push, block=head)
+                self._working_on = push
+                self.instruct(Process(push.block))
+
+    def _keep_owned(self, push: Push) -> list[Push]:
+        """Forward what belongs to others by the table held here; return the rest, marked as of its epoch."""
+        if push.epoch == self.table.epoch:
+            return [push]
+        kept = []
+        for owner, block in push.block.route(self.table):
+            part = replace(push, block=block, epoch=self.table.epoch)
+            if owner == self.index:
+                kept.append(part)
+                continue
+            self.send(reducer(owner), replace(part, hops=push.hops + 1))
+            self.queue_length -= block.rows
+            self.forwarded += block.rows
+            self._count_dequeued(block.rows)
+        return kept
+
+    def _process_done(self, sender: Address, event: ProcessDone) -> None:
+        push, self._working_on = self._working_on, None
+        if push is None:
+            raise ProtocolError(f"{self.address} processed a block that it was not given")
+        rows = push.block.rows
+        self._slices.observe(rows, event.seconds)
+        self._busy_seconds += event.seconds
+        self.queue_length -= rows
+        self.processed += rows
+        self.send(mapper(push.mapper), Ack(rows, self.queue_length, self.table.epoch))
+        self._count_dequeued(rows)
+        self._take_next()
+        if self.queue_length == 0:
+            self._ran_empty()
+
+    def _count_dequeued(self, rows: int) -> None:
+        """Report the load at every `report_every`-th dequeued record; forwarded ones count (as in the authors' code)."""
+        every = self._options.report_every
+        if every is None:
+            return
+        before, self._dequeued = self._dequeued, self._dequeued + rows
+        if before // every != self._dequeued // every:
+            self.send(BALANCER, LoadReport(self.queue_length))
+
+    def _ran_empty(self) -> None:
+        if self._options.report_every is not None and self._options.report_when_idle:
+            self.send(BALANCER, LoadReport(0))
+        if self._draining:
+            self.send(COORDINATOR, ReducerReport(self.stats))
+
+    def _drain(self, sender: Address, message: Drain) -> None:
+        self._draining = True
+        self.send(COORDINATOR, ReducerReport(self.stats))
+
+    def _merge(self, sender: Address, message: Merge) -> None:
+        if not self.idle:
+            raise ProtocolError(f"{self.address} is to merge with {self.queue_length} records in its queue")
+        self._merging = message
+        self.table = message.table
+        if message.exchange:
+            self.instruct(Pack(message.table))
+        else:
+            self._packed = True
+            self._finish_if_complete()
+
+    def _pack_done(self, sender: Address, event: PackDone) -> None:
+        for other in range(self.table.reducers):
+            if other != self.index:
+                self.send(reducer(other), Handover(event.parts.get(other)))
+        self._packed = True
+        self._finish_if_complete()
+
+    def _handover(self, sender: Address, message: Handover) -> None:
+        self._parts[sender.index] = message.part
+        self._finish_if_complete()
+
+    def _finish_if_complete(self) -> None:
+        if self._merging is None or not self._packed:
+            return
+        expected = self.table.reducers - 1 if self._merging.exchange else 0
+        if len(self._parts) == expected:
+            in_order = [self._parts[index] for index in sorted(self._parts)]
+            self.instruct(Finish(tuple(part for part in in_order if part is not None)))
+
+    def _finish_done(self, sender: Address, event: FinishDone) -> None:
+        self.finished = True
+        self.send(COORDINATOR, Merged(self.stats))
+
+    def _tick(self, sender: Address, event: Tick) -> None:
+        if not self.finished:
+            self.send(COORDINATOR, ReducerReport(self.stats))

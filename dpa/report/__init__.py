@@ -1,0 +1,11 @@
+"""What people see of a run: live progress, the final table, the pictures, and the files of the report.
+
+Everything here is drawn from `dpa.protocol.metrics.Snapshot` and `dpa.result.Report`; nothing here decides anything or
+computes a metric. `plots` holds the pictures, for papers and notebooks. matplotlib and rich are imported to draw only.
+"""
+
+from dpa.report.files import ReportError, schema, to_json, write
+from dpa.report.live import MODES, Progress, make_progress
+from dpa.report.table import show
+
+__all__ = ["MODES", "Progress", "ReportError", "make_progress", "schema", "show", "to_json", "write"]

@@ -1,0 +1,80 @@
+"""A report as plain data that may be written to a file and shown to others: JSON-ready, and without secrets.
+
+`report.json` is `plain(report)`; `resolved.yaml` and the page's configuration are `resolved(report)`. The report in
+memory is left as it is.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Set
+from enum import Enum
+from typing import Any
+
+import yaml
+
+from dpa.report._text import key_text
+from dpa.result import Report
+
+HIDDEN = "***"
+
+# As Spark hides its configuration (spark.redaction.regex), but `token` only as the last word of a name, because
+# `initial_tokens` and `tokenizer` are no secrets.
+_SECRET_NAME = re.compile(
+    r"secret|passw(or)?d|passphrase|credential|(access|api|private|account)[._-]?key|(^|[._-])token$", re.IGNORECASE
+)
+_SECRET_IN_TEXT = re.compile(r"(?i)(://[^/\s:@]+:)[^/\s@]+(?=@)|((?:password|secret|token)=)[^&;\s]+")
+
+
+def plain(report: Report) -> dict[str, Any]:
+    """`report` as the data that `report.json` holds."""
+    tree: dict[str, Any] = jsonable(report.to_dict())
+    tree["config"] = without_secrets(tree["config"])
+    return tree
+
+
+def resolved(report: Report) -> str:
+    """The resolved configuration of `report` as YAML, its keys in their own order."""
+    config = without_secrets(jsonable(report.config))
+    return yaml.safe_dump(config, sort_keys=False, allow_unicode=True, width=120)
+
+
+def jsonable(value: Any) -> Any:
+    """`value` in JSON's types alone: docs/report.md, "How values are written", states the rule for each other type."""
+    if isinstance(value, Enum):
+        return jsonable(value.value)
+    if value is None or isinstance(value, (bool, int)):
+        return value
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")  # lone surrogates are no Unicode text
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return repr(bytes(value))
+    if isinstance(value, Mapping):
+        return {_name(name): jsonable(item) for name, item in value.items()}
+    if isinstance(value, Set):
+        return sorted((jsonable(item) for item in value), key=repr)
+    if isinstance(value, (list, tuple)):
+        return [jsonable(item) for item in value]
+    if hasattr(value, "item"):  # a numpy scalar
+        return jsonable(value.item())
+    return str(value)  # a path, a date
+
+
+def _name(name: Any) -> str:
+    return str(jsonable(name)) if isinstance(name, str) else key_text(name)
+
+
+def without_secrets(value: Any, name: str = "") -> Any:
+    """A configuration with what looks like a password, key or token by its name, or inside a URL, replaced."""
+    if value and _SECRET_NAME.search(name):
+        return HIDDEN
+    if isinstance(value, Mapping):
+        return {key: without_secrets(item, str(key)) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [without_secrets(item, name) for item in value]
+    if isinstance(value, str):
+        return _SECRET_IN_TEXT.sub(lambda found: (found.group(1) or found.group(2)) + HIDDEN, value)
+    return value

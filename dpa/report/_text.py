@@ -1,0 +1,154 @@
+"""How numbers, durations and arbitrary keys are written for people, in plain text.
+
+Every screen, page and picture of this package shows foreign text (keys, reasons, errors) through `one_line`, `lines` or
+`key_text` and nothing else, so no control character of the data ever reaches a terminal. HTML escaping is `html.py`'s.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+
+_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+_NUMBER_LIKE = re.compile(r"[+-]?[0-9]")
+
+
+def count(number: float) -> str:
+    """A count in full: `24,000,000`."""
+    return f"{number:,.0f}" if math.isfinite(number) else "n/a"
+
+
+def short(number: float) -> str:
+    """A count in three digits and a unit, at most five characters below 1e15: `999`, `1.23k`, `24.0M`."""
+    if not math.isfinite(number):
+        return "n/a"
+    for unit in ("", "k", "M", "G", "T"):
+        if abs(number) < 999.5 or unit == "T":
+            break
+        number /= 1000
+    if not unit:
+        return f"{number:.0f}"
+    digits = 2 if abs(number) < 9.995 else 1 if abs(number) < 99.95 else 0
+    return f"{number:,.{digits}f}{unit}"
+
+
+def percent(share: float) -> str:
+    """A share of 1 as `25.4%`."""
+    return f"{share:.1%}" if math.isfinite(share) else "n/a"
+
+
+def skew(value: float | None, absent: str = "not asked for") -> str:
+    """A skew S as `0.034`, or `absent` for None."""
+    if value is None:
+        return absent
+    return f"{value:.3f}" if math.isfinite(value) else "n/a"
+
+
+def seconds(duration: float | None, absent: str = "n/a") -> str:
+    """A duration in seconds as `0.31 s`, `12.3 s` or, from two minutes on, `2:05` and `1:00:00`."""
+    if duration is None or not math.isfinite(duration):
+        return absent
+    if duration < 9.995:
+        return f"{duration:.2f} s"
+    return f"{duration:.1f} s" if duration < 120 else clock(duration)
+
+
+def clock(duration: float) -> str:
+    """A duration in seconds as `0:12` or `1:02:03`."""
+    minutes, second = divmod(int(duration), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
+
+
+def plural(number: int, noun: str) -> str:
+    """`1 row`, `2,000 rows`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def outcomes(decision_counts: Mapping[str, int]) -> str:
+    """Decisions by outcome, the most frequent first: `120 below threshold, 4 applied`."""
+    # `str(Outcome.APPLIED)` would name the class; its value is what people should read.
+    named = [(str(getattr(outcome, "value", outcome)), number) for outcome, number in decision_counts.items() if number]
+    named.sort(key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{number:,} {one_line(outcome.replace('_', ' '))}" for outcome, number in named)
+
+
+def bar(share: float, width: int, *, ascii_only: bool = False) -> str:
+    """A bar of at most `width` characters, `share` (0 to 1) of them filled, to an eighth of a character; not padded."""
+    filled = (min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.0) * width
+    if ascii_only:
+        return "#" * round(filled)
+    eighths = math.ceil(filled * 8 - 1e-9)  # what is not zero is seen
+    whole, rest = divmod(eighths, 8)
+    return "█" * whole + (_EIGHTHS[rest] if rest else "")
+
+
+def one_line(text: str, limit: int = 500) -> str:
+    """`text` on one line: what does not print is escaped, what exceeds `limit` characters is cut and counted."""
+    if len(text) > limit:
+        head = max(limit - 24, 8)
+        return f"{_escaped(text[:head])}... ({len(text):,} characters)"
+    return _escaped(text)
+
+
+def lines(text: str, limit: int = 40) -> list[str]:
+    """The lines of `text`, each made safe; of more than `limit` the last ones, where a traceback names its cause."""
+    found = [one_line(line.expandtabs(4)) for line in text.rstrip().splitlines()]
+    if len(found) <= limit:
+        return found
+    return [f"... {len(found) - limit + 1:,} earlier lines are in report.json", *found[1 - limit :]]
+
+
+def key_text(key: object, limit: int = 60) -> str:
+    """A key as people may read it, each key differently, always on one line.
+
+    Text is shown bare (`the`) unless it could be taken for something else: empty, with outer spaces, quotes, backslashes,
+    unprintable characters, or looking like a number, a null or bytes. Then it is quoted: `"5"`, `"a\\nb"`. Integers are
+    digits, None is `null`, bytes are Python's literal (`b'\\xff'`). Keys over `limit` characters are cut and counted.
+    """
+    if key is None:
+        return "null"
+    if isinstance(key, (bytes, bytearray, memoryview)):
+        data = bytes(key)
+        if len(data) <= limit:
+            return repr(data)
+        return f"{data[: max(limit - 24, 8)]!r}... ({len(data):,} bytes)"
+    if not isinstance(key, str):
+        return one_line(str(key), limit)
+    if key.isprintable() and not _needs_quotes(key):
+        return one_line(key, limit)
+    if len(key) <= limit:
+        return f'"{_escaped(key, quoted=True)}"'
+    return f'"{_escaped(key[: max(limit - 24, 8)], quoted=True)}"... ({len(key):,} characters)'
+
+
+def _needs_quotes(key: str) -> bool:
+    return (
+        key == ""
+        or key != key.strip()
+        or key == "null"
+        or "\\" in key
+        or key[0] in "\"'"
+        or key.startswith(("b'", 'b"'))
+        or _NUMBER_LIKE.match(key) is not None
+    )
+
+
+def _escaped(text: str, quoted: bool = False) -> str:
+    """`text` with what does not print (controls, bidirectional marks, surrogates) escaped."""
+    if text.isprintable() and not quoted:
+        return text
+    return "".join(_escape(character, quoted) for character in text)
+
+
+def _escape(character: str, quoted: bool) -> str:
+    if quoted and character in '"\\':
+        return "\\" + character
+    if character.isprintable():
+        return character
+    code = ord(character)
+    return _ESCAPES.get(character) or (
+        f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    )

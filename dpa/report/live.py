@@ -1,0 +1,181 @@
+"""Progress of a running job on the terminal, fed with snapshots by the driver.
+
+`make_progress` chooses the view: a live panel on a terminal (`_panel.py`), otherwise a log line now and then, so that
+logs of a batch system stay short. Views go to stderr and leave stdout to the result. They only show: nothing here polls
+the job, decides anything, or raises on a stream that has gone away.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Protocol, TextIO
+
+from dpa.balance.decision import Decision
+from dpa.errors import ConfigError
+from dpa.protocol.metrics import Snapshot
+from dpa.report._text import one_line, outcomes, percent, plural, seconds, short
+from dpa.report._watch import Totals, Watch
+
+MODES = ("auto", "rich", "plain", "none")
+
+LEAST_LINE_SECONDS = 1.0
+"""Progress lines of the plain view are at least this far apart."""
+MOST_LINE_SECONDS = 30.0
+"""While records are read or processed, a progress line comes at least this often."""
+REDISTRIBUTION_LINES = 20
+"""Redistributions that the plain view names; later ones are only counted."""
+
+
+class Progress(Protocol):
+    """A view of one run: enter it, announce each phase as it begins, hand it snapshots in order, leave it."""
+
+    def __enter__(self) -> Progress: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def phase(self, name: str, detail: str = "") -> None:
+        """The run enters a phase: `startup`, `load`, `stream`, `merge`, `reference`; `detail` says what on."""
+
+    def update(self, snapshot: Snapshot) -> None:
+        """Show a newer snapshot. Cheap enough to call ten times a second; draws no more often than is useful."""
+
+
+def make_progress(mode: str = "auto", stream: TextIO | None = None, name: str = "job") -> Progress:
+    """The view for `mode`, one of `MODES`, on `stream` (stderr if None), of the job called `name`.
+
+    `auto` is `rich` where the stream is a terminal that can move its cursor and speaks UTF-8, else `plain`.
+
+    Raises:
+        ConfigError: there is no such mode.
+    """
+    if mode not in MODES:
+        raise ConfigError(f"progress {mode!r} is unknown; use one of {', '.join(MODES)}")
+    if mode == "none":
+        return NoProgress()
+    if mode == "rich" or (mode == "auto" and _can_draw(sys.stderr if stream is None else stream)):
+        from dpa.report._panel import RichProgress
+
+        return RichProgress(stream, name)
+    return PlainProgress(sys.stderr if stream is None else stream, name)
+
+
+def _can_draw(stream: TextIO) -> bool:
+    try:
+        terminal = stream.isatty()
+    except ValueError:  # closed
+        return False
+    utf = (getattr(stream, "encoding", None) or "").lower().startswith("utf")
+    return terminal and utf and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
+
+
+class NoProgress:
+    """Shows nothing."""
+
+    def __enter__(self) -> NoProgress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    def phase(self, name: str, detail: str = "") -> None:
+        return None
+
+    def update(self, snapshot: Snapshot) -> None:
+        return None
+
+
+class PlainProgress:
+    """Log lines: at each phase, at every tenth of the input or 30 seconds, and for the first redistributions."""
+
+    def __init__(self, stream: TextIO, name: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream: TextIO | None = stream
+        self._name = one_line(name)
+        self._clock = clock
+        self._began = self._phase_began = self._last_line = clock()
+        self._phase = ""
+        self._tenth = 0
+        self._named = 0
+        self._watch = Watch()
+        self._decisions: dict[str, int] = {}
+
+    def __enter__(self) -> PlainProgress:
+        self._began = self._phase_began = self._last_line = self._clock()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._write(f"stopped in {self._phase or 'startup'} by {kind.__name__}")
+        else:
+            self._end_phase()
+            self._write("done")
+
+    def phase(self, name: str, detail: str = "") -> None:
+        """Write that `name` begins, and how the stream went if that is what ends."""
+        self._end_phase()
+        self._phase = one_line(name)
+        self._phase_began = self._last_line = self._clock()
+        self._write(f"{self._phase}: {one_line(detail)}" if detail else self._phase)
+
+    def update(self, snapshot: Snapshot) -> None:
+        """Write a line if one is due."""
+        for decision in self._watch.update(snapshot):
+            self._redistribution(decision)
+        self._decisions = snapshot.decision_counts
+        totals = self._watch.totals
+        waited = self._clock() - self._last_line
+        tenth = int(10 * (totals.share_read or 0.0))
+        if waited >= MOST_LINE_SECONDS or (tenth > self._tenth and waited >= LEAST_LINE_SECONDS):
+            self._tenth = tenth
+            self._last_line = self._clock()
+            self._write(f"{self._phase or 'stream'}: {_progress(totals)}")
+
+    def _redistribution(self, decision: Decision) -> None:
+        self._named += 1
+        if self._named <= REDISTRIBUTION_LINES:
+            self._write(f"redistribution {self._named} for reducer {decision.reducer}: {one_line(decision.reason)}")
+        elif self._named == REDISTRIBUTION_LINES + 1:
+            self._write("more redistributions follow; from here on they are only counted")
+
+    def _end_phase(self) -> None:
+        if self._phase != "stream":
+            return
+        totals, took = self._watch.totals, self._clock() - self._phase_began
+        rate = f", {short(totals.mapped / took)} records/s" if took > 0 else ""
+        self._write(
+            f"stream ended: {plural(totals.read, 'row')} read, {plural(totals.processed, 'record')} processed "
+            f"in {seconds(took)}{rate}, {plural(totals.redistributions, 'redistribution')}"
+        )
+        if decided := outcomes(self._decisions):
+            self._write(f"decisions: {decided}")
+        self._phase = ""
+
+    def _write(self, line: str) -> None:
+        if self._stream is None:
+            return
+        try:
+            encoding = getattr(self._stream, "encoding", None) or "utf-8"
+            text = f"[{self._clock() - self._began:7.1f} s] {self._name}: {line}\n"
+            self._stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+            self._stream.flush()
+        except (OSError, ValueError):  # nobody reads us any more; the job goes on
+            self._stream = None
+
+
+def _progress(totals: Totals) -> str:
+    share = totals.share_read
+    read = f"{short(totals.read)} rows" if share is None else f"{percent(share)} of {plural(totals.rows, 'row')}"
+    parts = [f"{read} read", f"{short(totals.mapped_rate)} records/s", f"{short(totals.in_flight)} records in flight"]
+    if totals.longest is not None:
+        parts.append(f"longest queue {short(totals.longest.queue)} (reducer {totals.longest.reducer})")
+    parts.append(plural(totals.redistributions, "redistribution"))
+    return ", ".join(parts)

@@ -1,0 +1,269 @@
+"""The pictures of a run: queue lengths over time, records a reducer, and how unequal the keys are.
+
+Each function makes a matplotlib `Figure` of its own, without pyplot: no window, no global figure, no setting left
+behind. `svg` writes one as a fragment for a page, `figure.savefig(path)` as any other format. Nothing is measured here.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpa.balance.decision import Decision
+from dpa.report._text import key_text, percent, plural, short
+from dpa.result import HotKey, KeyDistribution, Report
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_LINES = 16
+"""Beyond this many reducers, queues are drawn as bands of quantiles, and bars have no numbers."""
+MOST_BARS = 64
+"""Beyond this many reducers, their records are drawn as one stepped outline, the busiest first."""
+MOST_MARKS = 40
+"""Redistributions that are labelled with their reducer; more are only marked."""
+MOST_NAMED_KEYS = 8
+
+# Okabe and Ito's colours without black and yellow, which vanish on dark and on light paper, and two of Tol's. Every
+# second run through them is dashed.
+COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#999933", "#aa4499")
+INK, GRID = "#333333", "#cccccc"
+"""Text and axes; grid and faint marks. `svg` turns them into the colours of the page."""
+SIZE = (9.0, 3.4)  # inches
+
+_STYLE: dict[Any, Any] = {
+    "font.size": 9,
+    "font.family": ["DejaVu Sans"],
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 10,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "grid.color": GRID,
+    "grid.linewidth": 0.5,
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+    "svg.fonttype": "none",
+    "text.parse_math": False,  # a dollar sign in a key is a dollar sign
+}
+
+
+def queue_lengths(report: Report) -> Figure:
+    """Queue length of each reducer over the seconds of the stream, redistributions marked at their moment."""
+    with _figure() as (figure, axes):
+        axes.set_xlabel("time since the stream began (s)")
+        axes.set_ylabel("queue length (records)")
+        if not report.samples or not report.samples[0].queues:
+            return _nothing(figure, axes, "no samples: the stream ended before the first was taken")
+        at = np.array([sample.at for sample in report.samples])
+        queues = np.array([sample.queues for sample in report.samples], dtype=float)
+        if queues.shape[1] <= MOST_LINES:
+            for place in range(queues.shape[1]):
+                colour, dashes = _line_style(place)
+                name = str(report.reducers[place].id if place < len(report.reducers) else place)
+                axes.plot(at, queues[:, place], color=colour, linestyle=dashes, linewidth=1.3, label=name)
+            _legend(axes, "reducer")
+        else:
+            _bands(axes, at, queues)
+            _legend(axes, f"of {queues.shape[1]} queues")
+        axes.set_ylim(bottom=0, top=max(queues.max() * 1.12, 1))
+        axes.set_xlim(0, max(at[-1], *(decision.at for decision in report.redistributions), 1e-3))
+        axes.yaxis.set_major_formatter(_thousands)
+        _mark(axes, report.redistributions)
+        return figure
+
+
+def records_per_reducer(report: Report) -> Figure:
+    """Records that each reducer processed, against the line of an even share."""
+    with _figure() as (figure, axes):
+        axes.set_xlabel("reducer")
+        axes.set_ylabel("records processed")
+        records = [reducer.processed for reducer in report.reducers]
+        if not any(records):
+            return _nothing(figure, axes, "no records were processed")
+        even = sum(records) / len(records)
+        if len(records) <= MOST_BARS:
+            _bars(axes, [reducer.id for reducer in report.reducers], records)
+        else:
+            axes.set_xlabel("reducers, the busiest first")
+            axes.stairs(sorted(records, reverse=True), np.arange(len(records) + 1) + 0.5, fill=True, color=COLOURS[0])
+            axes.set_xlim(0.5, len(records) + 0.5)
+        axes.grid(visible=False, axis="x")
+        axes.axhline(even, color=COLOURS[5], linewidth=1.3)
+        edge: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
+        axes.annotate(f"even share: {short(even)}", (1, even), (6, 0), va="center", **edge)
+        axes.set_ylim(0, max(records) * 1.12)
+        axes.yaxis.set_major_formatter(_thousands)
+        return figure
+
+
+def key_distribution(report: Report) -> Figure:
+    """Share of all records that the most frequent keys hold together, by their number; the hot keys are named."""
+    with _figure() as (figure, axes):
+        found = report.key_distribution
+        axes.set_xlabel("most frequent keys (number, log scale)")
+        axes.set_ylabel("share of records (%)")
+        if not found.ranks:
+            return _nothing(figure, axes, "no key distribution was taken")
+        axes.set_xscale("log")
+        ranks = np.array(found.ranks, dtype=float)
+        shares = 100 * np.array(found.cumulative_share)
+        axes.plot(ranks, shares, color=COLOURS[0], linewidth=1.6, label=plural(found.distinct, "key"))
+        last = max(found.distinct, int(ranks[-1]), 2)
+        equal = np.geomspace(1, last, 200)
+        equal_style: dict[str, Any] = {"color": COLOURS[5], "linewidth": 1.1, "linestyle": (0, (4, 2))}
+        axes.plot(equal, 100 * equal / last, label="if all were equal", **equal_style)
+        _name_hot_keys(axes, found, report.hot_keys)
+        axes.set_xlim(0.9, last * 1.1)
+        axes.set_ylim(0, 103)
+        axes.xaxis.set_major_formatter(_thousands)
+        axes.xaxis.set_minor_formatter("")
+        _legend(axes, None)
+        return figure
+
+
+PICTURES = {
+    "queue-lengths": queue_lengths,
+    "records-per-reducer": records_per_reducer,
+    "key-distribution": key_distribution,
+}
+"""The pictures of a report by the name of their file."""
+
+
+def svg(figure: Figure, name: str) -> str:
+    """`figure` as an `<svg>` element in the colours of the page around it; `name` keeps its identifiers apart.
+
+    The page sets `color` and the font for text and axes, and the custom property `--grid` for the grid. The same
+    figure always gives the same text.
+    """
+    text = io.StringIO()
+    nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    with _settings({"svg.hashsalt": name}), warnings.catch_warnings():
+        # The reader's fonts draw the text, not matplotlib's, so what the latter lack does not matter.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        figure.savefig(text, format="svg", transparent=True, metadata=nothing)
+    drawing = text.getvalue()
+    drawing = drawing[drawing.index("<svg") :]
+    for ours, theirs in ((INK, "currentColor"), (GRID, "var(--grid)"), ("'DejaVu Sans'", "inherit")):
+        drawing = drawing.replace(ours, theirs)
+    return drawing
+
+
+@contextmanager
+def _settings(changes: dict[Any, Any]) -> Iterator[None]:
+    """matplotlib as it comes, with `changes`, whatever the user's own style; theirs is back afterwards."""
+    import matplotlib
+
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update({**_STYLE, **changes})
+        yield
+
+
+@contextmanager
+def _figure() -> Iterator[tuple[Figure, Axes]]:
+    with _settings({}):
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=SIZE, layout="constrained")
+        yield figure, figure.add_subplot()
+
+
+def _thousands(value: float, position: float | None = None) -> str:
+    """An axis label: `0`, `0.5`, `20k`, `3.5M`."""
+    if value < 1000:
+        return f"{value:g}"
+    number, unit = short(value)[:-1], short(value)[-1]
+    return f"{float(number.replace(',', '')):g}{unit}"
+
+
+def _line_style(place: int) -> tuple[str, str | tuple[int, tuple[float, ...]]]:
+    return COLOURS[place % len(COLOURS)], ("-", (0, (3, 1.5)))[place // len(COLOURS) % 2]
+
+
+def _nothing(figure: Figure, axes: Axes, why: str) -> Figure:
+    """A low figure that says `why` there is nothing to draw."""
+    figure.set_size_inches(SIZE[0], 0.4)
+    axes.set_axis_off()
+    axes.text(0, 0.5, why, transform=axes.transAxes, va="center")
+    return figure
+
+
+def _legend(axes: Axes, title: str | None) -> None:
+    columns = math.ceil(len(axes.get_legend_handles_labels()[1]) / 12)
+    beside: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.02), "borderaxespad": 0.4}
+    axes.legend(title=title, ncols=columns, columnspacing=1.0, alignment="left", **beside)
+
+
+def _bars(axes: Axes, reducers: Sequence[int], records: Sequence[int]) -> None:
+    """A bar for each reducer; of few, with its number at its foot, where the line of the even share does not cross it."""
+    places = np.arange(len(records))
+    axes.bar(places, records, width=0.72, color=COLOURS[0])
+    step = math.ceil(len(records) / 32)
+    axes.set_xticks(places[::step], [str(reducer) for reducer in reducers[::step]])
+    axes.set_xlim(-0.6, len(records) - 0.4)
+    axes.tick_params(axis="x", length=0)
+    for place, number in enumerate(records if len(records) <= MOST_LINES else ()):
+        inside = number > max(records) / 10
+        axes.annotate(
+            short(number), (place, 0 if inside else number), (0, 3), textcoords="offset points", ha="center", size=8,
+            color="white" if inside else INK, rotation=90 if inside and len(records) > MOST_LINES // 2 else 0,
+        )  # fmt: skip
+
+
+def _bands(axes: Axes, at: npt.NDArray[np.float64], queues: npt.NDArray[np.float64]) -> None:
+    low, first, middle, third, high = np.quantile(queues, (0, 0.25, 0.5, 0.75, 1), axis=1)
+    axes.plot(at, high, color=COLOURS[5], linewidth=1.1, label="longest")
+    axes.fill_between(at, low, high, color=COLOURS[0], alpha=0.18, linewidth=0, label="all")
+    axes.fill_between(at, first, third, color=COLOURS[0], alpha=0.4, linewidth=0, label="middle half")
+    axes.plot(at, middle, color=COLOURS[0], linewidth=1.5, label="median")
+
+
+def _mark(axes: Axes, redistributions: Sequence[Decision]) -> None:
+    """A faint line at each redistribution; a triangle with the reducer's number above it where they are few."""
+    few = len(redistributions) <= MOST_MARKS
+    for decision in redistributions:
+        axes.axvline(decision.at, color=INK, linewidth=0.8, alpha=0.8 if few else 0.25, linestyle=(0, (2, 2)))
+    across = axes.get_xaxis_transform()
+    if redistributions:
+        axes.plot(
+            [decision.at for decision in redistributions], [1.0] * len(redistributions),
+            marker="v", markersize=4, linestyle="", color=INK, transform=across, clip_on=False,
+        )  # fmt: skip
+        whose = ", marked with the reducer whose load caused it" if few else ", each marked"
+        axes.set_title(plural(len(redistributions), "redistribution") + whose, pad=14)
+    if few:
+        room = (axes.get_xlim()[1] - axes.get_xlim()[0]) / 60
+        free_from = -math.inf
+        for decision in redistributions:
+            if decision.at >= free_from:
+                free_from = decision.at + room
+                axes.annotate(
+                    str(decision.reducer), (decision.at, 1.0), (0, 4), xycoords=across,
+                    textcoords="offset points", ha="center", size=7,
+                )  # fmt: skip
+
+
+def _name_hot_keys(axes: Axes, found: KeyDistribution, hot_keys: Sequence[HotKey]) -> None:
+    """Numbered dots on the curve for the most frequent keys, and their names in the legend."""
+    ordered = sorted(hot_keys, key=lambda hot: -hot.records)[:MOST_NAMED_KEYS]
+    for rank, hot in enumerate(ordered, start=1):
+        share = float(np.interp(math.log(rank), np.log(found.ranks), found.cumulative_share))
+        name = key_text(hot.key, 200)
+        label = f"{rank}  {name if len(name) <= 20 else name[:19] + '…'}  {percent(hot.share)}"
+        axes.plot([rank], [100 * share], "o", markersize=4, color=COLOURS[0], label=label)

@@ -1,0 +1,47 @@
+"""Routing tables: immutable, numbered snapshots of who owns which part of the hash circle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dpa.routing.hashing import Hashes, Key, hash_key
+
+Owners = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, eq=False)
+class RoutingTable:
+    """Key ownership as of one epoch: the same answer in every process that holds the same table.
+
+    Attributes:
+        epoch: the table's number; tables with greater numbers are newer.
+        positions: token hashes in ascending order, shape (tokens,).
+        owners: the reducer that owns each token, shape (tokens,).
+        reducers: how many reducers there are; owners are below it.
+        seed: of the hash of keys.
+    """
+
+    epoch: int
+    positions: Hashes
+    owners: Owners
+    reducers: int
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if len(self.positions) == 0 or len(self.positions) != len(self.owners):
+            raise ValueError("a routing table needs at least one token, and one owner for each token")
+        self.positions.setflags(write=False)
+        self.owners.setflags(write=False)
+
+    def owners_of(self, hashes: Hashes) -> Owners:
+        """The reducer that owns each hash; shape of `hashes`. O(log tokens) each."""
+        index = np.searchsorted(self.positions, hashes, side="right")
+        index[index == len(self.positions)] = 0
+        return self.owners[index]
+
+    def key_lookup(self, key: Key) -> int:
+        """The reducer that owns one key (the DPA paper's interface, section 4.2)."""
+        return int(self.owners_of(np.array([hash_key(key, self.seed)], dtype=np.uint32))[0])

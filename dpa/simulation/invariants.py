@@ -1,0 +1,122 @@
+"""The invariants of the protocol, as checks on all machines of a simulated run at once.
+
+Kept on purpose apart from the machines: they are derived from messages seen and public counters, not from the machines' own
+book-keeping of the same facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from dpa.balance.decision import Decision, Outcome
+from dpa.errors import ProtocolError
+from dpa.execution.block import Block
+from dpa.protocol.assembly import BalanceOptions
+from dpa.protocol.machine import Machine
+from dpa.protocol.mapper import MapperMachine
+from dpa.protocol.messages import Address, DecisionReport, Envelope, Push, Role, TableUpdate
+from dpa.protocol.reducer import ReducerMachine
+from dpa.routing.table import RoutingTable
+
+
+class Invariants:
+    """Numbers in comments are those of the design's list of invariants."""
+
+    def __init__(
+        self,
+        mappers: Sequence[MapperMachine],
+        reducers: Sequence[ReducerMachine],
+        in_flight_records: int,
+        balance: BalanceOptions,
+    ) -> None:
+        self._mappers = mappers
+        self._reducers = reducers
+        self._in_flight_records = in_flight_records
+        self._balance = balance
+        self._under_way: dict[tuple[Address, Address, int], int] = {}
+        self._rows_under_way = 0
+        self._epochs: dict[Address, int] = {}
+        self._tables: dict[int, RoutingTable] = {}
+        self._rounds: dict[int, int] = {}
+
+    def sent(self, envelope: Envelope) -> None:
+        """A message leaves its sender."""
+        message = envelope.message
+        if isinstance(message, Push):
+            self._sent_push(envelope, message)
+        elif isinstance(message, TableUpdate):
+            known = self._tables.setdefault(message.table.epoch, message.table)
+            self._require(known is message.table, f"two routing tables are numbered {message.table.epoch}")  # 2
+        elif isinstance(message, DecisionReport):
+            for decision in message.decisions:
+                self._decided(decision)
+
+    def received(self, envelope: Envelope, machine: Machine) -> None:
+        """A message has reached its receiver, perhaps to wait there for an earlier one."""
+        channel = (envelope.sender, envelope.receiver)
+        for seq in range(machine.delivered(envelope.sender) - 1, -1, -1):
+            rows = self._under_way.pop((*channel, seq), None)
+            if rows is None:
+                break
+            self._rows_under_way -= rows
+
+    def processing(self, index: int, block: Block) -> None:
+        """A reducer hands records to user code."""
+        owners = self._reducers[index].table.owners_of(block.hashes)
+        self._require(bool(np.all(owners == index)), f"reducer {index} processes a key of another reducer")  # 2, 3
+
+    def check(self) -> None:
+        """What must hold after every step."""
+        emitted = sum(machine.emitted for machine in self._mappers)
+        processed = sum(machine.processed for machine in self._reducers)
+        queued = sum(machine.queue_length for machine in self._reducers)
+        found = processed + queued + self._rows_under_way
+        self._require(emitted == found, f"{emitted} records emitted, but {found} are processed, queued or under way")  # 1
+        for machine in self._mappers:
+            within = 0 <= machine.in_flight <= self._in_flight_records
+            self._require(within, f"{machine.address} has {machine.in_flight} records in flight")  # 5
+        bound = len(self._mappers) * self._in_flight_records
+        self._require(queued <= bound, f"{queued} records are queued, more than {bound}")  # 5
+        for holder in (*self._mappers, *self._reducers):
+            epoch = holder.table.epoch
+            self._require(epoch >= self._epochs.get(holder.address, 0), f"{holder.address} went back to table {epoch}")  # 3
+            self._epochs[holder.address] = epoch
+
+    def check_end(self, machines: Iterable[Machine]) -> None:
+        """What must hold once the job is done."""
+        self._require(not self._under_way, "the job ended with records under way")  # 6
+        for machine in machines:
+            self._require(machine.idle, f"the job ended while {machine.address} had work")  # 6
+        for holder in self._mappers:
+            self._require(holder.in_flight == 0, f"the job ended with credits of {holder.address} outstanding")  # 6
+        finals = {machine.table.epoch for machine in self._reducers}
+        self._require(len(finals) == 1, f"reducers merged by different tables: {sorted(finals)}")  # 2
+
+    def _sent_push(self, envelope: Envelope, push: Push) -> None:
+        rows, sender = push.block.rows, envelope.sender
+        self._under_way[(sender, envelope.receiver, envelope.seq)] = rows
+        self._rows_under_way += rows
+        self._require(rows > 0, f"{sender} pushed an empty block")
+        holder = self._mappers[sender.index] if sender.role is Role.MAPPER else self._reducers[sender.index]
+        self._require(push.epoch == holder.table.epoch, f"{sender} routed by table {push.epoch}, not its own")  # 3
+        self._require(push.hops <= push.epoch, f"a record was forwarded {push.hops} times in {push.epoch} tables")  # 7
+        owners = holder.table.owners_of(push.block.hashes)
+        self._require(bool(np.all(owners == envelope.receiver.index)), f"{sender} pushed to the wrong reducer")  # 2
+
+    def _decided(self, decision: Decision) -> None:
+        if decision.outcome is not Outcome.APPLIED:
+            return
+        loads, own = list(decision.loads), decision.loads[decision.reducer]
+        second = max(loads[: decision.reducer] + loads[decision.reducer + 1 :], default=0)
+        reason = own > second * (1 + self._balance.tau) and own >= self._balance.least_queue
+        self._require(reason, f"redistributed without a load reason: {decision}")  # 7
+        self._rounds[decision.reducer] = self._rounds.get(decision.reducer, 0) + 1
+        within = self._rounds[decision.reducer] <= self._balance.max_rounds
+        self._require(within, f"reducer {decision.reducer} caused more than {self._balance.max_rounds} rounds")  # 7
+
+    @staticmethod
+    def _require(holds: bool, otherwise: str) -> None:
+        if not holds:
+            raise ProtocolError(f"invariant broken: {otherwise}")

@@ -1,0 +1,101 @@
+"""Random small jobs for the simulator, each made of a seed alone, and the check of their results."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from typing import Any
+
+import pyarrow as pa
+
+from dpa.execution.mapping import MapTask
+from dpa.executors import Reducer
+from dpa.protocol.assembly import BalanceOptions
+from dpa.protocol.coordinator import CoordinatorMachine
+from dpa.protocol.reducer import ReducerMachine
+from dpa.simulation.cluster import InvariantViolationError, Network, Outcome, SimulatedCluster, SimulatedJob
+from dpa.splits import memory_splits
+
+
+class Collect(Reducer[list[int], int]):
+    """Keeps every record's number: the result shows whether each was processed exactly once, and by its own key."""
+
+    def zero(self) -> list[int]:
+        return []
+
+    def reduce(self, state: list[int], value: int) -> list[int]:
+        state.append(value)
+        return state
+
+    def merge(self, left: list[int], right: list[int]) -> list[int]:
+        return left + right
+
+    def finish(self, state: list[int]) -> dict[str, Any]:
+        return {"records": sorted(state)}
+
+
+def random_job(seed: int) -> tuple[SimulatedJob, dict[str, list[int]]]:
+    """A job, and the records that each key must end with."""
+    draw = random.Random(seed)
+    keys = [f"key {rank}" for rank in range(draw.randint(1, 30))]
+    exponent = draw.choice([0.0, 0.8, 1.2, 3.0])
+    weights = [1 / (rank + 1) ** exponent for rank in range(len(keys))]
+    drawn = draw.choices(keys, weights, k=draw.randint(0, 250))
+    expected: dict[str, list[int]] = defaultdict(list)
+    for number, key in enumerate(drawn):
+        expected[key].append(number)
+    table = pa.table({"key": pa.array(drawn, pa.string()), "number": pa.array(range(len(drawn)), pa.int64())})
+    batch = draw.choice([1, 3, 10])
+    reducer, combine = Collect(), draw.random() < 0.25
+    strategy = draw.choice(["none", "halving", "halving", "doubling", "doubling"])
+    slow, speed = draw.randrange(5), draw.choice([1.0, 5.0])
+    job = SimulatedJob(
+        splits=tuple(memory_splits(table, draw.choice([1, 20, 100]))),
+        task=MapTask(None, "key", ("number",), reducer, combine, 0, batch, 1.0),
+        mappers=draw.randint(1, 4),
+        reducers=draw.randint(1, 5),
+        balance=BalanceOptions(
+            strategy=strategy,
+            tau=draw.choice([0.0, 0.2, 1.0]),
+            max_rounds=draw.choice([1, 2, 3]),
+            least_queue=draw.choice([1, 5]),
+            report_every=draw.choice([1, 5, 20]),
+            report_when_idle=draw.random() < 0.5,
+            check_seconds=draw.choice([0.0, 0.01]),
+            initial_tokens=draw.choice([None, 4]),
+            forwarding=draw.choice(["eager", "lazy"]),
+        ),
+        in_flight_records=draw.choice([batch, 2 * batch, 50]),
+        slice_records=draw.choice([1, 4, 100]),
+        map_seconds=draw.choice([0.0, 0.0001, 0.002]),
+        service_seconds=lambda index: 0.001 * (speed if index == slow else 1.0),
+        network=Network(0.0001, draw.choice([0.001, 0.02, 0.2]), draw.choice([0.0, 0.05, 0.3])),
+        ticks=draw.choice([0, 0, 10]),
+    )
+    return job, dict(expected)
+
+
+def run_random_job(
+    seed: int,
+    *,
+    coordinator: type[CoordinatorMachine] = CoordinatorMachine,
+    reducer_machine: type[ReducerMachine] = ReducerMachine,
+) -> Outcome:
+    """Run the job of a seed and check its result too.
+
+    Raises:
+        InvariantViolationError: an invariant was broken, the job could not end, or its result is wrong.
+    """
+    job, expected = random_job(seed)
+    cluster = SimulatedCluster(job, seed, coordinator=coordinator, reducer_machine=reducer_machine)
+    outcome = cluster.run()
+    rows = [row for reduced in outcome.reduced for row in reduced.table.to_pylist()]
+    found = {row["key"]: row["records"] for row in rows}
+    counts = Counter(row["key"] for row in rows)
+    if found != expected or any(count > 1 for count in counts.values()):
+        wrong = sorted(key for key in expected.keys() | found.keys() if found.get(key) != expected.get(key))
+        raise InvariantViolationError(f"wrong result for {wrong}", cluster.history())
+    if sum(int(reduced.mapped.sum()) for reduced in outcome.reduced) != sum(map(len, expected.values())):
+        raise InvariantViolationError("the counts of records by key are wrong", cluster.history())
+    return outcome
+

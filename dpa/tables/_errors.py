@@ -1,0 +1,88 @@
+"""Turns what Spark raises into a `TableError` of a line or two. Spark's own text carries plans, stack traces and a log
+entry of its own; none of that helps the author of a job file."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from dpa.errors import TableError
+
+_SPARK_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""Loggers on which pyspark prints each exception with its JVM stack trace, before it raises it."""
+
+_LONGEST = 400
+"""Characters of Spark's explanation that are kept."""
+
+
+@contextmanager
+def explained(what: str, hint: str = "") -> Iterator[None]:
+    """Raise a `TableError` that starts with `what` and ends with `hint` for whatever Spark raises in this block."""
+    from py4j.protocol import Py4JError, Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        with _silenced(_SPARK_LOGGERS):
+            yield
+    except (PySparkException, Py4JJavaError) as error:
+        raise TableError(f"{what}: {brief(str(error))}{hint and f' ({hint})'}") from None
+    except Py4JError:
+        raise TableError(f"{what}: Spark's JVM does not answer any more; it may have run out of memory") from None
+
+
+def brief(text: str) -> str:
+    """The one line of an exception's text that says what is wrong."""
+    causes = re.findall(r"^Caused by: (.+)$", text, flags=re.MULTILINE)
+    python = re.findall(r"^(\w[\w.]*(?:Error|Exception|Interrupt)\b.*)$", text, flags=re.MULTILINE)
+    if "Traceback (most recent call last)" in text and python:
+        line = python[-1]
+    elif causes:
+        line = causes[-1]
+    else:
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        line = next((line for line in lines if not line.startswith("An error occurred while calling")), "")
+    line = re.sub(r"^:?\s*(?:[\w$]+\.)+[\w$]*(?:Exception|Error): ", "", line)
+    line = re.sub(r"^\[[A-Z0-9_.]+\] ", "", line)
+    place = re.search(r"\(line \d+, pos \d+\)", line)
+    line = line.split(" SQLSTATE:")[0].rstrip(" .;")
+    line = f"{line} {place.group()}" if place and place.group() not in line else line
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]} ..."
+
+
+def require_columns(present: Iterable[str], wanted: Iterable[str], where: str) -> None:
+    """Check that a table has some columns.
+
+    Raises:
+        TableError: names the first that is missing, a likely spelling, and the columns there are.
+    """
+    present = list(present)
+    for column in wanted:
+        if column not in present:
+            close = difflib.get_close_matches(column, present, n=1)
+            likely = f"; did you mean {close[0]!r}?" if close else ""
+            raise TableError(f"{where} has no column {column!r}{likely} (it has {listed(present)})")
+
+
+def listed(names: Iterable[str], most: int = 30) -> str:
+    """Names for a message, the first `most` of them."""
+    names = list(names)
+    return ", ".join(names[:most] or ["none"]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+@contextmanager
+def _silenced(names: Iterable[str]) -> Iterator[None]:
+    loggers = [logging.getLogger(name) for name in names]
+
+    def nothing(record: logging.LogRecord) -> bool:
+        return False
+
+    for logger in loggers:
+        logger.addFilter(nothing)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(nothing)

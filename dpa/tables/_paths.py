@@ -1,0 +1,120 @@
+"""Where files lie: relative paths, globs and URIs, on whatever file system pyarrow can open. Reads names, never contents."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import pyarrow as pa
+from pyarrow import fs
+
+from dpa.errors import TableError
+
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+_MAGIC = re.compile(r"[*?\[]")
+_ARROW_SCHEMES = ("file", "s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss")
+
+
+def resolved(path: str, base: str) -> str:
+    """`path` if it is absolute or a URI, else the path below the directory `base`."""
+    return path if _URI.match(path) else os.path.abspath(os.path.join(base, path))
+
+
+def is_readable_by_arrow(path: str) -> bool:
+    """Whether pyarrow can open and list such a path; it knows neither Spark's `s3a` nor globs with `{a,b}`."""
+    return "{" not in path and (not _URI.match(path) or path.split(":")[0] in _ARROW_SCHEMES)
+
+
+@dataclass(frozen=True)
+class Location:
+    """A path on a file system: `prefix + path + suffix` is its URI, or the path itself if it is local."""
+
+    filesystem: fs.FileSystem
+    path: str
+    prefix: str = ""
+    suffix: str = ""
+
+    @property
+    def name(self) -> str:
+        """The path as a user would write it, and as a `ParquetSplit` carries it."""
+        return f"{self.prefix}{self.path}{self.suffix}"
+
+    def at(self, path: str) -> Location:
+        """Another path on the same file system."""
+        return Location(self.filesystem, path, self.prefix, self.suffix)
+
+
+def locate(path: str) -> Location:
+    """Find the file system of an absolute path or URI; the path need not exist.
+
+    Raises:
+        TableError: pyarrow knows no such file system, or cannot reach it.
+    """
+    if not _URI.match(path):
+        return Location(fs.LocalFileSystem(), path)
+    try:
+        filesystem, inner = fs.FileSystem.from_uri(path)
+    except (pa.ArrowInvalid, OSError, ValueError) as error:
+        raise TableError(f"{path}: not a place that can be read: {error}") from None
+    address, mark, query = path.partition("?")
+    return Location(filesystem, inner, address[: -len(inner)] if inner else address, mark + query)
+
+
+def data_files(path: str, glob: str | None = None, recursive: bool = False) -> list[Location]:
+    """The files that a path names, sorted: a file, what lies in a directory, or what a glob matches.
+
+    Args:
+        path: absolute path or URI; `*`, `?` and `[...]` match within one part of it.
+        glob: keep only files whose name matches. Names that start with `_` or `.` never count in a directory.
+        recursive: whether directories are searched to any depth.
+
+    Raises:
+        TableError: there is no such file or directory, or it holds no such file.
+    """
+    roots = _matches(path)
+    if not roots:
+        raise TableError(f"{path}: no such file or directory")
+    files: list[Location] = []
+    for root in roots:
+        if root.filesystem.get_file_info(root.path).type == fs.FileType.File:
+            files.append(root)
+        else:
+            selector = fs.FileSelector(root.path, recursive=recursive)
+            inside = root.filesystem.get_file_info(selector)
+            files.extend(root.at(info.path) for info in inside if info.is_file and not _is_hidden(info.path[len(root.path) :]))
+    kept = [file for file in files if glob is None or fnmatchcase(os.path.basename(file.path), glob)]
+    if not kept:
+        which = f" whose name matches {glob!r}" if glob else ""
+        deeper = "" if recursive else "; sub-directories are read with `recursive: true`"
+        raise TableError(f"{path}: holds no file{which}{deeper}")
+    return sorted(kept, key=lambda file: file.path)
+
+
+def _matches(path: str) -> list[Location]:
+    """What exists of a path, its globs expanded one part at a time."""
+    address, mark, query = path.partition("?") if _URI.match(path) else (path, "", "")
+    magic = _MAGIC.search(address)
+    if magic is None or _exists(locate(path)):
+        return [locate(path)] if _exists(locate(path)) else []
+    head = address[: magic.start()].rpartition("/")[0]
+    found = [locate((head or "/") + mark + query)]
+    for part in address[len(head) + 1 :].split("/"):
+        folders = [place for place in found if place.filesystem.get_file_info(place.path).type == fs.FileType.Directory]
+        found = [
+            folder.at(info.path)
+            for folder in folders
+            for info in folder.filesystem.get_file_info(fs.FileSelector(folder.path))
+            if fnmatchcase(info.base_name, part) and (info.base_name == part or not _is_hidden(info.base_name))
+        ]
+    return found
+
+
+def _exists(place: Location) -> bool:
+    return bool(place.filesystem.get_file_info(place.path).type != fs.FileType.NotFound)
+
+
+def _is_hidden(path: str) -> bool:
+    """Whether some part of a path has a name that Spark and Hive skip."""
+    return any(part.startswith(("_", ".")) for part in path.split("/"))

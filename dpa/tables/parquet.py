@@ -1,0 +1,159 @@
+"""Parquet files as splits, read in place: Spark is not involved, and of the files only the footers are looked at.
+
+A directory's partition columns (`year=2024/...`) are not read: such a directory goes through Spark (`dpa.tables.stage`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dpa.errors import TableError
+from dpa.splits import ParquetSplit
+from dpa.tables._errors import require_columns
+from dpa.tables._paths import Location, data_files, resolved
+
+_FOOTERS_AT_A_TIME = 16
+"""Files whose footers are read at the same time; on object storage each costs a round trip or two."""
+
+
+@dataclass(frozen=True)
+class ParquetFile:
+    """One file: its `path` or URI, its columns, and the number of rows in each of its row groups."""
+
+    path: str
+    schema: pa.Schema
+    row_groups: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ParquetTable:
+    """Some Parquet files that hold one table; at least one of them, which may be empty."""
+
+    files: tuple[ParquetFile, ...]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns, as the first file has them."""
+        return self.files[0].schema
+
+    @property
+    def paths(self) -> list[str]:
+        """The files' paths or URIs, in the order of their rows; what Spark must read to see the same table."""
+        return [file.path for file in self.files]
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return sum(sum(file.row_groups) for file in self.files)
+
+    def splits(
+        self, split_rows: int, columns: Sequence[str] | None = None, dictionary: Sequence[str] = ()
+    ) -> list[ParquetSplit]:
+        """Pack the row groups into splits, in order. A split never spans two files, and a row group is never divided.
+
+        Args:
+            split_rows: about how many rows a split should have. It gets more only if a single row group has more.
+            columns: the columns to read; all if None.
+            dictionary: columns to decode as dictionaries. Those that are not strings or bytes are left as they are.
+
+        Raises:
+            TableError: a column is missing, or the files do not agree on a column that is read.
+        """
+        require_columns(self.schema.names, [*(columns or ()), *dictionary], f"the input {self.files[0].path}")
+        self._check_agreement(columns)
+        encoded = tuple(
+            name for name in dictionary if _is_bytes(self.schema.field(name).type) and (columns is None or name in columns)
+        )
+        return [
+            ParquetSplit(file.path, groups, rows, None if columns is None else tuple(columns), encoded)
+            for file in self.files
+            for groups, rows in _packed(file.row_groups, split_rows)
+        ]
+
+    def _check_agreement(self, columns: Sequence[str] | None) -> None:
+        first = self.files[0]
+        expected = _read(first, columns)
+        for file in self.files[1:]:
+            found = _read(file, columns)
+            if list(found.items()) == list(expected.items()):
+                continue
+            name = next((name for name in {**expected, **found} if expected.get(name) != found.get(name)), None)
+            if name is None:
+                what = f"the columns come in different orders in {first.path} and {file.path}"
+            else:
+                here, there = found.get(name, "missing"), expected.get(name, "missing")
+                what = f"column {name!r} is {there} in {first.path} and {here} in {file.path}"
+            raise TableError(f"{what}: all files of one input must have the same columns")
+
+
+def parquet_table(
+    paths: Sequence[str], base: str = ".", *, glob: str | None = None, recursive: bool = False
+) -> ParquetTable:
+    """Find Parquet files and read their footers.
+
+    Args:
+        paths: files, directories and globs; relative ones start at `base`. A file named twice counts once.
+        glob: only files in directories whose name matches.
+        recursive: whether to descend into sub-directories.
+
+    Raises:
+        TableError: there is nothing at a path, or a file is not Parquet.
+    """
+    found = [file for path in paths for file in data_files(resolved(path, base), glob, recursive)]
+    locations = list({file.name: file for file in found}.values())
+    with ThreadPoolExecutor(_FOOTERS_AT_A_TIME) as pool:
+        return ParquetTable(tuple(pool.map(_footer, locations)))
+
+
+def parquet_splits(
+    paths: Sequence[str],
+    base: str = ".",
+    *,
+    split_rows: int,
+    columns: Sequence[str] | None = None,
+    dictionary: Sequence[str] = (),
+    glob: str | None = None,
+    recursive: bool = False,
+) -> list[ParquetSplit]:
+    """The splits of `parquet_table(...)`, for callers that need nothing else of it; arguments and errors are those of both."""
+    return parquet_table(paths, base, glob=glob, recursive=recursive).splits(split_rows, columns, dictionary)
+
+
+def _footer(location: Location) -> ParquetFile:
+    try:
+        with location.filesystem.open_input_file(location.path) as source, pq.ParquetFile(source) as file:
+            groups = tuple(file.metadata.row_group(index).num_rows for index in range(file.metadata.num_row_groups))
+            return ParquetFile(location.name, file.schema_arrow, groups)
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise TableError(f"{location.name}: not a Parquet file that can be read: {reason}") from None
+
+
+def _read(file: ParquetFile, columns: Sequence[str] | None) -> dict[str, pa.DataType]:
+    """The types of those columns of a file that are read, in the file's order."""
+    return {field.name: field.type for field in file.schema if columns is None or field.name in columns}
+
+
+def _packed(row_groups: Sequence[int], split_rows: int) -> list[tuple[tuple[int, ...], int]]:
+    """Consecutive row groups together while they stay within `split_rows`: their indices, and their rows."""
+    packs: list[tuple[tuple[int, ...], int]] = []
+    for index, rows in enumerate(row_groups):
+        if rows == 0:
+            continue
+        if packs and packs[-1][1] + rows <= split_rows:
+            packs[-1] = ((*packs[-1][0], index), packs[-1][1] + rows)
+        else:
+            packs.append(((index,), rows))
+    return packs
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return any(
+        check(kind)
+        for check in (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+    )

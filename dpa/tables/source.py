@@ -1,0 +1,135 @@
+"""What to read, in plain values, and how Spark reads it.
+
+The fields of `Source` and `Sample` mean what the sections `input` and `sample` of a job file say. Nothing is computed
+here: `load` returns a DataFrame that Spark has checked against the columns there are, and not run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dpa.errors import TableError
+from dpa.tables._errors import explained, listed
+from dpa.tables._paths import is_readable_by_arrow, resolved
+from dpa.tables.sample import Sample, sampled
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FILE_FORMATS = ("parquet", "csv", "json", "text")
+
+
+@dataclass(frozen=True)
+class View:
+    """A table that an SQL query may name: files of one format, and the options of Spark's reader for them."""
+
+    format: str
+    path: str | Sequence[str]
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Source:
+    """An input table. `base` is the directory at which relative paths start; `path` and the rest are as in a job file."""
+
+    format: str
+    path: str | Sequence[str] | None = None
+    glob: str | None = None
+    recursive: bool = False
+    options: Mapping[str, str] = field(default_factory=dict)
+    query: str | None = None
+    views: Mapping[str, View] = field(default_factory=dict)
+    table: str | None = None
+    select: Sequence[str] = ()
+    where: str | None = None
+    base: str = "."
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], base: str = ".") -> Source:
+        """Make a source of plain nested values, such as those of a job file's section `input`; `records` is left out."""
+        given = {name: value for name, value in values.items() if name not in ("records", "views")}
+        views = {name: View(**view) for name, view in values.get("views", {}).items()}
+        return cls(**given, views=views, base=base)
+
+    @property
+    def paths(self) -> list[str]:
+        """The paths, absolute or URIs."""
+        return _absolute(self.path, self.base)
+
+
+def reads_in_place(source: Source, sample: Sample | None = None) -> bool:
+    """Whether the input is Parquet already, wanted as it is, where pyarrow can read it: then no Spark is needed."""
+    as_it_is = source.format == "parquet" and not (source.select or source.where or source.options or sample)
+    return as_it_is and all(is_readable_by_arrow(path) for path in [*source.paths, source.glob or ""])
+
+
+def load(spark: SparkSession, source: Source, sample: Sample | None = None) -> DataFrame:
+    """The input as a DataFrame: read, then `where`, then `select`, then sampled.
+
+    `where` comes first, so that it may use columns that `select` drops and, on files, Spark's `_metadata.file_path`.
+
+    Raises:
+        TableError: a path, table or column is missing, a query or expression is wrong, or a database cannot be reached.
+    """
+    frame = _read(spark, source)
+    columns = f"the columns are {listed(frame.columns)}"
+    if source.where is not None:
+        with explained(f"`where`: {source.where}", columns):
+            frame = frame.where(source.where)
+    if source.select:
+        with explained(f"`select`: {', '.join(source.select)}", columns):
+            frame = frame.selectExpr(*source.select)
+    return frame if sample is None else sampled(frame, sample)
+
+
+def _read(spark: SparkSession, source: Source) -> DataFrame:
+    if source.format in FILE_FORMATS:
+        tree = {"recursiveFileLookup": "true"} if source.recursive else {}
+        glob = {"pathGlobFilter": source.glob} if source.glob is not None else {}
+        return _read_files(spark, source.format, source.paths, {**tree, **glob, **source.options})
+    if source.format == "sql" and source.query:
+        with _views(spark, source), explained("the query", _known_views(source)):
+            return spark.sql(source.query)
+    if source.format == "jdbc":
+        with explained(f"JDBC {source.options.get('url', '(no option `url`)')}"):
+            return spark.read.format("jdbc").options(**source.options).load()
+    if source.format == "table" and source.table:
+        with explained(f"the table {source.table!r}"):
+            return spark.table(source.table)
+    raise TableError(f"an input of the format {source.format!r} that Spark can read lacks its path, query or table")
+
+
+def _read_files(spark: SparkSession, kind: str, paths: list[str], options: Mapping[str, str]) -> DataFrame:
+    where = ", ".join(paths)
+    if not paths:
+        raise TableError(f"an input of the format {kind!r} needs a path")
+    with explained(f"{kind} files at {where}", "relative paths start at the job file's directory"):
+        return spark.read.format(kind).options(**options).load(paths)
+
+
+@contextmanager
+def _views(spark: SparkSession, source: Source) -> Iterator[None]:
+    """Register the views for as long as it takes Spark to resolve a query; the query's plan then holds what they stand for."""
+    registered: list[str] = []
+    try:
+        for name, view in source.views.items():
+            frame = _read_files(spark, view.format, _absolute(view.path, source.base), view.options)
+            with explained(f"the view {name!r}"):
+                frame.createTempView(name)
+            registered.append(name)
+        yield
+    finally:
+        for name in registered:
+            spark.catalog.dropTempView(name)
+
+
+def _known_views(source: Source) -> str:
+    return f"the views are {listed(source.views)}"
+
+
+def _absolute(path: str | Sequence[str] | None, base: str) -> list[str]:
+    paths = [path] if isinstance(path, str) else list(path or ())
+    return [resolved(each, base) for each in paths]

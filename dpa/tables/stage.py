@@ -1,0 +1,93 @@
+"""The input as Parquet that mappers read without Spark: in place if it is so already, else written by Spark for the job.
+
+Nothing outlives the context managers here: staged files are removed on the way out, whatever the reason for leaving.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from tempfile import gettempdir
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from dpa.tables._errors import explained, require_columns
+from dpa.tables._paths import locate, resolved
+from dpa.tables.parquet import ParquetTable, parquet_table
+from dpa.tables.sample import Sample
+from dpa.tables.source import Source, load, reads_in_place
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
+
+
+@contextmanager
+def input_table(
+    spark: Callable[[], SparkSession],
+    source: Source,
+    sample: Sample | None = None,
+    *,
+    columns: Sequence[str] = (),
+    split_rows: int = 1_000_000,
+    stage_dir: str | None = None,
+) -> Iterator[ParquetTable]:
+    """Yield the input as Parquet, whose `splits` stay readable until the block is left.
+
+    Args:
+        spark: gives the session, and is called only if one is needed.
+        source: what to read. Parquet without `select`, `where`, options or a sample is read in place.
+        columns: columns that must exist; checked before anything is written.
+        split_rows: most rows in one row group of a staged file, so that splits can be as small.
+        stage_dir: where to stage, as in `staged`.
+
+    Raises:
+        TableError: the input cannot be read, or lacks a column.
+    """
+    if reads_in_place(source, sample):
+        table = parquet_table(source.paths, glob=source.glob, recursive=source.recursive)
+        require_columns(table.schema.names, columns, "the input")
+        yield table
+        return
+    frame = load(spark(), source, sample)
+    require_columns(frame.columns, columns, "the input")
+    with staged(frame, stage_dir, row_group_rows=split_rows) as table:
+        yield table
+
+
+@contextmanager
+def staged(frame: DataFrame, stage_dir: str | None = None, *, row_group_rows: int = 1_000_000) -> Iterator[ParquetTable]:
+    """Have Spark write a DataFrame as Parquet into a new directory, yield it, and remove the directory.
+
+    Args:
+        stage_dir: an existing or new directory or URI, which Spark's executors and the mappers' machines share; the
+            machine's temporary directory if None. The new directory is made inside it.
+        row_group_rows: most rows in one row group.
+
+    Raises:
+        TableError: Spark cannot compute or write the rows.
+    """
+    target = f"{resolved(stage_dir or gettempdir(), '.').rstrip('/')}/dpa-stage-{uuid.uuid4().hex}"
+    place = locate(target)
+    try:
+        write(frame, target, row_group_rows=row_group_rows)
+        yield parquet_table([target])
+    finally:
+        if place.filesystem.get_file_info(place.path).is_file is not None:
+            place.filesystem.delete_dir(place.path)
+
+
+def schema_of(spark: Callable[[], SparkSession], source: Source) -> pa.Schema:
+    """The input's columns, as the mappers will see them; neither reads nor stages rows.
+
+    Raises:
+        TableError: the input cannot be read.
+    """
+    if reads_in_place(source):
+        return parquet_table(source.paths, glob=source.glob, recursive=source.recursive).schema
+    frame = load(spark(), source)
+    with explained("the input"):
+        return frame.limit(0).toArrow().schema
