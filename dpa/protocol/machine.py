@@ -44,9 +44,10 @@ class MapNext:
 
 @dataclass(frozen=True, eq=False)
 class Process:
-    """Reducer: fold a block into the states; answered by `ProcessDone`."""
+    """Reducer: fold a block, all its keys owned here by table `epoch`, into the states; answered by `ProcessDone`."""
 
     block: Block
+    epoch: int
 
 
 @dataclass(frozen=True, eq=False)

@@ -152,7 +152,7 @@ class ReducerMachine(Machine):
                     self._queue.appendleft(replace(push, block=rest))
                     push = replace(push, block=head)
                 self._working_on = push
-                self.instruct(Process(push.block))
+                self.instruct(Process(push.block, push.epoch))
 
     def _keep_owned(self, push: Push) -> list[Push]:
         """Forward what belongs to others by the table held here; return the rest, marked as of its epoch."""

@@ -133,7 +133,7 @@ class SimulatedCluster:
         self._states: list[States] = [states_for(job.task.reducer) for _ in range(job.reducers)]
         self._reduced: dict[int, Reduced] = {}
         self._open: dict[int, Iterator[Mapped]] = {}
-        self._invariants = Invariants(self.mappers, self.reducers, job.in_flight_records, job.balance)
+        self._invariants = Invariants(table, self.mappers, self.reducers, job.in_flight_records, job.balance)
 
     def run(self, most_steps: int = 1_000_000) -> Outcome:
         """Run to the end.
@@ -189,8 +189,8 @@ class SimulatedCluster:
                 step = next(self._open[index], None)
                 mapped = 0 if step is None else step.mapped
                 self._schedule(self._takes(mapped * job.map_seconds), address, MapDone(step))
-            case Process(block):
-                self._invariants.processing(index, block)
+            case Process(block, epoch):
+                self._invariants.acted(address, epoch, index, block)
                 self._states[index].reduce(block)
                 seconds = self._takes(block.rows * job.service_seconds(index))
                 self._schedule(seconds, address, ProcessDone(seconds))

@@ -16,7 +16,7 @@ from dpa.execution.block import Block
 from dpa.protocol.assembly import BalanceOptions
 from dpa.protocol.machine import Machine
 from dpa.protocol.mapper import MapperMachine
-from dpa.protocol.messages import Address, DecisionReport, Envelope, Push, Role, TableUpdate
+from dpa.protocol.messages import Address, DecisionReport, Envelope, Push, TableUpdate
 from dpa.protocol.reducer import ReducerMachine
 from dpa.routing.table import RoutingTable
 
@@ -26,6 +26,7 @@ class Invariants:
 
     def __init__(
         self,
+        first_table: RoutingTable,
         mappers: Sequence[MapperMachine],
         reducers: Sequence[ReducerMachine],
         in_flight_records: int,
@@ -38,7 +39,8 @@ class Invariants:
         self._under_way: dict[tuple[Address, Address, int], int] = {}
         self._rows_under_way = 0
         self._epochs: dict[Address, int] = {}
-        self._tables: dict[int, RoutingTable] = {}
+        self._acted: dict[Address, int] = {}
+        self._tables = {first_table.epoch: first_table}
         self._rounds: dict[int, int] = {}
 
     def sent(self, envelope: Envelope) -> None:
@@ -62,10 +64,14 @@ class Invariants:
                 break
             self._rows_under_way -= rows
 
-    def processing(self, index: int, block: Block) -> None:
-        """A reducer hands records to user code."""
-        owners = self._reducers[index].table.owners_of(block.hashes)
-        self._require(bool(np.all(owners == index)), f"reducer {index} processes a key of another reducer")  # 2, 3
+    def acted(self, address: Address, epoch: int, owner: int, block: Block) -> None:
+        """A task gave records to a reducer, itself perhaps, by the table of an epoch."""
+        newest = max(self._acted.get(address, 0), self._epochs.get(address, 0))  # acted on, or held before this step
+        self._require(epoch >= newest, f"{address} acted on table {epoch} when it had table {newest}")  # 3
+        self._acted[address] = epoch
+        self._require(epoch in self._tables, f"{address} acted on table {epoch}, which was never published")  # 3
+        owners = self._tables[epoch].owners_of(block.hashes)
+        self._require(bool(np.all(owners == owner)), f"{address} gave reducer {owner} a key of another reducer")  # 2
 
     def check(self) -> None:
         """What must hold after every step."""
@@ -99,11 +105,8 @@ class Invariants:
         self._under_way[(sender, envelope.receiver, envelope.seq)] = rows
         self._rows_under_way += rows
         self._require(rows > 0, f"{sender} pushed an empty block")
-        holder = self._mappers[sender.index] if sender.role is Role.MAPPER else self._reducers[sender.index]
-        self._require(push.epoch == holder.table.epoch, f"{sender} routed by table {push.epoch}, not its own")  # 3
         self._require(push.hops <= push.epoch, f"a record was forwarded {push.hops} times in {push.epoch} tables")  # 7
-        owners = holder.table.owners_of(push.block.hashes)
-        self._require(bool(np.all(owners == envelope.receiver.index)), f"{sender} pushed to the wrong reducer")  # 2
+        self.acted(sender, push.epoch, envelope.receiver.index, push.block)
 
     def _decided(self, decision: Decision) -> None:
         if decision.outcome is not Outcome.APPLIED:

@@ -41,6 +41,11 @@ class Location:
         """The path as a user would write it, and as a `ParquetSplit` carries it."""
         return f"{self.prefix}{self.path}{self.suffix}"
 
+    @property
+    def kind(self) -> fs.FileType:
+        """What there is: a file, a directory, or nothing (`FileType.NotFound`)."""
+        return self.filesystem.get_file_info(self.path).type
+
     def at(self, path: str) -> Location:
         """Another path on the same file system."""
         return Location(self.filesystem, path, self.prefix, self.suffix)
@@ -78,7 +83,7 @@ def data_files(path: str, glob: str | None = None, recursive: bool = False) -> l
         raise TableError(f"{path}: no such file or directory")
     files: list[Location] = []
     for root in roots:
-        if root.filesystem.get_file_info(root.path).type == fs.FileType.File:
+        if root.kind == fs.FileType.File:
             files.append(root)
         else:
             selector = fs.FileSelector(root.path, recursive=recursive)
@@ -96,12 +101,12 @@ def _matches(path: str) -> list[Location]:
     """What exists of a path, its globs expanded one part at a time."""
     address, mark, query = path.partition("?") if _URI.match(path) else (path, "", "")
     magic = _MAGIC.search(address)
-    if magic is None or _exists(locate(path)):
-        return [locate(path)] if _exists(locate(path)) else []
+    if magic is None or locate(path).kind != fs.FileType.NotFound:
+        return [place for place in [locate(path)] if place.kind != fs.FileType.NotFound]
     head = address[: magic.start()].rpartition("/")[0]
     found = [locate((head or "/") + mark + query)]
     for part in address[len(head) + 1 :].split("/"):
-        folders = [place for place in found if place.filesystem.get_file_info(place.path).type == fs.FileType.Directory]
+        folders = [place for place in found if place.kind == fs.FileType.Directory]
         found = [
             folder.at(info.path)
             for folder in folders
@@ -109,10 +114,6 @@ def _matches(path: str) -> list[Location]:
             if fnmatchcase(info.base_name, part) and (info.base_name == part or not _is_hidden(info.base_name))
         ]
     return found
-
-
-def _exists(place: Location) -> bool:
-    return bool(place.filesystem.get_file_info(place.path).type != fs.FileType.NotFound)
 
 
 def _is_hidden(path: str) -> bool:

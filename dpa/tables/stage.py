@@ -8,10 +8,12 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from tempfile import gettempdir
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyarrow import fs
 
 from dpa.tables._errors import explained, require_columns
 from dpa.tables._paths import locate, resolved
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
+_ROW_GROUP_ROWS = "parquet.block.row.count.limit"
 
 
 @contextmanager
@@ -70,14 +73,32 @@ def staged(frame: DataFrame, stage_dir: str | None = None, *, row_group_rows: in
     Raises:
         TableError: Spark cannot compute or write the rows.
     """
-    target = f"{resolved(stage_dir or gettempdir(), '.').rstrip('/')}/dpa-stage-{uuid.uuid4().hex}"
-    place = locate(target)
+    name = f"dpa-stage-{uuid.uuid4().hex}"
+    place = locate(f"{resolved(stage_dir or gettempdir(), '.').rstrip('/')}/{name}")
     try:
-        write(frame, target, row_group_rows=row_group_rows)
-        yield parquet_table([target])
+        _write(frame, place.name, tag=name, row_group_rows=row_group_rows)
+        yield parquet_table([place.name])
     finally:
-        if place.filesystem.get_file_info(place.path).is_file is not None:
+        if place.kind == fs.FileType.Directory:
             place.filesystem.delete_dir(place.path)
+
+
+def _write(frame: DataFrame, target: str, *, tag: str, row_group_rows: int) -> None:
+    spark = frame.sparkSession
+    timestamps = spark.conf.get(_TIMESTAMPS)
+    spark.conf.set(_TIMESTAMPS, "TIMESTAMP_MICROS")  # Spark's default loses the time zone.
+    spark.addTag(tag)
+    try:
+        with explained(f"staging the input at {target}"):
+            frame.write.option(_ROW_GROUP_ROWS, str(row_group_rows)).parquet(
+                target if "://" in target else Path(target).as_uri()
+            )
+    except BaseException:
+        spark.interruptTag(tag)  # Or else Spark goes on writing into a directory that is being removed.
+        raise
+    finally:
+        spark.removeTag(tag)
+        spark.conf.set(_TIMESTAMPS, timestamps)
 
 
 def schema_of(spark: Callable[[], SparkSession], source: Source) -> pa.Schema:
