@@ -63,7 +63,15 @@ Split = ParquetSplit | MemorySplit
 
 def memory_splits(table: pa.Table, split_rows: int) -> list[MemorySplit]:
     """Cut a table into splits of `split_rows` rows, in order; the last may be shorter."""
-    return [MemorySplit(table.slice(start, split_rows)) for start in range(0, table.num_rows, split_rows)]
+    return [MemorySplit(_own(table.slice(start, split_rows))) for start in range(0, table.num_rows, split_rows)]
+
+
+def _own(table: pa.Table) -> pa.Table:
+    """A copy that holds no more than its own rows: a slice would travel with the whole table it was cut from."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return pa.ipc.open_stream(sink.getvalue()).read_all()
 
 
 def total_rows(splits: Sequence[Split]) -> int:

@@ -85,9 +85,20 @@ class Block:
         """How many records the table gives to each reducer, shape (reducers,)."""
         return np.bincount(table.owners_of(self.hashes), self.counts(), table.reducers).astype(np.int64)
 
-    def split_at(self, row: int) -> tuple[Block, Block]:
-        """The first `row` records and the rest."""
-        return self._rows(slice(None, row)), self._rows(slice(row, None))
+    def slice(self, start: int, stop: int) -> Block:
+        """The records from `start` up to `stop`, with only the keys that they use."""
+        if start == 0 and stop >= self.rows:
+            return self
+        used, codes = np.unique(self.codes[start:stop], return_inverse=True)
+        rows = np.arange(start, min(stop, self.rows))
+        return Block(
+            self.keys.take(pa.array(used)),
+            self.hashes[used],
+            codes.astype(np.int32),
+            _take(self.values, rows),
+            None if self.weights is None else self.weights[rows],
+            self.combined,
+        )
 
     def route(self, table: RoutingTable) -> Iterator[tuple[int, Block]]:
         """The part of each reducer that owns some of the keys, by ascending reducer. Order within a part is kept."""
@@ -117,17 +128,6 @@ class Block:
             return [np.flatnonzero(owner_of_row == owner) for owner in owners]
         order = np.argsort(owner_of_row, kind="stable")
         return np.split(order, np.searchsorted(owner_of_row[order], owners[1:]))
-
-    def _rows(self, rows: slice) -> Block:
-        used, codes = np.unique(self.codes[rows], return_inverse=True)
-        values = self.values
-        if isinstance(values, pa.RecordBatch):
-            values = values.slice(rows.start or 0, None if rows.stop is None else rows.stop - (rows.start or 0))
-        elif values is not None:
-            values = values[rows]
-        weights = None if self.weights is None else self.weights[rows]
-        keys = self.keys.take(pa.array(used))
-        return Block(keys, self.hashes[used], codes.astype(np.int32), values, weights, self.combined)
 
 
 def _take(values: Values, rows: npt.NDArray[np.intp]) -> Values:

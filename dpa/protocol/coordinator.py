@@ -86,9 +86,9 @@ class CoordinatorMachine(Machine):
         """Records processed as far as reported."""
         return sum(stats.processed for stats in self._reducers)
 
-    def snapshot(self) -> Snapshot:
-        """What is known now."""
-        decisions = sorted([*self._applied, *self._refused], key=lambda decision: decision.at)
+    def snapshot(self, *, history: bool = True) -> Snapshot:
+        """What is known now; without `history`, only applied decisions and no samples, which is little to send."""
+        decisions = sorted([*self._applied, *(self._refused if history else ())], key=lambda decision: decision.at)
         return Snapshot(
             phase=self.phase,
             at=self.now - self.started_at if self.phase != "starting" else 0.0,
@@ -98,7 +98,7 @@ class CoordinatorMachine(Machine):
             epoch=self._epoch,
             decisions=tuple(decisions),
             decision_counts=dict(self._decision_counts),
-            samples=self._history.samples,
+            samples=self._history.samples if history else (),
         )
 
     def _start(self, sender: Address, event: Start) -> None:

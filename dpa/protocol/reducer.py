@@ -49,6 +49,19 @@ class ReducerOptions:
     slice_seconds: float = 0.1
 
 
+@dataclass(frozen=True, eq=False)
+class Queued:
+    """Records of one push that are still to be processed: those from `start` on."""
+
+    push: Push
+    start: int = 0
+
+    @property
+    def block(self) -> Block:
+        """The records."""
+        return self.push.block.slice(self.start, self.push.block.rows)
+
+
 class ReducerMachine(Machine):
     """States: streaming, merging, finished. What each message does in each:
 
@@ -79,7 +92,7 @@ class ReducerMachine(Machine):
         self.forwarded = 0
         self._options = options
         self._slices = SliceSizer(options.slice_records, options.slice_seconds)
-        self._queue: deque[Push] = deque()
+        self._queue: deque[Queued] = deque()
         self._held: list[Push] = []
         self._working_on: Push | None = None
         self._dequeued = 0
@@ -126,43 +139,42 @@ class ReducerMachine(Machine):
             self._held.append(push)
             return
         if self._options.eager and push.epoch < self.table.epoch:
-            self._queue.extend(self._keep_owned(push))
+            self._queue.extend(self._keep_owned(Queued(push)))
         else:
-            self._queue.append(push)
+            self._queue.append(Queued(push))
         self._take_next()
 
     def _table_update(self, sender: Address, message: TableUpdate) -> None:
         if self._merging or message.table.epoch <= self.table.epoch:
             return
         self.table = message.table
-        current = [push for push in self._held if push.epoch <= self.table.epoch]
+        current = [Queued(push) for push in self._held if push.epoch <= self.table.epoch]
         self._held = [push for push in self._held if push.epoch > self.table.epoch]
         self._queue.extend(current)
         if self._options.eager:
-            self._queue = deque(kept for push in self._queue for kept in self._keep_owned(push))
+            self._queue = deque(kept for queued in self._queue for kept in self._keep_owned(queued))
         self._take_next()
 
     def _take_next(self) -> None:
         """Let user code have the next records that are owned here; forward the others that come before them."""
         while self._queue and self._working_on is None:
-            for push in self._keep_owned(self._queue.popleft()):
-                size = self._slices.size
-                if push.block.rows > size:
-                    head, rest = push.block.split_at(size)
-                    self._queue.appendleft(replace(push, block=rest))
-                    push = replace(push, block=head)
-                self._working_on = push
-                self.instruct(Process(push.block, push.epoch))
+            for queued in self._keep_owned(self._queue.popleft()):
+                push, stop = queued.push, queued.start + self._slices.size
+                if push.block.rows > stop:
+                    self._queue.appendleft(replace(queued, start=stop))
+                self._working_on = replace(push, block=push.block.slice(queued.start, stop))
+                self.instruct(Process(self._working_on.block, push.epoch))
 
-    def _keep_owned(self, push: Push) -> list[Push]:
+    def _keep_owned(self, queued: Queued) -> list[Queued]:
         """Forward what belongs to others by the table held here; return the rest, marked as of its epoch."""
+        push = queued.push
         if push.epoch == self.table.epoch:
-            return [push]
+            return [queued]
         kept = []
-        for owner, block in push.block.route(self.table):
+        for owner, block in queued.block.route(self.table):
             part = replace(push, block=block, epoch=self.table.epoch)
             if owner == self.index:
-                kept.append(part)
+                kept.append(Queued(part))
                 continue
             self.send(reducer(owner), replace(part, hops=push.hops + 1))
             self.queue_length -= block.rows
@@ -175,10 +187,13 @@ class ReducerMachine(Machine):
         if push is None:
             raise ProtocolError(f"{self.address} processed a block that it was not given")
         rows = push.block.rows
+        first = self.processed == 0
         self._slices.observe(rows, event.seconds)
         self._busy_seconds += event.seconds
         self.queue_length -= rows
         self.processed += rows
+        if first:
+            self.send(COORDINATOR, ReducerReport(self.stats))
         self.send(mapper(push.mapper), Ack(rows, self.queue_length, self.table.epoch))
         self._count_dequeued(rows)
         self._take_next()

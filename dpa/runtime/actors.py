@@ -1,0 +1,320 @@
+"""The Ray actors: thin shells around the machines of `dpa.protocol`.
+
+Every actor takes records and control messages in concurrency groups of their own, so control overtakes data; the queue of
+records is the machine's, not Ray's mailbox. Calls carry no result (`num_returns=0`): what is to be answered is a message.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import ray
+from ray.actor import ActorHandle
+from ray.exceptions import RayActorError, RayError
+
+from dpa.errors import ProtocolError
+from dpa.execution.key_stats import KeyStats
+from dpa.execution.mapping import Mapped
+from dpa.execution.states import Reduced, states_for
+from dpa.protocol.coordinator import CoordinatorMachine
+from dpa.protocol.load_balancer import LoadBalancerMachine
+from dpa.protocol.machine import (
+    Event,
+    Finish,
+    FinishDone,
+    Instruction,
+    JobDone,
+    Machine,
+    MapDone,
+    MapNext,
+    OpenSplit,
+    Pack,
+    PackDone,
+    Process,
+    ProcessDone,
+    Redistribute,
+    Start,
+)
+from dpa.protocol.mapper import MapperMachine
+from dpa.protocol.messages import BALANCER, COORDINATOR, Address, Envelope, Push, mapper, reducer
+from dpa.protocol.metrics import Snapshot
+from dpa.protocol.reducer import ReducerMachine
+from dpa.routing.hashing import Key
+from dpa.runtime.plan import ReducerOutput, RunPlan, Times
+from dpa.runtime.shell import Shell
+
+Handles = dict[Address, ActorHandle]
+
+_GROUPS = {"control": 1, "data": 1, "watch": 2}
+"""`control`: messages and questions. `data`: pushed records. `watch`: calls that wait."""
+
+
+def peak_memory() -> int:
+    """The largest resident set of this process so far, in bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+class Task:
+    """What all four actors have in common."""
+
+    def __init__(self, machine: Machine, python_path: tuple[str, ...]) -> None:
+        sys.path[:0] = [path for path in python_path if path not in sys.path]
+        self._handles: Handles = {}
+        self._ended = threading.Event()
+        self._shell = Shell(machine, send=self._send, work=self._work, fail=self._fail)
+
+    @ray.method(concurrency_group="control")
+    def connect(self, handles: Handles) -> None:
+        """Learn whom to send to, and begin."""
+        self._handles = handles
+        self._shell.start()
+
+    @ray.method(concurrency_group="control", num_returns=0)
+    def deliver(self, event: Event) -> None:
+        """Take in a control message, or an event of the driver's."""
+        self._shell.post(event)
+
+    @ray.method(concurrency_group="data", num_returns=0)
+    def push(self, envelope: Envelope) -> None:
+        """Take in records."""
+        self._shell.post(envelope)
+
+    @ray.method(concurrency_group="watch")
+    def join(self) -> None:
+        """Return when the task is told to stop: a call that fails earlier tells that the actor died."""
+        self._ended.wait()
+
+    @ray.method(concurrency_group="control", num_returns=0)
+    def stop(self) -> None:
+        """End the threads."""
+        self._shell.stop()
+        self._ended.set()
+
+    @ray.method(concurrency_group="control")
+    def peak_memory(self) -> int:
+        """The largest resident set of the actor's process so far, in bytes."""
+        return peak_memory()
+
+    def _send(self, envelope: Envelope) -> None:
+        handle = self._handles[envelope.receiver]
+        method = handle.push if isinstance(envelope.message, Push) else handle.deliver
+        method.remote(envelope)
+
+    def _work(self, instruction: Instruction) -> Event | None:
+        raise ProtocolError(f"{type(self).__name__} cannot carry out {instruction}")
+
+    def _fail(self, message: str) -> None:
+        self._handles[COORDINATOR].fail.remote(message)
+
+
+class Mapper(Task):
+    """A mapper."""
+
+    def __init__(self, index: int, plan: RunPlan) -> None:
+        table = plan.balance.ring(plan.reducers).snapshot(0)
+        super().__init__(MapperMachine(index, table, plan.in_flight_records), plan.python_path)
+        self._task = plan.task
+        self._steps: Iterator[Mapped] = iter(())
+
+    def _work(self, instruction: Instruction) -> Event | None:
+        match instruction:
+            case OpenSplit(split):
+                self._steps = self._task.blocks(split, time.perf_counter)
+                return None
+            case MapNext():
+                return MapDone(next(self._steps, None))
+        return super()._work(instruction)
+
+
+class Reducer(Task):
+    """A reducer."""
+
+    def __init__(self, index: int, plan: RunPlan) -> None:
+        table = plan.balance.ring(plan.reducers).snapshot(0)
+        options = plan.balance.reducer_options(plan.slice_records, plan.slice_seconds)
+        super().__init__(ReducerMachine(index, table, options), plan.python_path)
+        self._index = index
+        self._plan = plan
+        self._states = states_for(plan.task.reducer)
+        self._output: ReducerOutput | None = None
+
+    @ray.method(concurrency_group="control")
+    def output(self) -> ReducerOutput:
+        """The finished share of the result."""
+        assert self._output is not None
+        return self._output
+
+    def _work(self, instruction: Instruction) -> Event | None:
+        match instruction:
+            case Process(block, _):
+                began = time.perf_counter()
+                self._states.reduce(block)
+                return ProcessDone(time.perf_counter() - began)
+            case Pack(table):
+                return PackDone(self._states.pack(table, self._index))
+            case Finish(parts):
+                for part in parts:
+                    self._states.merge(part)
+                self._output = self._write(self._states.finish(self._plan.task.key))
+                return FinishDone()
+        return super()._work(instruction)
+
+    def _write(self, reduced: Reduced) -> ReducerOutput:
+        plan, key = self._plan, self._plan.task.key
+        file = None
+        if plan.output is not None and reduced.table.num_rows:
+            file = f"part-{self._index:05d}.parquet"
+            pq.write_table(reduced.table, Path(plan.output) / file)
+        counts = pa.table({"key": reduced.table[key], "records": reduced.records}) if plan.key_counts else None
+        return ReducerOutput(
+            rows=reduced.table.num_rows,
+            file=file,
+            table=reduced.table if plan.output is None else None,
+            stats=KeyStats.of(reduced.table[key], reduced.mapped),
+            key_counts=counts,
+            peak_memory=peak_memory(),
+        )
+
+
+class LoadBalancer(Task):
+    """The load balancer, with the DPA paper's two calls (section 4.2) for tools and tests."""
+
+    def __init__(self, plan: RunPlan) -> None:
+        self._machine = LoadBalancerMachine(plan.balance.balancer(plan.reducers), plan.mappers)
+        super().__init__(self._machine, plan.python_path)
+
+    @ray.method(concurrency_group="control")
+    def key_lookup(self, key: Key) -> int:
+        """The reducer that owns a key now."""
+        return self._machine.key_lookup(key)
+
+    @ray.method(concurrency_group="control")
+    def redistribute(self, node_id: int) -> None:
+        """Relieve a reducer whatever its load."""
+        self._shell.post(Redistribute(node_id))
+
+
+class Coordinator(Task):
+    """Creates all other actors, which live and die with it, and watches over them."""
+
+    def __init__(self, plan: RunPlan) -> None:
+        self._machine = CoordinatorMachine(plan.splits, plan.mappers, plan.reducers)
+        super().__init__(self._machine, plan.python_path)
+        self._plan = plan
+        self._changed = threading.Event()
+        self._error: str | None = None
+        self._times: dict[str, float] = {"started": time.time()}
+
+    @ray.method(concurrency_group="watch")
+    def begin(self, own_handle: ActorHandle) -> None:
+        """Create the other actors, connect all of them, and start the stream."""
+        # Executors are pickled once and shared through the object store.
+        slim = ray.put(_without_splits(self._plan))
+        handles: Handles = {COORDINATOR: own_handle, BALANCER: _create(LoadBalancer, slim)}
+        for index in range(self._plan.mappers):
+            handles[mapper(index)] = _create(Mapper, index, slim)
+        for index in range(self._plan.reducers):
+            handles[reducer(index)] = _create(Reducer, index, slim)
+        others = {address: handle for address, handle in handles.items() if address != COORDINATOR}
+        ray.get([handle.connect.remote(handles) for handle in others.values()])
+        self.connect(handles)
+        threading.Thread(target=self._watch, args=(others,), name="watch", daemon=True).start()
+        self._times["stream_started"] = time.time()
+        self._shell.post(Start())
+        for index in range(self._plan.mappers):
+            handles[mapper(index)].deliver.remote(Start())
+
+    @ray.method(concurrency_group="watch")
+    def poll(self, seconds: float) -> tuple[Snapshot, str | None]:
+        """Statistics, without their history, and the error if there is one: after so many seconds, or at the end."""
+        self._changed.wait(seconds)
+        return self._machine.snapshot(history=False), self._error
+
+    @ray.method(concurrency_group="control")
+    def outcome(self) -> tuple[Snapshot, Times, list[Any], list[Any]]:
+        """Of a finished job: all statistics, the moments, and references to the reducers' outputs and mappers' memory."""
+        times = Times(
+            first_record=self._machine.first_record_at,
+            stream_ended=self._machine.stream_ended_at or 0.0,
+            **self._times,
+        )
+        reducers = [self._handles[reducer(index)] for index in range(self._plan.reducers)]
+        mappers = [self._handles[mapper(index)] for index in range(self._plan.mappers)]
+        outputs = [handle.output.remote() for handle in reducers]
+        return self._machine.snapshot(), times, outputs, [handle.peak_memory.remote() for handle in mappers]
+
+    @ray.method(concurrency_group="control")
+    def balancer(self) -> ActorHandle:
+        """The load balancer's handle."""
+        return self._handles[BALANCER]
+
+    @ray.method(concurrency_group="control", num_returns=0)
+    def fail(self, message: str) -> None:
+        """End the job with an error; the first one counts."""
+        self._error = self._error or message
+        self._machine.phase = "failed"
+        self._shell.stop()
+        self._changed.set()
+
+    @ray.method(concurrency_group="watch")
+    def close(self) -> None:
+        """End all other actors."""
+        self._ended.set()
+        self._shell.stop()
+        for address, handle in self._handles.items():
+            if address != COORDINATOR:
+                ray.kill(handle)
+
+    def _work(self, instruction: Instruction) -> Event | None:
+        if isinstance(instruction, JobDone):
+            self._times["merged"] = time.time()
+            self._changed.set()
+            return None
+        return super()._work(instruction)
+
+    def _fail(self, message: str) -> None:
+        self.fail(message)
+
+    def _watch(self, others: Handles) -> None:
+        """Wait for the first actor that dies."""
+        joins = {handle.join.remote(): address for address, handle in others.items()}
+        while not self._ended.is_set():
+            ended, _ = ray.wait(list(joins), timeout=1.0)
+            for reference in ended:
+                try:
+                    ray.get(reference)
+                except RayError as error:
+                    if not self._ended.is_set():
+                        self.fail(f"{joins[reference]} died: {_cause(error)}")
+                    return
+
+
+def _create(actor: type[Task], *arguments: Any) -> ActorHandle:
+    """A new actor. Tasks ask for no CPU, so a job never waits for ever for a busy cluster; they are spread over its nodes."""
+    options = {"num_cpus": 0, "concurrency_groups": _GROUPS, "scheduling_strategy": "SPREAD", "max_restarts": 0}
+    return ray.remote(**options)(actor).remote(*arguments)
+
+
+def create_coordinator(plan: RunPlan) -> ActorHandle:
+    """The coordinator's actor, not yet begun."""
+    return _create(Coordinator, plan)
+
+
+def _without_splits(plan: RunPlan) -> RunPlan:
+    from dataclasses import replace
+
+    return replace(plan, splits=())
+
+
+def _cause(error: RayError) -> str:
+    text = str(error) if isinstance(error, RayActorError) else repr(error)
+    return " ".join(text.split())

@@ -1,0 +1,88 @@
+"""What the runtime needs to know to run a job, and what it gives back: plain data, no defaults, nothing read from outside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from dpa.execution.key_stats import KeyStats
+from dpa.execution.mapping import MapTask
+from dpa.protocol.assembly import BalanceOptions
+from dpa.protocol.metrics import Snapshot
+from dpa.splits import Split
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """One run.
+
+    Attributes:
+        splits: the input, handed out in order.
+        task: what mappers do, and the reducer executor.
+        mappers, reducers: how many actors of each kind.
+        balance: when to redistribute and how.
+        in_flight_records: credit of each mapper.
+        slice_records, slice_seconds: how much a reducer takes at a time.
+        output: an existing directory to which reducers write their share as Parquet; None keeps results in memory.
+        key_counts: whether reducers also give back the number of records of every key.
+        python_path: directories that the actors add to their module search path.
+    """
+
+    splits: tuple[Split, ...]
+    task: MapTask
+    mappers: int
+    reducers: int
+    balance: BalanceOptions
+    in_flight_records: int
+    slice_records: int
+    slice_seconds: float
+    output: str | None = None
+    key_counts: bool = False
+    python_path: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class ReducerOutput:
+    """One reducer's share of the result.
+
+    Attributes:
+        rows: keys in it.
+        file: name of the Parquet file in the plan's output directory, or None.
+        table: the result itself if it was kept in memory, or None.
+        stats: how often its keys came.
+        key_counts: table of `key` and `records` (processed records), if the plan asks for it.
+        peak_memory: the largest resident set of the actor's process, in bytes.
+    """
+
+    rows: int
+    file: str | None
+    table: pa.Table | None
+    stats: KeyStats
+    key_counts: pa.Table | None
+    peak_memory: int
+
+
+@dataclass(frozen=True)
+class Times:
+    """Wall-clock moments of a run, in seconds since the epoch."""
+
+    started: float
+    stream_started: float
+    first_record: float | None
+    stream_ended: float
+    merged: float
+
+
+@dataclass(frozen=True)
+class RunOutcome:
+    """What a run gives back: every reducer's share, the last statistics, the moments, and the mappers' peak memory."""
+
+    outputs: tuple[ReducerOutput, ...]
+    snapshot: Snapshot
+    times: Times
+    mapper_peak_memory: tuple[int, ...]
+
+
+Options = dict[str, Any]
