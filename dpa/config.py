@@ -1,6 +1,6 @@
 """The job file: its schema, defaults, overrides and errors.
 
-`load(path, overrides)` returns a `JobConfig` or raises `ConfigError` with one line for each problem, naming the file, the
+`load(path, overrides)` returns a `JobFile` or raises `ConfigError` with one line for each problem, naming the file, the
 line, the key path and what would be right. Nothing is imported, opened or started here: see `dpa.job` for that.
 """
 
@@ -12,6 +12,7 @@ import os
 import re
 import sysconfig
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -259,7 +260,33 @@ def json_schema() -> dict[str, Any]:
     return JobConfig.model_json_schema()
 
 
-def load(path: str | Path, overrides: Sequence[str] = ()) -> JobConfig:
+Lines = Mapping[tuple[str | int, ...], int]
+
+
+@dataclass(frozen=True)
+class JobFile:
+    """A job's configuration and where it was written, for error messages.
+
+    Attributes:
+        origin: the job file's path, or a name for a job built in Python.
+        lines: the line of each key path, from 1.
+    """
+
+    config: JobConfig
+    origin: str = "job"
+    lines: Lines = field(default_factory=dict)
+
+    @property
+    def directory(self) -> Path:
+        """Where relative paths start: the job file's directory, or the working directory."""
+        return Path(self.origin).resolve().parent if self.lines else Path.cwd()
+
+    def error(self, key: str, message: str) -> ConfigError:
+        """The error that something is wrong with what stands at a key such as `input.path`."""
+        return ConfigError(f"{_place(self.origin, self.lines, key.split('.'))}: {key}: {message}")
+
+
+def load(path: str | Path, overrides: Sequence[str] = ()) -> JobFile:
     """Read a job file and apply `a.b=value` overrides (values are YAML).
 
     Raises:
@@ -284,19 +311,18 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> JobConfig:
     return parse(document, origin=str(path), lines=lines)
 
 
-def parse(
-    document: Mapping[str, Any], *, origin: str = "job", lines: Mapping[tuple[str | int, ...], int] | None = None
-) -> JobConfig:
+def parse(document: Mapping[str, Any], *, origin: str = "job", lines: Lines | None = None) -> JobFile:
     """Check a job given as a mapping; `origin` and `lines` name the place in error messages.
 
     Raises:
         ConfigError: with one line for each problem.
     """
     try:
-        return JobConfig.model_validate(_substitute(dict(document), origin))
+        config = JobConfig.model_validate(_substitute(dict(document), origin))
     except ValidationError as error:
         problems = [_explain(problem, origin, lines or {}) for problem in error.errors()]
         raise ConfigError("\n".join(problems)) from None
+    return JobFile(config, origin, lines or {})
 
 
 def _apply(document: dict[str, Any], override: str) -> None:
@@ -361,10 +387,16 @@ def _line_numbers(node: yaml.Node | None) -> dict[tuple[str | int, ...], int]:
     return lines
 
 
-def _explain(problem: Any, origin: str, lines: Mapping[tuple[str | int, ...], int]) -> str:
+def _place(origin: str, lines: Lines, path: Sequence[str | int]) -> str:
+    """`origin:line` of a key path, or of the nearest key above it that is written down."""
+    parents = (tuple(path[:end]) for end in range(len(path), 0, -1))
+    line = next((lines[parent] for parent in parents if parent in lines), None)
+    return f"{origin}:{line}" if line else origin
+
+
+def _explain(problem: Any, origin: str, lines: Lines) -> str:
     location = tuple(problem["loc"])
-    line = next((lines[location[:end]] for end in range(len(location), 0, -1) if location[:end] in lines), None)
-    place = f"{origin}:{line}" if line else origin
+    place = _place(origin, lines, location)
     path = ".".join(str(part) for part in location) or "job"
     kind = problem["type"]
     if kind == "extra_forbidden":

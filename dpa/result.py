@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import html
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,7 @@ class Seconds:
 class HotKey:
     """A frequent key: `records` the mapper made of it, between `lower` and `upper` (equal where counted exactly), and their share of all mapped records."""
 
-    key: str | int | None
+    key: str | int | bytes | None
     records: int
     share: float
     lower: int
@@ -147,12 +148,23 @@ class Result:
         """
         if self.report.status == "failed":
             raise JobFailedError(f"{self.report.name} failed, so it has no result: {self.report.error}")
-        if self._table is not None:
-            return self._table
-        import pyarrow.dataset as ds
+        return self.reader(self._table, self.report.output)()
 
-        assert self.report.output.path is not None
-        return ds.dataset([str(Path(self.report.output.path) / name) for name in self.report.output.files]).to_table()
+    @staticmethod
+    def reader(table: pa.Table | None, output: OutputReport) -> Callable[[], pa.Table]:
+        """A function that gives the result: the table in memory, or what was written to the output directory."""
+
+        def read() -> pa.Table:
+            if table is not None:
+                return table
+            if output.path is None or not output.files:
+                return pa.table({})
+            import pyarrow.parquet as pq
+
+            parts = [pq.read_table(Path(output.path) / name) for name in output.files]
+            return pa.concat_tables(parts, promote_options="permissive")
+
+        return read
 
     def check(self) -> Result:
         """Return self if the job ended well.

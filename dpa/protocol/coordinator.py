@@ -51,7 +51,7 @@ class CoordinatorMachine(Machine):
     def __init__(self, splits: Iterable[Split], mappers: int, reducers: int) -> None:
         """Hand out `splits` in order, each to the next mapper that asks."""
         super().__init__(COORDINATOR)
-        self.phase = "starting"
+        self.phase = "startup"
         self.started_at = 0.0
         self.stream_ended_at: float | None = None
         self.first_record_at: float | None = None
@@ -91,7 +91,7 @@ class CoordinatorMachine(Machine):
         decisions = sorted([*self._applied, *(self._refused if history else ())], key=lambda decision: decision.at)
         return Snapshot(
             phase=self.phase,
-            at=self.now - self.started_at if self.phase != "starting" else 0.0,
+            at=self.now - self.started_at if self.phase != "startup" else 0.0,
             rows=self._rows,
             mappers=tuple(self._mappers),
             reducers=tuple(self._reducers),

@@ -61,7 +61,7 @@ class Snapshot:
     """What the coordinator knows now; the live view and the report are drawn from it.
 
     Attributes:
-        phase: `starting`, `stream`, `merge`, `done` or `failed`.
+        phase: `startup`, `stream`, `merge`, `done` or `failed`.
         at: seconds since the stream began.
         rows: input rows in all.
         decisions: applied decisions and refusals in order, as many as are kept.

@@ -33,8 +33,7 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size
 th { text-align: left; font-weight: 600; color: var(--faint); }
 th, td { padding: .22rem 1.1rem .22rem 0; vertical-align: top; border-bottom: 1px solid var(--grid); }
 td.n, th.n { text-align: right; white-space: nowrap; }
-td.k { font-family: ui-monospace, Menlo, Consolas, monospace; overflow-wrap: anywhere; min-width: 8rem; }
-tr.total td { font-weight: 600; border-bottom: 0; }
+td code { font: .95em ui-monospace, Menlo, Consolas, monospace; overflow-wrap: anywhere; }
 .bar { display: inline-block; width: 9rem; height: .7em; background: var(--card); }
 .bar i { display: block; height: 100%; background: var(--bar); }
 figure { margin: 1rem 0; color: var(--ink); }

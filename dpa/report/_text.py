@@ -10,6 +10,8 @@ import math
 import re
 from collections.abc import Mapping
 
+from dpa.balance.decision import Outcome
+
 _ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _NUMBER_LIKE = re.compile(r"[+-]?[0-9]")
@@ -75,6 +77,13 @@ def outcomes(decision_counts: Mapping[str, int]) -> str:
     return ", ".join(f"{number:,} {one_line(outcome.replace('_', ' '))}" for outcome, number in named)
 
 
+def refusals(decision_counts: Mapping[str, int]) -> str:
+    """Like `outcomes`, of the decisions not to act."""
+    return outcomes(
+        {outcome: number for outcome, number in decision_counts.items() if outcome != Outcome.APPLIED.value}
+    )
+
+
 def bar(share: float, width: int, *, ascii_only: bool = False) -> str:
     """A bar of at most `width` characters, `share` (0 to 1) of them filled, to an eighth of a character; not padded."""
     filled = (min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.0) * width
@@ -104,9 +113,10 @@ def lines(text: str, limit: int = 40) -> list[str]:
 def key_text(key: object, limit: int = 60) -> str:
     """A key as people may read it, each key differently, always on one line.
 
-    Text is shown bare (`the`) unless it could be taken for something else: empty, with outer spaces, quotes, backslashes,
-    unprintable characters, or looking like a number, a null or bytes. Then it is quoted: `"5"`, `"a\\nb"`. Integers are
-    digits, None is `null`, bytes are Python's literal (`b'\\xff'`). Keys over `limit` characters are cut and counted.
+    Text is shown bare (`the`) unless it could be taken for something else: empty, with outer spaces, a leading quote,
+    backslashes, unprintable characters, or looking like a number, a null or bytes. Then it is quoted: `"5"`, `"a\\nb"`.
+    Integers are digits, None is `null`, bytes are Python's literal (`b'\\xff'`). Of keys over `limit` characters the
+    beginning is shown, and their length.
     """
     if key is None:
         return "null"

@@ -13,7 +13,7 @@ from dpa.balance.decision import Decision
 from dpa.report import plots
 from dpa.report._plain import resolved
 from dpa.report._style import CSS
-from dpa.report._text import count, key_text, lines, one_line, outcomes, percent, plural, seconds, skew
+from dpa.report._text import count, key_text, lines, one_line, outcomes, percent, plural, refusals, seconds, skew
 from dpa.report.table import reference_line
 from dpa.result import Report
 
@@ -85,7 +85,6 @@ def _cards(report: Report) -> str:
     forwarded = f"{percent(records.forwarded / records.processed)} of the records processed" if known else ""
     made = f"of {count(records.mapped)} mapped from {plural(records.read, 'row')}"
     where = "in memory" if output.path is None else f"{one_line(output.path)}, {plural(len(output.files), 'file')}"
-    refused = outcomes({name: number for name, number in report.decision_counts.items() if name != "applied"})
     compared = "" if reference.rows is None else f"{plural(reference.rows, 'row')}, computed by Spark"
     cards = (
         ("Skew S, this run", skew(report.skew.dpa if known else None, "n/a"), "0 is even, 1 is all on one reducer"),
@@ -93,7 +92,11 @@ def _cards(report: Report) -> str:
         ("Skew S, Spark", skew(report.skew.spark), "hash partitioning of the same records"),
         ("Throughput", f"{count(report.records_per_second)}/s", "records mapped by seconds of the stream"),
         ("Records processed", count(records.processed), made),
-        ("Redistributions", count(len(report.redistributions)), f"decided against: {refused or 'none'}"),
+        (
+            "Redistributions",
+            count(len(report.redistributions)),
+            f"decided against: {refusals(report.decision_counts) or 'none'}",
+        ),
         ("Forwarded", count(records.forwarded), forwarded),
         ("Result", plural(output.rows, "row"), where),
         ("Reference", reference_line(reference).removeprefix("reference: "), compared),
@@ -134,7 +137,7 @@ def _redistributions(report: Report) -> str:
         for found in report.redistributions
     ]
     head = ("#at (s)", "#reducer", "#round", "#table", "reason", "loads reported (records)")
-    return _folded(head, rows, "redistributions")
+    return _folded(head, rows, "redistributions", open_up_to=16)
 
 
 def _decisions(report: Report) -> str:
@@ -162,7 +165,7 @@ def _hot_keys(report: Report) -> str:
     most = max(hot.share for hot in report.hot_keys) or 1.0
     rows = [
         (
-            Raw(f'<td class="k">{_escape(key_text(hot.key, 200))}</td>'),
+            Raw(f"<code>{_escape(key_text(hot.key, 200))}</code>"),
             percent(hot.share),
             _bar(hot.share / most),
             count(hot.records),
@@ -211,14 +214,11 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     kinds = [' class="n"' if title.startswith("#") else "" for title in head]
     cells = (f"<th{kind}>{_escape(title.lstrip('#'))}</th>" for kind, title in zip(kinds, head, strict=True))
     first = f"<thead><tr>{''.join(cells)}</tr></thead>" if any(head) else ""
-    body = "".join(f"<tr>{''.join(map(_cell, kinds, row))}</tr>\n" for row in rows)
+    body = "".join(
+        f"<tr>{''.join(f'<td{kind}>{_escape(cell)}</td>' for kind, cell in zip(kinds, row, strict=True))}</tr>\n"
+        for row in rows
+    )
     return f'<div class="scroll"><table>{first}<tbody>\n{body}</tbody></table></div>'
-
-
-def _cell(kind: str, value: object) -> str:
-    if isinstance(value, Raw) and value.startswith("<td"):
-        return value
-    return f"<td{kind}>{_escape(value)}</td>"
 
 
 def _bar(share: float) -> Raw:
@@ -238,7 +238,8 @@ def _note(text: str) -> str:
 
 
 def _block(text: str, bad: bool = False) -> str:
-    return f"<pre{' class=bad' if bad else ''}>{_escape(text)}</pre>"
+    kind = ' class="bad"' if bad else ""
+    return f"<pre{kind}>{_escape(text)}</pre>"
 
 
 def _escape(value: object) -> str:

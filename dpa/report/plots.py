@@ -211,7 +211,7 @@ def _legend(axes: Axes, title: str | None) -> None:
 
 
 def _bars(axes: Axes, reducers: Sequence[int], records: Sequence[int]) -> None:
-    """A bar for each reducer; of few, with its number at its foot, where the line of the even share does not cross it."""
+    """A bar for each reducer; of few, with its number at its foot, where the line of the even share seldom is."""
     places = np.arange(len(records))
     axes.bar(places, records, width=0.72, color=COLOURS[0])
     step = math.ceil(len(records) / 32)
@@ -219,11 +219,15 @@ def _bars(axes: Axes, reducers: Sequence[int], records: Sequence[int]) -> None:
     axes.set_xlim(-0.6, len(records) - 0.4)
     axes.tick_params(axis="x", length=0)
     for place, number in enumerate(records if len(records) <= MOST_LINES else ()):
-        inside = number > max(records) / 10
-        axes.annotate(
-            short(number), (place, 0 if inside else number), (0, 3), textcoords="offset points", ha="center", size=8,
-            color="white" if inside else INK, rotation=90 if inside and len(records) > MOST_LINES // 2 else 0,
-        )  # fmt: skip
+        inside = number > max(records) / 5
+        upright = inside and len(records) > MOST_LINES // 2
+        look: dict[str, Any] = {
+            "ha": "center",
+            "size": 8,
+            "color": "white" if inside else INK,
+            "rotation": 90 if upright else 0,
+        }
+        axes.annotate(short(number), (place, 0 if inside else number), (0, 3), textcoords="offset points", **look)
 
 
 def _bands(axes: Axes, at: npt.NDArray[np.float64], queues: npt.NDArray[np.float64]) -> None:
@@ -235,28 +239,23 @@ def _bands(axes: Axes, at: npt.NDArray[np.float64], queues: npt.NDArray[np.float
 
 
 def _mark(axes: Axes, redistributions: Sequence[Decision]) -> None:
-    """A faint line at each redistribution; a triangle with the reducer's number above it where they are few."""
+    """A dashed line at each redistribution under a triangle, which bears the reducer's number where they are few."""
+    if not redistributions:
+        return
     few = len(redistributions) <= MOST_MARKS
     for decision in redistributions:
         axes.axvline(decision.at, color=INK, linewidth=0.8, alpha=0.8 if few else 0.25, linestyle=(0, (2, 2)))
-    across = axes.get_xaxis_transform()
-    if redistributions:
-        axes.plot(
-            [decision.at for decision in redistributions], [1.0] * len(redistributions),
-            marker="v", markersize=4, linestyle="", color=INK, transform=across, clip_on=False,
-        )  # fmt: skip
-        whose = ", marked with the reducer whose load caused it" if few else ", each marked"
-        axes.set_title(plural(len(redistributions), "redistribution") + whose, pad=14)
-    if few:
-        room = (axes.get_xlim()[1] - axes.get_xlim()[0]) / 60
-        free_from = -math.inf
-        for decision in redistributions:
-            if decision.at >= free_from:
-                free_from = decision.at + room
-                axes.annotate(
-                    str(decision.reducer), (decision.at, 1.0), (0, 4), xycoords=across,
-                    textcoords="offset points", ha="center", size=7,
-                )  # fmt: skip
+    moments = [decision.at for decision in redistributions]
+    top = axes.get_xaxis_transform()
+    axes.plot(moments, [1.0] * len(moments), "v", markersize=4, color=INK, transform=top, clip_on=False)
+    whose = ", marked with the reducer whose load caused it" if few else ", each marked"
+    axes.set_title(plural(len(redistributions), "redistribution") + whose, pad=14)
+    room, free_from = axes.get_xlim()[1] / 60, -math.inf
+    for decision in redistributions if few else ():
+        if decision.at >= free_from:
+            place: dict[str, Any] = {"xycoords": top, "textcoords": "offset points", "ha": "center"}
+            axes.annotate(str(decision.reducer), (decision.at, 1.0), (0, 4), size=7, **place)
+            free_from = decision.at + room
 
 
 def _name_hot_keys(axes: Axes, found: KeyDistribution, hot_keys: Sequence[HotKey]) -> None:

@@ -1,43 +1,17 @@
 """The final table of a run on the terminal: what each reducer did, how even it was, what was decided, where it lies.
 
 Its last line is `reference: match`, `reference: MISMATCH` or `reference: not checked`, always and without colour, so
-that a script may read it. The table only words a `Report`; it computes no metric.
+that a script may read it. The table only words a `Report`; it computes no metric. `_table.py` draws it.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
-from dpa.balance.decision import Decision
-from dpa.report._text import bar, count, key_text, lines, one_line, outcomes, percent, plural, seconds, skew
-from dpa.result import OutputReport, ReducerReport, ReferenceReport, Report, Seconds
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-
-MOST_REDUCERS = 64
-"""Beyond this many reducers the table shows only the busiest and the idlest."""
-BUSIEST, IDLEST = 24, 8
-MOST_REDISTRIBUTIONS = 12
-"""Redistributions listed with their reasons; the report has them all."""
-MOST_HOT_KEYS = 10
-MOST_DIFFERENCES = 20
-BAR_COLUMNS = 10
-
-GOOD, BAD, FAINT, BAR = "bold green", "bold red", "dim", "cyan"
-
-# Stands for a space that no line breaks at (rich breaks at U+00A0 too); a private character, which `_text` escapes.
-_TIED = "\ue000"
-
-
-def reference_line(reference: ReferenceReport) -> str:
-    """The last line of the table: `reference: match`, `reference: MISMATCH` or `reference: not checked`."""
-    words = {None: "not checked", True: "match", False: "MISMATCH"}
-    return f"reference: {words[reference.matches if reference.checked else None]}"
+from dpa.result import ReferenceReport, Report
 
 
 def show(report: Report, stream: TextIO | None = None, *, files: Sequence[Path] = (), width: int | None = None) -> None:
@@ -46,186 +20,16 @@ def show(report: Report, stream: TextIO | None = None, *, files: Sequence[Path] 
     `files` are where the report was written, as `dpa.report.write` returned them. What the stream's encoding lacks is
     escaped, not refused.
     """
-    from rich.console import Console
+    from dpa.report._table import drawn
 
     stream = sys.stdout if stream is None else stream
-    console = Console(file=stream, width=width, force_jupyter=False, markup=False, highlight=False, emoji=False)
-    with console.capture() as drawn:
-        for part in _parts(report, files, ascii_only=console.options.ascii_only):
-            console.print(part)
-    body = [line.rstrip() for line in drawn.get().replace(_TIED, " ").splitlines()]
-    text = "\n".join([*body, reference_line(report.reference), ""])
+    text = "\n".join([*drawn(report, files, stream, width), reference_line(report.reference), ""])
     encoding = getattr(stream, "encoding", None) or "utf-8"
     stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
     stream.flush()
 
 
-def _parts(report: Report, files: Sequence[Path], ascii_only: bool) -> Iterator[RenderableType]:
-    from rich.text import Text
-
-    status = {"ok": GOOD}.get(report.status, BAD)
-    yield Text.assemble((one_line(report.name, 60), "bold"), ": ", (one_line(report.status, 60), status))
-    if report.error is not None:
-        yield Text()
-        for line in lines(report.error):
-            yield Text(line, BAD if report.status == "failed" else "")
-    if report.reducers:
-        yield Text()
-        yield _reducers(report, ascii_only)
-    if report.redistributions:
-        yield Text()
-        yield from _redistributions(report.redistributions)
-    yield Text()
-    yield _facts(report, files, ascii_only)
-    if report.reference.differences:
-        yield Text()
-        yield Text("the result differs from the reference:", BAD)
-        for difference in report.reference.differences[:MOST_DIFFERENCES]:
-            yield Text(f"  {one_line(difference)}")
-
-
-def _reducers(report: Report, ascii_only: bool) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=FAINT)
-    for title in ("reducer", "records", "share", "", "peak queue", "forwarded", "keys"):
-        # Of all columns only the bar may shrink where there is little room.
-        table.add_column(Text(title), justify="right" if title else "left", no_wrap=bool(title))
-    most = max(reducer.share for reducer in report.reducers) or 1.0
-
-    def add(reducer: ReducerReport) -> None:
-        drawn = bar(reducer.share / most, BAR_COLUMNS, ascii_only=ascii_only)
-        numbers = (reducer.peak_queue, reducer.forwarded, reducer.keys)
-        table.add_row(
-            str(reducer.id),
-            count(reducer.processed),
-            percent(reducer.share),
-            Text(drawn.ljust(BAR_COLUMNS), BAR, no_wrap=True, overflow="crop"),
-            *(count(number) for number in numbers),
-        )
-
-    shown, hidden = _shown_reducers(report.reducers)
-    for reducer in shown[: BUSIEST if hidden else None]:
-        add(reducer)
-    if hidden:
-        processed = sum(reducer.processed for reducer in hidden)
-        table.add_row("...", count(processed), "", f"{len(hidden):,} more", style=FAINT)
-        for reducer in shown[BUSIEST:]:
-            add(reducer)
-    records = report.records
-    peak = max(reducer.peak_queue for reducer in report.reducers)
-    totals = (count(peak), count(records.forwarded), count(sum(reducer.keys for reducer in report.reducers)))
-    table.add_row("all", count(records.processed), "", "", *totals, style="bold")
-    return table
-
-
-def _shown_reducers(reducers: Sequence[ReducerReport]) -> tuple[list[ReducerReport], list[ReducerReport]]:
-    """All as they are; or of too many the `BUSIEST` and the `IDLEST`, the busiest first, and those left out."""
-    if len(reducers) <= MOST_REDUCERS:
-        return list(reducers), []
-    ordered = sorted(reducers, key=lambda reducer: (-reducer.processed, reducer.id))
-    return [*ordered[:BUSIEST], *ordered[-IDLEST:]], ordered[BUSIEST:-IDLEST]
-
-
-def _facts(report: Report, files: Sequence[Path], ascii_only: bool) -> Table:
-    from rich.table import Table
-
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(style=FAINT, no_wrap=True)
-    grid.add_column()
-    records = report.records
-    if records.processed:
-        grid.add_row("skew S", _skews(report, ascii_only))
-    if decided := outcomes(report.decision_counts):
-        grid.add_row("decisions", _together(decided.split(", ")))
-    if records.read or report.status != "failed":
-        forwarded = f"{count(records.forwarded)} forwarded"
-        if records.processed:
-            forwarded += f" ({percent(records.forwarded / records.processed)})"
-        words = [plural(records.read, "row") + " read"]
-        words += [f"{count(getattr(records, name))} {name}" for name in ("mapped", "emitted", "processed")]
-        grid.add_row("records", _together([*words, forwarded]))
-        grid.add_row("throughput", f"{count(report.records_per_second)} records/s")
-    grid.add_row("time", _times(report.seconds))
-    if report.hot_keys:
-        grid.add_row("hot keys", _hot_keys(report))
-    if report.status != "failed":
-        grid.add_row("output", _output(report.output))
-    if files:
-        grid.add_row("report", _places(files))
-    return grid
-
-
-def _together(parts: Iterable[str]) -> str:
-    """`parts` with commas, broken between them and never inside."""
-    return ", ".join(part.replace(" ", _TIED) for part in parts)
-
-
-def _skews(report: Report, ascii_only: bool) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    rows = (
-        ("dpa", report.skew.dpa, "this run"),
-        ("static", report.skew.static, "the same ring without balancing"),
-        ("Spark", report.skew.spark, "hash partitioning"),
-    )
-    for name, value, what in rows:
-        drawn = bar(value or 0.0, BAR_COLUMNS, ascii_only=ascii_only).ljust(BAR_COLUMNS)
-        missing = value is None
-        grid.add_row(name, skew(value), "" if missing else Text(drawn, BAR), "" if missing else Text(what, FAINT))
-    return grid
-
-
-def _redistributions(found: Sequence[Decision]) -> Iterator[RenderableType]:
-    from rich.table import Table
-    from rich.text import Text
-
-    yield Text(plural(len(found), "redistribution"))
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(justify="right", no_wrap=True, min_width=8, style=FAINT)
-    grid.add_column(no_wrap=True)
-    grid.add_column()
-    for decision in found[:MOST_REDISTRIBUTIONS]:
-        grid.add_row(f"{decision.at:.1f} s", f"reducer {decision.reducer}", Text(one_line(decision.reason)))
-    yield grid
-    if len(found) > MOST_REDISTRIBUTIONS:
-        yield Text(f"  and {len(found) - MOST_REDISTRIBUTIONS:,} more, in the report", FAINT)
-
-
-def _times(spent: Seconds) -> str:
-    phases = ("startup", "load", "stream", "merge", "reference")
-    parts = _together(f"{phase} {seconds(getattr(spent, phase))}" for phase in phases if getattr(spent, phase))
-    first = "" if spent.first_record is None else f"; first record after {seconds(spent.first_record)}"
-    return f"{seconds(spent.total)}{f' ({parts})' if parts else ''}{first}"
-
-
-def _hot_keys(report: Report) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(max_width=40)  # the one that shrinks
-    for _ in range(2):
-        grid.add_column(justify="right", no_wrap=True)
-    grid.add_column(style=FAINT, no_wrap=True)
-    for hot in report.hot_keys[:MOST_HOT_KEYS]:
-        bounds = "exact" if hot.lower == hot.upper else f"{count(hot.lower)} to {count(hot.upper)}"
-        key = Text(key_text(hot.key), no_wrap=True, overflow="ellipsis")
-        grid.add_row(key, percent(hot.share), count(hot.records), bounds)
-    return grid
-
-
-def _output(output: OutputReport) -> str:
-    if output.path is None:
-        return f"{plural(output.rows, 'row')}, in memory"
-    return f"{one_line(output.path)} ({plural(output.rows, 'row')} in {plural(len(output.files), 'file')})"
-
-
-def _places(files: Sequence[Path]) -> str:
-    """The page that people open, and what lies beside it."""
-    page = next((path for path in files if path.suffix == ".html"), files[0])
-    beside = [one_line(path.name if path.parent == page.parent else str(path)) for path in files if path != page]
-    return one_line(str(page)) + (f" (and {', '.join(beside)})" if beside else "")
+def reference_line(reference: ReferenceReport) -> str:
+    """The last line of the table: `reference: match`, `reference: MISMATCH` or `reference: not checked`."""
+    words = {None: "not checked", True: "match", False: "MISMATCH"}
+    return f"reference: {words[reference.matches if reference.checked else None]}"

@@ -24,6 +24,7 @@ from dpa.errors import ProtocolError
 from dpa.execution.key_stats import KeyStats
 from dpa.execution.mapping import Mapped
 from dpa.execution.states import Reduced, states_for
+from dpa.protocol.assembly import BalanceOptions
 from dpa.protocol.coordinator import CoordinatorMachine
 from dpa.protocol.load_balancer import LoadBalancerMachine
 from dpa.protocol.machine import (
@@ -48,8 +49,9 @@ from dpa.protocol.messages import BALANCER, COORDINATOR, Address, Envelope, Push
 from dpa.protocol.metrics import Snapshot
 from dpa.protocol.reducer import ReducerMachine
 from dpa.routing.hashing import Key
-from dpa.runtime.plan import ReducerOutput, RunPlan, Times
+from dpa.runtime.plan import ReducerOutput, Shipment, Times
 from dpa.runtime.shell import Shell
+from dpa.splits import Split
 
 Handles = dict[Address, ActorHandle]
 
@@ -66,8 +68,7 @@ def peak_memory() -> int:
 class Task:
     """What all four actors have in common."""
 
-    def __init__(self, machine: Machine, python_path: tuple[str, ...]) -> None:
-        sys.path[:0] = [path for path in python_path if path not in sys.path]
+    def __init__(self, machine: Machine) -> None:
         self._handles: Handles = {}
         self._ended = threading.Event()
         self._shell = Shell(machine, send=self._send, work=self._work, fail=self._fail)
@@ -119,9 +120,10 @@ class Task:
 class Mapper(Task):
     """A mapper."""
 
-    def __init__(self, index: int, plan: RunPlan) -> None:
+    def __init__(self, index: int, shipment: Shipment) -> None:
+        plan = shipment.unpack()
         table = plan.balance.ring(plan.reducers).snapshot(0)
-        super().__init__(MapperMachine(index, table, plan.in_flight_records), plan.python_path)
+        super().__init__(MapperMachine(index, table, plan.in_flight_records))
         self._task = plan.task
         self._steps: Iterator[Mapped] = iter(())
 
@@ -138,10 +140,11 @@ class Mapper(Task):
 class Reducer(Task):
     """A reducer."""
 
-    def __init__(self, index: int, plan: RunPlan) -> None:
+    def __init__(self, index: int, shipment: Shipment) -> None:
+        plan = shipment.unpack()
         table = plan.balance.ring(plan.reducers).snapshot(0)
         options = plan.balance.reducer_options(plan.slice_records, plan.slice_seconds)
-        super().__init__(ReducerMachine(index, table, options), plan.python_path)
+        super().__init__(ReducerMachine(index, table, options))
         self._index = index
         self._plan = plan
         self._states = states_for(plan.task.reducer)
@@ -188,9 +191,9 @@ class Reducer(Task):
 class LoadBalancer(Task):
     """The load balancer, with the DPA paper's two calls (section 4.2) for tools and tests."""
 
-    def __init__(self, plan: RunPlan) -> None:
-        self._machine = LoadBalancerMachine(plan.balance.balancer(plan.reducers), plan.mappers)
-        super().__init__(self._machine, plan.python_path)
+    def __init__(self, balance: BalanceOptions, mappers: int, reducers: int) -> None:
+        self._machine = LoadBalancerMachine(balance.balancer(reducers), mappers)
+        super().__init__(self._machine)
 
     @ray.method(concurrency_group="control")
     def key_lookup(self, key: Key) -> int:
@@ -206,31 +209,33 @@ class LoadBalancer(Task):
 class Coordinator(Task):
     """Creates all other actors, which live and die with it, and watches over them."""
 
-    def __init__(self, plan: RunPlan) -> None:
-        self._machine = CoordinatorMachine(plan.splits, plan.mappers, plan.reducers)
-        super().__init__(self._machine, plan.python_path)
-        self._plan = plan
+    def __init__(self, splits: tuple[Split, ...], balance: BalanceOptions, mappers: int, reducers: int) -> None:
+        self._machine = CoordinatorMachine(splits, mappers, reducers)
+        super().__init__(self._machine)
+        self._balance = balance
+        self._mappers = mappers
+        self._reducers = reducers
         self._changed = threading.Event()
         self._error: str | None = None
         self._times: dict[str, float] = {"started": time.time()}
 
     @ray.method(concurrency_group="watch")
-    def begin(self, own_handle: ActorHandle) -> None:
+    def begin(self, own_handle: ActorHandle, shipment: Shipment) -> None:
         """Create the other actors, connect all of them, and start the stream."""
-        # Executors are pickled once and shared through the object store.
-        slim = ray.put(_without_splits(self._plan))
-        handles: Handles = {COORDINATOR: own_handle, BALANCER: _create(LoadBalancer, slim)}
-        for index in range(self._plan.mappers):
-            handles[mapper(index)] = _create(Mapper, index, slim)
-        for index in range(self._plan.reducers):
-            handles[reducer(index)] = _create(Reducer, index, slim)
+        shared = ray.put(shipment)
+        handles: Handles = {COORDINATOR: own_handle}
+        for index in range(self._mappers):
+            handles[mapper(index)] = _create(Mapper, index, shared)
+        for index in range(self._reducers):
+            handles[reducer(index)] = _create(Reducer, index, shared)
+        handles[BALANCER] = _create(LoadBalancer, self._balance, self._mappers, self._reducers)
         others = {address: handle for address, handle in handles.items() if address != COORDINATOR}
         ray.get([handle.connect.remote(handles) for handle in others.values()])
         self.connect(handles)
         threading.Thread(target=self._watch, args=(others,), name="watch", daemon=True).start()
         self._times["stream_started"] = time.time()
         self._shell.post(Start())
-        for index in range(self._plan.mappers):
+        for index in range(self._mappers):
             handles[mapper(index)].deliver.remote(Start())
 
     @ray.method(concurrency_group="watch")
@@ -247,8 +252,8 @@ class Coordinator(Task):
             stream_ended=self._machine.stream_ended_at or 0.0,
             **self._times,
         )
-        reducers = [self._handles[reducer(index)] for index in range(self._plan.reducers)]
-        mappers = [self._handles[mapper(index)] for index in range(self._plan.mappers)]
+        reducers = [self._handles[reducer(index)] for index in range(self._reducers)]
+        mappers = [self._handles[mapper(index)] for index in range(self._mappers)]
         outputs = [handle.output.remote() for handle in reducers]
         return self._machine.snapshot(), times, outputs, [handle.peak_memory.remote() for handle in mappers]
 
@@ -306,13 +311,7 @@ def _create(actor: type[Task], *arguments: Any) -> ActorHandle:
 
 def create_coordinator(plan: RunPlan) -> ActorHandle:
     """The coordinator's actor, not yet begun."""
-    return _create(Coordinator, plan)
-
-
-def _without_splits(plan: RunPlan) -> RunPlan:
-    from dataclasses import replace
-
-    return replace(plan, splits=())
+    return _create(Coordinator, plan.splits, plan.balance, plan.mappers, plan.reducers)
 
 
 def _cause(error: RayError) -> str:

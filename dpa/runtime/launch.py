@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from dpa.errors import JobFailedError
 from dpa.protocol.metrics import Snapshot
-from dpa.runtime.plan import RunOutcome, RunPlan
+from dpa.runtime.plan import RunOutcome, RunPlan, Shipment
 
 _POLL_SECONDS = 0.2
 
@@ -23,9 +23,10 @@ def run(plan: RunPlan, observe: Callable[[Snapshot], None]) -> RunOutcome:
 
     from dpa.runtime.actors import create_coordinator
 
+    shipment = Shipment.pack(plan)
     coordinator = create_coordinator(plan)
     try:
-        ray.get(coordinator.begin.remote(coordinator))
+        ray.get(coordinator.begin.remote(coordinator, shipment))
         while True:
             snapshot, error = ray.get(coordinator.poll.remote(_POLL_SECONDS))
             if error is not None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import sys
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from dpa.errors import ConfigError
 from dpa.execution.key_stats import KeyStats
 from dpa.execution.mapping import MapTask
 from dpa.protocol.assembly import BalanceOptions
@@ -41,6 +42,44 @@ class RunPlan:
     output: str | None = None
     key_counts: bool = False
     python_path: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Shipment:
+    """A plan on its way to an actor, still pickled: the actor must know where to find the user's modules first."""
+
+    python_path: tuple[str, ...]
+    pickled: bytes
+
+    @staticmethod
+    def pack(plan: RunPlan) -> Shipment:
+        """The plan without its splits, which mappers get one by one.
+
+        Raises:
+            ConfigError: an executor cannot be pickled.
+        """
+        from ray import cloudpickle
+
+        try:
+            return Shipment(plan.python_path, cloudpickle.dumps(replace(plan, splits=())))
+        except Exception as error:
+            raise ConfigError(f"the executors cannot be sent to the actors: {error!r}; keep what they hold picklable") from None
+
+    def unpack(self) -> RunPlan:
+        """The plan, in an actor.
+
+        Raises:
+            ConfigError: a module of the user's is not to be found there.
+        """
+        from ray import cloudpickle
+
+        sys.path[:0] = [path for path in self.python_path if path not in sys.path]
+        try:
+            plan: RunPlan = cloudpickle.loads(self.pickled)
+        except ImportError as error:
+            hint = "on a cluster, name its directory in `ray.runtime_env.working_dir`"
+            raise ConfigError(f"an executor's module is missing where the actors run: {error}; {hint}") from None
+        return plan
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,5 +123,3 @@ class RunOutcome:
     times: Times
     mapper_peak_memory: tuple[int, ...]
 
-
-Options = dict[str, Any]

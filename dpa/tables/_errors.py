@@ -74,7 +74,9 @@ def listed(names: Iterable[str], most: int = 30) -> str:
 
 @contextmanager
 def _silenced(names: Iterable[str]) -> Iterator[None]:
-    loggers = [logging.getLogger(name) for name in names]
+    from pyspark.logger import PySparkLogger
+
+    loggers = [PySparkLogger.getLogger(name) for name in names]
 
     def nothing(record: logging.LogRecord) -> bool:
         return False

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import gettempdir
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
+_CANCEL_SECONDS = 0.2
+"""How often to repeat a cancellation: Spark forgets one that comes before the job's first task."""
+
 _ROW_GROUP_ROWS = "parquet.block.row.count.limit"
 
 
@@ -84,20 +88,28 @@ def staged(frame: DataFrame, stage_dir: str | None = None, *, row_group_rows: in
 
 
 def _write(frame: DataFrame, target: str, *, tag: str, row_group_rows: int) -> None:
+    """Write a DataFrame; if interrupted, cancel that and return only when Spark has let go of the directory."""
     spark = frame.sparkSession
+    context = spark.sparkContext
     timestamps = spark.conf.get(_TIMESTAMPS)
+
+    def write() -> None:
+        context.addJobTag(tag)
+        uri = target if "://" in target else Path(target).as_uri()
+        frame.write.option(_ROW_GROUP_ROWS, str(row_group_rows)).parquet(uri)
+
     spark.conf.set(_TIMESTAMPS, "TIMESTAMP_MICROS")  # Spark's default loses the time zone.
-    spark.addTag(tag)
     try:
-        with explained(f"staging the input at {target}"):
-            frame.write.option(_ROW_GROUP_ROWS, str(row_group_rows)).parquet(
-                target if "://" in target else Path(target).as_uri()
-            )
-    except BaseException:
-        spark.interruptTag(tag)  # Or else Spark goes on writing into a directory that is being removed.
-        raise
+        with explained(f"staging the input at {target}"), ThreadPoolExecutor(1) as pool:
+            writing = pool.submit(write)
+            try:
+                writing.result()
+            except BaseException:
+                while not writing.done():
+                    context.cancelJobsWithTag(tag)
+                    wait([writing], timeout=_CANCEL_SECONDS)
+                raise
     finally:
-        spark.removeTag(tag)
         spark.conf.set(_TIMESTAMPS, timestamps)
 
 

@@ -1,0 +1,34 @@
+# `make run` and `make test` each do all their own set-up on a fresh machine with Python 3.10 or newer.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.PHONY: run test lint check lock clean
+.DEFAULT_GOAL := run
+
+run: $(INSTALLED)  ## run the main job and show its result
+	$(BIN)/python -m dpa.run configs/wordcount.yaml --report out/report
+
+test: $(INSTALLED)  ## run all tests
+	$(BIN)/python -m pytest --cov=dpa --cov-report=term:skip-covered
+
+lint: $(INSTALLED)  ## check style, types and layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --config setup.cfg
+
+$(INSTALLED): requirements.lock setup.cfg pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "dpa needs Python 3.10 or newer, this is " + sys.version)'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+lock:  ## renew requirements.lock (needs uv)
+	uv pip compile --universal --python-version 3.10 --extra test --extra experiments --quiet \
+		--no-annotate --no-header --no-emit-index-url setup.cfg -o requirements.lock
+
+clean:  ## remove what was installed and made
+	rm -rf $(VENV) out build *.egg-info .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

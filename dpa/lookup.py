@@ -1,0 +1,102 @@
+"""From what a job file says to executors: imports modules, makes objects, and explains what is missing."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+from dpa.aggregates import READY_MADE
+from dpa.config import ExecutorConfig, JobFile
+from dpa.errors import ConfigError
+from dpa.executors import AnyMapper, AnyReducer, as_mapper, as_reducer
+
+
+def search_path(file: JobFile) -> tuple[str, ...]:
+    """The directories in which a job's modules are looked up: `python_path`, the job file's own, and the working one."""
+    directories = [file.directory / extra for extra in file.config.python_path]
+    return tuple(dict.fromkeys(str(path.resolve()) for path in (*directories, file.directory, Path.cwd())))
+
+
+def mapper_of(file: JobFile) -> AnyMapper | None:
+    """The job's mapper, or None if the input has the key and the value already.
+
+    Raises:
+        ConfigError: it cannot be found or made.
+    """
+    if file.config.mapper is None:
+        return None
+    made = _made(file, "mapper", file.config.mapper)
+    try:
+        return as_mapper(made)
+    except ConfigError as error:
+        raise file.error("mapper", str(error)) from None
+
+
+def reducer_of(file: JobFile) -> AnyReducer:
+    """The job's reducer.
+
+    Raises:
+        ConfigError: it is not named, or cannot be found or made.
+    """
+    if file.config.reducer is None:
+        raise file.error("reducer", f"a job needs a reducer: `package.module:Name`, or one of {', '.join(READY_MADE)}")
+    made = _made(file, "reducer", file.config.reducer)
+    try:
+        return as_reducer(made)
+    except ConfigError as error:
+        raise file.error("reducer", str(error)) from None
+
+
+def named(file: JobFile, key: str, name: str) -> Any:
+    """The object that `package.module:Name` stands for; `key` is where the job file says so.
+
+    Raises:
+        ConfigError: there is no such module, or nothing of that name in it.
+    """
+    module_name, colon, attribute = name.partition(":")
+    if not colon or not module_name or not attribute:
+        raise file.error(key, f"{name!r} should be `package.module:Name`")
+    paths = search_path(file)
+    sys.path[:0] = [path for path in paths if path not in sys.path]
+    importlib.invalidate_caches()
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        searched = f"looked in {', '.join(paths)} and the installed packages"
+        missing = "" if error.name == module_name else f" (needed by {module_name!r})"
+        raise file.error(key, f"there is no module {error.name!r}{missing}; {searched}") from None
+    except Exception as error:
+        raise file.error(key, f"the module {module_name!r} cannot be imported: {error!r}") from None
+    try:
+        found: Any = module
+        for part in attribute.split("."):
+            found = getattr(found, part)
+        return found
+    except AttributeError:
+        public = [item for item in vars(module) if not item.startswith("_")]
+        close = difflib.get_close_matches(attribute, public, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(sorted(public)[:20])}"
+        raise file.error(key, f"the module {module_name!r} has no {attribute!r}; {hint}") from None
+
+
+def _made(file: JobFile, section: str, executor: ExecutorConfig) -> Any:
+    """The named object, called with the arguments given if it is a class."""
+    if section == "reducer" and ":" not in executor.use:
+        if executor.use not in READY_MADE:
+            known = f"the ready-made ones are {', '.join(READY_MADE)}; your own is `package.module:Name`"
+            raise file.error("reducer", f"there is no ready-made reducer {executor.use!r}; {known}")
+        found: Any = READY_MADE[executor.use]
+    else:
+        found = named(file, section, executor.use)
+    if not isinstance(found, type):
+        if executor.args:
+            raise file.error(f"{section}.args", f"{executor.use!r} is not a class, so it takes no arguments")
+        return found
+    try:
+        return found(**executor.args)
+    except Exception as error:
+        raise file.error(f"{section}.args", f"{executor.use} cannot be made of {executor.args}: {error}") from None

@@ -1,0 +1,99 @@
+"""`python -m dpa.run CONFIG`: parse, run, show. Everything it does is a call into `dpa.job` or `dpa.report`.
+
+Exit status: 0 good, 1 job failed, 2 bad configuration, 3 result differs from the reference, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dpa.errors import DpaError
+
+_INTERRUPTED = 130
+_EXIT = {"ok": 0, "failed": 1, "mismatch": 3}
+
+
+class ProgressMode(str, Enum):
+    """How to show progress."""
+
+    AUTO = "auto"
+    RICH = "rich"
+    PLAIN = "plain"
+    NONE = "none"
+
+
+def main(
+    config: Annotated[Path | None, typer.Argument(help="The job file (docs/job-files.md).", show_default=False)] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key, such as balance.strategy=none.")
+    ] = None,
+    address: Annotated[str | None, typer.Option(help="A running Ray cluster; without it Ray is started for this job.")] = None,
+    report: Annotated[Path | None, typer.Option(metavar="DIR", help="Write report.json and report.html there.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON, and nothing else, on standard output.")] = False,
+    progress: Annotated[ProgressMode, typer.Option(help="How to show progress, on standard error.")] = ProgressMode.AUTO,
+    validate: Annotated[bool, typer.Option("--validate", help="Check the job file, executors and columns; run nothing.")] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Show the resolved job and the skew that a sample forecasts.")] = False,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of job files.")] = False,
+) -> None:
+    """Run a job and show how its reducers were kept even."""
+    try:
+        if schema:
+            from dpa.config import json_schema
+
+            print(json.dumps(json_schema(), indent=2))
+            return
+        if config is None:
+            raise typer.BadParameter("name a job file, such as configs/wordcount.yaml", param_hint="CONFIG")
+        status = _run(config, overrides or [], address, report, as_json, progress, validate, plan)
+    except DpaError as error:
+        print(f"error: {error}", file=sys.stderr)
+        status = error.exit_status
+    except KeyboardInterrupt:
+        print("interrupted: nothing was written, and no actor or staged file is left", file=sys.stderr)
+        status = _INTERRUPTED
+    raise typer.Exit(status)
+
+
+def _run(
+    config: Path,
+    overrides: list[str],
+    address: str | None,
+    report_directory: Path | None,
+    as_json: bool,
+    progress: ProgressMode,
+    validate: bool,
+    plan: bool,
+) -> int:
+    from dpa.job import Job
+
+    job = Job.from_file(config, overrides)
+    if validate:
+        job.validate()
+        print(f"{config}: valid")
+        return 0
+    if plan:
+        from dpa.forecast import forecast
+        from dpa.report import show_plan
+
+        show_plan(forecast(job), sys.stdout)
+        return 0
+    from dpa.report import make_progress, show, to_json, write
+
+    with make_progress(progress.value, sys.stderr, job.config.name) as watcher:
+        result = job.run(watcher, address=address, check=False)
+    files = write(result.report, report_directory) if report_directory is not None else []
+    if as_json:
+        print(to_json(result.report))
+    else:
+        show(result.report, sys.stdout, files=files)
+    return _EXIT[result.report.status]
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,3 @@
+"""The version of the package, read by its metadata and by reports."""
+
+VERSION = "0.1.0"

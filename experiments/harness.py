@@ -1,0 +1,135 @@
+"""What all experiments share: the command line, the stamp, and the files that a result is written to.
+
+A result names the commit, seed, configuration and machine it comes from, and says of each target what was wanted and what
+was reached. Timings are compared within one run, as ratios of medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpa.summary import versions
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+RESULTS = Path(__file__).parent / "results"
+
+
+@dataclass(frozen=True)
+class Target:
+    """One thing an experiment is to show: `wanted` in words, `reached` as measured, `met` or not."""
+
+    name: str
+    wanted: str
+    reached: float | int | str
+    met: bool
+
+
+@dataclass
+class Findings:
+    """What an experiment found: plain data, targets, the text of its report, and pictures."""
+
+    data: dict[str, Any]
+    targets: list[Target] = field(default_factory=list)
+    text: str = ""
+    figure: Figure | None = None
+
+
+def main(name: str, arguments: argparse.ArgumentParser, measure: Callable[[argparse.Namespace], Findings]) -> None:
+    """Parse the command line, measure, and write the result. `--quick` runs write to a directory of their own."""
+    arguments.add_argument("--quick", action="store_true", help="a short run that shows the experiment works")
+    arguments.add_argument("--seed", type=int, default=0)
+    arguments.add_argument("--results", type=Path, default=None, help="where to write; experiments/results by default")
+    options = arguments.parse_args()
+    began = time.time()
+    findings = measure(options)
+    directory = options.results or (RESULTS / "quick" if options.quick else RESULTS)
+    configuration = {key: value for key, value in vars(options).items() if key != "results"}
+    _write(name, findings, stamp(configuration, time.time() - began), directory)
+    for target in findings.targets:
+        print(f"{'met   ' if target.met else 'NOT MET'} {target.name}: wanted {target.wanted}, reached {_shown(target.reached)}")
+
+
+def stamp(configuration: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """Where a result comes from."""
+    return {
+        "commit": _git("rev-parse", "HEAD"),
+        "dirty": bool(_git("status", "--porcelain", "--", ".", ":!experiments/results")),
+        "seed": configuration.get("seed"),
+        "configuration": configuration,
+        "machine": {"cpus": os.cpu_count(), "memory_gib": _memory_gib(), "cpu": _cpu(), "system": platform.system()},
+        "versions": versions(),
+        "seconds": round(seconds, 1),
+    }
+
+
+def median_seconds(run: Callable[[], Any], repeats: int) -> tuple[float, list[float]]:
+    """The median duration of some repeats, in seconds, and each one."""
+    spent = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        run()
+        spent.append(time.perf_counter() - began)
+    return statistics.median(spent), spent
+
+
+def progress(line: str) -> None:
+    """Say what is being done, on standard error."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A Markdown table."""
+    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
+    return "\n".join([*lines, *("| " + " | ".join(_shown(cell) for cell in row) + " |" for row in rows)])
+
+
+def _write(name: str, findings: Findings, stamped: dict[str, Any], directory: Path) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    document = {"stamp": stamped, "data": findings.data, "targets": [asdict(target) for target in findings.targets]}
+    (directory / f"{name}.json").write_text(json.dumps(document, indent=1, default=str) + "\n", encoding="utf-8")
+    targets = [(t.name, t.wanted, t.reached, "yes" if t.met else "no") for t in findings.targets]
+    picture = f"\n![{name}]({name}.png)\n" if findings.figure is not None else ""
+    made = f"Commit {stamped['commit'][:12]}{' (with changes)' if stamped['dirty'] else ''}, seed {stamped['seed']}, "
+    made += f"{stamped['machine']['cpus']} CPUs ({stamped['machine']['cpu']}), {stamped['seconds']} s. "
+    made += f"Make it again: `python -m experiments.{name}`."
+    table = markdown_table(("target", "wanted", "reached", "met"), targets) if targets else ""
+    (directory / f"{name}.md").write_text(f"# {name}\n\n{findings.text}\n\n{table}\n{picture}\n{made}\n", encoding="utf-8")
+    if findings.figure is not None:
+        findings.figure.savefig(directory / f"{name}.png", dpi=120, bbox_inches="tight")
+    progress(f"wrote {directory / name}.json, .md{' and .png' if findings.figure is not None else ''}")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=False, cwd=Path(__file__).parent)
+    return done.stdout.strip() or ("unknown" if arguments[0] == "rev-parse" else "")
+
+
+def _memory_gib() -> float:
+    return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")

@@ -1,0 +1,1 @@
+"""Executors of the jobs in `configs/`, one job a module."""

@@ -1,0 +1,146 @@
+"""The page: complete, self-contained, and deaf to whatever the data contains."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+import report_samples as samples
+
+from dpa.report.html import MOST_ROWS, render
+from dpa.result import OutputReport, ReferenceReport, Report
+
+VOID = {"meta", "use", "path", "rect", "line", "circle"}
+
+
+class Page(HTMLParser):
+    """The tags, attributes and text of a page; fails on tags that do not match."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str]] = []
+        self.text = ""
+        self.open: list[str] = []
+        self.feed(page)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if not self.open or self.open[-1] != "style":
+            self.text += data + " "
+
+
+def nasty() -> Report:
+    """A report with markup wherever text can be."""
+    bad = "<script>alert('x')</script>\x1b[31m&amp;\"'"
+    return samples.report(
+        name=bad,
+        status="mismatch",
+        error=bad,
+        hot_keys=samples.hot_keys(samples.NASTY_KEYS),
+        redistributions=(samples.decision(reason=bad),),
+        decisions=(samples.decision(reason=bad),),
+        decision_counts={bad: 3},
+        reference=ReferenceReport(True, False, 1, (bad,)),
+        output=OutputReport(bad, 1, (bad,)),
+        config={bad: bad},
+        versions={bad: bad},
+    )
+
+
+def test_the_page_has_every_part() -> None:
+    text = " ".join(Page(render(samples.report())).text.split())
+    for expected in (
+        "wordcount ok reference: match",
+        "Skew S, this run 0.034",
+        "Skew S, static 0.412",
+        "Skew S, Spark 0.398",
+        "Throughput 4,800,000/s",
+        "Redistributions 4 decided against: 150 below threshold, 5 rounds used up",
+        "1 10,526,316 43.9%",
+        "0.80 1 1 1 queue of 131,072 exceeds",
+        "40,960, 131,072, 9,000, 12,500",
+        "Decisions: 150 below threshold, 5 rounds used up, 4 applied.",
+        "données",
+        "1,876,550 to 1,878,550",
+        "stream mapping and reducing 5.00 s",
+        "strategy: halving",
+        "pyspark 4.3.0",
+    ):
+        assert expected in text
+
+
+def test_the_page_has_three_pictures_each_described() -> None:
+    page = Page(render(samples.report()))
+    assert page.tags.count("svg") == 3
+    assert len([value for name, value in page.attributes if name == "aria-label" and value.endswith(".")]) == 3
+
+
+def test_identifiers_of_different_pictures_do_not_collide() -> None:
+    found = [value for name, value in Page(render(samples.report())).attributes if name == "id" and len(value) > 8]
+    pictures = re.findall(r"<svg.*?</svg>", render(samples.report()), re.DOTALL)
+    hashed = [set(re.findall(r'id="(\w*[0-9a-f]{10})"', picture)) for picture in pictures]
+    assert found
+    assert not hashed[0] & hashed[1]
+    assert not hashed[1] & hashed[2]
+    assert not hashed[0] & hashed[2]
+
+
+@pytest.mark.parametrize("report", [samples.report, nasty, samples.empty_report], ids=["usual", "nasty", "empty"])
+def test_the_page_fetches_and_runs_nothing(report: object) -> None:
+    page = Page(render(report()))  # type: ignore[operator]
+    assert not {"script", "link", "img", "iframe", "object", "embed", "base", "form", "a"} & set(page.tags)
+    for name, value in page.attributes:
+        assert not name.startswith("on")
+        assert name != "src"
+        assert not name.endswith("href") or value.startswith("#")
+    styles = re.findall(r"<style.*?</style>", render(report()), re.DOTALL)  # type: ignore[operator]
+    assert not any(re.search(r"url\(|@import", style) for style in styles)
+    assert ("content", "default-src 'none'; style-src 'unsafe-inline'") in page.attributes
+
+
+def test_markup_in_the_data_is_text_on_the_page() -> None:
+    page = Page(render(nasty()))
+    assert page.text.count("<script>alert('x')</script>") >= 8
+    assert "\x1b" not in page.text
+
+
+def test_light_and_dark_are_the_readers_choice() -> None:
+    assert "@media (prefers-color-scheme: dark)" in render(samples.report())
+
+
+def test_a_failed_job_shows_its_error() -> None:
+    page = render(samples.empty_report(status="failed", error="Traceback:\n  ValueError: <oops>"))
+    assert '<pre class="bad">Traceback:\n  ValueError: &lt;oops&gt;</pre>' in page
+    assert "n/a" in Page(page).text
+
+
+def test_long_tables_are_folded_and_cut() -> None:
+    page = Page(render(samples.report(2, rounds=MOST_ROWS + 10)))
+    assert f"{MOST_ROWS + 10} redistributions" in page.text
+    assert f"The first {MOST_ROWS} of {MOST_ROWS + 10}; all are in report.json." in page.text
+
+
+def test_loads_of_many_reducers_are_summed_up() -> None:
+    many = samples.decision(loads=tuple(range(0, 1_000, 10)))
+    assert "990 at most, 495 on average" in Page(render(samples.report(redistributions=(many,)))).text
+
+
+def test_secrets_of_the_configuration_are_hidden() -> None:
+    assert "hunter2" not in render(samples.report(config={"input": {"options": {"password": "hunter2"}}}))

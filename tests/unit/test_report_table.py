@@ -1,0 +1,187 @@
+"""The final table: what it says, that it fits, and that no key or error disturbs the terminal."""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import report_samples as samples
+from rich.cells import cell_len
+
+from dpa.report import show
+from dpa.result import OutputReport, ReferenceReport, Report, SkewReport
+
+FILES = [Path("out/report/report.json"), Path("out/report/resolved.yaml"), Path("out/report/report.html")]
+
+
+def shown(report: Report, width: int = 80) -> str:
+    stream = io.StringIO()
+    show(report, stream, files=FILES, width=width)
+    return stream.getvalue()
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("reference", "expected"),
+    [
+        (ReferenceReport(True, True, 10), "reference: match"),
+        (ReferenceReport(True, False, 10, ("key a: 5, reference 6",)), "reference: MISMATCH"),
+        (ReferenceReport(), "reference: not checked"),
+    ],
+)
+def test_the_last_line_is_exactly_the_verdict(reference: ReferenceReport, expected: str) -> None:
+    assert shown(samples.report(reference=reference)).endswith(f"\n{expected}\n")
+
+
+def test_the_last_line_has_no_colour_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True  # type: ignore[method-assign]
+    show(samples.report(), terminal)
+    assert "\x1b[" in terminal.getvalue()
+    assert terminal.getvalue().splitlines()[-1] == "reference: match"
+
+
+def test_a_pipe_gets_no_control_characters() -> None:
+    assert all(line.isprintable() for line in shown(samples.report()).split("\n"))
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+@pytest.mark.parametrize("reducers", [2, 16, 64, 1_000])
+@pytest.mark.parametrize("rounds", [0, 4, 100])
+def test_the_table_fits_its_width_and_stays_short(width: int, reducers: int, rounds: int) -> None:
+    lines = shown(samples.report(reducers, rounds, samples=()), width).splitlines()
+    assert max(cell_len(line) for line in lines) <= width
+    assert len(lines) < 125
+    assert not any("…" in line for line in lines)
+
+
+def test_each_reducer_has_its_records_share_queue_forwards_and_keys() -> None:
+    assert re.search(r"\n +1 +10,526,316 +43\.9% +█+ +121,711 +49,380 +50,001\n", shown(samples.report()))
+
+
+def test_the_last_row_sums_up_all_reducers() -> None:
+    assert re.search(r"\n +all +24,000,000 +121,711 +49,380 +200,006\n", shown(samples.report()))
+
+
+def test_of_a_thousand_reducers_the_busiest_and_the_idlest_are_listed() -> None:
+    text = shown(samples.report(1_000, samples=()))
+    assert re.search(r"\n +1 +\d", text)
+    assert re.search(r"\n +\.\.\. +[0-9,]+ +968 more\n", text)
+    assert len(re.findall(r"^ +\d+ +[0-9,]+ +[0-9.]+%", text, re.MULTILINE)) == 32
+
+
+def test_three_skews_are_compared() -> None:
+    text = words(shown(samples.report()))
+    assert "skew S dpa 0.034 ▍ this run static 0.412 ████▏ the same ring without balancing Spark 0.398" in text
+
+
+def test_a_skew_that_was_not_computed_is_said_to_be_so() -> None:
+    text = words(shown(samples.report(skew=SkewReport(0.034, 0.412))))
+    assert "Spark not asked for" in text
+
+
+def test_redistributions_are_listed_with_reasons_and_the_rest_counted() -> None:
+    text = words(shown(samples.report(rounds=30)))
+    assert "30 redistributions 0.1 s reducer 1 queue of 131,072 exceeds 1.2 times the second longest" in text
+    assert text.count("gives up 32 of its 64 tokens") == 12
+    assert "and 18 more, in the report" in text
+
+
+def test_the_facts_of_the_run_are_given() -> None:
+    text = words(shown(samples.report()))
+    for expected in (
+        "decisions 150 below threshold, 5 rounds used up, 4 applied",
+        "20,000,000 rows read, 24,000,000 mapped, 24,000,000 emitted, 24,000,000 processed, 49,380 forwarded (0.2%)",
+        "throughput 4,800,000 records/s",
+        "15.3 s (startup 2.31 s, load 1.08 s, stream 5.00 s, merge 0.42 s, reference 6.20 s)",
+        "first record after 3.60 s",
+        "hot keys the 7.8% 1,877,450 1,876,550 to 1,878,550",
+        "output out/wordcount/result (200,000 rows in 4 files)",
+        "report out/report/report.html (and report.json, resolved.yaml)",
+    ):
+        assert expected in text
+
+
+def test_no_line_breaks_between_a_number_and_its_unit() -> None:
+    for width in range(80, 140):
+        assert not re.search(r"[0-9]\n +(s|rows?|mapped|emitted|processed|forwarded)\b", shown(samples.report(), width))
+
+
+def test_a_hot_key_that_was_counted_has_no_bounds() -> None:
+    hot = replace(samples.hot_keys()[0], lower=7, upper=7)
+    assert re.search(r"the +7\.8% +1,877,450 +exact\n", shown(samples.report(hot_keys=(hot,))))
+
+
+def test_a_result_in_memory_is_said_to_be_there() -> None:
+    assert "output      1 row, in memory" in shown(samples.report(output=OutputReport(None, 1)))
+
+
+@pytest.mark.parametrize("key", samples.NASTY_KEYS, ids=range(len(samples.NASTY_KEYS)))
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_nasty_key_neither_breaks_lines_nor_acts_on_the_terminal(key: object, width: int) -> None:
+    report = samples.report(
+        hot_keys=samples.hot_keys((key, "next")),
+        reference=ReferenceReport(True, False, 1, (f"key {key}: missing",)),
+        redistributions=(samples.decision(reason=f"hot key {key}"),),
+        error=f"raised on {key}",
+        status="mismatch",
+    )
+    lines = shown(report, width).split("\n")
+    assert all(line.isprintable() for line in lines)
+    (row,) = [line for line in lines if line.startswith("hot keys")]
+    assert row.endswith("7.8%  1,877,450  1,876,550 to 1,878,550")
+    assert cell_len(row) <= width
+
+
+def test_the_differing_keys_come_before_the_verdict() -> None:
+    reference = ReferenceReport(True, False, 10, ("key a: 5, reference 6", "key b: missing"))
+    text = shown(samples.report(status="mismatch", reference=reference))
+    assert text.startswith("wordcount: mismatch\n")
+    assert text.endswith(
+        "\n\nthe result differs from the reference:\n"
+        "  key a: 5, reference 6\n  key b: missing\nreference: MISMATCH\n"
+    )  # fmt: skip
+
+
+def test_a_failed_job_shows_its_error_and_no_result() -> None:
+    error = 'Traceback:\n  File "jobs/words.py", line 3\nExecutorError: key "a": \x1b[31moops'
+    text = shown(samples.empty_report(status="failed", error=error))
+    assert text.startswith(
+        'empty: failed\n\nTraceback:\n  File "jobs/words.py", line 3\nExecutorError: key "a": \\x1b[31moops\n'
+    )
+    assert "output" not in text
+    assert "throughput" not in text
+    assert text.endswith("\nreference: not checked\n")
+
+
+def test_a_failed_job_shows_how_far_it_came() -> None:
+    text = shown(samples.report(status="failed", error="an actor died", reference=ReferenceReport()))
+    assert "20,000,000 rows read" in text
+    assert "output" not in text
+
+
+def test_an_empty_job_has_a_table_too() -> None:
+    assert "0 rows read, 0 mapped, 0 emitted, 0 processed, 0 forwarded\n" in shown(samples.empty_report())
+
+
+def test_a_stream_that_is_not_utf_8_gets_bars_of_hashes_and_escapes() -> None:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding="ascii")
+    show(samples.report(), stream, width=80)
+    text = raw.getvalue().decode("ascii")
+    assert "########" in text
+    assert "\\u6771\\u4eac" in text
+    assert text.endswith("reference: match\n")
+
+
+def test_the_table_goes_to_stdout_by_default(capsys: pytest.CaptureFixture[str]) -> None:
+    show(samples.report())
+    assert capsys.readouterr().out.endswith("reference: match\n")
