@@ -17,8 +17,11 @@ from dpa.routing.table import RoutingTable
 Values = pa.RecordBatch | npt.NDArray[np.object_] | None
 """The records' values: columns, or Python objects, or nothing at all; shape (rows,)."""
 
-_SORT_FROM = 8
+_SORT_FROM = 16
 """With more owners than this, one sort is cheaper than a scan for each."""
+
+_BYTE = 256
+"""As many owners as a byte can tell apart: comparing bytes is several times as fast as comparing integers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,27 +110,31 @@ class Block:
         if len(owners) == 1:
             yield int(owners[0]), self
             return
-        place = np.empty(len(self.keys), dtype=np.int32)
         keys_of = [np.flatnonzero(owner_of_key == owner) for owner in owners]
-        for positions in keys_of:
+        place = np.empty(len(self.keys), dtype=np.int32)
+        part_of_key = np.empty(len(self.keys), dtype=np.uint8 if len(owners) <= _BYTE else np.uint16)
+        for part, positions in enumerate(keys_of):
             place[positions] = np.arange(len(positions), dtype=np.int32)
-        codes = place[self.codes]
-        for owner, positions, rows in zip(owners, keys_of, self._rows_by_owner(owner_of_key, owners), strict=True):
+            part_of_key[positions] = part
+        codes = place.take(self.codes)
+        rows_of = _rows_by_part(part_of_key.take(self.codes), len(owners))
+        for owner, positions, rows in zip(owners, keys_of, rows_of, strict=True):
             yield int(owner), Block(
                 self.keys.take(pa.array(positions)),
                 self.hashes[positions],
-                codes[rows],
+                codes.take(rows),
                 _take(self.values, rows),
                 None if self.weights is None else self.weights[rows],
                 self.combined,
             )
 
-    def _rows_by_owner(self, owner_of_key: npt.NDArray[Any], owners: npt.NDArray[Any]) -> list[npt.NDArray[np.intp]]:
-        owner_of_row = owner_of_key[self.codes]
-        if len(owners) <= _SORT_FROM:
-            return [np.flatnonzero(owner_of_row == owner) for owner in owners]
-        order = np.argsort(owner_of_row, kind="stable")
-        return np.split(order, np.searchsorted(owner_of_row[order], owners[1:]))
+
+def _rows_by_part(part_of_row: npt.NDArray[Any], parts: int) -> list[npt.NDArray[np.intp]]:
+    """The rows of each part, ascending."""
+    if parts <= _SORT_FROM:
+        return [np.flatnonzero(part_of_row == part) for part in range(parts)]
+    order = np.argsort(part_of_row, kind="stable")
+    return np.split(order, np.cumsum(np.bincount(part_of_row, minlength=parts))[:-1])
 
 
 def _take(values: Values, rows: npt.NDArray[np.intp]) -> Values:

@@ -36,4 +36,4 @@ def _used(dictionary: pa.Array, indices: npt.NDArray[np.integer]) -> tuple[pa.Ar
     if used.all():
         return dictionary, indices.astype(np.int32, copy=False)
     place = np.cumsum(used, dtype=np.int32) - 1
-    return dictionary.filter(pa.array(used)), place[indices]
+    return dictionary.filter(pa.array(used)), place.take(indices)

@@ -117,10 +117,18 @@ class Task:
         self._handles[COORDINATOR].fail.remote(message)
 
 
+def _import_libraries() -> None:
+    """Import what blocks need, while nobody waits for a record yet."""
+    import polars_hash  # noqa: F401
+
+    pa.array([0])  # pyarrow imports pandas, if it is there, at the first array it is to make
+
+
 class Mapper(Task):
     """A mapper."""
 
     def __init__(self, index: int, shipment: Shipment) -> None:
+        _import_libraries()
         plan = shipment.unpack()
         table = plan.balance.ring(plan.reducers).snapshot(0)
         super().__init__(MapperMachine(index, table, plan.in_flight_records))
@@ -141,6 +149,7 @@ class Reducer(Task):
     """A reducer."""
 
     def __init__(self, index: int, shipment: Shipment) -> None:
+        _import_libraries()
         plan = shipment.unpack()
         table = plan.balance.ring(plan.reducers).snapshot(0)
         options = plan.balance.reducer_options(plan.slice_records, plan.slice_seconds)

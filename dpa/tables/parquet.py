@@ -1,6 +1,6 @@
 """Parquet files as splits, read in place: Spark is not involved, and of the files only the footers are looked at.
 
-A directory's partition columns (`year=2024/...`) are not read: such a directory goes through Spark (`dpa.tables.stage`).
+Partition columns in directory names (`year=2024/...`) are not read: `dpa.tables.stage` has Spark read such a directory.
 """
 
 from __future__ import annotations
@@ -66,9 +66,8 @@ class ParquetTable:
         """
         require_columns(self.schema.names, [*(columns or ()), *dictionary], f"the input {self.files[0].path}")
         self._check_agreement(columns)
-        encoded = tuple(
-            name for name in dictionary if _is_bytes(self.schema.field(name).type) and (columns is None or name in columns)
-        )
+        read = _read(self.files[0], columns)
+        encoded = tuple(name for name in dictionary if name in read and _is_bytes(read[name]))
         return [
             ParquetSplit(file.path, groups, rows, None if columns is None else tuple(columns), encoded)
             for file in self.files
@@ -104,6 +103,8 @@ def parquet_table(
     Raises:
         TableError: there is nothing at a path, or a file is not Parquet.
     """
+    if not paths:
+        raise TableError("no path of Parquet files was given")
     found = [file for path in paths for file in data_files(resolved(path, base), glob, recursive)]
     locations = list({file.name: file for file in found}.values())
     with ThreadPoolExecutor(_FOOTERS_AT_A_TIME) as pool:
@@ -120,7 +121,7 @@ def parquet_splits(
     glob: str | None = None,
     recursive: bool = False,
 ) -> list[ParquetSplit]:
-    """The splits of `parquet_table(...)`, for callers that need nothing else of it; arguments and errors are those of both."""
+    """The splits of `parquet_table(...)`, for callers that need nothing else of it; arguments and errors are theirs."""
     return parquet_table(paths, base, glob=glob, recursive=recursive).splits(split_rows, columns, dictionary)
 
 

@@ -31,9 +31,9 @@ def sampled(frame: DataFrame, sample: Sample) -> DataFrame:
     """Keep each row with the probability `sample.fraction`.
 
     Without `by`, rows are drawn one by one (Bernoulli). With `by`, that would leave a value's share as uncertain as
-    before, so rows are drawn in proportion: of the n rows that a value has in a partition of the input, fraction * n are
-    kept, rounded up or down at random such that every row still has the same chance. Null is a value like any other.
-    The rows of a frequent value are thus ranked a partition at a time, and no task ever holds all of them.
+    before, so rows are drawn in proportion: of the n rows that a value has in a partition of the input, fraction * n
+    are kept, rounded up or down at random such that every row still has the same chance. Null is a value like any
+    other. The rows of a frequent value are ranked a partition at a time: no task ever holds all of them.
 
     Raises:
         TableError: there is no column `by`, it has no equality, or the fraction is out of range.

@@ -5,22 +5,21 @@ A session that the user has already started is used as it is and left running; n
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import signal
 import subprocess
 import sys
-import threading
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from dpa.errors import TableError
-from dpa.tables._errors import brief, explained
+from dpa.tables._errors import brief, explained, spark_errors
+from dpa.tables._process import environment, interrupts_held, quiet_interrupts, restore_interrupts
 from dpa.tables.java import java_home
 
 if TYPE_CHECKING:
@@ -32,13 +31,11 @@ _STOP_SECONDS = 30
 _CHATTER = re.compile(r"^\s|^WARNING|^Using |^Setting |^To adjust |\bWARN\b|\bINFO\b")
 """Lines of a JVM's log that say nothing about why it did not start."""
 
-_PY4J_LOGGERS = ("", "py4j.java_gateway", "py4j.clientserver")
+_PREFIX = re.compile(r"^[\d/]+ [\d:]+ |^Exception in thread \S+ ")
 
 
 @contextmanager
-def spark_session(
-    name: str, master: str = "local[*]", conf: Mapping[str, str] | None = None
-) -> Iterator[SparkSession]:
+def spark_session(name: str, master: str = "local[*]", conf: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
     """Yield the active Spark session, or start one and end it, with its JVM, when the block is left in whatever way.
 
     A session started here writes nothing to the terminal, has no UI, keeps its files in a temporary directory and its
@@ -65,9 +62,9 @@ def spark_session(
     local = master.startswith("local")
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(TemporaryDirectory(prefix="dpa-spark-", ignore_cleanup_errors=True)))
-        stack.enter_context(_quiet_interrupts())
+        stack.enter_context(quiet_interrupts())
         settings = {**_defaults(scratch, local=local), **(conf or {}), "spark.app.name": name, "spark.master": master}
-        with _environment(_variables(scratch, local=local)):
+        with environment(_variables(scratch, local=local)):
             gateway = stack.enter_context(_jvm(settings, scratch / "jvm.log"))
             session = stack.enter_context(_session(settings, gateway, scratch / "jvm.log"))
         yield session
@@ -116,16 +113,17 @@ def _jvm(settings: Mapping[str, str], log: Path) -> Iterator[Any]:
     if SparkContext._gateway is not None:
         yield None
         return
-    with log.open("wb") as output, _interrupts_held():
+    with log.open("wb") as output, interrupts_held():
         try:
             conf = SparkConf().setAll(list(settings.items()))
-            gateway = launch_gateway(conf, popen_kwargs={"stdout": output, "stderr": subprocess.STDOUT})
+            launch: Any = launch_gateway
+            gateway = launch(conf, popen_kwargs={"stdout": output, "stderr": subprocess.STDOUT})
         except PySparkException:
             raise TableError(f"Spark's JVM did not start: {_complaint(log)}") from None
     try:
         yield gateway
     finally:
-        with _interrupts_held():
+        with interrupts_held():
             _end(gateway)
 
 
@@ -144,49 +142,42 @@ def _session(settings: Mapping[str, str], gateway: Any, log: Path) -> Iterator[S
         except TableError as error:
             raise TableError(f"{error}; its log says: {_complaint(log)}") from None
         # Spark's own handler first asks the JVM to cancel, on the very connection that waits for the running job.
-        _restore_interrupts(handler)
+        restore_interrupts(handler)
         yield session
     finally:
-        with _interrupts_held():
+        with interrupts_held():
             _stop()
-        _restore_interrupts(handler)
+        restore_interrupts(handler)
         sys.path[:] = [path for path in sys.path if path in search_path or not path.startswith(str(log.parent))]
 
 
 def _complaint(log: Path) -> str:
     """What a JVM's log ends with, without stack traces and the usual warnings."""
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
-    telling = [line for line in lines if line.strip() and not _CHATTER.search(line)]
-    return brief("; ".join(re.sub(r"^[\d/]+ [\d:]+ |^Exception in thread \S+ ", "", line) for line in telling[-3:]) or "nothing")
+    telling = [_PREFIX.sub("", line) for line in lines if line.strip() and not _CHATTER.search(line)]
+    return brief("; ".join(telling[-3:]) or "nothing")
 
 
 def _stop() -> None:
     """Stop the process's Spark session and context, also if they were started by half or their JVM has died."""
-    from py4j.protocol import Py4JError
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     running = SparkSession._instantiatedSession or SparkContext._active_spark_context
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)
-            if running is not None:
-                running.stop()
-    except (Py4JError, OSError):
-        pass
+    with warnings.catch_warnings(), suppress(*spark_errors(), OSError):
+        warnings.simplefilter("ignore", RuntimeWarning)
+        if running is not None:
+            running.stop()
     SparkContext._active_spark_context = None
     SparkSession._instantiatedSession = SparkSession._activeSession = None
 
 
 def _end(gateway: Any) -> None:
     """End the JVM behind a gateway, and forget it, so that the next session starts a new one."""
-    from py4j.protocol import Py4JError
     from pyspark import SparkContext
 
-    try:
+    with suppress(*spark_errors(), OSError):
         gateway.shutdown()
-    except (Py4JError, OSError):
-        pass
     process = gateway.proc
     if process is not None:  # None: spark-submit started the JVM, and this process is its child.
         process.stdin.close()
@@ -196,62 +187,3 @@ def _end(gateway: Any) -> None:
             process.kill()
             process.wait()
     SparkContext._gateway = SparkContext._jvm = None
-
-
-@contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-
-
-def _restore_interrupts(handler: Any) -> None:
-    if handler is not None and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, handler)
-
-
-@contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Hold back a Ctrl-C until the block has ended, so that no JVM is started or stopped by half. A second one gets through."""
-    before = signal.getsignal(signal.SIGINT)
-    if before is None or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    held = False
-
-    def hold(number: int, frame: object) -> None:
-        nonlocal held
-        held = True
-        signal.signal(signal.SIGINT, before)
-
-    signal.signal(signal.SIGINT, hold)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-        if held:
-            signal.raise_signal(signal.SIGINT)
-
-
-@contextmanager
-def _quiet_interrupts() -> Iterator[None]:
-    """Keep py4j from logging, partly on the root logger, what it raises all the same or what is over anyway."""
-
-    def wanted(record: logging.LogRecord) -> bool:
-        return record.module not in ("java_gateway", "clientserver")
-
-    loggers = [logging.getLogger(name) for name in _PY4J_LOGGERS]
-    for logger in loggers:
-        logger.addFilter(wanted)
-    try:
-        yield
-    finally:
-        for logger in loggers:
-            logger.removeFilter(wanted)

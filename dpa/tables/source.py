@@ -6,14 +6,15 @@ here: `load` returns a DataFrame that Spark has checked against the columns ther
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dpa.errors import TableError
 from dpa.tables._errors import explained, listed
-from dpa.tables._paths import is_readable_by_arrow, resolved
+from dpa.tables._paths import is_partitioned, is_readable_by_arrow, resolved
+from dpa.tables._views import temporary_view
 from dpa.tables.sample import Sample, sampled
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class View:
 
 @dataclass(frozen=True)
 class Source:
-    """An input table. `base` is the directory at which relative paths start; `path` and the rest are as in a job file."""
+    """An input table. Relative paths start at the directory `base`; `path` and the rest are as in a job file."""
 
     format: str
     path: str | Sequence[str] | None = None
@@ -49,7 +50,7 @@ class Source:
 
     @classmethod
     def of(cls, values: Mapping[str, Any], base: str = ".") -> Source:
-        """Make a source of plain nested values, such as those of a job file's section `input`; `records` is left out."""
+        """Make a source of plain nested values, such as a job file's section `input`; `records` is left out."""
         given = {name: value for name, value in values.items() if name not in ("records", "views")}
         views = {name: View(**view) for name, view in values.get("views", {}).items()}
         return cls(**given, views=views, base=base)
@@ -61,9 +62,15 @@ class Source:
 
 
 def reads_in_place(source: Source, sample: Sample | None = None) -> bool:
-    """Whether the input is Parquet already, wanted as it is, where pyarrow can read it: then no Spark is needed."""
-    as_it_is = source.format == "parquet" and not (source.select or source.where or source.options or sample)
-    return as_it_is and all(is_readable_by_arrow(path) for path in [*source.paths, source.glob or ""])
+    """Whether the input is Parquet already, wanted as it is, where pyarrow can read it: then no Spark is needed.
+
+    A directory that is partitioned (`year=2024/...`) is Spark's: it knows how to make columns of directory names.
+    """
+    if source.format != "parquet" or source.select or source.where or source.options or sample:
+        return False
+    if not all(is_readable_by_arrow(path) for path in [*source.paths, source.glob or ""]):
+        return False
+    return source.recursive or not any(is_partitioned(path) for path in source.paths)
 
 
 def load(spark: SparkSession, source: Source, sample: Sample | None = None) -> DataFrame:
@@ -91,8 +98,12 @@ def _read(spark: SparkSession, source: Source) -> DataFrame:
         glob = {"pathGlobFilter": source.glob} if source.glob is not None else {}
         return _read_files(spark, source.format, source.paths, {**tree, **glob, **source.options})
     if source.format == "sql" and source.query:
-        with _views(spark, source), explained("the query", _known_views(source)):
-            return spark.sql(source.query)
+        with ExitStack() as views:
+            for name, view in source.views.items():
+                files = _read_files(spark, view.format, _absolute(view.path, source.base), view.options)
+                views.enter_context(temporary_view(files, name))
+            with explained("the query", f"the views are {listed(source.views)}"):
+                return spark.sql(source.query)
     if source.format == "jdbc":
         with explained(f"JDBC {source.options.get('url', '(no option `url`)')}"):
             return spark.read.format("jdbc").options(**source.options).load()
@@ -106,28 +117,8 @@ def _read_files(spark: SparkSession, kind: str, paths: list[str], options: Mappi
     where = ", ".join(paths)
     if not paths:
         raise TableError(f"an input of the format {kind!r} needs a path")
-    with explained(f"{kind} files at {where}", "relative paths start at the job file's directory"):
+    with explained(f"{kind} files at {where}"):
         return spark.read.format(kind).options(**options).load(paths)
-
-
-@contextmanager
-def _views(spark: SparkSession, source: Source) -> Iterator[None]:
-    """Register the views for as long as it takes Spark to resolve a query; the query's plan then holds what they stand for."""
-    registered: list[str] = []
-    try:
-        for name, view in source.views.items():
-            frame = _read_files(spark, view.format, _absolute(view.path, source.base), view.options)
-            with explained(f"the view {name!r}"):
-                frame.createTempView(name)
-            registered.append(name)
-        yield
-    finally:
-        for name in registered:
-            spark.catalog.dropTempView(name)
-
-
-def _known_views(source: Source) -> str:
-    return f"the views are {listed(source.views)}"
 
 
 def _absolute(path: str | Sequence[str] | None, base: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The input as Parquet that mappers read without Spark: in place if it is so already, else written by Spark for the job.
+"""The input as Parquet that mappers read without Spark: in place if it is that already, else written by Spark.
 
 Nothing outlives the context managers here: staged files are removed on the way out, whatever the reason for leaving.
 """
@@ -66,7 +66,9 @@ def input_table(
 
 
 @contextmanager
-def staged(frame: DataFrame, stage_dir: str | None = None, *, row_group_rows: int = 1_000_000) -> Iterator[ParquetTable]:
+def staged(
+    frame: DataFrame, stage_dir: str | None = None, *, row_group_rows: int = 1_000_000
+) -> Iterator[ParquetTable]:
     """Have Spark write a DataFrame as Parquet into a new directory, yield it, and remove the directory.
 
     Args:
@@ -91,7 +93,7 @@ def _write(frame: DataFrame, target: str, *, tag: str, row_group_rows: int) -> N
     """Write a DataFrame; if interrupted, cancel that and return only when Spark has let go of the directory."""
     spark = frame.sparkSession
     context = spark.sparkContext
-    timestamps = spark.conf.get(_TIMESTAMPS)
+    timestamps = spark.conf.get(_TIMESTAMPS) or "INT96"
 
     def write() -> None:
         context.addJobTag(tag)

@@ -1,0 +1,111 @@
+"""When two columns hold the same values, whatever their physical types. Columns of different kinds are not compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import polars as pl
+from polars.datatypes import DataType, DataTypeClass
+
+Kind = DataType | DataTypeClass
+
+
+class IncomparableError(Exception):
+    """Two columns of one name are of different kinds."""
+
+    def __init__(self, name: str, left: pl.Series, right: pl.Series) -> None:
+        here, there = (str(series.dtype).lower() for series in (left, right))
+        super().__init__(f"column {name!r} is {here} in the result and {there} in the reference")
+
+
+def aligned(name: str, left: pl.Series, right: pl.Series) -> tuple[pl.Series, pl.Series]:
+    """Cast two columns to the type in which they can be compared; what lists and structs hold is left as it is.
+
+    Raises:
+        IncomparableError: they are of different kinds.
+    """
+    if left.dtype == pl.Null or not len(left):
+        return right.clear(len(left)), right
+    if right.dtype == pl.Null or not len(right):
+        return left, left.clear(len(right))
+    left, right = _in_utc(left), _in_utc(right)
+    for belongs, kind in _KINDS:
+        if belongs(left.dtype) and belongs(right.dtype):
+            common = kind(left.dtype, right.dtype)
+            return (left, right) if common is None else (left.cast(common), right.cast(common))
+    if left.dtype != right.dtype:
+        raise IncomparableError(name, left, right)
+    return left, right
+
+
+def equal(name: str, left: pl.Series, right: pl.Series, tolerance: float) -> pl.Series:
+    """Where two columns of the same length hold the same values: booleans without nulls.
+
+    Raises:
+        IncomparableError: they are of different kinds, or what they hold is.
+    """
+    left, right = aligned(name, left, right)
+    if isinstance(left.dtype, pl.List | pl.Array):
+        return _equal_lists(name, left, right, tolerance)
+    if isinstance(left.dtype, pl.Struct):
+        return _equal_structs(name, left, right, tolerance)
+    same = left.eq_missing(right)
+    if tolerance and left.dtype.is_numeric():
+        same |= _close(left.cast(pl.Float64), right.cast(pl.Float64), tolerance)
+    return same
+
+
+def _close(left: pl.Series, right: pl.Series, tolerance: float) -> pl.Series:
+    a, b = pl.col("a"), pl.col("b")
+    close = (a - b).abs() <= tolerance * pl.max_horizontal(a.abs(), b.abs())
+    finite = a.is_finite() & b.is_finite()  # Or else infinity would be close to everything.
+    return pl.DataFrame({"a": left, "b": right}).select((close & finite).fill_null(False)).to_series()
+
+
+def _equal_lists(name: str, left: pl.Series, right: pl.Series, tolerance: float) -> pl.Series:
+    left, right = (series.arr.to_list() if isinstance(series.dtype, pl.Array) else series for series in (left, right))
+    lengths = left.list.len()
+    same = lengths.eq_missing(right.list.len()).to_numpy().copy()
+    filled = np.flatnonzero(same & (lengths.fill_null(0).to_numpy() > 0))
+    rows = np.repeat(filled, lengths.gather(filled).to_numpy())
+    elements = equal(name, left.gather(filled).explode(), right.gather(filled).explode(), tolerance)
+    same[rows[~elements.to_numpy()]] = False
+    return pl.Series(same)
+
+
+def _equal_structs(name: str, left: pl.Series, right: pl.Series, tolerance: float) -> pl.Series:
+    if set(left.struct.fields) != set(right.struct.fields):
+        raise IncomparableError(name, left, right)
+    same = left.is_null() == right.is_null()
+    for field in left.struct.fields:
+        same &= equal(f"{name}.{field}", left.struct.field(field), right.struct.field(field), tolerance)
+    return same
+
+
+def _in_utc(series: pl.Series) -> pl.Series:
+    """Instants without their time zone; any other column as it is."""
+    if isinstance(series.dtype, pl.Datetime) and series.dtype.time_zone is not None:
+        return series.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
+    return series
+
+
+def _integer(left: Kind, right: Kind) -> Kind:
+    return pl.Int128 if pl.UInt64 in (left, right) else pl.Int64
+
+
+def _of_class(*classes: type[DataType]) -> Callable[[DataType], bool]:
+    return lambda kind: isinstance(kind, classes)
+
+
+_KINDS: tuple[tuple[Callable[[DataType], bool], Callable[[Kind, Kind], Kind | None]], ...] = (
+    (lambda kind: kind.is_integer(), _integer),
+    (lambda kind: kind.is_decimal(), lambda left, right: None),
+    (lambda kind: kind.is_numeric(), lambda left, right: pl.Float64),
+    (_of_class(pl.String, pl.Categorical, pl.Enum), lambda left, right: pl.String),
+    (_of_class(pl.Datetime), lambda left, right: pl.Datetime("us")),
+    (_of_class(pl.Duration), lambda left, right: pl.Duration("us")),
+    (_of_class(pl.List, pl.Array), lambda left, right: None),
+    (_of_class(pl.Struct), lambda left, right: None),
+)
+"""Kinds of values, and the type in which two columns of a kind are compared (None: as they are); the first that fits."""

@@ -1,0 +1,75 @@
+"""What a Spark session changes in the process that started it, each for no longer than a block: environment variables,
+the handling of Ctrl-C, and what py4j logs."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+_PY4J_LOGGERS = ("", "py4j.java_gateway", "py4j.clientserver")
+
+
+@contextmanager
+def environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def restore_interrupts(handler: Any) -> None:
+    """Set the handler of Ctrl-C to what `signal.getsignal` returned; nothing outside of the main thread."""
+    if handler is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, handler)
+
+
+@contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Hold a Ctrl-C back until the block has ended: no JVM is started or stopped by half. A second one gets through."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    held = False
+
+    def hold(number: int, frame: object) -> None:
+        nonlocal held
+        held = True
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, hold)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if held:
+            signal.raise_signal(signal.SIGINT)
+
+
+@contextmanager
+def quiet_interrupts() -> Iterator[None]:
+    """Keep py4j from logging, partly on the root logger, what it raises all the same or what is over anyway."""
+
+    def wanted(record: logging.LogRecord) -> bool:
+        return record.module not in ("java_gateway", "clientserver")
+
+    loggers = [logging.getLogger(name) for name in _PY4J_LOGGERS]
+    for logger in loggers:
+        logger.addFilter(wanted)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(wanted)

@@ -1,0 +1,27 @@
+"""Names for DataFrames in SQL, only for as long as a query is being resolved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from dpa.tables._errors import explained
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@contextmanager
+def temporary_view(frame: DataFrame, name: str) -> Iterator[None]:
+    """Let queries in this block name a DataFrame; what they resolved to stays valid afterwards.
+
+    Raises:
+        TableError: the name is none for a view, or the session has a temporary view of that name, which is left alone.
+    """
+    with explained(f"the view {name!r}"):
+        frame.createTempView(name)
+    try:
+        yield
+    finally:
+        frame.sparkSession.catalog.dropTempView(name)

@@ -1,0 +1,41 @@
+"""The baseline that a run's skew is measured against: how Spark's shuffle would spread the same records over reducers.
+
+Spark itself says where each key goes (`hash` is the Murmur3 of its hash partitioning); its hash is not re-implemented.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from dpa.tables._errors import explained
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from pyspark.sql import SparkSession
+
+
+def spark_loads(
+    spark: SparkSession, keys: pa.Array | pa.ChunkedArray, records: NDArray[np.int64], partitions: int
+) -> list[int]:
+    """The records that each of `partitions` hash partitions gets if Spark shuffles by the key.
+
+    Args:
+        keys: the distinct keys, of the type that the key column has in Spark: an integer's width changes its hash.
+        records: how many records each key has.
+
+    Raises:
+        TableError: Spark cannot hold keys of this type.
+    """
+    if pa.types.is_null(keys.type):
+        keys = keys.cast(pa.string())  # Null hashes alike in all types.
+    counts = pa.table({"key": keys, "records": np.asarray(records, dtype=np.int64)})
+    with explained("Spark's partition of each key"):
+        frame = spark.createDataFrame(counts)
+        placed = frame.selectExpr(f"pmod(hash(key), {partitions}) AS partition", "records")
+        sums = placed.groupBy("partition").sum("records").toArrow()
+    loads = np.zeros(partitions, dtype=np.int64)
+    loads[sums["partition"].to_numpy()] = sums["sum(records)"].to_numpy()
+    return [int(load) for load in loads]

@@ -1,0 +1,71 @@
+"""What can be told of the keys before a job runs: the most frequent ones, and how many records a sample's keys have.
+
+Spark counts; which reducer a key would go to is for the caller to say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from dpa.tables._errors import explained, require_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_SKETCHED = ("string", "tinyint", "smallint", "int", "bigint")
+"""Types whose frequent values Spark finds with a sketch. `approx_top_k` refuses others or, in 4.3, finds nothing."""
+
+
+@dataclass(frozen=True)
+class TopKeys:
+    """The most frequent keys and their records, most frequent first, and the number of all `rows`.
+
+    `exact` says whether the counts are; if not, they come from a sketch that may miss or miscount rare keys.
+    """
+
+    keys: tuple[tuple[Any, int], ...]
+    rows: int
+    exact: bool
+
+
+def key_counts(frame: DataFrame, key: str, limit: int) -> TopKeys:
+    """The `limit` most frequent values of a column, null among them, in one pass over the rows.
+
+    Raises:
+        TableError: there is no such column, or its values cannot be grouped.
+    """
+    from pyspark.sql import functions as f
+
+    require_columns(frame.columns, [key], "the input")
+    with explained(f"counting the values of {key!r}"):
+        keys = frame.select(f.col(_quoted(key)).alias("key"))
+        if dict(keys.dtypes)["key"] in _SKETCHED:
+            row = keys.selectExpr(f"approx_top_k(key, {limit:d}) AS top", "count(*) AS rows").collect()[0]
+            return TopKeys(tuple((item.item, item["count"]) for item in row.top), row.rows, exact=len(row.top) < limit)
+        counts = keys.groupBy("key").count()
+        top = counts.orderBy(f.desc("count"), "key").limit(limit).collect()
+        return TopKeys(tuple((item.key, item["count"]) for item in top), keys.count(), exact=True)
+
+
+def key_table(frame: DataFrame, key: str, most_rows: int = 1_000_000, seed: int = 0) -> pa.Table:
+    """The distinct keys of a sample of about `most_rows` rows, in the columns `key` and `records` (int64).
+
+    Raises:
+        TableError: there is no such column, or its values cannot be grouped.
+    """
+    from pyspark.sql import functions as f
+
+    require_columns(frame.columns, [key], "the input")
+    with explained(f"counting the values of {key!r}"):
+        keys = frame.select(f.col(_quoted(key)).alias("key"))
+        rows = keys.count()
+        if rows > most_rows:
+            keys = keys.sample(withReplacement=False, fraction=most_rows / rows, seed=seed)
+        return keys.groupBy("key").agg(f.count(f.lit(1)).alias("records")).toArrow()
+
+
+def _quoted(column: str) -> str:
+    return f"`{column.replace('`', '``')}`"
