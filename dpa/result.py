@@ -189,7 +189,7 @@ class Result:
             ("keys", f"{report.output.rows:,}"),
             ("skew S", f"{report.skew.dpa:.3f} (static {report.skew.static:.3f}{spark})"),
             ("redistributions", f"{len(report.redistributions)}, {report.records.forwarded:,} records forwarded"),
-            ("hot keys", ", ".join(f"{hot.key} {hot.share:.1%}" for hot in report.hot_keys[:3]) or "none"),
+            ("hot keys", ", ".join(f"{hot.key!r} {hot.share:.1%}" for hot in report.hot_keys[:3]) or "none"),
             ("reference", matches),
         ]
 

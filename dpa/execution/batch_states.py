@@ -8,6 +8,7 @@ number of distinct keys.
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from dpa.errors import ExecutorError, KeyTypeError
@@ -106,7 +107,8 @@ def _columns(block: Block) -> pa.RecordBatch:
     return pa.record_batch({}) if block.values is None else block.values
 
 
-def _select(part: StatePart, rows: np.ndarray) -> StatePart:
+def _select(part: StatePart, rows: npt.NDArray[np.intp]) -> StatePart:
+    assert isinstance(part.states, pa.RecordBatch)
     index = pa.array(rows)
     return StatePart(part.keys.take(index), part.states.take(index), part.records[rows], part.mapped[rows])
 

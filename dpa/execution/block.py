@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ from dpa.execution.keys import encode
 from dpa.routing.hashing import Hashes, hash_column
 from dpa.routing.table import RoutingTable
 
-Values = pa.RecordBatch | npt.NDArray[np.object_] | None
+Values: TypeAlias = pa.RecordBatch | npt.NDArray[np.object_] | None
 """The records' values: columns, or Python objects, or nothing at all; shape (rows,)."""
 
 _SORT_FROM = 16
@@ -76,9 +76,9 @@ class Block:
         if values is None:
             return [None] * self.rows
         if isinstance(values, np.ndarray):
-            return values.tolist()
+            return list(values)
         if values.num_columns != 1:
-            return values.to_pylist()
+            return list(values.to_pylist())
         column = values.column(0)
         if column.null_count == 0 and (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
             return column.to_numpy(zero_copy_only=False).tolist()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dpa.errors import ConfigError, DpaError, ExecutorError, KeyTypeError
+from dpa.errors import ConfigError, DpaError, ExecutorError, KeyTypeError, TableError
 from dpa.execution.block import Block, Values
 from dpa.execution.failures import executor_error, guarded, shown
 from dpa.executors import AnyMapper, AnyReducer, BatchMapper, BatchReducer, Groups, Mapper, name_of
@@ -77,7 +77,7 @@ class MapTask:
         values: list[Any] = []
         read, until = 0, clock() + self.step_seconds
         for batch in split.batches(_ROWS_AT_ONCE):
-            for record in batch.to_pylist():
+            for record in _rows(batch):
                 read += 1
                 try:
                     for key, value in mapper.map(record):
@@ -190,6 +190,14 @@ def check_columns(task: MapTask, columns: list[str]) -> None:
         if name not in columns:
             section = "key" if name == task.key else "value"
             raise ConfigError(f"{section}: the input has no column {name!r}; it has {', '.join(columns)}")
+
+
+def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    try:
+        return list(batch.to_pylist())
+    except UnicodeDecodeError as error:
+        mend = "`make_valid_utf8(column) AS column` in `input.select` replaces such bytes"
+        raise TableError(f"the input has text that is not UTF-8: {error}; {mend}") from None
 
 
 def _object_array(objects: list[Any]) -> Values:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
 
 from dpa.balance.decision import Decision
 from dpa.execution.block import Block
@@ -26,7 +25,8 @@ class Role(str, Enum):
     REDUCER = "reducer"
 
 
-class Address(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Address:
     """Whom a message is for."""
 
     role: Role

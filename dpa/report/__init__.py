@@ -6,6 +6,7 @@ computes a metric. `plots` holds the pictures, for papers and notebooks. matplot
 
 from dpa.report.files import ReportError, schema, to_json, write
 from dpa.report.live import MODES, Progress, make_progress
+from dpa.report.plan import show_plan
 from dpa.report.table import show
 
-__all__ = ["MODES", "Progress", "ReportError", "make_progress", "schema", "show", "to_json", "write"]
+__all__ = ["MODES", "Progress", "ReportError", "make_progress", "schema", "show", "show_plan", "to_json", "write"]

@@ -49,7 +49,7 @@ from dpa.protocol.messages import BALANCER, COORDINATOR, Address, Envelope, Push
 from dpa.protocol.metrics import Snapshot
 from dpa.protocol.reducer import ReducerMachine
 from dpa.routing.hashing import Key
-from dpa.runtime.plan import ReducerOutput, Shipment, Times
+from dpa.runtime.plan import ReducerOutput, RunPlan, Shipment, Times
 from dpa.runtime.shell import Shell
 from dpa.splits import Split
 

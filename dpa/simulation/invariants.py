@@ -85,7 +85,8 @@ class Invariants:
             self._require(within, f"{machine.address} has {machine.in_flight} records in flight")  # 5
         bound = len(self._mappers) * self._in_flight_records
         self._require(queued <= bound, f"{queued} records are queued, more than {bound}")  # 5
-        for holder in (*self._mappers, *self._reducers):
+        holders: list[MapperMachine | ReducerMachine] = [*self._mappers, *self._reducers]
+        for holder in holders:
             epoch = holder.table.epoch
             self._require(epoch >= self._epochs.get(holder.address, 0), f"{holder.address} went back to table {epoch}")  # 3
             self._epochs[holder.address] = epoch
@@ -95,8 +96,8 @@ class Invariants:
         self._require(not self._under_way, "the job ended with records under way")  # 6
         for machine in machines:
             self._require(machine.idle, f"the job ended while {machine.address} had work")  # 6
-        for holder in self._mappers:
-            self._require(holder.in_flight == 0, f"the job ended with credits of {holder.address} outstanding")  # 6
+        for source in self._mappers:
+            self._require(source.in_flight == 0, f"the job ended with credits of {source.address} outstanding")  # 6
         finals = {machine.table.epoch for machine in self._reducers}
         self._require(len(finals) == 1, f"reducers merged by different tables: {sorted(finals)}")  # 2
 

@@ -108,4 +108,4 @@ _KINDS: tuple[tuple[Callable[[DataType], bool], Callable[[Kind, Kind], Kind | No
     (_of_class(pl.List, pl.Array), lambda left, right: None),
     (_of_class(pl.Struct), lambda left, right: None),
 )
-"""Kinds of values, and the type in which two columns of a kind are compared (None: as they are); the first that fits."""
+"""Kinds of values, and the type in which two columns of a kind are compared (None: as they are). The first holds."""

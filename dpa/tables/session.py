@@ -106,25 +106,34 @@ def _jvm(settings: Mapping[str, str], log: Path) -> Iterator[Any]:
 
     Yields None if the process has a JVM already, left by a session that the user has stopped: that one stays.
     """
-    from pyspark import SparkConf, SparkContext
-    from pyspark.errors import PySparkException
-    from pyspark.java_gateway import launch_gateway
+    from pyspark import SparkContext
 
     if SparkContext._gateway is not None:
         yield None
         return
-    with log.open("wb") as output, interrupts_held():
-        try:
-            conf = SparkConf().setAll(list(settings.items()))
-            launch: Any = launch_gateway
-            gateway = launch(conf, popen_kwargs={"stdout": output, "stderr": subprocess.STDOUT})
-        except PySparkException:
-            raise TableError(f"Spark's JVM did not start: {_complaint(log)}") from None
+    gateway = None
     try:
+        with interrupts_held():
+            gateway = _launched(settings, log)
         yield gateway
     finally:
-        with interrupts_held():
-            _end(gateway)
+        if gateway is not None:
+            with interrupts_held():
+                _end(gateway)
+
+
+def _launched(settings: Mapping[str, str], log: Path) -> Any:
+    from pyspark import SparkConf
+    from pyspark.errors import PySparkException
+    from pyspark.java_gateway import launch_gateway
+
+    launch: Any = launch_gateway
+    with log.open("wb") as output:
+        try:
+            conf = SparkConf().setAll(list(settings.items()))
+            return launch(conf, popen_kwargs={"stdout": output, "stderr": subprocess.STDOUT})
+        except PySparkException:
+            raise TableError(f"Spark's JVM did not start: {_complaint(log)}") from None
 
 
 @contextmanager

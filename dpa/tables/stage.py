@@ -61,8 +61,17 @@ def input_table(
         return
     frame = load(spark(), source, sample)
     require_columns(frame.columns, columns, "the input")
-    with staged(frame, stage_dir, row_group_rows=split_rows) as table:
+    with staged(_valid_text(frame), stage_dir, row_group_rows=split_rows) as table:
         yield table
+
+
+def _valid_text(frame: DataFrame) -> DataFrame:
+    """The frame with what is not UTF-8 in its strings replaced by U+FFFD: Spark passes such bytes on, Python cannot."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import StringType
+
+    strings = {field.name: f"`{field.name.replace('`', '``')}`" for field in frame.schema if field.dataType == StringType()}
+    return frame.withColumns({name: f.make_valid_utf8(f.col(quoted)) for name, quoted in strings.items()})
 
 
 @contextmanager

@@ -1,0 +1,62 @@
+"""`--plan` on the terminal: the resolved job, each reducer's share of the ring and of a sample, and the hot keys to expect."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TextIO
+
+import yaml
+
+from dpa.report._plain import without_secrets
+from dpa.report._text import bar, count, key_text, percent
+
+if TYPE_CHECKING:
+    from dpa.forecast import Forecast
+
+_BAR_COLUMNS = 10
+_MOST_REDUCERS = 64
+_EVEN, _UNEVEN = 0.05, 0.2
+"""Below the first S a forecast is called even, above the second uneven."""
+
+
+def show_plan(forecast: Forecast, stream: TextIO, *, width: int | None = None) -> None:
+    """Print a forecast on `stream`, in `width` columns (the terminal's if None)."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(file=stream, width=width, markup=False, highlight=False, emoji=False)
+    plain = console.options.ascii_only
+    resolved = yaml.safe_dump(without_secrets(forecast.config), sort_keys=False, allow_unicode=True, width=console.width)
+    console.print("resolved job", style="bold")
+    console.print("".join(f"  {line}\n" for line in resolved.splitlines()), soft_wrap=True)
+    whole = f" of {count(forecast.rows)}" if forecast.rows is not None else ""
+    console.print(f"sample: {count(forecast.sampled)}{whole} rows, which map to {count(forecast.mapped)} records\n")
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name in ("reducer", "tokens", "ring", "records", "share"):
+        table.add_column(name, justify="right")
+    table.add_column("")
+    most = max(forecast.loads, default=0)
+    for reducer, load in enumerate(forecast.loads[:_MOST_REDUCERS]):
+        share = load / forecast.mapped if forecast.mapped else 0.0
+        drawn = bar(load / most if most else 0.0, _BAR_COLUMNS, ascii_only=plain)
+        ring = percent(forecast.shares[reducer])
+        table.add_row(str(reducer), count(forecast.tokens[reducer]), ring, count(load), percent(share), drawn)
+    console.print(table)
+    if len(forecast.loads) > _MOST_REDUCERS:
+        console.print(f"and {len(forecast.loads) - _MOST_REDUCERS} more reducers")
+    console.print(f"\nforecast skew S {forecast.skew:.3f}, without balancing: {_advice(forecast)}")
+    if forecast.hot_keys:
+        console.print("\nhot keys of the sample", style="bold")
+        keys = Table.grid(padding=(0, 2))
+        for hot in forecast.hot_keys:
+            keys.add_row(f"  {key_text(hot.key)}", percent(hot.share), count(hot.records))
+        console.print(keys)
+
+
+def _advice(forecast: Forecast) -> str:
+    even = 1 / len(forecast.loads)
+    if forecast.hot_keys and len(forecast.loads) > 1 and forecast.hot_keys[0].share > even:
+        hot = key_text(forecast.hot_keys[0].key)
+        return f"the key {hot} alone is more than one reducer's even share; only a combiner can help there"
+    if forecast.skew < _EVEN:
+        return "already even"
+    return "uneven" if forecast.skew > _UNEVEN else "slightly uneven"

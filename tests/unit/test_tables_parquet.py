@@ -1,0 +1,165 @@
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dpa.errors import TableError
+from dpa.splits import total_rows
+from dpa.tables import parquet_splits, parquet_table
+
+
+def write(path: Path, rows: int = 100, row_group: int = 10, start: int = 0, **columns: pa.Array) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = pa.table({"id": range(start, start + rows), "word": [f"w{i % 7}" for i in range(rows)], **columns})
+    pq.write_table(table, path, row_group_size=row_group)
+    return path
+
+
+def ids(splits) -> list[int]:
+    return [value for split in splits for batch in split.batches(7) for value in batch["id"].to_pylist()]
+
+
+def test_row_groups_are_packed_in_order_up_to_the_wanted_size(tmp_path) -> None:
+    write(tmp_path / "a.parquet")
+    splits = parquet_splits(["a.parquet"], str(tmp_path), split_rows=35)
+    assert [split.row_groups for split in splits] == [(0, 1, 2), (3, 4, 5), (6, 7, 8), (9,)]
+    assert [split.rows for split in splits] == [30, 30, 30, 10]
+    assert ids(splits) == list(range(100))
+
+
+def test_a_row_group_is_never_divided(tmp_path) -> None:
+    write(tmp_path / "a.parquet", row_group=40)
+    assert [split.rows for split in parquet_splits([str(tmp_path)], split_rows=1)] == [40, 40, 20]
+
+
+def test_a_split_never_spans_two_files(tmp_path) -> None:
+    write(tmp_path / "a.parquet", rows=5)
+    write(tmp_path / "b.parquet", rows=5, start=5)
+    splits = parquet_splits([str(tmp_path)], split_rows=1000)
+    assert [split.rows for split in splits] == [5, 5]
+    assert ids(splits) == list(range(10))
+
+
+def test_a_directory_is_read_without_hidden_files_and_sub_directories(tmp_path) -> None:
+    write(tmp_path / "t" / "b.parquet", start=100)
+    write(tmp_path / "t" / "a.parquet")
+    write(tmp_path / "t" / "deep" / "c.parquet", start=200)
+    write(tmp_path / "t" / ".hidden.parquet", start=300)
+    (tmp_path / "t" / "_SUCCESS").touch()
+    assert ids(parquet_splits(["t"], str(tmp_path), split_rows=10)) == list(range(200))
+
+
+def test_a_tree_is_read_to_any_depth_if_asked_to_but_not_in_hidden_directories(tmp_path) -> None:
+    write(tmp_path / "t" / "a.parquet")
+    write(tmp_path / "t" / "x" / "y" / "b.parquet", start=100)
+    write(tmp_path / "t" / "_temporary" / "c.parquet", start=200)
+    assert ids(parquet_splits(["t"], str(tmp_path), split_rows=10, recursive=True)) == list(range(200))
+
+
+def test_globs_match_one_part_of_a_path_each(tmp_path) -> None:
+    write(tmp_path / "day1" / "a.parquet")
+    write(tmp_path / "day2" / "a.parquet", start=100)
+    write(tmp_path / "night" / "a.parquet", start=200)
+    write(tmp_path / "day1" / "x" / "a.parquet", start=300)
+    (tmp_path / "day3").touch()
+    assert ids(parquet_splits(["day*/[a-c].parquet"], str(tmp_path), split_rows=10)) == list(range(200))
+    assert ids(parquet_splits(["day?"], str(tmp_path), split_rows=10, glob="*.parquet")) == list(range(200))
+
+
+def test_a_path_with_glob_characters_that_exists_is_taken_literally(tmp_path) -> None:
+    write(tmp_path / "a[1].parquet")
+    write(tmp_path / "a1.parquet", start=100)
+    assert ids(parquet_splits(["a[1].parquet"], str(tmp_path), split_rows=10)) == list(range(100))
+
+
+def test_a_file_named_twice_is_read_once(tmp_path) -> None:
+    write(tmp_path / "a.parquet")
+    assert ids(parquet_splits(["a.parquet", "*.parquet"], str(tmp_path), split_rows=10)) == list(range(100))
+
+
+def test_a_uri_is_read_like_a_path_and_stays_a_uri(tmp_path) -> None:
+    file = write(tmp_path / "a.parquet")
+    for uri in (file.as_uri(), f"{tmp_path.as_uri()}/*.parquet", tmp_path.as_uri()):
+        splits = parquet_splits([uri], split_rows=1000)
+        assert [split.path for split in splits] == [file.as_uri()]
+        assert ids(splits) == list(range(100))
+
+
+def test_an_empty_file_has_a_schema_and_no_splits(tmp_path) -> None:
+    write(tmp_path / "a.parquet", rows=0)
+    table = parquet_table([str(tmp_path)])
+    assert table.schema.names == ["id", "word"]
+    assert (table.rows, table.splits(10)) == (0, [])
+
+
+def test_rows_and_paths_are_those_of_all_files(tmp_path) -> None:
+    write(tmp_path / "a.parquet")
+    write(tmp_path / "b.parquet", rows=11)
+    table = parquet_table([str(tmp_path)])
+    assert table.rows == total_rows(table.splits(30)) == 111
+    assert table.paths == [str(tmp_path / "a.parquet"), str(tmp_path / "b.parquet")]
+
+
+def test_only_string_columns_that_are_read_are_decoded_as_dictionaries(tmp_path) -> None:
+    write(tmp_path / "a.parquet")
+    [split] = parquet_splits([str(tmp_path)], split_rows=1000, columns=["word"], dictionary=["word", "id"])
+    assert split.dictionary == ("word",)
+    batch = next(split.batches(10))
+    assert batch.schema.names == ["word"]
+    assert pa.types.is_dictionary(batch.schema.field("word").type)
+
+
+def test_a_missing_column_is_named_with_a_likely_spelling_and_the_columns_there_are(tmp_path) -> None:
+    write(tmp_path / "a.parquet")
+    with pytest.raises(TableError, match=r"no column 'wrd'; did you mean 'word'\? \(it has id, word\)"):
+        parquet_splits([str(tmp_path)], split_rows=10, columns=["wrd"])
+
+
+def test_files_that_disagree_on_a_column_are_refused_only_if_it_is_read(tmp_path) -> None:
+    write(tmp_path / "a.parquet", n=pa.array([1] * 100, pa.int64()))
+    write(tmp_path / "b.parquet", n=pa.array([1] * 100, pa.int32()))
+    with pytest.raises(TableError, match=r"column 'n' is int64 in .*a\.parquet and int32 in .*b\.parquet"):
+        parquet_splits([str(tmp_path)], split_rows=10)
+    assert len(parquet_splits([str(tmp_path)], split_rows=100, columns=["id"])) == 2
+
+
+def test_files_with_a_missing_or_misplaced_column_are_refused(tmp_path) -> None:
+    pq.write_table(pa.table({"a": [1], "b": [2]}), tmp_path / "1.parquet")
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "2.parquet")
+    with pytest.raises(TableError, match=r"column 'b' is int64 in .* and missing in .*2\.parquet"):
+        parquet_splits([str(tmp_path)], split_rows=10)
+    pq.write_table(pa.table({"b": [2], "a": [1]}), tmp_path / "2.parquet")
+    with pytest.raises(TableError, match="different orders"):
+        parquet_splits([str(tmp_path)], split_rows=10)
+
+
+def test_a_path_where_nothing_is_is_named_in_full(tmp_path) -> None:
+    with pytest.raises(TableError, match=f"{tmp_path}/none: no such file or directory"):
+        parquet_table(["none"], str(tmp_path))
+    with pytest.raises(TableError, match=r"\*\.parquet: no such file or directory"):
+        parquet_table(["*.parquet"], str(tmp_path))
+
+
+def test_a_directory_without_files_is_refused_and_the_way_to_read_deeper_is_told(tmp_path) -> None:
+    write(tmp_path / "deep" / "a.parquet")
+    with pytest.raises(TableError, match="holds no file; sub-directories are read with `recursive: true`"):
+        parquet_table([str(tmp_path)])
+    with pytest.raises(TableError, match=r"no file whose name matches '\*\.pq'"):
+        parquet_table([str(tmp_path)], glob="*.pq", recursive=True)
+
+
+def test_a_file_that_is_not_parquet_is_named(tmp_path) -> None:
+    (tmp_path / "notes.txt").write_text("no columns here")
+    with pytest.raises(TableError, match=r"notes\.txt: not a Parquet file that can be read"):
+        parquet_table([str(tmp_path)])
+
+
+def test_no_path_at_all_is_an_error() -> None:
+    with pytest.raises(TableError, match="no path"):
+        parquet_table([])
+
+
+def test_an_unknown_kind_of_uri_is_an_error() -> None:
+    with pytest.raises(TableError, match="not a place that can be read"):
+        parquet_table(["gopher://a/b"])
