@@ -129,6 +129,8 @@ class BalanceConfig(Section):
     """Queue length, in records, below which no queue counts as overloaded."""
     report_every: int = Field(default=20_000, ge=1)
     """A reducer reports its queue length every so many dequeued records."""
+    report_seconds: float | None = Field(default=0.5, gt=0)
+    """It also reports after about so many seconds while records are queued, however few it got through; null: never."""
     report_when_idle: bool = True
     """Whether a reducer also reports when its queue runs empty. Off in the paper's runs: there an old report stays."""
     check_seconds: float = Field(default=0.0, ge=0)

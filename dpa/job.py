@@ -24,7 +24,7 @@ from dpa.errors import ConfigError, JobFailedError, TableError
 from dpa.execution.key_stats import KeyStats
 from dpa.execution.mapping import MapTask, check_columns
 from dpa.executors import AnyMapper, AnyReducer, as_mapper, as_reducer, is_mergeable, name_of
-from dpa.lookup import mapper_of, named, reducer_of, search_path
+from dpa.lookup import actors_path, mapper_of, named, reducer_of
 from dpa.output import OutputDirectory, in_memory
 from dpa.protocol.assembly import BalanceOptions
 from dpa.protocol.metrics import Snapshot
@@ -32,9 +32,9 @@ from dpa.result import OutputReport, ReferenceReport, Result, Seconds
 from dpa.runtime.cluster import ray_session
 from dpa.runtime.launch import run as run_on_ray
 from dpa.runtime.plan import RunOutcome, RunPlan
-from dpa.splits import Split, memory_splits, total_rows
+from dpa.splits import Split, memory_splits
 from dpa.summary import report_of
-from dpa.tables import Sample, Source, as_table, input_table, spark_session
+from dpa.tables import Sample, Source, as_table, input_table, load, schema_of, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -65,7 +65,7 @@ class Unobserved:
 
 @dataclass(frozen=True)
 class Input:
-    """The input, ready to be read: its splits, the names of its columns, and the same rows as Spark sees them."""
+    """The input, ready to be read: its splits (none if it was only looked at), columns, and the same rows in Spark."""
 
     splits: tuple[Split, ...]
     columns: list[str]
@@ -221,12 +221,12 @@ class Job:
         Raises:
             ConfigError: the input cannot be read, or lacks a column.
         """
-        opened = self.open_input(stack, self.spark(stack))
+        opened = self.open_input(stack, self.spark(stack), stage=False)
         frame = opened.frame()
         if isinstance(frame, pa.Table):
             drawn = np.random.default_rng(self.config.seed).permutation(frame.num_rows)[:most_rows]
             return frame.num_rows, frame.take(pa.array(np.sort(drawn)))
-        rows = total_rows(opened.splits)
+        rows = frame.count()
         share = min(1.0, most_rows / max(rows, 1))
         return rows, frame.sample(share, self.config.seed).toArrow()
 
@@ -253,9 +253,7 @@ class Job:
             seed = self.config.seed if sample.seed is None else sample.seed
             drawn = Sample(sample.fraction, sample.by, seed)
         if not stage:
-            from dpa.tables import schema_of
-
-            return Input((), schema_of(spark, source).names, lambda: pa.table({}))
+            return Input((), schema_of(spark, source).names, lambda: load(spark(), source, drawn))
         split_rows = self.config.limits.split_records
         table = stack.enter_context(input_table(spark, source, drawn, split_rows=split_rows))
         wanted = None
@@ -360,7 +358,7 @@ class _Run:
             slice_seconds=limits.slice_seconds,
             output=output.staging,
             key_counts=reference is not None and reference.baseline,
-            python_path=search_path(self._job.file),
+            python_path=actors_path(self._job.file),
         )
         self._observer.phase("startup")
         asked = time.time()

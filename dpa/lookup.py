@@ -21,6 +21,11 @@ def search_path(file: JobFile) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(path.resolve()) for path in (*directories, file.directory, Path.cwd())))
 
 
+def actors_path(file: JobFile) -> tuple[str, ...]:
+    """The same for actors, with all that this process has besides: executors given as objects may come from anywhere."""
+    return tuple(dict.fromkeys((*search_path(file), *(path for path in sys.path if path))))
+
+
 def mapper_of(file: JobFile) -> AnyMapper | None:
     """The job's mapper, or None if the input has the key and the value already.
 

@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from dpa.errors import DpaError
+from dpa.interrupts import Interrupts
 
 _INTERRUPTED = 130
 _EXIT = {"ok": 0, "failed": 1, "mismatch": 3}
@@ -85,8 +86,8 @@ def _run(
         return 0
     from dpa.report import make_progress, show, to_json, write
 
-    with make_progress(progress.value, sys.stderr, job.config.name) as watcher:
-        result = job.run(watcher, address=address, check=False)
+    with Interrupts() as interrupts, make_progress(progress.value, sys.stderr, job.config.name) as watcher:
+        result = job.run(interrupts.watched(watcher), address=address, check=False)
     files = write(result.report, report_directory) if report_directory is not None else []
     if as_json:
         print(to_json(result.report))

@@ -81,8 +81,8 @@ class Block:
             return list(values.to_pylist())
         column = values.column(0)
         if column.null_count == 0 and (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
-            return column.to_numpy(zero_copy_only=False).tolist()
-        return column.to_pylist()
+            return list(column.to_numpy(zero_copy_only=False).tolist())
+        return list(column.to_pylist())
 
     def loads(self, table: RoutingTable) -> npt.NDArray[np.int64]:
         """How many records the table gives to each reducer, shape (reducers,)."""

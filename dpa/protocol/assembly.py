@@ -20,6 +20,7 @@ class BalanceOptions:
     max_rounds: int = 4
     least_queue: int = 1
     report_every: int = 20_000
+    report_seconds: float | None = 0.5
     report_when_idle: bool = True
     check_seconds: float = 0.0
     initial_tokens: int | None = None
@@ -46,6 +47,7 @@ class BalanceOptions:
         """How the reducers behave; without a strategy that acts, they report no load."""
         return ReducerOptions(
             report_every=self.report_every if STRATEGIES[self.strategy]().acts else None,
+            report_seconds=self.report_seconds,
             report_when_idle=self.report_when_idle,
             eager=self.forwarding == "eager",
             slice_records=slice_records,

@@ -36,6 +36,7 @@ class ReducerOptions:
 
     Attributes:
         report_every: dequeued records between two load reports; None reports none.
+        report_seconds: also report at the first tick so many seconds after the last report, if anything is queued; None: no.
         report_when_idle: whether to report an empty queue too.
         eager: whether to forward queued records as soon as a table moves them, or when they reach the head.
         slice_records: most records processed at a time.
@@ -43,6 +44,7 @@ class ReducerOptions:
     """
 
     report_every: int | None = 20_000
+    report_seconds: float | None = 0.5
     report_when_idle: bool = True
     eager: bool = True
     slice_records: int = 131_072
@@ -75,7 +77,7 @@ class ReducerMachine(Machine):
     | `Handover`      | keep for the merge                       | keep, finish with the last    | cannot come  |
     | `PackDone`      | cannot come                              | hand over, finish if complete | cannot come  |
     | `FinishDone`    | cannot come                              | report to the coordinator     | cannot come  |
-    | `Tick`          | report statistics                        | report statistics             | nothing      |
+    | `Tick`          | report statistics; the load if it is due | report statistics             | nothing      |
 
     A forwarded record was admitted once and never waits for credit again, so reducers that forward to each other cannot
     block each other; its mapper's credit is in use until some reducer has processed it.
@@ -96,6 +98,7 @@ class ReducerMachine(Machine):
         self._held: list[Push] = []
         self._working_on: Push | None = None
         self._dequeued = 0
+        self._reported_at = 0.0
         self._busy_seconds = 0.0
         self._draining = False
         self._merging: Merge | None = None
@@ -207,11 +210,15 @@ class ReducerMachine(Machine):
             return
         before, self._dequeued = self._dequeued, self._dequeued + rows
         if before // every != self._dequeued // every:
-            self.send(BALANCER, LoadReport(self.queue_length))
+            self._report_load()
+
+    def _report_load(self) -> None:
+        self._reported_at = self.now
+        self.send(BALANCER, LoadReport(self.queue_length))
 
     def _ran_empty(self) -> None:
         if self._options.report_every is not None and self._options.report_when_idle:
-            self.send(BALANCER, LoadReport(0))
+            self._report_load()
         if self._draining:
             self.send(COORDINATOR, ReducerReport(self.stats))
 
@@ -256,3 +263,8 @@ class ReducerMachine(Machine):
     def _tick(self, sender: Address, event: Tick) -> None:
         if not self.finished:
             self.send(COORDINATOR, ReducerReport(self.stats))
+        seconds = self._options.report_seconds
+        if self._options.report_every is None or seconds is None or not self.queue_length:
+            return
+        if self.now - self._reported_at >= seconds:
+            self._report_load()

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import ray
 from ray.actor import ActorHandle
-from ray.exceptions import RayActorError, RayError
+from ray.exceptions import RayError
 
 from dpa.errors import ProtocolError
 from dpa.execution.key_stats import KeyStats
@@ -49,6 +49,7 @@ from dpa.protocol.messages import BALANCER, COORDINATOR, Address, Envelope, Push
 from dpa.protocol.metrics import Snapshot
 from dpa.protocol.reducer import ReducerMachine
 from dpa.routing.hashing import Key
+from dpa.runtime.failures import explained
 from dpa.runtime.plan import ReducerOutput, RunPlan, Shipment, Times
 from dpa.runtime.shell import Shell
 from dpa.splits import Split
@@ -308,7 +309,7 @@ class Coordinator(Task):
                     ray.get(reference)
                 except RayError as error:
                     if not self._ended.is_set():
-                        self.fail(f"{joins[reference]} died: {_cause(error)}")
+                        self.fail(f"{joins[reference]} died: {explained(error)}")
                     return
 
 
@@ -322,7 +323,3 @@ def create_coordinator(plan: RunPlan) -> ActorHandle:
     """The coordinator's actor, not yet begun."""
     return _create(Coordinator, plan.splits, plan.balance, plan.mappers, plan.reducers)
 
-
-def _cause(error: RayError) -> str:
-    text = str(error) if isinstance(error, RayActorError) else repr(error)
-    return " ".join(text.split())

@@ -22,6 +22,7 @@ def run(plan: RunPlan, observe: Callable[[Snapshot], None]) -> RunOutcome:
     from ray.exceptions import RayError
 
     from dpa.runtime.actors import create_coordinator
+    from dpa.runtime.failures import explained
 
     shipment = Shipment.pack(plan)
     coordinator = create_coordinator(plan)
@@ -37,7 +38,7 @@ def run(plan: RunPlan, observe: Callable[[Snapshot], None]) -> RunOutcome:
         snapshot, times, outputs, memory = ray.get(coordinator.outcome.remote())
         return RunOutcome(tuple(ray.get(outputs)), snapshot, times, tuple(ray.get(memory)))
     except RayError as error:
-        raise JobFailedError(f"the coordinator died: {' '.join(str(error).split())}") from None
+        raise JobFailedError(f"the coordinator failed: {explained(error)}") from None
     finally:
         with suppress(Exception):
             ray.get(coordinator.close.remote(), timeout=5)

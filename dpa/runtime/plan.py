@@ -73,7 +73,7 @@ class Shipment:
         """
         from ray import cloudpickle
 
-        sys.path[:0] = [path for path in self.python_path if path not in sys.path]
+        sys.path += [path for path in self.python_path if path not in sys.path]
         try:
             plan: RunPlan = cloudpickle.loads(self.pickled)
         except ImportError as error:

@@ -105,7 +105,7 @@ def test_relative_paths_start_at_the_base_and_uris_stay() -> None:
     ("source", "sample", "in_place"),
     [
         (Source("parquet", "a"), None, True),
-        (Source("parquet", ["a", "s3://bucket/b"], glob="*.parquet"), None, True),
+        (Source("parquet", ["a", "file:///b/*.pq"], glob="*.parquet"), None, True),
         (Source("parquet", "a", select=["x"]), None, False),
         (Source("parquet", "a", where="x > 1"), None, False),
         (Source("parquet", "a", options={"mergeSchema": "true"}), None, False),

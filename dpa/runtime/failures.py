@@ -1,0 +1,20 @@
+"""What a Ray error means, in a line: Ray wraps the cause in several layers of traceback and colour."""
+
+from __future__ import annotations
+
+import re
+
+from ray.exceptions import RayError
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_OURS = re.compile(r"dpa\.errors\.\w+: ")
+
+
+def explained(error: RayError) -> str:
+    """The message of the dpa error inside, if there is one; else Ray's own words without tracebacks."""
+    lines = [line.strip() for line in _COLOUR.sub("", str(error)).splitlines()]
+    for number, line in reversed(list(enumerate(lines))):
+        if _OURS.match(line):
+            return _OURS.sub("", "\n".join(lines[number:]))
+    told = [line for line in lines if line and set(line) != {"^"} and not line.startswith(("File ", "Traceback"))]
+    return " ".join([*told[:1], *told[-1:]] if len(told) > 1 else told) or type(error).__name__

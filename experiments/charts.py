@@ -1,0 +1,33 @@
+"""The look that the experiments' pictures share; what is drawn, each experiment says itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from matplotlib.figure import Figure
+
+from dpa.report.plots import COLOURS, GRID, INK
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.container import BarContainer
+
+__all__ = ["COLOURS", "GRID", "INK", "label_bars", "panels"]
+
+
+def panels(columns: int = 1, size: tuple[float, float] = (9.0, 3.6)) -> tuple[Figure, list[Axes]]:
+    """A figure of so many panels side by side; `size` in inches."""
+    figure = Figure(figsize=size, layout="constrained")
+    made = [figure.add_subplot(1, columns, column + 1) for column in range(columns)]
+    for axes in made:
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(color=GRID, linewidth=0.5)
+        axes.set_axisbelow(True)
+        axes.tick_params(labelsize=9, colors=INK)
+    return figure, made
+
+
+def label_bars(axes: Axes, bars: BarContainer, labels: Sequence[str]) -> None:
+    """Write a label at the end of each bar."""
+    axes.bar_label(bars, labels, padding=4, fontsize=8, color=INK)

@@ -1,0 +1,260 @@
+"""Counting by key: records a second of dpa, of Spark's DataFrame and RDD, and of Ray Data, side by side on the same file.
+
+All systems run in turn in one process, on one Spark and one Ray that are started before and shared by all runs; the first
+round is a warm-up. Start-up of Spark, Ray and actors counts for none of them. Every result is checked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import operator
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from dpa.runtime.cluster import ray_session
+from dpa.tables import spark_session
+from experiments.charts import COLOURS, label_bars, panels
+from experiments.harness import Findings, Target, main, markdown_table, progress
+from experiments.zipf import EXPONENT, KEYS, ROW_GROUP, ZipfTable, zipf_table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pyspark.sql import SparkSession
+
+CORES = 2
+"""Spark runs as `local[2]`; the Ray of `dpa.runtime.cluster` has two CPUs."""
+
+PARALLELISM = (2, 4)
+"""Mappers, and as many reducers."""
+
+PER_RECORD = {"value": "value", "reducer": operator.add}
+"""A plain Python function, called for every record, as `reduceByKey` calls it."""
+
+DPA = {
+    "dpa, combiner": {"combiner": True},
+    "dpa": {},
+    "dpa, not balanced": {"balance": {"strategy": "none"}},
+    "dpa, per record": PER_RECORD,
+}
+"""What each variant of the job sets; everything else is left at its default."""
+
+_BAR = 0.4
+"""Height of a bar, where systems are 1 apart."""
+
+DATAFRAME, RDD, RAY_DATA = "Spark DataFrame", "Spark reduceByKey", "Ray Data"
+
+
+@dataclass
+class System:
+    """One system at one parallelism, how to run it, and what was measured.
+
+    `run` returns the seconds that count, and more to keep in the data.
+    """
+
+    name: str
+    tasks: str
+    run: Callable[[], tuple[float, dict[str, Any]]]
+    seconds: list[float] = field(default_factory=list)
+    more: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def median(self) -> float:
+        """The median of the seconds that count."""
+        return statistics.median(self.seconds)
+
+
+def measure(options: argparse.Namespace) -> Findings:
+    """Run every system once to warm up, then so many times in turn."""
+    records, repeats = (200_000, 1) if options.quick else (options.records, options.repeats)
+    parallelism, warm_up = (PARALLELISM[:1], 0) if options.quick else (PARALLELISM, 1)
+    with ExitStack() as stack:
+        progress(f"writing {records:,} records")
+        table = stack.enter_context(zipf_table(records, options.seed, min(ROW_GROUP, max(1, records // 4))))
+        spark = stack.enter_context(spark_session("throughput", f"local[{CORES}]"))
+        stack.enter_context(ray_session(None))
+        systems = _systems(table, spark, parallelism)
+        check_spark(table, spark)
+        for repeat in range(-warm_up, repeats):
+            for system in systems:
+                seconds, more = system.run()
+                progress(f"{'warm-up' if repeat < 0 else repeat + 1}: {system.name}, {system.tasks}: {seconds:.2f} s")
+                if repeat >= 0:
+                    system.seconds.append(seconds)
+                    system.more.append(more)
+    return Findings(
+        data={
+            "records": records,
+            "distinct": int(np.count_nonzero(table.counts)),
+            "systems": [
+                {
+                    "system": system.name,
+                    "tasks": system.tasks,
+                    "seconds": system.seconds,
+                    "records_per_second": records / system.median,
+                    "more": system.more,
+                }
+                for system in systems
+            ],
+        },
+        targets=_targets(systems),
+        text=_text(systems, table, repeats),
+        figure=_figure(systems, records),
+    )
+
+
+def run_dpa(table: ZipfTable, tasks: int, sections: dict[str, Any]) -> tuple[float, dict[str, Any]]:
+    """Run the job on the Ray that is up, check its result, and return the seconds of the stream and what else it says."""
+    result = table.job(tasks, tasks, **sections).run()
+    found, report = result.table(), result.report
+    if sections.get("reducer") is operator.add:
+        table.check("dpa", found["word"], found["value"], table.sums)
+    else:
+        table.check("dpa", found["word"], found["count"], table.counts)
+    return report.seconds.stream, {
+        "merge_seconds": report.seconds.merge,
+        "redistributions": len(report.redistributions),
+        "forwarded": report.records.forwarded,
+        "emitted": report.records.emitted,
+    }
+
+
+def check_spark(table: ZipfTable, spark: SparkSession) -> None:
+    """Check what Spark computes: outside the timed runs, which do not fetch their result."""
+    counted = _dataframe(table, spark).toArrow()
+    table.check(DATAFRAME, counted["word"], counted["count"], table.counts)
+    words, sums = zip(*_reduced(table, spark).collect(), strict=True)
+    table.check(RDD, pa.array(words), pa.array(sums), table.sums)
+
+
+def _systems(table: ZipfTable, spark: SparkSession, parallelism: Sequence[int]) -> list[System]:
+    variants = [
+        System(name, f"{tasks} + {tasks}", partial(run_dpa, table, tasks, sections))
+        for name, sections in DPA.items()
+        for tasks in parallelism
+    ]
+    cores = f"{CORES} cores"
+    return [
+        *variants,
+        System(DATAFRAME, cores, partial(_run_dataframe, table, spark)),
+        System(RAY_DATA, cores, partial(_run_ray_data, table)),
+        System(RDD, cores, partial(_run_rdd, table, spark)),
+    ]
+
+
+def _dataframe(table: ZipfTable, spark: SparkSession) -> Any:
+    return spark.read.parquet(str(table.path)).groupBy("word").count()
+
+
+def _reduced(table: ZipfTable, spark: SparkSession) -> Any:
+    return spark.read.parquet(str(table.path)).rdd.reduceByKey(operator.add)
+
+
+def _run_ray_data(table: ZipfTable) -> tuple[float, dict[str, Any]]:
+    import ray
+
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    began = time.perf_counter()
+    counted = ray.data.read_parquet(str(table.path)).select_columns(["word"]).groupby("word").count().materialize()
+    seconds = time.perf_counter() - began
+    found = pa.concat_tables(ray.get(counted.to_arrow_refs()))
+    table.check(RAY_DATA, found["word"], found["count()"], table.counts)
+    return seconds, {}
+
+
+def _run_dataframe(table: ZipfTable, spark: SparkSession) -> tuple[float, dict[str, Any]]:
+    began = time.perf_counter()
+    _dataframe(table, spark).write.format("noop").mode("overwrite").save()
+    return time.perf_counter() - began, {}
+
+
+def _run_rdd(table: ZipfTable, spark: SparkSession) -> tuple[float, dict[str, Any]]:
+    began = time.perf_counter()
+    _reduced(table, spark).count()
+    return time.perf_counter() - began, {}
+
+
+def _targets(systems: list[System]) -> list[Target]:
+    wanted = [
+        ("dpa, combiner", DATAFRAME, 1.0),
+        ("dpa", DATAFRAME, 0.6),
+        ("dpa", RAY_DATA, 5.0),
+        ("dpa, per record", RDD, 4.0),
+    ]
+    medians = {system.name: system.median for system in systems}
+    targets = []
+    for name, other, least in wanted:
+        for system in (system for system in systems if system.name == name):
+            ratio = medians[other] / system.median
+            targets.append(Target(f"{name}, {system.tasks} tasks, to {other}", f">= {least:g}", ratio, ratio >= least))
+    return targets
+
+
+def _text(systems: list[System], table: ZipfTable, repeats: int) -> str:
+    dataframe = next(system.median for system in systems if system.name == DATAFRAME)
+    rows = [
+        (
+            system.name,
+            system.tasks,
+            system.median,
+            f"{min(system.seconds):.2f} ... {max(system.seconds):.2f}",
+            table.records / system.median / 1e6,
+            dataframe / system.median,
+        )
+        for system in systems
+    ]
+    head = ("system", "mappers + reducers", "median s", "least ... most s", "million records/s", "times Spark DataFrame")
+    merge = max(more["merge_seconds"] for system in systems for more in system.more if "merge_seconds" in more)
+    return (
+        f"Records are counted by key: {table.records:,} of them, Zipf({EXPONENT}) over {KEYS:,} keys of which "
+        f"{np.count_nonzero(table.counts):,} occur, in one Parquet file. Every system ran once to warm up and then "
+        f"{repeats} times, all in turn, in one process on {CORES} cores; medians are compared, as ratios of records a second.\n\n"
+        "- *dpa*: seconds of the stream, from the first split handed out to the last record processed, with job defaults. "
+        "Actors are new in every run; starting them does not count, nor does fetching the result. The merge of states after "
+        f"the stream, which came to {merge:.2f} s at most, does not count either. *combiner*: mappers fold equal keys of a "
+        "batch first. *not balanced*: `balance.strategy` is `none`. *per record*: instead of counting it sums an integer "
+        "column with a Python function that is called for every record.\n"
+        f"- *{DATAFRAME}*: `groupBy('word').count()` in `local[{CORES}]`, written to Spark's `noop` sink, so that fetching the "
+        "result does not count.\n"
+        f"- *{RDD}*: the same Python function on the same column by `rdd.reduceByKey`, ended by `count()`.\n"
+        f"- *{RAY_DATA}*: `read_parquet(...).select_columns(['word']).groupby('word').count().materialize()` on the Ray that dpa runs on.\n\n"
+        + markdown_table(head, rows)
+    )
+
+
+def _figure(systems: list[System], records: int) -> Figure:
+    figure, (axes,) = panels(size=(9.0, 4.2))
+    names = list(dict.fromkeys(system.name for system in systems))
+    for place, name in enumerate(names):
+        bars = [system for system in systems if system.name == name]
+        for index, system in enumerate(bars):
+            rate = records / system.median / 1e6
+            colour = COLOURS[index] if name.startswith("dpa") else "#888888"
+            offset = (index - (len(bars) - 1) / 2) * _BAR
+            drawn = axes.barh(place + offset, rate, _BAR * 0.9, color=colour)
+            label_bars(axes, drawn, [f"{rate:.2f}  ({system.tasks})"])
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.set_xlim(right=axes.get_xlim()[1] * 2)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.grid(visible=False, axis="y")
+    axes.set_xlabel("million records a second (log scale; mappers + reducers, or cores)")
+    return figure
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--records", type=int, default=20_000_000)
+    parser.add_argument("--repeats", type=int, default=5, help="timed runs of each system")
+    main("throughput", parser, measure)

