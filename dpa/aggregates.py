@@ -6,6 +6,7 @@ As in SQL, nulls count as no value, except for `count`, which counts records.
 from __future__ import annotations
 
 import heapq
+from abc import abstractmethod
 from typing import Any
 
 import pyarrow as pa
@@ -24,43 +25,42 @@ class Count(BatchReducer):
         return pa.record_batch({"count": groups.sum("count")})
 
 
-class Sum(BatchReducer):
+class _OfOneColumn(BatchReducer):
+    """An aggregate whose states merge as values reduce, such as a sum of sums; the result has the column's name."""
+
+    def __init__(self, column: str = "value") -> None:
+        self.column = column
+
+    @abstractmethod
+    def fold(self, groups: Groups) -> pa.Array:
+        """The aggregate of the column in each group."""
+
+    def reduce(self, groups: Groups) -> pa.RecordBatch:
+        return pa.record_batch({self.column: self.fold(groups)})
+
+    def merge(self, groups: Groups) -> pa.RecordBatch:
+        return self.reduce(groups)
+
+
+class Sum(_OfOneColumn):
     """The sum of a column, under the same name."""
 
-    def __init__(self, column: str = "value") -> None:
-        self.column = column
-
-    def reduce(self, groups: Groups) -> pa.RecordBatch:
-        return pa.record_batch({self.column: groups.sum(self.column)})
-
-    def merge(self, groups: Groups) -> pa.RecordBatch:
-        return self.reduce(groups)
+    def fold(self, groups: Groups) -> pa.Array:
+        return groups.sum(self.column)
 
 
-class Min(BatchReducer):
+class Min(_OfOneColumn):
     """The least value of a column, under the same name."""
 
-    def __init__(self, column: str = "value") -> None:
-        self.column = column
-
-    def reduce(self, groups: Groups) -> pa.RecordBatch:
-        return pa.record_batch({self.column: groups.min(self.column)})
-
-    def merge(self, groups: Groups) -> pa.RecordBatch:
-        return self.reduce(groups)
+    def fold(self, groups: Groups) -> pa.Array:
+        return groups.min(self.column)
 
 
-class Max(BatchReducer):
+class Max(_OfOneColumn):
     """The greatest value of a column, under the same name."""
 
-    def __init__(self, column: str = "value") -> None:
-        self.column = column
-
-    def reduce(self, groups: Groups) -> pa.RecordBatch:
-        return pa.record_batch({self.column: groups.max(self.column)})
-
-    def merge(self, groups: Groups) -> pa.RecordBatch:
-        return self.reduce(groups)
+    def fold(self, groups: Groups) -> pa.Array:
+        return groups.max(self.column)
 
 
 class Mean(BatchReducer):

@@ -41,7 +41,7 @@ def measure(options: argparse.Namespace) -> Findings:
     rows = []
     for tokens in sizes:
         rows.append(_costs(tokens, repeats, random))
-        progress(", ".join(f"{name} {value:,.4g}" for name, value in rows[-1].items()))
+        progress(", ".join(f"{name} {value if value is None else f'{value:,.4g}'}" for name, value in rows[-1].items()))
     usual = next(row for row in rows if row["tokens"] == USUAL_TOKENS)
     most = rows[-1]
     doublings = np.log2(most["tokens"] / usual["tokens"])
@@ -69,8 +69,8 @@ def measure(options: argparse.Namespace) -> Findings:
     )
 
 
-def _costs(tokens: int, repeats: int, random: np.random.Generator) -> dict[str, float]:
-    """The costs with so many tokens in all; each is a median."""
+def _costs(tokens: int, repeats: int, random: np.random.Generator) -> dict[str, Any]:
+    """The costs with so many tokens in all; each is a median. A node with one token cannot be halved: None."""
     each = tokens // NODES
     ring = TokenRing(NODES, each)
     table = ring.snapshot(0)
@@ -85,13 +85,13 @@ def _costs(tokens: int, repeats: int, random: np.random.Generator) -> dict[str, 
     single, _ = median_seconds(one_by_one, repeats)
     snapshot, _ = median_seconds(lambda: ring.snapshot(1), repeats)
     one_token = _alternating(repeats, lambda: ring.set_tokens(0, each + 1), lambda: ring.set_tokens(0, each))
-    halving = _alternating(repeats, lambda: ring.set_tokens(0, max(each // 2, 1)), lambda: ring.set_tokens(0, each))
+    halving = _alternating(repeats, lambda: ring.set_tokens(0, each // 2 or 1), lambda: ring.set_tokens(0, each))
     return {
         "tokens": tokens,
         "block_ns_per_key": block / BLOCK * 1e9,
         "single_us": single / SINGLE_KEYS * 1e6,
         "one_token_us": one_token * 1e6,
-        "halving_ms": halving * 1e3,
+        "halving_ms": halving * 1e3 if each > 1 else None,
         "snapshot_ms": snapshot * 1e3,
         "table_bytes": table.positions.nbytes + table.owners.nbytes,
         "pickled_bytes": len(pickle.dumps(table, protocol=5)),
@@ -128,21 +128,22 @@ def _text(rows: list[dict[str, Any]], repeats: int) -> str:
         "of all.\n"
         "- *snapshot*: the immutable table of the ring, made once a redistribution. *table*: what its arrays hold in memory; "
         "*pickled*: what is sent to each mapper and reducer.\n\n"
-        + markdown_table(head, [tuple(row.values()) for row in rows])
+        + markdown_table(head, [["-" if value is None else value for value in row.values()] for row in rows])
     )
 
 
 def _figure(rows: list[dict[str, Any]]) -> Figure:
     figure, (lookups, changes) = panels(2)
-    tokens = [row["tokens"] for row in rows]
     lines = [
-        (lookups, "single key (ring)", [row["single_us"] * 1e3 for row in rows]),
-        (lookups, "a key in a block (table)", [row["block_ns_per_key"] for row in rows]),
-        (changes, "snapshot", [row["snapshot_ms"] for row in rows]),
-        (changes, "halving a node", [row["halving_ms"] for row in rows]),
-        (changes, "one token more", [row["one_token_us"] / 1e3 for row in rows]),
+        (lookups, "single key (ring)", "single_us", 1e3),
+        (lookups, "a key in a block (table)", "block_ns_per_key", 1),
+        (changes, "snapshot", "snapshot_ms", 1),
+        (changes, "halving a node", "halving_ms", 1),
+        (changes, "one token more", "one_token_us", 1e-3),
     ]
-    for number, (axes, name, values) in enumerate(lines):
+    for number, (axes, name, column, unit) in enumerate(lines):
+        drawn = [row for row in rows if row[column] is not None]
+        tokens, values = [row["tokens"] for row in drawn], [row[column] * unit for row in drawn]
         axes.plot(tokens, values, marker="o", markersize=3.5, linewidth=1.4, color=COLOURS[number], label=name)
     for axes, title, unit in ((lookups, "Lookup", "ns a key"), (changes, "Change", "ms")):
         axes.set_xscale("log")

@@ -7,6 +7,8 @@ number of distinct keys.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -77,8 +79,7 @@ class BatchStates:
             return None
         if self._partial:
             keys, codes = encode(pa.chunked_array(_of_one_type([part.keys for part in self._parts])))
-            rows = pa.Table.from_batches([part.states for part in self._parts]).combine_chunks().to_batches()
-            groups = Groups(keys, codes, rows[0])
+            groups = Groups(keys, codes, self._rows([part.states for part in self._parts]))
             states = self._call("merge", groups)
             records, mapped = (
                 np.bincount(codes, np.concatenate(counts), len(keys)).astype(np.int64)
@@ -88,6 +89,16 @@ class BatchStates:
         whole = self._parts[0]
         self._partial, self._folded = 0, len(whole.keys)
         return whole
+
+    def _rows(self, states: list[Any]) -> pa.RecordBatch:
+        """All states as one batch; a column of nulls takes the type that it has elsewhere."""
+        tables = [pa.Table.from_batches([part]) for part in states]
+        try:
+            whole = pa.concat_tables(tables, promote_options="permissive")
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            wanted = "must return states with the same columns for every batch"
+            raise ExecutorError(f"{name_of(self._reducer)}.reduce {wanted}: {error}") from None
+        return whole.combine_chunks().to_batches()[0]
 
     def _call(self, method: str, groups: Groups) -> pa.RecordBatch:
         states = guarded(self._reducer, getattr(self._reducer, method), groups, f"{len(groups)} keys")

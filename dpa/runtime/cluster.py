@@ -25,8 +25,8 @@ def ray_session(
     Raises:
         ConfigError: there is no cluster at `address`.
     """
-    # Said out loud, as Ray's defaults are moving: local clusters make a token of their own, others are as configured.
-    os.environ.setdefault("RAY_AUTH_MODE", "token" if address is None else "disabled")
+    if address is None:  # said out loud, as Ray's default is moving; how a cluster is guarded is for its owner to say
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     import ray

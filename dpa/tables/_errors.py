@@ -78,6 +78,11 @@ def listed(names: Iterable[str], most: int = 30) -> str:
     return ", ".join(names[:most] or ["none"]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
+def quoted(column: str) -> str:
+    """A column's name such that Spark SQL takes dots, blanks and backticks in it literally."""
+    return f"`{column.replace('`', '``')}`"
+
+
 @contextmanager
 def _silenced(names: Iterable[str]) -> Iterator[None]:
     from pyspark.logger import PySparkLogger

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _PY4J_LOGGERS = ("", "py4j.java_gateway", "py4j.clientserver")
 
 
@@ -37,25 +38,29 @@ def restore_interrupts(handler: Any) -> None:
 
 @contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Hold a Ctrl-C back until the block has ended: no JVM is started or stopped by half. A second one gets through."""
-    before = signal.getsignal(signal.SIGINT)
-    if before is None or threading.current_thread() is not threading.main_thread():
+    """Hold Ctrl-C and SIGTERM back until the block has ended: no JVM is started or ended by half. A second gets through."""
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
-    held = False
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    held: list[int] = []
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
     def hold(number: int, frame: object) -> None:
-        nonlocal held
-        held = True
-        signal.signal(signal.SIGINT, before)
+        held.append(number)
+        restore()
 
-    signal.signal(signal.SIGINT, hold)
+    for number in _SIGNALS:
+        signal.signal(number, hold)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        restore()
         if held:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(held[0])
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from dpa.tables._errors import explained, require_columns
+from dpa.tables._errors import explained, quoted, require_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -41,7 +41,7 @@ def key_counts(frame: DataFrame, key: str, limit: int) -> TopKeys:
 
     require_columns(frame.columns, [key], "the input")
     with explained(f"counting the values of {key!r}"):
-        keys = frame.select(f.col(_quoted(key)).alias("key"))
+        keys = frame.select(f.col(quoted(key)).alias("key"))
         if dict(keys.dtypes)["key"] in _SKETCHED:
             row = keys.selectExpr(f"approx_top_k(key, {limit:d}) AS top", "count(*) AS rows").collect()[0]
             return TopKeys(tuple((item.item, item["count"]) for item in row.top), row.rows, exact=len(row.top) < limit)
@@ -60,12 +60,8 @@ def key_table(frame: DataFrame, key: str, most_rows: int = 1_000_000, seed: int 
 
     require_columns(frame.columns, [key], "the input")
     with explained(f"counting the values of {key!r}"):
-        keys = frame.select(f.col(_quoted(key)).alias("key"))
+        keys = frame.select(f.col(quoted(key)).alias("key"))
         rows = keys.count()
         if rows > most_rows:
             keys = keys.sample(withReplacement=False, fraction=most_rows / rows, seed=seed)
         return keys.groupBy("key").agg(f.count(f.lit(1)).alias("records")).toArrow()
-
-
-def _quoted(column: str) -> str:
-    return f"`{column.replace('`', '``')}`"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpa.errors import TableError
-from dpa.tables._errors import explained, require_columns
+from dpa.tables._errors import explained, quoted, require_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -46,7 +46,7 @@ def sampled(frame: DataFrame, sample: Sample) -> DataFrame:
     from pyspark.sql import functions as f
 
     require_columns(frame.columns, [sample.by], "sample: the input")
-    by = f.col(f"`{sample.by.replace('`', '``')}`")
+    by = f.col(quoted(sample.by))
     with explained(f"sample: by {sample.by!r}"):
         drawn = frame.withColumns({_DRAW: f.rand(sample.seed), _PART: f.spark_partition_id()})
         cell = Window.partitionBy(by, _PART).orderBy(_DRAW)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _STOP_SECONDS = 30
 """How long Spark's JVM may take to end on its own before it is killed."""
 
-_CHATTER = re.compile(r"^\s|^WARNING|^Using |^Setting |^To adjust |\bWARN\b|\bINFO\b")
+_CHATTER = re.compile(r"^\s|^WARNING|^Picked up |^Using |^Setting |^To adjust |\bWARN\b|\bINFO\b")
 """Lines of a JVM's log that say nothing about why it did not start."""
 
 _PREFIX = re.compile(r"^[\d/]+ [\d:]+ |^Exception in thread \S+ ")

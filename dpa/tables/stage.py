@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyarrow import fs
 
-from dpa.tables._errors import explained, require_columns
+from dpa.tables._errors import explained, quoted, require_columns
 from dpa.tables._paths import locate, resolved
 from dpa.tables.parquet import ParquetTable, parquet_table
 from dpa.tables.sample import Sample
@@ -70,8 +70,8 @@ def _valid_text(frame: DataFrame) -> DataFrame:
     from pyspark.sql import functions as f
     from pyspark.sql.types import StringType
 
-    strings = {field.name: f"`{field.name.replace('`', '``')}`" for field in frame.schema if field.dataType == StringType()}
-    return frame.withColumns({name: f.make_valid_utf8(f.col(quoted)) for name, quoted in strings.items()})
+    strings = [field.name for field in frame.schema if field.dataType == StringType()]
+    return frame.withColumns({name: f.make_valid_utf8(quoted(name)) for name in strings})
 
 
 @contextmanager

@@ -27,7 +27,7 @@ def files(tmp_path_factory) -> Path:
     base = tmp_path_factory.mktemp("files")
     table = pa.table({"word": WORDS, "n": [1, 2, 3, 4]})
     pq.write_table(table, base / "words.parquet")
-    (base / "words.csv").write_text("word,n\n" + "".join(f"{word},{n}\n" for word, n in zip(WORDS, [1, 2, 3, 4])))
+    (base / "words.csv").write_text("word,n\n" + "".join(f"{word},{n}\n" for n, word in enumerate(WORDS, 1)))
     (base / "words.json").write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
     for name in ("a.py", "deep/b.py", "deep/notes.md", "vendor/c.py"):
         (base / "tree" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -212,6 +212,12 @@ def test_a_column_that_is_missing_is_told_before_anything_is_staged(spark, files
     assert not (tmp_path / "stage").exists()
 
 
+def test_bytes_that_are_no_text_are_replaced_when_staged(spark, tmp_path) -> None:
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9\n")
+    with input_table(lambda: spark, Source("text", "latin.txt", base=str(tmp_path))) as table:
+        assert rows_of(table.splits(10)) == [{"value": "caf\ufffd"}]
+
+
 def test_staged_row_groups_are_as_small_as_splits_are_wanted(spark, tmp_path) -> None:
     frame = spark.range(0, 10_000, 1, 2)
     with staged(frame, str(tmp_path), row_group_rows=1_000) as table:
@@ -242,7 +248,7 @@ def test_instants_keep_their_zone_and_the_session_its_settings(spark, tmp_path) 
 
 def test_a_stage_that_fails_is_explained_and_removed(spark, tmp_path) -> None:
     frame = spark.range(10).selectExpr("assert_true(id < 5, 'an id is too great')")
-    with pytest.raises(TableError, match="staging the input at .*: an id is too great$"), staged(frame, str(tmp_path)):
+    with pytest.raises(TableError, match=r"staging the input at .*: an id is too great$"), staged(frame, str(tmp_path)):
         pass
     assert list(tmp_path.iterdir()) == []
 

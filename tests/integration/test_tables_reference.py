@@ -73,7 +73,7 @@ def test_a_wrong_reference_is_explained_in_a_line(spark, capfd, how, message) ->
 def test_a_view_of_the_users_is_not_replaced(spark) -> None:
     spark.range(3).createTempView("input")
     try:
-        with pytest.raises(TableError, match="the view 'input': .*already exists"):
+        with pytest.raises(TableError, match=r"the view 'input': .*already exists"):
             compute(spark, WORDS, sql=COUNT)
         assert spark.table("input").count() == 3
     finally:
@@ -81,7 +81,7 @@ def test_a_view_of_the_users_is_not_replaced(spark) -> None:
 
 
 def test_types_that_spark_does_not_have_are_refused(spark) -> None:
-    with pytest.raises(TableError, match="handing the table in memory to Spark: .*uint64"):
+    with pytest.raises(TableError, match=r"handing the table in memory to Spark: .*uint64"):
         compute(spark, pa.table({"word": pa.array([1], pa.uint64())}), sql=COUNT)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-TOOLS = "bash sh env dirname basename uname cat rm ps nice ls chmod id tr sed grep setsid".split()
+TOOLS = ("bash", "sh", "env", "dirname", "basename", "uname", "cat", "rm", "ps", "nice", "ls", "chmod", "id", "setsid")
 """What Spark's start scripts and its file system call."""
 
 PRELUDE = """

@@ -7,7 +7,7 @@ from dpa.tables._errors import brief
 from dpa.tables._process import interrupts_held
 from dpa.tables.source import Sample, Source, View, reads_in_place
 
-ANALYSIS = """[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column with name `wrd` cannot be resolved. SQLSTATE: 42703; line 1 pos 0;
+ANALYSIS = """[UNRESOLVED_COLUMN.WITHOUT_SUGGESTION] A column `wrd` cannot be resolved. SQLSTATE: 42703; line 1 pos 0;
 'Project ['wrd]
 +- Range (0, 100000, step=1, splits=Some(2))
 """
@@ -39,7 +39,7 @@ AttributeError: 'str' object has no attribute 'uper'
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        (ANALYSIS, "A column with name `wrd` cannot be resolved"),
+        (ANALYSIS, "A column `wrd` cannot be resolved"),
         (PARSE, "Syntax error at or near end of input (line 1, pos 4)"),
         (JAVA, "No suitable driver"),
         (CAUSED, "Disk quota exceeded"),
@@ -59,6 +59,18 @@ def test_an_interrupt_is_held_back_until_the_block_has_ended() -> None:
         reached = True
     assert reached
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_sigterm_is_held_back_too() -> None:
+    seen: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: seen.append(number))
+    try:
+        with interrupts_held():
+            signal.raise_signal(signal.SIGTERM)
+            assert seen == []
+        assert seen == [signal.SIGTERM]
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_a_second_interrupt_gets_through() -> None:

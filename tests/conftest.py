@@ -1,0 +1,11 @@
+"""Property tests draw the same examples in every run; `HYPOTHESIS_PROFILE=explore` draws many new ones instead."""
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "repeatable", derandomize=True, deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("explore", deadline=None, max_examples=1000, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))

@@ -1,0 +1,49 @@
+"""Unit tests know no Ray, no Spark, no JVM and no waiting: a test that reaches for one of them fails at once and says so."""
+
+import builtins
+import os
+import subprocess
+import time
+from pathlib import Path
+from shutil import which
+from typing import Any
+
+import pytest
+
+_PACKAGES = {"ray", "pyspark"}
+_SPARK_PROGRAMS = {"spark-submit", "spark-class"}
+
+
+@pytest.fixture(autouse=True)
+def _nothing_heavy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guard imports, sleeping and processes while a test runs; packages that other tests have imported are refused too."""
+    real_import, real_popen = builtins.__import__, subprocess.Popen.__init__
+
+    def guarded_import(name: str, *details: Any, **more: Any) -> Any:
+        level = details[3] if len(details) > 3 else more.get("level", 0)
+        if level == 0 and name.partition(".")[0] in _PACKAGES:
+            pytest.fail(f"a unit test must not import {name}: this belongs into tests/integration")
+        return real_import(name, *details, **more)
+
+    def guarded_popen(self: Any, args: Any, *details: Any, **more: Any) -> None:
+        if _starts_a_jvm(args):
+            pytest.fail(f"a unit test must not start a JVM ({args}): this belongs into tests/integration")
+        real_popen(self, args, *details, **more)
+
+    def no_sleep(seconds: float) -> None:
+        pytest.fail(f"a unit test must not sleep ({seconds} s): give it a clock of its own")
+
+    monkeypatch.setattr(builtins, "__import__", guarded_import)
+    monkeypatch.setattr(subprocess.Popen, "__init__", guarded_popen)
+    monkeypatch.setattr(time, "sleep", no_sleep)
+
+
+def _starts_a_jvm(command: Any) -> bool:
+    """Whether a command is a real `java` (a script in its place is some test's fake), or one of Spark's that run it."""
+    whole = isinstance(command, str | bytes | os.PathLike)
+    program = Path(os.fsdecode(command if whole else next(iter(command), "")))
+    found = which(program) if program.name == "java" else None
+    if found is None:
+        return program.name in _SPARK_PROGRAMS
+    with Path(found).open("rb") as file:
+        return file.read(2) != b"#!"
