@@ -362,8 +362,10 @@ class _Run:
         )
         self._observer.phase("startup")
         asked = time.time()
-        ray = config.ray
-        with ray_session(self._address, runtime_env=ray.runtime_env, object_store_mb=ray.object_store_mb):
+        ray, actors = config.ray, config.parallelism.mappers + config.parallelism.reducers + 2
+        with ray_session(
+            self._address, actors=actors, runtime_env=ray.runtime_env, object_store_mb=ray.object_store_mb
+        ):
             outcome = run_on_ray(plan, self._update)
         self._spent["startup"] = outcome.times.stream_started - asked
         return outcome

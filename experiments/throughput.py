@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CORES = 2
-"""Spark runs as `local[2]`; the Ray of `dpa.runtime.cluster` has two CPUs."""
+"""Spark runs as `local[2]`, and Ray Data on two CPUs, as Ray counts them. The actors of dpa ask Ray for none."""
 
 PARALLELISM = (2, 4)
 """Mappers, and as many reducers."""
@@ -80,7 +80,7 @@ def measure(options: argparse.Namespace) -> Findings:
         progress(f"writing {records:,} records")
         table = stack.enter_context(zipf_table(records, options.seed, min(ROW_GROUP, max(1, records // 4))))
         spark = stack.enter_context(spark_session("throughput", f"local[{CORES}]"))
-        stack.enter_context(ray_session(None))
+        stack.enter_context(ray_session(None, actors=CORES))
         systems = _systems(table, spark, parallelism)
         check_spark(table, spark)
         for repeat in range(-warm_up, repeats):
@@ -213,7 +213,14 @@ def _text(systems: list[System], table: ZipfTable, repeats: int) -> str:
         )
         for system in systems
     ]
-    head = ("system", "mappers + reducers", "median s", "least ... most s", "million records/s", "times Spark DataFrame")
+    head = (
+        "system",
+        "mappers + reducers",
+        "median s",
+        "least ... most s",
+        "million records/s",
+        "times Spark DataFrame",
+    )
     merge = max(more["merge_seconds"] for system in systems for more in system.more if "merge_seconds" in more)
     return (
         f"Records are counted by key: {table.records:,} of them, Zipf({EXPONENT}) over {KEYS:,} keys of which "

@@ -84,7 +84,9 @@ class ZipfTable:
         occurring = np.count_nonzero(self.counts)
         if len(ranks) != occurring or not np.array_equal(found, expected):
             wrong = np.count_nonzero(found != expected)
-            raise AssertionError(f"{system}: {len(ranks)} keys instead of {occurring}, {wrong} of them with a wrong result")
+            raise AssertionError(
+                f"{system}: {len(ranks)} keys instead of {occurring}, {wrong} of them with a wrong result"
+            )
 
 
 @contextmanager

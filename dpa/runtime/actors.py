@@ -118,18 +118,23 @@ class Task:
         self._handles[COORDINATOR].fail.remote(message)
 
 
-def _import_libraries() -> None:
-    """Import what blocks need, while nobody waits for a record yet."""
-    import polars_hash  # noqa: F401
+_MANY_ROWS = 100_000
+"""From so many input rows on, actors import everything before they start."""
 
-    pa.array([0])  # pyarrow imports pandas, if it is there, at the first array it is to make
+
+def _import_libraries(rows: int) -> None:
+    """Import what large blocks need while nobody waits for a record yet; a small job may never need it."""
+    if rows >= _MANY_ROWS:
+        import polars_hash  # noqa: F401
+
+        pa.array([0])  # pyarrow imports pandas, if it is there, at the first array it is to make
 
 
 class Mapper(Task):
     """A mapper."""
 
     def __init__(self, index: int, shipment: Shipment) -> None:
-        _import_libraries()
+        _import_libraries(shipment.rows)
         plan = shipment.unpack()
         table = plan.balance.ring(plan.reducers).snapshot(0)
         super().__init__(MapperMachine(index, table, plan.in_flight_records))
@@ -150,7 +155,7 @@ class Reducer(Task):
     """A reducer."""
 
     def __init__(self, index: int, shipment: Shipment) -> None:
-        _import_libraries()
+        _import_libraries(shipment.rows)
         plan = shipment.unpack()
         table = plan.balance.ring(plan.reducers).snapshot(0)
         options = plan.balance.reducer_options(plan.slice_records, plan.slice_seconds)

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from dpa.errors import ConfigError
 
-_PRESTARTED = 2
-"""Worker processes that an embedded Ray starts at once; the others start when actors ask. More of them start slower."""
+_MOST_PRESTARTED = 2
+"""Most worker processes that an embedded Ray starts before any actor asks for one; with few cores, more only queue."""
+
+_CONNECT_SECONDS = 5.0
 
 
 @contextmanager
 def ray_session(
-    address: str | None, *, runtime_env: dict[str, Any] | None = None, object_store_mb: int = 1024
+    address: str | None,
+    *,
+    actors: int = 2,
+    runtime_env: dict[str, Any] | None = None,
+    object_store_mb: int = 1024,
 ) -> Iterator[None]:
-    """Have Ray ready, and leave things as they were found: Ray that was up before stays up.
+    """Have Ray ready for so many actors, and leave things as they were found: Ray that was up before stays up.
 
-    Without an address, Ray is started in this process, for this job alone, on the loopback interface.
+    Without an address, Ray is started by this process, for this job alone; a token keeps others out.
 
     Raises:
         ConfigError: there is no cluster at `address`.
@@ -37,12 +44,12 @@ def ray_session(
     options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
     if address is None:
         options |= {
-            "num_cpus": _PRESTARTED,
+            "num_cpus": min(actors, _MOST_PRESTARTED),  # Ray starts as many workers, while it starts itself
             "include_dashboard": False,
             "object_store_memory": object_store_mb * 2**20,
-            "_node_ip_address": "127.0.0.1",
         }
     else:
+        _require_listener(address)
         options |= {"address": address, "runtime_env": runtime_env or None}
     try:
         ray.init(**options)
@@ -52,3 +59,18 @@ def ray_session(
         yield
     finally:
         ray.shutdown()
+
+
+def _require_listener(address: str) -> None:
+    """Look whether anyone listens at `host:port`; Ray itself would try for half a minute before it says so.
+
+    Raises:
+        ConfigError: nobody does.
+    """
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
+    except OSError as error:
+        raise ConfigError(f"ray.address: no Ray cluster at {address!r}: {error}") from None

@@ -12,7 +12,7 @@ from dpa.execution.key_stats import KeyStats
 from dpa.execution.mapping import MapTask
 from dpa.protocol.assembly import BalanceOptions
 from dpa.protocol.metrics import Snapshot
-from dpa.splits import Split
+from dpa.splits import Split, total_rows
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,21 @@ class RunPlan:
 
 @dataclass(frozen=True)
 class Shipment:
-    """A plan on its way to an actor, still pickled: the actor must know where to find the user's modules first."""
+    """A plan on its way to an actor, still pickled: the actor must know where to find the user's modules first.
+
+    Attributes:
+        python_path: where to look for them.
+        pickled: the plan without its splits, which mappers get one by one.
+        rows: how many input rows the splits have.
+    """
 
     python_path: tuple[str, ...]
     pickled: bytes
+    rows: int
 
     @staticmethod
     def pack(plan: RunPlan) -> Shipment:
-        """The plan without its splits, which mappers get one by one.
+        """The plan, ready to be sent.
 
         Raises:
             ConfigError: an executor cannot be pickled.
@@ -61,7 +68,7 @@ class Shipment:
         from ray import cloudpickle
 
         try:
-            return Shipment(plan.python_path, cloudpickle.dumps(replace(plan, splits=())))
+            return Shipment(plan.python_path, cloudpickle.dumps(replace(plan, splits=())), total_rows(plan.splits))
         except Exception as error:
             raise ConfigError(f"the executors cannot be sent to the actors: {error!r}; keep what they hold picklable") from None
 

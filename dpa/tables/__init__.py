@@ -5,7 +5,7 @@ Importing this package does not import pyspark; functions that need a session ar
 
 from dpa.tables.baseline import spark_loads
 from dpa.tables.comparison import Comparison, compare
-from dpa.tables.forecast import TopKeys, key_counts, key_table
+from dpa.tables.forecast import TopKeys, key_counts, key_table, sample_rows
 from dpa.tables.memory import as_table
 from dpa.tables.parquet import ParquetTable, parquet_splits, parquet_table
 from dpa.tables.reference import compute
@@ -31,6 +31,7 @@ __all__ = [
     "parquet_splits",
     "parquet_table",
     "reads_in_place",
+    "sample_rows",
     "sampled",
     "schema_of",
     "spark_loads",

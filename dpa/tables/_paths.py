@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from pyarrow import fs
@@ -30,7 +31,7 @@ def is_readable_by_arrow(path: str) -> bool:
 
 @dataclass(frozen=True)
 class Location:
-    """A path on a file system: `prefix + path + suffix` is its URI, or the path itself if it is local."""
+    """A path on a file system. What is local has no prefix and suffix; for the rest they make a URI of the path."""
 
     filesystem: fs.FileSystem
     path: str
@@ -58,6 +59,7 @@ def locate(path: str) -> Location:
     Raises:
         TableError: pyarrow knows no such file system, or cannot reach it.
     """
+    path = _without_file_scheme(path)
     if not _URI.match(path):
         return Location(fs.LocalFileSystem(), path)
     try:
@@ -65,7 +67,9 @@ def locate(path: str) -> Location:
     except (pa.ArrowInvalid, OSError, ValueError) as error:
         raise TableError(f"{path}: not a place that can be read: {error}") from None
     address, mark, query = path.partition("?")
-    return Location(filesystem, inner, address[: -len(inner)] if inner else address, mark + query)
+    if not address.rstrip("/").endswith(inner):
+        raise TableError(f"{path}: escaped characters in the path of a URI are not supported")
+    return Location(filesystem, inner, address.rstrip("/").removesuffix(inner), mark + query)
 
 
 def is_partitioned(path: str) -> bool:
@@ -107,6 +111,7 @@ def data_files(path: str, glob: str | None = None, recursive: bool = False) -> l
 
 def _matches(path: str) -> list[Location]:
     """What exists of a path, its globs expanded one part at a time."""
+    path = _without_file_scheme(path)
     address, mark, query = path.partition("?") if _URI.match(path) else (path, "", "")
     magic = _MAGIC.search(address)
     if magic is None or locate(path).kind != fs.FileType.NotFound:
@@ -122,6 +127,10 @@ def _matches(path: str) -> list[Location]:
             if fnmatchcase(info.base_name, part) and (info.base_name == part or not _is_hidden(info.base_name))
         ]
     return found
+
+
+def _without_file_scheme(path: str) -> str:
+    return unquote(urlsplit(path).path) if path.startswith("file:") else path
 
 
 def _is_hidden(path: str) -> bool:

@@ -38,11 +38,12 @@ def restore_interrupts(handler: Any) -> None:
 
 @contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Hold Ctrl-C and SIGTERM back until the block has ended: no JVM is started or ended by half. A second gets through."""
+    """Hold Ctrl-C and SIGTERM back until the block has ended, lest a JVM is ended by half. A second gets through."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    handlers = {number: signal.getsignal(number) for number in _SIGNALS}
+    before = {number: handler for number, handler in handlers.items() if handler is not None}
     held: list[int] = []
 
     def restore() -> None:
@@ -53,7 +54,7 @@ def interrupts_held() -> Iterator[None]:
         held.append(number)
         restore()
 
-    for number in _SIGNALS:
+    for number in before:
         signal.signal(number, hold)
     try:
         yield

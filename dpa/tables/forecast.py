@@ -60,8 +60,21 @@ def key_table(frame: DataFrame, key: str, most_rows: int = 1_000_000, seed: int 
 
     require_columns(frame.columns, [key], "the input")
     with explained(f"counting the values of {key!r}"):
-        keys = frame.select(f.col(quoted(key)).alias("key"))
-        rows = keys.count()
-        if rows > most_rows:
-            keys = keys.sample(withReplacement=False, fraction=most_rows / rows, seed=seed)
-        return keys.groupBy("key").agg(f.count(f.lit(1)).alias("records")).toArrow()
+        _, drawn = _thinned(frame.select(f.col(quoted(key)).alias("key")), most_rows, seed)
+        return drawn.groupBy("key").agg(f.count(f.lit(1)).alias("records")).toArrow()
+
+
+def sample_rows(frame: DataFrame, most_rows: int, seed: int = 0) -> tuple[int, pa.Table]:
+    """The number of rows, and about `most_rows` of them drawn at random.
+
+    Raises:
+        TableError: Spark cannot compute the rows.
+    """
+    with explained("drawing a sample of the input"):
+        rows, drawn = _thinned(frame, most_rows, seed)
+        return rows, drawn.toArrow()
+
+
+def _thinned(frame: DataFrame, most_rows: int, seed: int) -> tuple[int, DataFrame]:
+    rows = frame.count()
+    return rows, frame if rows <= most_rows else frame.sample(False, most_rows / rows, seed)

@@ -33,7 +33,7 @@ def sampled(frame: DataFrame, sample: Sample) -> DataFrame:
     Without `by`, rows are drawn one by one (Bernoulli). With `by`, that would leave a value's share as uncertain as
     before, so rows are drawn in proportion: of the n rows that a value has in a partition of the input, fraction * n
     are kept, rounded up or down at random such that every row still has the same chance. Null is a value like any
-    other. The rows of a frequent value are ranked a partition at a time: no task ever holds all of them.
+    other. It costs a shuffle and a sort; a frequent value is ranked a partition at a time, never all in one task.
 
     Raises:
         TableError: there is no column `by`, it has no equality, or the fraction is out of range.

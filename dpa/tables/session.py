@@ -49,13 +49,7 @@ def spark_session(name: str, master: str = "local[*]", conf: Mapping[str, str] |
     Raises:
         TableError: there is no Java to run Spark on, or Spark does not start.
     """
-    from pyspark.errors import PySparkException
-    from pyspark.sql import SparkSession
-
-    try:
-        active = SparkSession.active()
-    except PySparkException:
-        active = None
+    active = _active()
     if active is not None:
         yield active
         return
@@ -68,6 +62,19 @@ def spark_session(name: str, master: str = "local[*]", conf: Mapping[str, str] |
             gateway = stack.enter_context(_jvm(settings, scratch / "jvm.log"))
             session = stack.enter_context(_session(settings, gateway, scratch / "jvm.log"))
         yield session
+
+
+def _active() -> SparkSession | None:
+    """The session that the process has running."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    try:
+        session = SparkSession.active()
+    except PySparkException:
+        return None
+    stopped = isinstance(session, SparkSession) and session.sparkContext._jsc is None
+    return None if stopped else session
 
 
 def _defaults(scratch: Path, *, local: bool) -> dict[str, str]:

@@ -228,7 +228,6 @@ def test_staged_row_groups_are_as_small_as_splits_are_wanted(spark, tmp_path) ->
 
 def test_a_stage_that_is_a_uri_is_removed_too(spark, tmp_path) -> None:
     with staged(spark.range(3), (tmp_path / "stage").as_uri()) as table:
-        assert all(path.startswith("file:///") for path in table.paths)
         assert len(rows_of(table.splits(10))) == 3
     assert list((tmp_path / "stage").iterdir()) == []
 

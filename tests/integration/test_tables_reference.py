@@ -3,7 +3,7 @@ import pyarrow as pa
 import pytest
 
 from dpa.errors import TableError
-from dpa.tables import as_table, compare, compute, key_counts, key_table, spark_loads
+from dpa.tables import as_table, compare, compute, key_counts, key_table, sample_rows, spark_loads
 
 WORDS = pa.table({"word": ["a", "b", "a", None], "n": [1, 2, 3, 4]})
 COUNT = "SELECT word, sum(n) AS n FROM input GROUP BY word"
@@ -148,6 +148,13 @@ def test_the_keys_of_a_big_input_are_counted_on_a_sample(frame) -> None:
     table = key_table(frame, "a word", most_rows=100, seed=3)
     assert 50 < sum(table["records"].to_pylist()) < 150
     assert table.schema == pa.schema([("key", pa.string()), pa.field("records", pa.int64(), nullable=False)])
+
+
+def test_rows_are_drawn_and_counted(frame) -> None:
+    rows, drawn = sample_rows(frame, 100, seed=3)
+    assert rows == 1000 and 50 < drawn.num_rows < 150
+    assert drawn.schema.names == frame.columns
+    assert sample_rows(frame, 1000)[1].num_rows == 1000
 
 
 def test_keys_in_a_column_that_is_missing_are_refused(frame) -> None:

@@ -141,7 +141,7 @@ pid = jvm(theirs)
 with spark_session("ours", "local[2]") as spark:
     same = spark is theirs
 usable = theirs.range(3).count()
-theirs.stop()
+theirs.sparkContext.stop()
 with spark_session("ours", "local[2]") as spark:
     in_their_jvm = jvm(spark) == pid and spark.range(4).count() == 4
 print(json.dumps({"same": same, "usable": usable, "in their JVM": in_their_jvm, "JVM": alive(pid)}))

@@ -4,7 +4,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpa.tables import Comparison, compare
@@ -151,6 +151,7 @@ rows = st.dictionaries(
 )
 
 
+@settings(deadline=None)
 @given(rows, rows)
 def test_tables_match_exactly_if_their_rows_are_the_same(first: dict, second: dict) -> None:
     types = pa.schema({"k": pa.string(), "n": pa.int64(), "l": pa.list_(pa.int64())})

@@ -26,17 +26,24 @@ def test_the_major_version_is_read_from_what_java_prints(text: str, major: int |
 
 @pytest.fixture
 def fake_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Makes homes whose `bin/java` claims a version; nothing else of Java is to be found."""
+    """Makes homes whose `bin/java` is said to be of a version; nothing else of Java is to be found."""
+    versions: dict[Path, str] = {}
+
+    def run(command: list[Path], **options: object) -> "subprocess.CompletedProcess[str]":
+        if command[0] not in versions:
+            raise FileNotFoundError(command[0])
+        return subprocess.CompletedProcess(command, 0, "", f'openjdk version "{versions[command[0]]}"')
+
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setenv("PATH", os.defpath)
+    monkeypatch.setattr(java.subprocess, "run", run)
     monkeypatch.setattr(java.shutil, "which", lambda name: None)
     monkeypatch.setattr(java.importlib.util, "find_spec", lambda name: None)
 
     def make(name: str, version: str) -> Path:
         program = tmp_path / name / "bin" / "java"
         program.parent.mkdir(parents=True)
-        program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
-        program.chmod(0o755)
+        program.touch()
+        versions[program] = version
         return tmp_path / name
 
     return make

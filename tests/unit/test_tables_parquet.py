@@ -7,6 +7,7 @@ import pytest
 from dpa.errors import TableError
 from dpa.splits import total_rows
 from dpa.tables import parquet_splits, parquet_table
+from dpa.tables._paths import locate
 
 
 def write(path: Path, rows: int = 100, row_group: int = 10, start: int = 0, **columns: pa.Array) -> Path:
@@ -78,12 +79,25 @@ def test_a_file_named_twice_is_read_once(tmp_path) -> None:
     assert ids(parquet_splits(["a.parquet", "*.parquet"], str(tmp_path), split_rows=10)) == list(range(100))
 
 
-def test_a_uri_is_read_like_a_path_and_stays_a_uri(tmp_path) -> None:
-    file = write(tmp_path / "a.parquet")
-    for uri in (file.as_uri(), f"{tmp_path.as_uri()}/*.parquet", tmp_path.as_uri()):
-        splits = parquet_splits([uri], split_rows=1000)
-        assert [split.path for split in splits] == [file.as_uri()]
-        assert ids(splits) == list(range(100))
+@pytest.mark.parametrize("name", ["{}/a%20%3F.parquet", "{}/*.parquet", "{}"])
+def test_the_uri_of_a_local_file_is_read_like_its_path(tmp_path, name) -> None:
+    file = write(tmp_path / "a ?.parquet")
+    splits = parquet_splits([name.format(tmp_path.as_uri())], split_rows=1000)
+    assert [split.path for split in splits] == [str(file)]
+    assert ids(splits) == list(range(100))
+
+
+@pytest.mark.parametrize(
+    ("uri", "inner"),
+    [
+        ("s3://bucket/a/b.parquet?region=eu-west-1", "bucket/a/b.parquet"),
+        ("gs://anonymous@bucket/a", "bucket/a"),
+    ],
+)
+def test_the_uri_of_a_remote_file_stays_whole(uri: str, inner: str) -> None:
+    place = locate(uri)
+    assert (place.path, place.name) == (inner, uri)
+    assert place.at(f"{inner}/c").name == uri.replace(inner, f"{inner}/c")
 
 
 def test_an_empty_file_has_a_schema_and_no_splits(tmp_path) -> None:

@@ -4,7 +4,8 @@ import subprocess
 import time
 
 import pytest
-from _pytest.outcomes import Failed
+
+Failed = pytest.fail.Exception
 
 
 @pytest.mark.parametrize("statement", ["import ray", "from pyspark.sql import SparkSession", "import ray.actor"])

@@ -1,0 +1,155 @@
+"""From the command to the first record processed: `python -m dpa.run` in a new process, on a Ray that it starts itself.
+
+The job's records are in its file, so Spark is not started; nothing is warm but the machine's file cache.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from experiments.charts import COLOURS, panels
+from experiments.harness import Findings, Target, main, markdown_table, progress
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PARALLELISM = (2, 4)
+"""Mappers, and as many reducers."""
+
+RECORDS = 1_000
+MOST_SECONDS = 6.0
+
+PHASES = {
+    "imports": "interpreter and imports",
+    "load": "input and splits",
+    "startup": "Ray and actors",
+    "stream": "stream to the first record",
+}
+"""What comes before the first record, in order; together they are the time to it."""
+
+TIMEOUT_SECONDS = 300
+
+
+def measure(options: argparse.Namespace) -> Findings:
+    """Start the command again and again, with few and with more actors in turn."""
+    parallelism, repeats = (PARALLELISM[:1], 1) if options.quick else (PARALLELISM, options.repeats)
+    runs: dict[int, list[dict[str, float]]] = {tasks: [] for tasks in parallelism}
+    with TemporaryDirectory(prefix="dpa-startup-") as directory:
+        for _ in range(repeats):
+            for tasks in parallelism:
+                runs[tasks].append(_run(Path(directory), tasks))
+                progress(f"{tasks} + {tasks}: " + ", ".join(f"{name} {s:.2f}" for name, s in runs[tasks][-1].items()))
+    medians = {tasks: _medians(found) for tasks, found in runs.items()}
+    targets = []
+    for tasks, median in medians.items():
+        seconds = median["first_record"]
+        name = f"seconds to the first record, {tasks} mappers and {tasks} reducers"
+        targets.append(Target(name, f"<= {MOST_SECONDS:g}", seconds, seconds <= MOST_SECONDS))
+    return Findings(
+        data={"records": RECORDS, "runs": runs, "medians": medians},
+        targets=targets,
+        text=_text(runs, medians, repeats),
+        figure=_figure(medians),
+    )
+
+
+def _run(directory: Path, tasks: int) -> dict[str, float]:
+    """One run of the command; seconds of each phase, and in all.
+
+    The report knows only the times since the job was set up, `total` being the last of them; it is written at once after
+    that, so its time stamp less `total` is the moment at which the job was set up. What lies between starting the process
+    and that moment is the interpreter and the imports. (Writing the report takes some milliseconds, which are counted
+    among the imports, so the sum is an upper bound.)
+    """
+    job = directory / f"job{tasks}.yaml"
+    document = {
+        "name": "startup",
+        "input": {"format": "records", "records": [f"w{number % 100}" for number in range(RECORDS)]},
+        "key": "value",
+        "value": [],
+        "reducer": "count",
+        "parallelism": {"mappers": tasks, "reducers": tasks},
+    }
+    job.write_text(yaml.safe_dump(document), encoding="utf-8")
+    command = [sys.executable, "-m", "dpa.run", str(job), "--report", str(directory), "--progress", "none"]
+    began = time.time()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=TIMEOUT_SECONDS)
+    ended = time.time()
+    file = directory / "report.json"
+    report = json.loads(file.read_text(encoding="utf-8"))
+    assert report["records"]["processed"] == RECORDS
+    seconds = report["seconds"]
+    imports = file.stat().st_mtime - seconds["total"] - began
+    before = {"imports": imports, "load": seconds["load"], "startup": seconds["startup"]}
+    first_record = imports + seconds["first_record"]
+    return {
+        **before,
+        "stream": first_record - sum(before.values()),
+        "first_record": first_record,
+        "first_record_of_the_job": seconds["first_record"],
+        "command": ended - began,
+    }
+
+
+def _medians(runs: list[dict[str, float]]) -> dict[str, float]:
+    return {name: statistics.median(run[name] for run in runs) for name in runs[0]}
+
+
+def _text(runs: dict[int, list[dict[str, float]]], medians: dict[int, dict[str, float]], repeats: int) -> str:
+    names = {**PHASES, "first_record": "**to the first record**", "command": "the whole command"}
+    rows = [
+        (name, *(median[phase] for median in medians.values()), *(_range(found, phase) for found in runs.values()))
+        for phase, name in names.items()
+    ]
+    tasks = [f"{tasks} + {tasks}" for tasks in medians]
+    head = ("seconds", *(f"{each}: median" for each in tasks), *(f"{each}: least ... most" for each in tasks))
+    return (
+        f"`python -m dpa.run` is started as a new process {repeats} times for each number of mappers + reducers, in turn, with "
+        f"a job file that holds {RECORDS:,} records. It starts a Ray of its own and its actors, and no Spark.\n\n"
+        "The time to the first record runs from just before the process is started to the moment at which the coordinator "
+        "learns that a reducer has processed records. The report gives that moment in seconds since the job was set up "
+        "(`seconds.first_record`); the job's set-up is dated by the report's file, which is written as soon as `seconds.total` "
+        "is known: its time stamp less `seconds.total`. What comes before is the interpreter and the imports. *Ray and actors* is "
+        "`seconds.startup`. The whole command goes on to the last record, the report with its page and pictures, and the end "
+        "of Ray.\n\n" + markdown_table(head, rows)
+    )
+
+
+def _range(runs: list[dict[str, float]], phase: str) -> str:
+    seconds = [run[phase] for run in runs]
+    return f"{min(seconds):.2f} ... {max(seconds):.2f}"
+
+
+def _figure(medians: dict[int, dict[str, float]]) -> Figure:
+    figure, (axes,) = panels(size=(9.0, 2.4))
+    names = [f"{tasks} mappers,\n{tasks} reducers" for tasks in medians]
+    left = [0.0] * len(names)
+    for number, (phase, name) in enumerate(PHASES.items()):
+        seconds = [median[phase] for median in medians.values()]
+        axes.barh(names, seconds, 0.55, left=left, color=COLOURS[number], label=name)
+        left = [start + more for start, more in zip(left, seconds, strict=True)]
+    for place, end in enumerate(left):
+        axes.annotate(f"{end:.2f} s", (end, place), (5, 0), textcoords="offset points", va="center", fontsize=9)
+    axes.axvline(MOST_SECONDS, color=COLOURS[5], linewidth=1.2, linestyle="--", label=f"wanted: {MOST_SECONDS:g} s")
+    axes.invert_yaxis()
+    axes.set_xlim(0, max(*left, MOST_SECONDS) * 1.12)
+    axes.grid(visible=False, axis="y")
+    axes.set_xlabel("seconds since the command was given (medians)")
+    figure.legend(*axes.get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside upper left", ncols=5)
+    return figure
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=5, help="runs of each kind")
+    main("startup", parser, measure)

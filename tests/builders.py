@@ -1,0 +1,143 @@
+"""What many tests are built of: random keys, tables and blocks, and a wire that plays all other tasks to one machine."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from dpa.execution.block import Block, Values
+from dpa.execution.mapping import MapTask
+from dpa.executors import AnyMapper, AnyReducer, Reducer
+from dpa.protocol.channel import Outbox
+from dpa.protocol.machine import Instruction, Machine, Send
+from dpa.protocol.messages import Address, Message, Push
+from dpa.routing.hashing import Key, hash_key
+from dpa.routing.ring import TokenRing
+from dpa.routing.table import RoutingTable
+
+M = TypeVar("M")
+
+# --- keys and tables
+
+KEY_TYPES = {"strings": pa.string(), "integers": pa.int64(), "bytes": pa.binary()}
+_SOME = {
+    "strings": st.text(max_size=6),
+    "integers": st.integers(-(2**63), 2**63 - 1),
+    "bytes": st.binary(max_size=6),
+}
+seeds = st.integers(0, 2**32 - 1)
+keys = st.one_of(st.none(), *_SOME.values())
+
+
+@st.composite
+def key_lists(draw: st.DrawFn, *, least: int = 0, most: int = 40) -> list[Key]:
+    """Keys of one type, nulls among them, most of which come more than once."""
+    drawn: list[Key] = draw(st.lists(st.one_of(st.none(), _SOME[draw(st.sampled_from(list(_SOME)))]), min_size=1, max_size=8))
+    return draw(st.lists(st.sampled_from(drawn), min_size=least, max_size=most))
+
+
+@st.composite
+def rings(draw: st.DrawFn, *, most_nodes: int = 5) -> TokenRing:
+    """A ring after some changes."""
+    ring = TokenRing(draw(st.integers(1, most_nodes)), draw(st.integers(1, 6)), seed=draw(seeds))
+    for _ in range(draw(st.integers(0, 4))):
+        ring.set_tokens(draw(st.integers(0, ring.nodes - 1)), draw(st.integers(1, 12)))
+    return ring
+
+
+def table_giving(owners: Mapping[Key, int], *, epoch: int = 0, reducers: int | None = None, seed: int = 0) -> RoutingTable:
+    """A routing table in which each of these keys has the owner that is asked for."""
+    points = sorted((hash_key(key, seed) + 1, owner) for key, owner in owners.items())
+    positions = np.array([position for position, _ in points], dtype=np.uint32)
+    of_token = np.array([owner for _, owner in points], dtype=np.int32)
+    return RoutingTable(epoch, positions, of_token, reducers or max(owners.values()) + 1, seed)
+
+
+# --- blocks and executors
+
+
+def block_of(of_keys: Sequence[Key], values: Values = None, seed: int = 0) -> Block:
+    """A block of these keys, and values beside them; without values each record is numbered."""
+    numbered = pa.record_batch({"value": pa.array(range(len(of_keys)), pa.int64())})
+    return Block.of(pa.array(of_keys), numbered if values is None else values, seed)
+
+
+def records_of(block: Block) -> list[tuple[Key, Any]]:
+    """The records of a block, in order."""
+    names = block.keys.to_pylist()
+    return list(zip([names[code] for code in block.codes], block.objects(), strict=True))
+
+
+def naive(records: Iterable[tuple[Key, Any]], of_values: Callable[[list[Any]], Any]) -> dict[Key, Any]:
+    """What a job must give: a function of all values of each key, in order."""
+    values: dict[Key, list[Any]] = defaultdict(list)
+    for key, value in records:
+        values[key].append(value)
+    return {key: of_values(of_key) for key, of_key in values.items()}
+
+
+def pairs(record: dict[str, Any]) -> Iterable[tuple[Any, Any]]:
+    """A mapper: the columns `key` and `value` as they are."""
+    yield record["key"], record["value"]
+
+
+class Total(Reducer[int, int]):
+    """A sum of integers, one at a time: a reducer with nothing left out and nothing special."""
+
+    def zero(self) -> int:
+        return 0
+
+    def reduce(self, state: int, value: int) -> int:
+        return state + value
+
+    def merge(self, left: int, right: int) -> int:
+        return left + right
+
+
+def map_task(mapper: AnyMapper | None, reducer: AnyReducer, **changes: Any) -> MapTask:
+    """A map task with the key column `key`, batches of 5 records and no combiner; `changes` replace fields."""
+    fields = {"key": "key", "values": None, "combine": False, "seed": 0, "batch_records": 5, "step_seconds": 1.0}
+    return MapTask(mapper=mapper, reducer=reducer, **{**fields, **changes})
+
+
+# --- machines
+
+
+class Wire:
+    """Plays all other tasks to one machine: numbers what they send to it, in order, and hands it over."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self._outboxes: dict[Address, Outbox] = {}
+
+    def __call__(self, sender: Address, message: Message, now: float = 0.0) -> list[Instruction]:
+        outbox = self._outboxes.setdefault(sender, Outbox(sender))
+        return self.machine.handle(outbox.envelope(self.machine.address, message), now)
+
+
+def sent(instructions: Iterable[Instruction], kind: type[M]) -> list[tuple[Address, M]]:
+    """The messages of one kind that are to be sent, each with its receiver."""
+    envelopes = [instruction.envelope for instruction in instructions if isinstance(instruction, Send)]
+    return [(envelope.receiver, envelope.message) for envelope in envelopes if isinstance(envelope.message, kind)]
+
+
+def told(instructions: Iterable[Instruction], kind: type[M]) -> list[M]:
+    """The instructions of one kind."""
+    return [instruction for instruction in instructions if isinstance(instruction, kind)]
+
+
+def push(of_keys: Sequence[Key], *, epoch: int = 0, mapper: int = 0, hops: int = 0) -> Push:
+    """A push of records with these keys."""
+    return Push(block_of(of_keys), epoch, mapper, hops)
+
+
+def chunks(items: Sequence[M], cuts: Iterable[int]) -> list[Sequence[M]]:
+    """A sequence cut at these positions, empty pieces left out."""
+    edges = [0, *sorted(min(cut, len(items)) for cut in cuts), len(items)]
+    return [items[start:stop] for start, stop in itertools.pairwise(edges) if start < stop]

@@ -1,0 +1,178 @@
+"""The ready-made reducers: what plain Python computes, for any values and divisions, and the laws of merging."""
+
+import math
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from builders import naive
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpa.aggregates import READY_MADE, Count, Distinct, Max, Mean, Min, Sum, TopK
+from dpa.errors import ExecutorError
+from dpa.executors import AnyReducer, BatchReducer, is_mergeable
+from dpa.testing import check_reducer_laws, run_local
+
+
+def some(values: list[Any]) -> list[Any]:
+    return [value for value in values if value is not None]
+
+
+NAIVE: dict[str, tuple[str, Callable[[list[Any]], Any]]] = {
+    "count": ("count", len),
+    "sum": ("value", lambda values: sum(some(values)) if some(values) else None),
+    "min": ("value", lambda values: min(some(values), default=None)),
+    "max": ("value", lambda values: max(some(values), default=None)),
+    "mean": ("value", lambda values: sum(some(values)) / len(some(values)) if some(values) else None),
+    "top_k": ("top", lambda values: sorted(some(values), reverse=True)[:10]),
+    "distinct": ("distinct", lambda values: len(set(some(values)))),
+}
+"""The result column of each reducer, and what it holds."""
+
+BIG = 2**57
+VALUES = {
+    "integers": (pa.int64(), st.integers(-9, 9)),
+    "big integers": (pa.int64(), st.integers(2**53, BIG) | st.integers(-BIG, -(2**53))),
+    "floats": (pa.float64(), st.floats(-1e6, 1e6)),
+    "texts": (pa.string(), st.text(max_size=3)),
+}
+ORDERED = ("count", "min", "max", "top_k", "distinct")
+CASES = [(name, kind) for name in NAIVE for kind in VALUES if kind != "texts" or name in ORDERED]
+
+every_reducer = pytest.mark.parametrize("name", READY_MADE)
+
+
+def rows_of(kind: str) -> st.SearchStrategy[list[tuple[str, Any]]]:
+    return st.lists(st.tuples(st.sampled_from("abcde"), st.none() | VALUES[kind][1]), max_size=30)
+
+
+def run(reducer: AnyReducer, rows: list[tuple[Any, Any]], kind: pa.DataType, **how: Any) -> dict[Any, dict[str, Any]]:
+    table = pa.table({"key": [key for key, _ in rows], "value": pa.array([value for _, value in rows], kind)})
+    return {row.pop("key"): row for row in run_local(None, reducer, table, **how).to_pylist()}
+
+
+def alike(found: Any, expected: Any) -> bool:
+    both = isinstance(found, float) and isinstance(expected, float | int)
+    return math.isclose(found, expected, rel_tol=1e-9, abs_tol=1e-6) if both else found == expected
+
+
+def test_every_ready_made_reducer_is_tested_here() -> None:
+    assert READY_MADE.keys() == NAIVE.keys()
+    assert all(is_mergeable(made()) for made in READY_MADE.values())
+
+
+@pytest.mark.parametrize("combine", [False, True], ids=["plain", "combined"])
+@pytest.mark.parametrize(("name", "kind"), CASES)
+@settings(max_examples=20)
+@given(data=st.data())
+def test_a_ready_made_reducer_gives_what_plain_python_gives(name: str, kind: str, combine: bool, data: st.DataObject) -> None:
+    rows = data.draw(rows_of(kind))
+    column, of_values = NAIVE[name]
+    found = run(READY_MADE[name](), rows, VALUES[kind][0], combine=combine, batch_records=data.draw(st.integers(1, 9)))
+    expected = naive(rows, of_values)
+    assert found.keys() == expected.keys()
+    assert all(found[key].keys() == {column} for key in found)
+    assert all(alike(found[key][column], value) for key, value in expected.items()), (found, expected)
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+@settings(max_examples=8)
+@given(data=st.data())
+def test_a_ready_made_reducer_keeps_the_laws_of_merging(name: str, kind: str, data: st.DataObject) -> None:
+    reducer = READY_MADE[name]()
+    of_kind = st.floats(1, 1e6) if kind == "floats" else VALUES[kind][1]  # sums that cancel agree to fewer digits
+    values = data.draw(st.lists(of_kind, min_size=1, max_size=12))
+    examples = [{"value": value} for value in values] if isinstance(reducer, BatchReducer) else values
+    check_reducer_laws(reducer, examples, trials=4)
+
+
+@every_reducer
+def test_values_that_are_all_null_count_as_none(name: str) -> None:
+    column, of_values = NAIVE[name]
+    found = run(READY_MADE[name](), [("a", None), ("a", None), ("b", None)], pa.int64())
+    assert found == {"a": {column: of_values([None] * 2)}, "b": {column: of_values([None])}}
+
+
+@every_reducer
+def test_nulls_of_no_type_in_one_batch_fit_with_numbers_in_the_next(name: str) -> None:
+    def pairs(record: dict[str, Any]) -> list[tuple[str, int | None]]:
+        return [("a", record["value"] if record["value"] > 20 else None)]
+
+    column, of_values = NAIVE[name]
+    [row] = run_local(pairs, READY_MADE[name](), list(range(30))).to_pylist()
+    assert row == {"key": "a", column: of_values(list(range(21, 30)) if name != "count" else [0] * 30)}
+
+
+NUMBERS = {
+    "int8": (pa.int8(), [100, -100, None, 127, 127]),
+    "uint8": (pa.uint8(), [250, 250, None, 255]),
+    "uint32": (pa.uint32(), [2**32 - 1, None, 2**32 - 1, 7]),
+    "uint64": (pa.uint64(), [2**60, None, 2**60, 7]),
+    "float32": (pa.float32(), [0.5, None, 0.25]),
+    "decimal": (pa.decimal128(10, 2), [Decimal("1.10"), None, Decimal("-0.35")]),
+}
+
+
+@pytest.mark.parametrize("combine", [False, True], ids=["plain", "combined"])
+@pytest.mark.parametrize("kind", NUMBERS)
+@pytest.mark.parametrize("name", ["sum", "min", "max", "mean", "count"])
+def test_numbers_of_any_type_are_aggregated_with_and_without_nulls(name: str, kind: str, combine: bool) -> None:
+    column, of_values = NAIVE[name]
+    found_type, values = NUMBERS[kind]
+    rows = [("a", value) for value in values * 3]
+    found = run(READY_MADE[name](), rows, found_type, combine=combine, batch_records=2)
+    expected = of_values(values * 3)
+    assert alike(found["a"][column], float(expected) if name == "mean" else expected)
+
+
+def test_a_sum_beyond_64_bits_is_an_error_and_not_another_number() -> None:
+    with pytest.raises(ExecutorError, match=r"aggregates\.Sum\..*overflow"):
+        run(Sum(), [("a", 2**62)] * 4, pa.int64())
+
+
+def test_a_mean_is_found_even_where_the_sum_is_beyond_64_bits() -> None:
+    assert run(Mean(), [("a", 2**62)] * 4, pa.int64())["a"]["value"] == pytest.approx(2.0**62)
+
+
+def test_the_aggregated_column_is_chosen_by_name() -> None:
+    table = pa.table({"key": ["a", "a"], "x": [1, 2], "y": [10, 20]})
+    found = {made: run_local(None, made("y"), table).to_pylist() for made in (Sum, Min, Max, Mean)}
+    assert found == {
+        Sum: [{"key": "a", "y": 30}],
+        Min: [{"key": "a", "y": 10}],
+        Max: [{"key": "a", "y": 20}],
+        Mean: [{"key": "a", "y": 15.0}],
+    }
+
+
+@pytest.mark.parametrize("made", [Sum, Min, Max, Mean])
+def test_a_column_that_is_not_there_is_named(made: type[Sum]) -> None:
+    with pytest.raises(ExecutorError, match=rf"{made.__name__}\.reduce failed on 1 keys\n(.*\n)*.*other"):
+        run(made("other"), [("a", 1)], pa.int64())
+
+
+def test_count_counts_records_whatever_they_hold() -> None:
+    assert run_local(None, Count(), pa.table({"key": ["b", "a", "b"]})).to_pylist() == [
+        {"key": "a", "count": 1},
+        {"key": "b", "count": 2},
+    ]
+
+
+@pytest.mark.parametrize("k", [1, 2, 5])
+def test_the_greatest_values_come_first_and_are_at_most_k(k: int) -> None:
+    rows = [("a", value) for value in (3, 1, 3, 2, None, 9)]
+    assert run(TopK(k), rows, pa.int64())["a"]["top"] == [9, 3, 3, 2, 1][:k]
+
+
+def test_a_top_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="k must be at least 1, not 0"):
+        TopK(0)
+
+
+def test_values_that_cannot_be_compared_or_hashed_are_explained() -> None:
+    for reducer, values in ((TopK(), [1, "x"]), (Distinct(), [[1], [1]])):
+        with pytest.raises(ExecutorError, match=rf"{type(reducer).__name__}\.reduce failed on key 'a'\n(.*\n)*TypeError"):
+            run_local(lambda record, values=values: [("a", value) for value in values], reducer, [1])

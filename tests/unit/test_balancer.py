@@ -1,0 +1,176 @@
+"""The balancer's policy: every outcome of a decision, rounds, epochs - and that a balanced system stays still."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpa.balance.balancer import Balancer
+from dpa.balance.decision import Decision, Outcome
+from dpa.balance.strategies import STRATEGIES
+from dpa.balance.trigger import QueueLengthTrigger
+from dpa.errors import DpaError
+from dpa.routing.ring import TokenRing
+
+reports = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1000)), max_size=40)
+acting = pytest.mark.parametrize("strategy", ["halving", "doubling"])
+
+
+def balancer_of(
+    strategy: str = "halving", *, nodes: int = 4, tokens: int = 8, rounds: int = 4, check_seconds: float = 0.0
+) -> Balancer:
+    trigger = QueueLengthTrigger(tau=0.2)
+    ring = TokenRing(nodes, tokens)
+    return Balancer(ring, STRATEGIES[strategy](), trigger, max_rounds=rounds, check_seconds=check_seconds)
+
+
+def tokens_of(balancer: Balancer) -> list[int]:
+    return [balancer.ring.tokens_of(node) for node in range(balancer.ring.nodes)]
+
+
+# --- the outcomes
+
+
+def test_an_overloaded_reducer_is_relieved_by_the_next_table() -> None:
+    balancer = balancer_of()
+    decision = balancer.report(2, 100, now=1.5)
+    reason = "queue 100 of reducer 2 exceeds 0 x 1.2; halve the tokens of reducer 2 from 8 to 4"
+    assert decision == Decision(1.5, 2, Outcome.APPLIED, reason, (0, 0, 100, 0), epoch=1, round=1)
+    assert tokens_of(balancer) == [8, 8, 4, 8]
+
+
+def test_a_queue_below_the_threshold_changes_nothing() -> None:
+    balancer = balancer_of()
+    balancer.report(0, 0, now=0.0)
+    balancer.report(1, 100, now=0.0)
+    decision = balancer.report(2, 120, now=0.0)
+    assert decision.outcome is Outcome.BELOW_THRESHOLD
+    assert decision.reason == "queue 120 of reducer 2 does not exceed 100 x 1.2"
+    assert decision.loads == (0, 100, 120, 0)
+
+
+def test_once_a_reducers_rounds_are_used_up_it_is_left_alone_and_others_are_not() -> None:
+    balancer = balancer_of(rounds=2)
+    outcomes = [balancer.report(0, 100, now=0.0).outcome for _ in range(3)]
+    assert outcomes == [Outcome.APPLIED, Outcome.APPLIED, Outcome.ROUNDS_USED_UP]
+    assert balancer.report(1, 1000, now=0.0).outcome is Outcome.APPLIED
+
+
+def test_without_rounds_nothing_is_ever_applied() -> None:
+    assert balancer_of(rounds=0).report(0, 100, now=0.0).outcome is Outcome.ROUNDS_USED_UP
+
+
+def test_a_round_is_used_even_where_the_strategy_refuses() -> None:
+    balancer = balancer_of(tokens=1, rounds=2)
+    decisions = [balancer.report(0, 100, now=0.0) for _ in range(3)]
+    assert [decision.outcome for decision in decisions] == [
+        Outcome.UNSPLITTABLE,
+        Outcome.UNSPLITTABLE,
+        Outcome.ROUNDS_USED_UP,
+    ]
+    assert [decision.round for decision in decisions] == [1, 2, 2]
+    assert balancer.epoch == 0
+
+
+@acting
+def test_a_single_reducer_has_no_target(strategy: str) -> None:
+    assert balancer_of(strategy, nodes=1).report(0, 100, now=0.0).outcome is Outcome.NO_TARGET
+
+
+def test_with_balancing_off_a_report_is_noted_and_nothing_else() -> None:
+    decision = balancer_of("none").report(0, 100, now=0.0)
+    assert (decision.outcome, decision.loads) == (Outcome.NO_TARGET, (100, 0, 0, 0))
+
+
+def test_during_the_cool_down_reports_are_noted_but_not_acted_on() -> None:
+    balancer = balancer_of(check_seconds=1.0)
+    assert balancer.report(0, 0, now=10.0).outcome is Outcome.BELOW_THRESHOLD
+    cooling = balancer.report(1, 100, now=10.9)
+    assert cooling.outcome is Outcome.COOL_DOWN
+    assert cooling.reason == "0.9 s since the last look, not 1"
+    assert balancer.report(0, 5, now=11.0).outcome is Outcome.BELOW_THRESHOLD
+    assert balancer.report(1, 100, now=12.0).outcome is Outcome.APPLIED
+
+
+def test_asked_for_relief_looks_at_no_load_and_uses_no_round() -> None:
+    balancer = balancer_of(rounds=1)
+    asked = balancer.redistribute(3, now=0.0)
+    assert (asked.outcome, asked.epoch, asked.round) == (Outcome.APPLIED, 1, 0)
+    assert asked.reason.startswith("asked for; halve")
+    assert balancer.report(3, 100, now=0.0).outcome is Outcome.APPLIED
+
+
+@acting
+@pytest.mark.parametrize("unknown", [-1, 4, 99])
+def test_relief_of_a_reducer_that_does_not_exist_is_refused_clearly(strategy: str, unknown: int) -> None:
+    balancer = balancer_of(strategy)
+    with pytest.raises(DpaError, match=f"no reducer {unknown}"):
+        balancer.redistribute(unknown, now=0.0)
+    assert (tokens_of(balancer), balancer.epoch) == ([8, 8, 8, 8], 0)
+
+
+# --- what holds whatever is reported
+
+
+@acting
+@given(reports, st.integers(0, 3))
+def test_epochs_count_what_was_applied_and_only_that_changes_the_ring(strategy, some, rounds: int) -> None:
+    balancer = balancer_of(strategy, tokens=4, rounds=rounds)
+    applied = 0
+    for reducer, queue in some:
+        before = tokens_of(balancer)
+        decision = balancer.report(reducer, queue, now=0.0)
+        applied += decision.outcome is Outcome.APPLIED
+        assert (decision.epoch, balancer.epoch) == (applied if decision.outcome is Outcome.APPLIED else None, applied)
+        assert (tokens_of(balancer) != before) == (decision.outcome is Outcome.APPLIED)
+
+
+@acting
+@given(reports, st.integers(0, 3))
+def test_nothing_is_applied_without_a_load_reason_or_beyond_the_rounds(strategy, some, rounds: int) -> None:
+    balancer = balancer_of(strategy, tokens=16, rounds=rounds)
+    queues, caused = [0] * 4, [0] * 4
+    for reducer, queue in some:
+        queues[reducer] = queue
+        decision = balancer.report(reducer, queue, now=0.0)
+        assert decision.loads == tuple(queues)
+        if decision.outcome is Outcome.APPLIED:
+            caused[reducer] += 1
+            assert queue > 1.2 * max(queues[:reducer] + queues[reducer + 1 :])
+    assert max(caused) <= rounds
+
+
+# --- a balanced system stays still
+
+
+@acting
+@given(st.integers(0, 1000), st.integers(2, 6))
+def test_equal_queues_move_nothing_however_often_they_are_reported(strategy, queue: int, nodes: int) -> None:
+    balancer = balancer_of(strategy, nodes=nodes)
+    balancer._queues = dict.fromkeys(range(nodes), queue)  # as after a first report of each
+    decisions = [balancer.report(node, queue, now=0.0) for _ in range(3) for node in range(nodes)]
+    assert {decision.outcome for decision in decisions} == {Outcome.BELOW_THRESHOLD}
+    assert balancer.epoch == 0
+
+
+@acting
+def test_once_two_rounds_have_balanced_the_load_the_third_balance_does_nothing(strategy: str) -> None:
+    balancer = balancer_of(strategy, nodes=2, rounds=10)
+    relieving = [balancer.report(0, queue, now=0.0).outcome for queue in (900, 700)]
+    balanced = [balancer.report(reducer, 500 - 10 * reducer, now=1.0).outcome for reducer in (1, 0, 1, 0)]
+    assert relieving == [Outcome.APPLIED] * 2
+    assert balanced == [Outcome.BELOW_THRESHOLD] * 4
+    assert balancer.epoch == 2
+
+
+@acting
+@pytest.mark.parametrize("keys", [1, 20, 1000])
+def test_load_that_follows_the_ring_comes_to_rest_without_ping_pong(strategy: str, keys: int) -> None:
+    balancer = balancer_of(strategy, tokens=4, rounds=6)
+    epochs = []
+    for _ in range(60):
+        owners = [balancer.ring.key_lookup(key) for key in range(keys)]
+        for reducer in range(4):
+            balancer.report(reducer, owners.count(reducer), now=0.0)
+        epochs.append(balancer.epoch)
+    assert len(set(epochs[-30:])) == 1
+    assert epochs[-1] <= 4 * 6

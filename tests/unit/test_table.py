@@ -1,0 +1,76 @@
+"""Routing tables: what the ring says, frozen, and the same for columns, for single keys and in every process."""
+
+import pickle
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from builders import key_lists, rings, table_giving
+from hypothesis import given
+
+from dpa.routing.hashing import Key, hash_column, hash_key
+from dpa.routing.ring import TokenRing
+from dpa.routing.table import RoutingTable
+
+
+def table_of(positions: list[int], owners: list[int]) -> RoutingTable:
+    return RoutingTable(3, np.array(positions, np.uint32), np.array(owners, np.int32), 2)
+
+
+@given(rings(), key_lists())
+def test_a_table_answers_as_its_ring_whatever_the_keys_and_edits(ring: TokenRing, some: list[Key]) -> None:
+    table = ring.snapshot(1)
+    expected = [ring.key_lookup(key) for key in some]
+    assert [table.key_lookup(key) for key in some] == expected
+    assert table.owners_of(hash_column(pa.array(some), table.seed)).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("hashed", "owner"), [(0, 0), (9, 0), (10, 1), (19, 1), (20, 0), (2**31, 0), (2**32 - 1, 0)]
+)
+def test_a_hash_at_a_token_goes_on_to_the_next_and_past_the_last_to_the_first(hashed: int, owner: int) -> None:
+    assert table_of([10, 20], [0, 1]).owners_of(np.array([hashed], np.uint32)).tolist() == [owner]
+
+
+def test_one_token_owns_the_whole_circle() -> None:
+    hashes = np.array([0, 4, 5, 6, 2**32 - 1], np.uint32)
+    assert table_of([5], [1]).owners_of(hashes).tolist() == [1] * 5
+
+
+def test_no_hashes_have_no_owners() -> None:
+    assert table_of([5], [1]).owners_of(np.zeros(0, np.uint32)).tolist() == []
+
+
+def test_a_table_that_was_sent_answers_as_before() -> None:
+    table = TokenRing(3, 4, seed=9).snapshot(2)
+    arrived = pickle.loads(pickle.dumps(table))
+    assert (arrived.epoch, arrived.reducers, arrived.seed) == (2, 3, 9)
+    assert [arrived.key_lookup(number) for number in range(50)] == [table.key_lookup(number) for number in range(50)]
+
+
+def test_a_table_stays_as_it_was_when_its_ring_changes() -> None:
+    ring = TokenRing(2, 4)
+    table = ring.snapshot(0)
+    before = [table.key_lookup(number) for number in range(50)]
+    ring.set_tokens(0, 1)
+    assert [table.key_lookup(number) for number in range(50)] == before
+
+
+def test_a_table_cannot_be_changed() -> None:
+    table = table_of([10, 20], [0, 1])
+    for array in (table.positions, table.owners):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
+
+
+@pytest.mark.parametrize(("positions", "owners"), [([], []), ([1, 2], [0])])
+def test_a_table_needs_a_token_and_one_owner_for_each(positions: list[int], owners: list[int]) -> None:
+    with pytest.raises(ValueError, match="at least one token, and one owner for each"):
+        table_of(positions, owners)
+
+
+def test_the_tables_of_these_tests_give_keys_as_asked() -> None:
+    wanted = {"a": 2, "b": 0, None: 1, 7: 2}
+    table = table_giving(wanted, seed=5)
+    assert {key: table.key_lookup(key) for key in wanted} == wanted
+    assert hash_key("a", 5) + 1 in table.positions
