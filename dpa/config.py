@@ -79,9 +79,9 @@ class SampleConfig(Section):
     """Work on a sample instead of the whole input; the reference then sees the same sample."""
 
     fraction: float = Field(gt=0, le=1)
-    """Share of the rows to keep (expected, not exact: each row is drawn on its own)."""
+    """Share of the rows to keep. Without `by` each row is drawn on its own, so the number of rows varies."""
     by: str | None = None
-    """Stratify: draw the fraction within each value of this column, instead of over all rows."""
+    """Stratify: keep the fraction of the rows of each value of this column, null too. Costs Spark a shuffle and a sort."""
     seed: int | None = None
     """Seed of the draw; the job's seed if absent."""
 
@@ -212,6 +212,8 @@ class SparkConfig(Section):
     """Spark master URL."""
     conf: dict[str, str] = {}
     """Further Spark configuration."""
+    stage_dir: str | None = None
+    """Where inputs that are not Parquet are staged; on a cluster a directory that all machines share. Default: temporary."""
 
 
 class RayConfig(Section):

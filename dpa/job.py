@@ -34,7 +34,7 @@ from dpa.runtime.launch import run as run_on_ray
 from dpa.runtime.plan import RunOutcome, RunPlan
 from dpa.splits import Split, memory_splits
 from dpa.summary import report_of
-from dpa.tables import Sample, Source, as_table, input_table, load, schema_of, spark_session
+from dpa.tables import Sample, Source, as_table, input_table, load, sample_rows, schema_of, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -226,9 +226,10 @@ class Job:
         if isinstance(frame, pa.Table):
             drawn = np.random.default_rng(self.config.seed).permutation(frame.num_rows)[:most_rows]
             return frame.num_rows, frame.take(pa.array(np.sort(drawn)))
-        rows = frame.count()
-        share = min(1.0, most_rows / max(rows, 1))
-        return rows, frame.sample(share, self.config.seed).toArrow()
+        try:
+            return sample_rows(frame, most_rows, self.config.seed)
+        except TableError as error:
+            raise self.file.error("input", str(error)) from None
 
     def spark(self, stack: ExitStack) -> Callable[[], SparkSession]:
         """A function that gives the one Spark session of `stack`, starting it when it is first called."""
@@ -255,7 +256,7 @@ class Job:
         if not stage:
             return Input((), schema_of(spark, source).names, lambda: load(spark(), source, drawn))
         split_rows = self.config.limits.split_records
-        table = stack.enter_context(input_table(spark, source, drawn, split_rows=split_rows))
+        table = stack.enter_context(input_table(spark, source, drawn, split_rows=split_rows, stage_dir=self.config.spark.stage_dir))
         wanted = None
         if self.mapper is None and self.config.value is not None:
             wanted = (self.config.key, *self.config.value)

@@ -2,8 +2,8 @@
 
 Written from the paper's sections 2 to 4. A mapper fetches an item from the coordinator, asks the load balancer for the
 owner of its key, and puts the record into that reducer's queue actor; a reducer polls its queue, asks the load balancer
-again, and counts or forwards; each call is awaited before the next. Unlike the paper's own code it finds tokens by binary
-search, and it ends when as many records are processed as were emitted, so that none is lost.
+again, and counts or forwards; each call is awaited before the next. Unlike the paper's own code it finds tokens by
+binary search, and it ends when as many records are processed as were emitted, so that none is lost.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import ray
 from dpa.routing.ring import TokenRing
 
 TAU, MAX_ROUNDS, REPORT_EVERY, TOKENS = 0.2, 1, 20, 64
-"""The constants of the paper's runs with halving: sensitivity, rounds a reducer, items between two reports, tokens a node."""
+"""The constants of the paper's runs with halving: sensitivity, rounds a reducer, items between reports, tokens a node."""
 
 _POLL_SECONDS = 0.001
-"""How long a reducer waits before it looks at an empty queue again: without a wait it would take the CPU from the others."""
+"""How long a reducer waits before it looks at an empty queue again: without it, it would take the others' CPU."""
 
 _END_SECONDS = 0.05
 """How often the end is looked for."""

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from dpa.errors import ConfigError
+from dpa.signals import interrupts_held
 
 _MOST_PRESTARTED = 2
 """Most worker processes that an embedded Ray starts before any actor asks for one; with few cores, more only queue."""
@@ -52,13 +53,21 @@ def ray_session(
         _require_listener(address)
         options |= {"address": address, "runtime_env": runtime_env or None}
     try:
-        ray.init(**options)
-    except ConnectionError as error:
-        raise ConfigError(f"ray.address: no Ray cluster at {address!r}: {error}") from None
-    try:
+        with interrupts_held():
+            _start(options)
         yield
     finally:
-        ray.shutdown()
+        with interrupts_held():
+            ray.shutdown()
+
+
+def _start(options: dict[str, Any]) -> None:
+    import ray
+
+    try:
+        ray.init(**options)
+    except ConnectionError as error:
+        raise ConfigError(f"ray.address: no Ray cluster at {options['address']!r}: {error}") from None
 
 
 def _require_listener(address: str) -> None:

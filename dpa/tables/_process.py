@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _PY4J_LOGGERS = ("", "py4j.java_gateway", "py4j.clientserver")
 
 
@@ -34,34 +33,6 @@ def restore_interrupts(handler: Any) -> None:
     """Set the handler of Ctrl-C to what `signal.getsignal` returned; nothing outside of the main thread."""
     if handler is not None and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, handler)
-
-
-@contextmanager
-def interrupts_held() -> Iterator[None]:
-    """Hold Ctrl-C and SIGTERM back until the block has ended, lest a JVM is ended by half. A second gets through."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    handlers = {number: signal.getsignal(number) for number in _SIGNALS}
-    before = {number: handler for number, handler in handlers.items() if handler is not None}
-    held: list[int] = []
-
-    def restore() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-    def hold(number: int, frame: object) -> None:
-        held.append(number)
-        restore()
-
-    for number in before:
-        signal.signal(number, hold)
-    try:
-        yield
-    finally:
-        restore()
-        if held:
-            signal.raise_signal(held[0])
 
 
 @contextmanager

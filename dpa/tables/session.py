@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from dpa.errors import TableError
 from dpa.tables._errors import brief, explained, spark_errors
-from dpa.tables._process import environment, interrupts_held, quiet_interrupts, restore_interrupts
+from dpa.signals import interrupts_held
+from dpa.tables._process import environment, quiet_interrupts, restore_interrupts
 from dpa.tables.java import java_home
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@ import threading
 
 import pytest
 
-from dpa.tables._process import interrupts_held
+from dpa.signals import interrupts_held
 
 
 def test_an_interrupt_is_held_back_until_the_block_has_ended() -> None:

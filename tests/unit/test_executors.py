@@ -1,0 +1,197 @@
+"""Executors: what a job may name becomes a mapper or a reducer, and grouped columns aggregate as plain Python does."""
+
+import pickle
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from builders import Total, naive, pairs
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpa.aggregates import Count, Sum
+from dpa.errors import ConfigError
+from dpa.executors import (
+    BatchMapper,
+    FunctionBatchMapper,
+    FunctionMapper,
+    FunctionReducer,
+    Groups,
+    Mapper,
+    Reducer,
+    as_mapper,
+    as_reducer,
+    batch_mapper,
+    is_mergeable,
+    name_of,
+)
+
+
+class Words(Mapper):
+    def map(self, record: dict[str, Any]) -> Iterable[tuple[str, int]]:
+        return [(word, 1) for word in record["line"].split()]
+
+
+class Same(BatchMapper):
+    def map_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch
+
+
+class Cut(Words):
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+
+class Last(Reducer[Any, Any]):
+    def zero(self) -> Any:
+        return None
+
+    def reduce(self, state: Any, value: Any) -> Any:
+        return value
+
+
+@batch_mapper
+def same(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch
+
+
+def add(left: int, right: int) -> int:
+    return left + right
+
+
+# --- what may be given
+
+
+@pytest.mark.parametrize(
+    ("given_mapper", "made"),
+    [(Words(), Words), (Words, Words), (Same, Same), (pairs, FunctionMapper), (same, FunctionBatchMapper)],
+    ids=["instance", "class", "batch class", "function", "batch function"],
+)
+def test_an_instance_a_class_or_a_function_is_a_mapper(given_mapper: Any, made: type) -> None:
+    assert type(as_mapper(given_mapper)) is made
+
+
+@pytest.mark.parametrize(
+    ("given_reducer", "made"),
+    [(Total(), Total), (Total, Total), (Count, Count), (add, FunctionReducer)],
+    ids=["instance", "class", "batch class", "function"],
+)
+def test_an_instance_a_class_or_a_function_is_a_reducer(given_reducer: Any, made: type) -> None:
+    assert type(as_reducer(given_reducer)) is made
+
+
+@pytest.mark.parametrize("wrong", [5, "count", None, dict, Total], ids=repr)
+def test_what_is_no_mapper_is_refused_with_what_would_be(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match=r"is no mapper: give a dpa\.Mapper"):
+        as_mapper(wrong)
+
+
+@pytest.mark.parametrize("wrong", [5, "count", None, dict, Words], ids=repr)
+def test_what_is_no_reducer_is_refused_with_what_would_be(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match=r"is no reducer: give a dpa\.Reducer"):
+        as_reducer(wrong)
+
+
+@pytest.mark.parametrize(("made_of", "wrong"), [(as_mapper, Cut), (as_mapper, Mapper), (as_reducer, Reducer)])
+def test_a_class_that_cannot_be_made_without_arguments_is_refused_by_name(made_of: Any, wrong: type) -> None:
+    with pytest.raises(ConfigError, match=wrong.__name__):
+        made_of(wrong)
+
+
+@pytest.mark.parametrize(
+    ("reducer", "mergeable"), [(Total(), True), (Count(), True), (as_reducer(add), True), (Last(), False)]
+)
+def test_only_a_reducer_that_overrides_merge_or_works_on_batches_can_merge(reducer: Any, mergeable: bool) -> None:
+    assert is_mergeable(reducer) is mergeable
+
+
+def test_merging_without_a_merge_names_the_reducer() -> None:
+    with pytest.raises(NotImplementedError, match="Last has no merge"):
+        Last().merge(1, 2)
+
+
+class OddlyNamed(Words):
+    """Has an attribute of the name that wrapped functions have."""
+
+    def __init__(self) -> None:
+        self.function = "upper"
+
+
+@pytest.mark.parametrize(
+    ("executor", "name"),
+    [
+        (Words(), "test_executors.Words"),
+        (as_mapper(pairs), "builders.pairs"),
+        (as_reducer(add), "test_executors.add"),
+        (Count(), "dpa.aggregates.Count"),
+        (OddlyNamed(), "test_executors.OddlyNamed"),
+    ],
+    ids=["class", "function", "reducing function", "ready-made", "attribute called function"],
+)
+def test_messages_name_the_class_or_the_function(executor: Any, name: str) -> None:
+    assert name_of(executor) == name
+
+
+@pytest.mark.parametrize("executor", [Words(), Cut(3), as_mapper(pairs), as_reducer(add), Total(), Sum("x")], ids=name_of)
+def test_executors_can_be_sent_to_tasks(executor: Any) -> None:
+    arrived = pickle.loads(pickle.dumps(executor))
+    assert type(arrived) is type(executor)
+    assert name_of(arrived) == name_of(executor)
+
+
+# --- functions as reducers
+
+
+@given(st.lists(st.integers()), st.lists(st.integers()))
+def test_a_function_reduces_from_the_first_value_on(some: list[int], more: list[int]) -> None:
+    reducer = FunctionReducer(max)
+    states = []
+    for values in (some, more):
+        state = reducer.zero()
+        for value in values:
+            state = reducer.reduce(state, value)
+        states.append(state)
+    merged = reducer.merge(*states)
+    assert merged == max(some + more) if some + more else merged is reducer.zero()
+
+
+def test_a_state_without_values_stays_itself_when_it_is_sent() -> None:
+    zero = FunctionReducer(add).zero()
+    assert pickle.loads(pickle.dumps(zero)) is zero
+
+
+# --- grouped columns
+
+
+@st.composite
+def grouped(draw: st.DrawFn) -> tuple[Groups, list[tuple[int, int | None]]]:
+    """Groups, each with a row, and their rows as (group, value)."""
+    values = draw(st.lists(st.one_of(st.none(), st.integers(-(2**58), 2**58)), min_size=1, max_size=20))
+    ids = draw(st.lists(st.integers(0, 3), min_size=len(values), max_size=len(values)))
+    used, codes = np.unique(ids, return_inverse=True)
+    batch = pa.record_batch({"v": pa.array(values, pa.int64())})
+    rows = list(zip(codes.tolist(), values, strict=True))
+    return Groups(pa.array(used), codes.astype(np.int32), batch), rows
+
+
+@given(grouped(), st.sampled_from(["sum", "min", "max"]))
+def test_groups_aggregate_as_plain_python_does(case: tuple[Groups, list[tuple[int, int | None]]], function: str) -> None:
+    groups, rows = case
+    plain = {"sum": sum, "min": min, "max": max}[function]
+    expected = naive(rows, lambda values: plain(v) if (v := [value for value in values if value is not None]) else None)
+    assert getattr(groups, function)("v").to_pylist() == [expected[code] for code in range(len(groups))]
+    assert groups.sizes().tolist() == [sum(code == row for row, _ in rows) for code in range(len(groups))]
+
+
+@pytest.mark.parametrize(("function", "expected"), [("mean", [2.0, 5.0]), ("count", [2, 1]), ("count_distinct", [2, 1])])
+def test_any_aggregation_of_arrow_is_at_hand(function: str, expected: list[float]) -> None:
+    groups = Groups(pa.array(["a", "b"]), np.array([1, 0, 0], np.int32), pa.record_batch({"v": [5, 1, 3]}))
+    assert groups.aggregate("v", function).to_pylist() == expected
+
+
+@pytest.mark.parametrize("total", [2**53 - 1, 2**53 + 1, 2**62 + 1, -(2**63)])
+def test_sums_of_integers_are_exact_beyond_what_floats_hold(total: int) -> None:
+    groups = Groups(pa.array(["a"]), np.zeros(2, np.int32), pa.record_batch({"v": pa.array([total, 0], pa.int64())}))
+    assert groups.sum("v").to_pylist() == [total]
