@@ -70,14 +70,16 @@ class Mean(BatchReducer):
         self.column = column
 
     def reduce(self, groups: Groups) -> pa.RecordBatch:
-        return pa.record_batch({"sum": groups.sum(self.column), "count": groups.aggregate(self.column, "count")})
+        values = groups.values.column(self.column)
+        numbers = pa.record_batch({"sum": values.cast(pa.float64(), safe=False), "count": values.is_valid().cast(pa.int64())})
+        return self.merge(Groups(groups.keys, groups.ids, numbers))
 
     def merge(self, groups: Groups) -> pa.RecordBatch:
         return pa.record_batch({"sum": groups.sum("sum"), "count": groups.sum("count")})
 
     def finish(self, states: pa.RecordBatch) -> pa.RecordBatch:
-        total = states.column("sum").cast(pa.float64())
-        return pa.record_batch({self.column: pc.divide(total, states.column("count").cast(pa.float64()))})
+        total, count = (states.column(name).cast(pa.float64(), safe=False) for name in ("sum", "count"))
+        return pa.record_batch({self.column: pc.divide(total, count)})
 
 
 class TopK(Reducer[list[Any], Any]):

@@ -103,8 +103,8 @@ def _as_columns(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-Executor = Annotated[ExecutorConfig, BeforeValidator(_as_executor)]
-Columns = Annotated[list[str], BeforeValidator(_as_columns)]
+Executor = Annotated[ExecutorConfig, BeforeValidator(_as_executor, json_schema_input_type=str | ExecutorConfig)]
+Columns = Annotated[list[str], BeforeValidator(_as_columns, json_schema_input_type=str | list[str])]
 
 
 class ParallelismConfig(Section):
@@ -114,6 +114,14 @@ class ParallelismConfig(Section):
     """Mapper actors."""
     reducers: int = Field(default=4, ge=1, le=10_000)
     """Reducer actors."""
+
+
+def _names_tokens(token_format: str) -> bool:
+    """Whether a format gives every token of every node a name of its own."""
+    try:
+        return len({token_format.format(node=node, token=token) for node in (1, 2) for token in (3, 4)}) == 4
+    except (KeyError, IndexError, ValueError, AttributeError):
+        return False
 
 
 class BalanceConfig(Section):
@@ -146,8 +154,8 @@ class BalanceConfig(Section):
 
     @model_validator(mode="after")
     def _tokens_suit_the_strategy(self) -> BalanceConfig:
-        if "{node}" not in self.token_format or "{token}" not in self.token_format:
-            raise ValueError("token_format must contain {node} and {token}")
+        if not _names_tokens(self.token_format):
+            raise ValueError("token_format must contain {node} and {token}, and no other placeholder")
         tokens = self.initial_tokens
         if self.strategy == "halving" and tokens is not None and tokens & (tokens - 1):
             raise ValueError(f"halving needs a power of two as initial_tokens, not {tokens}")
@@ -324,8 +332,7 @@ def parse(document: Mapping[str, Any], *, origin: str = "job", lines: Lines | No
     try:
         config = JobConfig.model_validate(_substitute(dict(document), origin))
     except ValidationError as error:
-        problems = [_explain(problem, origin, lines or {}) for problem in error.errors()]
-        raise ConfigError("\n".join(problems)) from None
+        raise ConfigError("\n".join(_explained(error.errors(), origin, lines or {}))) from None
     return JobFile(config, origin, lines or {})
 
 
@@ -396,6 +403,25 @@ def _place(origin: str, lines: Lines, path: Sequence[str | int]) -> str:
     parents = (tuple(path[:end]) for end in range(len(path), 0, -1))
     line = next((lines[parent] for parent in parents if parent in lines), None)
     return f"{origin}:{line}" if line else origin
+
+
+_CHOICE = re.compile(r"(str|int|float|bool|list|dict)(\[.*\])?|[A-Z]\w*")
+"""How pydantic marks, at the end of a location, which of several allowed types it was trying."""
+
+
+def _explained(problems: Sequence[Any], origin: str, lines: Lines) -> list[str]:
+    """A line for each key: what several allowed types complain of is one problem."""
+    by_key: dict[tuple[str | int, ...], Any] = {}
+    for problem in problems:
+        location = tuple(problem["loc"])
+        while location and isinstance(location[-1], str) and _CHOICE.fullmatch(location[-1]):
+            location = location[:-1]
+        if location in by_key:
+            more = problem["msg"].removeprefix("Input should be ")
+            by_key[location] = {**by_key[location], "msg": f"{by_key[location]['msg']} or {more}"}
+        else:
+            by_key[location] = {**problem, "loc": location}
+    return [_explain(problem, origin, lines) for problem in by_key.values()]
 
 
 def _explain(problem: Any, origin: str, lines: Lines) -> str:

@@ -27,6 +27,10 @@ class KeyTypeError(ExecutorError):
     """A key is not a string, an integer, bytes or null, or one job mixes two of these types."""
 
 
+class BalanceError(DpaError):
+    """The balancer was asked for something that cannot be, such as to relieve a reducer that does not exist."""
+
+
 class ProtocolError(DpaError):
     """An invariant of the protocol (docs/design, invariants) would have been broken: a bug in dpa, never in a job."""
 

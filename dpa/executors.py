@@ -20,6 +20,7 @@ from dpa.errors import ConfigError
 
 S = TypeVar("S")
 V = TypeVar("V")
+T = TypeVar("T")
 Record = dict[str, Any]
 
 
@@ -89,12 +90,22 @@ class Groups:
         return np.bincount(self.ids, minlength=len(self.keys))
 
     def sum(self, column: str) -> pa.Array:
-        """The sum of a column in each group, shape (groups,); nulls count as nothing, a group of nulls is null."""
+        """The sum of a column in each group, shape (groups,); nulls count as nothing, a group of nulls is null.
+
+        Raises:
+            OverflowError: a sum of integers does not fit in 64 bits.
+        """
         values = self.values.column(column)
         if pa.types.is_integer(values.type) and values.null_count == 0 and len(values):
             numbers = values.to_numpy(zero_copy_only=False)
             if float(np.abs(numbers, dtype=np.float64).sum()) < 2**53:  # a float sum is exact, and much faster
                 return pa.array(np.bincount(self.ids, numbers, len(self.keys)).astype(np.int64))
+        if pa.types.is_integer(values.type):  # Arrow's own sum of integers wraps around
+            wide = Groups(self.keys, self.ids, pa.record_batch({column: values.cast(pa.decimal128(20))}))
+            try:
+                return wide.aggregate(column, "sum").cast(pa.int64())
+            except pa.ArrowInvalid:
+                raise OverflowError(f"overflow: a sum of the integers in {column!r} does not fit in 64 bits") from None
         return self.aggregate(column, "sum")
 
     def min(self, column: str) -> pa.Array:
@@ -200,7 +211,7 @@ def as_mapper(given: Any) -> AnyMapper:
         ConfigError: it is none of these.
     """
     if inspect.isclass(given) and issubclass(given, Mapper | BatchMapper):
-        return given()
+        return _made(given)
     if isinstance(given, Mapper | BatchMapper):
         return given
     if callable(given) and not inspect.isclass(given):
@@ -215,12 +226,19 @@ def as_reducer(given: Any) -> AnyReducer:
         ConfigError: it is none of these.
     """
     if inspect.isclass(given) and issubclass(given, Reducer | BatchReducer):
-        return given()
+        return _made(given)
     if isinstance(given, Reducer | BatchReducer):
         return given
     if callable(given) and not inspect.isclass(given):
         return FunctionReducer(given)
     raise ConfigError(f"{given!r} is no reducer: give a dpa.Reducer, a dpa.BatchReducer or a function of two values")
+
+
+def _made(given: type[T]) -> T:
+    try:
+        return given()
+    except TypeError as error:
+        raise ConfigError(f"{given.__qualname__} cannot be made without arguments: {error}; give an instance") from None
 
 
 def is_mergeable(reducer: AnyReducer) -> bool:
@@ -230,5 +248,6 @@ def is_mergeable(reducer: AnyReducer) -> bool:
 
 def name_of(executor: AnyMapper | AnyReducer) -> str:
     """`module.Name` of an executor or of the function it wraps, for messages."""
-    inner = getattr(executor, "function", type(executor))
-    return f"{inner.__module__}.{getattr(inner, '__qualname__', inner)}"
+    wrapped = isinstance(executor, FunctionMapper | FunctionBatchMapper | FunctionReducer)
+    inner = executor.function if wrapped else type(executor)
+    return f"{getattr(inner, '__module__', '?')}.{getattr(inner, '__qualname__', repr(inner))}"

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from dpa.aggregates import Count
 from dpa.balance.skew import skew
 from dpa.execution.batch_states import BatchStates
 from dpa.execution.block import Block
 from dpa.execution.key_stats import KeyStats
 from dpa.execution.states import Reduced
-from dpa.aggregates import Count
 from dpa.job import Job
 from dpa.result import HotKey
 from dpa.splits import MemorySplit

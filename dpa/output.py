@@ -11,6 +11,7 @@ import pyarrow as pa
 import yaml
 
 from dpa.config import JobFile
+from dpa.execution.keys import concatenated
 from dpa.runtime.plan import RunOutcome
 
 CONFIGURATION = "_job.yaml"
@@ -85,5 +86,4 @@ class OutputDirectory:
 
 def in_memory(outcome: RunOutcome, key: str) -> pa.Table:
     """The reducers' shares as one table."""
-    tables = [part.table for part in outcome.outputs if part.table is not None and part.rows]
-    return pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({key: pa.nulls(0)})
+    return concatenated([part.table for part in outcome.outputs if part.table is not None], key)

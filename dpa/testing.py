@@ -6,17 +6,21 @@ with a redistribution half way, so what only shows with more than one reducer sh
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from dpa.errors import DpaError, ExecutorError
 from dpa.execution.block import Block
+from dpa.execution.calls import columns
+from dpa.execution.keys import concatenated
 from dpa.execution.mapping import MapTask
 from dpa.execution.states import StatePart, States, states_for
-from dpa.executors import AnyReducer, BatchReducer, Reducer, as_mapper, as_reducer, is_mergeable, name_of
+from dpa.executors import AnyReducer, BatchReducer, Groups, Reducer, as_mapper, as_reducer, is_mergeable, name_of
 from dpa.routing.ring import TokenRing
 from dpa.splits import memory_splits
 from dpa.tables import as_table
@@ -80,8 +84,8 @@ def run_local(
             stores[owner].reduce(part)
     if is_mergeable(made):
         _exchange(stores, table)
-    tables = [reduced.table for reduced in (store.finish(key) for store in stores) if reduced.table.num_rows]
-    return pa.concat_tables(tables, promote_options="permissive").sort_by(key) if tables else pa.table({key: pa.nulls(0)})
+    result = concatenated([store.finish(key).table for store in stores], key)
+    return result if pa.types.is_null(result.schema.field(key).type) else result.sort_by(key)
 
 
 def check_reducer_laws(reducer: Any, values: Iterable[Any], *, trials: int = 100, seed: int = 0) -> None:
@@ -111,7 +115,7 @@ def check_reducer_laws(reducer: Any, values: Iterable[Any], *, trials: int = 100
         for law, parts in {
             "parts merged must give what the whole gives": [a, b, c],
             "merge must be commutative": [c, b, a],
-            "merge must be associative": [a, [b, c]],
+            "merge must be associative": [a, _Together([b, c])],
             "the state of no values must be the identity of merge": [[], sample, []],
         }.items():
             found = _merged(made, parts)
@@ -119,39 +123,51 @@ def check_reducer_laws(reducer: Any, values: Iterable[Any], *, trials: int = 100
                 raise LawError(f"{name_of(made)}: {law}; for {sample!r} in parts {parts!r}: {found!r}, not {whole!r}")
 
 
-def _merged(reducer: AnyReducer, parts: list[Any]) -> Any:
-    """The finished merge of states of parts; a list within a list is merged first."""
+class _Together(list[list[Any]]):
+    """Parts whose states are merged with each other before they meet the rest."""
+
+
+def _merged(reducer: AnyReducer, parts: Sequence[list[Any]]) -> Any:
+    """The finished merge of states of parts."""
     if isinstance(reducer, BatchReducer):
-        return _merged_columns(reducer, parts)
-    state = None
-    for part in parts:
-        nested = bool(part) and all(isinstance(item, list) for item in part)
-        new = _merge_states(reducer, part) if nested else _reduced(reducer, part)
-        state = new if state is None else reducer.merge(state, new)
-    return reducer.finish(state)
+        state = _merge_columns(reducer, parts)
+        return None if state is None else columns(reducer, "finish", state, 1).to_pylist()
+    return reducer.finish(_merge_states(reducer, parts))
 
 
-def _merge_states(reducer: Reducer[Any, Any], parts: list[list[Any]]) -> Any:
-    state = _reduced(reducer, parts[0])
-    for part in parts[1:]:
-        state = reducer.merge(state, _reduced(reducer, part))
-    return state
+def _merge_states(reducer: Reducer[Any, Any], parts: Sequence[list[Any]]) -> Any:
+    states = [_merge_states(reducer, part) if isinstance(part, _Together) else _reduced(reducer, part) for part in parts]
+    return functools.reduce(reducer.merge, states)
 
 
 def _reduced(reducer: Reducer[Any, Any], values: list[Any]) -> Any:
-    state = reducer.zero()
-    for value in values:
-        state = reducer.reduce(state, value)
-    return state
+    return functools.reduce(reducer.reduce, values, reducer.zero())
 
 
-def _merged_columns(reducer: BatchReducer, parts: list[Any]) -> Any:
-    flat = [part for part in parts if part and not isinstance(part[0], list)]
-    flat += [inner for part in parts if part and isinstance(part[0], list) for inner in part if inner]
-    store = states_for(reducer)
-    for part in flat:
-        store.reduce(Block.of(pa.array(["key"] * len(part)), pa.RecordBatch.from_pylist(part), 0))
-    return store.finish("key").table.to_pylist()
+def _merge_columns(reducer: BatchReducer, parts: Sequence[list[Any]]) -> pa.RecordBatch | None:
+    """One state of all parts, merged two at a time; None if they are empty: a batch reducer never sees an empty group."""
+    merged: pa.RecordBatch | None = None
+    for part in parts:
+        if not part:
+            continue
+        if isinstance(part, _Together):
+            state = _merge_columns(reducer, part)
+        else:
+            state = columns(reducer, "reduce", _one_group(_as_columns(part)), 1)
+        if state is not None and merged is not None:
+            both = pa.concat_tables([pa.Table.from_batches([each]) for each in (merged, state)], promote_options="permissive")
+            state = columns(reducer, "merge", _one_group(both.combine_chunks().to_batches()[0]), 1)
+        merged = merged if state is None else state
+    return merged
+
+
+def _as_columns(values: list[Any]) -> pa.RecordBatch:
+    names = dict.fromkeys(name for value in values for name in value)
+    return pa.record_batch({name: pa.array([value.get(name) for value in values]) for name in names})
+
+
+def _one_group(rows: pa.RecordBatch) -> Groups:
+    return Groups(pa.array(["key"]), np.zeros(rows.num_rows, dtype=np.int32), rows)
 
 
 def _exchange(stores: list[States], table: Any) -> None:

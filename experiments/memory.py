@@ -1,7 +1,7 @@
 """Peak memory of every actor, and seconds of the stream, against the number of records.
 
-Memory must not grow, and time only in proportion. All sizes are the first row groups of one file, so keys are distributed
-alike. Every run has a Ray and actors of its own.
+Memory must not grow, and time only in proportion. All sizes are the first row groups of one file, so keys are
+distributed alike. Every run has a Ray and actors of its own.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MILLIONS = (5, 20, 80)
-QUICK_SIZES = (100_000, 200_000, 400_000)
+QUICK_SIZES = (100_000, 400_000)
 TASKS = 2
 """Mappers, and as many reducers."""
 
@@ -180,10 +180,10 @@ def _text(rows: list[dict[str, Any]], repeats: int, slope: float, start: float, 
     return (
         f"Records with Zipf({EXPONENT}) keys, {KEYS:,} of them, are counted without a combiner by {TASKS} mappers and "
         f"{TASKS} reducers with job defaults; medians of {repeats} runs a size, sizes in turn.\n\n"
-        "Memory is the largest resident set of the fullest actor of its kind, as the kernel notes it. In brackets two of "
-        "its parts, each the largest of five samples a second: the actor's own pages, and pages of Ray's object store "
-        "that it has looked at, which all processes share. The rest is libraries, which all processes share too.\n\n"
-        f"{markdown_table(head, body)}\n\n"
+        "Memory is the largest resident set of the fullest actor of its kind, as the kernel notes it. In brackets two "
+        "of its parts, each the largest of five samples a second: the actor's own pages, and pages of Ray's object "
+        "store that it has looked at, which all processes share. The rest is libraries, which all processes share "
+        f"too.\n\n{markdown_table(head, body)}\n\n"
         f"The straight line through all runs: {start:.2f} s and {slope:.4f} s a million records, R^2 = {r_squared:.4f}."
     )
 

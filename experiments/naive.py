@@ -92,11 +92,11 @@ def _text(systems: list[Measured], repeats: int) -> str:
     ]
     head = ("system", "records", "median s", "records/s", f"times {BASELINE}")
     return (
-        f"Zipf({EXPONENT}) words over {KEYS:,} keys are counted by {TASKS} mappers and {TASKS} reducers on the same Ray; "
-        f"medians of {repeats} runs each, in turn.\n\n"
+        f"Zipf({EXPONENT}) words over {KEYS:,} keys are counted by {TASKS} mappers and {TASKS} reducers on the same "
+        f"Ray; medians of {repeats} runs each, in turn.\n\n"
         f"**The systems process different numbers of records** of the same distribution: {baseline.records:,} and "
-        f"{most:,}, for which the baseline would take {most / baseline.rate / 3600:,.1f} hours. Rates, records a second, "
-        "are compared. Start-up of actors counts for none.\n\n"
+        f"{most:,}, for which the baseline would take {most / baseline.rate / 3600:,.1f} hours. Rates, records a "
+        "second, are compared. Start-up of actors counts for none.\n\n"
         f"- *{BASELINE}*: the paper's design, with a coordinator that hands out single items, a queue actor a reducer, "
         "an awaited `key_lookup` at the load balancer by the mapper and again by the reducer for every record, and an "
         "awaited `put` for every record; halving, one round a reducer. The reducers do nothing but count.\n"

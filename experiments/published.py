@@ -18,7 +18,7 @@ import ray
 from dpa.routing.ring import TokenRing
 
 TAU, MAX_ROUNDS, REPORT_EVERY, TOKENS = 0.2, 1, 20, 64
-"""The constants of the paper's runs with halving: sensitivity, rounds a reducer, items between reports, tokens a node."""
+"""The constants of the paper's runs with halving: sensitivity, rounds a reducer, items a report, tokens a node."""
 
 _POLL_SECONDS = 0.001
 """How long a reducer waits before it looks at an empty queue again: without it, it would take the others' CPU."""

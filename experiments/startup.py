@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import yaml
 
@@ -66,10 +66,10 @@ def measure(options: argparse.Namespace) -> Findings:
 def _run(directory: Path, tasks: int) -> dict[str, float]:
     """One run of the command; seconds of each phase, and in all.
 
-    The report knows only the times since the job was set up, `total` being the last of them; it is written at once after
-    that, so its time stamp less `total` is the moment at which the job was set up. What lies between starting the process
-    and that moment is the interpreter and the imports. (Writing the report takes some milliseconds, which are counted
-    among the imports, so the sum is an upper bound.)
+    The report knows only the times since the job was set up, `total` being the last of them; it is written at once
+    after that, so its time stamp less `total` is the moment at which the job was set up. What lies between starting the
+    process and that moment is the interpreter and the imports. (Writing the report takes some milliseconds, which are
+    counted among the imports, so the sum is an upper bound.)
     """
     job = directory / f"job{tasks}.yaml"
     document = {
@@ -114,14 +114,14 @@ def _text(runs: dict[int, list[dict[str, float]]], medians: dict[int, dict[str, 
     tasks = [f"{tasks} + {tasks}" for tasks in medians]
     head = ("seconds", *(f"{each}: median" for each in tasks), *(f"{each}: least ... most" for each in tasks))
     return (
-        f"`python -m dpa.run` is started as a new process {repeats} times for each number of mappers + reducers, in turn, with "
-        f"a job file that holds {RECORDS:,} records. It starts a Ray of its own and its actors, and no Spark.\n\n"
-        "The time to the first record runs from just before the process is started to the moment at which the coordinator "
-        "learns that a reducer has processed records. The report gives that moment in seconds since the job was set up "
-        "(`seconds.first_record`); the job's set-up is dated by the report's file, which is written as soon as `seconds.total` "
-        "is known: its time stamp less `seconds.total`. What comes before is the interpreter and the imports. *Ray and actors* is "
-        "`seconds.startup`. The whole command goes on to the last record, the report with its page and pictures, and the end "
-        "of Ray.\n\n" + markdown_table(head, rows)
+        f"`python -m dpa.run` is started as a new process, for each number of mappers + reducers in turn ({repeats} "
+        f"times each), with a job file that holds {RECORDS:,} records. It starts a Ray of its own and its actors, and "
+        "no Spark. \n\nThe time to the first record runs from just before the process is started to the moment at "
+        "which the coordinator learns that a reducer has processed records. The report gives that moment in seconds "
+        "since the job was set up (`seconds.first_record`); the set-up is dated by the report's file, which is written "
+        "as soon as `seconds.total` is known: its time stamp less `seconds.total`. What comes before is the "
+        "interpreter and the imports. *Ray and actors* is `seconds.startup`. The whole command goes on to the last "
+        "record, the report with its page and pictures, and the end of Ray.\n\n" + markdown_table(head, rows)
     )
 
 

@@ -1,7 +1,7 @@
-"""Counting by key: records a second of dpa, of Spark's DataFrame and RDD, and of Ray Data, side by side on the same file.
+"""Counting by key: records a second of dpa, of Spark's DataFrame and RDD, and of Ray Data, side by side on one file.
 
-All systems run in turn in one process, on one Spark and one Ray that are started before and shared by all runs; the first
-round is a warm-up. Start-up of Spark, Ray and actors counts for none of them. Every result is checked.
+All systems run in turn in one process, on one Spark and one Ray that are started before and shared by all runs; the
+first round is a warm-up. Start-up of Spark, Ray and actors counts for none of them. Every result is checked.
 """
 
 from __future__ import annotations
@@ -71,6 +71,12 @@ class System:
         """The median of the seconds that count."""
         return statistics.median(self.seconds)
 
+    @property
+    def merge(self) -> float | str:
+        """The median of the seconds that dpa merges states after the stream; the others have no such phase."""
+        merges = [more["merge_seconds"] for more in self.more if "merge_seconds" in more]
+        return statistics.median(merges) if merges else "-"
+
 
 def measure(options: argparse.Namespace) -> Findings:
     """Run every system once to warm up, then so many times in turn."""
@@ -112,7 +118,7 @@ def measure(options: argparse.Namespace) -> Findings:
 
 
 def run_dpa(table: ZipfTable, tasks: int, sections: dict[str, Any]) -> tuple[float, dict[str, Any]]:
-    """Run the job on the Ray that is up, check its result, and return the seconds of the stream and what else it says."""
+    """Run the job on the Ray that is up and check its result; returns the seconds of the stream, and other figures."""
     result = table.job(tasks, tasks, **sections).run()
     found, report = result.table(), result.report
     if sections.get("reducer") is operator.add:
@@ -207,6 +213,7 @@ def _text(systems: list[System], table: ZipfTable, repeats: int) -> str:
             system.name,
             system.tasks,
             system.median,
+            system.merge,
             f"{min(system.seconds):.2f} ... {max(system.seconds):.2f}",
             table.records / system.median / 1e6,
             dataframe / system.median,
@@ -217,25 +224,25 @@ def _text(systems: list[System], table: ZipfTable, repeats: int) -> str:
         "system",
         "mappers + reducers",
         "median s",
+        "merge s",
         "least ... most s",
         "million records/s",
         "times Spark DataFrame",
     )
-    merge = max(more["merge_seconds"] for system in systems for more in system.more if "merge_seconds" in more)
     return (
         f"Records are counted by key: {table.records:,} of them, Zipf({EXPONENT}) over {KEYS:,} keys of which "
-        f"{np.count_nonzero(table.counts):,} occur, in one Parquet file. Every system ran once to warm up and then "
-        f"{repeats} times, all in turn, in one process on {CORES} cores; medians are compared, as ratios of records a second.\n\n"
-        "- *dpa*: seconds of the stream, from the first split handed out to the last record processed, with job defaults. "
-        "Actors are new in every run; starting them does not count, nor does fetching the result. The merge of states after "
-        f"the stream, which came to {merge:.2f} s at most, does not count either. *combiner*: mappers fold equal keys of a "
-        "batch first. *not balanced*: `balance.strategy` is `none`. *per record*: instead of counting it sums an integer "
-        "column with a Python function that is called for every record.\n"
-        f"- *{DATAFRAME}*: `groupBy('word').count()` in `local[{CORES}]`, written to Spark's `noop` sink, so that fetching the "
-        "result does not count.\n"
+        f"{np.count_nonzero(table.counts):,} occur, in one Parquet file. After a round to warm up, every system ran "
+        f"{repeats} times, all in turn, in one process; medians are compared, as ratios of records a second.\n\n"
+        "- *dpa*: seconds of the stream, from the first split asked for to the last record processed, with job "
+        "defaults. Actors are new in every run; starting them does not count, nor does fetching the result. The merge "
+        "of states after the stream does not count either; *merge s* is what it would add. *combiner*: mappers "
+        "fold equal keys of a batch first. *not balanced*: `balance.strategy` is `none`. *per record*: instead of "
+        "counting it sums an integer column with a Python function that is called for every record.\n"
+        f"- *{DATAFRAME}*: `groupBy('word').count()` in `local[{CORES}]`, written to Spark's `noop` sink, so that "
+        "fetching the result does not count.\n"
         f"- *{RDD}*: the same Python function on the same column by `rdd.reduceByKey`, ended by `count()`.\n"
-        f"- *{RAY_DATA}*: `read_parquet(...).select_columns(['word']).groupby('word').count().materialize()` on the Ray that dpa runs on.\n\n"
-        + markdown_table(head, rows)
+        f"- *{RAY_DATA}*: `read_parquet(...).select_columns(['word']).groupby('word').count().materialize()` on the "
+        f"Ray that dpa runs on, with {CORES} CPUs.\n\n" + markdown_table(head, rows)
     )
 
 

@@ -1,7 +1,7 @@
-"""The input that the speed experiments share: records with Zipf-distributed keys, as one Parquet file, and what is to come out.
+"""The input that the speed experiments share: Zipf-distributed keys in one Parquet file, and what they come to.
 
-The file is made in row groups from the seed alone, so that memory stays small and two runs read the same bytes. The right
-counts are known from making it: every system's result is checked against them, in whatever order it gives its rows.
+The file is made in row groups from the seed alone, so that memory stays small and two runs read the same bytes. Every
+system's result is checked against what was counted meanwhile, in whatever order it gives its rows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Integers = npt.NDArray[np.int64]
 
 
 class Words:
-    """Draws keys `w0`, `w1` ... of which the one of rank i comes with a probability in proportion to (i + 1) ** -exponent."""
+    """Draws keys `w0`, `w1` ...: the one of rank i with a probability in proportion to (i + 1) ** -exponent."""
 
     def __init__(self, seed: int, keys: int = KEYS, exponent: float = EXPONENT) -> None:
         weights = np.arange(1, keys + 1, dtype=np.float64) ** -exponent

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dpa.balance.decision import Decision, Outcome
 from dpa.balance.strategies import Refusal, Strategy
 from dpa.balance.trigger import QueueLengthTrigger
+from dpa.errors import BalanceError
 from dpa.routing.ring import TokenRing
 
 
@@ -57,7 +58,13 @@ class Balancer:
         return self.redistribute(reducer, now, because=verdict.reason)
 
     def redistribute(self, reducer: int, now: float, *, because: str = "asked for") -> Decision:
-        """Relieve a reducer whatever its load (the DPA paper's `redistribute(node_id)`, section 4.2)."""
+        """Relieve a reducer whatever its load (the DPA paper's `redistribute(node_id)`, section 4.2).
+
+        Raises:
+            BalanceError: there is no such reducer.
+        """
+        if not 0 <= reducer < self.ring.nodes:
+            raise BalanceError(f"there is no reducer {reducer}; they are numbered 0 to {self.ring.nodes - 1}")
         proposal = self._strategy.relieve(self.ring, reducer)
         if isinstance(proposal, Refusal):
             return self._decide(reducer, now, proposal.outcome, f"{because}; {proposal.reason}")

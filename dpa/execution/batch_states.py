@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dpa.errors import ExecutorError, KeyTypeError
+from dpa.errors import ExecutorError
 from dpa.execution.block import Block
-from dpa.execution.failures import guarded
-from dpa.execution.keys import encode
-from dpa.execution.states import Reduced, StatePart
+from dpa.execution.calls import columns
+from dpa.execution.keys import encode, one_type
+from dpa.execution.states import Reduced, StatePart, result_table
 from dpa.executors import BatchReducer, Groups, name_of
-from dpa.routing.hashing import KEY_RULE, hash_column
+from dpa.routing.hashing import hash_column
 from dpa.routing.table import RoutingTable
 
 _FOLD_FROM = 131_072
@@ -38,7 +38,7 @@ class BatchStates:
     def reduce(self, block: Block) -> None:
         """Reduce a block's groups to partial states."""
         groups = Groups(block.keys, block.codes, _columns(block))
-        states = groups.values if block.combined else self._call("reduce", groups)
+        states = groups.values if block.combined else columns(self._reducer, "reduce", groups, len(groups))
         records = np.ones(len(block.codes), dtype=np.int64) if block.combined else block.counts()
         self.merge(StatePart(block.keys, states, records, block.mapped()))
 
@@ -68,19 +68,19 @@ class BatchStates:
         whole = self._fold()
         if whole is None:
             return Reduced(pa.table({key: pa.nulls(0)}), np.zeros(0, np.int64), np.zeros(0, np.int64))
-        columns = guarded(self._reducer, self._reducer.finish, whole.states, f"{len(whole.keys)} keys")
-        self._check("finish", columns, len(whole.keys))
-        table = pa.table({key: whole.keys, **{name: columns.column(name) for name in columns.schema.names}})
-        return Reduced(table, whole.records, whole.mapped)
+        found = columns(self._reducer, "finish", whole.states, len(whole.keys))
+        results = dict(zip(found.schema.names, found.columns, strict=True))
+        return Reduced(result_table(self._reducer, key, whole.keys, results), whole.records, whole.mapped)
 
     def _fold(self) -> StatePart | None:
         """Fold all parts into one, in which every key comes once."""
         if not self._parts:
             return None
         if self._partial:
-            keys, codes = encode(pa.chunked_array(_of_one_type([part.keys for part in self._parts])))
+            kind = one_type(part.keys.type for part in self._parts)
+            keys, codes = encode(pa.chunked_array([part.keys.cast(kind) for part in self._parts]))
             groups = Groups(keys, codes, self._rows([part.states for part in self._parts]))
-            states = self._call("merge", groups)
+            states = columns(self._reducer, "merge", groups, len(groups))
             records, mapped = (
                 np.bincount(codes, np.concatenate(counts), len(keys)).astype(np.int64)
                 for counts in ([part.records for part in self._parts], [part.mapped for part in self._parts])
@@ -94,22 +94,13 @@ class BatchStates:
         """All states as one batch; a column of nulls takes the type that it has elsewhere."""
         tables = [pa.Table.from_batches([part]) for part in states]
         try:
+            if len({tuple(table.column_names) for table in tables}) > 1:
+                raise pa.ArrowInvalid(" or ".join(sorted({", ".join(table.column_names) for table in tables})))
             whole = pa.concat_tables(tables, promote_options="permissive")
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             wanted = "must return states with the same columns for every batch"
             raise ExecutorError(f"{name_of(self._reducer)}.reduce {wanted}: {error}") from None
         return whole.combine_chunks().to_batches()[0]
-
-    def _call(self, method: str, groups: Groups) -> pa.RecordBatch:
-        states = guarded(self._reducer, getattr(self._reducer, method), groups, f"{len(groups)} keys")
-        self._check(method, states, len(groups))
-        return states
-
-    def _check(self, method: str, columns: object, rows: int) -> None:
-        if not isinstance(columns, pa.RecordBatch) or columns.num_rows != rows:
-            found = f"{columns.num_rows} rows" if isinstance(columns, pa.RecordBatch) else type(columns).__name__
-            wanted = f"a pyarrow.RecordBatch with one row a group ({rows}), not {found}"
-            raise ExecutorError(f"{name_of(self._reducer)}.{method} must return {wanted}")
 
 
 def _columns(block: Block) -> pa.RecordBatch:
@@ -122,15 +113,3 @@ def _select(part: StatePart, rows: npt.NDArray[np.intp]) -> StatePart:
     assert isinstance(part.states, pa.RecordBatch)
     index = pa.array(rows)
     return StatePart(part.keys.take(index), part.states.take(index), part.records[rows], part.mapped[rows])
-
-
-def _of_one_type(arrays: list[pa.Array]) -> list[pa.Array]:
-    """Arrays of one key type; an all-null one takes the type of the others.
-
-    Raises:
-        KeyTypeError: there are two types.
-    """
-    types = {array.type for array in arrays if not pa.types.is_null(array.type)}
-    if len(types) > 1:
-        raise KeyTypeError(f"this job has keys of types {' and '.join(sorted(map(str, types)))}; {KEY_RULE}")
-    return [array.cast(next(iter(types), pa.null())) for array in arrays]

@@ -11,9 +11,10 @@ import pyarrow as pa
 
 from dpa.errors import ConfigError, DpaError, ExecutorError, KeyTypeError, TableError
 from dpa.execution.block import Block, Values
-from dpa.execution.failures import executor_error, guarded, shown
-from dpa.executors import AnyMapper, AnyReducer, BatchMapper, BatchReducer, Groups, Mapper, name_of
-from dpa.routing.hashing import KEY_RULE
+from dpa.execution.calls import columns, fold, zero
+from dpa.execution.failures import executor_error, shown
+from dpa.execution.keys import column_of
+from dpa.executors import AnyMapper, AnyReducer, BatchMapper, BatchReducer, Groups, Mapper, Reducer, name_of
 from dpa.splits import Split
 
 _ROWS_AT_ONCE = 4_096
@@ -131,10 +132,9 @@ class MapTask:
 
     def _block(self, mapper: Mapper, keys: list[Any], values: list[Any]) -> Block:
         try:
-            column = pa.array(keys)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
-            found = sorted({type(key).__name__ for key in keys})
-            raise KeyTypeError(f"{name_of(mapper)}.map yields keys of types {', '.join(found)}; {KEY_RULE}") from None
+            column = column_of(keys)
+        except KeyTypeError as error:
+            raise KeyTypeError(f"{name_of(mapper)}.map yields keys that do not do: {error}") from None
         return Block.of(column, self._values(mapper, values), self.seed)
 
     def _values(self, mapper: Mapper, values: list[Any]) -> Values:
@@ -142,10 +142,11 @@ class MapTask:
         if not isinstance(self.reducer, BatchReducer):
             return _object_array(values)
         try:
-            if isinstance(values[0], dict):
-                return pa.RecordBatch.from_pylist(values)
+            if any(isinstance(value, dict) for value in values):
+                names = dict.fromkeys(name for value in values for name in value)
+                return pa.record_batch({name: pa.array([value.get(name) for value in values]) for name in names})
             return pa.record_batch({"value": pa.array(values)})
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, AttributeError) as error:
+        except (pa.ArrowException, AttributeError, TypeError, UnicodeError, OverflowError) as error:
             needs = f"{name_of(self.reducer)} works on columns, so values must be of one Arrow type, or flat dicts"
             raise ExecutorError(f"{name_of(mapper)}.map: {needs}: {error}") from None
 
@@ -155,30 +156,23 @@ class MapTask:
             return step
         if isinstance(self.reducer, BatchReducer):
             assert not isinstance(block.values, np.ndarray)
-            columns = pa.record_batch({}) if block.values is None else block.values
-            groups = Groups(block.keys, block.codes, columns)
-            states: Values = guarded(self.reducer, self.reducer.reduce, groups, f"{len(groups)} keys")
+            values = pa.record_batch({}) if block.values is None else block.values
+            groups = Groups(block.keys, block.codes, values)
+            states: Values = columns(self.reducer, "reduce", groups, len(groups))
         else:
-            states = self._reduced(block)
+            states = self._reduced(self.reducer, block)
         codes = np.arange(len(block.keys), dtype=np.int32)
         combined = Block(block.keys, block.hashes, codes, states, block.counts(), combined=True)
         return Mapped(combined, step.read, step.mapped)
 
-    def _reduced(self, block: Block) -> Values:
-        reducer = self.reducer
-        assert not isinstance(reducer, BatchReducer)
-        states = [reducer.zero() for _ in range(len(block.keys))]
-        code = 0
-        try:
-            for code, value in zip(block.codes.tolist(), block.objects(), strict=True):
-                states[code] = reducer.reduce(states[code], value)
-        except Exception as error:
-            key = block.keys[code].as_py()
-            raise executor_error(reducer, "reduce", f"key {shown(key)}", error) from None
+    def _reduced(self, reducer: Reducer[Any, Any], block: Block) -> Values:
+        keys = block.keys.to_pylist()
+        states = [zero(reducer, key) for key in keys]
+        fold(reducer, "reduce", states, block.codes.tolist(), block.objects(), keys)
         return _object_array(states)
 
 
-def check_columns(task: MapTask, columns: list[str]) -> None:
+def check_columns(task: MapTask, present: list[str]) -> None:
     """Check, before anything runs, that the input has the columns that the task takes as they are.
 
     Raises:
@@ -187,9 +181,9 @@ def check_columns(task: MapTask, columns: list[str]) -> None:
     if task.mapper is not None:
         return
     for name in (task.key, *(task.values or ())):
-        if name not in columns:
+        if name not in present:
             section = "key" if name == task.key else "value"
-            raise ConfigError(f"{section}: the input has no column {name!r}; it has {', '.join(columns)}")
+            raise ConfigError(f"{section}: the input has no column {name!r}; it has {', '.join(present)}")
 
 
 def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:

@@ -8,12 +8,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dpa.errors import ExecutorError, KeyTypeError
+from dpa.errors import ExecutorError
 from dpa.execution.block import Block
+from dpa.execution.calls import fold, zero
 from dpa.execution.failures import executor_error, shown
-from dpa.execution.states import Reduced, StatePart
+from dpa.execution.keys import column_of
+from dpa.execution.states import Reduced, StatePart, result_table
 from dpa.executors import Reducer, name_of
-from dpa.routing.hashing import KEY_RULE, Key, hash_column
+from dpa.routing.hashing import Key, hash_column
 from dpa.routing.table import RoutingTable
 
 
@@ -65,17 +67,12 @@ class RecordStates:
                 raise executor_error(self._reducer, "finish", f"key {shown(name)}", error) from None
         columns = self._columns(finished)
         counts = self._counts[: len(self._states)]
-        return Reduced(pa.table({key: self._keys(), **columns}), counts[:, 0].copy(), counts[:, 1].copy())
+        table = result_table(self._reducer, key, self._keys(), columns)
+        return Reduced(table, counts[:, 0].copy(), counts[:, 1].copy())
 
     def _fold(self, places: list[int], codes: Any, values: list[Any], merging: bool, keys: list[Key]) -> None:
         states = [self._states[place] for place in places]
-        fold = self._reducer.merge if merging else self._reducer.reduce
-        code = 0
-        try:
-            for code, value in zip(codes, values, strict=True):
-                states[code] = fold(states[code], value)
-        except Exception as error:
-            raise executor_error(self._reducer, fold.__name__, f"key {shown(keys[code])}", error) from None
+        fold(self._reducer, "merge" if merging else "reduce", states, codes, values, keys)
         for place, state in zip(places, states, strict=True):
             self._states[place] = state
 
@@ -93,25 +90,15 @@ class RecordStates:
         for key in keys:
             place = places.setdefault(key, len(states))
             if place == len(states):
-                states.append(self._zero(key))
+                states.append(zero(self._reducer, key))
             result.append(place)
         while len(states) > len(self._counts):
             self._counts = np.concatenate([self._counts, np.zeros_like(self._counts)])
         np.add.at(self._counts, np.array(result, dtype=np.intp), np.stack([records, mapped], axis=1))
         return result
 
-    def _zero(self, key: Key) -> Any:
-        try:
-            return self._reducer.zero()
-        except Exception as error:
-            raise executor_error(self._reducer, "zero", f"key {shown(key)}", error) from None
-
     def _keys(self) -> pa.Array:
-        try:
-            return pa.array(list(self._places))
-        except (pa.ArrowInvalid, pa.ArrowTypeError):
-            found = sorted({type(key).__name__ for key in self._places if key is not None})
-            raise KeyTypeError(f"this job has keys of types {' and '.join(found)}; {KEY_RULE}") from None
+        return column_of(list(self._places))
 
     def _select(self, keys: pa.Array, rows: npt.NDArray[np.intp]) -> StatePart:
         states = [self._states[row] for row in rows.tolist()]
@@ -123,6 +110,8 @@ class RecordStates:
             finished = [{"value": item} for item in finished]
         names = list(finished[0]) if finished else []
         try:
+            if any(item.keys() != finished[0].keys() for item in finished):
+                raise KeyError("the dicts have different keys")
             return {name: pa.array([item[name] for item in finished]) for name in names}
         except (KeyError, pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
             wanted = "must return values of one Arrow type, or dicts with the same keys, for every key"

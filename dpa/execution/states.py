@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dpa.errors import ExecutorError
 from dpa.execution.block import Block
-from dpa.executors import AnyReducer, BatchReducer
+from dpa.executors import AnyReducer, BatchReducer, name_of
 from dpa.routing.table import RoutingTable
 
 
@@ -68,6 +69,18 @@ class States(Protocol):
     def finish(self, key: str) -> Reduced:
         """The result, with the key column named `key`."""
         ...
+
+
+def result_table(reducer: AnyReducer, key: str, keys: pa.Array, results: dict[str, pa.Array]) -> pa.Table:
+    """The key column and the result columns beside it.
+
+    Raises:
+        ExecutorError: a result column has the name of the key column.
+    """
+    if key in results:
+        rename = "rename the job's `key`, or return a dict with another name"
+        raise ExecutorError(f"{name_of(reducer)}.finish gives a column {key!r}, which is the key column; {rename}")
+    return pa.table({key: keys, **results})
 
 
 def states_for(reducer: AnyReducer) -> States:

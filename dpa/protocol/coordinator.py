@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from dpa.balance.decision import Decision
+from dpa.errors import ProtocolError
 from dpa.protocol.history import LoadHistory
 from dpa.protocol.machine import JobDone, Machine, Start, Tick
 from dpa.protocol.messages import (
@@ -33,15 +34,15 @@ _DECISIONS_KEPT = 2_000
 
 
 class CoordinatorMachine(Machine):
-    """States: stream, merge, done. What each message does in each:
+    """States: startup, stream, merge, done, failed. What each message does in each (`-` cannot come):
 
     | message         | stream                                        | merge                 | done        |
     | --------------- | --------------------------------------------- | --------------------- | ----------- |
-    | `SplitRequest`  | grant the next split, or none                 | cannot come           | cannot come |
+    | `SplitRequest`  | grant the next split, or none                 | -                     | -           |
     | `MapperReport`  | note; if the last is done, have them drain    | note                  | ignore      |
     | `ReducerReport` | note; if all is processed, freeze the table   | note                  | ignore      |
-    | `LastTable`     | have the reducers merge                       | cannot come           | cannot come |
-    | `Merged`        | cannot come                                   | note; done if all are | cannot come |
+    | `LastTable`     | have the reducers merge                       | -                     | -           |
+    | `Merged`        | -                                             | note; done if all are | -           |
     | `DecisionReport`| note                                          | note                  | ignore      |
 
     The stream ends when all mappers are done and the reducers have processed as many records as were emitted. Forwarding
@@ -51,7 +52,7 @@ class CoordinatorMachine(Machine):
     def __init__(self, splits: Iterable[Split], mappers: int, reducers: int) -> None:
         """Hand out `splits` in order, each to the next mapper that asks."""
         super().__init__(COORDINATOR)
-        self.phase = "startup"
+        self.state = "startup"
         self.started_at = 0.0
         self.stream_ended_at: float | None = None
         self.first_record_at: float | None = None
@@ -67,13 +68,13 @@ class CoordinatorMachine(Machine):
         self._refused: deque[Decision] = deque(maxlen=_DECISIONS_KEPT)
         self._decision_counts: Counter[str] = Counter()
         self._history = LoadHistory()
-        self.on(Start, self._start)
-        self.on(SplitRequest, self._split_request)
+        self.on(Start, self._start, "startup")
+        self.on(SplitRequest, self._split_request, "stream")
+        self.on(LastTable, self._last_table, "stream")
+        self.on(Merged, self._merged_report, "merge")
         self.on(MapperReport, self._mapper_report)
         self.on(ReducerReport, self._reducer_report)
         self.on(DecisionReport, self._decision_report)
-        self.on(LastTable, self._last_table)
-        self.on(Merged, self._merged_report)
         self.on(Tick, self._tick)
 
     @property
@@ -90,8 +91,8 @@ class CoordinatorMachine(Machine):
         """What is known now; without `history`, only applied decisions and no samples, which is little to send."""
         decisions = sorted([*self._applied, *(self._refused if history else ())], key=lambda decision: decision.at)
         return Snapshot(
-            phase=self.phase,
-            at=self.now - self.started_at if self.phase != "startup" else 0.0,
+            phase=self.state,
+            at=self.now - self.started_at if self.state != "startup" else 0.0,
             rows=self._rows,
             mappers=tuple(self._mappers),
             reducers=tuple(self._reducers),
@@ -102,7 +103,7 @@ class CoordinatorMachine(Machine):
         )
 
     def _start(self, sender: Address, event: Start) -> None:
-        self.phase, self.started_at = "stream", self.now
+        self.state, self.started_at = "stream", self.now
 
     def _split_request(self, sender: Address, message: SplitRequest) -> None:
         self.send(sender, SplitGrant(self._splits.popleft() if self._splits else None))
@@ -116,21 +117,24 @@ class CoordinatorMachine(Machine):
 
     def _reducer_report(self, sender: Address, message: ReducerReport) -> None:
         self._note(message.stats)
-        all_mapped = len(self._mappers_done) == len(self._mappers)
-        if all_mapped and not self._frozen and self.processed == self.emitted:
+        if len(self._mappers_done) < len(self._mappers) or self._frozen:
+            return
+        if self.processed > self.emitted:
+            raise ProtocolError(f"{self.processed} records were processed, but only {self.emitted} were emitted")
+        if self.processed == self.emitted:
             self._frozen = True
             self.stream_ended_at = self.now
             self.send(BALANCER, Freeze())
 
     def _last_table(self, sender: Address, message: LastTable) -> None:
-        self.phase = "merge"
+        self.state = "merge"
         self._broadcast(Merge(message.table, exchange=message.table.epoch > 0))
 
     def _merged_report(self, sender: Address, message: Merged) -> None:
         self._note(message.stats)
         self._merged.add(sender.index)
         if len(self._merged) == len(self._reducers):
-            self.phase = "done"
+            self.state = "done"
             self.instruct(JobDone())
 
     def _decision_report(self, sender: Address, message: DecisionReport) -> None:
@@ -144,7 +148,7 @@ class CoordinatorMachine(Machine):
                 self._applied.append(decision)
 
     def _tick(self, sender: Address, event: Tick) -> None:
-        if self.phase == "stream":
+        if self.state == "stream":
             self._history.add(self.now - self.started_at, self._reducers)
 
     def _note(self, stats: ReducerStats) -> None:

@@ -42,10 +42,10 @@ class LoadBalancerMachine(Machine):
         self._subscribers = [mapper(index) for index in range(mappers)]
         self._subscribers += [reducer(index) for index in range(balancer.ring.nodes)]
         self._unreported: list[Decision] = []
-        self._frozen = False
+        self.state = "balancing"
         self.on(LoadReport, self._load_report)
         self.on(Redistribute, self._redistribute)
-        self.on(Freeze, self._freeze)
+        self.on(Freeze, self._freeze, "balancing")
         self.on(Tick, self._tick)
 
     def key_lookup(self, key: Key) -> int:
@@ -53,11 +53,11 @@ class LoadBalancerMachine(Machine):
         return self.table.key_lookup(key)
 
     def _load_report(self, sender: Address, message: LoadReport) -> None:
-        if not self._frozen:
+        if self.state == "balancing":
             self._record(self._balancer.report(sender.index, message.queue, self.now))
 
     def _redistribute(self, sender: Address, event: Redistribute) -> None:
-        if not self._frozen:
+        if self.state == "balancing":
             self._record(self._balancer.redistribute(event.node_id, self.now))
 
     def _record(self, decision: Decision) -> None:
@@ -69,7 +69,7 @@ class LoadBalancerMachine(Machine):
             self._report()
 
     def _freeze(self, sender: Address, message: Freeze) -> None:
-        self._frozen = True
+        self.state = "frozen"
         self._report()
         self.send(COORDINATOR, LastTable(self.table))
 

@@ -129,7 +129,8 @@ class Machine:
         self._outbox = Outbox(address)
         self._inbox = Inbox()
         self._instructions: list[Instruction] = []
-        self._handlers: dict[type, Callable[[Address, Any], None]] = {}
+        self.state = ""
+        self._handlers: dict[type, tuple[Callable[[Address, Any], None], tuple[str, ...]]] = {}
 
     def handle(self, event: Event, now: float) -> list[Instruction]:
         """Take in one event at time `now` (seconds, never decreasing) and say what is to be done, in order.
@@ -146,9 +147,9 @@ class Machine:
         instructions, self._instructions = self._instructions, []
         return instructions
 
-    def on(self, kind: type, handler: Callable[[Address, Any], None]) -> None:
-        """Let `handler(sender, message)` take the messages or events of one type."""
-        self._handlers[kind] = handler
+    def on(self, kind: type, handler: Callable[[Address, Any], None], *states: str) -> None:
+        """Let `handler(sender, message)` take the messages or events of one type, in these states or, without any, in all."""
+        self._handlers[kind] = (handler, states)
 
     def send(self, receiver: Address, message: Message) -> None:
         """Instruct to send a message."""
@@ -168,7 +169,8 @@ class Machine:
         return self._inbox.empty
 
     def _dispatch(self, sender: Address, message: Message | Event) -> None:
-        handler = self._handlers.get(type(message))
-        if handler is None:
-            raise ProtocolError(f"{self.address} cannot take a {type(message).__name__} from {sender}")
+        handler, states = self._handlers.get(type(message), (None, ()))
+        if handler is None or (states and self.state not in states):
+            state = f" while {self.state}" if self.state else ""
+            raise ProtocolError(f"{self.address} cannot take a {type(message).__name__} from {sender}{state}")
         handler(sender, message)

@@ -6,6 +6,7 @@ from collections import deque
 
 import numpy as np
 
+from dpa.errors import ProtocolError
 from dpa.execution.block import Block
 from dpa.protocol.machine import Machine, MapDone, MapNext, OpenSplit, Start, Tick
 from dpa.protocol.messages import (
@@ -73,6 +74,8 @@ class MapperMachine(Machine):
         self._go_on()
 
     def _grant(self, sender: Address, message: SplitGrant) -> None:
+        if not self._requested:
+            raise ProtocolError(f"{self.address} was granted a split that it did not ask for")
         self._requested = False
         if message.split is None:
             self._done = True
@@ -83,6 +86,8 @@ class MapperMachine(Machine):
         self._go_on()
 
     def _map_done(self, sender: Address, event: MapDone) -> None:
+        if not self._mapping:
+            raise ProtocolError(f"{self.address} has finished a step that it was not to take")
         self._mapping = False
         if event.step is None:
             self._split_open = False
@@ -94,6 +99,8 @@ class MapperMachine(Machine):
         self._go_on()
 
     def _ack(self, sender: Address, message: Ack) -> None:
+        if message.records > self.in_flight:
+            raise ProtocolError(f"{self.address} got {message.records} credits back, with {self.in_flight} in use")
         self.in_flight -= message.records
         self._go_on()
 

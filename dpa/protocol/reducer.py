@@ -65,19 +65,20 @@ class Queued:
 
 
 class ReducerMachine(Machine):
-    """States: streaming, merging, finished. What each message does in each:
+    """States: streaming, packing, collecting, finishing, finished. What each message does in each:
 
-    | message         | streaming                                | merging                       | finished     |
-    | --------------- | ---------------------------------------- | ----------------------------- | ------------ |
-    | `Push`          | queue it, or hold it for its table       | cannot come                   | cannot come  |
-    | `ProcessDone`   | acknowledge, report load, take the next  | cannot come                   | cannot come  |
-    | `TableUpdate`   | adopt if newer, forward what moved       | ignore: the last table is set | ignore       |
-    | `Drain`         | report statistics when the queue empties | cannot come                   | cannot come  |
-    | `Merge`         | pack states for other reducers           | cannot come                   | cannot come  |
-    | `Handover`      | keep for the merge                       | keep, finish with the last    | cannot come  |
-    | `PackDone`      | cannot come                              | hand over, finish if complete | cannot come  |
-    | `FinishDone`    | cannot come                              | report to the coordinator     | cannot come  |
-    | `Tick`          | report statistics; the load if it is due | report statistics             | nothing      |
+    | message       | streaming                                | packing | collecting            | finishing |
+    | ------------- | ---------------------------------------- | ------- | --------------------- | --------- |
+    | `Push`        | queue it, or hold it for its table       | -       | -                     | -         |
+    | `ProcessDone` | acknowledge, take the next               | -       | -                     | -         |
+    | `Drain`       | report statistics when the queue empties | -       | -                     | -         |
+    | `Merge`       | pack states for others, or collect       | -       | -                     | -         |
+    | `PackDone`    | -                                        | hand over, then collect | -     | -         |
+    | `Handover`    | keep                                     | keep    | keep; finish with all | -         |
+    | `FinishDone`  | -                                        | -       | -                     | finished  |
+    | `TableUpdate` | adopt if newer, forward what moved       | ignore, here and later: the last table is set |
+
+    What stands as `-` cannot come. A `Tick` has statistics reported in every state but finished, and the load if it is due.
 
     A forwarded record was admitted once and never waits for credit again, so reducers that forward to each other cannot
     block each other; its mapper's credit is in use until some reducer has processed it.
@@ -101,18 +102,18 @@ class ReducerMachine(Machine):
         self._reported_at = 0.0
         self._busy_seconds = 0.0
         self._draining = False
-        self._merging: Merge | None = None
-        self._packed = False
+        self._nonempty = False
+        self._expected_parts = 0
         self._parts: dict[int, StatePart | None] = {}
-        self.finished = False
-        self.on(Push, self._push)
-        self.on(ProcessDone, self._process_done)
+        self.state = "streaming"
+        self.on(Push, self._push, "streaming")
+        self.on(ProcessDone, self._process_done, "streaming")
+        self.on(Drain, self._drain, "streaming")
+        self.on(Merge, self._merge, "streaming")
+        self.on(PackDone, self._pack_done, "packing")
+        self.on(Handover, self._handover, "streaming", "packing", "collecting")
+        self.on(FinishDone, self._finish_done, "finishing")
         self.on(TableUpdate, self._table_update)
-        self.on(Drain, self._drain)
-        self.on(Merge, self._merge)
-        self.on(PackDone, self._pack_done)
-        self.on(Handover, self._handover)
-        self.on(FinishDone, self._finish_done)
         self.on(Tick, self._tick)
 
     @property
@@ -131,11 +132,14 @@ class ReducerMachine(Machine):
     @property
     def idle(self) -> bool:
         """Whether nothing is queued, held, being processed or waiting for an earlier message."""
-        return super().idle and not (self._queue or self._held or self._working_on)
+        return super().idle and not self._has_records
+
+    @property
+    def _has_records(self) -> bool:
+        return bool(self._queue or self._held or self._working_on)
 
     def _push(self, sender: Address, push: Push) -> None:
-        if self._merging:
-            raise ProtocolError(f"{self.address} got records from {sender} after the end of the stream")
+        self._nonempty = True
         self.queue_length += push.block.rows
         self.peak_queue = max(self.peak_queue, self.queue_length)
         if push.epoch > self.table.epoch:
@@ -148,7 +152,7 @@ class ReducerMachine(Machine):
         self._take_next()
 
     def _table_update(self, sender: Address, message: TableUpdate) -> None:
-        if self._merging or message.table.epoch <= self.table.epoch:
+        if self.state != "streaming" or message.table.epoch <= self.table.epoch:
             return
         self.table = message.table
         current = [Queued(push) for push in self._held if push.epoch <= self.table.epoch]
@@ -167,6 +171,9 @@ class ReducerMachine(Machine):
                     self._queue.appendleft(replace(queued, start=stop))
                 self._working_on = replace(push, block=push.block.slice(queued.start, stop))
                 self.instruct(Process(self._working_on.block, push.epoch))
+        if self._nonempty and self.queue_length == 0:
+            self._nonempty = False
+            self._ran_empty()
 
     def _keep_owned(self, queued: Queued) -> list[Queued]:
         """Forward what belongs to others by the table held here; return the rest, marked as of its epoch."""
@@ -200,8 +207,6 @@ class ReducerMachine(Machine):
         self.send(mapper(push.mapper), Ack(rows, self.queue_length, self.table.epoch))
         self._count_dequeued(rows)
         self._take_next()
-        if self.queue_length == 0:
-            self._ran_empty()
 
     def _count_dequeued(self, rows: int) -> None:
         """Report the load at every `report_every`-th dequeued record; forwarded ones count (as in the authors' code)."""
@@ -227,41 +232,43 @@ class ReducerMachine(Machine):
         self.send(COORDINATOR, ReducerReport(self.stats))
 
     def _merge(self, sender: Address, message: Merge) -> None:
-        if not self.idle:
+        if self._has_records:
             raise ProtocolError(f"{self.address} is to merge with {self.queue_length} records in its queue")
-        self._merging = message
         self.table = message.table
         if message.exchange:
+            self.state = "packing"
+            self._expected_parts = message.table.reducers - 1
             self.instruct(Pack(message.table))
         else:
-            self._packed = True
-            self._finish_if_complete()
+            self._collect()
 
     def _pack_done(self, sender: Address, event: PackDone) -> None:
         for other in range(self.table.reducers):
             if other != self.index:
                 self.send(reducer(other), Handover(event.parts.get(other)))
-        self._packed = True
-        self._finish_if_complete()
+        self._collect()
 
     def _handover(self, sender: Address, message: Handover) -> None:
+        if sender.index in self._parts:
+            raise ProtocolError(f"{self.address} got states from {sender} twice")
         self._parts[sender.index] = message.part
-        self._finish_if_complete()
+        if self.state == "collecting":
+            self._collect()
 
-    def _finish_if_complete(self) -> None:
-        if self._merging is None or not self._packed:
-            return
-        expected = self.table.reducers - 1 if self._merging.exchange else 0
-        if len(self._parts) == expected:
+    def _collect(self) -> None:
+        """Finish once every other reducer has handed over."""
+        self.state = "collecting"
+        if len(self._parts) == self._expected_parts:
+            self.state = "finishing"
             in_order = [self._parts[index] for index in sorted(self._parts)]
             self.instruct(Finish(tuple(part for part in in_order if part is not None)))
 
     def _finish_done(self, sender: Address, event: FinishDone) -> None:
-        self.finished = True
+        self.state = "finished"
         self.send(COORDINATOR, Merged(self.stats))
 
     def _tick(self, sender: Address, event: Tick) -> None:
-        if not self.finished:
+        if self.state != "finished":
             self.send(COORDINATOR, ReducerReport(self.stats))
         seconds = self._options.report_seconds
         if self._options.report_every is None or seconds is None or not self.queue_length:

@@ -281,7 +281,7 @@ class Coordinator(Task):
     def fail(self, message: str) -> None:
         """End the job with an error; the first one counts."""
         self._error = self._error or message
-        self._machine.phase = "failed"
+        self._machine.state = "failed"
         self._shell.stop()
         self._changed.set()
 

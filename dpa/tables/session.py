@@ -18,8 +18,8 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from dpa.errors import TableError
-from dpa.tables._errors import brief, explained, spark_errors
 from dpa.signals import interrupts_held
+from dpa.tables._errors import brief, explained, spark_errors
 from dpa.tables._process import environment, quiet_interrupts, restore_interrupts
 from dpa.tables.java import java_home
 

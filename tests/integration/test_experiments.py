@@ -21,7 +21,7 @@ TIMEOUT_SECONDS = 300
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_an_experiment_runs_in_its_quick_form_and_writes_its_result(name: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", f"experiments.{name}", "--quick", "--results", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
+    done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
     assert done.returncode == 0, done.stderr
     document = json.loads((tmp_path / f"{name}.json").read_text(encoding="utf-8"))
     assert set(document) == {"stamp", "data", "targets"}

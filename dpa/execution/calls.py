@@ -1,0 +1,64 @@
+"""Calls into a user's reducer, with its exceptions and wrong answers turned into errors that name it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pyarrow as pa
+
+from dpa.errors import ExecutorError
+from dpa.execution.failures import executor_error, shown
+from dpa.executors import BatchReducer, Groups, Reducer, name_of
+
+
+def fold(
+    reducer: Reducer[Any, Any], method: str, states: list[Any], codes: Iterable[int], values: list[Any], keys: list[Any]
+) -> None:
+    """Fold `values[i]` into `states[codes[i]]`, in order, by the reducer's `reduce` or `merge`; states change in place.
+
+    Args:
+        states: one for each key, shape (keys,).
+        codes: for each value the position of its state, shape (rows,).
+        values: shape (rows,).
+        keys: the keys, for error messages; shape (keys,).
+
+    Raises:
+        ExecutorError: the method raised.
+    """
+    function: Callable[[Any, Any], Any] = getattr(reducer, method)
+    code = 0
+    try:
+        for code, value in zip(codes, values, strict=True):
+            states[code] = function(states[code], value)
+    except Exception as error:
+        raise executor_error(reducer, method, f"key {shown(keys[code])}", error) from None
+
+
+def zero(reducer: Reducer[Any, Any], key: Any) -> Any:
+    """A new state.
+
+    Raises:
+        ExecutorError: the method raised.
+    """
+    try:
+        return reducer.zero()
+    except Exception as error:
+        raise executor_error(reducer, "zero", f"key {shown(key)}", error) from None
+
+
+def columns(reducer: BatchReducer, method: str, argument: Groups | pa.RecordBatch, rows: int) -> pa.RecordBatch:
+    """What `reduce`, `merge` or `finish` of a batch reducer returns for so many groups or states.
+
+    Raises:
+        ExecutorError: the method raised, or returned something else than a row for each.
+    """
+    try:
+        found = getattr(reducer, method)(argument)
+    except Exception as error:
+        raise executor_error(reducer, method, f"{rows} keys", error) from None
+    if not isinstance(found, pa.RecordBatch) or found.num_rows != rows:
+        got = f"{found.num_rows} rows" if isinstance(found, pa.RecordBatch) else type(found).__name__
+        wanted = f"a pyarrow.RecordBatch with one row a group ({rows}), not {got}"
+        raise ExecutorError(f"{name_of(reducer)}.{method} must return {wanted}")
+    return found

@@ -1,0 +1,75 @@
+"""Channels: whatever the network does to the order of messages, each arrives once and in the order in which it was sent."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpa.protocol.channel import Inbox, Outbox
+from dpa.protocol.messages import BALANCER, COORDINATOR, Address, LoadReport, Role, mapper, reducer
+
+numbers = st.lists(st.integers(0, 9), max_size=12)
+
+
+def numbered(sender: Address, queues: list[int]) -> list:
+    """Envelopes from a sender to reducer 0; load reports stand for any message."""
+    outbox = Outbox(sender)
+    return [outbox.envelope(reducer(0), LoadReport(queue)) for queue in queues]
+
+
+@given(numbers, st.data())
+def test_whatever_the_arrival_messages_are_delivered_once_and_in_order(queues: list[int], data: st.DataObject) -> None:
+    sent = numbered(mapper(0), queues)
+    twice = [envelope for envelope in sent if data.draw(st.booleans())]
+    inbox, delivered = Inbox(), []
+    for envelope in data.draw(st.permutations(sent + twice)):
+        delivered += inbox.accept(envelope)
+    assert [message.queue for message in delivered] == queues
+    assert (inbox.empty, inbox.duplicates, inbox.expected(mapper(0))) == (True, len(twice), len(queues))
+
+
+@given(numbers, numbers, st.data())
+def test_senders_do_not_wait_for_each_other(some: list[int], more: list[int], data: st.DataObject) -> None:
+    sent = {sender: numbered(sender, queues) for sender, queues in ((mapper(0), some), (mapper(1), more))}
+    inbox, delivered = Inbox(), {sender: [] for sender in sent}
+    for envelope in data.draw(st.permutations([*sent[mapper(0)], *sent[mapper(1)]])):
+        delivered[envelope.sender] += inbox.accept(envelope)
+    assert [[message.queue for message in messages] for messages in delivered.values()] == [some, more]
+
+
+def test_an_early_message_waits_for_those_before_it() -> None:
+    first, second, third = numbered(mapper(0), [1, 2, 3])
+    inbox = Inbox()
+    assert inbox.accept(third) == [] == inbox.accept(second)
+    assert (inbox.empty, inbox.expected(mapper(0))) == (False, 0)
+    assert inbox.accept(first) == [LoadReport(1), LoadReport(2), LoadReport(3)]
+    assert (inbox.empty, inbox.expected(mapper(0))) == (True, 3)
+
+
+def test_a_duplicate_is_dropped_whether_its_first_copy_was_delivered_or_waits() -> None:
+    first, second = numbered(mapper(0), [1, 2])
+    inbox = Inbox()
+    assert inbox.accept(second) == [] == inbox.accept(second)
+    assert inbox.accept(first) == [LoadReport(1), LoadReport(2)]
+    assert inbox.accept(first) == [] == inbox.accept(second)
+    assert inbox.duplicates == 3
+
+
+def test_each_channel_is_numbered_from_0_without_gaps() -> None:
+    outbox = Outbox(reducer(1))
+    receivers = [reducer(0), COORDINATOR, reducer(0), BALANCER, reducer(0), COORDINATOR]
+    envelopes = [outbox.envelope(receiver, LoadReport(0)) for receiver in receivers]
+    assert [envelope.seq for envelope in envelopes] == [0, 0, 1, 0, 2, 1]
+    assert {envelope.sender for envelope in envelopes} == {reducer(1)}
+
+
+def test_nothing_is_expected_of_a_sender_that_was_never_heard_but_its_first_message() -> None:
+    assert (Inbox().empty, Inbox().expected(mapper(7))) == (True, 0)
+
+
+@pytest.mark.parametrize(
+    ("address", "text"),
+    [(COORDINATOR, "coordinator"), (BALANCER, "balancer"), (mapper(3), "mapper 3"), (reducer(0), "reducer 0")],
+)
+def test_an_address_reads_as_people_say_it(address: Address, text: str) -> None:
+    assert str(address) == text
+    assert address == Address(Role(text.split()[0]), address.index)

@@ -1,0 +1,183 @@
+"""The reducer's state machine at the end: states change hands, in any order of messages, and nothing comes after."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from builders import Wire, push, sent, table_giving, told
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpa.errors import ProtocolError
+from dpa.execution.states import StatePart
+from dpa.protocol.channel import Outbox
+from dpa.protocol.machine import Finish, FinishDone, Instruction, Pack, PackDone, ProcessDone, Tick
+from dpa.protocol.messages import BALANCER, COORDINATOR, Drain, Handover, Merge, Merged, Push, TableUpdate, mapper, reducer
+from dpa.protocol.reducer import ReducerMachine, ReducerOptions
+
+FIRST = table_giving({"a": 0, "b": 1, "c": 2})
+LAST = table_giving({"a": 1, "b": 0, "c": 2}, epoch=1)
+
+
+def part(key: str) -> StatePart:
+    return StatePart(pa.array([key]), [1], np.ones(1, np.int64), np.ones(1, np.int64))
+
+
+class Reducer(Wire):
+    """Reducer 0 of three, at the end of the stream."""
+
+    def __init__(self) -> None:
+        self.reducer = ReducerMachine(0, FIRST, ReducerOptions())
+        super().__init__(self.reducer)
+
+    def merge(self, *, exchange: bool = True) -> list[Instruction]:
+        return self(COORDINATOR, Merge(LAST if exchange else FIRST, exchange))
+
+    def packed(self, **parts: StatePart) -> list[Instruction]:
+        """The states of others are out; `to_1=...` are those of reducer 1."""
+        return self.reducer.handle(PackDone({int(to[-1]): states for to, states in parts.items()}), 0.0)
+
+    def handover(self, sender: int, states: StatePart | None = None) -> list[Instruction]:
+        return self(reducer(sender), Handover(states))
+
+
+def test_without_an_exchange_the_states_are_finished_at_once() -> None:
+    [finish] = told(Reducer().merge(exchange=False), Finish)
+    assert finish.parts == ()
+
+
+def test_with_an_exchange_states_are_packed_by_the_last_table_and_handed_to_every_other_reducer() -> None:
+    reducer_0, of_1 = Reducer(), part("a")
+    [pack] = reducer_0.merge()
+    assert isinstance(pack, Pack) and pack.table is LAST is reducer_0.reducer.table
+    handed = sent(reducer_0.packed(to_1=of_1), Handover)
+    assert [(to, message.part) for to, message in handed] == [(reducer(1), of_1), (reducer(2), None)]
+
+
+def test_states_are_finished_once_every_other_reducer_has_handed_over() -> None:
+    reducer_0, of_2 = Reducer(), part("b")
+    reducer_0.merge()
+    assert told(reducer_0.packed(), Finish) == []
+    assert reducer_0.handover(1) == []
+    [finish] = reducer_0.handover(2, of_2)
+    assert isinstance(finish, Finish) and finish.parts == (of_2,)
+
+
+@given(st.permutations(["merge", "from 1", "from 2"]))
+def test_a_handover_may_come_before_the_merge_message(order: list[str]) -> None:
+    reducer_0, parts = Reducer(), {1: part("b"), 2: part("d")}
+    finishes = []
+    for step in order:
+        if step == "merge":
+            assert told(reducer_0.merge(), Finish) == []
+            finishes += told(reducer_0.packed(), Finish)
+        else:
+            sender = int(step[-1])
+            finishes += told(reducer_0.handover(sender, parts[sender]), Finish)
+    [finish] = finishes
+    assert finish.parts == (parts[1], parts[2])
+
+
+def test_a_finished_reducer_says_so_once_and_is_silent_from_then_on() -> None:
+    reducer_0 = Reducer()
+    reducer_0.merge(exchange=False)
+    [(to, merged)] = sent(reducer_0.reducer.handle(FinishDone(), 0.0), Merged)
+    assert (to, merged.stats) == (COORDINATOR, reducer_0.reducer.stats)
+    assert reducer_0.reducer.finished
+    assert reducer_0.reducer.handle(Tick(), 1.0) == []
+
+
+def test_a_table_that_comes_after_the_last_is_ignored() -> None:
+    reducer_0 = Reducer()
+    reducer_0.merge()
+    assert reducer_0(BALANCER, TableUpdate(table_giving({"a": 2}, epoch=9))) == []
+    assert reducer_0.reducer.table is LAST
+
+
+def test_the_merge_may_overtake_tables_that_are_still_under_way() -> None:
+    reducer_0, tables = Reducer(), Outbox(BALANCER)
+    first, second = (tables.envelope(reducer(0), TableUpdate(table_giving({"a": 2}, epoch=epoch))) for epoch in (1, 2))
+    reducer_0.reducer.handle(second, 0.0)
+    assert told(reducer_0.merge(), Pack)
+    assert reducer_0.reducer.handle(first, 0.0) == []
+    assert reducer_0.reducer.table is LAST
+
+
+# --- what cannot come
+
+
+def test_a_merge_cannot_come_while_records_are_queued() -> None:
+    reducer_0 = Reducer()
+    reducer_0(mapper(0), push(["a", "a"]))
+    with pytest.raises(ProtocolError, match="reducer 0 is to merge with 2 records in its queue"):
+        reducer_0.merge()
+
+
+def test_a_merge_cannot_come_while_records_wait_for_their_table() -> None:
+    reducer_0 = Reducer()
+    reducer_0(mapper(0), push(["a"], epoch=1))
+    with pytest.raises(ProtocolError, match="reducer 0 is to merge with 1 records in its queue"):
+        reducer_0.merge()
+
+
+def test_records_cannot_come_after_the_end_of_the_stream() -> None:
+    reducer_0 = Reducer()
+    reducer_0.merge()
+    with pytest.raises(ProtocolError, match="reducer 0 got records from mapper 1 after the end of the stream"):
+        reducer_0(mapper(1), push(["a"]))
+
+
+def streaming() -> Reducer:
+    return Reducer()
+
+
+def merging() -> Reducer:
+    reducer_0 = Reducer()
+    reducer_0.merge()
+    return reducer_0
+
+
+def finished() -> Reducer:
+    reducer_0 = Reducer()
+    reducer_0.merge(exchange=False)
+    reducer_0.reducer.handle(FinishDone(), 0.0)
+    return reducer_0
+
+
+CANNOT_COME = [
+    (streaming, PackDone({})),
+    (streaming, FinishDone()),
+    (streaming, ProcessDone(0.0)),
+    (merging, Drain()),
+    (merging, Merge(LAST, True)),
+    (merging, FinishDone()),
+    (merging, ProcessDone(0.0)),
+    (finished, push(["a"])),
+    (finished, Drain()),
+    (finished, Merge(LAST, True)),
+    (finished, Handover(None)),
+    (finished, PackDone({})),
+    (finished, FinishDone()),
+    (finished, ProcessDone(0.0)),
+]
+
+
+@pytest.mark.parametrize(
+    ("state", "what"), CANNOT_COME, ids=[f"{type(what).__name__} while {state.__name__}" for state, what in CANNOT_COME]
+)
+def test_what_cannot_come_in_a_state_is_refused(state, what) -> None:
+    reducer_0 = state()
+    with pytest.raises(ProtocolError, match="reducer 0"):
+        if isinstance(what, Push | Drain | Merge | Handover):
+            reducer_0(COORDINATOR if isinstance(what, Drain | Merge) else reducer(1), what)
+        else:
+            reducer_0.reducer.handle(what, 0.0)
+
+
+def test_a_reducer_hands_over_to_another_only_once() -> None:
+    reducer_0 = Reducer()
+    reducer_0.merge()
+    reducer_0.handover(1)
+    with pytest.raises(ProtocolError, match="reducer 0"):
+        reducer_0.handover(1)
