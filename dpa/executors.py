@@ -248,6 +248,7 @@ def is_mergeable(reducer: AnyReducer) -> bool:
 
 def name_of(executor: AnyMapper | AnyReducer) -> str:
     """`module.Name` of an executor or of the function it wraps, for messages."""
-    wrapped = isinstance(executor, FunctionMapper | FunctionBatchMapper | FunctionReducer)
-    inner = executor.function if wrapped else type(executor)
+    inner: Any = type(executor)
+    if isinstance(executor, FunctionMapper | FunctionBatchMapper | FunctionReducer):
+        inner = executor.function
     return f"{getattr(inner, '__module__', '?')}.{getattr(inner, '__qualname__', repr(inner))}"

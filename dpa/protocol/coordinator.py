@@ -127,6 +127,8 @@ class CoordinatorMachine(Machine):
             self.send(BALANCER, Freeze())
 
     def _last_table(self, sender: Address, message: LastTable) -> None:
+        if not self._frozen:
+            raise ProtocolError(f"{self.address} got the last table without asking for it")
         self.state = "merge"
         self._broadcast(Merge(message.table, exchange=message.table.epoch > 0))
 
