@@ -20,6 +20,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from dpa.errors import ConfigError
+from dpa.protocol.assembly import BalanceOptions
 
 
 class Section(BaseModel):
@@ -110,9 +111,9 @@ Columns = Annotated[list[str], BeforeValidator(_as_columns, json_schema_input_ty
 class ParallelismConfig(Section):
     """How many tasks of each kind."""
 
-    mappers: int = Field(default=2, ge=1, le=10_000)
+    mappers: int = Field(default=2, ge=1, le=256)
     """Mapper actors."""
-    reducers: int = Field(default=4, ge=1, le=10_000)
+    reducers: int = Field(default=4, ge=1, le=256)
     """Reducer actors."""
 
 
@@ -124,30 +125,33 @@ def _names_tokens(token_format: str) -> bool:
         return False
 
 
+_BALANCE = BalanceOptions()
+
+
 class BalanceConfig(Section):
     """When to redistribute, and how (DPA paper, section 4)."""
 
     strategy: Literal["none", "halving", "doubling"] = "halving"
     """`none`; `halving`: the overloaded reducer gives up half of its tokens; `doubling`: all others double theirs."""
-    tau: float = Field(default=0.2, ge=0)
+    tau: float = Field(default=_BALANCE.tau, ge=0)
     """Sensitivity: act when the longest queue exceeds the second longest by more than this share (equation 1)."""
-    max_rounds: int = Field(default=4, ge=0)
+    max_rounds: int = Field(default=_BALANCE.max_rounds, ge=0)
     """Redistributions that one reducer's load may cause."""
-    least_queue: int = Field(default=1, ge=0)
-    """Queue length, in records, below which no queue counts as overloaded."""
-    report_every: int = Field(default=20_000, ge=1)
+    least_queue: int = Field(default=_BALANCE.least_queue, ge=0)
+    """Queue length, in records, below which no queue counts as overloaded. Lower it where a record takes long; the paper: 1."""
+    report_every: int = Field(default=_BALANCE.report_every, ge=1)
     """A reducer reports its queue length every so many dequeued records."""
-    report_seconds: float | None = Field(default=0.5, gt=0)
+    report_seconds: float | None = Field(default=_BALANCE.report_seconds, gt=0)
     """It also reports after about so many seconds while records are queued, however few it got through; null: never."""
-    report_when_idle: bool = True
+    report_when_idle: bool = _BALANCE.report_when_idle
     """Whether a reducer also reports when its queue runs empty. Off in the paper's runs: there an old report stays."""
-    check_seconds: float = Field(default=0.0, ge=0)
-    """Least time between two looks at the trigger; 0 looks at every report, as the paper's code does."""
+    check_seconds: float = Field(default=_BALANCE.check_seconds, ge=0)
+    """Least time between two looks at the trigger, and before the first; 0 looks at every report, as the paper's code does."""
     initial_tokens: int | None = Field(default=None, ge=1)
     """Tokens a reducer starts with; by default 64, or 1 for `doubling`. A power of two for `halving`."""
-    token_format: str = "token-{node}-{token}"
+    token_format: str = _BALANCE.token_format
     """How a token is named before it is hashed; must contain `{node}` and `{token}`."""
-    hash_seed: int = Field(default=0, ge=0, le=2**32 - 1)
+    hash_seed: int = Field(default=_BALANCE.hash_seed, ge=0, le=2**32 - 1)
     """Seed of the Murmur3 hash of tokens and keys."""
     forwarding: Literal["eager", "lazy"] = "eager"
     """`eager`: queued records that moved are forwarded when the table comes. `lazy`: when they reach the head, as the paper does."""

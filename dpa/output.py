@@ -13,6 +13,7 @@ import yaml
 from dpa.config import JobFile
 from dpa.execution.keys import concatenated
 from dpa.runtime.plan import RunOutcome
+from dpa.signals import interrupts_held
 
 CONFIGURATION = "_job.yaml"
 """The resolved configuration beside the results; readers of Parquet directories pass over names with an underscore."""
@@ -71,15 +72,17 @@ class OutputDirectory:
         staging, target = Path(self.staging), Path(self.path)
         resolved = yaml.safe_dump(self._file.config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
         (staging / CONFIGURATION).write_text(resolved, encoding="utf-8")
+        self.check(self._file)
         old = target.with_name(f"{staging.name}.old")
-        if target.exists():
-            target.rename(old)
-        try:
-            staging.rename(target)
-        except OSError:
-            if old.exists():
-                old.rename(target)
-            raise
+        with interrupts_held():
+            if target.exists():
+                target.rename(old)
+            try:
+                staging.rename(target)
+            except OSError:
+                if old.exists():
+                    old.rename(target)
+                raise
         shutil.rmtree(old, ignore_errors=True)
         return names
 

@@ -56,7 +56,7 @@ def main(
         print(f"error: {error}", file=sys.stderr)
         status = error.exit_status
     except KeyboardInterrupt:
-        print("interrupted: nothing was written, and no actor or staged file is left", file=sys.stderr)
+        print("interrupted: no actor, process or staged file is left, and no half-written output", file=sys.stderr)
         status = _INTERRUPTED
     raise typer.Exit(status)
 

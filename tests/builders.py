@@ -1,4 +1,4 @@
-"""What many tests are built of: random keys, tables and blocks, and a wire that plays all other tasks to one machine."""
+"""What many tests are built of: random keys, tables and blocks, and a wire that plays all other tasks to a machine."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ keys = st.one_of(st.none(), *_SOME.values())
 @st.composite
 def key_lists(draw: st.DrawFn, *, least: int = 0, most: int = 40) -> list[Key]:
     """Keys of one type, nulls among them, most of which come more than once."""
-    drawn: list[Key] = draw(st.lists(st.one_of(st.none(), _SOME[draw(st.sampled_from(list(_SOME)))]), min_size=1, max_size=8))
+    drawn: list[Key] = draw(
+        st.lists(st.one_of(st.none(), _SOME[draw(st.sampled_from(list(_SOME)))]), min_size=1, max_size=8)
+    )
     return draw(st.lists(st.sampled_from(drawn), min_size=least, max_size=most))
 
 
@@ -51,7 +53,9 @@ def rings(draw: st.DrawFn, *, most_nodes: int = 5) -> TokenRing:
     return ring
 
 
-def table_giving(owners: Mapping[Key, int], *, epoch: int = 0, reducers: int | None = None, seed: int = 0) -> RoutingTable:
+def table_giving(
+    owners: Mapping[Key, int], *, epoch: int = 0, reducers: int | None = None, seed: int = 0
+) -> RoutingTable:
     """A routing table in which each of these keys has the owner that is asked for."""
     points = sorted((hash_key(key, seed) + 1, owner) for key, owner in owners.items())
     positions = np.array([position for position, _ in points], dtype=np.uint32)

@@ -25,7 +25,7 @@ class Balancer:
         max_rounds: int,
         check_seconds: float = 0.0,
     ) -> None:
-        """`check_seconds` is the least time between two looks at the trigger; 0 looks at every report."""
+        """`check_seconds` is the least time between two looks at the trigger, and before the first; 0 looks at every report."""
         self.ring = ring
         self.epoch = 0
         self._strategy = strategy
@@ -36,12 +36,17 @@ class Balancer:
         self._queues: dict[int, int] = {}
         self._rounds = [0] * ring.nodes
 
-    def report(self, reducer: int, queue: int, now: float) -> Decision:
+    def report(self, reducer: int, queue: int, now: float, epoch: int | None = None) -> Decision:
         """Take in a reducer's queue length (records) at time `now` (seconds), and act on it if it calls for that.
 
-        An `applied` decision has changed the ring and advanced the epoch; any other has changed neither.
+        A queue measured under an older table, numbered `epoch`, is noted and not acted on: what the newest table moves is
+        still in it. An `applied` decision has changed the ring and advanced the epoch; any other has changed neither.
         """
         self._queues[reducer] = queue
+        if epoch is not None and epoch < self.epoch:
+            return self._decide(reducer, now, Outcome.COOL_DOWN, f"the report is of table {epoch}, before table {self.epoch}")
+        if self._checked_at is None and self._check_seconds:
+            self._checked_at = now
         if self._checked_at is not None and now - self._checked_at < self._check_seconds:
             waited = now - self._checked_at
             return self._decide(reducer, now, Outcome.COOL_DOWN, f"{waited:.3g} s since the last look, not {self._check_seconds:g}")
@@ -63,8 +68,7 @@ class Balancer:
         Raises:
             BalanceError: there is no such reducer.
         """
-        if not 0 <= reducer < self.ring.nodes:
-            raise BalanceError(f"there is no reducer {reducer}; they are numbered 0 to {self.ring.nodes - 1}")
+        self.require_reducer(reducer)
         proposal = self._strategy.relieve(self.ring, reducer)
         if isinstance(proposal, Refusal):
             return self._decide(reducer, now, proposal.outcome, f"{because}; {proposal.reason}")
@@ -72,6 +76,15 @@ class Balancer:
             self.ring.set_tokens(node, tokens)
         self.epoch += 1
         return self._decide(reducer, now, Outcome.APPLIED, f"{because}; {proposal.reason}", epoch=self.epoch)
+
+    def require_reducer(self, reducer: int) -> None:
+        """Check that there is such a reducer.
+
+        Raises:
+            BalanceError: there is none.
+        """
+        if not 0 <= reducer < self.ring.nodes:
+            raise BalanceError(f"there is no reducer {reducer}; they are numbered 0 to {self.ring.nodes - 1}")
 
     def _decide(self, reducer: int, now: float, outcome: Outcome, reason: str, *, epoch: int | None = None) -> Decision:
         loads = tuple(self._queues.get(node, 0) for node in range(self.ring.nodes))

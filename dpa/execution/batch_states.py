@@ -40,7 +40,8 @@ class BatchStates:
         groups = Groups(block.keys, block.codes, _columns(block))
         states = groups.values if block.combined else columns(self._reducer, "reduce", groups, len(groups))
         records = np.ones(len(block.codes), dtype=np.int64) if block.combined else block.counts()
-        self.merge(StatePart(block.keys, states, records, block.mapped()))
+        every = pa.array(np.arange(len(block.keys)))  # a copy: views would keep the whole block in memory, as long as they live
+        self.merge(StatePart(block.keys.take(every), states.take(every), records, block.mapped()))
 
     def merge(self, part: StatePart) -> None:
         """Keep a part for the next folding."""

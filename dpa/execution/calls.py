@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from dpa.errors import ExecutorError
-from dpa.execution.failures import executor_error, shown
+from dpa.execution.failures import USER_ERRORS, executor_error, shown
 from dpa.executors import BatchReducer, Groups, Reducer, name_of
 
 
@@ -31,7 +31,7 @@ def fold(
     try:
         for code, value in zip(codes, values, strict=True):
             states[code] = function(states[code], value)
-    except Exception as error:
+    except USER_ERRORS as error:
         raise executor_error(reducer, method, f"key {shown(keys[code])}", error) from None
 
 
@@ -43,7 +43,7 @@ def zero(reducer: Reducer[Any, Any], key: Any) -> Any:
     """
     try:
         return reducer.zero()
-    except Exception as error:
+    except USER_ERRORS as error:
         raise executor_error(reducer, "zero", f"key {shown(key)}", error) from None
 
 
@@ -55,7 +55,7 @@ def columns(reducer: BatchReducer, method: str, argument: Groups | pa.RecordBatc
     """
     try:
         found = getattr(reducer, method)(argument)
-    except Exception as error:
+    except USER_ERRORS as error:
         raise executor_error(reducer, method, f"{rows} keys", error) from None
     if not isinstance(found, pa.RecordBatch) or found.num_rows != rows:
         got = f"{found.num_rows} rows" if isinstance(found, pa.RecordBatch) else type(found).__name__

@@ -12,7 +12,7 @@ import pyarrow as pa
 from dpa.errors import ConfigError, DpaError, ExecutorError, KeyTypeError, TableError
 from dpa.execution.block import Block, Values
 from dpa.execution.calls import columns, fold, zero
-from dpa.execution.failures import executor_error, shown
+from dpa.execution.failures import USER_ERRORS, executor_error, shown
 from dpa.execution.keys import column_of
 from dpa.executors import AnyMapper, AnyReducer, BatchMapper, BatchReducer, Groups, Mapper, Reducer, name_of
 from dpa.splits import Split
@@ -89,7 +89,7 @@ class MapTask:
                             keys, values, read, until = [], [], 0, clock() + self.step_seconds
                 except DpaError:
                     raise
-                except Exception as error:
+                except USER_ERRORS as error:
                     raise executor_error(mapper, "map", f"record {shown(record)}", error) from None
                 if keys and clock() > until:
                     yield Mapped(self._block(mapper, keys, values), read, len(keys))
@@ -112,7 +112,7 @@ class MapTask:
         assert isinstance(self.mapper, BatchMapper)
         try:
             records = self.mapper.map_batch(batch)
-        except Exception as error:
+        except USER_ERRORS as error:
             raise executor_error(self.mapper, "map_batch", f"a batch of {batch.num_rows} rows", error) from None
         if isinstance(records, pa.RecordBatch):
             records = pa.Table.from_batches([records])

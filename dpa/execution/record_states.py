@@ -11,7 +11,7 @@ import pyarrow as pa
 from dpa.errors import ExecutorError
 from dpa.execution.block import Block
 from dpa.execution.calls import fold, zero
-from dpa.execution.failures import executor_error, shown
+from dpa.execution.failures import USER_ERRORS, executor_error, shown
 from dpa.execution.keys import column_of
 from dpa.execution.states import Reduced, StatePart, result_table
 from dpa.executors import Reducer, name_of
@@ -63,7 +63,7 @@ class RecordStates:
         for name, place in self._places.items():
             try:
                 finished.append(self._reducer.finish(self._states[place]))
-            except Exception as error:
+            except USER_ERRORS as error:
                 raise executor_error(self._reducer, "finish", f"key {shown(name)}", error) from None
         columns = self._columns(finished)
         counts = self._counts[: len(self._states)]

@@ -13,16 +13,17 @@ from dpa.routing.ring import PAPER_TOKEN_FORMAT, TokenRing
 
 @dataclass(frozen=True)
 class BalanceOptions:
-    """How a job is balanced; the fields mean what they mean in a job file (docs/job-files.md, `balance`)."""
+    """How a job is balanced; the fields mean what they mean in a job file (docs/job-files.md, `balance`), which takes its
+    defaults from here."""
 
     strategy: str = "halving"
     tau: float = 0.2
     max_rounds: int = 4
-    least_queue: int = 1
+    least_queue: int = 1_000
     report_every: int = 20_000
     report_seconds: float | None = 0.5
     report_when_idle: bool = True
-    check_seconds: float = 0.0
+    check_seconds: float = 0.5
     initial_tokens: int | None = None
     token_format: str = PAPER_TOKEN_FORMAT
     hash_seed: int = 0

@@ -32,6 +32,9 @@ from dpa.splits import Split, total_rows
 _DECISIONS_KEPT = 2_000
 """Refusals kept in full for the report; all are counted, and applied decisions are always kept."""
 
+_LOST_SECONDS = 60.0
+"""A record that nobody has had for so long, with all mappers done and all queues empty, is taken for lost."""
+
 
 class CoordinatorMachine(Machine):
     """States: startup, stream, merge, done, failed. What each message does in each (`-` cannot come):
@@ -56,6 +59,8 @@ class CoordinatorMachine(Machine):
         self.started_at = 0.0
         self.stream_ended_at: float | None = None
         self.first_record_at: float | None = None
+        self.done_at: float | None = None
+        self._progress_at = 0.0
         self._splits = deque(splits)
         self._rows = total_rows(self._splits)
         self._mappers = [MapperStats(index) for index in range(mappers)]
@@ -137,6 +142,7 @@ class CoordinatorMachine(Machine):
         self._merged.add(sender.index)
         if len(self._merged) == len(self._reducers):
             self.state = "done"
+            self.done_at = self.now
             self.instruct(JobDone())
 
     def _decision_report(self, sender: Address, message: DecisionReport) -> None:
@@ -152,8 +158,20 @@ class CoordinatorMachine(Machine):
     def _tick(self, sender: Address, event: Tick) -> None:
         if self.state == "stream":
             self._history.add(self.now - self.started_at, self._reducers)
+            self._check_progress()
+
+    def _check_progress(self) -> None:
+        """Fail rather than wait for ever for records that were lost: nobody has any, yet some are not processed."""
+        queued = sum(stats.queue for stats in self._reducers)
+        if queued or self._frozen or len(self._mappers_done) < len(self._mappers):
+            self._progress_at = self.now
+        elif self.now - self._progress_at > _LOST_SECONDS:
+            lost = self.emitted - self.processed
+            raise ProtocolError(f"{lost} of {self.emitted} records were lost: no reducer has had any for {_LOST_SECONDS:g} s")
 
     def _note(self, stats: ReducerStats) -> None:
+        if stats.processed > self._reducers[stats.reducer].processed:
+            self._progress_at = self.now
         self._reducers[stats.reducer] = stats
         if self.first_record_at is None and stats.processed:
             self.first_record_at = self.now

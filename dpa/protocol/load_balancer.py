@@ -52,9 +52,17 @@ class LoadBalancerMachine(Machine):
         """The reducer that owns a key in the newest table (DPA paper, section 4.2)."""
         return self.table.key_lookup(key)
 
+    def require_reducer(self, node_id: int) -> None:
+        """Check that there is such a reducer.
+
+        Raises:
+            BalanceError: there is none.
+        """
+        self._balancer.require_reducer(node_id)
+
     def _load_report(self, sender: Address, message: LoadReport) -> None:
         if self.state == "balancing":
-            self._record(self._balancer.report(sender.index, message.queue, self.now))
+            self._record(self._balancer.report(sender.index, message.queue, self.now, message.epoch))
 
     def _redistribute(self, sender: Address, event: Redistribute) -> None:
         if self.state == "balancing":

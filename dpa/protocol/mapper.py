@@ -95,7 +95,7 @@ class MapperMachine(Machine):
             self._read += event.step.read
             self._mapped += event.step.mapped
             if event.step.block is not None:
-                self._waiting.append(event.step.block)
+                self._keep(event.step.block)
         self._go_on()
 
     def _ack(self, sender: Address, message: Ack) -> None:
@@ -127,6 +127,11 @@ class MapperMachine(Machine):
         elif not self._waiting and not self._requested:
             self._requested = True
             self.send(COORDINATOR, SplitRequest())
+
+    def _keep(self, block: Block) -> None:
+        if block.rows > self._credit:
+            raise ProtocolError(f"{self.address} mapped {block.rows} records at once, with credit for {self._credit}")
+        self._waiting.append(block)
 
     def _push(self, block: Block) -> None:
         self.in_flight += block.rows

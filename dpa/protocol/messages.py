@@ -113,9 +113,10 @@ class Ack:
 
 @dataclass(frozen=True)
 class LoadReport:
-    """A reducer's queue length, in records."""
+    """A reducer's queue length, in records, under the table numbered `epoch`."""
 
     queue: int
+    epoch: int
 
 
 @dataclass(frozen=True, eq=False)

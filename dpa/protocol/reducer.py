@@ -100,6 +100,7 @@ class ReducerMachine(Machine):
         self._working_on: Push | None = None
         self._dequeued = 0
         self._reported_at = 0.0
+        self._load_due = False
         self._busy_seconds = 0.0
         self._draining = False
         self._nonempty = False
@@ -132,17 +133,18 @@ class ReducerMachine(Machine):
     @property
     def idle(self) -> bool:
         """Whether nothing is queued, held, being processed or waiting for an earlier message."""
-        return super().idle and not self._has_records
+        return super().idle and not self.has_records
 
     @property
-    def _has_records(self) -> bool:
+    def has_records(self) -> bool:
+        """Whether any record is queued, held or being processed."""
         return bool(self._queue or self._held or self._working_on)
 
     def _push(self, sender: Address, push: Push) -> None:
         self._nonempty = True
         self.queue_length += push.block.rows
-        self.peak_queue = max(self.peak_queue, self.queue_length)
         if push.epoch > self.table.epoch:
+            self.peak_queue = max(self.peak_queue, self.queue_length)
             self._held.append(push)
             return
         if self._options.eager and push.epoch < self.table.epoch:
@@ -163,7 +165,10 @@ class ReducerMachine(Machine):
         self._take_next()
 
     def _take_next(self) -> None:
-        """Let user code have the next records that are owned here; forward the others that come before them."""
+        """Let user code have the next records that are owned here; forward the others that come before them.
+
+        Every change of the queue ends here, so what it calls for is reported here too, once for each event.
+        """
         while self._queue and self._working_on is None:
             for queued in self._keep_owned(self._queue.popleft()):
                 push, stop = queued.push, queued.start + self._slices.size
@@ -171,6 +176,9 @@ class ReducerMachine(Machine):
                     self._queue.appendleft(replace(queued, start=stop))
                 self._working_on = replace(push, block=push.block.slice(queued.start, stop))
                 self.instruct(Process(self._working_on.block, push.epoch))
+        self.peak_queue = max(self.peak_queue, self.queue_length)
+        if self._load_due:
+            self._report_load()
         if self._nonempty and self.queue_length == 0:
             self._nonempty = False
             self._ran_empty()
@@ -214,12 +222,12 @@ class ReducerMachine(Machine):
         if every is None:
             return
         before, self._dequeued = self._dequeued, self._dequeued + rows
-        if before // every != self._dequeued // every:
-            self._report_load()
+        self._load_due |= before // every != self._dequeued // every
 
     def _report_load(self) -> None:
+        self._load_due = False
         self._reported_at = self.now
-        self.send(BALANCER, LoadReport(self.queue_length))
+        self.send(BALANCER, LoadReport(self.queue_length, self.table.epoch))
 
     def _ran_empty(self) -> None:
         if self._options.report_every is not None and self._options.report_when_idle:
@@ -232,7 +240,7 @@ class ReducerMachine(Machine):
         self.send(COORDINATOR, ReducerReport(self.stats))
 
     def _merge(self, sender: Address, message: Merge) -> None:
-        if self._has_records:
+        if self.has_records:
             raise ProtocolError(f"{self.address} is to merge with {self.queue_length} records in its queue")
         self.table = message.table
         if message.exchange:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_FIRST = 1_024
+_FIRST = 16
 """The first slice: small enough to learn the speed of slow user code soon."""
 _GROWTH = 8.0
 """A slice is at most so many times as long as the one before: one lucky measurement must not cost seconds."""

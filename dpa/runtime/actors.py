@@ -20,7 +20,7 @@ import ray
 from ray.actor import ActorHandle
 from ray.exceptions import RayError
 
-from dpa.errors import ProtocolError
+from dpa.errors import JobFailedError, ProtocolError
 from dpa.execution.key_stats import KeyStats
 from dpa.execution.mapping import Mapped
 from dpa.execution.states import Reduced, states_for
@@ -50,6 +50,7 @@ from dpa.protocol.metrics import Snapshot
 from dpa.protocol.reducer import ReducerMachine
 from dpa.routing.hashing import Key
 from dpa.runtime.failures import explained
+from dpa.runtime.parcel import Parcel
 from dpa.runtime.plan import ReducerOutput, RunPlan, Shipment, Times
 from dpa.runtime.shell import Shell
 from dpa.splits import Split
@@ -71,7 +72,6 @@ class Task:
 
     def __init__(self, machine: Machine) -> None:
         self._handles: Handles = {}
-        self._ended = threading.Event()
         self._shell = Shell(machine, send=self._send, work=self._work, fail=self._fail)
 
     @ray.method(concurrency_group="control")
@@ -81,25 +81,24 @@ class Task:
         self._shell.start()
 
     @ray.method(concurrency_group="control", num_returns=0)
-    def deliver(self, event: Event) -> None:
-        """Take in a control message, or an event of the driver's."""
-        self._shell.post(event)
+    def begin_stream(self) -> None:
+        """Begin, now that all tasks are up."""
+        self._shell.post(Start())
+
+    @ray.method(concurrency_group="control", num_returns=0)
+    def deliver(self, parcel: Parcel) -> None:
+        """Take in a control message."""
+        self._shell.receive(parcel)
 
     @ray.method(concurrency_group="data", num_returns=0)
-    def push(self, envelope: Envelope) -> None:
+    def push(self, parcel: Parcel) -> None:
         """Take in records."""
-        self._shell.post(envelope)
+        self._shell.receive(parcel)
 
     @ray.method(concurrency_group="watch")
     def join(self) -> None:
-        """Return when the task is told to stop: a call that fails earlier tells that the actor died."""
-        self._ended.wait()
-
-    @ray.method(concurrency_group="control", num_returns=0)
-    def stop(self) -> None:
-        """End the threads."""
-        self._shell.stop()
-        self._ended.set()
+        """Never return: the call fails when the actor dies, which is how its death is noticed."""
+        threading.Event().wait()
 
     @ray.method(concurrency_group="control")
     def peak_memory(self) -> int:
@@ -109,7 +108,7 @@ class Task:
     def _send(self, envelope: Envelope) -> None:
         handle = self._handles[envelope.receiver]
         method = handle.push if isinstance(envelope.message, Push) else handle.deliver
-        method.remote(envelope)
+        method.remote(Parcel.of(envelope))
 
     def _work(self, instruction: Instruction) -> Event | None:
         raise ProtocolError(f"{type(self).__name__} cannot carry out {instruction}")
@@ -217,7 +216,12 @@ class LoadBalancer(Task):
 
     @ray.method(concurrency_group="control")
     def redistribute(self, node_id: int) -> None:
-        """Relieve a reducer whatever its load."""
+        """Relieve a reducer whatever its load.
+
+        Raises:
+            BalanceError: there is no such reducer.
+        """
+        self._machine.require_reducer(node_id)
         self._shell.post(Redistribute(node_id))
 
 
@@ -230,9 +234,10 @@ class Coordinator(Task):
         self._balance = balance
         self._mappers = mappers
         self._reducers = reducers
+        self._ended = threading.Event()
         self._changed = threading.Event()
         self._error: str | None = None
-        self._times: dict[str, float] = {"started": time.time()}
+        self._started = time.time()
 
     @ray.method(concurrency_group="watch")
     def begin(self, own_handle: ActorHandle, shipment: Shipment) -> None:
@@ -245,32 +250,36 @@ class Coordinator(Task):
             handles[reducer(index)] = _create(Reducer, index, shared)
         handles[BALANCER] = _create(LoadBalancer, self._balance, self._mappers, self._reducers)
         others = {address: handle for address, handle in handles.items() if address != COORDINATOR}
-        ray.get([handle.connect.remote(handles) for handle in others.values()])
+        _connect(others, handles)
         self.connect(handles)
         threading.Thread(target=self._watch, args=(others,), name="watch", daemon=True).start()
-        self._times["stream_started"] = time.time()
         self._shell.post(Start())
         for index in range(self._mappers):
-            handles[mapper(index)].deliver.remote(Start())
+            handles[mapper(index)].begin_stream.remote()
 
     @ray.method(concurrency_group="watch")
     def poll(self, seconds: float) -> tuple[Snapshot, str | None]:
         """Statistics, without their history, and the error if there is one: after so many seconds, or at the end."""
         self._changed.wait(seconds)
-        return self._machine.snapshot(history=False), self._error
+        with self._shell.lock:
+            return self._machine.snapshot(history=False), self._error
 
     @ray.method(concurrency_group="control")
     def outcome(self) -> tuple[Snapshot, Times, list[Any], list[Any]]:
         """Of a finished job: all statistics, the moments, and references to the reducers' outputs and mappers' memory."""
-        times = Times(
-            first_record=self._machine.first_record_at,
-            stream_ended=self._machine.stream_ended_at or 0.0,
-            **self._times,
-        )
+        with self._shell.lock:
+            machine, snapshot = self._machine, self._machine.snapshot()
+            times = Times(
+                started=self._started,
+                stream_started=machine.started_at,
+                first_record=machine.first_record_at,
+                stream_ended=machine.stream_ended_at or machine.now,
+                merged=machine.done_at or machine.now,
+            )
         reducers = [self._handles[reducer(index)] for index in range(self._reducers)]
         mappers = [self._handles[mapper(index)] for index in range(self._mappers)]
         outputs = [handle.output.remote() for handle in reducers]
-        return self._machine.snapshot(), times, outputs, [handle.peak_memory.remote() for handle in mappers]
+        return snapshot, times, outputs, [handle.peak_memory.remote() for handle in mappers]
 
     @ray.method(concurrency_group="control")
     def balancer(self) -> ActorHandle:
@@ -280,8 +289,9 @@ class Coordinator(Task):
     @ray.method(concurrency_group="control", num_returns=0)
     def fail(self, message: str) -> None:
         """End the job with an error; the first one counts."""
-        self._error = self._error or message
-        self._machine.state = "failed"
+        with self._shell.lock:
+            self._error = self._error or message
+            self._machine.state = "failed"
         self._shell.stop()
         self._changed.set()
 
@@ -296,7 +306,6 @@ class Coordinator(Task):
 
     def _work(self, instruction: Instruction) -> Event | None:
         if isinstance(instruction, JobDone):
-            self._times["merged"] = time.time()
             self._changed.set()
             return None
         return super()._work(instruction)
@@ -312,9 +321,10 @@ class Coordinator(Task):
             for reference in ended:
                 try:
                     ray.get(reference)
-                except RayError as error:
+                except Exception as error:
                     if not self._ended.is_set():
-                        self.fail(f"{joins[reference]} died: {explained(error)}")
+                        told = explained(error) if isinstance(error, RayError) else repr(error)
+                        self.fail(f"{joins[reference]} died: {told}")
                     return
 
 
@@ -322,6 +332,16 @@ def _create(actor: type[Task], *arguments: Any) -> ActorHandle:
     """A new actor. Tasks ask for no CPU, so a job never waits for ever for a busy cluster; they are spread over its nodes."""
     options = {"num_cpus": 0, "concurrency_groups": _GROUPS, "scheduling_strategy": "SPREAD", "max_restarts": 0}
     return ray.remote(**options)(actor).remote(*arguments)
+
+
+def _connect(others: Handles, handles: Handles) -> None:
+    """Tell every actor whom to send to; the first call that it answers, so it is also when it is known to be up."""
+    connected = {address: handle.connect.remote(handles) for address, handle in others.items()}
+    for address, reference in connected.items():
+        try:
+            ray.get(reference)
+        except RayError as error:
+            raise JobFailedError(f"{address} did not start: {explained(error)}") from None
 
 
 def create_coordinator(plan: RunPlan) -> ActorHandle:

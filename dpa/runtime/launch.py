@@ -40,6 +40,8 @@ def run(plan: RunPlan, observe: Callable[[Snapshot], None]) -> RunOutcome:
     except RayError as error:
         raise JobFailedError(f"the coordinator failed: {explained(error)}") from None
     finally:
-        with suppress(Exception):
-            ray.get(coordinator.close.remote(), timeout=5)
-        ray.kill(coordinator)
+        try:
+            with suppress(Exception):
+                ray.get(coordinator.close.remote(), timeout=5)
+        finally:
+            ray.kill(coordinator)

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dpa.errors import DpaError
 from dpa.protocol.machine import Event, Instruction, Machine, Send, Tick
 from dpa.protocol.messages import Envelope
+from dpa.runtime.parcel import Parcel
 
 TICK_SECONDS = 0.25
 """How often a task reports its statistics."""
@@ -23,7 +24,7 @@ Work = Callable[[Instruction], Event | None]
 
 
 class Shell:
-    """Drives one machine until `stop`."""
+    """Drives one machine until `stop`. Whoever looks into the machine from outside holds `lock` meanwhile."""
 
     def __init__(
         self,
@@ -39,7 +40,7 @@ class Shell:
         self._send = send
         self._work = work
         self._fail = fail
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._jobs: queue.SimpleQueue[Instruction | None] = queue.SimpleQueue()
         self._stopped = threading.Event()
 
@@ -53,23 +54,32 @@ class Shell:
         self._stopped.set()
         self._jobs.put(None)
 
+    def receive(self, parcel: Parcel) -> None:
+        """Open a parcel and hand the message to the machine."""
+        try:
+            envelope = parcel.open()
+        except BaseException as error:
+            self._failed(error)
+            return
+        self.post(envelope)
+
     def post(self, event: Event) -> None:
         """Hand an event to the machine and carry out what it says."""
         try:
-            with self._lock:
+            with self.lock:
                 for instruction in self._machine.handle(event, time.time()):
                     if isinstance(instruction, Send):
                         self._send(instruction.envelope)
                     else:
                         self._jobs.put(instruction)
-        except Exception as error:
+        except BaseException as error:
             self._failed(error)
 
     def _run_jobs(self) -> None:
         while (instruction := self._jobs.get()) is not None and not self._stopped.is_set():
             try:
                 event = self._work(instruction)
-            except Exception as error:
+            except BaseException as error:  # user code may call sys.exit(), and a panic in Rust is no Exception
                 self._failed(error)
                 return
             if event is not None:
@@ -79,7 +89,7 @@ class Shell:
         while not self._stopped.wait(TICK_SECONDS):
             self.post(Tick())
 
-    def _failed(self, error: Exception) -> None:
+    def _failed(self, error: BaseException) -> None:
         if not self._stopped.is_set():
             self.stop()
             text = str(error) if isinstance(error, DpaError) else traceback.format_exc()

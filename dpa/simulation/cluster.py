@@ -119,7 +119,7 @@ class SimulatedCluster:
         self._clock = 0.0
         self._order = itertools.count()
         self._events: list[tuple[float, int, Address, Event]] = []
-        self._finished = False
+        self._finished = self._checked_end = False
         self._steps = 0
         self._log: list[tuple[float, Address, Event]] = []
         balancer = LoadBalancerMachine(job.balance.balancer(job.reducers), job.mappers)
@@ -156,6 +156,11 @@ class SimulatedCluster:
                 raise self._violation(str(error) or repr(error)) from error
         if not self._finished:
             raise self._violation("the job did not end: nothing is under way and it is not done")
+        if not self._events:
+            try:
+                self._invariants.check_quiet(self.machines.values())
+            except DpaError as error:
+                raise self._violation(str(error)) from error
         reduced = tuple(self._reduced[index] for index in range(self._job.reducers))
         return Outcome(reduced, self.coordinator.snapshot(), self._clock, self._steps)
 
@@ -171,8 +176,9 @@ class SimulatedCluster:
         for instruction in instructions:
             self._execute(address, instruction)
         self._invariants.check()
-        if self._finished:
-            self._invariants.check_end(self.machines.values())
+        if self._finished and not self._checked_end:
+            self._checked_end = True
+            self._invariants.check_end()
 
     def _execute(self, address: Address, instruction: Instruction) -> None:
         job, index = self._job, address.index

@@ -62,7 +62,7 @@ def random_job(seed: int) -> tuple[SimulatedJob, dict[str, list[int]]]:
             report_every=draw.choice([1, 5, 20]),
             report_seconds=draw.choice([None, 0.01]),
             report_when_idle=draw.random() < 0.5,
-            check_seconds=draw.choice([0.0, 0.01]),
+            check_seconds=draw.choice([0.0, 0.0, 0.01]),
             initial_tokens=draw.choice([None, 4]),
             forwarding=draw.choice(["eager", "lazy"]),
         ),

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -55,3 +56,24 @@ class SlowSum(FunctionReducer):
     def reduce(self, state: Any, value: Any) -> Any:
         time.sleep(self.seconds)
         return super().reduce(state, value)
+
+
+def exit_on_thirteen(left: int, right: int) -> int:
+    if right == 13:
+        sys.exit("bye")
+    return left + right
+
+
+class OneWay:
+    """Can be pickled, and not unpickled: so are many exceptions."""
+
+    def __reduce__(self) -> Any:
+        return _refuse, ()
+
+
+def _refuse() -> None:
+    raise ValueError("this value cannot come back")
+
+
+def one_way(record: dict[str, Any]) -> Iterator[tuple[str, OneWay]]:
+    yield "key", OneWay()

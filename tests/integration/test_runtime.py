@@ -41,7 +41,7 @@ def test_a_count_is_exact_whatever_the_strategy_and_with_or_without_a_combiner(
         reducer=Count(),
         combiner=combiner,
         parallelism={"mappers": 2, "reducers": 3},
-        balance={"strategy": strategy, "report_every": 500},
+        balance={"strategy": strategy, "report_every": 500, "least_queue": 1, "check_seconds": 0.0},
         limits={"batch_records": 1_000, "in_flight_records": 4_000, "split_records": 7_000},
     ).run()
     records = result.report.records
@@ -61,7 +61,7 @@ def test_a_hot_reducer_is_relieved_while_it_works_through_its_queue() -> None:
         input=[{"key": key, "value": 1} for key in keys],
         reducer=executors.SlowSum(0.002),
         parallelism={"mappers": 1, "reducers": 4},
-        balance={"strategy": "doubling", "report_every": 20, "max_rounds": 1},
+        balance={"strategy": "doubling", "report_every": 20, "max_rounds": 1, "least_queue": 1, "check_seconds": 0.0},
         limits={"batch_records": 50, "in_flight_records": 800, "slice_records": 5},
     ).run()
     report = result.report
@@ -119,6 +119,17 @@ def test_an_exception_in_user_code_fails_the_job_and_names_the_executor_and_the_
     assert "key 'unlucky'" in message
     assert "ValueError: thirteen is not allowed" in message
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_executor_that_exits_fails_the_job_and_is_named() -> None:
+    job = Job(input=[{"key": "k", "value": number} for number in (1, 13, 13)], reducer=executors.exit_on_thirteen)
+    with pytest.raises(JobFailedError, match=r"exit_on_thirteen.reduce failed on key 'k': SystemExit: bye"):
+        job.run()
+
+
+def test_a_value_that_cannot_be_unpickled_fails_the_job_instead_of_being_lost() -> None:
+    with pytest.raises(JobFailedError, match="this value cannot come back"):
+        Job(input=[1, 2, 3], mapper=executors.one_way, reducer=executors.add).run()
 
 
 def test_the_death_of_an_actor_fails_the_job_and_is_named() -> None:

@@ -1,4 +1,4 @@
-"""Channels: whatever the network does to the order of messages, each arrives once and in the order in which it was sent."""
+"""Channels: whatever the network does to the order of messages, each comes once and in the order it was sent in."""
 
 import pytest
 from hypothesis import given
@@ -13,7 +13,7 @@ numbers = st.lists(st.integers(0, 9), max_size=12)
 def numbered(sender: Address, queues: list[int]) -> list:
     """Envelopes from a sender to reducer 0; load reports stand for any message."""
     outbox = Outbox(sender)
-    return [outbox.envelope(reducer(0), LoadReport(queue)) for queue in queues]
+    return [outbox.envelope(reducer(0), LoadReport(queue, 0)) for queue in queues]
 
 
 @given(numbers, st.data())
@@ -41,7 +41,7 @@ def test_an_early_message_waits_for_those_before_it() -> None:
     inbox = Inbox()
     assert inbox.accept(third) == [] == inbox.accept(second)
     assert (inbox.empty, inbox.expected(mapper(0))) == (False, 0)
-    assert inbox.accept(first) == [LoadReport(1), LoadReport(2), LoadReport(3)]
+    assert inbox.accept(first) == [LoadReport(1, 0), LoadReport(2, 0), LoadReport(3, 0)]
     assert (inbox.empty, inbox.expected(mapper(0))) == (True, 3)
 
 
@@ -49,7 +49,7 @@ def test_a_duplicate_is_dropped_whether_its_first_copy_was_delivered_or_waits() 
     first, second = numbered(mapper(0), [1, 2])
     inbox = Inbox()
     assert inbox.accept(second) == [] == inbox.accept(second)
-    assert inbox.accept(first) == [LoadReport(1), LoadReport(2)]
+    assert inbox.accept(first) == [LoadReport(1, 0), LoadReport(2, 0)]
     assert inbox.accept(first) == [] == inbox.accept(second)
     assert inbox.duplicates == 3
 
@@ -57,7 +57,7 @@ def test_a_duplicate_is_dropped_whether_its_first_copy_was_delivered_or_waits() 
 def test_each_channel_is_numbered_from_0_without_gaps() -> None:
     outbox = Outbox(reducer(1))
     receivers = [reducer(0), COORDINATOR, reducer(0), BALANCER, reducer(0), COORDINATOR]
-    envelopes = [outbox.envelope(receiver, LoadReport(0)) for receiver in receivers]
+    envelopes = [outbox.envelope(receiver, LoadReport(0, 0)) for receiver in receivers]
     assert [envelope.seq for envelope in envelopes] == [0, 0, 1, 0, 2, 1]
     assert {envelope.sender for envelope in envelopes} == {reducer(1)}
 
@@ -72,4 +72,4 @@ def test_nothing_is_expected_of_a_sender_that_was_never_heard_but_its_first_mess
 )
 def test_an_address_reads_as_people_say_it(address: Address, text: str) -> None:
     assert str(address) == text
-    assert address == Address(Role(text.split()[0]), address.index)
+    assert address == Address(Role(text.partition(" ")[0]), address.index)

@@ -152,7 +152,7 @@ def test_the_stream_ends_by_counting_whatever_the_order_of_reports(case: tuple) 
     order, counts = case
     coordinator, ended = Coordinator(), []
     left = {who: list(reports) for who, reports in counts.items()}
-    last = {who: 0 for who in counts}
+    last = dict.fromkeys(counts, 0)
     for who in [*order, reducer(0)]:  # reducers report again when they are told to drain
         last[who] = left[who].pop(0) if left[who] else last[who]
         report = coordinator.mapped if who.role is Role.MAPPER else coordinator.reduced
@@ -163,6 +163,40 @@ def test_the_stream_ends_by_counting_whatever_the_order_of_reports(case: tuple) 
             assert mapped and last[reducer(0)] + last[reducer(1)] == last[mapper(0)] + last[mapper(1)]
         ended += freeze
     assert len(ended) == 1
+
+
+# --- records that are lost
+
+
+def overdue(at: float = 0.0) -> Coordinator:
+    """All mappers are done, no reducer has anything, and yet 3 of 7 records are not processed."""
+    coordinator = Coordinator(at)
+    for index, emitted in ((0, 4), (1, 3)):
+        coordinator.mapped(index, emitted, done=True)
+    coordinator.reduced(0, 4)
+    return coordinator
+
+
+def test_records_that_nobody_has_fail_the_job_after_a_while_instead_of_letting_it_wait_for_ever() -> None:
+    coordinator = overdue(at=1e9)
+    assert coordinator.coordinator.handle(Tick(), 1e9 + 59) == []
+    with pytest.raises(ProtocolError, match="3 of 7 records were lost"):
+        coordinator.coordinator.handle(Tick(), 1e9 + 61)
+
+
+def test_a_reducer_may_take_as_long_as_it_likes() -> None:
+    coordinator = overdue()
+    coordinator.reduced(1, 0, queue=3)
+    for now in (50.0, 100.0, 1000.0):
+        coordinator.coordinator.handle(Tick(), now)
+    assert sent(coordinator.reduced(1, 3), Freeze)
+
+
+def test_a_tick_as_the_last_mapper_is_done_takes_no_record_for_lost() -> None:
+    coordinator = Coordinator(at=1e9)
+    for index in (0, 1):
+        coordinator.mapped(index, 3, done=True)
+    assert coordinator.coordinator.handle(Tick(), 1e9 + 0.1) == []
 
 
 # --- the merge
@@ -189,7 +223,10 @@ def test_the_job_is_done_once_every_reducer_has_merged() -> None:
 
 
 def test_a_snapshot_tells_the_phase_and_the_time_since_the_start() -> None:
-    assert (CoordinatorMachine([], 1, 1).snapshot().phase, CoordinatorMachine([], 1, 1).snapshot().at) == ("startup", 0.0)
+    assert (CoordinatorMachine([], 1, 1).snapshot().phase, CoordinatorMachine([], 1, 1).snapshot().at) == (
+        "startup",
+        0.0,
+    )
     coordinator = Coordinator(at=10.0)
     coordinator.coordinator.handle(Tick(), 12.5)
     assert (coordinator.coordinator.snapshot().phase, coordinator.coordinator.snapshot().at) == ("stream", 2.5)

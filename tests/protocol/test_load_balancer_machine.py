@@ -1,4 +1,4 @@
-"""The load balancer's state machine: tables are numbered and go out at once to all, refusals wait, and a freeze is final."""
+"""The load balancer's state machine: numbered tables go out to all at once, refusals wait, a freeze is final."""
 
 from __future__ import annotations
 
@@ -27,12 +27,14 @@ class Balancer(Wire):
     """A load balancer of two mappers and three reducers."""
 
     def __init__(self, strategy: str = "halving", **options) -> None:
-        policy = BalanceOptions(strategy=strategy, initial_tokens=8, **options).balancer(3)
+        fields = {"initial_tokens": 8, "least_queue": 1, "check_seconds": 0.0, **options}
+        policy = BalanceOptions(strategy, **fields).balancer(3)
         self.balancer = LoadBalancerMachine(policy, mappers=2)
         super().__init__(self.balancer)
 
     def report(self, index: int, queue: int, now: float = 0.0) -> list[Instruction]:
-        return self(reducer(index), LoadReport(queue), now)
+        """A reducer that holds the newest table reports its queue."""
+        return self(reducer(index), LoadReport(queue, self.balancer.table.epoch), now)
 
     def event(self, event: Tick | Redistribute | Start) -> list[Instruction]:
         return self.balancer.handle(event, 0.0)
@@ -83,9 +85,17 @@ def test_refusals_are_told_before_the_redistribution_that_follows_them() -> None
 
 def test_the_policy_is_told_the_time() -> None:
     balancer = Balancer(check_seconds=1.0)
-    for now in (5.0, 5.5, 6.5):
+    for now in (5.0, 5.5, 6.5, 7.0):
         balancer.report(0, 0, now)
-    assert outcomes(balancer.event(Tick())) == [Outcome.BELOW_THRESHOLD, Outcome.COOL_DOWN, Outcome.BELOW_THRESHOLD]
+    look, wait = Outcome.BELOW_THRESHOLD, Outcome.COOL_DOWN
+    assert outcomes(balancer.event(Tick())) == [wait, wait, look, wait]
+
+
+def test_the_policy_is_told_under_which_table_a_queue_was_measured() -> None:
+    balancer = Balancer()
+    balancer.report(1, 100)
+    balancer(reducer(1), LoadReport(100, epoch=0))
+    assert outcomes(balancer.event(Tick())) == [Outcome.COOL_DOWN]
 
 
 def test_a_redistribution_may_be_asked_for() -> None:

@@ -36,7 +36,9 @@ both_ways = pytest.mark.parametrize("eager", [True, False], ids=["eager", "lazy"
 class Reducer(Wire):
     """Reducer 0 of three, which owns a, b and c by table 0, a by table 1, and a and c by table 2."""
 
-    def __init__(self, *, eager: bool = True, every: int | None = None, idle: bool = False, most: int = 1000, **more) -> None:
+    def __init__(
+        self, *, eager: bool = True, every: int | None = None, idle: bool = False, most: int = 1000, **more
+    ) -> None:
         options = ReducerOptions(report_every=every, report_when_idle=idle, eager=eager, slice_records=most, **more)
         self.reducer = ReducerMachine(0, TABLES[0], options)
         super().__init__(self.reducer)
@@ -59,7 +61,9 @@ def processing(instructions: list[Instruction]) -> list[str]:
 
 def forwarded(instructions: list[Instruction]) -> list[tuple[int, str]]:
     """The keys of the records that were forwarded, with their receivers."""
-    return [(to.index, "".join(key for key, _ in records_of(message.block))) for to, message in sent(instructions, Push)]
+    return [
+        (to.index, "".join(key for key, _ in records_of(message.block))) for to, message in sent(instructions, Push)
+    ]
 
 
 # --- the queue
@@ -93,7 +97,9 @@ def test_a_long_batch_is_processed_in_slices() -> None:
 
 
 @given(st.integers(1, 200), st.lists(st.tuples(st.integers(1, 200), st.floats(0, 10)), max_size=10))
-def test_slices_adapt_to_the_speed_of_user_code_within_their_bounds(most: int, observed: list[tuple[int, float]]) -> None:
+def test_slices_adapt_to_the_speed_of_user_code_within_their_bounds(
+    most: int, observed: list[tuple[int, float]]
+) -> None:
     sizer = SliceSizer(most, seconds=0.1)
     for records, seconds in observed:
         before = sizer.size
@@ -197,7 +203,7 @@ def test_forwarded_records_count_as_dequeued(eager: bool) -> None:
     reducer_0 = Reducer(eager=eager, every=3, most=1)
     reducer_0.update(1)
     instructions = reducer_0.push("aabbc")
-    assert sent(instructions, LoadReport) == [(BALANCER, LoadReport(2))]
+    assert sent(instructions, LoadReport) == [(BALANCER, LoadReport(2, epoch=1))]
     assert [bool(sent(reducer_0.done(), LoadReport)) for _ in range(2)] == [False, False]
 
 
@@ -206,7 +212,7 @@ def test_an_empty_queue_is_reported_if_asked_for() -> None:
     reducer_0.push("ab")
     reducer_0.push("c")
     assert sent(reducer_0.done(), LoadReport) == []
-    assert sent(reducer_0.done(), LoadReport) == [(BALANCER, LoadReport(0))]
+    assert sent(reducer_0.done(), LoadReport) == [(BALANCER, LoadReport(0, epoch=0))]
 
 
 def test_a_queue_that_empties_by_forwarding_alone_is_reported_too() -> None:
@@ -259,7 +265,7 @@ def test_what_was_not_given_out_cannot_have_been_processed() -> None:
         Reducer().done()
 
 
-@pytest.mark.parametrize("message", [SplitGrant(None), LoadReport(0)], ids=lambda message: type(message).__name__)
+@pytest.mark.parametrize("message", [SplitGrant(None), LoadReport(0, 0)], ids=lambda message: type(message).__name__)
 def test_a_message_for_others_is_refused_by_name(message) -> None:
     with pytest.raises(ProtocolError, match=f"reducer 0 cannot take a {type(message).__name__} from coordinator"):
         Reducer()(COORDINATOR, message)

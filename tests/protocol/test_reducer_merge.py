@@ -13,7 +13,18 @@ from dpa.errors import ProtocolError
 from dpa.execution.states import StatePart
 from dpa.protocol.channel import Outbox
 from dpa.protocol.machine import Finish, FinishDone, Instruction, Pack, PackDone, ProcessDone, Tick
-from dpa.protocol.messages import BALANCER, COORDINATOR, Drain, Handover, Merge, Merged, Push, TableUpdate, mapper, reducer
+from dpa.protocol.messages import (
+    BALANCER,
+    COORDINATOR,
+    Drain,
+    Handover,
+    Merge,
+    Merged,
+    Push,
+    TableUpdate,
+    mapper,
+    reducer,
+)
 from dpa.protocol.reducer import ReducerMachine, ReducerOptions
 
 FIRST = table_giving({"a": 0, "b": 1, "c": 2})
@@ -84,7 +95,7 @@ def test_a_finished_reducer_says_so_once_and_is_silent_from_then_on() -> None:
     reducer_0.merge(exchange=False)
     [(to, merged)] = sent(reducer_0.reducer.handle(FinishDone(), 0.0), Merged)
     assert (to, merged.stats) == (COORDINATOR, reducer_0.reducer.stats)
-    assert reducer_0.reducer.finished
+    assert reducer_0.reducer.state == "finished"
     assert reducer_0.reducer.handle(Tick(), 1.0) == []
 
 
@@ -124,7 +135,7 @@ def test_a_merge_cannot_come_while_records_wait_for_their_table() -> None:
 def test_records_cannot_come_after_the_end_of_the_stream() -> None:
     reducer_0 = Reducer()
     reducer_0.merge()
-    with pytest.raises(ProtocolError, match="reducer 0 got records from mapper 1 after the end of the stream"):
+    with pytest.raises(ProtocolError, match="reducer 0 cannot take a Push from mapper 1"):
         reducer_0(mapper(1), push(["a"]))
 
 

@@ -1,4 +1,4 @@
-"""Unit tests know no Ray, no Spark, no JVM and no waiting: a test that reaches for one of them fails at once and says so."""
+"""Unit tests know no Ray, no Spark, no JVM and no waiting: one that reaches for any of these fails and says so."""
 
 import builtins
 import os
@@ -16,7 +16,7 @@ _SPARK_PROGRAMS = {"spark-submit", "spark-class"}
 
 @pytest.fixture(autouse=True)
 def _nothing_heavy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guard imports, sleeping and processes while a test runs; packages that other tests have imported are refused too."""
+    """Guard imports, sleeping and processes while a test runs; also packages that are imported already are refused."""
     real_import, real_popen = builtins.__import__, subprocess.Popen.__init__
 
     def guarded_import(name: str, *details: Any, **more: Any) -> Any:

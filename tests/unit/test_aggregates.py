@@ -69,7 +69,9 @@ def test_every_ready_made_reducer_is_tested_here() -> None:
 @pytest.mark.parametrize(("name", "kind"), CASES)
 @settings(max_examples=20)
 @given(data=st.data())
-def test_a_ready_made_reducer_gives_what_plain_python_gives(name: str, kind: str, combine: bool, data: st.DataObject) -> None:
+def test_a_ready_made_reducer_gives_what_plain_python_gives(
+    name: str, kind: str, combine: bool, data: st.DataObject
+) -> None:
     rows = data.draw(rows_of(kind))
     column, of_values = NAIVE[name]
     found = run(READY_MADE[name](), rows, VALUES[kind][0], combine=combine, batch_records=data.draw(st.integers(1, 9)))
@@ -153,7 +155,7 @@ def test_the_aggregated_column_is_chosen_by_name() -> None:
 
 @pytest.mark.parametrize("made", [Sum, Min, Max, Mean])
 def test_a_column_that_is_not_there_is_named(made: type[Sum]) -> None:
-    with pytest.raises(ExecutorError, match=rf"{made.__name__}\.reduce failed on 1 keys\n(.*\n)*.*other"):
+    with pytest.raises(ExecutorError, match=rf"{made.__name__}\.reduce failed on 1 keys.*other"):
         run(made("other"), [("a", 1)], pa.int64())
 
 
@@ -177,5 +179,5 @@ def test_a_top_of_nothing_is_refused() -> None:
 
 def test_values_that_cannot_be_compared_or_hashed_are_explained() -> None:
     for reducer, values in ((TopK(), [1, "x"]), (Distinct(), [[1], [1]])):
-        with pytest.raises(ExecutorError, match=rf"{type(reducer).__name__}\.reduce failed on key 'a'\n(.*\n)*TypeError"):
+        with pytest.raises(ExecutorError, match=rf"{type(reducer).__name__}\.reduce failed on key 'a'.*TypeError"):
             run_local(lambda record, values=values: [("a", value) for value in values], reducer, [1])

@@ -83,12 +83,27 @@ def test_with_balancing_off_a_report_is_noted_and_nothing_else() -> None:
 
 def test_during_the_cool_down_reports_are_noted_but_not_acted_on() -> None:
     balancer = balancer_of(check_seconds=1.0)
-    assert balancer.report(0, 0, now=10.0).outcome is Outcome.BELOW_THRESHOLD
+    assert balancer.report(0, 0, now=10.0).outcome is Outcome.COOL_DOWN
     cooling = balancer.report(1, 100, now=10.9)
-    assert cooling.outcome is Outcome.COOL_DOWN
+    assert (cooling.outcome, cooling.loads) == (Outcome.COOL_DOWN, (0, 100, 0, 0))
     assert cooling.reason == "0.9 s since the last look, not 1"
     assert balancer.report(0, 5, now=11.0).outcome is Outcome.BELOW_THRESHOLD
+    assert balancer.report(1, 100, now=11.5).outcome is Outcome.COOL_DOWN
     assert balancer.report(1, 100, now=12.0).outcome is Outcome.APPLIED
+
+
+def test_without_a_cool_down_every_report_is_looked_at() -> None:
+    balancer = balancer_of(rounds=9)
+    assert [balancer.report(2, 100, now=7.0).outcome for _ in range(2)] == [Outcome.APPLIED] * 2
+
+
+def test_a_queue_measured_under_an_older_table_is_noted_but_not_acted_on() -> None:
+    balancer = balancer_of()
+    balancer.report(2, 100, now=0.0, epoch=0)
+    stale = balancer.report(2, 90, now=0.0, epoch=0)
+    assert (stale.outcome, stale.loads, stale.round) == (Outcome.COOL_DOWN, (0, 0, 90, 0), 1)
+    assert stale.reason == "the report is of table 0, before table 1"
+    assert balancer.report(2, 90, now=0.0, epoch=1).outcome is Outcome.APPLIED
 
 
 def test_asked_for_relief_looks_at_no_load_and_uses_no_round() -> None:

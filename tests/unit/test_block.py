@@ -1,4 +1,4 @@
-"""Blocks: routing divides the records exactly and keeps their order, slices are what they say, values come back as given."""
+"""Blocks: routing divides the records exactly and keeps their order, slices are what they say, values come back."""
 
 from dataclasses import replace
 from typing import Any
@@ -51,7 +51,9 @@ def check_consistent(block: Block, whole: Block) -> None:
 
 
 @given(blocks(), rings())
-def test_routing_gives_every_record_to_the_owner_of_its_key_and_keeps_their_order(block: Block, ring: TokenRing) -> None:
+def test_routing_gives_every_record_to_the_owner_of_its_key_and_keeps_their_order(
+    block: Block, ring: TokenRing
+) -> None:
     table = table_of(ring)
     parts = list(block.route(table))
     records = list(zip(records_of(block), weights_of(block), strict=True))

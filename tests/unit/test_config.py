@@ -1,4 +1,4 @@
-"""Job files: what they may say, how overrides and placeholders apply, and that every error says where and what would be right."""
+"""Job files: what they may say, overrides, placeholders; every error says where it is and what would be right."""
 
 import json
 import sys
@@ -208,6 +208,13 @@ ERRORS = [
     ),
     ("balance: {initial_tokens: 12}", "job.yaml:1: balance: halving needs a power of two as initial_tokens, not 12"),
     ("balance: {token_format: '{node}'}", "job.yaml:1: balance: token_format must contain {node} and {token}"),
+    ("balance: {token_format: '{node}{token}'}", "job.yaml:1: balance: token_format"),
+    ("Name: x\n", "job.yaml:1: Name: unknown key; did you mean 'name'?"),
+    ("list: x\n", "job.yaml:1: list: unknown key (known here: "),
+    (
+        "input:\n  format: csv\n  path: x\n  options:\n    Header: true\n",
+        "job.yaml:5: input.options.Header: Input should be a valid string, not true",
+    ),
     ("balance: {token_format: '{node}-{token}-{zone}'}", "job.yaml:1: balance: token_format must contain"),
     ("balance:\n", "job.yaml:1: balance: Input should be"),
     ("input: {format: csv}", "job.yaml:1: input: format 'csv' needs the key 'path'"),

@@ -134,7 +134,9 @@ def test_messages_name_the_class_or_the_function(executor: Any, name: str) -> No
     assert name_of(executor) == name
 
 
-@pytest.mark.parametrize("executor", [Words(), Cut(3), as_mapper(pairs), as_reducer(add), Total(), Sum("x")], ids=name_of)
+@pytest.mark.parametrize(
+    "executor", [Words(), Cut(3), as_mapper(pairs), as_reducer(add), Total(), Sum("x")], ids=name_of
+)
 def test_executors_can_be_sent_to_tasks(executor: Any) -> None:
     arrived = pickle.loads(pickle.dumps(executor))
     assert type(arrived) is type(executor)
@@ -177,7 +179,9 @@ def grouped(draw: st.DrawFn) -> tuple[Groups, list[tuple[int, int | None]]]:
 
 
 @given(grouped(), st.sampled_from(["sum", "min", "max"]))
-def test_groups_aggregate_as_plain_python_does(case: tuple[Groups, list[tuple[int, int | None]]], function: str) -> None:
+def test_groups_aggregate_as_plain_python_does(
+    case: tuple[Groups, list[tuple[int, int | None]]], function: str
+) -> None:
     groups, rows = case
     plain = {"sum": sum, "min": min, "max": max}[function]
     expected = naive(rows, lambda values: plain(v) if (v := [value for value in values if value is not None]) else None)
@@ -185,7 +189,9 @@ def test_groups_aggregate_as_plain_python_does(case: tuple[Groups, list[tuple[in
     assert groups.sizes().tolist() == [sum(code == row for row, _ in rows) for code in range(len(groups))]
 
 
-@pytest.mark.parametrize(("function", "expected"), [("mean", [2.0, 5.0]), ("count", [2, 1]), ("count_distinct", [2, 1])])
+@pytest.mark.parametrize(
+    ("function", "expected"), [("mean", [2.0, 5.0]), ("count", [2, 1]), ("count_distinct", [2, 1])]
+)
 def test_any_aggregation_of_arrow_is_at_hand(function: str, expected: list[float]) -> None:
     groups = Groups(pa.array(["a", "b"]), np.array([1, 0, 0], np.int32), pa.record_batch({"v": [5, 1, 3]}))
     assert groups.aggregate("v", function).to_pylist() == expected

@@ -51,7 +51,9 @@ def test_a_plain_column_of_each_type_is_encoded(found: pa.DataType, kept: pa.Dat
 @pytest.mark.parametrize(("found", "kept"), COLUMN_TYPES.values(), ids=list(COLUMN_TYPES))
 def test_a_dictionary_of_each_type_is_encoded(found: pa.DataType, kept: pa.DataType, nulls: str) -> None:
     first, _, second = keys_like(found)[:3]
-    dictionary = pa.array([first, second, None] if nulls in ("in the dictionary", "in both") else [first, second], found)
+    dictionary = pa.array(
+        [first, second, None] if nulls in ("in the dictionary", "in both") else [first, second], found
+    )
     rows = [1, 0, 1, len(dictionary) - 1] + ([None] if nulls in ("in the rows", "in both") else [])
     column = pa.DictionaryArray.from_arrays(pa.array(rows, pa.int8()), dictionary)
     check_encoded(column, [None if row is None else dictionary[row].as_py() for row in rows])

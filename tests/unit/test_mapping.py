@@ -1,4 +1,4 @@
-"""Mapping: user code makes blocks of bounded size, all counted; what it gets wrong is said by name, with key and traceback."""
+"""Mapping: user code makes blocks of bounded size, all counted; what it gets wrong is said by name, with traceback."""
 
 import itertools
 from collections.abc import Iterator
@@ -98,7 +98,8 @@ def test_a_slow_mapper_hands_over_what_it_has_when_its_time_is_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "objects"), [(None, [{"x": 1, "y": "p"}]), (("x",), [1]), (("y", "x"), [{"y": "p", "x": 1}]), ((), [None])]
+    ("values", "objects"),
+    [(None, [{"x": 1, "y": "p"}]), (("x",), [1]), (("y", "x"), [{"y": "p", "x": 1}]), ((), [None])],
 )
 def test_without_a_mapper_the_named_columns_are_the_value(values: Any, objects: list[Any]) -> None:
     table = pa.table({"x": [1], "word": ["a"], "y": ["p"]})
@@ -197,7 +198,9 @@ def test_a_key_of_an_unsupported_type_is_refused(key: Any) -> None:
 
 @pytest.mark.parametrize("values", [[1, "x"], [{"x": 1}, 2], [object()]], ids=["mixed", "dict and scalar", "object"])
 def test_values_that_are_no_columns_are_refused_where_columns_are_needed(values: list[Any]) -> None:
-    with pytest.raises(ExecutorError, match=r"dpa\.aggregates\.Sum works on columns, so values must be of one Arrow type"):
+    with pytest.raises(
+        ExecutorError, match=r"dpa\.aggregates\.Sum works on columns, so values must be of one Arrow type"
+    ):
         steps_of(task_of(lambda record: [("a", value) for value in values], reducer=Sum()))
 
 
@@ -209,12 +212,16 @@ def test_a_combiner_must_return_a_state_a_group(returned: Any) -> None:
         def reduce(self, groups: Any) -> Any:
             return returned
 
-    with pytest.raises(ExecutorError, match=r"Wrong\.reduce must return a pyarrow\.RecordBatch with one row a group \(2\)"):
+    with pytest.raises(
+        ExecutorError, match=r"Wrong\.reduce must return a pyarrow\.RecordBatch with one row a group \(2\)"
+    ):
         steps_of(task_of(None, reducer=Wrong(), combine=True))
 
 
 def test_text_that_is_not_utf_8_is_explained() -> None:
-    broken = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(np.array([0, 2], np.int32)), pa.py_buffer(b"\xff\xfe")])
+    broken = pa.Array.from_buffers(
+        pa.string(), 1, [None, pa.py_buffer(np.array([0, 2], np.int32)), pa.py_buffer(b"\xff\xfe")]
+    )
     with pytest.raises(TableError, match="text that is not UTF-8"):
         steps_of(task_of(pairs), pa.table({"key": broken, "value": [1]}))
 

@@ -1,4 +1,4 @@
-"""States: whatever the division into blocks, combiner, redistributions and merges, they end as one fold over all records."""
+"""States: whatever the division into blocks, combiner, redistributions and merges, they end as one fold of all."""
 
 from typing import Any
 
@@ -31,7 +31,9 @@ def result_of(store: States) -> dict[Key, tuple[Any, int, int]]:
     return dict(zip(keys, zip(values, reduced.records.tolist(), reduced.mapped.tolist(), strict=True), strict=True))
 
 
-def blocks_of(keys: list[Key], reducer: AnyReducer, *, combine: bool, split_rows: int, batch_records: int) -> list[Block]:
+def blocks_of(
+    keys: list[Key], reducer: AnyReducer, *, combine: bool, split_rows: int, batch_records: int
+) -> list[Block]:
     table = pa.table({"key": pa.array(keys), "value": pa.array(range(len(keys)), pa.int64())})
     task = map_task(None, reducer, combine=combine, batch_records=batch_records)
     steps = (step for split in memory_splits(table, split_rows) for step in task.blocks(split, lambda: 0.0))
@@ -124,7 +126,7 @@ def test_no_records_give_an_empty_result_with_the_key_column(reducer: AnyReducer
 @pytest.mark.parametrize("other", [[5], [b"a"]], ids=["integers", "bytes"])
 def test_keys_of_two_types_are_refused_by_name(reducer: AnyReducer, other: list[Key]) -> None:
     store = states_for(reducer)
-    with pytest.raises(KeyTypeError, match="this job has keys of types .* and .*; a key is a string"):
+    with pytest.raises(KeyTypeError, match=r"this job has keys of types .* and .*; a key is a string"):
         for keys in (["a"], other):
             store.reduce(block_of(keys))
         store.finish("key")

@@ -25,9 +25,7 @@ def test_a_table_answers_as_its_ring_whatever_the_keys_and_edits(ring: TokenRing
     assert table.owners_of(hash_column(pa.array(some), table.seed)).tolist() == expected
 
 
-@pytest.mark.parametrize(
-    ("hashed", "owner"), [(0, 0), (9, 0), (10, 1), (19, 1), (20, 0), (2**31, 0), (2**32 - 1, 0)]
-)
+@pytest.mark.parametrize(("hashed", "owner"), [(0, 0), (9, 0), (10, 1), (19, 1), (20, 0), (2**31, 0), (2**32 - 1, 0)])
 def test_a_hash_at_a_token_goes_on_to_the_next_and_past_the_last_to_the_first(hashed: int, owner: int) -> None:
     assert table_of([10, 20], [0, 1]).owners_of(np.array([hashed], np.uint32)).tolist() == [owner]
 

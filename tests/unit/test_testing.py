@@ -15,6 +15,9 @@ from dpa.executors import AnyReducer, BatchReducer, Groups, Reducer, batch_mappe
 from dpa.testing import LawError, check_reducer_laws, run_local
 
 records = st.lists(st.fixed_dictionaries({"key": st.text(max_size=2), "value": st.integers(-99, 99)}), max_size=40)
+ways = st.fixed_dictionaries(
+    {"reducers": st.integers(1, 5), "combine": st.booleans(), "batch_records": st.integers(1, 9)}
+)
 
 
 def add(left: int, right: int) -> int:
@@ -66,11 +69,9 @@ class Lists(Reducer[list[int], list[int]]):
     ids=["function", "reducer", "no mapper", "batches", "batches to function", "no merge"],
 )
 @settings(max_examples=20)
-@given(data=records, reducers=st.integers(1, 5), combine=st.booleans(), batch_records=st.integers(1, 9))
-def test_a_local_run_gives_what_plain_python_gives(
-    mapper, reducer, of_values, data, reducers: int, combine: bool, batch_records: int
-) -> None:
-    how = {"reducers": reducers, "batch_records": batch_records, "combine": combine and not isinstance(reducer, Order)}
+@given(data=records, how=ways)
+def test_a_local_run_gives_what_plain_python_gives(mapper, reducer, of_values, data, how: dict[str, Any]) -> None:
+    how["combine"] &= not isinstance(reducer, Order)
     table = pa.Table.from_pylist(data, pa.schema({"key": pa.string(), "value": pa.int64()}))
     found = run_local(mapper, reducer, table, **how)
     keys = found["key"].to_pylist()
@@ -131,7 +132,13 @@ def test_a_job_whose_batches_have_keys_of_two_types_is_refused(reducer: Any, oth
     for number in range(8):  # some of which share a reducer with the first key, while others do not
         keys = ["a", other(number)]
         with pytest.raises(KeyTypeError, match="a key is a string"):
-            run_local(lambda record, keys=keys: [(keys[record["value"]], 1)], reducer, [0, 1], batch_records=1, reducers=reducers)
+            run_local(
+                lambda record, keys=keys: [(keys[record["value"]], 1)],
+                reducer,
+                [0, 1],
+                batch_records=1,
+                reducers=reducers,
+            )
 
 
 # --- the laws
@@ -190,7 +197,7 @@ class MeanOfMeans(BatchReducer):
 
 
 class MergesOnce(BatchReducer):
-    """A mean whose merged states count the states instead of the values: right at the first merge, wrong at the next."""
+    """A mean whose merged states count the states instead of the values: right once, then wrong."""
 
     def reduce(self, groups: Groups) -> pa.RecordBatch:
         return pa.record_batch({"mean": groups.aggregate("value", "mean"), "n": groups.sizes()})

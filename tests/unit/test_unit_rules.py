@@ -10,7 +10,7 @@ Failed = pytest.fail.Exception
 
 @pytest.mark.parametrize("statement", ["import ray", "from pyspark.sql import SparkSession", "import ray.actor"])
 def test_a_unit_test_cannot_import_ray_or_spark(statement: str) -> None:
-    with pytest.raises(Failed, match="must not import (ray|pyspark)"):
+    with pytest.raises(Failed, match=r"must not import (ray|pyspark)"):
         exec(statement)
 
 
