@@ -71,7 +71,9 @@ class Mean(BatchReducer):
 
     def reduce(self, groups: Groups) -> pa.RecordBatch:
         values = groups.values.column(self.column)
-        numbers = pa.record_batch({"sum": values.cast(pa.float64(), safe=False), "count": values.is_valid().cast(pa.int64())})
+        numbers = pa.record_batch(
+            {"sum": values.cast(pa.float64(), safe=False), "count": values.is_valid().cast(pa.int64())}
+        )
         return self.merge(Groups(groups.keys, groups.ids, numbers))
 
     def merge(self, groups: Groups) -> pa.RecordBatch:

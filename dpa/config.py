@@ -41,10 +41,12 @@ class ViewConfig(Section):
 
 
 class InputConfig(Section):
-    """Where the records come from. Parquet without `select`, `where` or `sample` is read in place; the rest is staged."""
+    """Where the records come from. Parquet without `select`, `where` or `sample` is read in place; the rest is
+    staged."""
 
     format: Literal["parquet", "csv", "json", "text", "sql", "jdbc", "table", "records"]
-    """`parquet`, `csv`, `json`, `text`: files. `sql`: a query over `views`. `jdbc`: see `options`. `table`: a catalog table. `records`: inline."""
+    """`parquet`, `csv`, `json`, `text`: files. `sql`: a query over `views`. `jdbc`: see `options`. `table`: a catalog
+    table. `records`: inline."""
     path: str | list[str] | None = None
     """Files, directories or globs, for file formats. `${python.stdlib}` and `${env.NAME}` are replaced."""
     glob: str | None = None
@@ -82,7 +84,8 @@ class SampleConfig(Section):
     fraction: float = Field(gt=0, le=1)
     """Share of the rows to keep. Without `by` each row is drawn on its own, so the number of rows varies."""
     by: str | None = None
-    """Stratify: keep the fraction of the rows of each value of this column, null too. Costs Spark a shuffle and a sort."""
+    """Stratify: keep the fraction of the rows of each value of this column, null too. Costs Spark a shuffle and a
+    sort."""
     seed: int | None = None
     """Seed of the draw; the job's seed if absent."""
 
@@ -138,7 +141,8 @@ class BalanceConfig(Section):
     max_rounds: int = Field(default=_BALANCE.max_rounds, ge=0)
     """Redistributions that one reducer's load may cause."""
     least_queue: int = Field(default=_BALANCE.least_queue, ge=0)
-    """Queue length, in records, below which no queue counts as overloaded. Lower it where a record takes long; the paper: 1."""
+    """Queue length, in records, below which no queue counts as overloaded. Lower it where a record takes long; the
+    paper: 1."""
     report_every: int = Field(default=_BALANCE.report_every, ge=1)
     """A reducer reports its queue length every so many dequeued records."""
     report_seconds: float | None = Field(default=_BALANCE.report_seconds, gt=0)
@@ -146,7 +150,8 @@ class BalanceConfig(Section):
     report_when_idle: bool = _BALANCE.report_when_idle
     """Whether a reducer also reports when its queue runs empty. Off in the paper's runs: there an old report stays."""
     check_seconds: float = Field(default=_BALANCE.check_seconds, ge=0)
-    """Least time between two looks at the trigger, and before the first; 0 looks at every report, as the paper's code does."""
+    """Least time between two looks at the trigger, and before the first; 0 looks at every report, as the paper's code
+    does."""
     initial_tokens: int | None = Field(default=None, ge=1)
     """Tokens a reducer starts with; by default 64, or 1 for `doubling`. A power of two for `halving`."""
     token_format: str = _BALANCE.token_format
@@ -154,7 +159,8 @@ class BalanceConfig(Section):
     hash_seed: int = Field(default=_BALANCE.hash_seed, ge=0, le=2**32 - 1)
     """Seed of the Murmur3 hash of tokens and keys."""
     forwarding: Literal["eager", "lazy"] = "eager"
-    """`eager`: queued records that moved are forwarded when the table comes. `lazy`: when they reach the head, as the paper does."""
+    """`eager`: queued records that moved are forwarded when the table comes. `lazy`: when they reach the head, as the
+    paper does."""
 
     @model_validator(mode="after")
     def _tokens_suit_the_strategy(self) -> BalanceConfig:
@@ -172,7 +178,8 @@ class LimitsConfig(Section):
     batch_records: int = Field(default=131_072, ge=1)
     """Most records in one pushed batch."""
     in_flight_records: int = Field(default=524_288, ge=1)
-    """Most records of one mapper that may be emitted and not yet processed. Queues are bounded by mappers times this."""
+    """Most records of one mapper that may be emitted and not yet processed. Queues are bounded by mappers times
+    this."""
     slice_records: int = Field(default=131_072, ge=1)
     """Most records a reducer processes before it looks at its messages again."""
     slice_seconds: float = Field(default=0.1, gt=0)
@@ -225,14 +232,16 @@ class SparkConfig(Section):
     conf: dict[str, str] = {}
     """Further Spark configuration."""
     stage_dir: str | None = None
-    """Where inputs that are not Parquet are staged; on a cluster a directory that all machines share. Default: temporary."""
+    """Where inputs that are not Parquet are staged; on a cluster a directory that all machines share. Default:
+    temporary."""
 
 
 class RayConfig(Section):
     """The Ray cluster."""
 
     address: str | None = None
-    """Address of a running cluster (`auto`, `host:port`, `ray://host:port`); without it Ray is started inside the job."""
+    """Address of a running cluster (`auto`, `host:port`, `ray://host:port`); without it Ray is started inside the
+    job."""
     runtime_env: dict[str, Any] = {}
     """Ray runtime environment for the actors; a cluster needs `working_dir` or `py_modules` to find your executors."""
     object_store_mb: int = Field(default=1024, ge=80)
@@ -247,7 +256,8 @@ class JobConfig(Section):
     seed: int = 0
     """Seed of everything random: sampling, generated inputs."""
     python_path: list[str] = []
-    """Directories, relative to the job file, in which executors are looked up besides the job file's own and the working directory."""
+    """Directories, relative to the job file, in which executors are looked up besides the job file's own and the
+    working directory."""
     input: InputConfig | None = None
     """Where the records come from; only a job built in Python, with a table of its own, may leave it out."""
     sample: SampleConfig | None = None
@@ -409,7 +419,7 @@ def _place(origin: str, lines: Lines, path: Sequence[str | int]) -> str:
     return f"{origin}:{line}" if line else origin
 
 
-_CHOICE = re.compile(r"(str|int|float|bool|list|dict)(\[.*\])?|[A-Z]\w*")
+_CHOICE = re.compile(r"(str|int|float|bool|list|dict)(\[.*\])?|\w+Config")
 """How pydantic marks, at the end of a location, which of several allowed types it was trying."""
 
 
@@ -418,7 +428,9 @@ def _explained(problems: Sequence[Any], origin: str, lines: Lines) -> list[str]:
     by_key: dict[tuple[str | int, ...], Any] = {}
     for problem in problems:
         location = tuple(problem["loc"])
-        while location and isinstance(location[-1], str) and _CHOICE.fullmatch(location[-1]):
+        while len(location) > 1 and location not in lines and _CHOICE.fullmatch(str(location[-1])):
+            if problem["type"] == "extra_forbidden":
+                break
             location = location[:-1]
         if location in by_key:
             more = problem["msg"].removeprefix("Input should be ")

@@ -46,13 +46,15 @@ class BatchMapper(ABC):
 class Reducer(ABC, Generic[S, V]):
     """Folds the values of each key, one at a time, in the vocabulary of Spark's `Aggregator`.
 
-    The runtime owns the state: it keeps one for each key, made by `zero`. A reducer that does not override `merge` cannot
+    The runtime owns the state: it keeps one for each key, made by `zero`. A reducer that does not override `merge`
+    cannot
     be balanced in merge mode, since a key's values may then meet on several reducers.
     """
 
     @abstractmethod
     def zero(self) -> S:
-        """A new state for a key that has no values yet; never an object that was returned before if states are mutable."""
+        """A new state for a key that has no values yet; never an object that was returned before if states are
+        mutable."""
 
     @abstractmethod
     def reduce(self, state: S, value: V) -> S:
@@ -63,7 +65,8 @@ class Reducer(ABC, Generic[S, V]):
         raise NotImplementedError(f"{type(self).__name__} has no merge")
 
     def finish(self, state: S) -> Any:
-        """What the result holds for a key: a value, for the column `value`, or a dict of columns. The state itself by default."""
+        """What the result holds for a key: a value, for the column `value`, or a dict of columns. The state itself by
+        default."""
         return state
 
 
@@ -205,7 +208,8 @@ def batch_mapper(function: F) -> F:
 
 
 def as_mapper(given: Any) -> AnyMapper:
-    """A mapper made of an instance, a class without required arguments, or a function (of a record, or marked `batch_mapper`).
+    """A mapper made of an instance, a class without required arguments, or a function (of a record, or marked
+    `batch_mapper`).
 
     Raises:
         ConfigError: it is none of these.

@@ -256,7 +256,9 @@ class Job:
         if not stage:
             return Input((), schema_of(spark, source).names, lambda: load(spark(), source, drawn))
         split_rows = self.config.limits.split_records
-        table = stack.enter_context(input_table(spark, source, drawn, split_rows=split_rows, stage_dir=self.config.spark.stage_dir))
+        table = stack.enter_context(
+            input_table(spark, source, drawn, split_rows=split_rows, stage_dir=self.config.spark.stage_dir)
+        )
         wanted = None
         if self.mapper is None and self.config.value is not None:
             wanted = (self.config.key, *self.config.value)
@@ -398,10 +400,14 @@ class _Run:
                     raise JobFailedError(f"reference: {error}") from None
                 report = ReferenceReport(True, found.matches, found.rows, found.differences)
             if asked.baseline:
-                counts = pa.concat_tables(
-                    [part.key_counts for part in outcome.outputs if part.key_counts is not None and part.rows],
-                    promote_options="permissive",
-                ) if any(part.rows for part in outcome.outputs) else None
+                counts = (
+                    pa.concat_tables(
+                        [part.key_counts for part in outcome.outputs if part.key_counts is not None and part.rows],
+                        promote_options="permissive",
+                    )
+                    if any(part.rows for part in outcome.outputs)
+                    else None
+                )
                 if counts is not None:
                     keys = counts["key"].combine_chunks()
                     loads = spark_loads(spark(), keys, counts["records"].to_numpy(), config.parallelism.reducers)

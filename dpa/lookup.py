@@ -16,13 +16,15 @@ from dpa.executors import AnyMapper, AnyReducer, as_mapper, as_reducer
 
 
 def search_path(file: JobFile) -> tuple[str, ...]:
-    """The directories in which a job's modules are looked up: `python_path`, the job file's own, and the working one."""
+    """The directories in which a job's modules are looked up: `python_path`, the job file's own, and the working
+    one."""
     directories = [file.directory / extra for extra in file.config.python_path]
     return tuple(dict.fromkeys(str(path.resolve()) for path in (*directories, file.directory, Path.cwd())))
 
 
 def actors_path(file: JobFile) -> tuple[str, ...]:
-    """The same for actors, with all that this process has besides: executors given as objects may come from anywhere."""
+    """The same for actors, with all that this process has besides: executors given as objects may come from
+    anywhere."""
     return tuple(dict.fromkeys((*search_path(file), *(path for path in sys.path if path))))
 
 

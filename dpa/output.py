@@ -47,7 +47,9 @@ class OutputDirectory:
         if path.exists() and not path.is_dir():
             raise file.error("output.path", f"{path} is a file; name a directory")
         if output.mode == "error" and path.exists() and any(path.iterdir()):
-            raise file.error("output.path", f"{path} is not empty; set output.mode to `overwrite`, or name another directory")
+            raise file.error(
+                "output.path", f"{path} is not empty; set output.mode to `overwrite`, or name another directory"
+            )
 
     def __enter__(self) -> OutputDirectory:
         if self.path is not None:

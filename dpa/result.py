@@ -22,7 +22,9 @@ from dpa.protocol.metrics import LoadSample
 
 @dataclass(frozen=True)
 class RecordCounts:
-    """`read`: input rows. `mapped`: pairs the mapper made. `emitted`: pairs pushed (fewer under a combiner). `processed`: pairs reduced, equal to `emitted` at the end. `forwarded`: pairs passed from one reducer to another, each time counted."""
+    """`read`: input rows. `mapped`: pairs the mapper made. `emitted`: pairs pushed (fewer under a combiner).
+    `processed`: pairs reduced, equal to `emitted` at the end. `forwarded`: pairs passed from one reducer to another,
+        each time counted."""
 
     read: int = 0
     mapped: int = 0
@@ -33,7 +35,8 @@ class RecordCounts:
 
 @dataclass(frozen=True)
 class ReducerReport:
-    """One reducer: records processed and forwarded, its share of all processed (0 to 1), longest queue (records), keys in its result, seconds in user code."""
+    """One reducer: records processed and forwarded, its share of all processed (0 to 1), longest queue (records),
+    keys in its result, seconds in user code."""
 
     id: int
     processed: int
@@ -46,7 +49,8 @@ class ReducerReport:
 
 @dataclass(frozen=True)
 class SkewReport:
-    """The paper's skew S (0 even, 1 all on one reducer) of this run; of the first routing table on the same records; of Spark's hash partitioning, or None if it was not asked for."""
+    """The paper's skew S (0 even, 1 all on one reducer) of this run; of the first routing table on the same records;
+    of Spark's hash partitioning, or None if it was not asked for."""
 
     dpa: float
     static: float
@@ -55,7 +59,8 @@ class SkewReport:
 
 @dataclass(frozen=True)
 class ReferenceReport:
-    """`checked`: whether a reference was computed. `matches`: None if not. `rows`: rows of the reference. `differences`: the first few, in words."""
+    """`checked`: whether a reference was computed. `matches`: None if not. `rows`: rows of the reference.
+    `differences`: the first few, in words."""
 
     checked: bool = False
     matches: bool | None = None
@@ -65,7 +70,8 @@ class ReferenceReport:
 
 @dataclass(frozen=True)
 class Seconds:
-    """Wall time by phase: Ray and actors; Spark and splits; the stream; the state merge; reference and baseline; everything. `first_record`: from the start of the job to the first record processed."""
+    """Wall time by phase: Ray and actors; Spark and splits; the stream; the state merge; reference and baseline;
+    everything. `first_record`: from the start of the job to the first record processed."""
 
     startup: float = 0.0
     load: float = 0.0
@@ -78,7 +84,8 @@ class Seconds:
 
 @dataclass(frozen=True)
 class HotKey:
-    """A frequent key: `records` the mapper made of it, between `lower` and `upper` (equal where counted exactly), and their share of all mapped records."""
+    """A frequent key: `records` the mapper made of it, between `lower` and `upper` (equal where counted exactly), and
+    their share of all mapped records."""
 
     key: str | int | bytes | None
     records: int
@@ -89,7 +96,8 @@ class HotKey:
 
 @dataclass(frozen=True)
 class KeyDistribution:
-    """How unequal the keys are: of `distinct` keys, the `ranks[i]` most frequent hold `cumulative_share[i]` of the mapped records."""
+    """How unequal the keys are: of `distinct` keys, the `ranks[i]` most frequent hold `cumulative_share[i]` of the
+    mapped records."""
 
     distinct: int = 0
     ranks: tuple[int, ...] = ()
@@ -107,7 +115,8 @@ class OutputReport:
 
 @dataclass(frozen=True)
 class Report:
-    """One run of one job. `status` is `ok`, `failed` or `mismatch`; `records_per_second` are mapped records by stream seconds."""
+    """One run of one job. `status` is `ok`, `failed` or `mismatch`; `records_per_second` are mapped records by stream
+    seconds."""
 
     status: str
     name: str
@@ -185,7 +194,10 @@ class Result:
         matches = {None: "not checked", True: "match", False: "MISMATCH"}[report.reference.matches]
         return [
             ("status", report.status),
-            ("records", f"{report.records.processed:,} in {report.seconds.stream:.2f} s ({report.records_per_second:,.0f}/s)"),
+            (
+                "records",
+                f"{report.records.processed:,} in {report.seconds.stream:.2f} s ({report.records_per_second:,.0f}/s)",
+            ),
             ("keys", f"{report.output.rows:,}"),
             ("skew S", f"{report.skew.dpa:.3f} (static {report.skew.static:.3f}{spark})"),
             ("redistributions", f"{len(report.redistributions)}, {report.records.forwarded:,} records forwarded"),

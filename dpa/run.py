@@ -32,14 +32,25 @@ class ProgressMode(str, Enum):
 def main(
     config: Annotated[Path | None, typer.Argument(help="The job file (docs/job-files.md).", show_default=False)] = None,
     overrides: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key, such as balance.strategy=none.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Override a key, such as balance.strategy=none."),
     ] = None,
-    address: Annotated[str | None, typer.Option(help="A running Ray cluster; without it Ray is started for this job.")] = None,
+    address: Annotated[
+        str | None, typer.Option(help="A running Ray cluster; without it Ray is started for this job.")
+    ] = None,
     report: Annotated[Path | None, typer.Option(metavar="DIR", help="Write report.json and report.html there.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON, and nothing else, on standard output.")] = False,
-    progress: Annotated[ProgressMode, typer.Option(help="How to show progress, on standard error.")] = ProgressMode.AUTO,
-    validate: Annotated[bool, typer.Option("--validate", help="Check the job file, executors and columns; run nothing.")] = False,
-    plan: Annotated[bool, typer.Option("--plan", help="Show the resolved job and the skew that a sample forecasts.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the report as JSON, and nothing else, on standard output.")
+    ] = False,
+    progress: Annotated[
+        ProgressMode, typer.Option(help="How to show progress, on standard error.")
+    ] = ProgressMode.AUTO,
+    validate: Annotated[
+        bool, typer.Option("--validate", help="Check the job file, executors and columns; run nothing.")
+    ] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Show the resolved job and the skew that a sample forecasts.")
+    ] = False,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of job files.")] = False,
 ) -> None:
     """Run a job and show how its reducers were kept even."""

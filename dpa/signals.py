@@ -12,7 +12,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Hold both signals back until the block has ended. A second one gets through. Nothing outside of the main thread."""
+    """Hold both signals back until the block has ended. A second one gets through. Nothing outside of the main
+    thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -32,10 +32,12 @@ class ParquetSplit:
 
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
         """Yield the split's rows in order, at most `batch_rows` of them at a time."""
-        import pyarrow.fs as fs
         import pyarrow.parquet as pq
+        from pyarrow import fs
 
-        filesystem, path = fs.FileSystem.from_uri(self.path) if "://" in self.path else (fs.LocalFileSystem(), self.path)
+        filesystem, path = (
+            fs.FileSystem.from_uri(self.path) if "://" in self.path else (fs.LocalFileSystem(), self.path)
+        )
         with filesystem.open_input_file(path) as source:
             file = pq.ParquetFile(source, read_dictionary=list(self.dictionary) or None, pre_buffer=True)
             yield from file.iter_batches(
@@ -51,6 +53,7 @@ class MemorySplit:
 
     @property
     def rows(self) -> int:
+        """The number of rows."""
         return int(self.table.num_rows)
 
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:

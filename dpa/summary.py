@@ -1,4 +1,5 @@
-"""From what the runtime gives back to the report of a run: shares, skew, hot keys and times, each computed here once."""
+"""From what the runtime gives back to the report of a run: shares, skew, hot keys and times, each computed here
+once."""
 
 from __future__ import annotations
 
@@ -52,7 +53,9 @@ def report_of(
         processed=total,
         forwarded=sum(reducer.forwarded for reducer in reducers),
     )
-    static = [sum(loads) for loads in zip(*(mapper.static_load for mapper in mappers if mapper.static_load), strict=True)]
+    static = [
+        sum(loads) for loads in zip(*(mapper.static_load for mapper in mappers if mapper.static_load), strict=True)
+    ]
     decisions = snapshot.decisions if snapshot else ()
     return Report(
         status=status,

@@ -1,12 +1,15 @@
-"""Helpers for tests of your own jobs: run executors in this process, and check the laws that a mergeable reducer must keep.
+"""Helpers for tests of your own jobs: run executors in this process, and check the laws that a mergeable reducer must
+keep.
 
-Neither needs Ray or Spark. `run_local` goes through the same blocks and states as a real run, split over several reducers
+Neither needs Ray or Spark. `run_local` goes through the same blocks and states as a real run, split over several
+reducers
 with a redistribution half way, so what only shows with more than one reducer shows here.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 import random
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -15,7 +18,6 @@ import numpy as np
 import pyarrow as pa
 
 from dpa.errors import DpaError, ExecutorError
-from dpa.execution.block import Block
 from dpa.execution.calls import columns
 from dpa.execution.keys import concatenated
 from dpa.execution.mapping import MapTask
@@ -91,7 +93,8 @@ def run_local(
 def check_reducer_laws(reducer: Any, values: Iterable[Any], *, trials: int = 100, seed: int = 0) -> None:
     """Check on random parts of `values` what merging relies on.
 
-    The laws: merge is associative and commutative, the state of no values is its identity, and merged states of parts give
+    The laws: merge is associative and commutative, the state of no values is its identity, and merged states of parts
+    give
     what the whole gives. Results are compared after `finish`; floating-point numbers to nine digits.
 
     Args:
@@ -136,7 +139,9 @@ def _merged(reducer: AnyReducer, parts: Sequence[list[Any]]) -> Any:
 
 
 def _merge_states(reducer: Reducer[Any, Any], parts: Sequence[list[Any]]) -> Any:
-    states = [_merge_states(reducer, part) if isinstance(part, _Together) else _reduced(reducer, part) for part in parts]
+    states = [
+        _merge_states(reducer, part) if isinstance(part, _Together) else _reduced(reducer, part) for part in parts
+    ]
     return functools.reduce(reducer.merge, states)
 
 
@@ -145,7 +150,8 @@ def _reduced(reducer: Reducer[Any, Any], values: list[Any]) -> Any:
 
 
 def _merge_columns(reducer: BatchReducer, parts: Sequence[list[Any]]) -> pa.RecordBatch | None:
-    """One state of all parts, merged two at a time; None if they are empty: a batch reducer never sees an empty group."""
+    """One state of all parts, merged two at a time; None if they are empty: a batch reducer never sees an empty
+    group."""
     merged: pa.RecordBatch | None = None
     for part in parts:
         if not part:
@@ -155,7 +161,9 @@ def _merge_columns(reducer: BatchReducer, parts: Sequence[list[Any]]) -> pa.Reco
         else:
             state = columns(reducer, "reduce", _one_group(_as_columns(part)), 1)
         if state is not None and merged is not None:
-            both = pa.concat_tables([pa.Table.from_batches([each]) for each in (merged, state)], promote_options="permissive")
+            both = pa.concat_tables(
+                [pa.Table.from_batches([each]) for each in (merged, state)], promote_options="permissive"
+            )
             state = columns(reducer, "merge", _one_group(both.combine_chunks().to_batches()[0]), 1)
         merged = merged if state is None else state
     return merged
@@ -181,7 +189,11 @@ def _exchange(stores: list[States], table: Any) -> None:
 
 def _alike(left: Any, right: Any) -> bool:
     if isinstance(left, float) and isinstance(right, float):
-        return left == right or abs(left - right) <= 1e-9 * max(abs(left), abs(right)) or (left != left and right != right)
+        return (
+            left == right
+            or abs(left - right) <= 1e-9 * max(abs(left), abs(right))
+            or (math.isnan(left) and math.isnan(right))
+        )
     if isinstance(left, dict) and isinstance(right, dict):
         return left.keys() == right.keys() and all(_alike(left[name], right[name]) for name in left)
     if isinstance(left, list | tuple) and isinstance(right, list | tuple):

@@ -1,6 +1,7 @@
 """What all experiments share: the command line, the stamp, and the files that a result is written to.
 
-A result names the commit, seed, configuration and machine it comes from, and says of each target what was wanted and what
+A result names the commit, seed, configuration and machine it comes from, and says of each target what was wanted and
+what
 was reached. Timings are compared within one run, as ratios of medians.
 """
 
@@ -59,7 +60,10 @@ def main(name: str, arguments: argparse.ArgumentParser, measure: Callable[[argpa
     configuration = {key: value for key, value in vars(options).items() if key != "results"}
     _write(name, findings, stamp(configuration, time.time() - began), directory)
     for target in findings.targets:
-        print(f"{'met   ' if target.met else 'NOT MET'} {target.name}: wanted {target.wanted}, reached {_shown(target.reached)}")
+        print(
+            "met    " if target.met else "NOT MET",
+            f"{target.name}: wanted {target.wanted}, reached {_shown(target.reached)}",
+        )
 
 
 def stamp(configuration: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -106,7 +110,9 @@ def _write(name: str, findings: Findings, stamped: dict[str, Any], directory: Pa
     made += f"{stamped['machine']['cpus']} CPUs ({stamped['machine']['cpu']}), {stamped['seconds']} s. "
     made += f"Make it again: `python -m experiments.{name}`."
     table = markdown_table(("target", "wanted", "reached", "met"), targets) if targets else ""
-    (directory / f"{name}.md").write_text(f"# {name}\n\n{findings.text}\n\n{table}\n{picture}\n{made}\n", encoding="utf-8")
+    (directory / f"{name}.md").write_text(
+        f"# {name}\n\n{findings.text}\n\n{table}\n{picture}\n{made}\n", encoding="utf-8"
+    )
     if findings.figure is not None:
         findings.figure.savefig(directory / f"{name}.png", dpi=120, bbox_inches="tight")
     progress(f"wrote {directory / name}.json, .md{' and .png' if findings.figure is not None else ''}")

@@ -1,6 +1,7 @@
 """Naive Bayes, the running example of consistent grouping: count how often a feature and a class come together.
 
-The stream job counts (feature, class) pairs; `python -m jobs.naive_bayes RESULT` makes the classifier of the counts. The
+The stream job counts (feature, class) pairs; `python -m jobs.naive_bayes RESULT` makes the classifier of the counts.
+The
 classes are what the standard library's source lines are: import, definition, comment or other code. The features are a
 line's words but for the first, which would give the class away.
 """
@@ -113,7 +114,10 @@ def main(result: str, sources: str) -> None:
     for label, number in sorted(seen.items()):
         print(f"{label:<12}{right[label] / number:7.1%} of {number:,} lines right")
     most = max(seen.values()) / seen.total()
-    print(f"{'all':<12}{right.total() / seen.total():7.1%} of {seen.total():,} lines right (always the same class: {most:.1%})")
+    print(
+        f"{'all':<12}{right.total() / seen.total():7.1%} of {seen.total():,} lines right",
+        f"(always the same class: {most:.1%})",
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""The load balancer's policy: load reports in, decisions and changes of the ring out. Sends nothing and owns no clock."""
+"""The load balancer's policy: load reports in, decisions and changes of the ring out. Sends nothing and owns no
+clock."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ class Balancer:
         max_rounds: int,
         check_seconds: float = 0.0,
     ) -> None:
-        """`check_seconds` is the least time between two looks at the trigger, and before the first; 0 looks at every report."""
+        """`check_seconds` is the least time between two looks at the trigger, and before the first; 0 looks at every
+        report."""
         self.ring = ring
         self.epoch = 0
         self._strategy = strategy
@@ -39,17 +41,22 @@ class Balancer:
     def report(self, reducer: int, queue: int, now: float, epoch: int | None = None) -> Decision:
         """Take in a reducer's queue length (records) at time `now` (seconds), and act on it if it calls for that.
 
-        A queue measured under an older table, numbered `epoch`, is noted and not acted on: what the newest table moves is
+        A queue measured under an older table, numbered `epoch`, is noted and not acted on: what the newest table
+        moves is
         still in it. An `applied` decision has changed the ring and advanced the epoch; any other has changed neither.
         """
         self._queues[reducer] = queue
         if epoch is not None and epoch < self.epoch:
-            return self._decide(reducer, now, Outcome.COOL_DOWN, f"the report is of table {epoch}, before table {self.epoch}")
+            return self._decide(
+                reducer, now, Outcome.COOL_DOWN, f"the report is of table {epoch}, before table {self.epoch}"
+            )
         if self._checked_at is None and self._check_seconds:
             self._checked_at = now
         if self._checked_at is not None and now - self._checked_at < self._check_seconds:
             waited = now - self._checked_at
-            return self._decide(reducer, now, Outcome.COOL_DOWN, f"{waited:.3g} s since the last look, not {self._check_seconds:g}")
+            return self._decide(
+                reducer, now, Outcome.COOL_DOWN, f"{waited:.3g} s since the last look, not {self._check_seconds:g}"
+            )
         self._checked_at = now
         if not self._strategy.acts:
             return self._decide(reducer, now, Outcome.NO_TARGET, "balancing is off")

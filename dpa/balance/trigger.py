@@ -32,7 +32,9 @@ class QueueLengthTrigger:
         second = max((length for other, length in queues.items() if other != reducer), default=0)
         limit = second * (1 + self.tau)
         if own < self.least_queue:
-            return Verdict(False, f"queue {own:,} of reducer {reducer} is below the least queue of {self.least_queue:,}")
+            return Verdict(
+                False, f"queue {own:,} of reducer {reducer} is below the least queue of {self.least_queue:,}"
+            )
         relation = "exceeds" if own > limit else "does not exceed"
         reason = f"queue {own:,} of reducer {reducer} {relation} {second:,} x {1 + self.tau:g}"
         return Verdict(own > limit, reason)

@@ -1,7 +1,9 @@
 """States of batch reducers, kept as columns.
 
-Each reduced block leaves a small table of partial states. When the partial ones outgrow the folded ones, all are folded by
-the reducer's `merge`: every state is folded a logarithmic number of times, and memory stays within a small multiple of the
+Each reduced block leaves a small table of partial states. When the partial ones outgrow the folded ones, all are
+folded by
+the reducer's `merge`: every state is folded a logarithmic number of times, and memory stays within a small multiple
+of the
 number of distinct keys.
 """
 
@@ -40,7 +42,9 @@ class BatchStates:
         groups = Groups(block.keys, block.codes, _columns(block))
         states = groups.values if block.combined else columns(self._reducer, "reduce", groups, len(groups))
         records = np.ones(len(block.codes), dtype=np.int64) if block.combined else block.counts()
-        every = pa.array(np.arange(len(block.keys)))  # a copy: views would keep the whole block in memory, as long as they live
+        every = pa.array(
+            np.arange(len(block.keys))
+        )  # a copy: views would keep the whole block in memory, as long as they live
         self.merge(StatePart(block.keys.take(every), states.take(every), records, block.mapped()))
 
     def merge(self, part: StatePart) -> None:

@@ -1,4 +1,5 @@
-"""A block: the batch of records that travels from a mapper to a reducer, with each distinct key and its hash held once."""
+"""A block: the batch of records that travels from a mapper to a reducer, with each distinct key and its hash held
+once."""
 
 from __future__ import annotations
 
@@ -119,13 +120,16 @@ class Block:
         codes = place.take(self.codes)
         rows_of = _rows_by_part(part_of_key.take(self.codes), len(owners))
         for owner, positions, rows in zip(owners, keys_of, rows_of, strict=True):
-            yield int(owner), Block(
-                self.keys.take(pa.array(positions)),
-                self.hashes[positions],
-                codes.take(rows),
-                _take(self.values, rows),
-                None if self.weights is None else self.weights[rows],
-                self.combined,
+            yield (
+                int(owner),
+                Block(
+                    self.keys.take(pa.array(positions)),
+                    self.hashes[positions],
+                    codes.take(rows),
+                    _take(self.values, rows),
+                    None if self.weights is None else self.weights[rows],
+                    self.combined,
+                ),
             )
 
 

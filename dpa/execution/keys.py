@@ -11,7 +11,12 @@ import pyarrow as pa
 from dpa.errors import KeyTypeError
 from dpa.routing.hashing import KEY_RULE, Key, key_type
 
-_FAMILY: dict[type, str] = {str: "str", bytes: "bytes", int: "int", **{kind: "int" for kind in (np.int64, np.int32, np.int16)}}
+_FAMILY: dict[type, str] = {
+    str: "str",
+    bytes: "bytes",
+    int: "int",
+    **dict.fromkeys((np.int64, np.int32, np.int16), "int"),
+}
 """Python and numpy types that go together as keys."""
 
 

@@ -81,9 +81,7 @@ class RecordStates:
         for place, value in zip(places, values, strict=True):
             self._fold([place], [0], [value], merging, [names[place]])
 
-    def _places_of(
-        self, keys: list[Key], records: npt.NDArray[np.int64], mapped: npt.NDArray[np.int64]
-    ) -> list[int]:
+    def _places_of(self, keys: list[Key], records: npt.NDArray[np.int64], mapped: npt.NDArray[np.int64]) -> list[int]:
         """The position of each key, new ones with a state of zero, and count its records."""
         places, states = self._places, self._states
         result = []

@@ -48,7 +48,8 @@ class CoordinatorMachine(Machine):
     | `Merged`        | -                                             | note; done if all are | -           |
     | `DecisionReport`| note                                          | note                  | ignore      |
 
-    The stream ends when all mappers are done and the reducers have processed as many records as were emitted. Forwarding
+    The stream ends when all mappers are done and the reducers have processed as many records as were emitted.
+    Forwarding
     moves records and never makes any, so nothing can then be in flight; empty queues alone would not tell.
     """
 
@@ -115,6 +116,7 @@ class CoordinatorMachine(Machine):
 
     def _mapper_report(self, sender: Address, message: MapperReport) -> None:
         self._mappers[sender.index] = message.stats
+        self._progress_at = self.now
         if message.done:
             self._mappers_done.add(sender.index)
             if len(self._mappers_done) == len(self._mappers):
@@ -146,9 +148,9 @@ class CoordinatorMachine(Machine):
             self.instruct(JobDone())
 
     def _decision_report(self, sender: Address, message: DecisionReport) -> None:
-        for decision in message.decisions:
+        for told in message.decisions:
+            decision = replace(told, at=told.at - self.started_at)
             self._decision_counts[decision.outcome.value] += 1
-            decision = replace(decision, at=decision.at - self.started_at)
             if decision.epoch is None:
                 self._refused.append(decision)
             else:
@@ -167,7 +169,9 @@ class CoordinatorMachine(Machine):
             self._progress_at = self.now
         elif self.now - self._progress_at > _LOST_SECONDS:
             lost = self.emitted - self.processed
-            raise ProtocolError(f"{lost} of {self.emitted} records were lost: no reducer has had any for {_LOST_SECONDS:g} s")
+            raise ProtocolError(
+                f"{lost} of {self.emitted} records were lost: no reducer has had any for {_LOST_SECONDS:g} s"
+            )
 
     def _note(self, stats: ReducerStats) -> None:
         if stats.processed > self._reducers[stats.reducer].processed:

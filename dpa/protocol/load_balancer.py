@@ -1,4 +1,5 @@
-"""The load balancer's state machine: load reports in, numbered routing tables out. What to do is `dpa.balance`'s to say."""
+"""The load balancer's state machine: load reports in, numbered routing tables out. What to do is `dpa.balance`'s to
+say."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
 """What all state machines share: events in, instructions out, and the dispatch between them.
 
-A machine knows no Ray, no clock and no thread. A driver hands it events, one at a time, with the current time in seconds,
-and carries out the instructions that come back, in order. `handle` is the only way in, so a history of events is enough to
+A machine knows no Ray, no clock and no thread. A driver hands it events, one at a time, with the current time in
+seconds,
+and carries out the instructions that come back, in order. `handle` is the only way in, so a history of events is
+enough to
 replay a machine exactly.
 """
 
@@ -148,7 +150,8 @@ class Machine:
         return instructions
 
     def on(self, kind: type, handler: Callable[[Address, Any], None], *states: str) -> None:
-        """Let `handler(sender, message)` take the messages or events of one type, in these states or, without any, in all."""
+        """Let `handler(sender, message)` take the messages or events of one type, in these states or, without any, in
+        all."""
         self._handlers[kind] = (handler, states)
 
     def send(self, receiver: Address, message: Message) -> None:

@@ -176,7 +176,8 @@ class Merge:
 
 @dataclass(frozen=True, eq=False)
 class Handover:
-    """The states that the sender had of the receiver's keys; None if there were none. One from each reducer to each other."""
+    """The states that the sender had of the receiver's keys; None if there were none. One from each reducer to each
+    other."""
 
     part: StatePart | None
 

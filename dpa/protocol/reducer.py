@@ -36,7 +36,8 @@ class ReducerOptions:
 
     Attributes:
         report_every: dequeued records between two load reports; None reports none.
-        report_seconds: also report at the first tick so many seconds after the last report, if anything is queued; None: no.
+        report_seconds: also report at the first tick so many seconds after the last report, if anything is queued;
+            None: no.
         report_when_idle: whether to report an empty queue too.
         eager: whether to forward queued records as soon as a table moves them, or when they reach the head.
         slice_records: most records processed at a time.
@@ -78,7 +79,8 @@ class ReducerMachine(Machine):
     | `FinishDone`  | -                                        | -       | -                     | finished  |
     | `TableUpdate` | adopt if newer, forward what moved       | ignore, here and later: the last table is set |
 
-    What stands as `-` cannot come. A `Tick` has statistics reported in every state but finished, and the load if it is due.
+    What stands as `-` cannot come. A `Tick` has statistics reported in every state but finished, and the load if it
+    is due.
 
     A forwarded record was admitted once and never waits for credit again, so reducers that forward to each other cannot
     block each other; its mapper's credit is in use until some reducer has processed it.
@@ -217,7 +219,8 @@ class ReducerMachine(Machine):
         self._take_next()
 
     def _count_dequeued(self, rows: int) -> None:
-        """Report the load at every `report_every`-th dequeued record; forwarded ones count (as in the authors' code)."""
+        """Report the load at every `report_every`-th dequeued record; forwarded ones count (as in the authors'
+        code)."""
         every = self._options.report_every
         if every is None:
             return

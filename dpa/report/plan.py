@@ -1,4 +1,5 @@
-"""`--plan` on the terminal: the resolved job, each reducer's share of the ring and of a sample, and the hot keys to expect."""
+"""`--plan` on the terminal: the resolved job, each reducer's share of the ring and of a sample, and the hot keys to
+expect."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ def show_plan(forecast: Forecast, stream: TextIO, *, width: int | None = None) -
 
     console = Console(file=stream, width=width, markup=False, highlight=False, emoji=False)
     plain = console.options.ascii_only
-    resolved = yaml.safe_dump(without_secrets(forecast.config), sort_keys=False, allow_unicode=True, width=console.width)
+    resolved = yaml.safe_dump(
+        without_secrets(forecast.config), sort_keys=False, allow_unicode=True, width=console.width
+    )
     console.print("resolved job", style="bold")
     console.print("".join(f"  {line}\n" for line in resolved.splitlines()), soft_wrap=True)
     whole = f" of {count(forecast.rows)}" if forecast.rows is not None else ""

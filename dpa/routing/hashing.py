@@ -1,7 +1,8 @@
 """The one hash of the project: Murmur3 x86 32-bit of a key's canonical text, as the DPA paper uses (section 4.2).
 
 The rule for keys, the same in every process and every run: a string is hashed as its UTF-8 bytes; an integer as its
-decimal text; bytes as they are; null as the empty string. So 5 and "5" hash alike, which is harmless: equal hashes share a
+decimal text; bytes as they are; null as the empty string. So 5 and "5" hash alike, which is harmless: equal hashes
+share a
 reducer, they do not share a state. Other types are refused.
 """
 
@@ -40,7 +41,8 @@ def hash_key(key: Key, seed: int = 0) -> int:
 
 
 def hash_column(keys: pa.Array, seed: int = 0) -> Hashes:
-    """The hashes of a column of keys of a type that `key_type` returns; shape (len(keys),), equal to `hash_key` of each."""
+    """The hashes of a column of keys of a type that `key_type` returns; shape (len(keys),), equal to `hash_key` of
+    each."""
     import polars as pl
     import polars_hash  # noqa: F401  (registers the `nchash` expressions)
 
@@ -48,7 +50,9 @@ def hash_column(keys: pa.Array, seed: int = 0) -> Hashes:
         return np.fromiter((hash_key(key, seed) for key in keys.to_pylist()), dtype=np.uint32, count=len(keys))
     if pat.is_integer(keys.type):
         keys = keys.cast(pa.string())
-    column = pl.Series("key", keys) if not pat.is_null(keys.type) else pl.Series("key", [None] * len(keys), dtype=pl.String)
+    column = (
+        pl.Series("key", keys) if not pat.is_null(keys.type) else pl.Series("key", [None] * len(keys), dtype=pl.String)
+    )
     empty = pl.lit("" if column.dtype == pl.String else b"")
     hashed = pl.select(pl.lit(column).fill_null(empty).alias("key")).select(pl.col("key").nchash.murmur32(seed=seed))  # type: ignore[attr-defined]
     return hashed.to_series().to_numpy().astype(np.uint32, copy=False)
@@ -66,7 +70,12 @@ def key_type(found: pa.DataType) -> pa.DataType:
         return pa.string()
     if pat.is_integer(found) and found != pa.uint64():
         return pa.int64()
-    if pat.is_binary(found) or pat.is_large_binary(found) or pat.is_fixed_size_binary(found) or pat.is_binary_view(found):
+    if (
+        pat.is_binary(found)
+        or pat.is_large_binary(found)
+        or pat.is_fixed_size_binary(found)
+        or pat.is_binary_view(found)
+    ):
         return pa.binary()
     if pat.is_null(found):
         return pa.null()

@@ -22,9 +22,7 @@ class TokenRing:
     A change costs O(log T) for each token that comes or goes, T being the number of tokens.
     """
 
-    def __init__(
-        self, nodes: int, tokens: int, *, token_format: str = PAPER_TOKEN_FORMAT, seed: int = 0
-    ) -> None:
+    def __init__(self, nodes: int, tokens: int, *, token_format: str = PAPER_TOKEN_FORMAT, seed: int = 0) -> None:
         """Give each of `nodes` nodes its first `tokens` tokens, named by `token_format` and hashed with `seed`."""
         if nodes < 1 or tokens < 1:
             raise ValueError(f"a ring needs at least one node with one token, not {nodes} with {tokens}")
@@ -37,6 +35,7 @@ class TokenRing:
 
     @property
     def nodes(self) -> int:
+        """The number of nodes."""
         return len(self._tokens)
 
     def tokens_of(self, node: int) -> int:

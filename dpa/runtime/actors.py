@@ -1,7 +1,9 @@
 """The Ray actors: thin shells around the machines of `dpa.protocol`.
 
-Every actor takes records and control messages in concurrency groups of their own, so control overtakes data; the queue of
-records is the machine's, not Ray's mailbox. Calls carry no result (`num_returns=0`): what is to be answered is a message.
+Every actor takes records and control messages in concurrency groups of their own, so control overtakes data; the
+queue of
+records is the machine's, not Ray's mailbox. Calls carry no result (`num_returns=0`): what is to be answered is a
+message.
 """
 
 from __future__ import annotations
@@ -266,7 +268,8 @@ class Coordinator(Task):
 
     @ray.method(concurrency_group="control")
     def outcome(self) -> tuple[Snapshot, Times, list[Any], list[Any]]:
-        """Of a finished job: all statistics, the moments, and references to the reducers' outputs and mappers' memory."""
+        """Of a finished job: all statistics, the moments, and references to the reducers' outputs and mappers'
+        memory."""
         with self._shell.lock:
             machine, snapshot = self._machine, self._machine.snapshot()
             times = Times(
@@ -329,7 +332,8 @@ class Coordinator(Task):
 
 
 def _create(actor: type[Task], *arguments: Any) -> ActorHandle:
-    """A new actor. Tasks ask for no CPU, so a job never waits for ever for a busy cluster; they are spread over its nodes."""
+    """A new actor. Tasks ask for no CPU, so a job never waits for ever for a busy cluster; they are spread over its
+    nodes."""
     options = {"num_cpus": 0, "concurrency_groups": _GROUPS, "scheduling_strategy": "SPREAD", "max_restarts": 0}
     return ray.remote(**options)(actor).remote(*arguments)
 
@@ -347,4 +351,3 @@ def _connect(others: Handles, handles: Handles) -> None:
 def create_coordinator(plan: RunPlan) -> ActorHandle:
     """The coordinator's actor, not yet begun."""
     return _create(Coordinator, plan.splits, plan.balance, plan.mappers, plan.reducers)
-

@@ -1,4 +1,5 @@
-"""What the runtime needs to know to run a job, and what it gives back: plain data, no defaults, nothing read from outside."""
+"""What the runtime needs to know to run a job, and what it gives back: plain data, no defaults, nothing read from
+outside."""
 
 from __future__ import annotations
 
@@ -70,7 +71,9 @@ class Shipment:
         try:
             return Shipment(plan.python_path, cloudpickle.dumps(replace(plan, splits=())), total_rows(plan.splits))
         except Exception as error:
-            raise ConfigError(f"the executors cannot be sent to the actors: {error!r}; keep what they hold picklable") from None
+            raise ConfigError(
+                f"the executors cannot be sent to the actors: {error!r}; keep what they hold picklable"
+            ) from None
 
     def unpack(self) -> RunPlan:
         """The plan, in an actor.
@@ -129,4 +132,3 @@ class RunOutcome:
     snapshot: Snapshot
     times: Times
     mapper_peak_memory: tuple[int, ...]
-

@@ -80,7 +80,9 @@ class Invariants:
         processed = sum(machine.processed for machine in self._reducers)
         queued = sum(machine.queue_length for machine in self._reducers)
         found = processed + queued + self._rows_under_way
-        self._require(emitted == found, f"{emitted} records emitted, but {found} are processed, queued or under way")  # 1
+        self._require(
+            emitted == found, f"{emitted} records emitted, but {found} are processed, queued or under way"
+        )  # 1
         for source in self._mappers:
             within = 0 <= source.in_flight <= self._in_flight_records
             self._require(within, f"{source.address} has {source.in_flight} records in flight")  # 5
@@ -91,7 +93,9 @@ class Invariants:
         holders: list[MapperMachine | ReducerMachine] = [*self._mappers, *self._reducers]
         for holder in holders:
             epoch = holder.table.epoch
-            self._require(epoch >= self._epochs.get(holder.address, 0), f"{holder.address} went back to table {epoch}")  # 3
+            self._require(
+                epoch >= self._epochs.get(holder.address, 0), f"{holder.address} went back to table {epoch}"
+            )  # 3
             self._epochs[holder.address] = epoch
 
     def check_end(self) -> None:
@@ -109,7 +113,9 @@ class Invariants:
         for source in self._mappers:
             self._require(source.in_flight == 0, f"{source.address} still has {source.in_flight} credits in use")  # 6
         forwarded = sum(machine.forwarded for machine in self._reducers)
-        self._require(forwarded == self._rows_forwarded, f"{forwarded} records counted as forwarded, not {self._rows_forwarded}")
+        self._require(
+            forwarded == self._rows_forwarded, f"{forwarded} records counted as forwarded, not {self._rows_forwarded}"
+        )
         for index, reducer in enumerate(self._reducers):
             within = self._peaks.get(index, 0) <= reducer.peak_queue <= len(self._mappers) * self._in_flight_records
             self._require(within, f"{reducer.address} reports a peak queue of {reducer.peak_queue}")

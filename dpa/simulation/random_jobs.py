@@ -99,4 +99,3 @@ def run_random_job(
     if sum(int(reduced.mapped.sum()) for reduced in outcome.reduced) != sum(map(len, expected.values())):
         raise InvariantViolationError("the counts of records by key are wrong", cluster.history())
     return outcome
-

@@ -65,7 +65,9 @@ def test_a_failing_executor_gives_status_1_and_says_which(job: Path, tmp_path: P
         ("reducer=cuont", "small.yaml:6: reducer: there is no ready-made reducer 'cuont'"),
     ],
 )
-def test_a_mistake_in_the_job_gives_status_2_and_one_clear_line(job: Path, tmp_path: Path, override: str, message: str) -> None:
+def test_a_mistake_in_the_job_gives_status_2_and_one_clear_line(
+    job: Path, tmp_path: Path, override: str, message: str
+) -> None:
     done = run("small.yaml", "--set", override, cwd=tmp_path)
     assert done.returncode == 2
     assert message in done.stderr

@@ -65,7 +65,9 @@ def test_a_hot_reducer_is_relieved_while_it_works_through_its_queue() -> None:
         limits={"batch_records": 50, "in_flight_records": 800, "slice_records": 5},
     ).run()
     report = result.report
-    assert dict(zip(result.table()["key"].to_pylist(), result.table()["value"].to_pylist(), strict=True)) == Counter(keys)
+    assert dict(zip(result.table()["key"].to_pylist(), result.table()["value"].to_pylist(), strict=True)) == Counter(
+        keys
+    )
     assert report.redistributions
     assert report.records.forwarded > 0
     assert all(decision.reason and decision.epoch for decision in report.redistributions)
@@ -97,7 +99,9 @@ def test_results_are_written_whole_with_the_configuration_beside_them(tmp_path: 
     place = tmp_path / "out"
     job = {"input": zipf, "key": "word", "reducer": "count", "output": {"path": str(place)}}
     result = Job(**job).run()
-    assert Counter(dict(zip(*pq.read_table(place).to_pydict().values(), strict=True))) == Counter(zipf["word"].to_pylist())
+    assert Counter(dict(zip(*pq.read_table(place).to_pydict().values(), strict=True))) == Counter(
+        zipf["word"].to_pylist()
+    )
     assert (place / "_job.yaml").exists()
     assert counts(result) == Counter(zipf["word"].to_pylist())
     with pytest.raises(ConfigError, match=r"output.path: .* is not empty"):

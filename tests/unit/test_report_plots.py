@@ -18,7 +18,7 @@ from dpa.report import plots
 from dpa.result import HotKey, KeyDistribution, Report
 
 REPORTS = {
-    "four reducers": lambda: samples.report(),
+    "four reducers": samples.report,
     "sixteen reducers": lambda: samples.report(16, rounds=12),
     "two hundred reducers": lambda: samples.report(200, rounds=100),
     "one sample": lambda: samples.report(samples=samples.report().samples[:1]),
@@ -143,6 +143,9 @@ def test_drawing_needs_no_pyplot_and_importing_no_matplotlib() -> None:
         "assert 'matplotlib.pyplot' not in sys.modules\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path[:0] = {sys.path!r}\n{program}"], capture_output=True, text=True
+        [sys.executable, "-c", f"import sys; sys.path[:0] = {sys.path!r}\n{program}"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr

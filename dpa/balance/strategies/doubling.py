@@ -13,7 +13,8 @@ _MOST_TOKENS = 65_536
 
 
 class Doubling:
-    """Doubles all other nodes' tokens. Takes more from the overloaded node than halving does, and reshuffles the rest too."""
+    """Doubles all other nodes' tokens. Takes more from the overloaded node than halving does, and reshuffles the rest
+    too."""
 
     initial_tokens: ClassVar[int] = 1
     acts: ClassVar[bool] = True

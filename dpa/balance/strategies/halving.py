@@ -1,4 +1,5 @@
-"""Token halving (DPA paper, section 4.2): the overloaded node gives up half of its tokens to whoever comes next on the ring."""
+"""Token halving (DPA paper, section 4.2): the overloaded node gives up half of its tokens to whoever comes next on
+the ring."""
 
 from __future__ import annotations
 
@@ -22,4 +23,6 @@ class Halving:
             return Refusal(Outcome.NO_TARGET, "there is no other reducer")
         if tokens == 1:
             return Refusal(Outcome.UNSPLITTABLE, f"reducer {overloaded} has one token left, which cannot be halved")
-        return Proposal({overloaded: tokens // 2}, f"halve the tokens of reducer {overloaded} from {tokens} to {tokens // 2}")
+        return Proposal(
+            {overloaded: tokens // 2}, f"halve the tokens of reducer {overloaded} from {tokens} to {tokens // 2}"
+        )
