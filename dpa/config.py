@@ -123,7 +123,8 @@ class ParallelismConfig(Section):
 def _names_tokens(token_format: str) -> bool:
     """Whether a format gives every token of every node a name of its own."""
     try:
-        return len({token_format.format(node=node, token=token) for node in (1, 2) for token in (3, 4)}) == 4
+        pairs = [(1, 23), (12, 3), (12, 33), (1, 22)]
+        return len({token_format.format(node=node, token=token) for node, token in pairs}) == len(pairs)
     except (KeyError, IndexError, ValueError, AttributeError):
         return False
 
@@ -175,12 +176,12 @@ class BalanceConfig(Section):
 class LimitsConfig(Section):
     """Bounds on memory and on how long anything goes without looking up."""
 
-    batch_records: int = Field(default=131_072, ge=1)
+    batch_records: int = Field(default=262_144, ge=1)
     """Most records in one pushed batch."""
-    in_flight_records: int = Field(default=524_288, ge=1)
-    """Most records of one mapper that may be emitted and not yet processed. Queues are bounded by mappers times
-    this."""
-    slice_records: int = Field(default=131_072, ge=1)
+    in_flight_records: int = Field(default=1_048_576, ge=1)
+    """Most records of one mapper that may be emitted and not yet processed; queues are bounded by mappers times this. In
+    records, not bytes: lower it, and `batch_records`, where values are wide."""
+    slice_records: int = Field(default=262_144, ge=1)
     """Most records a reducer processes before it looks at its messages again."""
     slice_seconds: float = Field(default=0.1, gt=0)
     """About how long such a slice may take: the reducer takes fewer records at a time when they are slow."""

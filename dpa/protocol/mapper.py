@@ -136,6 +136,9 @@ class MapperMachine(Machine):
     def _push(self, block: Block) -> None:
         self.in_flight += block.rows
         self.emitted += block.rows
-        self._static_load += block.loads(self._first_table)
+        first = self.table is self._first_table
+        if not first:
+            self._static_load += block.loads(self._first_table)
         for owner, part in block.route(self.table):
+            self._static_load[owner] += part.rows if first else 0
             self.send(reducer(owner), Push(part, self.table.epoch, self.index))

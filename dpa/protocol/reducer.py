@@ -48,7 +48,7 @@ class ReducerOptions:
     report_seconds: float | None = 0.5
     report_when_idle: bool = True
     eager: bool = True
-    slice_records: int = 131_072
+    slice_records: int = 262_144
     slice_seconds: float = 0.1
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -33,7 +34,9 @@ def ray_session(
     Raises:
         ConfigError: there is no cluster at `address`.
     """
-    if address is None:  # said out loud, as Ray's default is moving; how a cluster is guarded is for its owner to say
+    if (
+        address is None and "ray" not in sys.modules
+    ):  # said out loud, as Ray's default moves; Ray reads it when imported
         os.environ.setdefault("RAY_AUTH_MODE", "token")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")

@@ -210,7 +210,7 @@ ERRORS = [
     ("balance: {token_format: '{node}'}", "job.yaml:1: balance: token_format must contain {node} and {token}"),
     ("balance: {token_format: '{node}{token}'}", "job.yaml:1: balance: token_format"),
     ("Name: x\n", "job.yaml:1: Name: unknown key; did you mean 'name'?"),
-    ("list: x\n", "job.yaml:1: list: unknown key (known here: "),
+    ("list: x\n", "job.yaml:1: list: unknown key"),
     (
         "input:\n  format: csv\n  path: x\n  options:\n    Header: true\n",
         "job.yaml:5: input.options.Header: Input should be a valid string, not true",
