@@ -179,8 +179,8 @@ class LimitsConfig(Section):
     batch_records: int = Field(default=262_144, ge=1)
     """Most records in one pushed batch."""
     in_flight_records: int = Field(default=1_048_576, ge=1)
-    """Most records of one mapper that may be emitted and not yet processed; queues are bounded by mappers times this. In
-    records, not bytes: lower it, and `batch_records`, where values are wide."""
+    """Most records of one mapper that may be emitted and not yet processed; queues are bounded by mappers times this.
+    In records, not bytes: lower it, and `batch_records`, where values are wide."""
     slice_records: int = Field(default=262_144, ge=1)
     """Most records a reducer processes before it looks at its messages again."""
     slice_seconds: float = Field(default=0.1, gt=0)

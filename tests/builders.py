@@ -15,11 +15,26 @@ from dpa.execution.block import Block, Values
 from dpa.execution.mapping import MapTask
 from dpa.executors import AnyMapper, AnyReducer, Reducer
 from dpa.protocol.channel import Outbox
-from dpa.protocol.machine import Instruction, Machine, Send
-from dpa.protocol.messages import Address, Message, Push
+from dpa.protocol.coordinator import CoordinatorMachine
+from dpa.protocol.machine import Instruction, Machine, Process, ProcessDone, Send, Start
+from dpa.protocol.messages import (
+    BALANCER,
+    Address,
+    MapperReport,
+    Merged,
+    Message,
+    Push,
+    ReducerReport,
+    TableUpdate,
+    mapper,
+    reducer,
+)
+from dpa.protocol.metrics import MapperStats, ReducerStats
+from dpa.protocol.reducer import ReducerMachine, ReducerOptions
 from dpa.routing.hashing import Key, hash_key
 from dpa.routing.ring import TokenRing
 from dpa.routing.table import RoutingTable
+from dpa.splits import MemorySplit
 
 M = TypeVar("M")
 
@@ -64,6 +79,12 @@ def table_giving(
 
 
 # --- blocks and executors
+
+
+def chunks(items: Sequence[M], cuts: Iterable[int]) -> list[Sequence[M]]:
+    """A sequence cut at these positions, empty pieces left out."""
+    edges = [0, *sorted(min(cut, len(items)) for cut in cuts), len(items)]
+    return [items[start:stop] for start, stop in itertools.pairwise(edges) if start < stop]
 
 
 def block_of(of_keys: Sequence[Key], values: Values = None, seed: int = 0) -> Block:
@@ -141,7 +162,64 @@ def push(of_keys: Sequence[Key], *, epoch: int = 0, mapper: int = 0, hops: int =
     return Push(block_of(of_keys), epoch, mapper, hops)
 
 
-def chunks(items: Sequence[M], cuts: Iterable[int]) -> list[Sequence[M]]:
-    """A sequence cut at these positions, empty pieces left out."""
-    edges = [0, *sorted(min(cut, len(items)) for cut in cuts), len(items)]
-    return [items[start:stop] for start, stop in itertools.pairwise(edges) if start < stop]
+# --- a reducer and a coordinator
+
+REDUCER_TABLES = [
+    table_giving({"a": 0, "b": 0, "c": 0, "x": 1, "y": 2}),
+    table_giving({"a": 0, "b": 1, "c": 2, "x": 1, "y": 2}, epoch=1),
+    table_giving({"a": 0, "b": 1, "c": 0, "x": 1, "y": 2}, epoch=2),
+]
+
+
+class ReducerWire(Wire):
+    """Reducer 0 of three, which owns a, b and c by table 0, a by table 1, and a and c by table 2."""
+
+    def __init__(
+        self, *, eager: bool = True, every: int | None = None, idle: bool = False, most: int = 1000, **more
+    ) -> None:
+        options = ReducerOptions(report_every=every, report_when_idle=idle, eager=eager, slice_records=most, **more)
+        self.reducer = ReducerMachine(0, REDUCER_TABLES[0], options)
+        super().__init__(self.reducer)
+
+    def push(self, keys: str, *, epoch: int = 0, from_mapper: int = 0, now: float = 0.0) -> list[Instruction]:
+        return self(mapper(from_mapper), push(list(keys), epoch=epoch, mapper=from_mapper), now)
+
+    def update(self, epoch: int) -> list[Instruction]:
+        return self(BALANCER, TableUpdate(REDUCER_TABLES[epoch]))
+
+    def done(self, seconds: float = 0.0) -> list[Instruction]:
+        """The records given to user code have been processed."""
+        return self.reducer.handle(ProcessDone(seconds), seconds)
+
+
+def processing(instructions: list[Instruction]) -> list[str]:
+    """The keys of the records that user code is to process."""
+    return ["".join(key for key, _ in records_of(given.block)) for given in told(instructions, Process)]
+
+
+def forwarded(instructions: list[Instruction]) -> list[tuple[int, str]]:
+    """The keys of the records that were forwarded, with their receivers."""
+    return [
+        (to.index, "".join(key for key, _ in records_of(message.block))) for to, message in sent(instructions, Push)
+    ]
+
+
+INPUT = [MemorySplit(pa.table({"n": range(rows)})) for rows in (3, 2, 1)]
+
+
+class CoordinatorWire(Wire):
+    """The coordinator of two mappers and two reducers."""
+
+    def __init__(self, at: float = 0.0) -> None:
+        self.coordinator = CoordinatorMachine(INPUT, mappers=2, reducers=2)
+        super().__init__(self.coordinator)
+        self.coordinator.handle(Start(), at)
+
+    def mapped(self, index: int, emitted: int, *, done: bool = False) -> list[Instruction]:
+        return self(mapper(index), MapperReport(MapperStats(index, emitted=emitted), done))
+
+    def reduced(self, index: int, processed: int, *, queue: int = 0) -> list[Instruction]:
+        return self(reducer(index), ReducerReport(ReducerStats(index, queue=queue, processed=processed)))
+
+    def merged(self, index: int, processed: int) -> list[Instruction]:
+        return self(reducer(index), Merged(ReducerStats(index, processed=processed)))

@@ -36,38 +36,37 @@ class Balancer:
         self._check_seconds = check_seconds
         self._checked_at: float | None = None
         self._queues: dict[int, int] = {}
+        self._current: set[int] = set()
         self._rounds = [0] * ring.nodes
 
     def report(self, reducer: int, queue: int, now: float, epoch: int | None = None) -> Decision:
-        """Take in a reducer's queue length (records) at time `now` (seconds), and act on it if it calls for that.
+        """Take in a reducer's queue length (records) at time `now` (seconds), and act if that calls for it.
 
-        A queue measured under an older table, numbered `epoch`, is noted and not acted on: what the newest table
-        moves is
-        still in it. An `applied` decision has changed the ring and advanced the epoch; any other has changed neither.
+        Without `check_seconds` the reporting reducer is judged, as in the authors' code; with it, whoever has the
+        longest queue when it is time to look, as in the paper. A queue measured under an older table, numbered `epoch`,
+        is noted and not acted on: what the newest table moves is still in it.
+
+        Returns:
+            The decision. If it is `applied`, the ring has changed and the epoch advanced; otherwise neither has.
         """
         self._queues[reducer] = queue
-        if epoch is not None and epoch < self.epoch:
-            return self._decide(
-                reducer, now, Outcome.COOL_DOWN, f"the report is of table {epoch}, before table {self.epoch}"
-            )
-        if self._checked_at is None and self._check_seconds:
-            self._checked_at = now
-        if self._checked_at is not None and now - self._checked_at < self._check_seconds:
-            waited = now - self._checked_at
-            return self._decide(
-                reducer, now, Outcome.COOL_DOWN, f"{waited:.3g} s since the last look, not {self._check_seconds:g}"
-            )
+        if epoch is None or epoch == self.epoch:
+            self._current.add(reducer)
+        suspect = max(self._queues, key=lambda node: (self._queues[node], -node)) if self._check_seconds else reducer
+        waiting = self._why_not_yet(suspect, now)
+        if waiting is not None:
+            return self._decide(suspect, now, Outcome.COOL_DOWN, waiting)
         self._checked_at = now
         if not self._strategy.acts:
-            return self._decide(reducer, now, Outcome.NO_TARGET, "balancing is off")
-        verdict = self._trigger.judge(reducer, self._queues)
+            return self._decide(suspect, now, Outcome.NO_TARGET, "balancing is off")
+        verdict = self._trigger.judge(suspect, self._queues)
         if not verdict.overloaded:
-            return self._decide(reducer, now, Outcome.BELOW_THRESHOLD, verdict.reason)
-        if self._rounds[reducer] >= self._max_rounds:
-            used = f"{verdict.reason}, but all {self._max_rounds} rounds of reducer {reducer} are used up"
-            return self._decide(reducer, now, Outcome.ROUNDS_USED_UP, used)
-        self._rounds[reducer] += 1
-        return self.redistribute(reducer, now, because=verdict.reason)
+            return self._decide(suspect, now, Outcome.BELOW_THRESHOLD, verdict.reason)
+        if self._rounds[suspect] >= self._max_rounds:
+            used = f"{verdict.reason}, but all {self._max_rounds} rounds of reducer {suspect} are used up"
+            return self._decide(suspect, now, Outcome.ROUNDS_USED_UP, used)
+        self._rounds[suspect] += 1
+        return self.redistribute(suspect, now, because=verdict.reason)
 
     def redistribute(self, reducer: int, now: float, *, because: str = "asked for") -> Decision:
         """Relieve a reducer whatever its load (the DPA paper's `redistribute(node_id)`, section 4.2).
@@ -82,6 +81,7 @@ class Balancer:
         for node, tokens in proposal.tokens.items():
             self.ring.set_tokens(node, tokens)
         self.epoch += 1
+        self._current.clear()
         return self._decide(reducer, now, Outcome.APPLIED, f"{because}; {proposal.reason}", epoch=self.epoch)
 
     def require_reducer(self, reducer: int) -> None:
@@ -92,6 +92,17 @@ class Balancer:
         """
         if not 0 <= reducer < self.ring.nodes:
             raise BalanceError(f"there is no reducer {reducer}; they are numbered 0 to {self.ring.nodes - 1}")
+
+    def _why_not_yet(self, suspect: int, now: float) -> str | None:
+        """Why it is too early to judge, or None."""
+        if suspect not in self._current:
+            return f"the queue of reducer {suspect} was measured before table {self.epoch}"
+        if self._checked_at is None and self._check_seconds:
+            self._checked_at = now
+        waited = self._check_seconds if self._checked_at is None else now - self._checked_at
+        return (
+            f"{waited:.3g} s since the last look, not {self._check_seconds:g}" if waited < self._check_seconds else None
+        )
 
     def _decide(self, reducer: int, now: float, outcome: Outcome, reason: str, *, epoch: int | None = None) -> Decision:
         loads = tuple(self._queues.get(node, 0) for node in range(self.ring.nodes))

@@ -43,7 +43,7 @@ class RoutingTable:
         self.owners.setflags(write=False)
 
     def owners_of(self, hashes: Hashes) -> Owners:
-        """The reducer that owns each hash; shape of `hashes`. O(log tokens) each, or O(1) for most of a large column."""
+        """The reducer that owns each hash; shape of `hashes`. O(log tokens) each, O(1) in large columns."""
         if len(hashes) < _COLUMN:
             return self._searched(hashes)
         owners = self._arc_owners.take(hashes >> _ARC_BITS)

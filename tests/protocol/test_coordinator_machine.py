@@ -2,69 +2,42 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
 import pytest
-from builders import Wire, sent, table_giving, told
+from builders import INPUT, CoordinatorWire, sent, table_giving, told
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpa.balance.decision import Decision, Outcome
 from dpa.errors import ProtocolError
-from dpa.protocol.coordinator import CoordinatorMachine
-from dpa.protocol.history import LoadHistory
-from dpa.protocol.machine import Instruction, JobDone, ProcessDone, Start, Tick
+from dpa.protocol.machine import JobDone, ProcessDone, Tick
 from dpa.protocol.messages import (
     BALANCER,
     Ack,
     Address,
-    DecisionReport,
     Drain,
     Freeze,
     LastTable,
-    MapperReport,
     Merge,
     Merged,
-    ReducerReport,
     Role,
     SplitGrant,
     SplitRequest,
     mapper,
     reducer,
 )
-from dpa.protocol.metrics import MapperStats, ReducerStats
-from dpa.splits import MemorySplit
+from dpa.protocol.metrics import ReducerStats
 
-SPLITS = [MemorySplit(pa.table({"n": range(rows)})) for rows in (3, 2, 1)]
 TABLES = [table_giving({"a": 0, "b": 1}, epoch=epoch) for epoch in range(3)]
 
 
-class Coordinator(Wire):
-    """The coordinator of two mappers and two reducers."""
-
-    def __init__(self, at: float = 0.0) -> None:
-        self.coordinator = CoordinatorMachine(SPLITS, mappers=2, reducers=2)
-        super().__init__(self.coordinator)
-        self.coordinator.handle(Start(), at)
-
-    def mapped(self, index: int, emitted: int, *, done: bool = False) -> list[Instruction]:
-        return self(mapper(index), MapperReport(MapperStats(index, emitted=emitted), done))
-
-    def reduced(self, index: int, processed: int, *, queue: int = 0) -> list[Instruction]:
-        return self(reducer(index), ReducerReport(ReducerStats(index, queue=queue, processed=processed)))
-
-    def merged(self, index: int, processed: int) -> list[Instruction]:
-        return self(reducer(index), Merged(ReducerStats(index, processed=processed)))
-
-
-def drained(emitted: tuple[int, int] = (4, 3)) -> Coordinator:
+def drained(emitted: tuple[int, int] = (4, 3)) -> CoordinatorWire:
     """All mappers are done."""
-    coordinator = Coordinator()
+    coordinator = CoordinatorWire()
     for index in (0, 1):
         coordinator.mapped(index, emitted[index], done=True)
     return coordinator
 
 
-def merging(epoch: int = 1) -> Coordinator:
+def merging(epoch: int = 1) -> CoordinatorWire:
     """All records are processed, and the last table is known."""
     coordinator = drained()
     coordinator.reduced(0, 5)
@@ -73,36 +46,32 @@ def merging(epoch: int = 1) -> Coordinator:
     return coordinator
 
 
-def done() -> Coordinator:
+def done() -> CoordinatorWire:
     coordinator = merging()
     coordinator.merged(0, 5)
     coordinator.merged(1, 2)
     return coordinator
 
 
-def decision(at: float, outcome: Outcome = Outcome.BELOW_THRESHOLD, epoch: int | None = None) -> Decision:
-    return Decision(at, 0, outcome, "why", (1, 0), epoch, 1)
-
-
 # --- splits
 
 
 def test_splits_are_handed_out_in_order_to_whoever_asks_and_then_none() -> None:
-    coordinator = Coordinator()
+    coordinator = CoordinatorWire()
     granted = [(index, sent(coordinator(mapper(index), SplitRequest()), SplitGrant)) for index in (1, 0, 1, 0, 1)]
-    expected = [*SPLITS, None, None]
+    expected = [*INPUT, None, None]
     assert granted == [(index, [(mapper(index), SplitGrant(expected[n]))]) for n, (index, _) in enumerate(granted)]
 
 
 def test_the_number_of_input_rows_is_known_from_the_start() -> None:
-    assert Coordinator().coordinator.snapshot().rows == 6
+    assert CoordinatorWire().coordinator.snapshot().rows == 6
 
 
 # --- the end of the stream
 
 
 def test_reducers_drain_once_the_last_mapper_is_done() -> None:
-    coordinator = Coordinator()
+    coordinator = CoordinatorWire()
     assert coordinator.mapped(0, 4, done=True) == []
     assert coordinator.mapped(1, 2) == []
     assert [to for to, _ in sent(coordinator.mapped(1, 3, done=True), Drain)] == [reducer(0), reducer(1)]
@@ -121,7 +90,7 @@ def test_empty_queues_alone_do_not_end_the_stream() -> None:
 
 
 def test_equal_counts_do_not_end_the_stream_while_a_mapper_works() -> None:
-    coordinator = Coordinator()
+    coordinator = CoordinatorWire()
     coordinator.mapped(0, 4, done=True)
     coordinator.mapped(1, 0)
     assert coordinator.reduced(0, 4) == []
@@ -150,7 +119,7 @@ def report_orders(draw: st.DrawFn) -> tuple[list[Address], dict[Address, list[in
 @given(report_orders())
 def test_the_stream_ends_by_counting_whatever_the_order_of_reports(case: tuple) -> None:
     order, counts = case
-    coordinator, ended = Coordinator(), []
+    coordinator, ended = CoordinatorWire(), []
     left = {who: list(reports) for who, reports in counts.items()}
     last = dict.fromkeys(counts, 0)
     for who in [*order, reducer(0)]:  # reducers report again when they are told to drain
@@ -168,9 +137,9 @@ def test_the_stream_ends_by_counting_whatever_the_order_of_reports(case: tuple) 
 # --- records that are lost
 
 
-def overdue(at: float = 0.0) -> Coordinator:
+def overdue(at: float = 0.0) -> CoordinatorWire:
     """All mappers are done, no reducer has anything, and yet 3 of 7 records are not processed."""
-    coordinator = Coordinator(at)
+    coordinator = CoordinatorWire(at)
     for index, emitted in ((0, 4), (1, 3)):
         coordinator.mapped(index, emitted, done=True)
     coordinator.reduced(0, 4)
@@ -193,7 +162,7 @@ def test_a_reducer_may_take_as_long_as_it_likes() -> None:
 
 
 def test_a_tick_as_the_last_mapper_is_done_takes_no_record_for_lost() -> None:
-    coordinator = Coordinator(at=1e9)
+    coordinator = CoordinatorWire(at=1e9)
     for index in (0, 1):
         coordinator.mapped(index, 3, done=True)
     assert coordinator.coordinator.handle(Tick(), 1e9 + 0.1) == []
@@ -219,77 +188,20 @@ def test_the_job_is_done_once_every_reducer_has_merged() -> None:
     assert told(coordinator.merged(0, 5), JobDone) == [JobDone()]
 
 
-# --- what is known meanwhile
-
-
-def test_a_snapshot_tells_the_phase_and_the_time_since_the_start() -> None:
-    assert (CoordinatorMachine([], 1, 1).snapshot().phase, CoordinatorMachine([], 1, 1).snapshot().at) == (
-        "startup",
-        0.0,
-    )
-    coordinator = Coordinator(at=10.0)
-    coordinator.coordinator.handle(Tick(), 12.5)
-    assert (coordinator.coordinator.snapshot().phase, coordinator.coordinator.snapshot().at) == ("stream", 2.5)
-    assert (merging().coordinator.snapshot().phase, done().coordinator.snapshot().phase) == ("merge", "done")
-
-
-def test_decisions_are_counted_put_in_order_and_timed_from_the_start_of_the_stream() -> None:
-    coordinator = Coordinator(at=10.0)
-    coordinator(BALANCER, DecisionReport((decision(11.0), decision(12.0, Outcome.APPLIED, epoch=1))))
-    coordinator(BALANCER, DecisionReport((decision(11.5, Outcome.COOL_DOWN),)))
-    snapshot = coordinator.coordinator.snapshot()
-    assert [(noted.at, noted.outcome.value) for noted in snapshot.decisions] == [
-        (1.0, "below_threshold"),
-        (1.5, "cool_down"),
-        (2.0, "applied"),
-    ]
-    assert snapshot.decision_counts == {"below_threshold": 1, "cool_down": 1, "applied": 1}
-    assert snapshot.epoch == 1
-    assert [noted.at for noted in coordinator.coordinator.snapshot(history=False).decisions] == [2.0]
-
-
-def test_of_very_many_refusals_the_last_are_kept_while_all_are_counted() -> None:
-    coordinator = Coordinator()
-    coordinator(BALANCER, DecisionReport((decision(0.0, Outcome.APPLIED, epoch=1),)))
-    for at in range(1, 3001):
-        coordinator(BALANCER, DecisionReport((decision(float(at)),)))
-    snapshot = coordinator.coordinator.snapshot()
-    assert snapshot.decision_counts == {"applied": 1, "below_threshold": 3000}
-    assert [noted.at for noted in snapshot.decisions] == [0.0, *map(float, range(1001, 3001))]
-
-
-def test_queues_are_sampled_at_every_tick_of_the_stream() -> None:
-    coordinator = Coordinator(at=1.0)
-    coordinator.reduced(1, 3, queue=9)
-    coordinator.coordinator.handle(Tick(), 1.5)
-    [sample] = coordinator.coordinator.snapshot().samples
-    assert (sample.at, sample.queues, sample.processed) == (0.5, (0, 9), (0, 3))
-
-
-@given(st.integers(0, 6000))
-def test_samples_of_a_long_stream_are_thinned_evenly(number: int) -> None:
-    history = LoadHistory()
-    for at in range(number):
-        history.add(float(at), [ReducerStats(0)])
-    times = [sample.at for sample in history.samples]
-    assert len(times) <= 1024
-    assert times == [float(at) for at in range(0, number, int(times[1]) if len(times) > 1 else 1)]
-
-
 # --- what cannot come
 
 
 @pytest.mark.parametrize(
     ("state", "message"),
     [
-        (Coordinator, LastTable(TABLES[0])),
-        (Coordinator, Merged(ReducerStats(0))),
+        (CoordinatorWire, LastTable(TABLES[0])),
+        (CoordinatorWire, Merged(ReducerStats(0))),
         (merging, SplitRequest()),
         (merging, LastTable(TABLES[1])),
         (done, SplitRequest()),
         (done, LastTable(TABLES[1])),
         (done, Merged(ReducerStats(0))),
-        (Coordinator, Ack(1, 0, 0)),
+        (CoordinatorWire, Ack(1, 0, 0)),
     ],
     ids=lambda given: getattr(given, "__name__", type(given).__name__),
 )
@@ -301,7 +213,7 @@ def test_what_cannot_come_in_a_state_is_refused(state, message) -> None:
 
 def test_an_event_of_a_reducer_is_refused() -> None:
     with pytest.raises(ProtocolError, match="coordinator cannot take a ProcessDone"):
-        Coordinator().coordinator.handle(ProcessDone(0.0), 0.0)
+        CoordinatorWire().coordinator.handle(ProcessDone(0.0), 0.0)
 
 
 def test_more_records_processed_than_emitted_are_a_broken_invariant_and_no_reason_to_wait_for_ever() -> None:

@@ -89,6 +89,21 @@ def _exchange(stores: list[States], table: Any) -> None:
         stores[owner].merge(part)
 
 
+def test_partial_states_are_folded_on_the_way_so_that_memory_follows_the_number_of_keys(monkeypatch) -> None:
+    class Watched(Sum):
+        def merge(self, groups: Groups) -> pa.RecordBatch:
+            folded.append(len(groups.ids))
+            return super().merge(groups)
+
+    monkeypatch.setattr(batch_states, "_FOLD_FROM", 10)
+    folded: list[int] = []
+    store = states_for(Watched())
+    for _ in range(200):
+        store.reduce(block_of(list(range(20))))
+    assert len(folded) > 50
+    assert max(folded) <= 3 * 20
+
+
 @both_stores
 def test_a_dictionary_that_repeats_a_key_makes_one_state_of_it(reducer: AnyReducer) -> None:
     column = pa.DictionaryArray.from_arrays(pa.array([2, 0, 1, 2]), pa.array(["a", "b", "a"]))

@@ -111,15 +111,13 @@ def test_an_exception_in_a_reducer_names_it_and_the_key_and_where_it_was_raised(
     assert 'raise LookupError("no luck")' in str(error.value)
 
 
-@pytest.mark.parametrize("method", ["zero", "merge", "finish"])
-@pytest.mark.parametrize("base", [Total, Count], ids=["records", "batches"])
-def test_an_exception_in_any_other_method_names_it_too(method: str, base: type[AnyReducer]) -> None:
+@pytest.mark.parametrize(
+    ("base", "method"), [(Total, "zero"), (Total, "merge"), (Total, "finish"), (Count, "merge"), (Count, "finish")]
+)
+def test_an_exception_in_any_other_method_names_it_too(base: type[AnyReducer], method: str) -> None:
     def fail(*arguments: Any) -> Any:
         raise LookupError("no luck")
 
-    fail.__name__ = method
-    if method == "zero" and base is Count:
-        pytest.skip("batch reducers have no zero")
     broken = type("Broken", (base,), {method: fail})
     with pytest.raises(ExecutorError, match=rf"Broken\.{method} failed on (key '|\d keys)"):
         run_local(pairs, broken(), [{"key": str(number % 9), "value": number} for number in range(40)], batch_records=2)

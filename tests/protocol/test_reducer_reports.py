@@ -1,0 +1,83 @@
+"""What a reducer tells of its load, to the balancer and to the coordinator, and when."""
+
+from __future__ import annotations
+
+import pytest
+from builders import ReducerWire, sent
+
+from dpa.protocol.machine import Tick
+from dpa.protocol.messages import (
+    BALANCER,
+    COORDINATOR,
+    Drain,
+    LoadReport,
+    ReducerReport,
+)
+
+both_ways = pytest.mark.parametrize("eager", [True, False], ids=["eager", "lazy"])
+
+
+def test_the_load_is_reported_at_every_nth_record_dequeued() -> None:
+    reducer_0 = ReducerWire(every=3, most=1)
+    reducer_0.push("aaaaaaa")
+    reports = [[report.queue for _, report in sent(reducer_0.done(), LoadReport)] for _ in range(7)]
+    assert reports == [[], [], [4], [], [], [1], []]
+
+
+@both_ways
+def test_forwarded_records_count_as_dequeued(eager: bool) -> None:
+    reducer_0 = ReducerWire(eager=eager, every=3, most=1)
+    reducer_0.update(1)
+    instructions = reducer_0.push("aabbc")
+    assert sent(instructions, LoadReport) == [(BALANCER, LoadReport(2, epoch=1))]
+    assert [bool(sent(reducer_0.done(), LoadReport)) for _ in range(2)] == [False, False]
+
+
+def test_an_empty_queue_is_reported_if_asked_for() -> None:
+    reducer_0 = ReducerWire(every=100, idle=True)
+    reducer_0.push("ab")
+    reducer_0.push("c")
+    assert sent(reducer_0.done(), LoadReport) == []
+    assert sent(reducer_0.done(), LoadReport) == [(BALANCER, LoadReport(0, epoch=0))]
+
+
+def test_a_queue_that_empties_by_forwarding_alone_is_reported_too() -> None:
+    reducer_0 = ReducerWire(every=4, idle=True)
+    reducer_0.update(1)
+    reports = [report.queue for _, report in sent(reducer_0.push("bbbbc"), LoadReport)]
+    assert (reducer_0.reducer.queue_length, reports[-1]) == (0, 0)
+
+
+def test_without_balancing_no_load_is_reported() -> None:
+    reducer_0 = ReducerWire(every=None, idle=True, report_seconds=0.1)
+    reducer_0.push("ab")
+    assert sent(reducer_0.done() + reducer_0.reducer.handle(Tick(), 9.0), LoadReport) == []
+
+
+@pytest.mark.parametrize(("seconds", "reports"), [(0.5, [[], [2], [], [2]]), (None, [[]] * 4)])
+def test_a_queue_that_makes_no_progress_is_reported_from_time_to_time(seconds, reports) -> None:
+    reducer_0 = ReducerWire(every=100, report_seconds=seconds)
+    reducer_0.push("ab")
+    ticks = [sent(reducer_0.reducer.handle(Tick(), now), LoadReport) for now in (0.4, 0.6, 1.0, 1.2)]
+    assert [[report.queue for _, report in tick] for tick in ticks] == reports
+
+
+def test_the_first_records_processed_and_every_tick_are_told_to_the_coordinator() -> None:
+    reducer_0 = ReducerWire()
+    reducer_0.push("ab")
+    reducer_0.push("c")
+    [(to, first)] = sent(reducer_0.done(seconds=0.25), ReducerReport)
+    assert (to, first.stats.processed, first.stats.busy_seconds) == (COORDINATOR, 2, 0.25)
+    assert sent(reducer_0.done(), ReducerReport) == []
+    [(_, tick)] = sent(reducer_0.reducer.handle(Tick(), 1.0), ReducerReport)
+    assert (tick.stats.processed, tick.stats.queue) == (3, 0)
+
+
+def test_while_draining_the_count_is_told_whenever_the_queue_runs_empty() -> None:
+    reducer_0 = ReducerWire()
+    reducer_0.push("ab")
+    [(_, at_once)] = sent(reducer_0(COORDINATOR, Drain()), ReducerReport)
+    assert (at_once.stats.processed, at_once.stats.queue) == (0, 2)
+    assert sent(reducer_0.done(), ReducerReport)[-1][1].stats.processed == 2
+    reducer_0.push("c")
+    assert sent(reducer_0.done(), ReducerReport)[-1][1].stats.processed == 3
