@@ -84,7 +84,7 @@ def test_a_batch_of_an_older_epoch_is_split_and_what_moved_is_forwarded(eager: b
 
 
 @both_ways
-def test_an_older_batch_that_comes_while_user_code_works_is_forwarded_at_once_or_when_its_turn_comes(
+def test_an_older_batch_that_comes_while_user_code_works_is_forwarded_at_once_or_in_its_turn(
     eager: bool,
 ) -> None:
     reducer_0 = ReducerWire(eager=eager)

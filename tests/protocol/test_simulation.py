@@ -13,7 +13,6 @@ from builders import map_task
 from dpa.balance.balancer import Balancer
 from dpa.balance.decision import Decision
 from dpa.protocol import assembly
-from dpa.protocol.assembly import BalanceOptions
 from dpa.protocol.channel import Inbox
 from dpa.protocol.coordinator import CoordinatorMachine
 from dpa.protocol.machine import ProcessDone
@@ -227,22 +226,6 @@ def test_ending_by_empty_queues_forgets_a_reducer_that_has_not_reported_its_queu
             assert re.search("reducer . is to merge with . records in its queue", str(error)), error
             caught += 1
     assert caught > 5
-
-
-@pytest.mark.parametrize("seed", [2115, 3005, 4564])
-def test_a_table_that_the_merge_overtakes_breaks_nothing(seed: int) -> None:
-    """Reducers once took a table that waited for an earlier one for records in their queue, and refused to merge."""
-    records = pa.table({"key": [f"k{number % 5}" for number in range(6)], "number": range(6)})
-    job = SimulatedJob(
-        tuple(memory_splits(records, 100)),
-        map_task(None, Collect(), batch_records=1),
-        mappers=1,
-        reducers=3,
-        balance=BalanceOptions("doubling", tau=0.0, max_rounds=3, least_queue=1, report_every=1, check_seconds=0.0),
-        in_flight_records=50,
-        network=Network(0.0001, 0.2),
-    )
-    assert SimulatedCluster(job, seed).run().snapshot.phase == "done"
 
 
 @pytest.mark.parametrize("violation", ["takes duplicates"], indirect=True)

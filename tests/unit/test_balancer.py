@@ -87,9 +87,16 @@ def test_during_the_cool_down_reports_are_noted_but_not_acted_on() -> None:
     cooling = balancer.report(1, 100, now=10.9)
     assert (cooling.outcome, cooling.loads) == (Outcome.COOL_DOWN, (0, 100, 0, 0))
     assert cooling.reason == "0.9 s since the last look, not 1"
-    assert balancer.report(0, 5, now=11.0).outcome is Outcome.BELOW_THRESHOLD
-    assert balancer.report(1, 100, now=11.5).outcome is Outcome.COOL_DOWN
-    assert balancer.report(1, 100, now=12.0).outcome is Outcome.APPLIED
+    assert balancer.report(1, 10, now=11.0).outcome is Outcome.APPLIED
+    assert balancer.report(1, 10, now=11.5).outcome is Outcome.COOL_DOWN
+
+
+def test_when_it_is_time_to_look_whoever_has_the_longest_queue_is_judged() -> None:
+    balancer = balancer_of(check_seconds=1.0)
+    balancer.report(3, 100, now=0.0)
+    decision = balancer.report(0, 5, now=1.0)
+    assert (decision.reducer, decision.outcome) == (3, Outcome.APPLIED)
+    assert tokens_of(balancer) == [8, 8, 8, 4]
 
 
 def test_without_a_cool_down_every_report_is_looked_at() -> None:
@@ -102,7 +109,7 @@ def test_a_queue_measured_under_an_older_table_is_noted_but_not_acted_on() -> No
     balancer.report(2, 100, now=0.0, epoch=0)
     stale = balancer.report(2, 90, now=0.0, epoch=0)
     assert (stale.outcome, stale.loads, stale.round) == (Outcome.COOL_DOWN, (0, 0, 90, 0), 1)
-    assert stale.reason == "the report is of table 0, before table 1"
+    assert stale.reason == "the queue of reducer 2 was measured before table 1"
     assert balancer.report(2, 90, now=0.0, epoch=1).outcome is Outcome.APPLIED
 
 
@@ -140,17 +147,21 @@ def test_epochs_count_what_was_applied_and_only_that_changes_the_ring(strategy, 
 
 
 @acting
+@pytest.mark.parametrize("check_seconds", [0.0, 2.0])
 @given(reports, st.integers(0, 3))
-def test_nothing_is_applied_without_a_load_reason_or_beyond_the_rounds(strategy, some, rounds: int) -> None:
-    balancer = balancer_of(strategy, tokens=16, rounds=rounds)
-    queues, caused = [0] * 4, [0] * 4
-    for reducer, queue in some:
+def test_nothing_is_applied_without_a_load_reason_or_beyond_the_rounds(strategy, check_seconds, some, rounds) -> None:
+    balancer = balancer_of(strategy, tokens=16, rounds=rounds, check_seconds=check_seconds)
+    queues, caused, applied_at = [0] * 4, [0] * 4, [-2]
+    for now, (reducer, queue) in enumerate(some):
         queues[reducer] = queue
-        decision = balancer.report(reducer, queue, now=0.0)
+        decision = balancer.report(reducer, queue, now, epoch=balancer.epoch)
         assert decision.loads == tuple(queues)
         if decision.outcome is Outcome.APPLIED:
-            caused[reducer] += 1
-            assert queue > 1.2 * max(queues[:reducer] + queues[reducer + 1 :])
+            suspect = decision.reducer
+            caused[suspect] += 1
+            assert queues[suspect] > 1.2 * max(queues[:suspect] + queues[suspect + 1 :])
+            assert now - applied_at[-1] >= check_seconds
+            applied_at.append(now)
     assert max(caused) <= rounds
 
 

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from builders import key_lists, rings, table_giving
 from hypothesis import given
+from hypothesis import strategies as st
 
 from dpa.routing.hashing import Key, hash_column, hash_key
 from dpa.routing.ring import TokenRing
@@ -28,6 +29,16 @@ def test_a_table_answers_as_its_ring_whatever_the_keys_and_edits(ring: TokenRing
 @pytest.mark.parametrize(("hashed", "owner"), [(0, 0), (9, 0), (10, 1), (19, 1), (20, 0), (2**31, 0), (2**32 - 1, 0)])
 def test_a_hash_at_a_token_goes_on_to_the_next_and_past_the_last_to_the_first(hashed: int, owner: int) -> None:
     assert table_of([10, 20], [0, 1]).owners_of(np.array([hashed], np.uint32)).tolist() == [owner]
+
+
+@given(rings(), st.lists(st.integers(0, 2**32 - 1), max_size=20))
+def test_a_large_column_is_looked_up_as_its_hashes_one_by_one(ring: TokenRing, some: list[int]) -> None:
+    table = ring.snapshot(0)
+    edges = [*table.positions.astype(np.int64), *some, *(arc << 16 for arc in range(0, 2**16, 7))]
+    around = [edge + step for edge in edges for step in (-1, 0, 1) if 0 <= edge + step < 2**32]
+    hashes = np.array([*around, 0, 2**32 - 1], dtype=np.uint32)
+    one_by_one = [table.owners_of(few) for few in np.array_split(hashes, 100)]
+    assert table.owners_of(hashes).tolist() == np.concatenate(one_by_one).tolist()
 
 
 def test_one_token_owns_the_whole_circle() -> None:

@@ -184,6 +184,25 @@ class Halves(Total):
         return (left + right) / 2
 
 
+Nested = tuple[int, tuple[int, ...]]
+
+
+class ForgetsNested(Reducer[Nested, int]):
+    """Keeps what was merged in beside its own total, but not what that had been merged with: not associative."""
+
+    def zero(self) -> Nested:
+        return 0, ()
+
+    def reduce(self, state: Nested, value: int) -> Nested:
+        return state[0] + value, state[1]
+
+    def merge(self, left: Nested, right: Nested) -> Nested:
+        return left[0], (*left[1], right[0])
+
+    def finish(self, state: Nested) -> int:
+        return state[0] + sum(state[1])
+
+
 class MeanOfMeans(BatchReducer):
     """Forgets how many values a mean was made of."""
 
@@ -221,10 +240,20 @@ COLUMNS = [{"value": float(number)} for number in NUMBERS]
         (Last(), NUMBERS),
         (FromOne(), NUMBERS),
         (Halves(), NUMBERS),
+        (ForgetsNested(), NUMBERS),
         (MeanOfMeans(), COLUMNS),
         (MergesOnce(), COLUMNS),
     ],
-    ids=["subtraction", "last value", "last state", "no identity", "averages", "mean of means", "merges only once"],
+    ids=[
+        "subtraction",
+        "last value",
+        "last state",
+        "no identity",
+        "averages",
+        "forgets nested",
+        "mean of means",
+        "merges only once",
+    ],
 )
 def test_an_unlawful_reducer_is_caught_with_a_counter_example(reducer: Any, values: list[Any]) -> None:
     with pytest.raises(LawError, match=r"(must|identity).*; for \[.*\] in parts \["):
