@@ -332,7 +332,7 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> JobFile:
     document = {} if document is None else document
     if not isinstance(document, dict):
         raise ConfigError(f"{path}: a job file is a mapping of keys, not {type(document).__name__}")
-    lines = _line_numbers(node)
+    lines = _line_numbers(node, str(path))
     for override in overrides:
         _apply(document, override)
     return parse(document, origin=str(path), lines=lines)
@@ -394,14 +394,21 @@ def _placeholder(name: str, origin: str) -> str:
     raise ConfigError(f"{origin}: ${{{name}}} is unknown; use ${{python.stdlib}} or ${{env.NAME}}")
 
 
-def _line_numbers(node: yaml.Node | None) -> dict[tuple[str | int, ...], int]:
-    """The line, from 1, on which each key path of the document starts."""
+def _line_numbers(node: yaml.Node | None, origin: str) -> dict[tuple[str | int, ...], int]:
+    """The line, from 1, on which each key path of the document starts.
+
+    Raises:
+        ConfigError: a key comes twice in one mapping.
+    """
     lines: dict[tuple[str | int, ...], int] = {}
 
     def visit(current: yaml.Node | None, path: tuple[str | int, ...]) -> None:
         if isinstance(current, yaml.MappingNode):
             for key, value in current.value:
                 here = (*path, str(key.value))
+                if here in lines:
+                    name, line = ".".join(map(str, here)), key.start_mark.line + 1
+                    raise ConfigError(f"{origin}:{line}: {name}: stands here again, first on line {lines[here]}")
                 lines[here] = key.start_mark.line + 1
                 visit(value, here)
         elif isinstance(current, yaml.SequenceNode):

@@ -209,6 +209,7 @@ ERRORS = [
     ("balance: {initial_tokens: 12}", "job.yaml:1: balance: halving needs a power of two as initial_tokens, not 12"),
     ("balance: {token_format: '{node}'}", "job.yaml:1: balance: token_format must contain {node} and {token}"),
     ("balance: {token_format: '{node}{token}'}", "job.yaml:1: balance: token_format"),
+    ("key: a\nname: x\nkey: b\n", "job.yaml:3: key: stands here again, first on line 1"),
     ("Name: x\n", "job.yaml:1: Name: unknown key; did you mean 'name'?"),
     ("list: x\n", "job.yaml:1: list: unknown key"),
     (
