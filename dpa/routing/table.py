@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 
 import numpy as np
@@ -41,6 +41,10 @@ class RoutingTable:
             raise ValueError("a routing table needs at least one token, and one owner for each token")
         self.positions.setflags(write=False)
         self.owners.setflags(write=False)
+
+    def __getstate__(self) -> dict[str, object]:
+        """The fields alone: what is derived from them does not travel."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def owners_of(self, hashes: Hashes) -> Owners:
         """The reducer that owns each hash; shape of `hashes`. O(log tokens) each, O(1) in large columns."""
