@@ -124,6 +124,9 @@ except KeyboardInterrupt:
     assert program.left_over() == []
 
 
+@pytest.mark.skipif(
+    shutil.which("java") is None and "JAVA_HOME" not in os.environ, reason="without Java a user has no session either"
+)
 def test_a_session_of_the_users_is_used_and_left_running(tmp_path) -> None:
     program = Program(
         tmp_path,

@@ -3,6 +3,7 @@
 import builtins
 import os
 import subprocess
+import threading
 import time
 from pathlib import Path
 from shutil import which
@@ -17,25 +18,32 @@ _SPARK_PROGRAMS = {"spark-submit", "spark-class"}
 @pytest.fixture(autouse=True)
 def _nothing_heavy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Guard imports, sleeping and processes while a test runs; also packages that are imported already are refused."""
-    real_import, real_popen = builtins.__import__, subprocess.Popen.__init__
+    real_import, real_popen, real_sleep = builtins.__import__, subprocess.Popen.__init__, time.sleep
 
     def guarded_import(name: str, *details: Any, **more: Any) -> Any:
         level = details[3] if len(details) > 3 else more.get("level", 0)
-        if level == 0 and name.partition(".")[0] in _PACKAGES:
+        if _in_the_test() and level == 0 and name.partition(".")[0] in _PACKAGES:
             pytest.fail(f"a unit test must not import {name}: this belongs into tests/integration")
         return real_import(name, *details, **more)
 
     def guarded_popen(self: Any, args: Any, *details: Any, **more: Any) -> None:
-        if _starts_a_jvm(args):
+        if _in_the_test() and _starts_a_jvm(args):
             pytest.fail(f"a unit test must not start a JVM ({args}): this belongs into tests/integration")
         real_popen(self, args, *details, **more)
 
     def no_sleep(seconds: float) -> None:
-        pytest.fail(f"a unit test must not sleep ({seconds} s): give it a clock of its own")
+        if _in_the_test():
+            pytest.fail(f"a unit test must not sleep ({seconds} s): give it a clock of its own")
+        real_sleep(seconds)
 
     monkeypatch.setattr(builtins, "__import__", guarded_import)
     monkeypatch.setattr(subprocess.Popen, "__init__", guarded_popen)
     monkeypatch.setattr(time, "sleep", no_sleep)
+
+
+def _in_the_test() -> bool:
+    """Whether it is the test itself: Ray and Spark of the integration tests may still have threads in this process."""
+    return threading.current_thread() is threading.main_thread()
 
 
 def _starts_a_jvm(command: Any) -> bool:
