@@ -1,6 +1,8 @@
 """README and docs say what the code says: keys, defaults, names, options; their blocks run and their links resolve."""
 
+import json
 import re
+import statistics
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -175,3 +177,42 @@ def test_the_job_of_the_readme_gives_what_its_reference_asks_for() -> None:
     mapper, reducer = (names[job[kind].partition(":")[2]] for kind in ("mapper", "reducer"))
     result = run_local(mapper, reducer, visits, key=job["key"]).to_pylist()
     assert result == [{"page": "/cart", "value": 95}, {"page": "/help", "value": 40}, {"page": "/home", "value": 31}]
+
+
+# --- numbers in the README
+
+
+def result(name: str) -> dict[str, Any]:
+    file = ROOT / "experiments" / "results" / f"{name}.json"
+    document: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return document
+
+
+def readme_rows(head: str) -> list[str]:
+    """The lines of the README's table whose head starts so."""
+    table = re.search(rf"^\| {head} .*\n\|[ -|]*\n((?:\|.*\n)+)", TEXTS["README.md"], re.MULTILINE)
+    assert table, f"README.md has no table that starts with {head!r}"
+    return table.group(1).splitlines()
+
+
+def test_the_readme_compares_systems_as_they_were_measured() -> None:
+    systems = result("throughput")["data"]["systems"]
+    base = next(system["records_per_second"] for system in systems if system["system"] == "Spark DataFrame")
+    wanted = []
+    for system in systems:
+        taken, rate = system["seconds"], system["records_per_second"]
+        seconds = f"{statistics.median(taken):.2f} ({min(taken):.2f} ... {max(taken):.2f})"
+        wanted.append(f"| {system['system']} | {system['tasks']} | {seconds} | {rate / 1e6:.2f} | {rate / base:.2f} |")
+    assert readme_rows("system") == wanted
+    assert f"commit {result('throughput')['stamp']['commit'][:7]}, " in TEXTS["README.md"]
+
+
+def test_the_readme_states_every_other_target_and_what_was_reached() -> None:
+    wanted = []
+    for name in ("naive", "memory", "startup", "interleavings"):
+        for target in result(name)["targets"]:
+            reached = target["reached"]
+            if isinstance(reached, float):
+                reached = f"{reached:,.3g}" if abs(reached) < 1000 else f"{reached:,.0f}"
+            wanted.append(f"| {target['name']} | `{name}` | {target['wanted']} | {reached} |")
+    assert readme_rows("what \\| experiment") == wanted
