@@ -13,6 +13,7 @@ import yaml
 from dpa.config import JobFile
 from dpa.execution.keys import concatenated
 from dpa.runtime.plan import RunOutcome
+from dpa.secrets import without_secrets
 from dpa.signals import interrupts_held
 
 CONFIGURATION = "_job.yaml"
@@ -43,6 +44,10 @@ class OutputDirectory:
         output = file.config.output
         if output.path is None:
             return
+        if "://" in output.path:
+            raise file.error(
+                "output.path", f"{output.path} is a URI; name a directory, local or shared by all machines"
+            )
         path = Path(output.path)
         if path.exists() and not path.is_dir():
             raise file.error("output.path", f"{path} is a file; name a directory")
@@ -72,7 +77,9 @@ class OutputDirectory:
         if self.path is None or self.staging is None:
             return ()
         staging, target = Path(self.staging), Path(self.path)
-        resolved = yaml.safe_dump(self._file.config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+        resolved = yaml.safe_dump(
+            without_secrets(self._file.config.model_dump(mode="json")), sort_keys=False, allow_unicode=True
+        )
         (staging / CONFIGURATION).write_text(resolved, encoding="utf-8")
         self.check(self._file)
         old = target.with_name(f"{staging.name}.old")

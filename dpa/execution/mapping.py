@@ -81,7 +81,10 @@ class MapTask:
             for record in _rows(batch):
                 read += 1
                 try:
-                    for key, value in mapper.map(record):
+                    for pair in mapper.map(record):
+                        if isinstance(pair, str):
+                            raise TypeError(f"yield (key, value) pairs, not strings such as {pair!r}")
+                        key, value = pair
                         keys.append(key)
                         values.append(value)
                         if len(keys) == self.batch_records:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, TextIO
 
 import yaml
 
-from dpa.report._plain import without_secrets
 from dpa.report._text import bar, count, key_text, percent
+from dpa.secrets import without_secrets
 
 if TYPE_CHECKING:
     from dpa.forecast import Forecast

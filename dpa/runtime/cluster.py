@@ -48,6 +48,7 @@ def ray_session(
     options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
     if address is None:
         options |= {
+            "address": "local",  # whatever RAY_ADDRESS says
             "num_cpus": min(actors, _MOST_PRESTARTED),  # Ray starts as many workers, while it starts itself
             "include_dashboard": False,
             "object_store_memory": object_store_mb * 2**20,

@@ -19,8 +19,9 @@ import yaml
 from dpa.balance.decision import Outcome
 from dpa.errors import DpaError
 from dpa.report import ReportError, schema, to_json, write
-from dpa.report._plain import jsonable, without_secrets
+from dpa.report._plain import jsonable
 from dpa.result import Report, SkewReport
+from dpa.secrets import without_secrets
 
 
 def strict(text: str) -> Any:
