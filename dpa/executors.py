@@ -47,8 +47,7 @@ class Reducer(ABC, Generic[S, V]):
     """Folds the values of each key, one at a time, in the vocabulary of Spark's `Aggregator`.
 
     The runtime owns the state: it keeps one for each key, made by `zero`. A reducer that does not override `merge`
-    cannot
-    be balanced in merge mode, since a key's values may then meet on several reducers.
+    cannot be balanced in merge mode, since a key's values may then meet on several reducers.
     """
 
     @abstractmethod

@@ -2,8 +2,7 @@
 keep.
 
 Neither needs Ray or Spark. `run_local` goes through the same blocks and states as a real run, split over several
-reducers
-with a redistribution half way, so what only shows with more than one reducer shows here.
+reducers with a redistribution half way, so what only shows with more than one reducer shows here.
 """
 
 from __future__ import annotations
@@ -94,8 +93,7 @@ def check_reducer_laws(reducer: Any, values: Iterable[Any], *, trials: int = 100
     """Check on random parts of `values` what merging relies on.
 
     The laws: merge is associative and commutative, the state of no values is its identity, and merged states of parts
-    give
-    what the whole gives. Results are compared after `finish`; floating-point numbers to nine digits.
+    give what the whole gives. Results are compared after `finish`; floating-point numbers to nine digits.
 
     Args:
         reducer: as in a job, with `merge`.

@@ -1,10 +1,8 @@
 """States of batch reducers, kept as columns.
 
 Each reduced block leaves a small table of partial states. When the partial ones outgrow the folded ones, all are
-folded by
-the reducer's `merge`: every state is folded a logarithmic number of times, and memory stays within a small multiple
-of the
-number of distinct keys.
+folded by the reducer's `merge`: every state is folded a logarithmic number of times, and memory stays within a small
+multiple of the number of distinct keys.
 """
 
 from __future__ import annotations

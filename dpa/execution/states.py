@@ -1,8 +1,7 @@
 """The states a reducer task keeps: one for each key, made by the user's reducer and folded by it.
 
 `states_for` picks the store that suits the executor. Both stores also count records for each key, which is what hot
-keys
-and the Spark baseline are computed from.
+keys and the Spark baseline are computed from.
 """
 
 from __future__ import annotations

@@ -14,8 +14,7 @@ from dpa.routing.ring import PAPER_TOKEN_FORMAT, TokenRing
 @dataclass(frozen=True)
 class BalanceOptions:
     """How a job is balanced; the fields mean what they mean in a job file (docs/job-files.md, `balance`), which takes
-    its
-    defaults from here."""
+    its defaults from here."""
 
     strategy: str = "halving"
     tau: float = 0.2

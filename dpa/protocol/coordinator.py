@@ -49,8 +49,7 @@ class CoordinatorMachine(Machine):
     | `DecisionReport`| note                                          | note                  | ignore      |
 
     The stream ends when all mappers are done and the reducers have processed as many records as were emitted.
-    Forwarding
-    moves records and never makes any, so nothing can then be in flight; empty queues alone would not tell.
+    Forwarding moves records and never makes any, so nothing can then be in flight; empty queues alone would not tell.
     """
 
     def __init__(self, splits: Iterable[Split], mappers: int, reducers: int) -> None:

@@ -1,10 +1,8 @@
 """What all state machines share: events in, instructions out, and the dispatch between them.
 
 A machine knows no Ray, no clock and no thread. A driver hands it events, one at a time, with the current time in
-seconds,
-and carries out the instructions that come back, in order. `handle` is the only way in, so a history of events is
-enough to
-replay a machine exactly.
+seconds, and carries out the instructions that come back, in order. `handle` is the only way in, so a history of
+events is enough to replay a machine exactly.
 """
 
 from __future__ import annotations

@@ -114,9 +114,9 @@ def key_text(key: object, limit: int = 60) -> str:
     """A key as people may read it, each key differently, always on one line.
 
     Text is shown bare (`the`) unless it could be taken for something else: empty, with outer spaces, a leading quote,
-    backslashes, unprintable characters, or looking like a number, a null or bytes. Then it is quoted: `"5"`, `"a\\nb"`.
-    Integers are digits, None is `null`, bytes are Python's literal (`b'\\xff'`). Of keys over `limit` characters the
-    beginning is shown, and their length.
+    backslashes, unprintable characters, or looking like a number, a null or bytes. Then it is quoted: `"5"`,
+    `"a\\nb"`. Integers are digits, None is `null`, bytes are Python's literal (`b'\\xff'`). Of keys over `limit`
+    characters the beginning is shown, and their length.
     """
     if key is None:
         return "null"

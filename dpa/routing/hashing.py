@@ -2,8 +2,7 @@
 
 The rule for keys, the same in every process and every run: a string is hashed as its UTF-8 bytes; an integer as its
 decimal text; bytes as they are; null as the empty string. So 5 and "5" hash alike, which is harmless: equal hashes
-share a
-reducer, they do not share a state. Other types are refused.
+share a reducer, they do not share a state. Other types are refused.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The Ray actors: thin shells around the machines of `dpa.protocol`.
 
 Every actor takes records and control messages in concurrency groups of their own, so control overtakes data; the
-queue of
-records is the machine's, not Ray's mailbox. Calls carry no result (`num_returns=0`): what is to be answered is a
-message.
+queue of records is the machine's, not Ray's mailbox. Calls carry no result (`num_returns=0`): what is to be answered
+is a message.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """Messages on the wire. An envelope is pickled here and not by Ray: one that cannot be read again is then an error of
-the
-receiver's, which ends the job, and not a call that Ray drops without a word."""
+the receiver's, which ends the job, and not a call that Ray drops without a word."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The state machines of `dpa.protocol` in virtual time, under a seeded scheduler that delays, reorders and duplicates.
 
 User code really runs, on real blocks; only time, threads and the network are imagined. The invariants of the protocol
-are
-checked after every step, and a violation carries the seed and the history that led to it.
+are checked after every step, and a violation carries the seed and the history that led to it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Random samples of a DataFrame, over all rows or within each value of a column. Computed by Spark, and not run here.
 
-The same seed gives the same sample of the same files as long as Spark cuts them into the same partitions, which depends
-on the number of its cores.
+The same seed gives the same sample of the same files as long as Spark cuts them into the same partitions, which
+depends on the number of its cores.
 """
 
 from __future__ import annotations
