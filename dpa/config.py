@@ -153,6 +153,8 @@ class BalanceConfig(Section):
     check_seconds: float = Field(default=_BALANCE.check_seconds, ge=0)
     """Least time between two looks at the trigger, and before the first; 0 looks at every report, as the paper's code
     does."""
+    act_on_old_reports: bool = _BALANCE.act_on_old_reports
+    """Whether to act on a queue length measured under an older table, as the paper's code does."""
     initial_tokens: int | None = Field(default=None, ge=1)
     """Tokens a reducer starts with; by default 64, or 1 for `doubling`. A power of two for `halving`."""
     token_format: str = _BALANCE.token_format

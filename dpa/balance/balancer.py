@@ -25,15 +25,17 @@ class Balancer:
         *,
         max_rounds: int,
         check_seconds: float = 0.0,
+        act_on_old_reports: bool = False,
     ) -> None:
         """`check_seconds` is the least time between two looks at the trigger, and before the first; 0 looks at every
-        report."""
+        report. `act_on_old_reports` judges queues measured under an older table too, as the authors' code does."""
         self.ring = ring
         self.epoch = 0
         self._strategy = strategy
         self._trigger = trigger
         self._max_rounds = max_rounds
         self._check_seconds = check_seconds
+        self._act_on_old_reports = act_on_old_reports
         self._checked_at: float | None = None
         self._queues: dict[int, int] = {}
         self._current: set[int] = set()
@@ -44,7 +46,7 @@ class Balancer:
 
         Without `check_seconds` the reporting reducer is judged, as in the authors' code; with it, whoever has the
         longest queue when it is time to look, as in the paper. A queue measured under an older table, numbered `epoch`,
-        is noted and not acted on: what the newest table moves is still in it.
+        is noted and, unless `act_on_old_reports` is set, not acted on: what the newest table moves is still in it.
 
         Returns:
             The decision. If it is `applied`, the ring has changed and the epoch advanced; otherwise neither has.
@@ -95,7 +97,7 @@ class Balancer:
 
     def _why_not_yet(self, suspect: int, now: float) -> str | None:
         """Why it is too early to judge, or None."""
-        if suspect not in self._current:
+        if suspect not in self._current and not self._act_on_old_reports:
             return f"the queue of reducer {suspect} was measured before table {self.epoch}"
         if self._checked_at is None and self._check_seconds:
             self._checked_at = now

@@ -24,6 +24,7 @@ class BalanceOptions:
     report_seconds: float | None = 0.5
     report_when_idle: bool = True
     check_seconds: float = 0.5
+    act_on_old_reports: bool = False
     initial_tokens: int | None = None
     token_format: str = PAPER_TOKEN_FORMAT
     hash_seed: int = 0
@@ -42,6 +43,7 @@ class BalanceOptions:
             QueueLengthTrigger(self.tau, self.least_queue),
             max_rounds=self.max_rounds,
             check_seconds=self.check_seconds,
+            act_on_old_reports=self.act_on_old_reports,
         )
 
     def reducer_options(self, slice_records: int, slice_seconds: float) -> ReducerOptions:

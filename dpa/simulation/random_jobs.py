@@ -63,6 +63,7 @@ def random_job(seed: int) -> tuple[SimulatedJob, dict[str, list[int]]]:
             report_seconds=draw.choice([None, 0.01]),
             report_when_idle=draw.random() < 0.5,
             check_seconds=draw.choice([0.0, 0.0, 0.01]),
+            act_on_old_reports=draw.random() < 0.2,
             initial_tokens=draw.choice([None, 4]),
             forwarding=draw.choice(["eager", "lazy"]),
         ),

@@ -16,11 +16,11 @@ acting = pytest.mark.parametrize("strategy", ["halving", "doubling"])
 
 
 def balancer_of(
-    strategy: str = "halving", *, nodes: int = 4, tokens: int = 8, rounds: int = 4, check_seconds: float = 0.0
+    strategy: str = "halving", *, nodes: int = 4, tokens: int = 8, rounds: int = 4, check_seconds: float = 0.0, **more: bool
 ) -> Balancer:
     trigger = QueueLengthTrigger(tau=0.2)
     ring = TokenRing(nodes, tokens)
-    return Balancer(ring, STRATEGIES[strategy](), trigger, max_rounds=rounds, check_seconds=check_seconds)
+    return Balancer(ring, STRATEGIES[strategy](), trigger, max_rounds=rounds, check_seconds=check_seconds, **more)
 
 
 def tokens_of(balancer: Balancer) -> list[int]:
@@ -102,6 +102,12 @@ def test_when_it_is_time_to_look_whoever_has_the_longest_queue_is_judged() -> No
 def test_without_a_cool_down_every_report_is_looked_at() -> None:
     balancer = balancer_of(rounds=9)
     assert [balancer.report(2, 100, now=7.0).outcome for _ in range(2)] == [Outcome.APPLIED] * 2
+
+
+def test_the_authors_code_acts_on_a_queue_measured_under_an_older_table_too() -> None:
+    balancer = balancer_of(act_on_old_reports=True)
+    outcomes = [balancer.report(2, queue, now=0.0, epoch=0).outcome for queue in (100, 90)]
+    assert outcomes == [Outcome.APPLIED, Outcome.APPLIED]
 
 
 def test_a_queue_measured_under_an_older_table_is_noted_but_not_acted_on() -> None:

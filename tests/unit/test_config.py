@@ -187,7 +187,7 @@ def test_a_wrong_override_is_explained(job_file, override: str, message: str) ->
 
 ERRORS = [
     ("nam: x\n", "job.yaml:1: nam: unknown key; did you mean 'name'? (known here: balance, combiner, input,"),
-    (SMALL + "  treshold: 1\n", "job.yaml:10: balance.treshold: unknown key (known here: check_seconds,"),
+    (SMALL + "  treshold: 1\n", "job.yaml:10: balance.treshold: unknown key (known here: act_on_old_reports,"),
     ("input:\n  format: csv\n  path: x\n  globb: y\n", "job.yaml:4: input.globb: unknown key; did you mean 'glob'?"),
     (
         "input:\n  format: sql\n  query: q\n  views:\n    t: {format: csv, pth: x}\n",
