@@ -132,11 +132,37 @@ def _names_tokens(token_format: str) -> bool:
 _BALANCE = BalanceOptions()
 
 
+class AdaptiveConfig(Section):
+    """How the strategy `adaptive` measures load and plans."""
+
+    report_seconds: float = Field(default=_BALANCE.adaptive.report_seconds, gt=0)
+    """How often each reducer reports its load by token and its hot keys; a multiple of a quarter of a second."""
+    tolerance: float = Field(default=_BALANCE.adaptive.tolerance, gt=0)
+    """How far above the mean a plan may leave a reducer, as a share of it."""
+    horizon: float = Field(default=_BALANCE.adaptive.horizon, ge=0)
+    """A plan levels what is queued and what will arrive in so many seconds."""
+    least_gain: float = Field(default=_BALANCE.adaptive.least_gain, ge=0)
+    """A plan is carried out only if the most loaded reducer will be done so many seconds earlier."""
+    charge: float = Field(default=_BALANCE.adaptive.charge, ge=0)
+    """What moving the whole load would cost, in units of the mean reducer's work: a plan must gain more."""
+    most_moved: float = Field(default=_BALANCE.adaptive.most_moved, gt=0, le=1)
+    """The most of the load that one plan may take from its owners, as a share. Spreading a hot key takes nothing away,
+    and does not count."""
+    half_life: float = Field(default=_BALANCE.adaptive.half_life, gt=0)
+    """Seconds after which an arrival counts half in what a reducer measures."""
+    hot_keys: int = Field(default=_BALANCE.adaptive.hot_keys, ge=1, le=1000)
+    """How many keys a report names at most."""
+
+
 class BalanceConfig(Section):
     """When to redistribute, and how (DPA paper, section 4)."""
 
-    strategy: Literal["none", "halving", "doubling"] = "halving"
-    """`none`; `halving`: the overloaded reducer gives up half of its tokens; `doubling`: all others double theirs."""
+    strategy: Literal["none", "halving", "doubling", "adaptive"] = "halving"
+    """`none`; `halving`: the overloaded reducer gives up half of its tokens; `doubling`: all others double theirs;
+    `adaptive`: what is measured to be too much moves, and a key that is too hot is spread."""
+    trigger: Literal["queue_length", "queueing_delay", "both"] | None = None
+    """What makes a reducer overloaded: its queue in records, in seconds, or both. By default `queue_length`, as in the
+    paper, and `queueing_delay` for `adaptive`."""
     tau: float = Field(default=_BALANCE.tau, ge=0)
     """Sensitivity: act when the longest queue exceeds the second longest by more than this share (equation 1)."""
     max_rounds: int = Field(default=_BALANCE.max_rounds, ge=0)
@@ -144,6 +170,8 @@ class BalanceConfig(Section):
     least_queue: int = Field(default=_BALANCE.least_queue, ge=0)
     """Queue length, in records, below which no queue counts as overloaded. Lower it where a record takes long; the
     paper: 1."""
+    least_delay: float = Field(default=_BALANCE.least_delay, ge=0)
+    """The same in seconds of work, where the trigger is `queueing_delay` or `both`."""
     report_every: int = Field(default=_BALANCE.report_every, ge=1)
     """A reducer reports its queue length every so many dequeued records."""
     report_seconds: float | None = Field(default=_BALANCE.report_seconds, gt=0)
@@ -164,6 +192,8 @@ class BalanceConfig(Section):
     forwarding: Literal["eager", "lazy"] = "eager"
     """`eager`: queued records that moved are forwarded when the table comes. `lazy`: when they reach the head, as the
     paper does."""
+    adaptive: AdaptiveConfig = AdaptiveConfig()
+    """For the strategy `adaptive` alone."""
 
     @model_validator(mode="after")
     def _tokens_suit_the_strategy(self) -> BalanceConfig:

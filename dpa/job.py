@@ -26,7 +26,7 @@ from dpa.execution.mapping import MapTask, check_columns
 from dpa.executors import AnyMapper, AnyReducer, as_mapper, as_reducer, is_mergeable, name_of
 from dpa.lookup import actors_path, mapper_of, named, reducer_of
 from dpa.output import OutputDirectory, in_memory
-from dpa.protocol.assembly import BalanceOptions
+from dpa.protocol.assembly import AdaptiveSettings, BalanceOptions
 from dpa.protocol.metrics import Snapshot
 from dpa.result import OutputReport, ReferenceReport, Result, Seconds
 from dpa.runtime.cluster import ray_session
@@ -151,7 +151,8 @@ class Job:
     @property
     def balance(self) -> BalanceOptions:
         """How the job is balanced."""
-        return BalanceOptions(**self.config.balance.model_dump())
+        given = self.config.balance.model_dump()
+        return BalanceOptions(**{**given, "adaptive": AdaptiveSettings(**given["adaptive"])})
 
     def check(self) -> None:
         """Check all that can be checked without reading the input: executors, and that they fit the rest.

@@ -99,7 +99,7 @@ def _costs(tokens: int, repeats: int, random: np.random.Generator) -> dict[str, 
         "one_token_us": one_token * 1e6,
         "halving_ms": halving * 1e3 if each > 1 else None,
         "snapshot_ms": snapshot * 1e3,
-        "table_bytes": table.positions.nbytes + table.owners.nbytes,
+        "table_bytes": table.positions.nbytes + table.places.nbytes,
         "pickled_bytes": len(pickle.dumps(table, protocol=5)),
     }
 

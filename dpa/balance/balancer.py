@@ -1,13 +1,15 @@
-"""The load balancer's policy: load reports in, decisions and changes of the ring out. Sends nothing and owns no
+"""The policy of the DPA paper: load reports in, decisions and changes of the ring out. Sends nothing and owns no
 clock."""
 
 from __future__ import annotations
 
 from dpa.balance.decision import Decision, Outcome
+from dpa.balance.load import Load
+from dpa.balance.policy import require_reducer
 from dpa.balance.strategies import Refusal, Strategy
-from dpa.balance.trigger import QueueLengthTrigger
-from dpa.errors import BalanceError
+from dpa.balance.trigger import Trigger
 from dpa.routing.ring import TokenRing
+from dpa.routing.table import RoutingTable
 
 
 class Balancer:
@@ -21,7 +23,7 @@ class Balancer:
         self,
         ring: TokenRing,
         strategy: Strategy,
-        trigger: QueueLengthTrigger,
+        trigger: Trigger,
         *,
         max_rounds: int,
         check_seconds: float = 0.0,
@@ -30,38 +32,38 @@ class Balancer:
         """`check_seconds` is the least time between two looks at the trigger, and before the first; 0 looks at every
         report. `act_on_old_reports` judges queues measured under an older table too, as the authors' code does."""
         self.ring = ring
-        self.epoch = 0
+        self.table: RoutingTable = ring.snapshot(0)
         self._strategy = strategy
         self._trigger = trigger
         self._max_rounds = max_rounds
         self._check_seconds = check_seconds
         self._act_on_old_reports = act_on_old_reports
         self._checked_at: float | None = None
-        self._queues: dict[int, int] = {}
+        self._loads: dict[int, Load] = {}
         self._current: set[int] = set()
         self._rounds = [0] * ring.nodes
 
-    def report(self, reducer: int, queue: int, now: float, epoch: int | None = None) -> Decision:
-        """Take in a reducer's queue length (records) at time `now` (seconds), and act if that calls for it.
+    def report(self, reducer: int, load: Load, now: float) -> Decision:
+        """Take in a reducer's load at time `now` (seconds), and act if that calls for it.
 
         Without `check_seconds` the reporting reducer is judged, as in the authors' code; with it, whoever has the
-        longest queue when it is time to look, as in the paper. A queue measured under an older table, numbered `epoch`,
-        is noted and, unless `act_on_old_reports` is set, not acted on: what the newest table moves is still in it.
+        longest queue when it is time to look, as in the paper. A load measured under an older table is noted and,
+        unless `act_on_old_reports` is set, not acted on: what the newest table moves is still in it.
 
         Returns:
             The decision. If it is `applied`, the ring has changed and the epoch advanced; otherwise neither has.
         """
-        self._queues[reducer] = queue
-        if epoch is None or epoch == self.epoch:
+        self._loads[reducer] = load
+        if load.epoch == self.table.epoch:
             self._current.add(reducer)
-        suspect = max(self._queues, key=lambda node: (self._queues[node], -node)) if self._check_seconds else reducer
+        suspect = self._most_loaded() if self._check_seconds else reducer
         waiting = self._why_not_yet(suspect, now)
         if waiting is not None:
             return self._decide(suspect, now, Outcome.COOL_DOWN, waiting)
         self._checked_at = now
         if not self._strategy.acts:
             return self._decide(suspect, now, Outcome.NO_TARGET, "balancing is off")
-        verdict = self._trigger.judge(suspect, self._queues)
+        verdict = self._trigger.judge(suspect, self._loads)
         if not verdict.overloaded:
             return self._decide(suspect, now, Outcome.BELOW_THRESHOLD, verdict.reason)
         if self._rounds[suspect] >= self._max_rounds:
@@ -76,29 +78,23 @@ class Balancer:
         Raises:
             BalanceError: there is no such reducer.
         """
-        self.require_reducer(reducer)
+        require_reducer(self.table, reducer)
         proposal = self._strategy.relieve(self.ring, reducer)
         if isinstance(proposal, Refusal):
             return self._decide(reducer, now, proposal.outcome, f"{because}; {proposal.reason}")
         for node, tokens in proposal.tokens.items():
             self.ring.set_tokens(node, tokens)
-        self.epoch += 1
+        self.table = self.ring.snapshot(self.table.epoch + 1)
         self._current.clear()
-        return self._decide(reducer, now, Outcome.APPLIED, f"{because}; {proposal.reason}", epoch=self.epoch)
+        return self._decide(reducer, now, Outcome.APPLIED, f"{because}; {proposal.reason}", epoch=self.table.epoch)
 
-    def require_reducer(self, reducer: int) -> None:
-        """Check that there is such a reducer.
-
-        Raises:
-            BalanceError: there is none.
-        """
-        if not 0 <= reducer < self.ring.nodes:
-            raise BalanceError(f"there is no reducer {reducer}; they are numbered 0 to {self.ring.nodes - 1}")
+    def _most_loaded(self) -> int:
+        return max(self._loads, key=lambda node: (self._trigger.measure(self._loads[node]), -node))
 
     def _why_not_yet(self, suspect: int, now: float) -> str | None:
         """Why it is too early to judge, or None."""
         if suspect not in self._current and not self._act_on_old_reports:
-            return f"the queue of reducer {suspect} was measured before table {self.epoch}"
+            return f"the queue of reducer {suspect} was measured before table {self.table.epoch}"
         if self._checked_at is None and self._check_seconds:
             self._checked_at = now
         waited = self._check_seconds if self._checked_at is None else now - self._checked_at
@@ -107,5 +103,5 @@ class Balancer:
         )
 
     def _decide(self, reducer: int, now: float, outcome: Outcome, reason: str, *, epoch: int | None = None) -> Decision:
-        loads = tuple(self._queues.get(node, 0) for node in range(self.ring.nodes))
+        loads = tuple(self._loads[node].queue if node in self._loads else 0 for node in range(self.ring.nodes))
         return Decision(now, reducer, outcome, reason, loads, epoch, self._rounds[reducer])

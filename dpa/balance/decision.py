@@ -29,6 +29,8 @@ class Decision:
         loads: the queue length of each reducer as last reported, in records; 0 where none was reported.
         epoch: number of the routing table that the decision published, or None if it published none.
         round: how many redistributions this reducer's load has caused, this one included.
+        moved: `adaptive`: the share of the measured load that changed its owner, 0 to 1.
+        spread: `adaptive`: the share of it that is dealt to further reducers besides its owner, 0 to 1.
     """
 
     at: float
@@ -38,3 +40,5 @@ class Decision:
     loads: tuple[int, ...]
     epoch: int | None
     round: int
+    moved: float = 0.0
+    spread: float = 0.0

@@ -1,9 +1,14 @@
-"""When a reducer counts as overloaded (DPA paper, section 4.1, equation 1)."""
+"""When a reducer counts as overloaded (DPA paper, section 4.1, equation 1), by its queue in records or in time."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
+
+from dpa.balance.load import Load
+
+Against: TypeAlias = Literal["second", "mean"]
 
 
 @dataclass(frozen=True)
@@ -14,27 +19,107 @@ class Verdict:
     reason: str
 
 
+class Trigger(Protocol):
+    """Tells whether a reducer is overloaded, and which reducer is the most loaded."""
+
+    def measure(self, load: Load) -> float:
+        """What a load comes to in the trigger's own unit; greater is worse."""
+        ...
+
+    def judge(self, reducer: int, loads: Mapping[int, Load]) -> Verdict:
+        """Look at `reducer`'s load against all others; reducers that never reported count as 0."""
+        ...
+
+
 @dataclass(frozen=True)
 class QueueLengthTrigger:
-    """Overloaded if Q_max > Q_s * (1 + tau): the longest queue against the second longest.
+    """Overloaded if Q_max > Q_s * (1 + tau): the longest queue against the second longest, in records.
 
     Attributes:
         tau: threshold, at least 0; the comparison is strict.
         least_queue: a shorter queue than this, in records, is never overloaded.
+        against: what Q_s is: the `second` longest queue, as in the paper, or the `mean` of all, which also sees two
+            overloaded reducers beside idle ones.
     """
 
     tau: float
     least_queue: int = 1
+    against: Against = "second"
 
-    def judge(self, reducer: int, queues: Mapping[int, int]) -> Verdict:
-        """Look at `reducer`'s queue, in records, against all others; reducers that never reported count as 0."""
-        own = queues[reducer]
-        second = max((length for other, length in queues.items() if other != reducer), default=0)
-        limit = second * (1 + self.tau)
+    def measure(self, load: Load) -> float:
+        """The queue length, in records."""
+        return load.queue
+
+    def judge(self, reducer: int, loads: Mapping[int, Load]) -> Verdict:
+        """Compare queue lengths."""
+        own, limit = loads[reducer].queue, _reference(self, reducer, loads, self.against)
         if own < self.least_queue:
             return Verdict(
                 False, f"queue {own:,} of reducer {reducer} is below the least queue of {self.least_queue:,}"
             )
-        relation = "exceeds" if own > limit else "does not exceed"
-        reason = f"queue {own:,} of reducer {reducer} {relation} {second:,} x {1 + self.tau:g}"
-        return Verdict(own > limit, reason)
+        overloaded = own > limit * (1 + self.tau)
+        reason = f"queue {own:,} of reducer {reducer} {_relation(overloaded)} {limit:,} x {1 + self.tau:g}"
+        return Verdict(overloaded, reason)
+
+
+@dataclass(frozen=True)
+class QueueingDelayTrigger:
+    """The same for the time that it takes to work off the queue: queue length times measured service time.
+
+    Attributes:
+        tau: threshold, at least 0; the comparison is strict.
+        least_delay: a shorter delay than this, in seconds, is never overloaded.
+        against: as for `QueueLengthTrigger`.
+    """
+
+    tau: float
+    least_delay: float = 0.0
+    against: Against = "second"
+
+    def measure(self, load: Load) -> float:
+        """The queueing delay, in seconds."""
+        return load.delay
+
+    def judge(self, reducer: int, loads: Mapping[int, Load]) -> Verdict:
+        """Compare queueing delays. Without a measured service time there is no delay to compare."""
+        if loads[reducer].service_seconds is None:
+            return Verdict(False, f"reducer {reducer} has not processed a record yet: its delay is not known")
+        own, limit = loads[reducer].delay, _reference(self, reducer, loads, self.against)
+        if own < self.least_delay:
+            return Verdict(
+                False, f"delay {own:.3g} s of reducer {reducer} is below the least delay of {self.least_delay:g} s"
+            )
+        overloaded = own > limit * (1 + self.tau)
+        reason = f"delay {own:.3g} s of reducer {reducer} {_relation(overloaded)} {limit:.3g} s x {1 + self.tau:g}"
+        return Verdict(overloaded, reason)
+
+
+@dataclass(frozen=True)
+class BothTrigger:
+    """Overloaded by queue length and by delay: neither a long queue of quick records nor a short one of slow records
+    is enough."""
+
+    length: QueueLengthTrigger
+    delay: QueueingDelayTrigger
+
+    def measure(self, load: Load) -> float:
+        """The queueing delay, in seconds."""
+        return self.delay.measure(load)
+
+    def judge(self, reducer: int, loads: Mapping[int, Load]) -> Verdict:
+        """Compare both."""
+        verdicts = [self.length.judge(reducer, loads), self.delay.judge(reducer, loads)]
+        against = [verdict for verdict in verdicts if not verdict.overloaded]
+        reason = " and ".join(verdict.reason for verdict in against or verdicts)
+        return Verdict(not against, reason)
+
+
+def _reference(trigger: Trigger, reducer: int, loads: Mapping[int, Load], against: Against) -> float:
+    """What a reducer's load is compared with."""
+    if against == "mean":
+        return round(sum(trigger.measure(load) for load in loads.values()) / len(loads), 3)
+    return max((trigger.measure(load) for other, load in loads.items() if other != reducer), default=0)
+
+
+def _relation(overloaded: bool) -> str:
+    return "exceeds" if overloaded else "does not exceed"

@@ -3,7 +3,7 @@ once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -11,12 +11,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dpa.balance.load import KeySample
 from dpa.execution.keys import encode
 from dpa.routing.hashing import Hashes, hash_column
-from dpa.routing.table import RoutingTable
+from dpa.routing.spreader import Spreader
+from dpa.routing.table import RoutingTable, Spread
 
 Values: TypeAlias = pa.RecordBatch | npt.NDArray[np.object_] | None
 """The records' values: columns, or Python objects, or nothing at all; shape (rows,)."""
+
+Deal: TypeAlias = Callable[[Spread, int], npt.NDArray[np.int64]]
+"""How many of so many records each reducer of a spread gets; shape of its `reducers`."""
 
 _SORT_FROM = 16
 """With more owners than this, one sort is cheaper than a scan for each."""
@@ -93,33 +98,37 @@ class Block:
         """The records from `start` up to `stop`, with only the keys that they use."""
         if start == 0 and stop >= self.rows:
             return self
-        used, codes = np.unique(self.codes[start:stop], return_inverse=True)
-        rows = np.arange(start, min(stop, self.rows))
-        return Block(
-            self.keys.take(pa.array(used)),
-            self.hashes[used],
-            codes.astype(np.int32),
-            _take(self.values, rows),
-            None if self.weights is None else self.weights[rows],
-            self.combined,
-        )
+        return self._select(np.arange(start, min(stop, self.rows)))
 
-    def route(self, table: RoutingTable) -> Iterator[tuple[int, Block]]:
-        """The part of each reducer that owns some of the keys, by ascending reducer. Order within a part is kept."""
-        owner_of_key = table.owners_of(self.hashes)
-        owners = np.unique(owner_of_key)
-        if len(owners) == 1:
-            yield int(owners[0]), self
+    def sample(self, most: int, random: np.random.Generator) -> KeySample:
+        """Its keys and about how many records each has: exactly in a small block, from `most` rows of a large one."""
+        if self.rows <= most:
+            return KeySample(self.keys, self.hashes, self.counts().astype(np.float64))
+        step = self.rows / most  # a row of each of `most` equal stretches: regular input has no way to fool it
+        rows = ((np.arange(most) + random.random(most)) * step).astype(np.int64)
+        used, counts = np.unique(self.codes[np.minimum(rows, self.rows - 1)], return_counts=True)
+        return KeySample(self.keys.take(pa.array(used)), self.hashes[used], (counts * step).astype(np.float64))
+
+    def route(self, table: RoutingTable, deal: Deal | None = None) -> Iterator[tuple[int, Block]]:
+        """The part of each reducer that is to process some of the records, by ascending reducer. Order within a part
+        is kept. `deal` tells how many records of a spread each of its reducers gets: by its weights if not given."""
+        places = table.places_of(self.hashes)
+        used = np.unique(places)
+        if used[-1] >= table.reducers:
+            yield from self._route_spread(table, places, used, deal or Spreader().deal)
             return
-        keys_of = [np.flatnonzero(owner_of_key == owner) for owner in owners]
+        if len(used) == 1:
+            yield int(used[0]), self
+            return
+        keys_of = [np.flatnonzero(places == owner) for owner in used]
         place = np.empty(len(self.keys), dtype=np.int32)
-        part_of_key = np.empty(len(self.keys), dtype=np.uint8 if len(owners) <= _BYTE else np.uint16)
+        part_of_key = np.empty(len(self.keys), dtype=np.uint8 if len(used) <= _BYTE else np.uint16)
         for part, positions in enumerate(keys_of):
             place[positions] = np.arange(len(positions), dtype=np.int32)
             part_of_key[positions] = part
         codes = place.take(self.codes)
-        rows_of = _rows_by_part(part_of_key.take(self.codes), len(owners))
-        for owner, positions, rows in zip(owners, keys_of, rows_of, strict=True):
+        rows_of = _rows_by_part(part_of_key.take(self.codes), len(used))
+        for owner, positions, rows in zip(used, keys_of, rows_of, strict=True):
             yield (
                 int(owner),
                 Block(
@@ -131,6 +140,35 @@ class Block:
                     self.combined,
                 ),
             )
+
+    def _route_spread(
+        self, table: RoutingTable, places: npt.NDArray[np.int32], used: npt.NDArray[np.int32], deal: Deal
+    ) -> Iterator[tuple[int, Block]]:
+        """The same where records of one key may go to several reducers."""
+        owners = places.take(self.codes)
+        for place in used[used >= table.reducers].tolist():
+            spread = table.spread_at(place)
+            assert spread is not None
+            rows = np.flatnonzero(owners == place)
+            owners[rows] = np.repeat(np.array(spread.reducers, dtype=np.int32), deal(spread, len(rows)))
+        found, parts = np.unique(owners, return_inverse=True)
+        for owner, rows in zip(found, _rows_by_part(parts, len(found)), strict=True):
+            yield int(owner), self if len(rows) == self.rows else self._select(rows)
+
+    def _select(self, rows: npt.NDArray[np.intp]) -> Block:
+        """Some of the rows, with only the keys that they use."""
+        codes = self.codes[rows]
+        used = np.zeros(len(self.keys), dtype=bool)
+        used[codes] = True
+        place = np.cumsum(used, dtype=np.int32) - np.int32(1)
+        return Block(
+            self.keys.filter(pa.array(used)),
+            self.hashes[used],
+            place.take(codes),
+            _take(self.values, rows),
+            None if self.weights is None else self.weights[rows],
+            self.combined,
+        )
 
 
 def _rows_by_part(part_of_row: npt.NDArray[Any], parts: int) -> list[npt.NDArray[np.intp]]:

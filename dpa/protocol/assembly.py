@@ -4,11 +4,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dpa.balance.adaptive.balancer import AdaptiveBalancer, AdaptiveOptions
+from dpa.balance.adaptive.planner import PlanOptions
 from dpa.balance.balancer import Balancer
+from dpa.balance.policy import BalancePolicy
 from dpa.balance.strategies import STRATEGIES
-from dpa.balance.trigger import QueueLengthTrigger
+from dpa.balance.trigger import Against, BothTrigger, QueueingDelayTrigger, QueueLengthTrigger, Trigger
 from dpa.protocol.reducer import ReducerOptions
 from dpa.routing.ring import PAPER_TOKEN_FORMAT, TokenRing
+
+ADAPTIVE = "adaptive"
+_ADAPTIVE_TOKENS = 64
+"""As many as halving starts with: arcs small enough to move one by one."""
+
+
+@dataclass(frozen=True)
+class AdaptiveSettings:
+    """How the strategy `adaptive` measures and plans (docs/job-files.md, `balance.adaptive`)."""
+
+    report_seconds: float = 0.25
+    tolerance: float = 0.05
+    horizon: float = 1.0
+    least_gain: float = 0.25
+    charge: float = 0.25
+    most_moved: float = 1.0
+    half_life: float = 1.0
+    hot_keys: int = 32
 
 
 @dataclass(frozen=True)
@@ -29,30 +50,66 @@ class BalanceOptions:
     token_format: str = PAPER_TOKEN_FORMAT
     hash_seed: int = 0
     forwarding: str = "eager"
+    trigger: str | None = None
+    least_delay: float = 0.25
+    adaptive: AdaptiveSettings = AdaptiveSettings()
+
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether load is measured by token and planned for, instead of a ring's tokens being halved or doubled."""
+        return self.strategy == ADAPTIVE
 
     def ring(self, reducers: int) -> TokenRing:
         """The ring that a job with so many reducers starts with."""
-        tokens = self.initial_tokens or STRATEGIES[self.strategy]().initial_tokens
+        usual = _ADAPTIVE_TOKENS if self.is_adaptive else STRATEGIES[self.strategy]().initial_tokens
+        tokens = self.initial_tokens or usual
         return TokenRing(reducers, tokens, token_format=self.token_format, seed=self.hash_seed)
 
-    def balancer(self, reducers: int) -> Balancer:
-        """The balancer's policy, on a new ring."""
-        return Balancer(
-            self.ring(reducers),
-            STRATEGIES[self.strategy](),
-            QueueLengthTrigger(self.tau, self.least_queue),
-            max_rounds=self.max_rounds,
+    def policy(self, reducers: int) -> BalancePolicy:
+        """The balancing policy, on a new ring."""
+        ring = self.ring(reducers)
+        if not self.is_adaptive:
+            return Balancer(
+                ring,
+                STRATEGIES[self.strategy](),
+                self._trigger("queue_length", "second"),
+                max_rounds=self.max_rounds,
+                check_seconds=self.check_seconds,
+                act_on_old_reports=self.act_on_old_reports,
+            )
+        given = self.adaptive
+        options = AdaptiveOptions(
+            plan=PlanOptions(tolerance=given.tolerance, most_moved=given.most_moved),
+            horizon=given.horizon,
+            least_gain=given.least_gain,
+            charge=given.charge,
+            report_seconds=given.report_seconds,
             check_seconds=self.check_seconds,
-            act_on_old_reports=self.act_on_old_reports,
         )
+        return AdaptiveBalancer(ring.snapshot(0), self._trigger("queueing_delay", "mean"), options)
 
     def reducer_options(self, slice_records: int, slice_seconds: float) -> ReducerOptions:
         """How the reducers behave; without a strategy that acts, they report no load."""
+        adaptive = self.is_adaptive
+        acts = not adaptive and STRATEGIES[self.strategy]().acts
         return ReducerOptions(
-            report_every=self.report_every if STRATEGIES[self.strategy]().acts else None,
-            report_seconds=self.report_seconds,
+            report_every=self.report_every if acts else None,
+            report_seconds=self.adaptive.report_seconds if adaptive else self.report_seconds,
             report_when_idle=self.report_when_idle,
-            eager=self.forwarding == "eager",
+            eager=adaptive or self.forwarding == "eager",
             slice_records=slice_records,
             slice_seconds=slice_seconds,
+            measure=adaptive,
+            half_life=self.adaptive.half_life,
+            hot_keys=self.adaptive.hot_keys,
         )
+
+    def _trigger(self, usual: str, against: Against) -> Trigger:
+        length = QueueLengthTrigger(self.tau, self.least_queue, against)
+        delay = QueueingDelayTrigger(self.tau, self.least_delay, against)
+        triggers: dict[str, Trigger] = {
+            "queue_length": length,
+            "queueing_delay": delay,
+            "both": BothTrigger(length, delay),
+        }
+        return triggers[self.trigger or usual]

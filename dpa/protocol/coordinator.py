@@ -136,7 +136,7 @@ class CoordinatorMachine(Machine):
         if not self._frozen:
             raise ProtocolError(f"{self.address} got the last table without asking for it")
         self.state = "merge"
-        self._broadcast(Merge(message.table, exchange=message.table.epoch > 0))
+        self._broadcast(Merge(message.epoch, exchange=message.epoch > 0))
 
     def _merged_report(self, sender: Address, message: Merged) -> None:
         self._note(message.stats)

@@ -3,8 +3,8 @@ say."""
 
 from __future__ import annotations
 
-from dpa.balance.balancer import Balancer
 from dpa.balance.decision import Decision, Outcome
+from dpa.balance.policy import BalancePolicy, require_reducer
 from dpa.protocol.machine import Machine, Redistribute, Tick
 from dpa.protocol.messages import (
     BALANCER,
@@ -18,6 +18,7 @@ from dpa.protocol.messages import (
     mapper,
     reducer,
 )
+from dpa.routing.change import TableChange
 from dpa.routing.hashing import Key
 from dpa.routing.table import RoutingTable
 
@@ -29,25 +30,29 @@ class LoadBalancerMachine(Machine):
     | -------------- | --------------------------------------------- | ---------------- |
     | `LoadReport`   | decide; publish the next table where it acted | ignore           |
     | `Redistribute` | relieve the reducer; publish where it acted   | ignore           |
-    | `Freeze`       | answer with the table; publish no more        | cannot come      |
+    | `Freeze`       | answer with the epoch; publish no more        | cannot come      |
     | `Tick`         | report refusals                               | nothing is left  |
 
-    Tables go out at once; refusals, of which there can be one for each load report, wait for a tick.
+    What changes in a table goes out at once; refusals, of which there can be one for each load report, wait for a tick.
     """
 
-    def __init__(self, balancer: Balancer, mappers: int) -> None:
-        """Publish to so many mappers and to all reducers of the balancer's ring."""
+    def __init__(self, policy: BalancePolicy, mappers: int) -> None:
+        """Publish to so many mappers and to all reducers of the policy's table."""
         super().__init__(BALANCER)
-        self.table: RoutingTable = balancer.ring.snapshot(0)
-        self._balancer = balancer
+        self._policy = policy
         self._subscribers = [mapper(index) for index in range(mappers)]
-        self._subscribers += [reducer(index) for index in range(balancer.ring.nodes)]
+        self._subscribers += [reducer(index) for index in range(policy.table.reducers)]
         self._unreported: list[Decision] = []
         self.state = "balancing"
         self.on(LoadReport, self._load_report)
         self.on(Redistribute, self._redistribute)
         self.on(Freeze, self._freeze, "balancing")
         self.on(Tick, self._tick)
+
+    @property
+    def table(self) -> RoutingTable:
+        """The newest table."""
+        return self._policy.table
 
     def key_lookup(self, key: Key) -> int:
         """The reducer that owns a key in the newest table (DPA paper, section 4.2)."""
@@ -59,28 +64,32 @@ class LoadBalancerMachine(Machine):
         Raises:
             BalanceError: there is none.
         """
-        self._balancer.require_reducer(node_id)
+        require_reducer(self.table, node_id)
 
     def _load_report(self, sender: Address, message: LoadReport) -> None:
         if self.state == "balancing":
-            self._record(self._balancer.report(sender.index, message.queue, self.now, message.epoch))
+            before = self.table
+            self._record(self._policy.report(sender.index, message.load, self.now), before)
 
     def _redistribute(self, sender: Address, event: Redistribute) -> None:
         if self.state == "balancing":
-            self._record(self._balancer.redistribute(event.node_id, self.now))
+            before = self.table
+            self._record(self._policy.redistribute(event.node_id, self.now), before)
 
-    def _record(self, decision: Decision) -> None:
+    def _record(self, decision: Decision | None, before: RoutingTable) -> None:
+        if decision is None:
+            return
         self._unreported.append(decision)
         if decision.outcome is Outcome.APPLIED:
-            self.table = self._balancer.ring.snapshot(self._balancer.epoch)
+            change = TableChange.between(before, self.table)
             for subscriber in self._subscribers:
-                self.send(subscriber, TableUpdate(self.table))
+                self.send(subscriber, TableUpdate(change))
             self._report()
 
     def _freeze(self, sender: Address, message: Freeze) -> None:
         self.state = "frozen"
         self._report()
-        self.send(COORDINATOR, LastTable(self.table))
+        self.send(COORDINATOR, LastTable(self.table.epoch))
 
     def _tick(self, sender: Address, event: Tick) -> None:
         self._report()

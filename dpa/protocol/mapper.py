@@ -22,6 +22,7 @@ from dpa.protocol.messages import (
     reducer,
 )
 from dpa.protocol.metrics import MapperStats
+from dpa.routing.spreader import Spreader
 from dpa.routing.table import RoutingTable
 
 _BLOCKS_AHEAD = 1
@@ -36,7 +37,7 @@ class MapperMachine(Machine):
     | `SplitGrant`  | open it, or be done | cannot come                      | cannot come       |
     | `MapDone`     | cannot come         | keep the block, push if credited | cannot come       |
     | `Ack`         | credits back        | credits back, push what waits    | credits back      |
-    | `TableUpdate` | adopt if newer      | adopt if newer                   | adopt if newer    |
+    | `TableUpdate` | adopt      | adopt                   | adopt    |
     | `Tick`        | report              | report                           | nothing           |
 
     A block is routed when it is pushed, not when it is mapped, so it always goes by the newest table known here.
@@ -49,6 +50,7 @@ class MapperMachine(Machine):
         self.table = table
         self.in_flight = 0
         self._first_table = table
+        self._spreader = Spreader(index)
         self._credit = in_flight_records
         self._waiting: deque[Block] = deque()
         self._mapping = False
@@ -105,8 +107,8 @@ class MapperMachine(Machine):
         self._go_on()
 
     def _table_update(self, sender: Address, message: TableUpdate) -> None:
-        if message.table.epoch > self.table.epoch:
-            self.table = message.table
+        self.table = message.change.apply(self.table)
+        self._spreader.forget(self.table.spreads)
 
     def _tick(self, sender: Address, event: Tick) -> None:
         if not self._done:
@@ -139,6 +141,6 @@ class MapperMachine(Machine):
         first = self.table is self._first_table
         if not first:
             self._static_load += block.loads(self._first_table)
-        for owner, part in block.route(self.table):
+        for owner, part in block.route(self.table, self._spreader.deal):
             self._static_load[owner] += part.rows if first else 0
             self.send(reducer(owner), Push(part, self.table.epoch, self.index))

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from enum import Enum
 
 from dpa.balance.decision import Decision
+from dpa.balance.load import Load
 from dpa.execution.block import Block
 from dpa.execution.states import StatePart
 from dpa.protocol.metrics import MapperStats, ReducerStats
-from dpa.routing.table import RoutingTable
+from dpa.routing.change import TableChange
 from dpa.splits import Split
 
 
@@ -113,17 +114,16 @@ class Ack:
 
 @dataclass(frozen=True)
 class LoadReport:
-    """A reducer's queue length, in records, under the table numbered `epoch`."""
+    """A reducer's load."""
 
-    queue: int
-    epoch: int
+    load: Load
 
 
 @dataclass(frozen=True, eq=False)
 class TableUpdate:
-    """The next routing table."""
+    """What makes the next routing table of the one before it."""
 
-    table: RoutingTable
+    change: TableChange
 
 
 @dataclass(frozen=True)
@@ -158,19 +158,19 @@ class Freeze:
 
 @dataclass(frozen=True, eq=False)
 class LastTable:
-    """The load balancer's answer to `Freeze`."""
+    """The load balancer's answer to `Freeze`: the number of the newest table."""
 
-    table: RoutingTable
+    epoch: int
 
 
 @dataclass(frozen=True, eq=False)
 class Merge:
-    """Every record has been processed: hand each state to the reducer that owns its key in this table.
+    """Every record has been processed: hand each state to the reducer that owns its key in the table of this number.
 
     `exchange` is False if no other table was ever used: every state then is where it belongs.
     """
 
-    table: RoutingTable
+    epoch: int
     exchange: bool
 
 

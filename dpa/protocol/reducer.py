@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 
+import numpy as np
+import numpy.typing as npt
+
+from dpa.balance.load import KeySample, Load
+from dpa.balance.measure.meter import LoadMeter
+from dpa.balance.measure.service_time import ServiceTime
 from dpa.errors import ProtocolError
 from dpa.execution.block import Block
 from dpa.execution.states import StatePart
@@ -27,7 +35,8 @@ from dpa.protocol.messages import (
 )
 from dpa.protocol.metrics import ReducerStats
 from dpa.protocol.slices import SliceSizer
-from dpa.routing.table import RoutingTable
+from dpa.routing.spreader import Spreader
+from dpa.routing.table import RoutingTable, Spread
 
 
 @dataclass(frozen=True)
@@ -42,6 +51,9 @@ class ReducerOptions:
         eager: whether to forward queued records as soon as a table moves them, or when they reach the head.
         slice_records: most records processed at a time.
         slice_seconds: about how long that may take.
+        measure: whether to report the load by token and by hot key too, then at every `report_seconds`, idle or not.
+        half_life: seconds after which what was measured counts half.
+        hot_keys: how many keys a report names at most.
     """
 
     report_every: int | None = 20_000
@@ -50,19 +62,39 @@ class ReducerOptions:
     eager: bool = True
     slice_records: int = 262_144
     slice_seconds: float = 0.1
+    measure: bool = False
+    half_life: float = 1.0
+    hot_keys: int = 32
+
+    @property
+    def reports(self) -> bool:
+        """Whether any load is reported."""
+        return self.measure or self.report_every is not None
 
 
-@dataclass(frozen=True, eq=False)
+_SAMPLED = 1_024
+"""Rows of a block that are looked at to measure it: one in 256 of the largest, every one of the small ones."""
+
+
+@dataclass(eq=False)
 class Queued:
     """Records of one push that are still to be processed: those from `start` on."""
 
     push: Push
     start: int = 0
+    measured: KeySample | None = None
 
     @property
     def block(self) -> Block:
         """The records."""
         return self.push.block.slice(self.start, self.push.block.rows)
+
+    def sample(self, random: np.random.Generator) -> KeySample:
+        """What keys they have, measured once for the whole push."""
+        if self.measured is None:
+            self.measured = self.push.block.sample(_SAMPLED, random)
+        left = 1 - self.start / self.push.block.rows
+        return replace(self.measured, records=self.measured.records * left) if self.start else self.measured
 
 
 class ReducerMachine(Machine):
@@ -73,14 +105,14 @@ class ReducerMachine(Machine):
     | `Push`        | queue it, or hold it for its table       | -       | -                     | -         |
     | `ProcessDone` | acknowledge, take the next               | -       | -                     | -         |
     | `Drain`       | report statistics when the queue empties | -       | -                     | -         |
-    | `Merge`       | pack states for others, or collect       | -       | -                     | -         |
+    | `Merge`       | with that table: pack states, or collect | -       | -                     | -         |
     | `PackDone`    | -                                        | hand over, then collect | -     | -         |
     | `Handover`    | keep                                     | keep    | keep; finish with all | -         |
     | `FinishDone`  | -                                        | -       | -                     | finished  |
-    | `TableUpdate` | adopt if newer, forward what moved       | ignore, here and later: the last table is set |
+    | `TableUpdate` | adopt, forward what moved, merge if told | -       | -                     | -         |
 
-    What stands as `-` cannot come. A `Tick` has statistics reported in every state but finished, and the load if it
-    is due.
+    What stands as `-` cannot come: tables reach each task in order, and none is published once merging begins. A
+    `Tick` has statistics reported in every state but finished, and the load if it is due.
 
     A forwarded record was admitted once and never waits for credit again, so reducers that forward to each other cannot
     block each other; its mapper's credit is in use until some reducer has processed it.
@@ -96,9 +128,16 @@ class ReducerMachine(Machine):
         self.processed = 0
         self.forwarded = 0
         self._options = options
+        self.taken_over = 0
         self._slices = SliceSizer(options.slice_records, options.slice_seconds)
+        self._spreader = Spreader(index)
+        self._service_time = ServiceTime(options.half_life)
+        self._random = np.random.default_rng(index)
+        self._meter: LoadMeter | None = None
+        if options.measure:
+            self._meter = LoadMeter(table, half_life=options.half_life, hot_keys=options.hot_keys)
         self._queue: deque[Queued] = deque()
-        self._held: list[Push] = []
+        self._held: list[Queued] = []
         self._working_on: Push | None = None
         self._dequeued = 0
         self._reported_at = 0.0
@@ -106,6 +145,7 @@ class ReducerMachine(Machine):
         self._busy_seconds = 0.0
         self._draining = False
         self._nonempty = False
+        self._merge_at: Merge | None = None
         self._expected_parts = 0
         self._parts: dict[int, StatePart | None] = {}
         self.state = "streaming"
@@ -116,7 +156,7 @@ class ReducerMachine(Machine):
         self.on(PackDone, self._pack_done, "packing")
         self.on(Handover, self._handover, "streaming", "packing", "collecting")
         self.on(FinishDone, self._finish_done, "finishing")
-        self.on(TableUpdate, self._table_update)
+        self.on(TableUpdate, self._table_update, "streaming")
         self.on(Tick, self._tick)
 
     @property
@@ -145,26 +185,32 @@ class ReducerMachine(Machine):
     def _push(self, sender: Address, push: Push) -> None:
         self._nonempty = True
         self.queue_length += push.block.rows
+        queued = Queued(push)
+        if push.hops:
+            self.taken_over += push.block.rows
+        elif self._meter is not None:
+            self._meter.arrived(queued.sample(self._random), self.now)
         if push.epoch > self.table.epoch:
             self.peak_queue = max(self.peak_queue, self.queue_length)
-            self._held.append(push)
+            self._held.append(queued)
             return
         if self._options.eager and push.epoch < self.table.epoch:
-            self._queue.extend(self._keep_owned(Queued(push)))
+            self._queue.extend(self._keep_owned(queued))
         else:
-            self._queue.append(Queued(push))
+            self._queue.append(queued)
         self._take_next()
 
     def _table_update(self, sender: Address, message: TableUpdate) -> None:
-        if self.state != "streaming" or message.table.epoch <= self.table.epoch:
-            return
-        self.table = message.table
-        current = [Queued(push) for push in self._held if push.epoch <= self.table.epoch]
-        self._held = [push for push in self._held if push.epoch > self.table.epoch]
-        self._queue.extend(current)
+        self.table = message.change.apply(self.table)
+        self._spreader.forget(self.table.spreads)
+        if self._meter is not None:
+            self._meter.rebase(self.table, self.now)
+        self._queue.extend(queued for queued in self._held if queued.push.epoch <= self.table.epoch)
+        self._held = [queued for queued in self._held if queued.push.epoch > self.table.epoch]
         if self._options.eager:
             self._queue = deque(kept for queued in self._queue for kept in self._keep_owned(queued))
         self._take_next()
+        self._begin_merge()
 
     def _take_next(self) -> None:
         """Let user code have the next records that are owned here; forward the others that come before them.
@@ -173,10 +219,11 @@ class ReducerMachine(Machine):
         """
         while self._queue and self._working_on is None:
             for queued in self._keep_owned(self._queue.popleft()):
-                push, stop = queued.push, queued.start + self._slices.size
+                push, start, stop = queued.push, queued.start, queued.start + self._slices.size
                 if push.block.rows > stop:
-                    self._queue.appendleft(replace(queued, start=stop))
-                self._working_on = replace(push, block=push.block.slice(queued.start, stop))
+                    queued.start = stop
+                    self._queue.appendleft(queued)
+                self._working_on = replace(push, block=push.block.slice(start, stop))
                 self.instruct(Process(self._working_on.block, push.epoch))
         self.peak_queue = max(self.peak_queue, self.queue_length)
         if self._load_due:
@@ -191,7 +238,7 @@ class ReducerMachine(Machine):
         if push.epoch == self.table.epoch:
             return [queued]
         kept = []
-        for owner, block in queued.block.route(self.table):
+        for owner, block in queued.block.route(self.table, partial(self._deal, push.epoch)):
             part = replace(push, block=block, epoch=self.table.epoch)
             if owner == self.index:
                 kept.append(Queued(part))
@@ -202,6 +249,13 @@ class ReducerMachine(Machine):
             self._count_dequeued(block.rows)
         return kept
 
+    def _deal(self, epoch: int, spread: Spread, records: int) -> npt.NDArray[np.int64]:
+        """Deal records that were routed by an older table. Those that were dealt to this reducer by the same spread
+        stay."""
+        if spread.since <= epoch and self.index in spread.reducers:
+            return np.array([records if index == self.index else 0 for index in spread.reducers])
+        return self._spreader.deal(spread, records, self.index)
+
     def _process_done(self, sender: Address, event: ProcessDone) -> None:
         push, self._working_on = self._working_on, None
         if push is None:
@@ -209,6 +263,7 @@ class ReducerMachine(Machine):
         rows = push.block.rows
         first = self.processed == 0
         self._slices.observe(rows, event.seconds)
+        self._service_time.observe(rows, event.seconds)
         self._busy_seconds += event.seconds
         self.queue_length -= rows
         self.processed += rows
@@ -230,7 +285,18 @@ class ReducerMachine(Machine):
     def _report_load(self) -> None:
         self._load_due = False
         self._reported_at = self.now
-        self.send(BALANCER, LoadReport(self.queue_length, self.table.epoch))
+        load = Load(
+            queue=self.queue_length,
+            epoch=self.table.epoch,
+            service_seconds=self._service_time.seconds,
+            evidence=self._service_time.evidence,
+            sent_on=self.forwarded,
+            taken_over=self.taken_over,
+        )
+        if self._meter is not None:
+            queue = [queued.sample(self._random) for queued in chain(self._queue, self._held)]
+            load = replace(load, by_token=self._meter.measure(queue, self.now))
+        self.send(BALANCER, LoadReport(load))
 
     def _ran_empty(self) -> None:
         if self._options.report_every is not None and self._options.report_when_idle:
@@ -240,16 +306,24 @@ class ReducerMachine(Machine):
 
     def _drain(self, sender: Address, message: Drain) -> None:
         self._draining = True
+        if self._meter is not None:
+            self._meter.end()
         self.send(COORDINATOR, ReducerReport(self.stats))
 
     def _merge(self, sender: Address, message: Merge) -> None:
         if self.has_records:
             raise ProtocolError(f"{self.address} is to merge with {self.queue_length} records in its queue")
-        self.table = message.table
-        if message.exchange:
+        self._merge_at = message
+        self._begin_merge()
+
+    def _begin_merge(self) -> None:
+        """Merge if that has been asked for and the last table has come."""
+        if self._merge_at is None or self._merge_at.epoch > self.table.epoch:
+            return
+        if self._merge_at.exchange:
             self.state = "packing"
-            self._expected_parts = message.table.reducers - 1
-            self.instruct(Pack(message.table))
+            self._expected_parts = self.table.reducers - 1
+            self.instruct(Pack(self.table))
         else:
             self._collect()
 
@@ -282,7 +356,7 @@ class ReducerMachine(Machine):
         if self.state != "finished":
             self.send(COORDINATOR, ReducerReport(self.stats))
         seconds = self._options.report_seconds
-        if self._options.report_every is None or seconds is None or not self.queue_length:
+        if seconds is None or not self._options.reports or self.state != "streaming":
             return
-        if self.now - self._reported_at >= seconds:
+        if (self.queue_length or self._options.measure) and self.now - self._reported_at >= seconds:
             self._report_load()

@@ -69,10 +69,11 @@ class TokenRing:
     def snapshot(self, epoch: int) -> RoutingTable:
         """The ring as an immutable routing table numbered `epoch`."""
         points = np.array(self._points, dtype=np.int64)
+        positions, first = np.unique(points[:, 0].astype(np.uint32), return_index=True)  # the first of two that collide
         return RoutingTable(
             epoch=epoch,
-            positions=points[:, 0].astype(np.uint32),
-            owners=points[:, 1].astype(np.int32),
+            positions=positions,
+            places=points[first, 1].astype(np.int32),
             reducers=self.nodes,
             seed=self._seed,
         )

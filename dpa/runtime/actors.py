@@ -207,7 +207,7 @@ class LoadBalancer(Task):
     """The load balancer, with the DPA paper's two calls (section 4.2) for tools and tests."""
 
     def __init__(self, balance: BalanceOptions, mappers: int, reducers: int) -> None:
-        self._machine = LoadBalancerMachine(balance.balancer(reducers), mappers)
+        self._machine = LoadBalancerMachine(balance.policy(reducers), mappers)
         super().__init__(self._machine)
 
     @ray.method(concurrency_group="control")

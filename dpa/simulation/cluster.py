@@ -75,7 +75,8 @@ class SimulatedJob:
         slice_records: most records a reducer processes at a time.
         map_seconds: virtual time to map one record.
         service_seconds: virtual time in which reducer `i` processes one record.
-        ticks: how many ticks each task gets; `tick_seconds` apart on average.
+        ticks: how many ticks each task gets, `tick_seconds` apart on average; None: one every `tick_seconds`
+            as long as the job runs.
     """
 
     splits: tuple[Split, ...]
@@ -88,7 +89,7 @@ class SimulatedJob:
     map_seconds: float = 0.0001
     service_seconds: Callable[[int], float] = lambda reducer: 0.001
     network: Network = Network()
-    ticks: int = 0
+    ticks: int | None = 0
     tick_seconds: float = 0.25
 
 
@@ -122,7 +123,7 @@ class SimulatedCluster:
         self._finished = self._checked_end = False
         self._steps = 0
         self._log: list[tuple[float, Address, Event]] = []
-        balancer = LoadBalancerMachine(job.balance.balancer(job.reducers), job.mappers)
+        balancer = LoadBalancerMachine(job.balance.policy(job.reducers), job.mappers)
         table, options = balancer.table, job.balance.reducer_options(job.slice_records, 0.1)
         self.coordinator = coordinator(job.splits, job.mappers, job.reducers)
         self.mappers = [MapperMachine(index, table, job.in_flight_records) for index in range(job.mappers)]
@@ -144,8 +145,11 @@ class SimulatedCluster:
         for address in self.machines:
             if address.role in (Role.COORDINATOR, Role.MAPPER):
                 self._schedule(0.0, address, Start())
-            for _ in range(self._job.ticks):
-                self._schedule(self._random.uniform(0, 2 * self._job.ticks * self._job.tick_seconds), address, Tick())
+            ticks, every = self._job.ticks, self._job.tick_seconds
+            if ticks is None:
+                self._schedule(self._random.uniform(0, every), address, Tick())
+            for _ in range(ticks or 0):
+                self._schedule(self._random.uniform(0, 2 * (ticks or 0) * every), address, Tick())
         while self._events and self._steps < most_steps:
             self._clock, _, address, event = heapq.heappop(self._events)
             self._log.append((self._clock, address, event))
@@ -170,6 +174,8 @@ class SimulatedCluster:
 
     def _step(self, address: Address, event: Event) -> None:
         machine = self.machines[address]
+        if isinstance(event, Tick) and self._job.ticks is None and not self._finished:
+            self._schedule(self._job.tick_seconds, address, Tick())
         instructions = machine.handle(event, self._clock)
         if isinstance(event, Envelope):
             self._invariants.received(event, machine)

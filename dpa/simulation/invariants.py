@@ -17,6 +17,7 @@ from dpa.protocol.machine import Machine
 from dpa.protocol.mapper import MapperMachine
 from dpa.protocol.messages import Address, DecisionReport, Envelope, Push, TableUpdate
 from dpa.protocol.reducer import ReducerMachine
+from dpa.routing.change import TableChange
 from dpa.routing.table import RoutingTable
 
 
@@ -42,6 +43,7 @@ class Invariants:
         self._epochs: dict[Address, int] = {}
         self._acted: dict[Address, int] = {}
         self._tables = {first_table.epoch: first_table}
+        self._changes: dict[int, TableChange] = {}
         self._rounds: dict[int, int] = {}
 
     def sent(self, envelope: Envelope) -> None:
@@ -50,8 +52,11 @@ class Invariants:
         if isinstance(message, Push):
             self._sent_push(envelope, message)
         elif isinstance(message, TableUpdate):
-            known = self._tables.setdefault(message.table.epoch, message.table)
-            self._require(known is message.table, f"two routing tables are numbered {message.table.epoch}")  # 2
+            change = message.change
+            known = self._changes.setdefault(change.epoch, change)
+            self._require(known is change, f"two routing tables are numbered {change.epoch}")  # 2
+            if change.epoch not in self._tables:
+                self._tables[change.epoch] = change.apply(self._tables[change.epoch - 1])
         elif isinstance(message, DecisionReport):
             for decision in message.decisions:
                 self._decided(decision)
@@ -71,8 +76,8 @@ class Invariants:
         self._require(epoch >= newest, f"{address} acted on table {epoch} when it had table {newest}")  # 3
         self._acted[address] = epoch
         self._require(epoch in self._tables, f"{address} acted on table {epoch}, which was never published")  # 3
-        owners = self._tables[epoch].owners_of(block.hashes)
-        self._require(bool(np.all(owners == owner)), f"{address} gave reducer {owner} a key of another reducer")  # 2
+        allowed = self._tables[epoch].may_process(owner, block.hashes)
+        self._require(bool(np.all(allowed)), f"{address} gave reducer {owner} a key of another reducer")  # 2
 
     def check(self) -> None:
         """What must hold after every step."""
@@ -132,9 +137,15 @@ class Invariants:
     def _decided(self, decision: Decision) -> None:
         if decision.outcome is not Outcome.APPLIED:
             return
+        if self._balance.is_adaptive:
+            reason = any(decision.loads) and (decision.moved or decision.spread or "cooled" in decision.reason)
+            self._require(bool(reason), f"redistributed without a load reason: {decision}")  # 7
+            return
         loads, own = list(decision.loads), decision.loads[decision.reducer]
         second = max(loads[: decision.reducer] + loads[decision.reducer + 1 :], default=0)
-        reason = own > second * (1 + self._balance.tau) and own >= self._balance.least_queue
+        reason = own > 0
+        if self._balance.trigger in (None, "queue_length"):
+            reason = own > second * (1 + self._balance.tau) and own >= self._balance.least_queue
         self._require(reason, f"redistributed without a load reason: {decision}")  # 7
         self._rounds[decision.reducer] = self._rounds.get(decision.reducer, 0) + 1
         within = self._rounds[decision.reducer] <= self._balance.max_rounds

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from dpa.execution.mapping import MapTask
 from dpa.executors import Reducer
-from dpa.protocol.assembly import BalanceOptions
+from dpa.protocol.assembly import AdaptiveSettings, BalanceOptions
 from dpa.protocol.coordinator import CoordinatorMachine
 from dpa.protocol.reducer import ReducerMachine
 from dpa.simulation.cluster import InvariantViolationError, Network, Outcome, SimulatedCluster, SimulatedJob
@@ -47,7 +47,7 @@ def random_job(seed: int) -> tuple[SimulatedJob, dict[str, list[int]]]:
     table = pa.table({"key": pa.array(drawn, pa.string()), "number": pa.array(range(len(drawn)), pa.int64())})
     batch = draw.choice([1, 3, 10])
     reducer, combine = Collect(), draw.random() < 0.25
-    strategy = draw.choice(["none", "halving", "halving", "doubling", "doubling"])
+    strategy = draw.choice(["none", "halving", "doubling", "adaptive", "adaptive"])
     slow, speed = draw.randrange(5), draw.choice([1.0, 5.0])
     job = SimulatedJob(
         splits=tuple(memory_splits(table, draw.choice([1, 20, 100]))),
@@ -66,13 +66,25 @@ def random_job(seed: int) -> tuple[SimulatedJob, dict[str, list[int]]]:
             act_on_old_reports=draw.random() < 0.2,
             initial_tokens=draw.choice([None, 4]),
             forwarding=draw.choice(["eager", "lazy"]),
+            trigger=draw.choice([None, "queue_length", "queueing_delay", "both"]),
+            least_delay=draw.choice([0.0, 0.01]),
+            adaptive=AdaptiveSettings(
+                report_seconds=draw.choice([0.001, 0.02]),
+                tolerance=draw.choice([0.05, 0.5]),
+                horizon=draw.choice([0.0, 1.0]),
+                least_gain=draw.choice([0.0, 0.01]),
+                most_moved=draw.choice([0.1, 1.0]),
+                half_life=draw.choice([0.01, 1.0]),
+                hot_keys=draw.choice([1, 32]),
+            ),
         ),
         in_flight_records=draw.choice([batch, 2 * batch, 50]),
         slice_records=draw.choice([1, 4, 100]),
         map_seconds=draw.choice([0.0, 0.0001, 0.002]),
         service_seconds=lambda index: 0.001 * (speed if index == slow else 1.0),
         network=Network(0.0001, draw.choice([0.001, 0.02, 0.2]), draw.choice([0.0, 0.05, 0.3])),
-        ticks=draw.choice([0, 0, 10]),
+        ticks=None if strategy == "adaptive" else draw.choice([0, 0, 10]),
+        tick_seconds=draw.choice([0.02, 0.1]) if strategy == "adaptive" else 0.25,
     )
     return job, dict(expected)
 

@@ -16,7 +16,13 @@ acting = pytest.mark.parametrize("strategy", ["halving", "doubling"])
 
 
 def balancer_of(
-    strategy: str = "halving", *, nodes: int = 4, tokens: int = 8, rounds: int = 4, check_seconds: float = 0.0, **more: bool
+    strategy: str = "halving",
+    *,
+    nodes: int = 4,
+    tokens: int = 8,
+    rounds: int = 4,
+    check_seconds: float = 0.0,
+    **more: bool,
 ) -> Balancer:
     trigger = QueueLengthTrigger(tau=0.2)
     ring = TokenRing(nodes, tokens)

@@ -49,7 +49,7 @@ def test_a_key_past_the_last_token_belongs_to_the_first() -> None:
     positions = ring.snapshot(0).positions
     beyond = [key for key in MANY if hash_key(key) >= positions[-1]]
     assert beyond
-    assert {ring.key_lookup(key) for key in beyond} == {int(ring.snapshot(0).owners[0])}
+    assert {ring.key_lookup(key) for key in beyond} == {int(ring.snapshot(0).places[0])}
 
 
 @given(st.integers(1, 3), seeds)
@@ -83,7 +83,7 @@ def test_only_the_numbers_of_tokens_matter_not_how_they_came_about(edits: list[t
     for node in reversed(range(3)):
         direct.set_tokens(node, edited.tokens_of(node))
     assert edited.snapshot(0).positions.tolist() == direct.snapshot(0).positions.tolist()
-    assert edited.snapshot(0).owners.tolist() == direct.snapshot(0).owners.tolist()
+    assert edited.snapshot(0).places.tolist() == direct.snapshot(0).places.tolist()
 
 
 @given(rings())

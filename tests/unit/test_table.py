@@ -67,7 +67,7 @@ def test_a_table_stays_as_it_was_when_its_ring_changes() -> None:
 
 def test_a_table_cannot_be_changed() -> None:
     table = table_of([10, 20], [0, 1])
-    for array in (table.positions, table.owners):
+    for array in (table.positions, table.places):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 1
 

@@ -1,0 +1,1 @@
+"""Measuring load at a reducer: by token, by key, and in time."""

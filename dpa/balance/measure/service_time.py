@@ -1,0 +1,28 @@
+"""How long a reducer takes for a record, measured."""
+
+from __future__ import annotations
+
+
+class ServiceTime:
+    """The mean over the recent past: what was measured `half_life` seconds of work ago counts half."""
+
+    def __init__(self, half_life: float) -> None:
+        self._half_life = half_life
+        self._records = 0.0
+        self._seconds = 0.0
+
+    def observe(self, records: int, seconds: float) -> None:
+        """So many records took so long."""
+        decay = 2.0 ** (-seconds / self._half_life)
+        self._records = self._records * decay + records
+        self._seconds = self._seconds * decay + seconds
+
+    @property
+    def evidence(self) -> float:
+        """How many records the mean rests on, older ones counting less."""
+        return self._records
+
+    @property
+    def seconds(self) -> float | None:
+        """Seconds for one record; None before the first."""
+        return self._seconds / self._records if self._records else None

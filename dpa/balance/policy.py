@@ -1,0 +1,42 @@
+"""What the protocol asks of a balancing policy, whichever it is."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from dpa.balance.decision import Decision
+from dpa.balance.load import Load
+from dpa.errors import BalanceError
+from dpa.routing.table import RoutingTable
+
+
+class BalancePolicy(Protocol):
+    """Takes in loads and decides on routing tables.
+
+    Attributes:
+        table: the newest one; every applied decision replaces it by the next.
+    """
+
+    table: RoutingTable
+
+    def report(self, reducer: int, load: Load, now: float) -> Decision | None:
+        """Take in a reducer's load at time `now` (seconds, never decreasing). None: this was no moment to decide."""
+        ...
+
+    def redistribute(self, reducer: int, now: float) -> Decision:
+        """Relieve a reducer whatever its load (the DPA paper's `redistribute(node_id)`, section 4.2).
+
+        Raises:
+            BalanceError: there is no such reducer.
+        """
+        ...
+
+
+def require_reducer(table: RoutingTable, reducer: int) -> None:
+    """Check that a table knows a reducer.
+
+    Raises:
+        BalanceError: it does not.
+    """
+    if not 0 <= reducer < table.reducers:
+        raise BalanceError(f"there is no reducer {reducer}; they are numbered 0 to {table.reducers - 1}")
