@@ -12,7 +12,6 @@ from dpa.balance.load import Load, Records
 from dpa.routing.hashing import Key
 from dpa.routing.table import RoutingTable, Spread
 
-
 _PRIOR = 8.0
 """As much evidence as it takes to count as much as what is known of all reducers together."""
 
