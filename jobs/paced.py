@@ -6,7 +6,7 @@ import time
 
 from dpa import Reducer
 
-_IDLE_SECONDS = 0.05
+_IDLE_SECONDS = 0.01
 """A reducer that is so far behind was idle, and does not make up for it."""
 
 

@@ -42,11 +42,11 @@ def hash_key(key: Key, seed: int = 0) -> int:
 def hash_column(keys: pa.Array, seed: int = 0) -> Hashes:
     """The hashes of a column of keys of a type that `key_type` returns; shape (len(keys),), equal to `hash_key` of
     each."""
+    if len(keys) <= _FEW:
+        return np.fromiter((hash_key(key, seed) for key in keys.to_pylist()), dtype=np.uint32, count=len(keys))
     import polars as pl
     import polars_hash  # noqa: F401  (registers the `nchash` expressions)
 
-    if len(keys) <= _FEW:
-        return np.fromiter((hash_key(key, seed) for key in keys.to_pylist()), dtype=np.uint32, count=len(keys))
     if pat.is_integer(keys.type):
         keys = keys.cast(pa.string())
     column = (

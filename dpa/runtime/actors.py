@@ -123,11 +123,10 @@ _MANY_ROWS = 100_000
 
 
 def _import_libraries(rows: int) -> None:
-    """Import what large blocks need while nobody waits for a record yet; a small job may never need it."""
+    """Import what blocks need while nobody waits for a record yet; what only large ones need, a small job may not."""
+    pa.array([0])  # pyarrow imports pandas, if it is there, at the first array it is to make
     if rows >= _MANY_ROWS:
         import polars_hash  # noqa: F401
-
-        pa.array([0])  # pyarrow imports pandas, if it is there, at the first array it is to make
 
 
 class Mapper(Task):

@@ -15,9 +15,9 @@ from dpa.balance.policy import require_reducer
 from dpa.balance.trigger import Trigger
 from dpa.routing.table import RoutingTable
 
-_COOL = 0.5
+_COOL = 0.25
 """A spread is wider than it need be once its key would keep less than this share of the reducers beyond its first
-busy."""
+busy: half of what makes a key hot, so that none is spread and gathered in by turns."""
 
 _COOL_LOOKS = 4
 """So many looks in a row must find it so."""
@@ -67,7 +67,6 @@ class AdaptiveBalancer:
         self._reported_at: dict[int, float] = {}
         self._fresh: set[int] = set()
         self._looked_at: float | None = None
-        self._left_over = 0.0
         self._cool_looks: dict[int, int] = {}
         self._rounds = [0] * table.reducers
 
@@ -141,13 +140,10 @@ class AdaptiveBalancer:
         price = self._options.charge * (plan.moved + plan.spread) * plan.mean
         if gain < price:
             return f"the best plan gains {gain:.3g} s and moves {plan.moved + plan.spread:.0%} of the load"
-        if plan.before < (1 + self._left_over) * plan.mean:
-            return f"the last plan could do no better than {1 + self._left_over:.3g} times the mean either"
         return None
 
     def _apply(self, reducer: int, now: float, plan: Plan, because: str) -> Decision:
         self.table = plan.table
-        self._left_over = 1.5 * max(plan.after / plan.mean - 1, 0.0) if plan.mean and plan.stuck else 0.0
         self._fresh.clear()
         self._cool_looks.clear()
         self._rounds[reducer] += 1

@@ -24,6 +24,10 @@ from dpa.routing.table import RoutingTable, Spread
 _LEAST_FIT = 0.25
 """A move must fill this share of the tolerance, or it is not worth an entry in the table."""
 
+_HOT = 0.5
+"""A key with at least this share of a mean reducer's work is spread before others are moved out of its way; a colder
+one only where nothing else helps."""
+
 _NAMED_STEPS = 4
 """Steps that a plan names one by one; the rest are counted."""
 
@@ -160,20 +164,24 @@ class _Draft:
         excess = (self._seconds(donor) - self._mean) * speeds[donor]
         room = (self._mean * (1 + options.tolerance / 2) - self._seconds(receiver)) * speeds[receiver]
         fit = float(min(excess, room))
-        if fit < _LEAST_FIT * options.tolerance * self._mean * min(speeds[donor], speeds[receiver]):
+        least = _LEAST_FIT * options.tolerance * self._mean * float(min(speeds[donor], speeds[receiver]))
+        if fit < least:
             return False
         pile = self._pile(donor)
         small, large = pile.largest_within(fit), pile.smallest_above(fit)
-        if large is not None and (small is None or small.records < fit / 2):
-            if not large.single and not large.spread:
-                self._divide(pile, large, fit, donor)
-                return True
-            if options.may_spread:
-                self._share(pile, large, fit, donor, receiver)
-                return True
-            self._stuck = f"{large.name} of reducer {donor} is too hot for one reducer, and cannot be spread"
+        fills = small is not None and small.records >= fit / 2
+        if large is not None and not fills and not (large.single or large.spread):
+            self._divide(pile, large, fit, donor)
+            return True
+        hot = large is not None and (large.spread or large.records >= _HOT * self._mean * speeds[donor])
+        worthwhile = small is not None and small.records >= least
+        if large is not None and not fills and options.may_spread and (hot or not worthwhile):
+            self._share(pile, large, fit, donor, receiver)
+            return True
         if small is None or small.records <= 0:
-            self._stuck = self._stuck or f"reducer {donor} has nothing that fits elsewhere"
+            self._stuck = (
+                f"{large.name} of reducer {donor} cannot be spread" if large else f"reducer {donor} has one piece"
+            )
             return False
         if self._moved and self._moved + small.records > options.most_moved * self._total:
             self._stuck = f"the rest would move more than {options.most_moved:.0%} of the load at once"
