@@ -157,7 +157,7 @@ class AdaptiveConfig(Section):
 class BalanceConfig(Section):
     """When to redistribute, and how (DPA paper, section 4)."""
 
-    strategy: Literal["none", "halving", "doubling", "adaptive"] = "halving"
+    strategy: Literal["none", "halving", "doubling", "adaptive"] = "adaptive"
     """`none`; `halving`: the overloaded reducer gives up half of its tokens; `doubling`: all others double theirs;
     `adaptive`: what is measured to be too much moves, and a key that is too hot is spread."""
     trigger: Literal["queue_length", "queueing_delay", "both"] | None = None

@@ -209,9 +209,9 @@ def _text(medians: dict[str, dict[str, float]], ideal: float, records: int) -> s
     rows = [[name, *(f"{row[system] / ideal:.2f}" for system in systems)] for name, row in medians.items()]
     return (
         f"Time of the stream, divided by the ideal of {ideal:g} s: {records:,} records of "
-        f"{SERVICE_SECONDS * 1000:g} ms, {REDUCERS} reducers, {MAPPERS} mappers with {IN_FLIGHT} records each in flight. Medians. Key grouping is "
-        "computed: the time of the reducer that gets most. Spark's time is that of one warm job, its input partitioned "
-        "by key and cached beforehand. Every result of dpa equals Spark's.\n\n"
+        f"{SERVICE_SECONDS * 1000:g} ms, {REDUCERS} reducers, {MAPPERS} mappers with {IN_FLIGHT} records each in "
+        "flight. Medians. Key grouping is computed: the time of the reducer that gets most. Spark's time is that of "
+        "one warm job, its input partitioned by key and cached beforehand. Every result of dpa equals Spark's.\n\n"
         + markdown_table(("workload", *systems), rows)
     )
 

@@ -145,7 +145,8 @@ def _run(world: World, reducers: int, steps: int, seed: int) -> dict[str, Any]:
         )
         progress(
             f"{reducers:,} reducers, step {step}: {rows[-1]['decision']:.2f} s, most loaded "
-            f"{rows[-1]['before']:.2f} to {rows[-1]['after']:.2f} times the mean, {rows[-1]['bytes_sent']:,} bytes of {rows[-1]['bytes_table']:,}"
+            f"{rows[-1]['before']:.2f} to {rows[-1]['after']:.2f} times the mean, {rows[-1]['bytes_sent']:,} bytes "
+            f"of {rows[-1]['bytes_table']:,}"
         )
     return {"steps": rows, "first_table": first, "lookup_ns": _lookup(table, random)}
 

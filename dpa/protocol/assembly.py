@@ -14,6 +14,9 @@ from dpa.protocol.reducer import ReducerOptions
 from dpa.routing.ring import PAPER_TOKEN_FORMAT, TokenRing
 
 ADAPTIVE = "adaptive"
+STRATEGY_NAMES = (*STRATEGIES, ADAPTIVE)
+"""Every strategy that a job file may name."""
+
 _ADAPTIVE_TOKENS = 64
 """As many as halving starts with: arcs small enough to move one by one."""
 
@@ -37,7 +40,7 @@ class BalanceOptions:
     """How a job is balanced; the fields mean what they mean in a job file (docs/job-files.md, `balance`), which takes
     its defaults from here."""
 
-    strategy: str = "halving"
+    strategy: str = "adaptive"
     tau: float = 0.2
     max_rounds: int = 4
     least_queue: int = 1_000

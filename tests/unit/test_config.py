@@ -204,9 +204,12 @@ ERRORS = [
     ("name: a b\n", "job.yaml:1: name: String should match pattern"),
     (
         "balance:\n  strategy: halfing\n",
-        "job.yaml:2: balance.strategy: Input should be 'none', 'halving' or 'doubling', not \"halfing\"",
+        "job.yaml:2: balance.strategy: Input should be 'none', 'halving', 'doubling' or 'adaptive', not \"halfing\"",
     ),
-    ("balance: {initial_tokens: 12}", "job.yaml:1: balance: halving needs a power of two as initial_tokens, not 12"),
+    (
+        "balance: {strategy: halving, initial_tokens: 12}",
+        "job.yaml:1: balance: halving needs a power of two as initial_tokens, not 12",
+    ),
     ("balance: {token_format: '{node}'}", "job.yaml:1: balance: token_format must contain {node} and {token}"),
     ("balance: {token_format: '{node}{token}'}", "job.yaml:1: balance: token_format"),
     ("key: a\nname: x\nkey: b\n", "job.yaml:3: key: stands here again, first on line 1"),

@@ -12,8 +12,8 @@ import yaml
 
 from dpa.aggregates import READY_MADE
 from dpa.balance.decision import Outcome
-from dpa.balance.strategies import STRATEGIES
 from dpa.config import json_schema, parse
+from dpa.protocol.assembly import STRATEGY_NAMES
 from dpa.testing import run_local
 
 ROOT = Path(__file__).parents[2]
@@ -26,6 +26,7 @@ HEADINGS = {
     "JobConfig": "## The job",
     "ViewConfig": "### `input.views`",
     "ExecutorConfig": "## `mapper` and `reducer`",
+    "AdaptiveConfig": "### `balance.adaptive`",
     **{f"{name.title()}Config": f"## `{name}`" for name in SCHEMA["properties"]},
 }
 """Under which heading of docs/job-files.md a section of the schema is described."""
@@ -111,9 +112,10 @@ def test_executors_names_every_ready_made_reducer() -> None:
     assert named == [(name, made.__name__) for name, made in READY_MADE.items()]
 
 
-def test_balancing_names_every_strategy_and_every_outcome() -> None:
+def test_balancing_names_every_strategy_trigger_and_outcome() -> None:
     named = re.findall(r"^\| `(\w+)` \| (?!the overloaded)", TEXTS["docs/balancing.md"], re.MULTILINE)
-    assert set(named) == {*STRATEGIES, *(outcome.value for outcome in Outcome)}
+    triggers = SECTIONS["BalanceConfig"]["properties"]["trigger"]["anyOf"][0]["enum"]
+    assert set(named) == {*STRATEGY_NAMES, *triggers, *(outcome.value for outcome in Outcome)}
 
 
 # --- what all pages have in common
