@@ -1,0 +1,189 @@
+"""Runs of the DPA paper's letter workloads (section 6), on Ray or in virtual time, and what came of each.
+
+The jobs are those of `configs/paper/`. The experiments on top choose the runs and say what they show.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dpa.balance.skew import skew
+from dpa.balance.strategies import STRATEGIES
+from dpa.job import Job
+from dpa.runtime.cluster import ray_session
+from dpa.simulation.cluster import SimulatedCluster, SimulatedJob
+from dpa.tables import spark_session
+from experiments.harness import progress
+from jobs.letters import WORKLOADS
+
+CONFIGS = Path(__file__).parents[1] / "configs" / "paper"
+
+SERVICE_SECONDS = 0.2
+"""What reducing one letter takes, in the paper."""
+
+METHODS: dict[str, tuple[str, ...]] = {
+    "none": ("balance.strategy=none",),
+    "none, 1 token": ("balance.strategy=none", "balance.initial_tokens=1"),
+    "halving": ("balance.strategy=halving",),
+    "doubling": ("balance.strategy=doubling",),
+    "adaptive": ("balance.strategy=adaptive",),
+}
+"""What each method sets in the job files. The first two do not balance: on halving's ring, and on doubling's."""
+
+UNBALANCED = {"halving": "none", "doubling": "none, 1 token"}
+"""The method that does not balance, on the ring that a method starts with."""
+
+
+def known(methods: Iterable[str]) -> list[str]:
+    """Those of the methods whose strategy there is."""
+    return [name for name in methods if METHODS[name][0].rpartition("=")[2] in STRATEGIES]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a workload.
+
+    Attributes:
+        workload, method: keys of `WORKLOADS` and `METHODS`.
+        rounds: how many redistributions a reducer's load may cause.
+        skew: S of the letters that each reducer processed, 0 to 1.
+        seconds: of the stream, from the first split asked for to the last record processed; wall time or virtual.
+        redistributions: how many there were, by all reducers' loads together.
+        forwarded: letters passed from one reducer to another, each time counted.
+        processed: letters processed by each reducer.
+    """
+
+    workload: str
+    method: str
+    rounds: int
+    skew: float
+    seconds: float
+    redistributions: int
+    forwarded: int
+    processed: tuple[int, ...]
+
+    @staticmethod
+    def of(plain: dict[str, Any]) -> Run:
+        """A run again of what `dataclasses.asdict` made of it, as a result file holds it."""
+        return Run(**{**plain, "processed": tuple(plain["processed"])})
+
+
+@dataclass(frozen=True)
+class Race:
+    """What decides, besides the job, how far the reducers are when one of them is found overloaded.
+
+    Attributes:
+        map_seconds: what it takes one mapper to get, map and push a letter.
+        report_every: a reducer reports its queue at every so many dequeued letters; None: as in the job file.
+    """
+
+    map_seconds: float = 0.005
+    report_every: int | None = None
+
+
+@contextmanager
+def sessions() -> Iterator[None]:
+    """One Spark and one Ray for all runs on Ray."""
+    with ExitStack() as stack:
+        progress("starting Spark and Ray")
+        stack.enter_context(spark_session("letters", "local[2]", {"spark.sql.shuffle.partitions": "2"}))
+        stack.enter_context(ray_session(None))
+        yield
+
+
+def run_on_ray(workload: str, method: str, rounds: int = 1, *, service_seconds: float = SERVICE_SECONDS) -> Run:
+    """Run a workload on the Ray that is up, each letter taking `service_seconds`, and check its result with Spark.
+
+    Raises:
+        JobFailedError: the job failed.
+        ReferenceMismatchError: the result differs from Spark's.
+    """
+    report = _job(workload, method, rounds, service_seconds).run(check=True).report
+    return Run(
+        workload,
+        method,
+        rounds,
+        report.skew.dpa,
+        report.seconds.stream,
+        len(report.redistributions),
+        report.records.forwarded,
+        tuple(reducer.processed for reducer in report.reducers),
+    )
+
+
+def simulate(workload: str, method: str, seeds: Iterable[int], rounds: int = 1, race: Race | None = None) -> list[Run]:
+    """Run a workload in virtual time, once for each seed of the scheduler, which varies delays and service by 20 %.
+
+    Raises:
+        RuntimeError: letters were lost or counted twice.
+    """
+    race = race or Race()
+    job = _job(workload, method, rounds, 0.0)  # time is virtual: nobody sleeps
+    with ExitStack() as stack:
+        splits = job.open_input(stack, job.spark(stack)).splits
+    balance = job.balance
+    if race.report_every is not None:
+        balance = dataclasses.replace(balance, report_every=race.report_every)
+    simulated = SimulatedJob(
+        splits=splits,
+        task=job.task,
+        mappers=job.config.parallelism.mappers,
+        reducers=job.config.parallelism.reducers,
+        balance=balance,
+        in_flight_records=job.config.limits.in_flight_records,
+        slice_records=job.config.limits.slice_records,
+        map_seconds=race.map_seconds,
+        service_seconds=lambda reducer: SERVICE_SECONDS,
+    )
+    return [_simulated(workload, method, rounds, simulated, seed) for seed in seeds]
+
+
+def one_after_another(runs: Sequence[tuple[str, str, int]], *, service_seconds: float = SERVICE_SECONDS) -> list[Run]:
+    """Run (workload, method, rounds) on the Ray that is up, one after another, telling how far it is."""
+    began, made = time.monotonic(), []
+    for workload, method, rounds in runs:
+        made.append(run := run_on_ray(workload, method, rounds, service_seconds=service_seconds))
+        left = (time.monotonic() - began) / len(made) * (len(runs) - len(made))
+        progress(
+            f"{len(made)} of {len(runs)}: {workload}, {method}, {rounds} rounds: S {run.skew:.2f} in "
+            f"{run.seconds:.1f} s; {left / 60:.0f} minutes left"
+        )
+    return made
+
+
+def _job(workload: str, method: str, rounds: int, service_seconds: float) -> Job:
+    overrides = [
+        *METHODS[method],
+        f"balance.max_rounds={rounds}",
+        f"reducer.args.seconds={service_seconds}",
+        "reference.baseline=false",  # how Spark would partition the letters is of no use here
+    ]
+    return Job.from_file(CONFIGS / f"{workload}.yaml", overrides)
+
+
+def _simulated(workload: str, method: str, rounds: int, job: SimulatedJob, seed: int) -> Run:
+    cluster = SimulatedCluster(job, seed)
+    outcome = cluster.run()
+    rows = [row for reduced in outcome.reduced for row in reduced.table.to_pylist()]
+    if Counter({row["letter"]: row["count"] for row in rows}) != Counter(WORKLOADS[workload]):
+        raise RuntimeError(f"{workload}, {method}, {rounds} rounds, seed {seed}: the letters were not counted right")
+    reducers = outcome.snapshot.reducers
+    processed = tuple(reducer.processed for reducer in reducers)
+    assert cluster.coordinator.stream_ended_at is not None
+    return Run(
+        workload,
+        method,
+        rounds,
+        skew(processed),
+        cluster.coordinator.stream_ended_at - cluster.coordinator.started_at,
+        outcome.snapshot.decision_counts.get("applied", 0),
+        sum(reducer.forwarded for reducer in reducers),
+        processed,
+    )
