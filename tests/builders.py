@@ -31,6 +31,7 @@ from dpa.protocol.messages import (
 )
 from dpa.protocol.metrics import MapperStats, ReducerStats
 from dpa.protocol.reducer import ReducerMachine, ReducerOptions
+from dpa.routing.change import TableChange
 from dpa.routing.hashing import Key, hash_key
 from dpa.routing.ring import TokenRing
 from dpa.routing.table import RoutingTable
@@ -76,6 +77,20 @@ def table_giving(
     positions = np.array([position for position, _ in points], dtype=np.uint32)
     of_token = np.array([owner for _, owner in points], dtype=np.int32)
     return RoutingTable(epoch, positions, of_token, reducers or max(owners.values()) + 1, seed)
+
+
+def update_between(old: RoutingTable, new: RoutingTable) -> TableUpdate:
+    """The message that makes the second table of the first."""
+    return TableUpdate(TableChange.between(old, new))
+
+
+def same_table(one: RoutingTable, other: RoutingTable) -> bool:
+    """Whether two tables are equal in all that they say."""
+    return (
+        (one.epoch, one.reducers, one.seed, one.spreads) == (other.epoch, other.reducers, other.seed, other.spreads)
+        and np.array_equal(one.positions, other.positions)
+        and np.array_equal(one.places, other.places)
+    )
 
 
 # --- blocks and executors
@@ -185,7 +200,9 @@ class ReducerWire(Wire):
         return self(mapper(from_mapper), push(list(keys), epoch=epoch, mapper=from_mapper), now)
 
     def update(self, epoch: int) -> list[Instruction]:
-        return self(BALANCER, TableUpdate(REDUCER_TABLES[epoch]))
+        """All tables up to this one come, in order."""
+        steps = REDUCER_TABLES[self.reducer.table.epoch : epoch + 1]
+        return [told for old, new in itertools.pairwise(steps) for told in self(BALANCER, update_between(old, new))]
 
     def done(self, seconds: float = 0.0) -> list[Instruction]:
         """The records given to user code have been processed."""

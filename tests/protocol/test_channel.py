@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpa.balance.load import Load
 from dpa.protocol.channel import Inbox, Outbox
 from dpa.protocol.messages import BALANCER, COORDINATOR, Address, LoadReport, Role, mapper, reducer
 
@@ -13,7 +14,7 @@ numbers = st.lists(st.integers(0, 9), max_size=12)
 def numbered(sender: Address, queues: list[int]) -> list:
     """Envelopes from a sender to reducer 0; load reports stand for any message."""
     outbox = Outbox(sender)
-    return [outbox.envelope(reducer(0), LoadReport(queue, 0)) for queue in queues]
+    return [outbox.envelope(reducer(0), LoadReport(Load(queue, 0))) for queue in queues]
 
 
 @given(numbers, st.data())
@@ -23,7 +24,7 @@ def test_whatever_the_arrival_messages_are_delivered_once_and_in_order(queues: l
     inbox, delivered = Inbox(), []
     for envelope in data.draw(st.permutations(sent + twice)):
         delivered += inbox.accept(envelope)
-    assert [message.queue for message in delivered] == queues
+    assert [message.load.queue for message in delivered] == queues
     assert (inbox.empty, inbox.duplicates, inbox.expected(mapper(0))) == (True, len(twice), len(queues))
 
 
@@ -33,7 +34,7 @@ def test_senders_do_not_wait_for_each_other(some: list[int], more: list[int], da
     inbox, delivered = Inbox(), {sender: [] for sender in sent}
     for envelope in data.draw(st.permutations([*sent[mapper(0)], *sent[mapper(1)]])):
         delivered[envelope.sender] += inbox.accept(envelope)
-    assert [[message.queue for message in messages] for messages in delivered.values()] == [some, more]
+    assert [[message.load.queue for message in messages] for messages in delivered.values()] == [some, more]
 
 
 def test_an_early_message_waits_for_those_before_it() -> None:
@@ -41,7 +42,7 @@ def test_an_early_message_waits_for_those_before_it() -> None:
     inbox = Inbox()
     assert inbox.accept(third) == [] == inbox.accept(second)
     assert (inbox.empty, inbox.expected(mapper(0))) == (False, 0)
-    assert inbox.accept(first) == [LoadReport(1, 0), LoadReport(2, 0), LoadReport(3, 0)]
+    assert inbox.accept(first) == [first.message, second.message, third.message]
     assert (inbox.empty, inbox.expected(mapper(0))) == (True, 3)
 
 
@@ -49,7 +50,7 @@ def test_a_duplicate_is_dropped_whether_its_first_copy_was_delivered_or_waits() 
     first, second = numbered(mapper(0), [1, 2])
     inbox = Inbox()
     assert inbox.accept(second) == [] == inbox.accept(second)
-    assert inbox.accept(first) == [LoadReport(1, 0), LoadReport(2, 0)]
+    assert inbox.accept(first) == [first.message, second.message]
     assert inbox.accept(first) == [] == inbox.accept(second)
     assert inbox.duplicates == 3
 
@@ -57,7 +58,7 @@ def test_a_duplicate_is_dropped_whether_its_first_copy_was_delivered_or_waits() 
 def test_each_channel_is_numbered_from_0_without_gaps() -> None:
     outbox = Outbox(reducer(1))
     receivers = [reducer(0), COORDINATOR, reducer(0), BALANCER, reducer(0), COORDINATOR]
-    envelopes = [outbox.envelope(receiver, LoadReport(0, 0)) for receiver in receivers]
+    envelopes = [outbox.envelope(receiver, LoadReport(Load(0, 0))) for receiver in receivers]
     assert [envelope.seq for envelope in envelopes] == [0, 0, 1, 0, 2, 1]
     assert {envelope.sender for envelope in envelopes} == {reducer(1)}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from builders import INPUT, CoordinatorWire, sent, table_giving, told
+from builders import INPUT, CoordinatorWire, sent, told
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,8 +26,6 @@ from dpa.protocol.messages import (
 )
 from dpa.protocol.metrics import ReducerStats
 
-TABLES = [table_giving({"a": 0, "b": 1}, epoch=epoch) for epoch in range(3)]
-
 
 def drained(emitted: tuple[int, int] = (4, 3)) -> CoordinatorWire:
     """All mappers are done."""
@@ -42,7 +40,7 @@ def merging(epoch: int = 1) -> CoordinatorWire:
     coordinator = drained()
     coordinator.reduced(0, 5)
     coordinator.reduced(1, 2)
-    coordinator(BALANCER, LastTable(TABLES[epoch]))
+    coordinator(BALANCER, LastTable(epoch))
     return coordinator
 
 
@@ -175,10 +173,10 @@ def test_a_tick_as_the_last_mapper_is_done_takes_no_record_for_lost() -> None:
 def test_reducers_merge_by_the_last_table_and_exchange_states_if_there_was_another(epoch: int, exchange: bool) -> None:
     coordinator = drained()
     coordinator.reduced(0, 7)
-    merges = sent(coordinator(BALANCER, LastTable(TABLES[epoch])), Merge)
-    assert [(to, message.table, message.exchange) for to, message in merges] == [
-        (reducer(0), TABLES[epoch], exchange),
-        (reducer(1), TABLES[epoch], exchange),
+    merges = sent(coordinator(BALANCER, LastTable(epoch)), Merge)
+    assert [(to, message.epoch, message.exchange) for to, message in merges] == [
+        (reducer(0), epoch, exchange),
+        (reducer(1), epoch, exchange),
     ]
 
 
@@ -194,12 +192,12 @@ def test_the_job_is_done_once_every_reducer_has_merged() -> None:
 @pytest.mark.parametrize(
     ("state", "message"),
     [
-        (CoordinatorWire, LastTable(TABLES[0])),
+        (CoordinatorWire, LastTable(0)),
         (CoordinatorWire, Merged(ReducerStats(0))),
         (merging, SplitRequest()),
-        (merging, LastTable(TABLES[1])),
+        (merging, LastTable(1)),
         (done, SplitRequest()),
-        (done, LastTable(TABLES[1])),
+        (done, LastTable(1)),
         (done, Merged(ReducerStats(0))),
         (CoordinatorWire, Ack(1, 0, 0)),
     ],

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
-from builders import Wire, block_of, records_of, sent, table_giving, told
+from builders import Wire, block_of, records_of, same_table, sent, table_giving, told, update_between
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,7 +23,6 @@ from dpa.protocol.messages import (
     Push,
     SplitGrant,
     SplitRequest,
-    TableUpdate,
     reducer,
 )
 from dpa.protocol.metrics import MapperStats
@@ -31,6 +32,7 @@ SPLIT = MemorySplit(pa.table({"key": ["a"]}))
 OWNERS = {"a": 0, "b": 1, "c": 1}
 TABLE = table_giving(OWNERS)
 LATER = table_giving({"a": 1, "b": 0, "c": 1}, epoch=1)
+UPDATE = update_between(TABLE, LATER)
 
 
 class Mapper(Wire):
@@ -131,22 +133,30 @@ def test_a_waiting_block_goes_by_the_table_of_the_moment_when_it_is_pushed() -> 
     mapper = Mapper(credit=2)
     mapper.mapped("aa")
     mapper.mapped("ab")
-    mapper(BALANCER, TableUpdate(LATER))
+    mapper(BALANCER, UPDATE)
     instructions = mapper.ack(2)
     assert pushed(instructions) == {0: "b", 1: "a"}
     assert {push.epoch for _, push in sent(instructions, Push)} == {1}
 
 
-def test_an_older_table_is_not_adopted() -> None:
+def test_the_next_table_is_made_of_the_one_before_it() -> None:
     mapper = Mapper()
-    mapper(BALANCER, TableUpdate(LATER))
-    mapper(BALANCER, TableUpdate(TABLE))
-    assert mapper.mapper.table is LATER
+    assert mapper(BALANCER, UPDATE) == []
+    assert same_table(mapper.mapper.table, LATER)
+
+
+@pytest.mark.parametrize("epoch", [1, 3], ids=["the same again", "one left out"])
+def test_a_table_that_is_not_the_very_next_cannot_come(epoch: int) -> None:
+    mapper = Mapper()
+    mapper(BALANCER, UPDATE)
+    with pytest.raises(ProtocolError, match=f"the change to table {epoch} does not fit table 1"):
+        mapper(BALANCER, update_between(TABLE, replace(LATER, epoch=epoch)))
+    assert same_table(mapper.mapper.table, LATER)
 
 
 def test_the_static_load_is_counted_by_the_first_table_whatever_was_used() -> None:
     mapper = Mapper()
-    mapper(BALANCER, TableUpdate(LATER))
+    mapper(BALANCER, UPDATE)
     mapper.mapped("aab")
     assert mapper.mapper.stats.static_load == (2, 1)
 
@@ -199,8 +209,9 @@ def finished() -> Mapper:
 
 def test_a_mapper_that_is_done_takes_credits_back_and_stays_silent() -> None:
     mapper = finished()
-    assert mapper.ack(2) == [] == mapper.mapper.handle(Tick(), 1.0) == mapper(BALANCER, TableUpdate(LATER))
-    assert (mapper.mapper.in_flight, mapper.mapper.table) == (0, LATER)
+    assert mapper.ack(2) == [] == mapper.mapper.handle(Tick(), 1.0) == mapper(BALANCER, UPDATE)
+    assert mapper.mapper.in_flight == 0
+    assert same_table(mapper.mapper.table, LATER)
 
 
 @pytest.mark.parametrize("message", [Drain(), SplitRequest()], ids=lambda message: type(message).__name__)

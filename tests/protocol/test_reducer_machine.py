@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from builders import REDUCER_TABLES, ReducerWire, forwarded, processing, push, sent, table_giving, told
+from builders import (
+    REDUCER_TABLES,
+    ReducerWire,
+    forwarded,
+    processing,
+    push,
+    same_table,
+    sent,
+    table_giving,
+    told,
+    update_between,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpa.balance.load import Load
 from dpa.errors import ProtocolError
 from dpa.protocol.machine import MapDone, Process
 from dpa.protocol.messages import (
@@ -16,7 +30,6 @@ from dpa.protocol.messages import (
     LoadReport,
     Push,
     SplitGrant,
-    TableUpdate,
     mapper,
     reducer,
 )
@@ -140,16 +153,29 @@ def test_a_batch_that_waited_is_forwarded_if_an_even_newer_table_moves_it(eager:
     reducer_0 = ReducerWire(eager=eager)
     reducer_0.update(1)
     reducer_0.push("ac", epoch=2)
-    instructions = reducer_0(BALANCER, TableUpdate(table_giving({"a": 2, "c": 0}, epoch=3)))
+    assert processing(reducer_0.push("a", epoch=1)) == ["a"]
+    assert reducer_0.update(2) == []
+    instructions = reducer_0(BALANCER, update_between(REDUCER_TABLES[2], table_giving({"a": 2, "c": 0}, epoch=3)))
+    instructions += reducer_0.done()
     assert (forwarded(instructions), processing(instructions)) == ([(2, "a")], ["c"])
 
 
 @both_ways
-def test_an_older_table_changes_nothing(eager: bool) -> None:
+def test_tables_are_made_one_of_another(eager: bool) -> None:
     reducer_0 = ReducerWire(eager=eager)
-    reducer_0.update(2)
-    assert reducer_0.update(1) == []
-    assert reducer_0.reducer.table is REDUCER_TABLES[2]
+    for table in REDUCER_TABLES:
+        assert reducer_0.update(table.epoch) == []
+        assert same_table(reducer_0.reducer.table, table)
+
+
+@both_ways
+@pytest.mark.parametrize("epoch", [1, 3], ids=["the same again", "one left out"])
+def test_a_table_that_is_not_the_very_next_cannot_come(eager: bool, epoch: int) -> None:
+    reducer_0 = ReducerWire(eager=eager)
+    reducer_0.update(1)
+    with pytest.raises(ProtocolError, match=f"the change to table {epoch} does not fit table 1"):
+        reducer_0(BALANCER, update_between(REDUCER_TABLES[1], replace(REDUCER_TABLES[2], epoch=epoch)))
+    assert same_table(reducer_0.reducer.table, REDUCER_TABLES[1])
 
 
 def test_a_forwarded_batch_is_taken_whatever_the_credits_and_acknowledged_to_its_mapper() -> None:
@@ -167,7 +193,9 @@ def test_what_was_not_given_out_cannot_have_been_processed() -> None:
         ReducerWire().done()
 
 
-@pytest.mark.parametrize("message", [SplitGrant(None), LoadReport(0, 0)], ids=lambda message: type(message).__name__)
+@pytest.mark.parametrize(
+    "message", [SplitGrant(None), LoadReport(Load(0, 0))], ids=lambda message: type(message).__name__
+)
 def test_a_message_for_others_is_refused_by_name(message) -> None:
     with pytest.raises(ProtocolError, match=f"reducer 0 cannot take a {type(message).__name__} from coordinator"):
         ReducerWire()(COORDINATOR, message)

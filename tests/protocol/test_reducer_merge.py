@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from builders import Wire, push, sent, table_giving, told
+from builders import Wire, push, same_table, sent, table_giving, told, update_between
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +21,7 @@ from dpa.protocol.messages import (
     Merge,
     Merged,
     Push,
+    ReducerReport,
     TableUpdate,
     mapper,
     reducer,
@@ -42,8 +43,14 @@ class Reducer(Wire):
         self.reducer = ReducerMachine(0, FIRST, ReducerOptions())
         super().__init__(self.reducer)
 
+    def update(self) -> list[Instruction]:
+        """The last table comes."""
+        return self(BALANCER, update_between(FIRST, LAST))
+
     def merge(self, *, exchange: bool = True) -> list[Instruction]:
-        return self(COORDINATOR, Merge(LAST if exchange else FIRST, exchange))
+        """It is told to merge, by the last table if there was another than the first."""
+        before = self.update() if exchange else []
+        return before + self(COORDINATOR, Merge(int(exchange), exchange))
 
     def packed(self, **parts: StatePart) -> list[Instruction]:
         """The states of others are out; `to_1=...` are those of reducer 1."""
@@ -61,7 +68,7 @@ def test_without_an_exchange_the_states_are_finished_at_once() -> None:
 def test_with_an_exchange_states_are_packed_by_the_last_table_and_handed_to_every_other_reducer() -> None:
     reducer_0, of_1 = Reducer(), part("a")
     [pack] = reducer_0.merge()
-    assert isinstance(pack, Pack) and pack.table is LAST is reducer_0.reducer.table
+    assert isinstance(pack, Pack) and pack.table is reducer_0.reducer.table and same_table(pack.table, LAST)
     handed = sent(reducer_0.packed(to_1=of_1), Handover)
     assert [(to, message.part) for to, message in handed] == [(reducer(1), of_1), (reducer(2), None)]
 
@@ -99,20 +106,34 @@ def test_a_finished_reducer_says_so_once_and_is_silent_from_then_on() -> None:
     assert reducer_0.reducer.handle(Tick(), 1.0) == []
 
 
-def test_a_table_that_comes_after_the_last_is_ignored() -> None:
-    reducer_0 = Reducer()
-    reducer_0.merge()
-    assert reducer_0(BALANCER, TableUpdate(table_giving({"a": 2}, epoch=9))) == []
-    assert reducer_0.reducer.table is LAST
-
-
-def test_the_merge_may_overtake_tables_that_are_still_under_way() -> None:
+@given(st.permutations(["merge", "table 1", "table 2"]))
+def test_a_merge_that_overtakes_tables_waits_for_the_last_of_them(order: list[str]) -> None:
     reducer_0, tables = Reducer(), Outbox(BALANCER)
-    first, second = (tables.envelope(reducer(0), TableUpdate(table_giving({"a": 2}, epoch=epoch))) for epoch in (1, 2))
-    reducer_0.reducer.handle(second, 0.0)
-    assert told(reducer_0.merge(), Pack)
-    assert reducer_0.reducer.handle(first, 0.0) == []
-    assert reducer_0.reducer.table is LAST
+    second = table_giving({"a": 2, "b": 0, "c": 2}, epoch=2)
+    updates = {
+        "table 1": tables.envelope(reducer(0), update_between(FIRST, LAST)),
+        "table 2": tables.envelope(reducer(0), update_between(LAST, second)),
+    }
+    packs: list[Pack] = []
+    for step in order:
+        assert packs == []
+        if step == "merge":
+            packs += told(reducer_0(COORDINATOR, Merge(2, True)), Pack)
+        else:
+            packs += told(reducer_0.reducer.handle(updates[step], 0.0), Pack)
+    [pack] = packs
+    assert same_table(pack.table, second)
+
+
+def test_while_a_merge_waits_for_its_table_others_may_hand_over_and_statistics_are_told() -> None:
+    reducer_0 = Reducer()
+    assert reducer_0(COORDINATOR, Merge(1, True)) == []
+    assert reducer_0.handover(1, part("b")) == [] == reducer_0.handover(2)
+    [(to, _)] = sent(reducer_0.reducer.handle(Tick(), 1.0), ReducerReport)
+    assert to == COORDINATOR
+    assert told(reducer_0.update(), Pack)
+    [finish] = told(reducer_0.packed(), Finish)
+    assert [states.keys.to_pylist() for states in finish.parts] == [["b"]]
 
 
 # --- what cannot come
@@ -156,17 +177,21 @@ def finished() -> Reducer:
     return reducer_0
 
 
+FIRST_UPDATE = update_between(FIRST, LAST)
+NEXT = update_between(LAST, table_giving({"a": 2}, epoch=2))
 CANNOT_COME = [
     (streaming, PackDone({})),
     (streaming, FinishDone()),
     (streaming, ProcessDone(0.0)),
+    (merging, NEXT),
     (merging, Drain()),
-    (merging, Merge(LAST, True)),
+    (merging, Merge(1, True)),
     (merging, FinishDone()),
     (merging, ProcessDone(0.0)),
+    (finished, FIRST_UPDATE),
     (finished, push(["a"])),
     (finished, Drain()),
-    (finished, Merge(LAST, True)),
+    (finished, Merge(1, True)),
     (finished, Handover(None)),
     (finished, PackDone({})),
     (finished, FinishDone()),
@@ -180,7 +205,9 @@ CANNOT_COME = [
 def test_what_cannot_come_in_a_state_is_refused(state, what) -> None:
     reducer_0 = state()
     with pytest.raises(ProtocolError, match="reducer 0"):
-        if isinstance(what, Push | Drain | Merge | Handover):
+        if isinstance(what, TableUpdate):
+            reducer_0(BALANCER, what)
+        elif isinstance(what, Push | Drain | Merge | Handover):
             reducer_0(COORDINATOR if isinstance(what, Drain | Merge) else reducer(1), what)
         else:
             reducer_0.reducer.handle(what, 0.0)

@@ -12,6 +12,7 @@ from builders import map_task
 
 from dpa.balance.balancer import Balancer
 from dpa.balance.decision import Decision
+from dpa.balance.load import Load
 from dpa.protocol import assembly
 from dpa.protocol.channel import Inbox
 from dpa.protocol.coordinator import CoordinatorMachine
@@ -133,7 +134,7 @@ class GoesBack(ReducerMachine):
 
     def _table_update(self, sender: Address, message: TableUpdate) -> None:
         super()._table_update(sender, message)
-        if message.table.epoch > 1:
+        if message.change.epoch > 1:
             self.table = self._first
 
 
@@ -157,17 +158,17 @@ class CountsTwice(ReducerMachine):
 class ActsWithoutReason(Balancer):
     """Redistributes at every report, whatever the loads."""
 
-    def report(self, reducer: int, queue: int, now: float, epoch: int | None = None) -> Decision:
-        self._queues[reducer] = queue
+    def report(self, reducer: int, load: Load, now: float) -> Decision:
+        self._loads[reducer] = load
         return self.redistribute(reducer, now)
 
 
 class IgnoresRounds(Balancer):
     """Gives every reducer as many rounds as it likes."""
 
-    def report(self, reducer: int, queue: int, now: float, epoch: int | None = None) -> Decision:
+    def report(self, reducer: int, load: Load, now: float) -> Decision:
         self._rounds = [0] * len(self._rounds)
-        return super().report(reducer, queue, now, epoch)
+        return super().report(reducer, load, now)
 
 
 BROKEN = {

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from dpa.balance.balancer import Balancer
 from dpa.balance.decision import Decision, Outcome
+from dpa.balance.load import Load
 from dpa.balance.strategies import STRATEGIES
 from dpa.balance.trigger import QueueLengthTrigger
 from dpa.errors import DpaError
@@ -29,6 +30,11 @@ def balancer_of(
     return Balancer(ring, STRATEGIES[strategy](), trigger, max_rounds=rounds, check_seconds=check_seconds, **more)
 
 
+def report(balancer: Balancer, reducer: int, queue: int, now: float, epoch: int | None = None) -> Decision:
+    """A reducer reports its queue, measured under the newest table unless `epoch` says otherwise."""
+    return balancer.report(reducer, Load(queue, balancer.table.epoch if epoch is None else epoch), now)
+
+
 def tokens_of(balancer: Balancer) -> list[int]:
     return [balancer.ring.tokens_of(node) for node in range(balancer.ring.nodes)]
 
@@ -38,7 +44,7 @@ def tokens_of(balancer: Balancer) -> list[int]:
 
 def test_an_overloaded_reducer_is_relieved_by_the_next_table() -> None:
     balancer = balancer_of()
-    decision = balancer.report(2, 100, now=1.5)
+    decision = report(balancer, 2, 100, now=1.5)
     reason = "queue 100 of reducer 2 exceeds 0 x 1.2; halve the tokens of reducer 2 from 8 to 4"
     assert decision == Decision(1.5, 2, Outcome.APPLIED, reason, (0, 0, 100, 0), epoch=1, round=1)
     assert tokens_of(balancer) == [8, 8, 4, 8]
@@ -46,9 +52,9 @@ def test_an_overloaded_reducer_is_relieved_by_the_next_table() -> None:
 
 def test_a_queue_below_the_threshold_changes_nothing() -> None:
     balancer = balancer_of()
-    balancer.report(0, 0, now=0.0)
-    balancer.report(1, 100, now=0.0)
-    decision = balancer.report(2, 120, now=0.0)
+    report(balancer, 0, 0, now=0.0)
+    report(balancer, 1, 100, now=0.0)
+    decision = report(balancer, 2, 120, now=0.0)
     assert decision.outcome is Outcome.BELOW_THRESHOLD
     assert decision.reason == "queue 120 of reducer 2 does not exceed 100 x 1.2"
     assert decision.loads == (0, 100, 120, 0)
@@ -56,73 +62,73 @@ def test_a_queue_below_the_threshold_changes_nothing() -> None:
 
 def test_once_a_reducers_rounds_are_used_up_it_is_left_alone_and_others_are_not() -> None:
     balancer = balancer_of(rounds=2)
-    outcomes = [balancer.report(0, 100, now=0.0).outcome for _ in range(3)]
+    outcomes = [report(balancer, 0, 100, now=0.0).outcome for _ in range(3)]
     assert outcomes == [Outcome.APPLIED, Outcome.APPLIED, Outcome.ROUNDS_USED_UP]
-    assert balancer.report(1, 1000, now=0.0).outcome is Outcome.APPLIED
+    assert report(balancer, 1, 1000, now=0.0).outcome is Outcome.APPLIED
 
 
 def test_without_rounds_nothing_is_ever_applied() -> None:
-    assert balancer_of(rounds=0).report(0, 100, now=0.0).outcome is Outcome.ROUNDS_USED_UP
+    assert report(balancer_of(rounds=0), 0, 100, now=0.0).outcome is Outcome.ROUNDS_USED_UP
 
 
 def test_a_round_is_used_even_where_the_strategy_refuses() -> None:
     balancer = balancer_of(tokens=1, rounds=2)
-    decisions = [balancer.report(0, 100, now=0.0) for _ in range(3)]
+    decisions = [report(balancer, 0, 100, now=0.0) for _ in range(3)]
     assert [decision.outcome for decision in decisions] == [
         Outcome.UNSPLITTABLE,
         Outcome.UNSPLITTABLE,
         Outcome.ROUNDS_USED_UP,
     ]
     assert [decision.round for decision in decisions] == [1, 2, 2]
-    assert balancer.epoch == 0
+    assert balancer.table.epoch == 0
 
 
 @acting
 def test_a_single_reducer_has_no_target(strategy: str) -> None:
-    assert balancer_of(strategy, nodes=1).report(0, 100, now=0.0).outcome is Outcome.NO_TARGET
+    assert report(balancer_of(strategy, nodes=1), 0, 100, now=0.0).outcome is Outcome.NO_TARGET
 
 
 def test_with_balancing_off_a_report_is_noted_and_nothing_else() -> None:
-    decision = balancer_of("none").report(0, 100, now=0.0)
+    decision = report(balancer_of("none"), 0, 100, now=0.0)
     assert (decision.outcome, decision.loads) == (Outcome.NO_TARGET, (100, 0, 0, 0))
 
 
 def test_during_the_cool_down_reports_are_noted_but_not_acted_on() -> None:
     balancer = balancer_of(check_seconds=1.0)
-    assert balancer.report(0, 0, now=10.0).outcome is Outcome.COOL_DOWN
-    cooling = balancer.report(1, 100, now=10.9)
+    assert report(balancer, 0, 0, now=10.0).outcome is Outcome.COOL_DOWN
+    cooling = report(balancer, 1, 100, now=10.9)
     assert (cooling.outcome, cooling.loads) == (Outcome.COOL_DOWN, (0, 100, 0, 0))
     assert cooling.reason == "0.9 s since the last look, not 1"
-    assert balancer.report(1, 10, now=11.0).outcome is Outcome.APPLIED
-    assert balancer.report(1, 10, now=11.5).outcome is Outcome.COOL_DOWN
+    assert report(balancer, 1, 10, now=11.0).outcome is Outcome.APPLIED
+    assert report(balancer, 1, 10, now=11.5).outcome is Outcome.COOL_DOWN
 
 
 def test_when_it_is_time_to_look_whoever_has_the_longest_queue_is_judged() -> None:
     balancer = balancer_of(check_seconds=1.0)
-    balancer.report(3, 100, now=0.0)
-    decision = balancer.report(0, 5, now=1.0)
+    report(balancer, 3, 100, now=0.0)
+    decision = report(balancer, 0, 5, now=1.0)
     assert (decision.reducer, decision.outcome) == (3, Outcome.APPLIED)
     assert tokens_of(balancer) == [8, 8, 8, 4]
 
 
 def test_without_a_cool_down_every_report_is_looked_at() -> None:
     balancer = balancer_of(rounds=9)
-    assert [balancer.report(2, 100, now=7.0).outcome for _ in range(2)] == [Outcome.APPLIED] * 2
+    assert [report(balancer, 2, 100, now=7.0).outcome for _ in range(2)] == [Outcome.APPLIED] * 2
 
 
 def test_the_authors_code_acts_on_a_queue_measured_under_an_older_table_too() -> None:
     balancer = balancer_of(act_on_old_reports=True)
-    outcomes = [balancer.report(2, queue, now=0.0, epoch=0).outcome for queue in (100, 90)]
+    outcomes = [report(balancer, 2, queue, now=0.0, epoch=0).outcome for queue in (100, 90)]
     assert outcomes == [Outcome.APPLIED, Outcome.APPLIED]
 
 
 def test_a_queue_measured_under_an_older_table_is_noted_but_not_acted_on() -> None:
     balancer = balancer_of()
-    balancer.report(2, 100, now=0.0, epoch=0)
-    stale = balancer.report(2, 90, now=0.0, epoch=0)
+    report(balancer, 2, 100, now=0.0, epoch=0)
+    stale = report(balancer, 2, 90, now=0.0, epoch=0)
     assert (stale.outcome, stale.loads, stale.round) == (Outcome.COOL_DOWN, (0, 0, 90, 0), 1)
     assert stale.reason == "the queue of reducer 2 was measured before table 1"
-    assert balancer.report(2, 90, now=0.0, epoch=1).outcome is Outcome.APPLIED
+    assert report(balancer, 2, 90, now=0.0, epoch=1).outcome is Outcome.APPLIED
 
 
 def test_asked_for_relief_looks_at_no_load_and_uses_no_round() -> None:
@@ -130,7 +136,7 @@ def test_asked_for_relief_looks_at_no_load_and_uses_no_round() -> None:
     asked = balancer.redistribute(3, now=0.0)
     assert (asked.outcome, asked.epoch, asked.round) == (Outcome.APPLIED, 1, 0)
     assert asked.reason.startswith("asked for; halve")
-    assert balancer.report(3, 100, now=0.0).outcome is Outcome.APPLIED
+    assert report(balancer, 3, 100, now=0.0).outcome is Outcome.APPLIED
 
 
 @acting
@@ -139,7 +145,7 @@ def test_relief_of_a_reducer_that_does_not_exist_is_refused_clearly(strategy: st
     balancer = balancer_of(strategy)
     with pytest.raises(DpaError, match=f"no reducer {unknown}"):
         balancer.redistribute(unknown, now=0.0)
-    assert (tokens_of(balancer), balancer.epoch) == ([8, 8, 8, 8], 0)
+    assert (tokens_of(balancer), balancer.table.epoch) == ([8, 8, 8, 8], 0)
 
 
 # --- what holds whatever is reported
@@ -152,9 +158,12 @@ def test_epochs_count_what_was_applied_and_only_that_changes_the_ring(strategy, 
     applied = 0
     for reducer, queue in some:
         before = tokens_of(balancer)
-        decision = balancer.report(reducer, queue, now=0.0)
+        decision = report(balancer, reducer, queue, now=0.0)
         applied += decision.outcome is Outcome.APPLIED
-        assert (decision.epoch, balancer.epoch) == (applied if decision.outcome is Outcome.APPLIED else None, applied)
+        assert (decision.epoch, balancer.table.epoch) == (
+            applied if decision.outcome is Outcome.APPLIED else None,
+            applied,
+        )
         assert (tokens_of(balancer) != before) == (decision.outcome is Outcome.APPLIED)
 
 
@@ -166,7 +175,7 @@ def test_nothing_is_applied_without_a_load_reason_or_beyond_the_rounds(strategy,
     queues, caused, applied_at = [0] * 4, [0] * 4, [-2]
     for now, (reducer, queue) in enumerate(some):
         queues[reducer] = queue
-        decision = balancer.report(reducer, queue, now, epoch=balancer.epoch)
+        decision = report(balancer, reducer, queue, now, epoch=balancer.table.epoch)
         assert decision.loads == tuple(queues)
         if decision.outcome is Outcome.APPLIED:
             suspect = decision.reducer
@@ -184,20 +193,20 @@ def test_nothing_is_applied_without_a_load_reason_or_beyond_the_rounds(strategy,
 @given(st.integers(0, 1000), st.integers(2, 6))
 def test_equal_queues_move_nothing_however_often_they_are_reported(strategy, queue: int, nodes: int) -> None:
     balancer = balancer_of(strategy, nodes=nodes)
-    balancer._queues = dict.fromkeys(range(nodes), queue)  # as after a first report of each
-    decisions = [balancer.report(node, queue, now=0.0) for _ in range(3) for node in range(nodes)]
+    balancer._loads = dict.fromkeys(range(nodes), Load(queue, 0))  # as after a first report of each
+    decisions = [report(balancer, node, queue, now=0.0) for _ in range(3) for node in range(nodes)]
     assert {decision.outcome for decision in decisions} == {Outcome.BELOW_THRESHOLD}
-    assert balancer.epoch == 0
+    assert balancer.table.epoch == 0
 
 
 @acting
 def test_once_two_rounds_have_balanced_the_load_the_third_balance_does_nothing(strategy: str) -> None:
     balancer = balancer_of(strategy, nodes=2, rounds=10)
-    relieving = [balancer.report(0, queue, now=0.0).outcome for queue in (900, 700)]
-    balanced = [balancer.report(reducer, 500 - 10 * reducer, now=1.0).outcome for reducer in (1, 0, 1, 0)]
+    relieving = [report(balancer, 0, queue, now=0.0).outcome for queue in (900, 700)]
+    balanced = [report(balancer, reducer, 500 - 10 * reducer, now=1.0).outcome for reducer in (1, 0, 1, 0)]
     assert relieving == [Outcome.APPLIED] * 2
     assert balanced == [Outcome.BELOW_THRESHOLD] * 4
-    assert balancer.epoch == 2
+    assert balancer.table.epoch == 2
 
 
 @acting
@@ -208,7 +217,7 @@ def test_load_that_follows_the_ring_comes_to_rest_without_ping_pong(strategy: st
     for _ in range(60):
         owners = [balancer.ring.key_lookup(key) for key in range(keys)]
         for reducer in range(4):
-            balancer.report(reducer, owners.count(reducer), now=0.0)
-        epochs.append(balancer.epoch)
+            report(balancer, reducer, owners.count(reducer), now=0.0)
+        epochs.append(balancer.table.epoch)
     assert len(set(epochs[-30:])) == 1
     assert epochs[-1] <= 4 * 6

@@ -73,8 +73,8 @@ def test_a_table_cannot_be_changed() -> None:
 
 
 @pytest.mark.parametrize(("positions", "owners"), [([], []), ([1, 2], [0])])
-def test_a_table_needs_a_token_and_one_owner_for_each(positions: list[int], owners: list[int]) -> None:
-    with pytest.raises(ValueError, match="at least one token, and one owner for each"):
+def test_a_table_needs_a_token_and_one_place_for_each(positions: list[int], owners: list[int]) -> None:
+    with pytest.raises(ValueError, match="at least one token, and one place for each"):
         table_of(positions, owners)
 
 

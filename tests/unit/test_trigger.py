@@ -6,9 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpa.balance.trigger import QueueLengthTrigger
+from dpa.balance.load import Load
+from dpa.balance.trigger import QueueLengthTrigger, Verdict
 
 queue_lengths = st.dictionaries(st.integers(0, 5), st.integers(0, 10**6), min_size=1)
+
+
+def judge(trigger: QueueLengthTrigger, reducer: int, queues: dict[int, int]) -> Verdict:
+    """What the trigger says of loads that have a queue and nothing else."""
+    return trigger.judge(reducer, {node: Load(queue, epoch=0) for node, queue in queues.items()})
 
 
 @pytest.mark.parametrize(
@@ -23,23 +29,23 @@ queue_lengths = st.dictionaries(st.integers(0, 5), st.integers(0, 10**6), min_si
     ],
 )
 def test_a_queue_must_exceed_the_second_longest_by_more_than_tau(queues: dict[int, int], overloaded: bool) -> None:
-    assert QueueLengthTrigger(tau=0.2).judge(0, queues).overloaded is overloaded
+    assert judge(QueueLengthTrigger(tau=0.2), 0, queues).overloaded is overloaded
 
 
 @pytest.mark.parametrize(("own", "overloaded"), [(0, False), (1, True)])
 def test_reducers_that_never_reported_count_as_empty(own: int, overloaded: bool) -> None:
-    assert QueueLengthTrigger(tau=0.2, least_queue=0).judge(3, {3: own}).overloaded is overloaded
+    assert judge(QueueLengthTrigger(tau=0.2, least_queue=0), 3, {3: own}).overloaded is overloaded
 
 
 def test_with_a_tau_of_0_any_lead_is_too_much() -> None:
     trigger = QueueLengthTrigger(tau=0.0)
-    assert trigger.judge(0, {0: 11, 1: 10}).overloaded
-    assert not trigger.judge(0, {0: 10, 1: 10}).overloaded
+    assert judge(trigger, 0, {0: 11, 1: 10}).overloaded
+    assert not judge(trigger, 0, {0: 10, 1: 10}).overloaded
 
 
 @pytest.mark.parametrize(("own", "overloaded"), [(99, False), (100, True)])
 def test_a_queue_below_the_least_is_never_overloaded(own: int, overloaded: bool) -> None:
-    assert QueueLengthTrigger(tau=0.2, least_queue=100).judge(0, {0: own, 1: 0}).overloaded is overloaded
+    assert judge(QueueLengthTrigger(tau=0.2, least_queue=100), 0, {0: own, 1: 0}).overloaded is overloaded
 
 
 @given(queue_lengths, st.sampled_from(["0", "0.05", "0.2", "0.5", "1", "3"]), st.integers(0, 100), st.data())
@@ -47,13 +53,13 @@ def test_the_verdict_is_the_papers_equation(queues: dict[int, int], tau: str, le
     reducer = data.draw(st.sampled_from(sorted(queues)))
     second = max((queue for other, queue in queues.items() if other != reducer), default=0)
     expected = queues[reducer] > second * (1 + Fraction(tau)) and queues[reducer] >= least
-    assert QueueLengthTrigger(float(tau), least).judge(reducer, queues).overloaded == expected
+    assert judge(QueueLengthTrigger(float(tau), least), reducer, queues).overloaded == expected
 
 
 @given(queue_lengths, st.floats(0, 10))
 def test_at_most_one_reducer_is_overloaded_at_a_time(queues: dict[int, int], tau: float) -> None:
     trigger = QueueLengthTrigger(tau)
-    assert sum(trigger.judge(reducer, queues).overloaded for reducer in queues) <= 1
+    assert sum(judge(trigger, reducer, queues).overloaded for reducer in queues) <= 1
 
 
 @pytest.mark.parametrize(
@@ -65,4 +71,4 @@ def test_at_most_one_reducer_is_overloaded_at_a_time(queues: dict[int, int], tau
     ],
 )
 def test_the_reason_names_the_numbers_that_decided(queues: dict[int, int], reason: str) -> None:
-    assert QueueLengthTrigger(tau=0.2, least_queue=5).judge(0, queues).reason == reason
+    assert judge(QueueLengthTrigger(tau=0.2, least_queue=5), 0, queues).reason == reason
