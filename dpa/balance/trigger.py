@@ -22,6 +22,11 @@ class Verdict:
 class Trigger(Protocol):
     """Tells whether a reducer is overloaded, and which reducer is the most loaded."""
 
+    @property
+    def tau(self) -> float:
+        """The threshold: by what share one load must exceed another."""
+        ...
+
     def measure(self, load: Load) -> float:
         """What a load comes to in the trigger's own unit; greater is worse."""
         ...
@@ -101,6 +106,11 @@ class BothTrigger:
 
     length: QueueLengthTrigger
     delay: QueueingDelayTrigger
+
+    @property
+    def tau(self) -> float:
+        """The threshold of both, which is the same in a job file."""
+        return self.delay.tau
 
     def measure(self, load: Load) -> float:
         """The queueing delay, in seconds."""
