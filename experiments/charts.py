@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 __all__ = ["COLOURS", "GRID", "INK", "label_bars", "panels"]
 
 
-def panels(columns: int = 1, size: tuple[float, float] = (9.0, 3.6)) -> tuple[Figure, list[Axes]]:
-    """A figure of so many panels side by side; `size` in inches."""
+def panels(columns: int = 1, size: tuple[float, float] = (9.0, 3.6), *, rows: int = 1) -> tuple[Figure, list[Axes]]:
+    """A figure of so many panels side by side, in so many rows; `size` in inches."""
     figure = Figure(figsize=size, layout="constrained")
-    made = [figure.add_subplot(1, columns, column + 1) for column in range(columns)]
+    made = [figure.add_subplot(rows, columns, place + 1) for place in range(rows * columns)]
     for axes in made:
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(color=GRID, linewidth=0.5)

@@ -6,6 +6,7 @@ The jobs are those of `configs/paper/`. The experiments on top choose the runs a
 from __future__ import annotations
 
 import dataclasses
+import statistics
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -144,6 +145,15 @@ def simulate(workload: str, method: str, seeds: Iterable[int], rounds: int = 1, 
         ticks=None if balance.is_adaptive else 0,
     )
     return [_simulated(workload, method, rounds, simulated, seed) for seed in seeds]
+
+
+def spread(runs: Sequence[Run]) -> dict[str, Any]:
+    """Many runs in few numbers: how many runs had which S, and means of the rest."""
+    return {
+        "skew": dict(sorted(Counter(f"{run.skew:.3f}" for run in runs).items())),
+        "seconds": round(statistics.mean(run.seconds for run in runs), 2),
+        "redistributions": round(statistics.mean(run.redistributions for run in runs), 2),
+    }
 
 
 def one_after_another(runs: Sequence[tuple[str, str, int]], *, service_seconds: float = SERVICE_SECONDS) -> list[Run]:
