@@ -34,7 +34,7 @@ from dpa.protocol.reducer import ReducerMachine, ReducerOptions
 from dpa.routing.change import TableChange
 from dpa.routing.hashing import Key, hash_key
 from dpa.routing.ring import TokenRing
-from dpa.routing.table import RoutingTable
+from dpa.routing.table import RoutingTable, Spread
 from dpa.splits import MemorySplit
 
 M = TypeVar("M")
@@ -67,6 +67,31 @@ def rings(draw: st.DrawFn, *, most_nodes: int = 5) -> TokenRing:
     for _ in range(draw(st.integers(0, 4))):
         ring.set_tokens(draw(st.integers(0, ring.nodes - 1)), draw(st.integers(1, 12)))
     return ring
+
+
+@st.composite
+def spreads(draw: st.DrawFn, reducers: int) -> Spread:
+    """A spread over some of so many reducers (at least two), with weights that are not all even."""
+    of = draw(st.lists(st.integers(0, reducers - 1), min_size=2, max_size=min(reducers, 6), unique=True))
+    parts = draw(st.lists(st.integers(1, 1000), min_size=len(of), max_size=len(of)))
+    former = draw(st.lists(st.integers(0, 1000), min_size=len(of), max_size=len(of)))
+    weights = tuple(part / sum(parts) for part in parts)
+    before = tuple(part / max(sum(former), 1) for part in former)
+    return Spread(tuple(of), weights, before, since=draw(st.integers(1, 9)))
+
+
+@st.composite
+def tables(draw: st.DrawFn, *, epoch: int = 9, reducers: int = 5) -> RoutingTable:
+    """A table with tokens anywhere, at the ends of the circle and close together too, and some arcs spread."""
+    shared = tuple(draw(st.lists(spreads(reducers), max_size=3)))
+    near = st.one_of(seeds, st.integers(0, 20), st.integers(2**32 - 3, 2**32 - 1))
+    positions = sorted(draw(st.sets(near, min_size=1, max_size=12)))
+    places = draw(
+        st.lists(st.integers(0, reducers + len(shared) - 1), min_size=len(positions), max_size=len(positions))
+    )
+    return RoutingTable(
+        epoch, np.array(positions, dtype=np.uint32), np.array(places, dtype=np.int32), reducers, 0, shared
+    )
 
 
 def table_giving(
