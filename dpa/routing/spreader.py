@@ -10,7 +10,7 @@ from dpa.routing.table import Spread
 
 class Spreader:
     """One sender's deals. Over any number of batches each reducer is dealt its weight of the records, give or take
-    one, so even senders of single records spread evenly. Senders start at different points, told by `seed`."""
+    two, so even senders of single records spread evenly. Senders start at different points, told by `seed`."""
 
     def __init__(self, seed: int = 0) -> None:
         self._seed = seed

@@ -42,19 +42,25 @@ class Spread:
     def __post_init__(self) -> None:
         if len(self.reducers) < 2 or len(set(self.reducers)) < len(self.reducers):
             raise ValueError(f"a spread needs at least two reducers, each once, not {self.reducers}")
-        if len(self.weights) != len(self.reducers) or min(self.weights) <= 0 or abs(sum(self.weights) - 1) > 1e-6:
+        if (
+            len(self.weights) != len(self.reducers)
+            or not min(self.weights) > 0
+            or not abs(sum(self.weights) - 1) <= 1e-6
+        ):
             raise ValueError(f"a spread needs a weight above 0 for each reducer, 1 in all, not {self.weights}")
-        if len(self.before) != len(self.reducers) or min(self.before) < 0:
-            raise ValueError(f"a spread needs the former share of each reducer, not {self.before}")
+        if len(self.before) != len(self.reducers) or min(self.before) < 0 or not sum(self.before) <= 1 + 1e-6:
+            raise ValueError(f"a spread needs the former share of each reducer, at most 1 in all, not {self.before}")
 
     def weights_at(self, reducer: int) -> tuple[float, ...]:
         """How records that were routed to `reducer` before are to be dealt: it keeps as many as its new weight allows,
         and the others get the rest by what they gain. So no more records move than need to."""
         own = self.reducers.index(reducer) if reducer in self.reducers else None
-        if own is None or self.before[own] <= self.weights[own]:
-            return self.weights if own is None else tuple(float(index == own) for index in range(len(self.weights)))
-        kept = self.weights[own] / self.before[own]
+        if own is None:
+            return self.weights
         gains = [max(new - old, 0.0) for new, old in zip(self.weights, self.before, strict=True)]
+        if self.before[own] <= self.weights[own] or not any(gains):  # by rounding alone, shares can shrink only
+            return tuple(float(index == own) for index in range(len(self.weights)))
+        kept = self.weights[own] / self.before[own]
         dealt = [(1 - kept) * gain / sum(gains) for gain in gains]
         dealt[own] = kept
         return tuple(dealt)
