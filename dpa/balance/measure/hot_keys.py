@@ -21,10 +21,13 @@ _ONE = 1 << 10
 _PERIOD = 20
 """Half-lives after which the counts are scaled down: 2**30 a record at most, far from what 64 bits hold."""
 
+_NULL = ()
+"""What stands for the null key in a sketch, which takes no None."""
+
 
 @dataclass(frozen=True)
 class Estimate:
-    """A key's decayed number of records, and its bounds."""
+    """A key's decayed number of records, and its bounds, apart from rounding to a thousandth of a record."""
 
     key: Key
     records: float
@@ -40,6 +43,7 @@ class HotKeys:
         self._half_life = half_life
         self._size = size
         self._period = 0
+        self._missed = 0.0  # at most so much of any key was lost when counts were scaled down
         self._sketch: Any = datasketches.frequent_items_sketch(size)
 
     def add(self, keys: list[Key], records: list[float], now: float) -> None:
@@ -48,21 +52,36 @@ class HotKeys:
         weight = self._weight(now)
         update = self._sketch.update
         for key, number in zip(keys, records, strict=True):
-            update(key, round(number * weight))
+            update(_NULL if key is None else key, round(number * weight))
 
     def merge(self, other: HotKeys) -> None:
         """Take in what another sketch of the same half-life has counted."""
         self._advance(other._period)
         other._advance(self._period)
         self._sketch.merge(other._sketch)
+        self._missed += other._missed
 
     def top(self, most: int, now: float) -> list[Estimate]:
         """The keys with the most decayed records as of `now`, most first; all whose count is above the error."""
         self._advance(self._period_at(now))
         weight = self._weight(now)
-        found = self._sketch.get_frequent_items(datasketches.frequent_items_error_type.NO_FALSE_NEGATIVES)
-        ordered = sorted(found, key=lambda item: -item[1])[:most]
-        return [Estimate(key, count / weight, low / weight, high / weight) for key, count, low, high in ordered]
+        ordered = sorted(self._items(), key=lambda item: -item[1])[:most]
+        return [
+            Estimate(
+                None if key == _NULL else key,
+                (count + self._missed) / weight,
+                low / weight,
+                (high + self._missed) / weight,
+            )
+            for key, count, low, high in ordered
+        ]
+
+    def _items(self) -> list[tuple[Any, int, int, int]]:
+        """What the sketch holds: key, count, and the bounds of the count."""
+        found: list[tuple[Any, int, int, int]] = self._sketch.get_frequent_items(
+            datasketches.frequent_items_error_type.NO_FALSE_NEGATIVES
+        )
+        return found
 
     def _period_at(self, now: float) -> int:
         return math.floor(now / self._half_life / _PERIOD)
@@ -75,8 +94,10 @@ class HotKeys:
         if period <= self._period:
             return
         scale = 2.0 ** (-_PERIOD * min(period - self._period, 50))
-        old, self._sketch = self._sketch, datasketches.frequent_items_sketch(self._size)
-        for key, count, _, _ in old.get_frequent_items(datasketches.frequent_items_error_type.NO_FALSE_NEGATIVES):
-            if round(count * scale):
-                self._sketch.update(key, round(count * scale))
+        held = self._items()
+        self._missed = scale * (self._missed + max((high - low for _, _, low, high in held), default=0))
+        self._sketch = datasketches.frequent_items_sketch(self._size)
+        for key, _, low, _ in held:
+            if round(low * scale):
+                self._sketch.update(key, round(low * scale))
         self._period = period

@@ -86,8 +86,8 @@ class LoadMeter:
 
     def _effective_seconds(self, seconds: float) -> float:
         """The decayed length of a time: what a count at one record a second would come to."""
-        decayed = self._half_life / np.log(2) * (1 - 2.0 ** (-max(seconds, 0.0) / self._half_life))
-        return float(max(decayed, _LEAST_SECONDS))
+        seconds = max(seconds, _LEAST_SECONDS)
+        return float(self._half_life / np.log(2) * (1 - 2.0 ** (-seconds / self._half_life)))
 
 
 def _queued_of(wanted: list[int], hashes: Hashes, records: Records) -> Iterable[tuple[int, float]]:
