@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Literal, Protocol, TypeAlias
 
 from dpa.balance.load import Load
@@ -32,7 +33,7 @@ class Trigger(Protocol):
         ...
 
     def judge(self, reducer: int, loads: Mapping[int, Load]) -> Verdict:
-        """Look at `reducer`'s load against all others; reducers that never reported count as 0."""
+        """Look at `reducer`'s load against all others; reducers that never reported count as 0, but not in a mean."""
         ...
 
 
@@ -63,7 +64,7 @@ class QueueLengthTrigger:
                 False, f"queue {own:,} of reducer {reducer} is below the least queue of {self.least_queue:,}"
             )
         overloaded = own > limit * (1 + self.tau)
-        reason = f"queue {own:,} of reducer {reducer} {_relation(overloaded)} {limit:,} x {1 + self.tau:g}"
+        reason = f"queue {own:,} of reducer {reducer} {_relation(overloaded)} {round(limit, 3):,} x {1 + self.tau:g}"
         return Verdict(overloaded, reason)
 
 
@@ -127,7 +128,7 @@ class BothTrigger:
 def _reference(trigger: Trigger, reducer: int, loads: Mapping[int, Load], against: Against) -> float:
     """What a reducer's load is compared with."""
     if against == "mean":
-        return round(sum(trigger.measure(load) for load in loads.values()) / len(loads), 3)
+        return fmean(trigger.measure(load) for load in loads.values())
     return max((trigger.measure(load) for other, load in loads.items() if other != reducer), default=0)
 
 
