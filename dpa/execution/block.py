@@ -112,6 +112,8 @@ class Block:
     def route(self, table: RoutingTable, deal: Deal | None = None) -> Iterator[tuple[int, Block]]:
         """The part of each reducer that is to process some of the records, by ascending reducer. Order within a part
         is kept. `deal` tells how many records of a spread each of its reducers gets: by its weights if not given."""
+        if not self.rows:
+            return
         places = table.places_of(self.hashes)
         used = np.unique(places)
         if used[-1] >= table.reducers:

@@ -6,14 +6,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from builders import block_of, key_lists, records_of, rings
+from builders import block_of, key_lists, records_of, rings, table_giving, tables
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dpa.execution.block import Block
 from dpa.routing.hashing import Key, hash_column
 from dpa.routing.ring import TokenRing
-from dpa.routing.table import RoutingTable
+from dpa.routing.spreader import Spreader
+from dpa.routing.table import RoutingTable, Spread
 
 
 @st.composite
@@ -128,3 +129,78 @@ def test_values_reach_a_reducer_as_python_objects(values: Any, objects: list[Any
     found = Block.of(pa.array(["a", "b"]), values, 0).objects()
     assert found == objects
     assert [type(item) for item in found] == [type(item) for item in objects]
+
+
+# --- spreads
+
+
+@given(blocks(), tables(reducers=3), st.integers(0, 9))
+def test_routing_with_spreads_gives_every_record_once_to_one_that_may_have_it_and_keeps_their_order(
+    block: Block, table: RoutingTable, seed: int
+) -> None:
+    records = [
+        (number, *record) for number, record in enumerate(zip(records_of(block), weights_of(block), strict=True))
+    ]
+    numbered = {repr(record[1:]): record[0] for record in records}
+    found: list[int] = []
+    owners = []
+    for owner, part in block.route(table, Spreader(seed).deal):
+        check_consistent(part, block)
+        assert part.rows > 0
+        assert table.may_process(owner, part.hashes).all()
+        at = [numbered[repr(record)] for record in zip(records_of(part), weights_of(part), strict=True)]
+        assert at == sorted(at)
+        found += at
+        owners.append(owner)
+    assert sorted(found) == list(range(block.rows))
+    assert owners == sorted(set(owners))
+
+
+def test_the_records_of_one_key_are_dealt_by_the_weights_of_its_spread_and_others_stay_whole() -> None:
+    block = block_of(["hot"] * 400 + ["cold"] * 30)
+    ordinary = table_giving({"hot": 0, "cold": 2}, reducers=3)
+    places = np.where(ordinary.places == 0, 3, ordinary.places).astype(np.int32)
+    spread = Spread((0, 1), (0.25, 0.75), (1.0, 0.0), since=1)
+    table = RoutingTable(1, ordinary.positions, places, 3, 0, (spread,))
+    parts = {owner: part.rows for owner, part in block.route(table)}
+    assert parts == {0: pytest.approx(100, abs=1), 1: pytest.approx(300, abs=1), 2: 30}
+    assert block.loads(table).tolist() == [400, 0, 30]
+
+
+def test_a_block_without_records_has_no_parts() -> None:
+    block = Block(pa.array([], pa.string()), np.zeros(0, np.uint32), np.zeros(0, np.int32))
+    assert list(block.route(TokenRing(2, 3).snapshot(0))) == []
+
+
+# --- samples
+
+
+@given(blocks())
+def test_a_sample_of_a_small_block_is_exact(block: Block) -> None:
+    for most in (block.rows, block.rows + 1):
+        sample = block.sample(most, np.random.default_rng(0))
+        assert sample.keys.equals(block.keys)
+        assert (sample.hashes.tolist(), sample.records.tolist()) == (block.hashes.tolist(), block.counts().tolist())
+
+
+LARGE = {
+    "periodic": [number % 8 for number in range(8_192)],
+    "sorted": sorted(number % 8 for number in range(8_192)),
+    "one hot": [0 if number % 4 else 1 + number // 4 % 7 for number in range(8_000)],
+    "odd length": [number % 3 for number in range(7_001)],
+}
+
+
+@pytest.mark.parametrize("of_keys", LARGE.values(), ids=LARGE)
+def test_a_sample_of_a_large_block_has_about_the_shares_of_the_keys_and_all_records(of_keys: list[Key]) -> None:
+    block, random = block_of(of_keys), np.random.default_rng(1)
+    names = block.keys.to_pylist()
+    seen = np.zeros(len(names))
+    for _ in range(50):
+        sample = block.sample(256, random)
+        assert sample.records.sum() == pytest.approx(block.rows)
+        assert len(set(sample.keys.to_pylist())) == len(sample.keys)
+        assert sample.hashes.tolist() == hash_column(sample.keys).tolist()
+        for key, records in zip(sample.keys.to_pylist(), sample.records, strict=True):
+            seen[names.index(key)] += records / 50
+    assert seen.tolist() == pytest.approx(block.counts().tolist(), rel=0.1)
