@@ -22,7 +22,10 @@ from dpa.execution.keys import concatenated
 from dpa.execution.mapping import MapTask
 from dpa.execution.states import StatePart, States, states_for
 from dpa.executors import AnyReducer, BatchReducer, Groups, Reducer, as_mapper, as_reducer, is_mergeable, name_of
+from dpa.routing.change import TableChange
 from dpa.routing.ring import TokenRing
+from dpa.routing.spreader import Spreader
+from dpa.routing.table import RoutingTable, Spread
 from dpa.splits import memory_splits
 from dpa.tables import as_table
 
@@ -50,7 +53,8 @@ def run_local(
         data: an Arrow table, a list of records, or a DataFrame.
         key: name of the key column.
         value: without a mapper, the columns that are the value.
-        reducers: how many reducers share the keys; half way they are redistributed, if the reducer can merge.
+        reducers: how many reducers share the keys; half way they are redistributed, and one key is spread over all of
+            them, if the reducer can merge.
         combine: whether to combine in the mapper.
         batch_records: most records in a batch: small, so that there are several.
 
@@ -69,7 +73,7 @@ def run_local(
         float("inf"),
     )
     ring = TokenRing(reducers, 8)
-    table = ring.snapshot(0)
+    table, spreader = ring.snapshot(0), Spreader()
     stores = [states_for(made) for _ in range(reducers)]
     blocks = [
         step.block
@@ -80,13 +84,23 @@ def run_local(
     for number, block in enumerate(blocks):
         if number == len(blocks) // 2 and reducers > 1 and is_mergeable(made):
             ring.set_tokens(0, 1)
-            table = ring.snapshot(1)
-        for owner, part in block.route(table):
+            table = _with_spread(ring.snapshot(1), int(block.hashes[0]))
+        for owner, part in block.route(table, spreader.deal):
             stores[owner].reduce(part)
     if is_mergeable(made):
         _exchange(stores, table)
     result = concatenated([store.finish(key).table for store in stores], key)
     return result if pa.types.is_null(result.schema.field(key).type) else result.sort_by(key)
+
+
+def _with_spread(table: RoutingTable, hashed: int) -> RoutingTable:
+    """The next table, in which all reducers share one key."""
+    everybody, epoch = tuple(range(table.reducers)), table.epoch + 1
+    evenly = tuple(1 / table.reducers for _ in everybody)
+    spread = Spread(everybody, evenly, tuple(float(node == 0) for node in everybody), epoch)
+    before = int(table.places_of(np.array([(hashed - 1) % 2**32], dtype=np.uint32))[0])
+    after = (hashed + 1) % 2**32
+    return TableChange.of(table, {hashed: before, after: table.reducers}, (spread,)).apply(table)
 
 
 def check_reducer_laws(reducer: Any, values: Iterable[Any], *, trials: int = 100, seed: int = 0) -> None:

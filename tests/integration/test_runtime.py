@@ -12,7 +12,9 @@ import pytest
 from dpa import Job
 from dpa.aggregates import Count
 from dpa.errors import ConfigError, JobFailedError
+from dpa.protocol.assembly import STRATEGY_NAMES
 from dpa.result import Result
+from jobs.paced import PacedCount
 
 pytestmark = pytest.mark.usefixtures("ray")
 
@@ -30,7 +32,7 @@ def counts(result: Result) -> dict[str | None, int]:
     return dict(zip(table["word"].to_pylist(), table["count"].to_pylist(), strict=True))
 
 
-@pytest.mark.parametrize("strategy", ["none", "halving", "doubling"])
+@pytest.mark.parametrize("strategy", STRATEGY_NAMES)
 @pytest.mark.parametrize("combiner", [False, True])
 def test_a_count_is_exact_whatever_the_strategy_and_with_or_without_a_combiner(
     zipf: pa.Table, strategy: str, combiner: bool
@@ -72,6 +74,25 @@ def test_a_hot_reducer_is_relieved_while_it_works_through_its_queue() -> None:
     assert report.records.forwarded > 0
     assert all(decision.reason and decision.epoch for decision in report.redistributions)
     assert max(reducer.peak_queue for reducer in report.reducers) <= 800
+
+
+def test_one_hot_key_is_spread_over_all_reducers_and_counted_once() -> None:
+    keys = ["hot" if number % 5 else f"cold {number % 7}" for number in range(2_000)]
+    result = Job(
+        input=pa.table({"key": keys}),
+        key="key",
+        value=[],
+        reducer=PacedCount(0.002),
+        parallelism={"mappers": 2, "reducers": 4},
+        balance={"strategy": "adaptive", "check_seconds": 0.25},
+        limits={"batch_records": 20, "in_flight_records": 500, "split_records": 100, "slice_seconds": 0.05},
+    ).run()
+    report = result.report
+    assert dict(zip(*result.table().to_pydict().values(), strict=True)) == Counter(keys)
+    assert "spread key 'hot' over" in report.redistributions[0].reason
+    assert report.redistributions[0].spread > 0
+    assert report.skew.dpa < report.skew.static / 2
+    assert report.hot_keys[0].key == "hot"
 
 
 def test_null_integer_and_bytes_keys_come_back_as_they_went_in() -> None:
