@@ -104,9 +104,10 @@ class _Draft:
         self._table = demand.table
         self._options = options
         self._loads: Records = demand.loads
-        self._total = float(self._loads.sum())
-        self._mean = self._total / float(demand.speeds.sum())
-        self._before = float(np.max(self._loads / demand.speeds))
+        self._heard = np.array([reducer not in demand.silent for reducer in range(len(self._loads))])
+        self._total = float(self._loads[self._heard].sum())
+        self._mean = self._total / (float(demand.speeds[self._heard].sum()) or 1.0)
+        self._before = self._longest()
         self._order = np.argsort(self._table.places, kind="stable")
         self._bounds = np.searchsorted(self._table.places[self._order], np.arange(self._table.reducers + 1))
         self._keys_of = self._keys_by_token()
@@ -114,39 +115,46 @@ class _Draft:
         self._places: dict[int, int] = {}
         self._parts = {int(self._table.positions[token]): dict(of_each) for token, of_each in demand.parts.items()}
         self._dealt_anew: set[int] = set()
+        self._gathered: dict[int, dict[int, float]] = {}
         self._moved = self._spread = 0.0
         self._steps: Counter[str] = Counter()
         self._stuck = ""
 
     def gather_in(self, token: int) -> None:
-        """Give a spread token to the one of its reducers that has most of it."""
+        """Give a spread token to the one of its reducers that has most of it; it may be spread again, more narrowly."""
         position = int(self._table.positions[token])
         of_each = self._parts.pop(position)
         keeper = max(of_each, key=lambda reducer: (of_each[reducer], -reducer))
         for reducer, records in of_each.items():
             if reducer != keeper:
                 self._transfer(records, reducer, keeper)
-                self._moved += records
         self._places[position] = keeper
+        self._gathered[position] = of_each
+        whole = self._piece(token, sum(of_each.values()))
+        if whole.records > 0:
+            self._pile(keeper).add(whole)
         self._steps[f"end the spread of {self._name(token)}, which has cooled"] += 1
 
     def level(self, only: int | None) -> None:
         """Move work from the most to the least loaded until no donor is above its limit."""
         limit = self._mean * (1 + (0.0 if only is not None else self._options.tolerance))
         seconds = self._loads / self._demand.speeds
-        donors = [(-float(seconds[node]), node) for node in np.flatnonzero(seconds > limit).tolist()]
+        donors = [(-float(seconds[node]), node) for node in np.flatnonzero((seconds > limit) & self._heard).tolist()]
         if only is not None:
             donors = [donor for donor in donors if donor[1] == only]
-        receivers = [(float(seconds[node]), node) for node in range(len(seconds))]
+        receivers = [(float(seconds[node]), node) for node in np.flatnonzero(self._heard).tolist()]
         heapq.heapify(donors)
         heapq.heapify(receivers)
         while donors:
             donor = heapq.heappop(donors)[1]
             while self._seconds(donor) > limit * (1 + 1e-9):
                 receiver = self._least_loaded(receivers, donor)
-                if receiver is None or not self._step(donor, receiver):
+                if receiver is None:
                     break
+                done = not self._step(donor, receiver)
                 heapq.heappush(receivers, (self._seconds(receiver), receiver))
+                if done:
+                    break
 
     def finish(self, base: frozenset[int]) -> Plan:
         """The plan as far as it has come."""
@@ -154,9 +162,21 @@ class _Draft:
         table = self._table
         if self._steps:
             table = self._tidied(self._next_table(), base)
-        after = float(np.max(self._loads / self._demand.speeds))
-        moved, spread = self._moved / total, self._spread / total
+        after = self._longest()
+        moved, spread = (self._moved + self._regathered()) / total, self._spread / total
         return Plan(table, self._before, after, self._mean, moved, spread, self._words(), self._stuck)
+
+    def _longest(self) -> float:
+        """Seconds of work of the most loaded reducer, of those that are known."""
+        return float(np.max((self._loads / self._demand.speeds)[self._heard], initial=0.0))
+
+    def _regathered(self) -> float:
+        """Records of gathered tokens that come to a reducer, compared with where they were before."""
+        moved = 0.0
+        for position, was in self._gathered.items():
+            now = self._parts.get(position, {self._places[position]: sum(was.values())})
+            moved += sum(max(records - was.get(reducer, 0.0), 0.0) for reducer, records in now.items())
+        return moved
 
     def _step(self, donor: int, receiver: int) -> bool:
         """Have the donor give one piece to the receiver, or divide one; False if there is nothing to be done."""
@@ -198,7 +218,8 @@ class _Draft:
     def _move(self, pile: Pile, piece: Piece, donor: int, receiver: int) -> None:
         pile.take(piece)
         self._transfer(piece.records, donor, receiver)
-        self._moved += piece.records
+        if piece.stop not in self._gathered:
+            self._moved += piece.records
         if piece.spread:
             of_each = self._parts[piece.stop]
             of_each[receiver] = of_each.get(receiver, 0.0) + of_each.pop(donor)
@@ -217,7 +238,8 @@ class _Draft:
         pile.add(Piece(piece.start, piece.stop, piece.records - records, piece.keys, spread=True))
         self._dealt_anew.add(piece.stop)
         self._transfer(records, donor, receiver)
-        self._spread += records
+        if piece.stop not in self._gathered:
+            self._spread += records
         self._steps[f"spread {piece.name}"] += 1
 
     def _transfer(self, records: float, donor: int, receiver: int) -> None:

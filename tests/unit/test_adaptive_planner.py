@@ -1,0 +1,125 @@
+"""Plans of the adaptive strategy, judged by what their tables make of known keys."""
+
+import numpy as np
+import pytest
+from adaptive_samples import demand_of, loads_of, table_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpa.balance.adaptive.planner import PlanOptions, level
+from dpa.routing.ring import TokenRing
+from dpa.routing.table import RoutingTable
+
+LAST = 2**32 - 1
+hashes = st.one_of(st.integers(0, LAST), st.sampled_from([0, 1, LAST - 1, LAST]))
+key_loads = st.dictionaries(hashes, st.floats(0.5, 1e6), min_size=1, max_size=30)
+speed_lists = st.lists(st.sampled_from([1.0, 2.0, 10.0, 100.0]), min_size=1, max_size=6)
+
+
+@given(key_loads, speed_lists, st.integers(1, 8))
+@settings(max_examples=60, deadline=None)
+def test_known_keys_are_levelled_to_the_tolerance_and_never_made_worse(
+    keys: dict[int, float], speeds: list[float], tokens: int
+) -> None:
+    table = TokenRing(len(speeds), tokens).snapshot(0)
+    base = frozenset(table.positions.tolist())
+    plan = level(demand_of(table, keys, speeds), PlanOptions(), base=base)
+    after = float((loads_of(plan.table, keys) / np.array(speeds)).max())
+    assert after == pytest.approx(plan.after, rel=1e-6)
+    assert after <= max(plan.mean * 1.05, 0.0) * (1 + 1e-6)
+    assert (np.diff(plan.table.positions.astype(np.int64)) > 0).all()
+    assert base <= set(plan.table.positions.tolist())
+    least = np.maximum(loads_of(table, keys) - plan.mean * np.array(speeds), 0).sum() / sum(keys.values())
+    assert plan.moved + plan.spread <= least + 1e-6
+
+
+@given(key_loads, speed_lists)
+@settings(max_examples=40, deadline=None)
+def test_planning_again_on_the_result_does_nothing(keys: dict[int, float], speeds: list[float]) -> None:
+    table = TokenRing(len(speeds), 4).snapshot(0)
+    once = level(demand_of(table, keys, speeds), PlanOptions())
+    assert level(demand_of(once.table, keys, speeds), PlanOptions()).what == ""
+
+
+@given(key_loads, speed_lists)
+@settings(max_examples=40, deadline=None)
+def test_without_spreading_no_key_has_two_owners_and_nothing_gets_worse(
+    keys: dict[int, float], speeds: list[float]
+) -> None:
+    table = TokenRing(len(speeds), 4).snapshot(0)
+    plan = level(demand_of(table, keys, speeds), PlanOptions(may_spread=False))
+    assert plan.table.spreads == ()
+    before, after = (loads_of(one, keys) / np.array(speeds) for one in (table, plan.table))
+    assert after.max() <= before.max() * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("where", [0, 1, LAST])
+@pytest.mark.parametrize("tokens", [[5], [0, 5], [0, 1, LAST]])
+def test_one_key_with_everything_is_spread_evenly_wherever_it_lies(where: int, tokens: list[int]) -> None:
+    table = table_of(tokens, [0] * len(tokens), 4)
+    plan = level(demand_of(table, {where: 100.0}, [1.0] * 4), PlanOptions())
+    assert loads_of(plan.table, {where: 100.0}).tolist() == pytest.approx([25.0] * 4, rel=0.06)
+    assert plan.spread == pytest.approx(0.75, abs=0.02)
+    assert plan.table.spreads[0].before == (1.0, 0.0, 0.0, 0.0)
+
+
+def test_a_donor_that_is_stuck_does_not_keep_its_receiver_from_the_next() -> None:
+    """The receiver that a stuck donor was offered was lost to all donors after it."""
+    keys = {5: 100.0} | dict.fromkeys(range(100, 160), 1.0)
+    table = table_of([10, 200, 300], [0, 1, 2], 3)
+    plan = level(demand_of(table, keys, [1.0] * 3), PlanOptions(may_spread=False))
+    assert loads_of(plan.table, keys)[2] >= 4
+
+
+def spread_over_four() -> tuple[RoutingTable, dict[int, float]]:
+    table = table_of([10, 11, 20, 30, 40], [0, 0, 1, 2, 3], 4)
+    hot = {10: 300.0, 5: 25.0, 15: 25.0, 25: 25.0, 35: 25.0}
+    return level(demand_of(table, hot, [1.0] * 4), PlanOptions()).table, hot
+
+
+def test_a_spread_that_is_as_it_should_be_stays_the_same_one_in_the_next_table() -> None:
+    table, hot = spread_over_four()
+    plan = level(demand_of(table, {**hot, 11: 8.0, 12: 8.0, 13: 8.0}, [1.0] * 4), PlanOptions(may_spread=False))
+    assert plan.what
+    assert plan.table.spreads[0].since == table.spreads[0].since == 1
+
+
+def test_a_spread_whose_key_has_cooled_gets_one_owner() -> None:
+    table, _ = spread_over_four()
+    cool = {10: 1.0, 5: 25.0, 15: 25.0, 25: 25.0, 35: 25.0}
+    token = int(np.flatnonzero(table.places >= 4)[0])
+    plan = level(demand_of(table, cool, [1.0] * 4), PlanOptions(), cooled=[token])
+    assert plan.table.spreads == ()
+    assert plan.moved == pytest.approx(0.75 / 101, rel=0.1)
+
+
+def test_a_spread_that_is_wider_than_its_key_needs_shrinks() -> None:
+    """A key that was gathered in could not be spread again, so a spread was as wide as ever or had to end."""
+    table, _ = spread_over_four()
+    cooler = {10: 50.0, 5: 10.0, 15: 40.0, 25: 40.0, 35: 40.0}
+    token = int(np.flatnonzero(table.places >= 4)[0])
+    plan = level(demand_of(table, cooler, [1.0] * 4), PlanOptions(), cooled=[token])
+    after = loads_of(plan.table, cooler)
+    assert after.max() <= after.mean() * 1.06
+    assert len(plan.table.spreads) == 0 or len(plan.table.spreads[0].reducers) < 4
+
+
+def test_only_the_reducer_that_was_named_is_relieved() -> None:
+    table = table_of([10, 20, 30, 40], [0, 1, 2, 3], 4)
+    keys = {5: 50.0, 6: 50.0, 15: 50.0, 16: 50.0}
+    plan = level(demand_of(table, keys, [1.0] * 4), PlanOptions(), only=1)
+    after = loads_of(plan.table, keys)
+    assert after[0] == 100.0
+    assert after[1] == pytest.approx(50.0)
+
+
+def test_no_work_at_all_is_no_reason_for_steps() -> None:
+    assert level(demand_of(table_of([10, 20], [0, 1], 2), {5: 0.0}, [1.0, 1.0]), PlanOptions()).what == ""
+
+
+def test_three_hundred_reducers_are_levelled() -> None:
+    table = TokenRing(300, 4).snapshot(0)
+    keys = {int(where): 1.0 for where in np.random.default_rng(1).integers(0, LAST, 600)} | {77: 300.0}
+    plan = level(demand_of(table, keys, [1.0] * 300), PlanOptions())
+    after = loads_of(plan.table, keys)
+    assert after.max() <= after.mean() * 1.05 * (1 + 1e-6)
