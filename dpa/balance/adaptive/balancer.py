@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from dpa.balance.adaptive.demand import Demand, steadied
 from dpa.balance.adaptive.planner import Plan, PlanOptions, level
 from dpa.balance.decision import Decision, Outcome
@@ -83,7 +81,7 @@ class AdaptiveBalancer:
         if waited < self._options.check_seconds or (len(self._fresh) < self.table.reducers and not overdue):
             return None
         loads = {node: self._loads[node] for node in self._fresh}
-        if not any(known.queue for known in loads.values()):
+        if not self.table.spreads and not any(known.queue for known in loads.values()):
             return None
         self._looked_at = now
         decision = self._look(steadied(loads), now)
@@ -117,7 +115,8 @@ class AdaptiveBalancer:
         cooled = self._cooled(demand)
         if cooled:
             plan = level(demand, self._options.plan, base=self._base, cooled=cooled)
-            if plan.after <= max(plan.before, plan.mean * (1 + self._options.plan.tolerance)):
+            level_enough = plan.after <= max(plan.before, plan.mean * (1 + self._options.plan.tolerance))
+            if level_enough and _width(plan.table) < _width(self.table):
                 return self._apply(suspect, now, plan, "a spread is wider than its key needs")
         verdict = self._trigger.judge(suspect, self._aged(loads, now))
         if not verdict.overloaded:
@@ -166,12 +165,13 @@ class AdaptiveBalancer:
 
     def _cooled(self, demand: Demand) -> list[int]:
         """The spread tokens whose work has needed fewer reducers for some looks, while records still arrive."""
-        usual = float(np.mean(demand.loads)) if demand.arriving else 0.0
+        usual = float(demand.loads.sum() / demand.speeds.sum()) if demand.arriving else 0.0  # seconds
         looks: dict[int, int] = {}
         found = []
         for token, of_each in demand.parts.items():
             position = int(demand.table.positions[token])
-            if usual and sum(of_each.values()) < _COOL * (len(of_each) - 1) * usual:
+            speeds = demand.speeds[list(of_each)]
+            if usual and sum(of_each.values()) < _COOL * float(speeds.sum() - speeds.max()) * usual:
                 looks[position] = self._cool_looks.get(position, 0) + 1
                 if looks[position] >= _COOL_LOOKS:
                     found.append(token)
@@ -181,3 +181,8 @@ class AdaptiveBalancer:
     def _decide(self, reducer: int, now: float, outcome: Outcome, reason: str) -> Decision:
         queues = tuple(self._loads[node].queue if node in self._loads else 0 for node in range(self.table.reducers))
         return Decision(now, reducer, outcome, reason, queues, None, self._rounds[reducer])
+
+
+def _width(table: RoutingTable) -> int:
+    """How many reducers all spreads have."""
+    return sum(len(spread.reducers) for spread in table.spreads)

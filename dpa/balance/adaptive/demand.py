@@ -36,6 +36,7 @@ class Demand:
         keys: the hot keys, by hash.
         speeds: records a second of each reducer, shape (reducers,).
         arriving: records that arrive a second, all reducers together.
+        silent: reducers that have not said what they have to do: nothing is to be moved to them.
     """
 
     table: RoutingTable
@@ -44,6 +45,7 @@ class Demand:
     keys: Mapping[int, KeyDemand]
     speeds: npt.NDArray[np.float64]
     arriving: float = 0.0
+    silent: frozenset[int] = frozenset()
 
     @staticmethod
     def gather(table: RoutingTable, loads: Mapping[int, Load], horizon: float) -> Demand:
@@ -72,7 +74,8 @@ class Demand:
             for hot in tokens.hot:
                 known = keys[hot.hash].records if hot.hash in keys else 0.0
                 keys[hot.hash] = KeyDemand(hot.key, hot.hash, known + hot.queued + horizon * hot.rate)
-        return Demand(table, records, parts, keys, _speeds(table.reducers, loads), arriving)
+        silent = frozenset(range(table.reducers)) - loads.keys()
+        return Demand(table, records, parts, keys, _speeds(table.reducers, loads), arriving, silent)
 
     @property
     def loads(self) -> Records:

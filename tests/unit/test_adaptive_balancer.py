@@ -1,0 +1,136 @@
+"""When the adaptive balancer acts and when it keeps still, report by report and in a closed loop."""
+
+import numpy as np
+import pytest
+from fluid_loop import FluidLoop, zipf
+
+from dpa.balance.adaptive.balancer import AdaptiveBalancer
+from dpa.balance.adaptive.demand import Demand
+from dpa.balance.decision import Outcome
+from dpa.balance.load import Load, TokenLoad
+from dpa.errors import BalanceError
+from dpa.protocol.assembly import BalanceOptions
+
+EVEN = [1000.0] * 4
+
+
+def balancer_of(reducers: int = 4) -> AdaptiveBalancer:
+    made = BalanceOptions(strategy="adaptive").policy(reducers)
+    assert isinstance(made, AdaptiveBalancer)
+    return made
+
+
+def load_of(balancer: AdaptiveBalancer, reducer: int, queue: int, *, epoch: int | None = None, **more: int) -> Load:
+    """A queue that lies evenly on the reducer's tokens."""
+    table = balancer.table
+    tokens = table.positions[table.places == reducer]
+    each = np.full(len(tokens), queue / len(tokens))
+    measured = TokenLoad(tokens, each, np.zeros(len(tokens)))
+    return Load(queue, table.epoch if epoch is None else epoch, 0.001, 1000.0, by_token=measured, **more)
+
+
+def report_all(balancer: AdaptiveBalancer, queues: list[int], now: float, **more: int) -> list[Outcome]:
+    decisions = [
+        balancer.report(reducer, load_of(balancer, reducer, queue, **more), now) for reducer, queue in enumerate(queues)
+    ]
+    return [decision.outcome for decision in decisions if decision is not None]
+
+
+def test_it_looks_once_all_have_reported_under_the_newest_table() -> None:
+    balancer = balancer_of()
+    assert report_all(balancer, [4000, 0, 0], 0.0) == []
+    assert report_all(balancer, [4000, 0, 0, 0], 1.0) == [Outcome.APPLIED]
+    assert balancer.table.epoch == 1
+    assert report_all(balancer, [4000, 0, 0, 0], 1.6, epoch=0) == []
+
+
+def test_it_does_not_look_twice_within_the_check_time() -> None:
+    balancer = balancer_of()
+    assert report_all(balancer, [100] * 4, 0.0) == []
+    assert report_all(balancer, [100] * 4, 0.6) == [Outcome.BELOW_THRESHOLD]
+    assert report_all(balancer, [4000, 0, 0, 0], 0.8) == []
+
+
+def test_records_between_two_reducers_are_waited_for() -> None:
+    balancer = balancer_of()
+    report_all(balancer, [100] * 4, 0.0)
+    assert report_all(balancer, [4000, 0, 0, 0], 1.0, sent_on=400) == [Outcome.COOL_DOWN]
+
+
+def test_a_reducer_without_a_word_is_given_nothing() -> None:
+    """A reducer that had long said nothing, its code holding the interpreter, counted as idle and was given work."""
+    balancer = balancer_of()
+    before = balancer.table
+    for now in (0.0, 1.0):
+        report_all(balancer, [4000, 0, 0], now)
+    assert report_all(balancer, [4000, 0, 0], 3.0) == [Outcome.APPLIED]
+    gained = balancer.table.owners_of(before.positions - np.uint32(1)) != before.owners_of(
+        before.positions - np.uint32(1)
+    )
+    assert gained.any()
+    assert 3 not in balancer.table.owners_of(before.positions[gained] - np.uint32(1)).tolist()
+
+
+def test_a_reducer_that_is_asked_to_be_relieved_is_brought_to_the_mean() -> None:
+    balancer = balancer_of()
+    report_all(balancer, [1000, 900, 900, 900], 0.0)
+    decision = balancer.redistribute(0, 0.1)
+    assert decision.outcome is Outcome.APPLIED
+    assert decision.moved == pytest.approx(75 / 3700, abs=0.01)
+    with pytest.raises(BalanceError, match="no reducer 4"):
+        balancer.redistribute(4, 0.1)
+
+
+def test_to_relieve_a_reducer_of_which_nothing_is_known_is_refused() -> None:
+    assert balancer_of().redistribute(0, 0.0).outcome is Outcome.NO_TARGET
+
+
+def test_a_reducer_that_has_not_reported_is_silent() -> None:
+    balancer = balancer_of()
+    assert Demand.gather(balancer.table, {0: load_of(balancer, 0, 10)}, 1.0).silent == {1, 2, 3}
+
+
+# --- the closed loop
+
+
+def hot(share: float, total: float = 3400, keys: int = 60) -> np.ndarray:
+    rates = zipf(keys, 0.3, total * (1 - share))
+    rates[0] += share * total
+    return rates
+
+
+def test_balanced_load_however_noisy_is_left_alone() -> None:
+    rates = zipf(60, 0.0, 2000)
+    assert FluidLoop(lambda now: rates, EVEN, noise=0.3).run(5).applied == []
+
+
+def test_a_hot_key_is_spread_once_and_then_all_is_still() -> None:
+    rates = hot(0.6)
+    loop = FluidLoop(lambda now: rates, EVEN).run(10)
+    assert len(loop.applied) == 1
+    assert 3 <= len(loop.owners_of(0)) <= 4
+    assert max(loop.worst[-40:]) < 0.3
+
+
+@pytest.mark.parametrize("total", [3400.0, 800.0])
+def test_a_spread_ends_once_its_key_has_cooled(total: float) -> None:
+    """With hardly anything queued the balancer did not look at all, and the spread stayed for good."""
+    first, then = hot(0.6), zipf(60, 0.3, total)
+    loop = FluidLoop(lambda now: first if now < 3 else then, EVEN).run(12)
+    assert len(loop.owners_of(0)) == 1
+    assert loop.balancer.table.spreads == ()
+
+
+def test_a_key_with_everything_keeps_all_reducers_busy() -> None:
+    rates = np.array([20_000.0])
+    loop = FluidLoop(lambda now: rates, EVEN, limit=4000).run(10)
+    assert loop.owners_of(0) != (0,)
+    assert loop.done.sum() > 0.9 * 10 * sum(EVEN)
+    assert len(loop.applied) <= 6
+
+
+def test_unequal_reducers_get_what_they_can_do() -> None:
+    rates = zipf(60, 1.0, 3600)
+    loop = FluidLoop(lambda now: rates, [2000.0, 1000.0, 500.0, 500.0]).run(10)
+    assert len(loop.applied) <= 4
+    assert max(loop.worst[-40:]) < 0.4
