@@ -1,0 +1,45 @@
+"""Pieces of a reducer's load: dividing loses no hash, no record and no key."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpa.balance.adaptive.demand import KeyDemand
+from dpa.balance.adaptive.pieces import Piece, Pile
+
+LAST = 2**32 - 1
+edges = st.one_of(st.integers(0, LAST), st.sampled_from([0, 1, LAST]))
+
+
+@given(edges, edges, st.lists(st.tuples(st.integers(0, LAST), st.floats(1, 100)), max_size=5), st.floats(0.01, 0.99))
+def test_the_parts_of_a_piece_are_all_of_it(start: int, stop: int, some: list[tuple[int, float]], share: float) -> None:
+    whole = Piece(start, stop, 0.0)
+    placed = {(start + offset % whole.width) % 2**32: records for offset, records in some}
+    keys = tuple(KeyDemand("k", where, records) for where, records in sorted(placed.items(), key=lambda key: -key[1]))
+    piece = Piece(start, stop, sum(placed.values()) + 10.0, keys)
+    if piece.single:
+        return
+    parts = piece.divided(share * piece.records)
+    assert sum(part.width for part in parts) == piece.width
+    assert sum(part.records for part in parts) == pytest.approx(piece.records)
+    assert sorted(key.hash for part in parts for key in part.keys) == sorted(placed)
+    for part in parts:
+        assert all((key.hash - part.start) % 2**32 < part.width for key in part.keys)
+        assert all(part.stop != other.stop for other in parts if other is not part)
+    assert stop in [part.stop for part in parts]
+
+
+@given(st.lists(st.floats(0.1, 10), min_size=1, max_size=20), st.floats(0, 11))
+def test_a_pile_finds_what_fits_and_what_does_not(records: list[float], fit: float) -> None:
+    pile = Pile([Piece(0, 5, size) for size in records])
+    small, large = pile.largest_within(fit), pile.smallest_above(fit)
+    assert (small.records if small else None) == max((size for size in records if size <= fit), default=None)
+    assert (large.records if large else None) == min((size for size in records if size > fit), default=None)
+
+
+def test_of_equal_pieces_the_one_that_was_meant_is_taken() -> None:
+    pieces = [Piece(where, where + 1, 1.0) for where in range(3)]
+    pile = Pile(pieces)
+    pile.take(pieces[0])
+    pile.take(pieces[2])
+    assert pile.largest_within(1.0) is pieces[1]
