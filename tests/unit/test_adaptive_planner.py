@@ -6,7 +6,7 @@ from adaptive_samples import demand_of, loads_of, table_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpa.balance.adaptive.planner import PlanOptions, level
+from dpa.balance.adaptive.planner import PlanOptions, _Draft, level
 from dpa.routing.ring import TokenRing
 from dpa.routing.table import RoutingTable
 
@@ -123,3 +123,29 @@ def test_three_hundred_reducers_are_levelled() -> None:
     plan = level(demand_of(table, keys, [1.0] * 300), PlanOptions())
     after = loads_of(plan.table, keys)
     assert after.max() <= after.mean() * 1.05 * (1 + 1e-6)
+
+
+@given(
+    st.lists(hashes, min_size=2, max_size=20, unique=True),
+    st.lists(st.integers(0, 2), min_size=20, max_size=20),
+    key_loads,
+)
+@settings(max_examples=40, deadline=None)
+def test_tidying_drops_tokens_and_changes_no_owner(
+    positions: list[int], owners: list[int], keys: dict[int, float]
+) -> None:
+    table = table_of(sorted(positions), owners[: len(positions)], 3)
+    base = frozenset(positions[:1])
+    tidied = _Draft(demand_of(table, keys, [1.0] * 3), PlanOptions())._tidied(table, base)
+    assert base <= set(tidied.positions.tolist()) <= set(positions)
+    around = sorted({(where + step) % 2**32 for where in positions for step in (-1, 0, 1)})
+    probes = np.array(around, np.uint32)
+    assert tidied.owners_of(probes).tolist() == table.owners_of(probes).tolist()
+
+
+def test_no_more_is_moved_at_once_than_allowed() -> None:
+    table = table_of([*range(5, 105, 5), 200, 300, 400], [0] * 20 + [1, 2, 3], 4)
+    keys = dict.fromkeys(range(100), 1.0)
+    plan = level(demand_of(table, keys, [1.0] * 4), PlanOptions(most_moved=0.2))
+    assert 0 < plan.moved <= 0.2
+    assert "more than 20%" in plan.stuck
