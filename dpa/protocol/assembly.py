@@ -27,7 +27,7 @@ class AdaptiveSettings:
 
     report_seconds: float = 0.25
     tolerance: float = 0.05
-    horizon: float = 1.0
+    horizon: float = 2.0
     least_gain: float = 0.25
     charge: float = 0.25
     most_moved: float = 1.0

@@ -138,7 +138,7 @@ class Invariants:
         if decision.outcome is not Outcome.APPLIED:
             return
         if self._balance.is_adaptive:
-            reason = any(decision.loads) and (decision.moved or decision.spread or "cooled" in decision.reason)
+            reason = (any(decision.loads) and (decision.moved or decision.spread)) or "cooled" in decision.reason
             self._require(bool(reason), f"redistributed without a load reason: {decision}")  # 7
             return
         loads, own = list(decision.loads), decision.loads[decision.reducer]

@@ -6,7 +6,8 @@ from adaptive_samples import demand_of, loads_of, table_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpa.balance.adaptive.planner import PlanOptions, _Draft, level
+from dpa.balance.adaptive.planner import PlanOptions, level
+from dpa.balance.adaptive.tidying import tidied
 from dpa.routing.ring import TokenRing
 from dpa.routing.table import RoutingTable
 
@@ -131,16 +132,24 @@ def test_three_hundred_reducers_are_levelled() -> None:
     key_loads,
 )
 @settings(max_examples=40, deadline=None)
-def test_tidying_drops_tokens_and_changes_no_owner(
+def test_tidying_drops_tokens_and_changes_no_owner_of_work(
     positions: list[int], owners: list[int], keys: dict[int, float]
 ) -> None:
     table = table_of(sorted(positions), owners[: len(positions)], 3)
     base = frozenset(positions[:1])
-    tidied = _Draft(demand_of(table, keys, [1.0] * 3), PlanOptions())._tidied(table, base)
-    assert base <= set(tidied.positions.tolist()) <= set(positions)
-    around = sorted({(where + step) % 2**32 for where in positions for step in (-1, 0, 1)})
-    probes = np.array(around, np.uint32)
-    assert tidied.owners_of(probes).tolist() == table.owners_of(probes).tolist()
+    smaller, moved = tidied(table, demand_of(table, keys, [1.0] * 3), base, {}, crumb=1e-9)
+    assert moved == 0.0
+    assert base <= set(smaller.positions.tolist()) <= set(positions)
+    probes = np.array(sorted(keys), np.uint32)
+    assert smaller.owners_of(probes).tolist() == table.owners_of(probes).tolist()
+
+
+def test_an_idle_arc_goes_back_and_leaves_no_token_behind() -> None:
+    table = table_of([100, 200, 201, 300, 400], [0, 0, 1, 0, 1], 2)  # key 200 was taken from reducer 0 to reducer 1
+    demand = demand_of(table, {50: 10.0, 150: 10.0, 250: 10.0, 350: 30.0, 200: 0.1}, [1.0] * 2)
+    smaller, moved = tidied(table, demand, {100, 300, 400}, {}, crumb=0.5)
+    assert (smaller.positions.tolist(), smaller.places.tolist()) == ([100, 300, 400], [0, 0, 1])
+    assert moved == pytest.approx(0.1)
 
 
 def test_no_more_is_moved_at_once_than_allowed() -> None:

@@ -45,7 +45,7 @@ class AdaptiveOptions:
     """
 
     plan: PlanOptions
-    horizon: float = 1.0
+    horizon: float = 2.0
     least_gain: float = 0.25
     charge: float = 0.25
     report_seconds: float = 0.25
@@ -81,7 +81,7 @@ class AdaptiveBalancer:
         if waited < self._options.check_seconds or (len(self._fresh) < self.table.reducers and not overdue):
             return None
         loads = {node: self._loads[node] for node in self._fresh}
-        if not self.table.spreads and not any(known.queue for known in loads.values()):
+        if not any(load.queue for load in loads.values()) and not (loads and self.table.spreads):
             return None
         self._looked_at = now
         decision = self._look(steadied(loads), now)

@@ -17,6 +17,7 @@ import numpy as np
 
 from dpa.balance.adaptive.demand import Demand, KeyDemand
 from dpa.balance.adaptive.pieces import Piece, Pile
+from dpa.balance.adaptive.tidying import tidied
 from dpa.balance.load import Records
 from dpa.routing.change import TableChange
 from dpa.routing.table import RoutingTable, Spread
@@ -38,8 +39,8 @@ class PlanOptions:
 
     Attributes:
         tolerance: how far above the mean a reducer may stay, as a share of it.
-        most_moved: the most of all work that may change its owner in one plan, as a share; spreading a key adds owners
-            and takes none away, so it does not count.
+        most_moved: the most of all work that may change its owner in one plan, as a share, but for a single piece
+            that is larger; spreading a key adds owners and takes none away, so it does not count.
         may_spread: whether one key may have several reducers; needs a reducer executor that can merge.
     """
 
@@ -86,13 +87,15 @@ def level(
         demand: the work ahead.
         options: what to aim at.
         base: positions of tokens that are never dropped from the table.
-        cooled: indices of spread tokens that are to have one owner again.
+        cooled: indices of spread tokens that are to have one owner again; then nobody is relieved but those owners.
         only: relieve this reducer alone, and to the mean itself.
     """
     draft = _Draft(demand, options)
-    for token in cooled:
-        draft.gather_in(token)
-    draft.level(only)
+    keepers = {draft.gather_in(token) for token in cooled}
+    if only is not None:
+        draft.level(0.0, {only})
+    else:
+        draft.level(options.tolerance, keepers)
     return draft.finish(base)
 
 
@@ -120,8 +123,9 @@ class _Draft:
         self._steps: Counter[str] = Counter()
         self._stuck = ""
 
-    def gather_in(self, token: int) -> None:
-        """Give a spread token to the one of its reducers that has most of it; it may be spread again, more narrowly."""
+    def gather_in(self, token: int) -> int:
+        """Give a spread token to the one of its reducers that has most of it; it may be spread again, more narrowly.
+        Returns that reducer."""
         position = int(self._table.positions[token])
         of_each = self._parts.pop(position)
         keeper = max(of_each, key=lambda reducer: (of_each[reducer], -reducer))
@@ -134,14 +138,16 @@ class _Draft:
         if whole.records > 0:
             self._pile(keeper).add(whole)
         self._steps[f"end the spread of {self._name(token)}, which has cooled"] += 1
+        return keeper
 
-    def level(self, only: int | None) -> None:
-        """Move work from the most to the least loaded until no donor is above its limit."""
-        limit = self._mean * (1 + (0.0 if only is not None else self._options.tolerance))
+    def level(self, tolerance: float, among: set[int]) -> None:
+        """Move work from the most to the least loaded until no donor is above the mean by more than the tolerance.
+        Donors are all reducers, or those of `among` if there are any."""
+        limit = self._mean * (1 + tolerance)
         seconds = self._loads / self._demand.speeds
         donors = [(-float(seconds[node]), node) for node in np.flatnonzero((seconds > limit) & self._heard).tolist()]
-        if only is not None:
-            donors = [donor for donor in donors if donor[1] == only]
+        if among:
+            donors = [donor for donor in donors if donor[1] in among]
         receivers = [(float(seconds[node]), node) for node in np.flatnonzero(self._heard).tolist()]
         heapq.heapify(donors)
         heapq.heapify(receivers)
@@ -161,7 +167,9 @@ class _Draft:
         total = self._total or 1.0
         table = self._table
         if self._steps:
-            table = self._tidied(self._next_table(), base)
+            crumb = _LEAST_FIT * self._options.tolerance * self._total / table.reducers
+            table, back = tidied(self._next_table(), self._demand, base, self._places, crumb)
+            self._moved += back
         after = self._longest()
         moved, spread = (self._moved + self._regathered()) / total, self._spread / total
         return Plan(table, self._before, after, self._mean, moved, spread, self._words(), self._stuck)
@@ -340,27 +348,6 @@ class _Draft:
             tuple(shares[reducer] / rounding for reducer in ordered),
             tuple(before.get(reducer, 0.0) for reducer in ordered),
             epoch,
-        )
-
-    def _tidied(self, table: RoutingTable, base: frozenset[int]) -> RoutingTable:
-        """The table without tokens that once divided an arc and have no work and no reason any more."""
-        follower = np.roll(table.places, -1)
-        same = (table.places == follower) & (table.places < table.reducers)
-        crumb = _LEAST_FIT * self._options.tolerance * self._total / table.reducers
-        old = np.minimum(np.searchsorted(self._table.positions, table.positions), len(self._table.positions) - 1)
-        known = self._table.positions[old] == table.positions
-        idle = known & (self._demand.records[old] < crumb)
-        droppable = np.flatnonzero(same & idle)
-        dropped = [
-            position
-            for position in table.positions[droppable].tolist()
-            if position not in base and position not in self._places
-        ]
-        if not dropped:
-            return table
-        kept = ~np.isin(table.positions, np.array(dropped, dtype=np.uint32))
-        return RoutingTable(
-            table.epoch, table.positions[kept], table.places[kept], table.reducers, table.seed, table.spreads
         )
 
     def _words(self) -> str:
