@@ -59,7 +59,10 @@ def _advice(forecast: Forecast) -> str:
     even = 1 / len(forecast.loads)
     if forecast.hot_keys and len(forecast.loads) > 1 and forecast.hot_keys[0].share > even:
         hot = key_text(forecast.hot_keys[0].key)
-        return f"the key {hot} alone is more than one reducer's even share; only a combiner can help there"
+        what = f"the key {hot} alone is more than one reducer's even share"
+        if forecast.config["balance"]["strategy"] == "adaptive":
+            return f"{what}; it will be spread if that makes it wait, and a combiner may do without"
+        return f"{what}; only the strategy `adaptive` or a combiner can help there"
     if forecast.skew < _EVEN:
         return "already even"
     return "uneven" if forecast.skew > _UNEVEN else "slightly uneven"

@@ -132,8 +132,9 @@ class AdaptiveBalancer:
 
     def _not_worth(self, plan: Plan, load: Load) -> str | None:
         """Why a plan is not worth its price, or None."""
-        if plan.before <= (1 + self._trigger.tau) * plan.mean:
-            return f"with what will arrive its {plan.before:.3g} s of work are within {plan.mean:.3g} s x the same"
+        limit = 1 + self._trigger.tau
+        if plan.before <= limit * plan.mean:
+            return f"with what will arrive, {plan.before:.3g} s of work do not exceed {plan.mean:.3g} s x {limit:g}"
         gain = plan.before - plan.after
         least = max(self._options.least_gain, _NOISE * (load.service_seconds or 0.0))
         if gain < least:

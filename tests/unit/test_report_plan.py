@@ -1,0 +1,43 @@
+"""What `--plan` says of a forecast."""
+
+import io
+
+import pytest
+
+from dpa.forecast import Forecast
+from dpa.report.plan import show_plan
+from dpa.result import HotKey
+
+
+def shown(loads: tuple[int, ...], hottest: int, strategy: str) -> str:
+    total = sum(loads)
+    forecast = Forecast(
+        config={"balance": {"strategy": strategy}},
+        rows=total,
+        sampled=total,
+        mapped=total,
+        tokens=(64,) * len(loads),
+        shares=(1 / len(loads),) * len(loads),
+        loads=loads,
+        skew=(max(loads) - total / len(loads)) / (total - total / len(loads)),
+        hot_keys=(HotKey("a", hottest, hottest / total, hottest, hottest),),
+    )
+    stream = io.StringIO()
+    show_plan(forecast, stream, width=100)
+    return " ".join(stream.getvalue().split())
+
+
+@pytest.mark.parametrize(
+    ("strategy", "advice"),
+    [
+        ("adaptive", "it will be spread if that makes it wait, and a combiner may do without"),
+        ("halving", "only the strategy `adaptive` or a combiner can help there"),
+    ],
+)
+def test_a_key_that_is_more_than_an_even_share_is_named_with_what_helps(strategy: str, advice: str) -> None:
+    text = shown((10, 60, 10, 20), 55, strategy)
+    assert f"the key a alone is more than one reducer's even share; {advice}" in text
+
+
+def test_an_even_sample_is_said_to_be_even() -> None:
+    assert "without balancing: already even" in shown((25, 25, 25, 25), 10, "adaptive")
