@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from experiments.charts import COLOURS, panels
+from experiments.charts import panels
 from experiments.harness import Findings, Target, main, markdown_table, progress
-from experiments.letters import SERVICE_SECONDS, Race, Run, one_after_another, sessions, simulate, spread
+from experiments.letters import COLOUR_OF, SERVICE_SECONDS, Race, Run, one_after_another, sessions, simulate, spread
 from jobs.letters import WORKLOADS
 
 if TYPE_CHECKING:
@@ -251,9 +251,9 @@ def _point(curves: Curves, workload: str, method: str, rounds: int) -> str:
 def _figure(curves: Sequence[Curves], workloads: Sequence[str]) -> Figure:
     figure, made = panels(columns=3, rows=2, size=(10.0, 5.6))
     for workload, axes in zip(workloads, made, strict=False):
-        for colour, method in zip(COLOURS, METHODS, strict=False):
+        for method in METHODS:
             for kind in curves:
-                _draw(axes, kind, workload, method, colour)
+                _draw(axes, kind, workload, method)
         axes.set_title(workload, loc="left", fontsize=10)
         axes.set_ylim(-0.04, 1.06)
         axes.set_xticks(curves[0].rounds(workload, METHODS[0]))
@@ -267,7 +267,8 @@ def _figure(curves: Sequence[Curves], workloads: Sequence[str]) -> Figure:
     return figure
 
 
-def _draw(axes: Any, curves: Curves, workload: str, method: str, colour: str) -> None:
+def _draw(axes: Any, curves: Curves, workload: str, method: str) -> None:
+    colour = COLOUR_OF[method]
     rounds = curves.rounds(workload, method)
     means = [curves.mean(workload, method, most) for most in rounds]
     if curves.kind == "Ray":

@@ -21,6 +21,7 @@ from dpa.protocol.assembly import STRATEGY_NAMES
 from dpa.runtime.cluster import ray_session
 from dpa.simulation.cluster import SimulatedCluster, SimulatedJob
 from dpa.tables import spark_session
+from experiments.charts import COLOURS
 from experiments.harness import progress
 from jobs.letters import WORKLOADS
 
@@ -37,6 +38,9 @@ METHODS: dict[str, tuple[str, ...]] = {
     "adaptive": ("balance.strategy=adaptive",),
 }
 """What each method sets in the job files. The first two do not balance: on halving's ring, and on doubling's."""
+
+COLOUR_OF = dict(zip(METHODS, COLOURS, strict=False))
+"""The colour of a method in all pictures."""
 
 UNBALANCED = {"halving": "none", "doubling": "none, 1 token"}
 """The method that does not balance, on the ring that a method starts with."""

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from experiments.charts import COLOURS, INK, panels
+from experiments.charts import INK, panels
 from experiments.harness import Findings, Target, main, markdown_table, progress
 from experiments.letters import (
+    COLOUR_OF,
     METHODS,
     SERVICE_SECONDS,
     UNBALANCED,
@@ -123,16 +123,20 @@ class Cell:
         """Whether the paper's S lies within the range of the sweep."""
         return self.paper is not None and _within(self.paper, self.all_swept)
 
-    def races_with(self) -> list[Race]:
-        """The races in which single runs gave exactly the paper's S, those with the paper's report period first."""
-        races = [s.race for s in self.swept if any(round(run.skew, 2) == self.paper for run in s.runs)]
-        return sorted(races, key=lambda race: (race.report_every not in (20, EARLIER), race.report_every or 0))
+    def just_so(self, period: int) -> list[tuple[Race, list[Run]]]:
+        """The races with that report period in which runs gave exactly the paper's S, and those runs."""
+        found = []
+        for swept in (swept for swept in self.swept if swept.race.report_every == period):
+            runs = [run for run in swept.runs if round(run.skew, 2) == self.paper]
+            if runs:
+                found.append((swept.race, runs))
+        return found
 
 
 def measure(options: argparse.Namespace) -> Findings:
     """Run on Ray and in virtual time, and compare with the paper."""
     runs, seeds, service_seconds = options.runs, options.seeds, SERVICE_SECONDS
-    workloads, methods, delays, periods = options.workloads, known(options.methods), MAP_SECONDS, REPORT_EVERY
+    workloads, methods, delays, periods = options.workloads, options.methods, MAP_SECONDS, REPORT_EVERY
     if options.quick:
         runs, seeds, service_seconds = 1, 2, SERVICE_SECONDS / 10
         workloads, methods, delays, periods = ["wl3"], known(("none", "halving", "adaptive")), (0.005, 0.05), (20,)
@@ -306,7 +310,7 @@ def _balanced_text(cells: Sequence[Cell]) -> str:
     ]
     head = ("workload", "method", "paper", "Ray", "s", "virtual", "sweep", "the paper's S is within")
     told = "\n".join(f"- {cell.workload}, {cell.method}: {_verdict(cell)}" for cell in cells)
-    earlier = sum(any(race.report_every == EARLIER for race in cell.races_with()) for cell in cells)
+    earlier = sum(bool(cell.just_so(EARLIER)) for cell in cells)
     return (
         f"## With balancing, one round\n\n{markdown_table(head, rows)}\n\n"
         f"With a report at every {EARLIER} letters, {earlier} of {len(cells)} cells come out just as printed. A "
@@ -325,13 +329,17 @@ def _verdict(cell: Cell) -> str:
     if not cell.in_sweep:
         return f"{seen}the paper's {cell.paper:.2f} is outside the sweep too, {_range(cell.all_swept)}."
     how = f"the paper's {cell.paper:.2f} is explained by the race sweep, {_range(cell.all_swept)}"
-    races = cell.races_with()
-    if not races:
+    where = []
+    for period in dict.fromkeys(swept.race.report_every or 0 for swept in cell.swept):
+        found = cell.just_so(period)
+        if found:
+            speeds = len({swept.race.map_seconds for swept in cell.swept})
+            idle = not any(run.redistributions for _, runs in found for run in runs)
+            still = ", too late for any redistribution" if idle else ""
+            where.append(f"{period} letters ({len(found)} of {speeds} speeds of the mappers{still})")
+    if not where:
         return f"{seen}{how}, though no single run gave just that."
-    speeds = len({swept.race.map_seconds for swept in cell.swept})
-    periods = Counter(race.report_every for race in races)
-    where = ", ".join(f"{period} letters ({count} of {speeds} speeds)" for period, count in periods.items())
-    return f"{seen}{how}; just that comes out with a report at every {where}."
+    return f"{seen}{how}; just that comes out with a report at every {', '.join(where)}."
 
 
 def _adaptive_text(cells: Sequence[Cell]) -> str:
@@ -412,7 +420,7 @@ def _figure(cells: Sequence[Cell]) -> Figure:
         for cell in (cell for cell in cells if cell.method == method):
             place = workloads.index(cell.workload) + (index - (len(methods) - 1) / 2) * step
             first = cell.workload == workloads[0]
-            _draw(axes, cell, place, step, COLOURS[index], label=method if first else None)
+            _draw(axes, cell, place, step, COLOUR_OF[method], label=method if first else None)
     for place in range(1, len(workloads)):
         axes.axvline(place - 0.5, color="#eeeeee", linewidth=1)
     axes.scatter([], [], marker="x", color=INK, s=36, label="the paper")
@@ -443,6 +451,6 @@ if __name__ == "__main__":
     parser.add_argument("--runs", type=int, default=3, help="runs of each workload and method on Ray")
     parser.add_argument("--seeds", type=int, default=5, help="simulated runs of each race")
     parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
+    parser.add_argument("--methods", nargs="+", choices=known(METHODS), default=known(METHODS))
     parser.add_argument("--simulate", action="store_true", help="in virtual time only; better with --results elsewhere")
     main("table1", parser, measure)

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from experiments.charts import COLOURS, INK, panels
+from experiments.charts import INK, panels
 from experiments.harness import RESULTS, Findings, Target, main, markdown_table
-from experiments.letters import METHODS, SERVICE_SECONDS, Run, simulate
+from experiments.letters import COLOUR_OF, SERVICE_SECONDS, Run, simulate
 from jobs.letters import WORKLOADS
 
 if TYPE_CHECKING:
@@ -92,7 +92,12 @@ def _correlation(runs: Sequence[Run]) -> float:
 def _text(
     runs: Sequence[Run], still: Sequence[Run], moved: Sequence[Run], *, virtual: bool, line: tuple[float, float]
 ) -> str:
-    kinds = {"all": runs, "without a redistribution": still, "with redistributions": moved}
+    kinds = {
+        "all": runs,
+        "without a redistribution": still,
+        "with redistributions": moved,
+        "all but wl3": [run for run in runs if run.workload != "wl3"],
+    }
     rows = [
         (
             name,
@@ -114,7 +119,8 @@ def _text(
         + markdown_table(("runs", "number", "correlation", "median s beyond", "most s beyond"), rows)
         + "\n\n*Beyond*: wall time less the time that the busiest reducer works. Where nothing moved, S is the whole "
         "story. Where keys moved it is not: S counts letters, not when they came, and a reducer that gets its letters "
-        "late had nothing to do before. The furthest is "
+        "late had nothing to do before. The extreme is wl3, a single key: as it is moved from one reducer to the next, "
+        "each gets its share and S falls, but only one works at a time. The furthest is "
         f"{worst.workload} with {worst.method} and {worst.rounds} {'round' if worst.rounds == 1 else 'rounds'}: S is "
         f"{worst.skew:.2f}, and it took {worst.seconds:.1f} s, not {busiest_seconds(worst):.1f} s."
     )
@@ -128,7 +134,7 @@ def _figure(runs: Sequence[Run], *, virtual: bool) -> Figure:
     figure, (axes,) = panels(size=(9.0, 4.4))
     ends = [EVEN * SERVICE_SECONDS, LETTERS * SERVICE_SECONDS]
     axes.plot([0, 1], ends, color=INK, linewidth=1, linestyle="--", label="the busiest reducer works")
-    for colour, method in zip(COLOURS, METHODS, strict=False):
+    for method, colour in COLOUR_OF.items():
         for markers, is_moved in (("o", False), ("^", True)):
             some = [run for run in runs if run.method == method and bool(run.redistributions) == is_moved]
             if some:
