@@ -317,7 +317,8 @@ def _balanced_text(cells: Sequence[Cell]) -> str:
         "reducer of dpa reports when it has processed the 20th letter, and is at the 21st when the new table comes: 21 "
         f"letters go by the old table. With a report at every {EARLIER} it is 19, which is what the paper's numbers "
         "ask for: as if its reducers report when they take the 20th letter, wait for the answer, and only then look up "
-        f"whose letter it is.\n\nCell by cell:\n\n{told}"
+        f"whose letter it is.\n\nCell by cell; in brackets with how many of the speeds of "
+        f"the mappers:\n\n{told}"
     )
 
 
@@ -336,7 +337,7 @@ def _verdict(cell: Cell) -> str:
             speeds = len({swept.race.map_seconds for swept in cell.swept})
             idle = not any(run.redistributions for _, runs in found for run in runs)
             still = ", too late for any redistribution" if idle else ""
-            where.append(f"{period} letters ({len(found)} of {speeds} speeds of the mappers{still})")
+            where.append(f"{period} letters ({len(found)} of {speeds}{still})")
     if not where:
         return f"{seen}{how}, though no single run gave just that."
     return f"{seen}{how}; just that comes out with a report at every {', '.join(where)}."
