@@ -197,15 +197,14 @@ class _Draft:
             return False
         pile = self._pile(donor)
         small, large = pile.largest_within(fit), pile.smallest_above(fit)
-        fills = small is not None and small.records >= fit / 2
-        if large is not None and not fills and not (large.single or large.spread):
-            self._divide(pile, large, fit, donor)
-            return True
-        hot = large is not None and (large.spread or large.records >= _HOT * self._mean * speeds[donor])
-        worthwhile = small is not None and small.records >= least
-        if large is not None and not fills and options.may_spread and (hot or not worthwhile):
-            self._share(pile, large, fit, donor, receiver)
-            return True
+        if large is not None and (small is None or small.records < fit / 2):
+            if not (large.single or large.spread):
+                self._divide(pile, large, fit, donor)
+                return True
+            hot = large.spread or large.records >= _HOT * self._mean * speeds[donor]
+            if options.may_spread and (hot or small is None or small.records < least):
+                self._share(pile, large, fit, donor, receiver)
+                return True
         if small is None or small.records <= 0:
             self._stuck = (
                 f"{large.name} of reducer {donor} cannot be spread" if large else f"reducer {donor} has one piece"
