@@ -76,12 +76,11 @@ WORKLOADS: dict[str, Callable[[int, int], list[str]]] = {
 
 def measure(options: argparse.Namespace) -> Findings:
     """Run every workload under every strategy, and beside it Spark and key grouping."""
-    records = RECORDS // 10 if options.quick else RECORDS
-    workloads = {name: make(records, options.seed) for name, make in WORKLOADS.items()}
+    records, chosen = RECORDS, list(WORKLOADS)
+    repeats = {**dict.fromkeys(STRATEGIES, options.peers), "adaptive": options.repeats}
     if options.quick:
-        workloads = {name: workloads[name] for name in ("hot key 60 %",)}
-    repeats = dict.fromkeys(STRATEGIES, 1) if options.quick else dict.fromkeys(STRATEGIES, options.peers)
-    repeats["adaptive"] = 1 if options.quick else options.repeats
+        records, chosen, repeats = RECORDS // 20, ["hot key 60 %"], {"none": 1, "adaptive": 1}
+    workloads = {name: WORKLOADS[name](records, options.seed) for name in chosen}
     ideal = records * SERVICE_SECONDS / REDUCERS
     found: dict[str, dict[str, list[float]]] = {}
     runs: dict[str, list[dict[str, Any]]] = {}
@@ -91,9 +90,9 @@ def measure(options: argparse.Namespace) -> Findings:
         for name, keys in workloads.items():
             row = found.setdefault(name, {})
             row["key grouping (computed)"] = [_key_grouping(keys)]
-            row["Spark"] = [_spark(spark, keys) for _ in range(1 if options.quick else options.peers)]
-            for strategy in STRATEGIES:
-                for _ in range(repeats[strategy]):
+            row["Spark"] = [_spark(spark, keys) for _ in range(options.peers)]
+            for strategy, times in repeats.items():
+                for _ in range(times):
                     report = _run(keys, strategy)
                     row.setdefault(strategy, []).append(report.seconds.stream)
                     runs.setdefault(f"{name}, {strategy}", []).append(_facts(report, records))
