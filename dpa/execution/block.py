@@ -153,8 +153,10 @@ class Block:
             assert spread is not None
             rows = np.flatnonzero(owners == place)
             owners[rows] = np.repeat(np.array(spread.reducers, dtype=np.int32), deal(spread, len(rows)))
-        found, parts = np.unique(owners, return_inverse=True)
-        for owner, rows in zip(found, _rows_by_part(parts, len(found)), strict=True):
+        found = np.flatnonzero(np.bincount(owners, minlength=table.reducers))
+        part_of = np.zeros(table.reducers, dtype=np.uint8 if len(found) <= _BYTE else np.uint16)
+        part_of[found] = np.arange(len(found))
+        for owner, rows in zip(found, _rows_by_part(part_of.take(owners), len(found)), strict=True):
             yield int(owner), self if len(rows) == self.rows else self._select(rows)
 
     def _select(self, rows: npt.NDArray[np.intp]) -> Block:
