@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dpa.balance.adaptive.planner import PlanOptions, level
 from dpa.balance.adaptive.tidying import tidied
 from dpa.routing.ring import TokenRing
-from dpa.routing.table import RoutingTable
+from dpa.routing.table import RoutingTable, Spread
 
 LAST = 2**32 - 1
 hashes = st.one_of(st.integers(0, LAST), st.sampled_from([0, 1, LAST - 1, LAST]))
@@ -103,6 +103,25 @@ def test_a_spread_that_is_wider_than_its_key_needs_shrinks() -> None:
     after = loads_of(plan.table, cooler)
     assert after.max() <= after.mean() * 1.06
     assert len(plan.table.spreads) == 0 or len(plan.table.spreads[0].reducers) < 4
+
+
+def two_spreads(owner_between: int) -> RoutingTable:
+    """Keys 10 and 20, each spread over reducers 0 and 1."""
+    spread = Spread((0, 1), (0.5, 0.5), (1.0, 0.0), since=1)
+    positions, places = [10, 11, 20, 21, 40], [0, 2, owner_between, 3, 1]
+    return RoutingTable(1, np.array(positions, np.uint32), np.array(places, np.int32), 2, 0, (spread, spread))
+
+
+@pytest.mark.parametrize("owner_between", [0, 1])
+@pytest.mark.parametrize("first", [10.0, 22.0, 34.0, 54.0])
+@pytest.mark.parametrize("second", [10.0, 20.0, 35.0])
+def test_two_spreads_that_have_cooled_at_once_are_gathered_in(owner_between: int, first: float, second: float) -> None:
+    """The second was still in the pile of its reducer as a part, and planning failed, and the job with it."""
+    table, keys = two_spreads(owner_between), {10: 10.0, 20: second, 5: first, 25: 30.0}
+    plan = level(demand_of(table, keys, [1.0] * 2), PlanOptions(), cooled=[1, 3])
+    after = loads_of(plan.table, keys)
+    assert after.max() == pytest.approx(plan.after)
+    assert after.max() <= max(loads_of(table, keys).max(), after.mean() * 1.06)
 
 
 def test_only_the_reducer_that_was_named_is_relieved() -> None:

@@ -125,7 +125,7 @@ class _Draft:
 
     def gather_in(self, token: int) -> int:
         """Give a spread token to the one of its reducers that has most of it; it may be spread again, more narrowly.
-        Returns that reducer."""
+        Returns that reducer. All that are to be gathered in are, before the first pile is made."""
         position = int(self._table.positions[token])
         of_each = self._parts.pop(position)
         keeper = max(of_each, key=lambda reducer: (of_each[reducer], -reducer))
@@ -134,9 +134,6 @@ class _Draft:
                 self._transfer(records, reducer, keeper)
         self._places[position] = keeper
         self._gathered[position] = of_each
-        whole = self._piece(token, sum(of_each.values()))
-        if whole.records > 0:
-            self._pile(keeper).add(whole)
         self._steps[f"end the spread of {self._name(token)}, which has cooled"] += 1
         return keeper
 
@@ -277,8 +274,12 @@ class _Draft:
         if reducer not in self._piles:
             mine = self._order[self._bounds[reducer] : self._bounds[reducer + 1]]
             pieces = [self._piece(token, float(self._demand.records[token])) for token in mine.tolist()]
-            for token, of_each in self._demand.parts.items():
-                if reducer in of_each and int(self._table.positions[token]) in self._parts:
+            for token in self._demand.parts:
+                position = int(self._table.positions[token])
+                of_each = self._parts.get(position)
+                if of_each is None and self._places[position] == reducer:  # gathered in
+                    pieces.append(self._piece(token, sum(self._gathered[position].values())))
+                elif of_each is not None and reducer in of_each:
                     pieces.append(self._piece(token, of_each[reducer], spread=True))
             self._piles[reducer] = Pile([piece for piece in pieces if piece.records > 0])
         return self._piles[reducer]
