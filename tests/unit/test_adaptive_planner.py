@@ -1,5 +1,7 @@
 """Plans of the adaptive strategy, judged by what their tables make of known keys."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from adaptive_samples import demand_of, loads_of, table_of
@@ -124,6 +126,17 @@ def test_two_spreads_that_have_cooled_at_once_are_gathered_in(owner_between: int
     assert after.max() <= max(loads_of(table, keys).max(), after.mean() * 1.06)
 
 
+def test_a_spread_of_which_one_reducer_is_left_stays_with_it() -> None:
+    """Tidying took its arc for idle, and gave the key to whoever had the next arc."""
+    spread = Spread((0, 1), (0.5, 0.5), (1.0, 0.0), since=1)
+    places = np.array([0, 3, 2], np.int32)
+    table = RoutingTable(1, np.array([10, 11, 40], np.uint32), places, 3, 0, (spread,))
+    keys = {5: 12.0, 10: 12.0, 25: 12.0}
+    plan = level(demand_of(table, keys, [1.0] * 3), PlanOptions())
+    assert plan.table.spreads == ()
+    assert loads_of(plan.table, keys).tolist() == [12.0, 12.0, 12.0]
+
+
 def test_only_the_reducer_that_was_named_is_relieved() -> None:
     table = table_of([10, 20, 30, 40], [0, 1, 2, 3], 4)
     keys = {5: 50.0, 6: 50.0, 15: 50.0, 16: 50.0}
@@ -169,6 +182,14 @@ def test_an_idle_arc_goes_back_and_leaves_no_token_behind() -> None:
     smaller, moved = tidied(table, demand, {100, 300, 400}, {}, crumb=0.5)
     assert (smaller.positions.tolist(), smaller.places.tolist()) == ([100, 300, 400], [0, 0, 1])
     assert moved == pytest.approx(0.1)
+
+
+def test_the_arcs_of_a_reducer_without_a_word_are_not_idle() -> None:
+    table = table_of([100, 200, 201, 300, 400], [0, 0, 1, 0, 1], 2)
+    demand = demand_of(table, {50: 10.0, 150: 10.0, 250: 10.0}, [1.0] * 2)
+    smaller, moved = tidied(table, replace(demand, silent=frozenset({1})), {100, 300, 400}, {}, crumb=0.5)
+    assert (smaller.positions.tolist(), smaller.places.tolist()) == ([100, 200, 201, 300, 400], [0, 0, 1, 0, 1])
+    assert moved == 0.0
 
 
 def test_no_more_is_moved_at_once_than_allowed() -> None:

@@ -53,8 +53,11 @@ def tidied(
 
 
 def _work(table: RoutingTable, demand: Demand) -> npt.NDArray[np.float64]:
-    """Records of each token of the table; infinite for those that were not measured, and for spreads."""
+    """Records of each token of the table; infinite for those that were not measured, and for those that are spread, or
+    were: what is measured of a spread is its parts."""
     measured: Hashes = demand.table.positions
     at = np.minimum(np.searchsorted(measured, table.positions), len(measured) - 1)
-    known = (measured[at] == table.positions) & (table.places < table.reducers)
+    told = np.zeros(table.reducers + len(demand.table.spreads), dtype=bool)  # by place in the table that was measured
+    told[: table.reducers] = [reducer not in demand.silent for reducer in range(table.reducers)]
+    known = (measured[at] == table.positions) & (table.places < table.reducers) & told[demand.table.places[at]]
     return np.where(known, demand.records[at], np.inf)
