@@ -93,9 +93,9 @@ class RoutingTable:
         self.positions.setflags(write=False)
         self.places.setflags(write=False)
 
-    def __getstate__(self) -> dict[str, object]:
-        """The fields alone: what is derived from them does not travel."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+    def __reduce__(self) -> tuple[type[RoutingTable], tuple[object, ...]]:
+        """Made anew of the fields alone: what is derived from them does not travel, and arrays are read-only again."""
+        return RoutingTable, tuple(getattr(self, field.name) for field in fields(self))
 
     def places_of(self, hashes: Hashes) -> Owners:
         """The place of each hash: a reducer, or a spread from `reducers` on; shape of `hashes`. O(log tokens) each,

@@ -65,8 +65,11 @@ def test_a_table_stays_as_it_was_when_its_ring_changes() -> None:
     assert [table.key_lookup(number) for number in range(50)] == before
 
 
-def test_a_table_cannot_be_changed() -> None:
+@pytest.mark.parametrize("sent", [False, True])
+def test_a_table_cannot_be_changed(sent: bool) -> None:
     table = table_of([10, 20], [0, 1])
+    if sent:
+        table = pickle.loads(pickle.dumps(table))
     for array in (table.positions, table.places):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 1
