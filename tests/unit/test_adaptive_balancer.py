@@ -1,5 +1,7 @@
 """When the adaptive balancer acts and when it keeps still, report by report and in a closed loop."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from fluid_loop import FluidLoop, zipf
@@ -10,6 +12,7 @@ from dpa.balance.decision import Outcome
 from dpa.balance.load import Load, TokenLoad
 from dpa.errors import BalanceError
 from dpa.protocol.assembly import BalanceOptions
+from dpa.routing.table import Spread
 
 EVEN = [1000.0] * 4
 
@@ -69,6 +72,23 @@ def test_a_reducer_without_a_word_is_given_nothing() -> None:
     )
     assert gained.any()
     assert 3 not in balancer.table.owners_of(before.positions[gained] - np.uint32(1)).tolist()
+
+
+@pytest.mark.parametrize(("known", "ends"), [(range(4), True), (range(3), False)])
+def test_a_spread_does_not_end_while_one_of_its_reducers_is_without_a_word(known: range, ends: bool) -> None:
+    """What that one has of it was taken for next to nothing, and it could be given the rest."""
+    balancer = balancer_of()
+    spread = Spread((3, 0), (0.9, 0.1), (1.0, 0.0), since=0)
+    first = balancer.table
+    places = np.where(np.arange(len(first.places)) == 7, 4, first.places).astype(np.int32)
+    balancer.table = replace(first, places=places, spreads=(spread,))
+    for look in range(12):
+        for reducer in known:
+            load = load_of(balancer, reducer, 100)
+            assert load.by_token is not None
+            arriving = replace(load.by_token, rates=load.by_token.queued)
+            balancer.report(reducer, replace(load, by_token=arriving), 3.0 * look)
+    assert (balancer.table.spreads == ()) is ends
 
 
 def test_a_reducer_that_is_asked_to_be_relieved_is_brought_to_the_mean() -> None:

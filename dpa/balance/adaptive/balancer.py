@@ -170,6 +170,8 @@ class AdaptiveBalancer:
         looks: dict[int, int] = {}
         found = []
         for token, of_each in demand.parts.items():
+            if demand.silent.intersection(of_each):
+                continue  # what they have of it is not known
             position = int(demand.table.positions[token])
             speeds = demand.speeds[list(of_each)]
             if usual and sum(of_each.values()) < _COOL * float(speeds.sum() - speeds.max()) * usual:
