@@ -22,11 +22,12 @@ class Spreader:
         `at` is the reducer that holds the records because an older table sent them there; None if they are new.
         """
         credit = self._credit.get((spread, at))
-        weights = spread.weights if at is None else spread.weights_at(at)
+        weights = np.array(spread.weights if at is None else spread.weights_at(at))
+        weights /= weights.sum()  # they add up to almost 1, and a sender may deal for days
         if credit is None:
             start = np.random.default_rng(self._seed).random(len(weights))
             credit = np.where(weights, start - start.mean(), -np.inf)  # who has no weight is never dealt any
-        credit = credit + np.array(weights) * records
+        credit = credit + weights * records
         dealt: npt.NDArray[np.int64] = np.maximum(np.floor(credit), 0).astype(np.int64)
         short = records - int(dealt.sum())
         if short > 0:

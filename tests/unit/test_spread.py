@@ -137,6 +137,17 @@ def test_over_any_batches_each_reducer_is_dealt_its_weight_of_the_records_give_o
     assert np.abs(total - weights * sum(sizes)).max() < BOUND
 
 
+def test_weights_that_add_up_to_almost_one_stay_right_over_a_billion_records() -> None:
+    """What they lacked or had too much was carried from deal to deal, and given back record by record."""
+    weights = np.array([0.1, 0.2, 0.7])
+    for error in (-9e-7, 9e-7):
+        spread = Spread((0, 1, 2), tuple(weights * (1 + error)), (1.0, 0.0, 0.0), 1)
+        spreader, total = Spreader(), np.zeros(3)
+        for _ in range(1_000):
+            total += spreader.deal(spread, 10**6)
+        assert np.abs(total - weights * 10**9).max() < BOUND
+
+
 @pytest.mark.parametrize("reducers", [2, 17, 100])
 def test_senders_of_single_records_spread_them_evenly_too(reducers: int) -> None:
     random = np.random.default_rng(reducers)
