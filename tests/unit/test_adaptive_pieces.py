@@ -43,3 +43,10 @@ def test_of_equal_pieces_the_one_that_was_meant_is_taken() -> None:
     pile.take(pieces[0])
     pile.take(pieces[2])
     assert pile.largest_within(1.0) is pieces[1]
+
+
+def test_a_long_key_is_cut_where_people_read_it() -> None:
+    """Every reason names keys, and all reasons of plans that were carried out are kept."""
+    assert KeyDemand("a", 7, 1.0).name == "key 'a'"
+    assert KeyDemand(None, 7, 1.0).name == "key None"
+    assert Piece(7, 8, 1.0, (KeyDemand("x" * 10**6, 7, 1.0),)).name == "key '" + "x" * 59 + "..."

@@ -15,6 +15,9 @@ from dpa.routing.table import RoutingTable, Spread
 _PRIOR = 8.0
 """As much evidence as it takes to count as much as what is known of all reducers together."""
 
+_SHOWN = 60
+"""Characters of a key that a reason shows."""
+
 
 @dataclass(frozen=True)
 class KeyDemand:
@@ -23,6 +26,12 @@ class KeyDemand:
     key: Key
     hash: int
     records: float
+
+    @property
+    def name(self) -> str:
+        """For people: the key, cut to a readable length."""
+        text = repr(self.key)
+        return f"key {text if len(text) <= _SHOWN else text[:_SHOWN] + '...'}"
 
 
 @dataclass(frozen=True, eq=False)

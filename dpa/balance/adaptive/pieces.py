@@ -42,7 +42,7 @@ class Piece:
     def name(self) -> str:
         """For people: the key, if it is one and known."""
         if self.single and self.keys:
-            return f"key {self.keys[0].key!r}"
+            return self.keys[0].name
         return "a key" if self.single else f"token {self.stop:08x}"
 
     def divided(self, records: float) -> list[Piece]:

@@ -304,7 +304,7 @@ class _Draft:
 
     def _name(self, token: int) -> str:
         keys = self._keys_of.get(token)
-        return f"key {keys[0].key!r}" if keys else f"token {int(self._table.positions[token]):08x}"
+        return keys[0].name if keys else f"token {int(self._table.positions[token]):08x}"
 
     def _next_table(self) -> RoutingTable:
         """The table with all changes: spreads that stay as they are keep their number, and so their records stay."""
