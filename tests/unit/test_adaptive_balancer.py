@@ -102,7 +102,9 @@ def test_a_reducer_that_is_asked_to_be_relieved_is_brought_to_the_mean() -> None
 
 
 def test_to_relieve_a_reducer_of_which_nothing_is_known_is_refused() -> None:
-    assert balancer_of().redistribute(0, 0.0).outcome is Outcome.NO_TARGET
+    decision = balancer_of().redistribute(0, 0.0)
+    assert decision.outcome is Outcome.NO_TARGET
+    assert "has not reported" in decision.reason
 
 
 def test_a_reducer_that_has_not_reported_is_silent() -> None:

@@ -98,7 +98,8 @@ class AdaptiveBalancer:
         loads = {node: load for node, load in self._loads.items() if load.epoch == self.table.epoch}
         plan = level(self._demand(steadied(loads)), self._options.plan, base=self._base, only=reducer)
         if not plan.what:
-            why = plan.stuck or "it has no more than the mean"
+            known = "it has no more than the mean" if reducer in loads else "it has not reported since the last table"
+            why = plan.stuck or known
             return self._decide(reducer, now, Outcome.NO_TARGET, f"asked for; {why}")
         return self._apply(reducer, now, plan, "asked for")
 
