@@ -41,6 +41,7 @@ class Shell:
         self._work = work
         self._fail = fail
         self.lock = threading.RLock()
+        self._clock_start = time.time() - time.monotonic()  # setting the clock back stops nothing
         self._jobs: queue.SimpleQueue[Instruction | None] = queue.SimpleQueue()
         self._stopped = threading.Event()
 
@@ -67,7 +68,7 @@ class Shell:
         """Hand an event to the machine and carry out what it says."""
         try:
             with self.lock:
-                for instruction in self._machine.handle(event, time.time()):
+                for instruction in self._machine.handle(event, self._clock_start + time.monotonic()):
                     if isinstance(instruction, Send):
                         self._send(instruction.envelope)
                     else:
