@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -63,6 +63,13 @@ class TokenLoad:
     rates: Records
     hot: tuple[KeyLoad, ...] = ()
 
+    def aged(self, seconds: float, done: float) -> TokenLoad:
+        """The load as it should be so much later, with so many records done, of all keys alike."""
+        queued = self.queued + self.rates * seconds
+        left = max(0.0, 1 - done / float(queued.sum())) if queued.any() else 0.0
+        hot = (replace(key, queued=(key.queued + key.rate * seconds) * left) for key in self.hot)
+        return replace(self, queued=queued * left, hot=tuple(hot))
+
 
 @dataclass(frozen=True, eq=False)
 class Load:
@@ -85,6 +92,15 @@ class Load:
     sent_on: int = 0
     taken_over: int = 0
     by_token: TokenLoad | None = None
+
+    def aged(self, seconds: float) -> Load:
+        """The load as it should be so much later: more has arrived, and the reducer has worked."""
+        if seconds <= 0:
+            return self
+        arriving = float(self.by_token.rates.sum()) if self.by_token is not None else 0.0
+        done = seconds / self.service_seconds if self.service_seconds else 0.0
+        queue = max(0, round(self.queue + arriving * seconds - done))
+        return replace(self, queue=queue, by_token=self.by_token and self.by_token.aged(seconds, done))
 
     @property
     def delay(self) -> float:

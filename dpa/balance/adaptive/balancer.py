@@ -3,6 +3,7 @@ what a plan gains is worth what it moves."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from dpa.balance.adaptive.demand import Demand, steadied
@@ -80,11 +81,10 @@ class AdaptiveBalancer:
         overdue = waited > _OVERDUE * self._options.report_seconds
         if waited < self._options.check_seconds or (len(self._fresh) < self.table.reducers and not overdue):
             return None
-        loads = {node: self._loads[node] for node in self._fresh}
-        if not any(load.queue for load in loads.values()) and not (loads and self.table.spreads):
+        if not any(self._loads[node].queue for node in self._fresh) and not (self._fresh and self.table.spreads):
             return None
         self._looked_at = now
-        decision = self._look(steadied(loads), now)
+        decision = self._look(self._known(self._fresh, now), now)
         self._fresh.clear()
         return decision
 
@@ -95,10 +95,10 @@ class AdaptiveBalancer:
             BalanceError: there is no such reducer.
         """
         require_reducer(self.table, reducer)
-        loads = {node: load for node, load in self._loads.items() if load.epoch == self.table.epoch}
-        plan = level(self._demand(steadied(loads)), self._options.plan, base=self._base, only=reducer)
+        current = [node for node, load in self._loads.items() if load.epoch == self.table.epoch]
+        plan = level(self._demand(self._known(current, now)), self._options.plan, base=self._base, only=reducer)
         if not plan.what:
-            known = "it has no more than the mean" if reducer in loads else "it has not reported since the last table"
+            known = "it has no more than the mean" if reducer in current else "it has not reported since the last table"
             why = plan.stuck or known
             return self._decide(reducer, now, Outcome.NO_TARGET, f"asked for; {why}")
         return self._apply(reducer, now, plan, "asked for")
@@ -119,7 +119,7 @@ class AdaptiveBalancer:
             level_enough = plan.after <= max(plan.before, plan.mean * (1 + self._options.plan.tolerance))
             if level_enough and _width(plan.table) < _width(self.table):
                 return self._apply(suspect, now, plan, "a spread is wider than its key needs")
-        verdict = self._trigger.judge(suspect, self._aged(loads, now))
+        verdict = self._trigger.judge(suspect, loads)
         if not verdict.overloaded:
             return self._decide(suspect, now, Outcome.BELOW_THRESHOLD, verdict.reason)
         plan = level(demand, self._options.plan, base=self._base)
@@ -157,13 +157,10 @@ class AdaptiveBalancer:
     def _demand(self, loads: dict[int, Load]) -> Demand:
         return Demand.gather(self.table, loads, self._options.horizon)
 
-    def _aged(self, loads: dict[int, Load], now: float) -> dict[int, Load]:
-        """The loads as they should be by now: since they were measured, each reducer has worked on its own."""
-        aged = {}
-        for node, load in loads.items():
-            done = (now - self._reported_at[node]) / load.service_seconds if load.service_seconds else 0.0
-            aged[node] = replace(load, queue=max(0, round(load.queue - done)))
-        return aged
+    def _known(self, reducers: Iterable[int], now: float) -> dict[int, Load]:
+        """The loads of these reducers as they should be by now: no two were measured at the same moment."""
+        loads = steadied({node: self._loads[node] for node in sorted(reducers)})
+        return {node: load.aged(now - self._reported_at[node]) for node, load in loads.items()}
 
     def _cooled(self, demand: Demand) -> list[int]:
         """The spread tokens whose work has needed fewer reducers for some looks, while records still arrive."""
