@@ -179,5 +179,5 @@ def test_a_top_of_nothing_is_refused() -> None:
 
 def test_values_that_cannot_be_compared_or_hashed_are_explained() -> None:
     for reducer, values in ((TopK(), [1, "x"]), (Distinct(), [[1], [1]])):
-        with pytest.raises(ExecutorError, match=rf"{type(reducer).__name__}\.(reduce|merge) failed on key 'a'.*TypeError"):
+        with pytest.raises(ExecutorError, match=rf"{type(reducer).__name__}\.(reduce|merge) failed.*TypeError"):
             run_local(lambda record, values=values: [("a", value) for value in values], reducer, [1])
