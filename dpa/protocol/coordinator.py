@@ -32,6 +32,9 @@ from dpa.splits import Split, total_rows
 _DECISIONS_KEPT = 2_000
 """Refusals kept in full for the report; all are counted, and applied decisions are always kept."""
 
+_RECENT = 100
+"""Applied decisions in a snapshot without history."""
+
 _LOST_SECONDS = 60.0
 """A record that nobody has had for so long, with all mappers done and all queues empty, is taken for lost."""
 
@@ -93,8 +96,10 @@ class CoordinatorMachine(Machine):
         return sum(stats.processed for stats in self._reducers)
 
     def snapshot(self, *, history: bool = True) -> Snapshot:
-        """What is known now; without `history`, only applied decisions and no samples, which is little to send."""
-        decisions = sorted([*self._applied, *(self._refused if history else ())], key=lambda decision: decision.at)
+        """What is known now; without `history`, only the last applied decisions and no samples, which is little to
+        send however long the job runs."""
+        kept = [*self._applied, *self._refused] if history else self._applied[-_RECENT:]
+        decisions = sorted(kept, key=lambda decision: decision.at)
         return Snapshot(
             phase=self.state,
             at=self.now - self.started_at if self.state != "startup" else 0.0,

@@ -56,6 +56,16 @@ def test_of_very_many_refusals_the_last_are_kept_while_all_are_counted() -> None
     assert [noted.at for noted in snapshot.decisions] == [0.0, *map(float, range(1001, 3001))]
 
 
+def test_a_snapshot_without_history_stays_small_however_many_tables_there_were() -> None:
+    coordinator = CoordinatorWire()
+    for at in range(1, 501):
+        coordinator(BALANCER, DecisionReport((decision(float(at), Outcome.APPLIED, epoch=at),)))
+    recent = coordinator.coordinator.snapshot(history=False)
+    assert [noted.at for noted in recent.decisions] == [float(at) for at in range(401, 501)]
+    assert recent.decision_counts == {"applied": 500}
+    assert len(coordinator.coordinator.snapshot().decisions) == 500
+
+
 def test_queues_are_sampled_at_every_tick_of_the_stream() -> None:
     coordinator = CoordinatorWire(at=1.0)
     coordinator.reduced(1, 3, queue=9)
