@@ -70,7 +70,7 @@ def stamp(configuration: dict[str, Any], seconds: float) -> dict[str, Any]:
     """Where a result comes from."""
     return {
         "commit": _git("rev-parse", "HEAD"),
-        "dirty": bool(_git("status", "--porcelain", "--", ".", ":!experiments/results")),
+        "dirty": bool(_git("status", "--porcelain", "--", ":/", ":(top,exclude)experiments/results")),
         "seed": configuration.get("seed"),
         "configuration": configuration,
         "machine": {"cpus": os.cpu_count(), "memory_gib": _memory_gib(), "cpu": _cpu(), "system": platform.system()},

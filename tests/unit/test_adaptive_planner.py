@@ -192,6 +192,14 @@ def test_the_arcs_of_a_reducer_without_a_word_are_not_idle() -> None:
     assert moved == 0.0
 
 
+def test_a_key_that_is_more_than_may_move_at_once_is_spread_instead() -> None:
+    table = table_of([100, 200, 300, 400], [0, 1, 2, 3], 4)
+    plan = level(demand_of(table, {50: 8.0, 60: 8.0, 150: 4.0}, [1.0] * 4), PlanOptions(most_moved=0.1))
+    assert plan.moved <= 0.1
+    assert plan.spread > 0
+    assert plan.after < plan.before
+
+
 def test_no_more_is_moved_at_once_than_allowed() -> None:
     table = table_of([*range(5, 105, 5), 200, 300, 400], [0] * 20 + [1, 2, 3], 4)
     keys = dict.fromkeys(range(100), 1.0)

@@ -39,8 +39,8 @@ class PlanOptions:
 
     Attributes:
         tolerance: how far above the mean a reducer may stay, as a share of it.
-        most_moved: the most of all work that may change its owner in one plan, as a share, but for a single piece
-            that is larger; spreading a key adds owners and takes none away, so it does not count.
+        most_moved: the most of all work that may change its owner in one plan, as a share; spreading a key adds owners
+            and takes none away, so it does not count.
         may_spread: whether one key may have several reducers; needs a reducer executor that can merge.
     """
 
@@ -193,25 +193,27 @@ class _Draft:
         if fit < least:
             return False
         pile = self._pile(donor)
-        small, large = pile.largest_within(fit), pile.smallest_above(fit)
-        if large is not None and (small is None or small.records < fit / 2):
-            if not (large.single or large.spread):
-                self._divide(pile, large, fit, donor)
+        limit = min(fit, options.most_moved * self._total - self._moved)
+        small, large = pile.largest_within(limit), pile.smallest_above(max(limit, least))
+        if large is not None and (small is None or small.records < limit / 2):
+            alone = large.single or large.spread
+            if not alone and limit >= least:
+                self._divide(pile, large, limit, donor)
                 return True
             hot = large.spread or large.records >= _HOT * self._mean * speeds[donor]
-            if options.may_spread and (hot or small is None or small.records < least):
-                self._share(pile, large, fit, donor, receiver)
+            if alone and options.may_spread and (hot or small is None or small.records < least):
+                self._share(pile, large, min(fit, large.records / 2) if large.records <= fit else fit, donor, receiver)
                 return True
-        if small is None or small.records <= 0:
+        if small is not None and small.records > 0:
+            self._move(pile, small, donor, receiver)
+            return True
+        if limit < fit:
+            self._stuck = f"the rest would move more than {options.most_moved:.0%} of the load at once"
+        else:
             self._stuck = (
                 f"{large.name} of reducer {donor} cannot be spread" if large else f"reducer {donor} has one piece"
             )
-            return False
-        if self._moved and self._moved + small.records > options.most_moved * self._total:
-            self._stuck = f"the rest would move more than {options.most_moved:.0%} of the load at once"
-            return False
-        self._move(pile, small, donor, receiver)
-        return True
+        return False
 
     def _divide(self, pile: Pile, piece: Piece, records: float, owner: int) -> None:
         pile.take(piece)
