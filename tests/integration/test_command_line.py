@@ -87,7 +87,7 @@ def test_validate_plan_and_schema_run_nothing(job: Path, tmp_path: Path) -> None
     assert run("small.yaml", "--validate", cwd=tmp_path).stdout == "small.yaml: valid\n"
     plan = run("small.yaml", "--plan", cwd=tmp_path).stdout
     assert "forecast skew S" in plan
-    assert "strategy: halving" in plan
+    assert "strategy: adaptive" in plan
     assert json.loads(run("--schema", cwd=tmp_path).stdout)["title"] == "JobConfig"
 
 
