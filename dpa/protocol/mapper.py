@@ -37,7 +37,7 @@ class MapperMachine(Machine):
     | `SplitGrant`  | open it, or be done | cannot come                      | cannot come       |
     | `MapDone`     | cannot come         | keep the block, push if credited | cannot come       |
     | `Ack`         | credits back        | credits back, push what waits    | credits back      |
-    | `TableUpdate` | adopt      | adopt                   | adopt    |
+    | `TableUpdate` | adopt               | adopt                            | adopt             |
     | `Tick`        | report              | report                           | nothing           |
 
     A block is routed when it is pushed, not when it is mapped, so it always goes by the newest table known here.

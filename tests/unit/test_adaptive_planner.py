@@ -200,6 +200,16 @@ def test_a_key_that_is_more_than_may_move_at_once_is_spread_instead() -> None:
     assert plan.after < plan.before
 
 
+def test_a_cooled_spread_stays_while_ending_it_would_move_more_than_allowed() -> None:
+    table = table_of([100, 200, 300, 400], [0, 1, 2, 3], 4)
+    hot = level(demand_of(table, {50: 40.0, 150: 5.0, 250: 5.0, 350: 5.0}, [1.0] * 4), PlanOptions()).table
+    cool = demand_of(hot, {50: 8.0, 150: 10.0, 250: 10.0, 350: 10.0}, [1.0] * 4)
+    ended = level(cool, PlanOptions(), cooled=list(cool.parts))
+    assert ended.moved > 0.05
+    kept = level(cool, PlanOptions(most_moved=0.05), cooled=list(cool.parts))
+    assert (kept.what, kept.moved, kept.table) == ("", 0.0, hot)
+
+
 def test_no_more_is_moved_at_once_than_allowed() -> None:
     table = table_of([*range(5, 105, 5), 200, 300, 400], [0] * 20 + [1, 2, 3], 4)
     keys = dict.fromkeys(range(100), 1.0)

@@ -91,10 +91,11 @@ def level(
         only: relieve this reducer alone, and to the mean itself.
     """
     draft = _Draft(demand, options)
-    keepers = {draft.gather_in(token) for token in cooled}
+    gathered = [draft.gather_in(token) for token in cooled]
+    keepers = {keeper for keeper in gathered if keeper is not None}
     if only is not None:
         draft.level(0.0, {only})
-    else:
+    elif keepers or not gathered:
         draft.level(options.tolerance, keepers)
     return draft.finish(base)
 
@@ -120,15 +121,22 @@ class _Draft:
         self._dealt_anew: set[int] = set()
         self._gathered: dict[int, dict[int, float]] = {}
         self._moved = self._spread = 0.0
+        self._allowed = options.most_moved * self._total  # what may still change its owner
         self._steps: Counter[str] = Counter()
         self._stuck = ""
 
-    def gather_in(self, token: int) -> int:
+    def gather_in(self, token: int) -> int | None:
         """Give a spread token to the one of its reducers that has most of it; it may be spread again, more narrowly.
-        Returns that reducer. All that are to be gathered in are, before the first pile is made."""
+        Returns that reducer, or None if that would move more than is allowed. All that are to be gathered in are,
+        before the first pile is made."""
         position = int(self._table.positions[token])
-        of_each = self._parts.pop(position)
+        of_each = self._parts[position]
         keeper = max(of_each, key=lambda reducer: (of_each[reducer], -reducer))
+        away = sum(records for reducer, records in of_each.items() if reducer != keeper)
+        if away > self._allowed:
+            return None
+        self._allowed -= away
+        del self._parts[position]
         for reducer, records in of_each.items():
             if reducer != keeper:
                 self._transfer(records, reducer, keeper)
@@ -165,7 +173,7 @@ class _Draft:
         table = self._table
         if self._steps:
             crumb = _LEAST_FIT * self._options.tolerance * self._total / table.reducers
-            table, back = tidied(self._next_table(), self._demand, base, self._places, crumb)
+            table, back = tidied(self._next_table(), self._demand, base, self._places, crumb, self._allowed)
             self._moved += back
         after = self._longest()
         moved, spread = (self._moved + self._regathered()) / total, self._spread / total
@@ -193,7 +201,7 @@ class _Draft:
         if fit < least:
             return False
         pile = self._pile(donor)
-        limit = min(fit, options.most_moved * self._total - self._moved)
+        limit = min(fit, self._allowed)
         small, large = pile.largest_within(limit), pile.smallest_above(max(limit, least))
         if large is not None and (small is None or small.records < limit / 2):
             alone = large.single or large.spread
@@ -226,6 +234,7 @@ class _Draft:
         self._transfer(piece.records, donor, receiver)
         if piece.stop not in self._gathered:
             self._moved += piece.records
+            self._allowed -= piece.records
         if piece.spread:
             of_each = self._parts[piece.stop]
             of_each[receiver] = of_each.get(receiver, 0.0) + of_each.pop(donor)

@@ -16,7 +16,12 @@ _BUDGET = 0.01
 
 
 def tidied(
-    table: RoutingTable, demand: Demand, keep: Container[int], touched: Container[int], crumb: float
+    table: RoutingTable,
+    demand: Demand,
+    keep: Container[int],
+    touched: Container[int],
+    crumb: float,
+    allowed: float = np.inf,
 ) -> tuple[RoutingTable, float]:
     """A table that says almost the same with fewer tokens.
 
@@ -29,6 +34,7 @@ def tidied(
         keep: positions of tokens that are neither given back nor dropped.
         touched: those of tokens that the plan has just placed.
         crumb: in records.
+        allowed: the most that may have another owner, in records.
 
     Returns:
         the table, and the records that have another owner in it.
@@ -41,7 +47,7 @@ def tidied(
     after = np.roll(table.places, -1)
     idle = np.flatnonzero(spare & single & (after < table.reducers) & (places != after) & (work < crumb))
     idle = idle[np.argsort(work[idle], kind="stable")]
-    idle = idle[np.cumsum(work[idle]) <= _BUDGET * float(demand.loads.sum())]
+    idle = idle[np.cumsum(work[idle]) <= min(_BUDGET * float(demand.loads.sum()), allowed)]
     places[idle] = after[idle]
     same = single & (places == np.roll(places, -1))
     dropped = spare & same & (np.minimum(work, np.roll(work, -1)) < crumb)
