@@ -46,11 +46,11 @@ class AdaptiveOptions:
     """
 
     plan: PlanOptions
-    horizon: float = 2.0
-    least_gain: float = 0.25
-    charge: float = 0.25
-    report_seconds: float = 0.25
-    check_seconds: float = 0.5
+    horizon: float
+    least_gain: float
+    charge: float
+    report_seconds: float
+    check_seconds: float
 
 
 class AdaptiveBalancer:
