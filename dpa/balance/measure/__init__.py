@@ -1,1 +1,1 @@
-"""Measuring load at a reducer: by token, by key, and in time."""
+"""Measuring at a reducer: load by token, by key and in time, and how long records took to get through."""

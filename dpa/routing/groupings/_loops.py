@@ -1,0 +1,284 @@
+"""The compiled loops of all groupings, and the hash functions that they share.
+
+They are in one file because numba keeps what it has compiled for as long as that file is unchanged: a loop that used a
+function of another file would go on with its old form. What each loop is for, its grouping says. All change their array
+arguments in place, and write the chosen bin of each record to the last one.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit, uint64
+
+_SHIFT = np.uint64(32)
+_FIRST, _SECOND, _THIRD = np.uint64(30), np.uint64(27), np.uint64(31)
+_A, _B = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+_ALL_HASHES = 2.0**32
+
+ARC_BITS = 12
+"""Of bounded loads: the circle is cut into so many bits of equal arcs, to find a key's token without a search."""
+
+MEMO = 2**14
+"""Of random choices: keys whose place in their sequence is remembered, by the low bits of their hash; a power of 2."""
+
+MOST_PROBES = 4
+"""Of random choices: after so many probes for each bin, nearly all bins have been looked at, and the least loaded one
+is taken."""
+
+CHANCE = 0.2
+"""Of W-Choices by capacity: a reducer may be ahead of the least loaded by so many square roots of a reducer's records,
+besides its slack; evening out what chance makes up for itself would cost copies."""
+
+WIDEN, NARROW = 4.0, 0.5
+"""Of W-Choices by capacity: how much of a reducer's tail more may leave it after a record that found it too far ahead,
+and less after another, in units of 1 / a reducer's records."""
+
+HEAD = 5
+"""Of D- and W-Choices: a key is hot if it has more than 1 / (HEAD n) of the records."""
+
+
+@njit("uint64(uint64, uint64)", cache=True)
+def salted(key, salt):  # type: ignore[no-untyped-def]
+    """The hash of a key's 32-bit hash and a salt, in [0, 2**32): the finaliser of SplitMix64, which is a bijection of
+    the pair before its upper half is taken."""
+    mixed = (key << _SHIFT | salt) + _ODD
+    mixed = (mixed ^ (mixed >> _FIRST)) * _A
+    mixed = (mixed ^ (mixed >> _SECOND)) * _B
+    return (mixed ^ (mixed >> _THIRD)) >> _SHIFT
+
+
+@njit("int64(uint64, uint64, uint64)", cache=True)
+def choice(key, salt, bins):  # type: ignore[no-untyped-def]
+    """The bin of a key by its hash function number `salt`; number 0 is the hash itself, as key grouping has it. The
+    others multiply and shift, which is several times as fast as to divide."""
+    return key % bins if salt == uint64(0) else salted(key, salt) * bins >> _SHIFT
+
+
+@njit(cache=True)
+def less_loaded_of_two(hashes, loads, owners):  # type: ignore[no-untyped-def]
+    bins = uint64(len(loads))
+    for row in range(len(hashes)):
+        key = uint64(hashes[row])
+        first, second = choice(key, uint64(0), bins), choice(key, uint64(1), bins)
+        chosen = first if loads[first] <= loads[second] else second
+        loads[chosen] += 1
+        owners[row] = chosen
+
+
+@njit(cache=True)
+def both_choices(hashes, bins, both):  # type: ignore[no-untyped-def]
+    for row in range(len(hashes)):
+        key = uint64(hashes[row])
+        both[0, row] = choice(key, uint64(0), uint64(bins))
+        both[1, row] = choice(key, uint64(1), uint64(bins))
+
+
+@njit(cache=True)
+def less_loaded_of_drawn(sent, source, loads, owners):  # type: ignore[no-untyped-def]
+    bins = uint64(len(loads))
+    for row in range(len(owners)):
+        number = uint64(2 * (sent + row))
+        drawn = salted(uint64(source), number) % bins, salted(uint64(source), number + uint64(1)) % bins
+        chosen = drawn[0] if loads[drawn[0]] <= loads[drawn[1]] else drawn[1]
+        loads[chosen] += 1
+        owners[row] = chosen
+
+
+@njit(cache=True)
+def _least_loaded(loads, counters):  # type: ignore[no-untyped-def]
+    """A bin of the least load. Loads only grow, so the search goes on where it stood: O(1) a record in the long run."""
+    looked_at = 0
+    least, at = counters[1], counters[2]
+    while loads[at] > least:
+        at = (at + 1) % len(loads)
+        looked_at += 1
+        if looked_at == len(loads):
+            least, looked_at = loads.min(), 0
+    counters[1], counters[2] = least, at
+    return at
+
+
+@njit(cache=True)
+def first_with_room(hashes, epsilon, loads, counters, memo, owners):  # type: ignore[no-untyped-def]
+    """`counters`: records so far, and the least load and the bin at which the search for the least loaded stands.
+    `memo`: of a key its hash, the capacity, and how many salts are known to lead to full bins."""
+    bins = len(loads)
+    for row in range(len(hashes)):
+        counters[0] += 1
+        capacity = math.ceil((1 + epsilon) * counters[0] / bins)  # a whole load is below it just if below its ceiling
+        key = hashes[row]
+        chosen = choice(uint64(key), uint64(0), uint64(bins))
+        if loads[chosen] >= capacity:
+            known = memo[key & (MEMO - 1)]
+            salt = known[2] if known[0] == key and known[1] == capacity else 0
+            while loads[chosen] >= capacity and salt < MOST_PROBES * bins:
+                salt += 1
+                chosen = choice(uint64(key), uint64(salt), uint64(bins))
+            full = loads[chosen] >= capacity
+            known[0], known[1], known[2] = key, capacity, salt if full else salt - 1
+            if full:
+                chosen = _least_loaded(loads, counters)
+        loads[chosen] += 1
+        owners[row] = chosen
+
+
+@njit(cache=True)
+def _skip_full(token, capacity, owners, loads, skips):  # type: ignore[no-untyped-def]
+    """The first token, from `token` on clockwise, whose bin has room. `skips`: for each token the capacity at which
+    all tokens from it up to another were full, and that other one."""
+    found = token
+    while loads[owners[found]] >= capacity:
+        found = skips[found, 1] if skips[found, 0] == capacity else (found + 1) % len(owners)
+    while token != found:  # shorten the way for the next walk, as union-find does
+        following = skips[token, 1] if skips[token, 0] == capacity else (token + 1) % len(owners)
+        skips[token, 0], skips[token, 1] = capacity, found
+        token = following
+    return found
+
+
+@njit(cache=True)
+def clockwise_with_room(hashes, epsilon, positions, owners, first_token, loads, sent, skips, chosen):  # type: ignore[no-untyped-def]
+    for row in range(len(hashes)):
+        sent[0] += 1
+        capacity = math.ceil((1 + epsilon) * sent[0] / len(loads))
+        token = first_token[hashes[row] >> (32 - ARC_BITS)]
+        while token < len(positions) and positions[token] <= hashes[row]:
+            token += 1
+        token = _skip_full(token % len(positions), capacity, owners, loads, skips)
+        loads[owners[token]] += 1
+        chosen[row] = owners[token]
+
+
+@njit(cache=True)
+def count(sketch, key):  # type: ignore[no-untyped-def]
+    """Count one record of a key; the number of its counter."""
+    counters, table, least, state = sketch
+    mask = len(table) - 1
+    entry = _home(key, mask)
+    while table[entry] >= 0 and counters[table[entry], 0] != key:
+        entry = (entry + 1) & mask
+    counter = table[entry]
+    if counter < 0:
+        if state[0] < len(counters):
+            counter = state[0]
+            state[0] += 1
+        else:
+            counter = _least_counter(counters, least, state)
+            counters[counter, 2] = counters[counter, 1]
+            _forget(counters, table, counters[counter, 0])
+            entry = _home(key, mask)
+            while table[entry] >= 0:
+                entry = (entry + 1) & mask
+        counters[counter, 0] = key
+        table[entry] = counter
+    counters[counter, 1] += 1
+    return counter
+
+
+@njit(cache=True)
+def _least_counter(counters, least, state):  # type: ignore[no-untyped-def]
+    """A counter of the least count. Counts only grow, so of those that had the least one when all were looked at, each
+    is taken unless it has grown since; most of the many keys that come seldom have it, so all are looked at rarely."""
+    while True:
+        while state[1] < state[2]:
+            counter = least[state[1]]
+            state[1] += 1
+            if counters[counter, 1] == state[3]:
+                return counter
+        state[1], state[2], state[3] = 0, 0, counters[:, 1].min()
+        for counter in range(len(counters)):
+            if counters[counter, 1] == state[3]:
+                least[state[2]] = counter
+                state[2] += 1
+
+
+@njit(cache=True)
+def _home(key, mask):  # type: ignore[no-untyped-def]
+    return np.int64(salted(uint64(key), uint64(0))) & mask
+
+
+@njit(cache=True)
+def _forget(counters, table, key):  # type: ignore[no-untyped-def]
+    """Take a key out of the table, and close the gap that it leaves."""
+    mask = len(table) - 1
+    gap = _home(key, mask)
+    while counters[table[gap], 0] != key:
+        gap = (gap + 1) & mask
+    entry = (gap + 1) & mask
+    while table[entry] >= 0:
+        home = _home(counters[table[entry], 0], mask)
+        if ((entry - home) & mask) >= ((entry - gap) & mask):
+            table[gap] = table[entry]
+            gap = entry
+        entry = (entry + 1) & mask
+    table[gap] = -1
+
+
+@njit(cache=True)
+def rank_all(tree, ranks, loads, work):  # type: ignore[no-untyped-def]
+    """Rank reducers by what their load would be with one record more: a tournament, the leaves of which are reducers.
+    `tree` and `ranks` have the winner of each place and its rank, the left one of equals; `tree[1]` wins over all."""
+    leaves = len(tree) // 2
+    for leaf in range(leaves):
+        tree[leaves + leaf] = leaf
+        ranks[leaves + leaf] = loads[leaf] + work[leaf] if leaf < len(loads) else np.inf
+    for at in range(leaves - 1, 0, -1):
+        winner = 2 * at if ranks[2 * at] <= ranks[2 * at + 1] else 2 * at + 1
+        tree[at], ranks[at] = tree[winner], ranks[winner]
+
+
+@njit(cache=True)
+def _add(tree, ranks, loads, work, chosen):  # type: ignore[no-untyped-def]
+    """Add a record to a reducer. Places above one that it does not change stay as they are."""
+    loads[chosen] += work[chosen]
+    at = len(tree) // 2 + chosen
+    ranks[at] = loads[chosen] + work[chosen]
+    while at > 1:
+        at //= 2
+        winner = 2 * at if ranks[2 * at] <= ranks[2 * at + 1] else 2 * at + 1
+        if tree[at] == tree[winner] and ranks[at] == ranks[winner]:
+            break
+        tree[at], ranks[at] = tree[winner], ranks[winner]
+
+
+@njit(cache=True)
+def _spills(key, reducer, slack, sent, loads, tree, reach):  # type: ignore[no-untyped-def]
+    """Whether a tail key may leave its first reducer: only if that is ahead, and only keys whose hash number 2 lies
+    below `reach`, always the same ones. The reach is as wide as it takes to keep the reducer from getting ahead."""
+    each = sent / len(loads)
+    allowed = max(slack * sent, CHANCE * math.sqrt(each))
+    ahead = loads[reducer] - loads[tree[1]]
+    if ahead > 2 * allowed:
+        reach[reducer] = min(1.0, reach[reducer] + WIDEN / each)
+    elif ahead < allowed:
+        reach[reducer] = max(0.0, reach[reducer] - NARROW / each)
+    return ahead > allowed and salted(key, uint64(2)) < reach[reducer] * _ALL_HASHES
+
+
+@njit(cache=True)
+def head_or_tail(hashes, choices, slack, reach, sent, loads, work, tree, ranks, slot_owners, sketch, owners):  # type: ignore[no-untyped-def]
+    bins, slots = len(loads), uint64(len(slot_owners))
+    counters = sketch.counters
+    for row in range(len(hashes)):
+        sent[0] += 1
+        key = uint64(hashes[row])
+        counter = count(sketch, np.int64(key))
+        chosen = slot_owners[choice(key, uint64(0), slots)]
+        if (counters[counter, 1] - counters[counter, 2]) * HEAD * bins <= sent[0]:
+            second = slot_owners[choice(key, uint64(1), slots)]
+            if loads[second] + work[second] < loads[chosen] + work[chosen] and (
+                slack == 0 or _spills(key, chosen, slack, sent[0], loads, tree, reach)
+            ):
+                chosen = second
+        elif choices < bins:
+            for salt in range(1, choices):
+                other = slot_owners[choice(key, uint64(salt), slots)]
+                if loads[other] + work[other] < loads[chosen] + work[chosen]:
+                    chosen = other
+        else:
+            chosen = tree[1] if ranks[1] < loads[chosen] + work[chosen] else chosen
+        _add(tree, ranks, loads, work, chosen)
+        owners[row] = chosen

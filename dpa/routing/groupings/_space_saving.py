@@ -1,0 +1,40 @@
+"""The keys that come most, in bounded memory: SpaceSaving (Metwally, Agrawal and El Abbadi), on key hashes.
+
+Compiled, one key at a time (`_loops.count`), because a grouping must know what is hot at every single record.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+
+class SpaceSaving(NamedTuple):
+    """So many counters.
+
+    Attributes:
+        counters: for each counter its key, its count, and how much of the count may belong to other keys;
+            shape (most, 3).
+        table: the counter of each key, or -1: a hash table with linear probing, a power of two of entries.
+        least: counters that had the least count when all were looked at last; shape (most,).
+        state: how many counters are in use; from where on, and up to where, those in `least` have not been taken; and
+            that least count.
+    """
+
+    counters: npt.NDArray[np.int64]
+    table: npt.NDArray[np.int32]
+    least: npt.NDArray[np.int32]
+    state: npt.NDArray[np.int64]
+
+    @staticmethod
+    def empty(most: int) -> SpaceSaving:
+        """No key yet; a count is at most the number of records by `most` too high."""
+        entries = 2 ** int(np.ceil(np.log2(4 * most)))
+        return SpaceSaving(
+            np.zeros((most, 3), dtype=np.int64),
+            np.full(entries, -1, dtype=np.int32),
+            np.zeros(most, dtype=np.int32),
+            np.zeros(4, dtype=np.int64),
+        )

@@ -1,0 +1,366 @@
+"""Every compiled grouping chooses, record by record, what a plain and slow reading of its paper would choose."""
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpa.routing.groupings._loops import count, salted
+from dpa.routing.groupings._shares import apportion, reassign
+from dpa.routing.groupings._space_saving import SpaceSaving
+from dpa.routing.groupings.bounded_load import BoundedLoadGrouping
+from dpa.routing.groupings.d_choices import DChoicesGrouping
+from dpa.routing.groupings.partial_key import PartialKeyGrouping
+from dpa.routing.groupings.random_choices import RandomChoicesGrouping
+from dpa.routing.groupings.signal import Signal, Wish
+from dpa.routing.groupings.two_random import TwoRandomGrouping
+from dpa.routing.groupings.w_choices import WChoicesGrouping
+from dpa.routing.groupings.weighted_w_choices import SLACK, SLOTS, WeightedWChoicesGrouping
+from dpa.routing.hashing import Hashes
+from dpa.routing.ring import TokenRing
+
+Choose = Callable[[int], int]
+"""The reducer of one record, given its key's hash; what has been sent is remembered."""
+
+RECORDS = 3_000
+KEYS = 600
+ENDS = [0, 1, 2**14, 2**31, 2**32 - 2, 2**32 - 1]
+
+
+def _streams() -> dict[str, Hashes]:
+    random = np.random.default_rng(7)
+    hashes = random.integers(0, 2**32, KEYS, dtype=np.uint32)
+    ranks = np.arange(1.0, KEYS + 1)
+    streams = {
+        f"zipf {skew}": hashes[random.choice(KEYS, RECORDS, p=ranks**-skew / (ranks**-skew).sum())]
+        for skew in (0.5, 1.2, 2.0)
+    }
+    streams["even"] = hashes[random.integers(0, KEYS, RECORDS)]
+    streams["one key"] = np.full(RECORDS, 123_456_789, np.uint32)
+    streams["ends of the hash"] = random.choice(np.array(ENDS, np.uint32), RECORDS)
+    streams["drift"] = hashes[(np.arange(RECORDS) // 8 + random.geometric(0.3, RECORDS)) % KEYS]
+    return streams
+
+
+STREAMS = _streams()
+every_stream = pytest.mark.parametrize("name", STREAMS)
+several_bins = pytest.mark.parametrize("bins", [1, 2, 5, 64])
+several_epsilons = pytest.mark.parametrize("epsilon", [0.0, 1e-12, 0.01, 0.5, 3.0])
+
+_MASK = 2**64 - 1
+
+
+def mixed(key: int, salt: int) -> int:
+    """SplitMix64 of the pair, upper half."""
+    state = ((key << 32 | salt) + 0x9E3779B97F4A7C15) & _MASK
+    state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK
+    return (state ^ (state >> 31)) >> 32
+
+
+def place(key: int, salt: int, bins: int) -> int:
+    """H(key, salt) mod bins; number 0 is the key's hash itself."""
+    return mixed(key, salt) * bins >> 32 if salt else key % bins
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
+def test_the_salted_hash_is_that_of_split_mix(key: int, salt: int) -> None:
+    assert int(salted(key, salt)) == mixed(key, salt)
+
+
+# --- the algorithms, as plainly as can be
+
+
+def plain_partial_key(bins: int, each: int = 0) -> Choose:
+    loads = [each] * bins
+
+    def choose(key: int) -> int:
+        chosen = min(place(key, 0, bins), place(key, 1, bins), key=loads.__getitem__)
+        loads[chosen] += 1
+        return chosen
+
+    return choose
+
+
+def plain_two_random(bins: int, source: int) -> Choose:
+    loads, drawn = [0] * bins, (mixed(source, number) % bins for number in itertools.count())
+
+    def choose(key: int) -> int:
+        chosen = min(next(drawn), next(drawn), key=loads.__getitem__)
+        loads[chosen] += 1
+        return chosen
+
+    return choose
+
+
+def plain_bounded_load(bins: int, epsilon: float, each: int = 0) -> Choose:
+    table = TokenRing(bins, 1).snapshot(0)
+    tokens = list(zip(table.positions.tolist(), table.places.tolist(), strict=True))
+    loads = [each] * bins
+
+    def choose(key: int) -> int:
+        capacity = (1 + epsilon) * (sum(loads) + 1) / bins
+        clockwise = [owner for position, owner in tokens if position > key]
+        clockwise += [owner for position, owner in tokens if position <= key]
+        chosen = next(owner for owner in clockwise if loads[owner] < capacity)
+        loads[chosen] += 1
+        return chosen
+
+    return choose
+
+
+def plain_random_choices(bins: int, epsilon: float, each: int = 0) -> Choose:
+    loads, last = [each] * bins, 0
+
+    def choose(key: int) -> int:
+        nonlocal last
+        capacity = (1 + epsilon) * (sum(loads) + 1) / bins
+        probed = (place(key, salt, bins) for salt in range(4 * bins + 1))
+        chosen = next((other for other in probed if loads[other] < capacity), None)
+        if chosen is None:  # of equally loaded ones the next after that of the last time
+            chosen = last = min(range(bins), key=lambda other: (loads[other], (other - last) % bins))
+        loads[chosen] += 1
+        return chosen
+
+    return choose
+
+
+class PlainHeadTail:
+    """D- and W-Choices: d choices of a hot key, or all reducers. The sketch has a test of its own."""
+
+    def __init__(self, bins: int) -> None:
+        self.bins, self.sent, self.slack = bins, 0, 0.0
+        self.choices = bins
+        self.reach = [0.0] * bins
+        self.loads, self.work = [0.0] * bins, [1.0] * bins
+        self.slot_owners = list(range(bins))
+        self.sketch = SpaceSaving.empty(max(256, 20 * bins))
+
+    def after(self, reducer: int) -> float:
+        return self.loads[reducer] + self.work[reducer]
+
+    def go_by(self, capacities: npt.NDArray[np.float64]) -> None:
+        """New capacities count if any differs by more than a tenth."""
+        if (abs(capacities * np.array(self.work) - 1) > 0.1).any():
+            self.work = (1 / capacities).tolist()
+            owners = np.array(self.slot_owners)
+            reassign(owners, apportion(capacities, len(owners)))
+            self.slot_owners = owners.tolist()
+
+    def spills(self, key: int, reducer: int) -> bool:
+        """W-Choices by capacity: whether a tail key may leave its reducer, as far as that reaches."""
+        each = self.sent / self.bins
+        allowed = max(self.slack * self.sent, 0.2 * each**0.5)
+        ahead = self.loads[reducer] - self.loads[min(range(self.bins), key=self.after)]
+        if ahead > 2 * allowed:
+            self.reach[reducer] = min(1.0, self.reach[reducer] + 4 / each)
+        elif ahead < allowed:
+            self.reach[reducer] = max(0.0, self.reach[reducer] - 0.5 / each)
+        return ahead > allowed and mixed(key, 2) < self.reach[reducer] * 2**32
+
+    def __call__(self, key: int) -> int:
+        self.sent += 1
+        counted, error = self.sketch.counters[count(self.sketch, key), 1:].tolist()
+        chosen, second, *more = (
+            self.slot_owners[place(key, salt, len(self.slot_owners))] for salt in range(max(2, self.choices))
+        )
+        if counted - error > self.sent / (5 * self.bins):
+            others = [second, *more] if self.choices < self.bins else range(self.bins)
+            chosen = min(chosen, *others, key=self.after)
+        elif self.after(second) < self.after(chosen) and (not self.slack or self.spills(key, chosen)):
+            chosen = second
+        self.loads[chosen] += self.work[chosen]
+        return chosen
+
+
+def agree(found: list[int], key_stream: Hashes, choose: Choose) -> None:
+    for number, (given_to, key) in enumerate(zip(found, key_stream.tolist(), strict=True)):
+        expected = choose(key)
+        assert given_to == expected, f"record {number}, key {key}: reducer {given_to} instead of {expected}"
+
+
+@every_stream
+@several_bins
+def test_partial_key_grouping_takes_the_less_loaded_of_two(name: str, bins: int) -> None:
+    found = PartialKeyGrouping(bins).choose(STREAMS[name]).tolist()
+    agree(found, STREAMS[name], plain_partial_key(bins))
+
+
+@several_bins
+@pytest.mark.parametrize("source", [0, 1, 77])
+def test_two_random_choices_take_the_less_loaded_of_the_two_drawn(bins: int, source: int) -> None:
+    found = TwoRandomGrouping(bins, source).choose(STREAMS["even"]).tolist()
+    agree(found, STREAMS["even"], plain_two_random(bins, source))
+
+
+@every_stream
+@several_bins
+@several_epsilons
+def test_bounded_loads_walk_clockwise_to_the_first_with_room(name: str, bins: int, epsilon: float) -> None:
+    stream = STREAMS[name][:1_000]
+    agree(BoundedLoadGrouping(bins, epsilon).choose(stream).tolist(), stream, plain_bounded_load(bins, epsilon))
+
+
+@every_stream
+@several_bins
+@several_epsilons
+def test_random_choices_take_the_first_of_the_sequence_with_room(name: str, bins: int, epsilon: float) -> None:
+    stream = STREAMS[name][:1_000]
+    agree(RandomChoicesGrouping(bins, epsilon).choose(stream).tolist(), stream, plain_random_choices(bins, epsilon))
+
+
+def test_random_choices_do_not_mix_up_keys_that_share_a_place_in_the_memo() -> None:
+    keys = np.array([7, 7 + 2**14, 7 + 2**15, 7 + 2**31], dtype=np.uint32)
+    stream = np.random.default_rng(3).choice(keys, 2_000)
+    agree(RandomChoicesGrouping(12, 0.01).choose(stream).tolist(), stream, plain_random_choices(12, 0.01))
+
+
+@every_stream
+@several_bins
+def test_w_choices_give_a_hot_key_to_the_least_loaded_of_all(name: str, bins: int) -> None:
+    agree(WChoicesGrouping(bins).choose(STREAMS[name]).tolist(), STREAMS[name], PlainHeadTail(bins))
+
+
+class PlainDChoices(PlainHeadTail):
+    """With d found anew after 1,000 records and whenever there are a fifth more."""
+
+    def __init__(self, bins: int) -> None:
+        super().__init__(bins)
+        self.choices, self.find_at = min(2, bins), 1_000
+
+    def __call__(self, key: int) -> int:
+        chosen = super().__call__(key)
+        if self.sent == self.find_at:
+            self.find_at = math.ceil(self.find_at * 1.2)
+            certain = (self.sketch.counters[:, 1] - self.sketch.counters[:, 2]) / self.sent
+            hot = sorted((share for share in certain.tolist() if share > 1 / (5 * self.bins)), reverse=True)
+            self.choices = self.least_choices(hot)
+        return chosen
+
+    def least_choices(self, hot: list[float]) -> int:
+        n = self.bins
+        if not hot:
+            return min(2, n)
+        for d in range(max(2, math.ceil(hot[0] * n)), n):
+            reached = [n - n * ((n - 1) / n) ** (h * d) for h in range(1, len(hot) + 1)]
+            if all(
+                sum(hot[:h]) + (b / n) ** d * sum(hot[h:]) + (b / n) ** 2 * (1 - sum(hot)) <= b * (1 / n + 1e-4)
+                for h, b in enumerate(reached, start=1)
+            ):
+                return d
+        return n
+
+
+@every_stream
+@several_bins
+def test_d_choices_give_a_hot_key_to_the_least_loaded_of_d(name: str, bins: int) -> None:
+    agree(DChoicesGrouping(bins).choose(STREAMS[name]).tolist(), STREAMS[name], PlainDChoices(bins))
+
+
+@every_stream
+@several_bins
+def test_weighted_choices_go_by_load_per_capacity_also_after_capacities_change(name: str, bins: int) -> None:
+    grouping, plain = WeightedWChoicesGrouping(bins), PlainHeadTail(bins)
+    plain.slack = SLACK
+    plain.slot_owners = np.repeat(np.arange(bins), SLOTS).tolist()
+    stream, random = STREAMS[name], np.random.default_rng(bins)
+    told = np.zeros(bins)
+    for slot, part in enumerate(np.array_split(stream, 4)):
+        agree(grouping.choose(part).tolist(), part, plain)
+        for reducer in range(bins):
+            told[reducer] = random.choice([0.001, 0.002, 0.02])
+            grouping.observe(reducer, Signal(slot, 1.0, Wish.KEEP, 1, float(told[reducer])))
+        speeds = told.min() / told
+        plain.go_by(np.maximum(speeds / speeds.mean(), 0.01))
+
+
+# --- long streams
+
+
+@every_stream
+@pytest.mark.parametrize("bins", [5, 64])
+@pytest.mark.parametrize("epsilon", [1e-15, 1e-12, 1e-6])
+@pytest.mark.parametrize("each", [2**31 - 100, 2**40, 2**50 // 64])
+def test_after_a_long_stream_loads_are_still_bounded_exactly(name: str, bins: int, epsilon: float, each: int) -> None:
+    stream = STREAMS[name][:300]
+    bounded, choices = BoundedLoadGrouping(bins, epsilon), RandomChoicesGrouping(bins, epsilon)
+    for loads, sent in ((bounded._loads, bounded._sent), (choices._loads, choices._counters)):
+        loads[:], sent[0] = each, each * bins
+    agree(bounded.choose(stream).tolist(), stream, plain_bounded_load(bins, epsilon, each))
+    agree(choices.choose(stream).tolist(), stream, plain_random_choices(bins, epsilon, each))
+
+
+@every_stream
+@pytest.mark.parametrize("each", [2**31 - 100, 2**40])
+def test_after_a_long_stream_the_least_loaded_are_still_told_exactly(name: str, each: int) -> None:
+    stream, bins = STREAMS[name][:1_000], 7
+    partial, hot, plain = PartialKeyGrouping(bins), WChoicesGrouping(bins), PlainHeadTail(bins)
+    partial._loads[:], hot._loads[:], hot._sent[0] = each, each, each * bins
+    hot._rely_on(np.ones(bins))  # ranks the new loads
+    plain.loads, plain.sent = [float(each)] * bins, each * bins
+    for sketch in (hot._sketch, plain.sketch):  # a key that has been hot all the time
+        count(sketch, int(stream[0]))
+        sketch.counters[0, 1] = each
+    agree(partial.choose(stream).tolist(), stream, plain_partial_key(bins, each))
+    agree(hot.choose(stream).tolist(), stream, plain)
+
+
+@pytest.mark.parametrize("sent", [2**31 - 500, 2**40])
+def test_two_random_choices_stay_random_after_a_long_stream(sent: int) -> None:
+    grouping, stream = TwoRandomGrouping(5), STREAMS["one key"]
+    grouping._sent = sent
+    counts = np.bincount(grouping.choose(stream), minlength=5)
+    assert counts.max() - counts.min() < 10
+
+
+# --- the sketch
+
+
+@given(st.lists(st.integers(0, 12), max_size=200), st.integers(1, 8))
+def test_the_sketch_counts_as_a_dict_would_and_evicts_a_key_of_the_least_count(keys: list[int], most: int) -> None:
+    sketch, plain, true = SpaceSaving.empty(most), {}, Counter[int]()
+    for key in keys:
+        true[key] += 1
+        counter = count(sketch, key)
+        if key in plain:
+            plain[key] = (plain[key][0] + 1, plain[key][1])
+        elif len(plain) < most:
+            plain[key] = (1, 0)
+        else:
+            held = set(sketch.counters[:, 0].tolist())
+            [evicted] = [other for other in plain if other not in held]
+            least = plain.pop(evicted)[0]
+            assert least <= min((counted for counted, _ in plain.values()), default=least)
+            plain[key] = (least + 1, least)
+        used = int(sketch.state[0])
+        assert sketch.counters[counter, 0] == key
+        assert {one[0]: (one[1], one[2]) for one in sketch.counters[:used].tolist()} == plain
+        assert all(counted - error <= true[other] <= counted for other, (counted, error) in plain.items())
+    check_sketch(sketch)
+
+
+def check_sketch(sketch: SpaceSaving) -> None:
+    """The table finds each key in use, from its home on without a gap."""
+    used = int(sketch.state[0])
+    assert sorted(sketch.table[sketch.table >= 0].tolist()) == list(range(used))
+    before = sketch.counters.copy()
+    for key in before[:used, 0].tolist():
+        counter = count(sketch, key)
+        assert sketch.counters[counter, 0] == key
+    assert (sketch.counters[:used, 1] == before[:used, 1] + 1).all()
+    sketch.counters[:] = before
+
+
+def test_a_large_sketch_keeps_its_order_through_many_evictions() -> None:
+    random = np.random.default_rng(2)
+    sketch = SpaceSaving.empty(256)
+    for key in (random.zipf(1.3, 20_000) % 2**32).tolist():
+        count(sketch, key)
+    check_sketch(sketch)
+    assert sketch.counters[:, 1].sum() == 20_000
