@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from dpa.balance.measure.latency import LatencySketch
 from dpa.execution.block import Block, Values
 from dpa.execution.mapping import MapTask
 from dpa.executors import AnyMapper, AnyReducer, Reducer
@@ -197,9 +198,9 @@ def told(instructions: Iterable[Instruction], kind: type[M]) -> list[M]:
     return [instruction for instruction in instructions if isinstance(instruction, kind)]
 
 
-def push(of_keys: Sequence[Key], *, epoch: int = 0, mapper: int = 0, hops: int = 0) -> Push:
+def push(of_keys: Sequence[Key], *, epoch: int = 0, mapper: int = 0, read_at: float = 0.0, hops: int = 0) -> Push:
     """A push of records with these keys."""
-    return Push(block_of(of_keys), epoch, mapper, hops)
+    return Push(block_of(of_keys), epoch, mapper, read_at, hops)
 
 
 # --- a reducer and a coordinator
@@ -252,8 +253,8 @@ INPUT = [MemorySplit(pa.table({"n": range(rows)})) for rows in (3, 2, 1)]
 class CoordinatorWire(Wire):
     """The coordinator of two mappers and two reducers."""
 
-    def __init__(self, at: float = 0.0) -> None:
-        self.coordinator = CoordinatorMachine(INPUT, mappers=2, reducers=2)
+    def __init__(self, at: float = 0.0, *, scattered: bool = False) -> None:
+        self.coordinator = CoordinatorMachine(INPUT, mappers=2, reducers=2, scattered=scattered)
         super().__init__(self.coordinator)
         self.coordinator.handle(Start(), at)
 
@@ -264,4 +265,4 @@ class CoordinatorWire(Wire):
         return self(reducer(index), ReducerReport(ReducerStats(index, queue=queue, processed=processed)))
 
     def merged(self, index: int, processed: int) -> list[Instruction]:
-        return self(reducer(index), Merged(ReducerStats(index, processed=processed)))
+        return self(reducer(index), Merged(ReducerStats(index, processed=processed), LatencySketch()))

@@ -35,6 +35,12 @@ class BatchStates:
         self._partial = 0
         self._folded = 0
 
+    @property
+    def size(self) -> int:
+        """How many keys it holds; folds the partial states."""
+        whole = self._fold()
+        return 0 if whole is None else len(whole.keys)
+
     def reduce(self, block: Block) -> None:
         """Reduce a block's groups to partial states."""
         groups = Groups(block.keys, block.codes, _columns(block))
@@ -60,6 +66,8 @@ class BatchStates:
         if whole is None:
             return {}
         owners = table.owners_of(hash_column(whole.keys, table.seed))
+        if np.all(owners == keep):
+            return {}
         parts = {int(owner): _select(whole, np.flatnonzero(owners == owner)) for owner in np.unique(owners)}
         kept = parts.pop(keep, None)
         self._parts = [] if kept is None else [kept]

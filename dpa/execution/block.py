@@ -3,7 +3,7 @@ once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -13,15 +13,12 @@ import pyarrow as pa
 
 from dpa.balance.load import KeySample
 from dpa.execution.keys import encode
+from dpa.routing.groupings.base import Grouping
 from dpa.routing.hashing import Hashes, hash_column
-from dpa.routing.spreader import Spreader
-from dpa.routing.table import RoutingTable, Spread
+from dpa.routing.table import Owners, RoutingTable
 
 Values: TypeAlias = pa.RecordBatch | npt.NDArray[np.object_] | None
 """The records' values: columns, or Python objects, or nothing at all; shape (rows,)."""
-
-Deal: TypeAlias = Callable[[Spread, int], npt.NDArray[np.int64]]
-"""How many of so many records each reducer of a spread gets; shape of its `reducers`."""
 
 _SORT_FROM = 16
 """With more owners than this, one sort is cheaper than a scan for each."""
@@ -109,20 +106,24 @@ class Block:
         used, counts = np.unique(self.codes[np.minimum(rows, self.rows - 1)], return_counts=True)
         return KeySample(self.keys.take(pa.array(used)), self.hashes[used], (counts * step).astype(np.float64))
 
-    def route(self, table: RoutingTable, deal: Deal | None = None) -> Iterator[tuple[int, Block]]:
+    def route(self, grouping: Grouping) -> Iterator[tuple[int, Block]]:
         """The part of each reducer that is to process some of the records, by ascending reducer. Order within a part
-        is kept. `deal` tells how many records of a spread each of its reducers gets: by its weights if not given."""
+        is kept."""
         if not self.rows:
             return
-        places = table.places_of(self.hashes)
-        used = np.unique(places)
-        if used[-1] >= table.reducers:
-            yield from self._route_spread(table, places, used, deal or Spreader().deal)
-            return
+        owners = grouping.owners_of(self.hashes)
+        if owners is None:
+            yield from self._by_record(grouping.choose(self.hashes.take(self.codes)), grouping.bins)
+        else:
+            yield from self._by_key(owners)
+
+    def _by_key(self, owners: Owners) -> Iterator[tuple[int, Block]]:
+        """The parts where all records of a key go together; `owners` has shape (keys,)."""
+        used = np.unique(owners)
         if len(used) == 1:
             yield int(used[0]), self
             return
-        keys_of = [np.flatnonzero(places == owner) for owner in used]
+        keys_of = [np.flatnonzero(owners == owner) for owner in used]
         place = np.empty(len(self.keys), dtype=np.int32)
         part_of_key = np.empty(len(self.keys), dtype=np.uint8 if len(used) <= _BYTE else np.uint16)
         for part, positions in enumerate(keys_of):
@@ -143,18 +144,10 @@ class Block:
                 ),
             )
 
-    def _route_spread(
-        self, table: RoutingTable, places: npt.NDArray[np.int32], used: npt.NDArray[np.int32], deal: Deal
-    ) -> Iterator[tuple[int, Block]]:
-        """The same where records of one key may go to several reducers."""
-        owners = places.take(self.codes)
-        for place in used[used >= table.reducers].tolist():
-            spread = table.spread_at(place)
-            assert spread is not None
-            rows = np.flatnonzero(owners == place)
-            owners[rows] = np.repeat(np.array(spread.reducers, dtype=np.int32), deal(spread, len(rows)))
-        found = np.flatnonzero(np.bincount(owners, minlength=table.reducers))
-        part_of = np.zeros(table.reducers, dtype=np.uint8 if len(found) <= _BYTE else np.uint16)
+    def _by_record(self, owners: Owners, reducers: int) -> Iterator[tuple[int, Block]]:
+        """The parts where records of one key may go to several reducers; `owners` has shape (rows,)."""
+        found = np.flatnonzero(np.bincount(owners, minlength=reducers))
+        part_of = np.zeros(reducers, dtype=np.uint8 if len(found) <= _BYTE else np.uint16)
         part_of[found] = np.arange(len(found))
         for owner, rows in zip(found, _rows_by_part(part_of.take(owners), len(found)), strict=True):
             yield int(owner), self if len(rows) == self.rows else self._select(rows)

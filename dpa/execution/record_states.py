@@ -28,6 +28,11 @@ class RecordStates:
         self._states: list[Any] = []
         self._counts = np.zeros((1024, 2), dtype=np.int64)
 
+    @property
+    def size(self) -> int:
+        """How many keys it holds."""
+        return len(self._states)
+
     def reduce(self, block: Block) -> None:
         """Fold the block's values into the states of their keys, in order."""
         keys: list[Key] = block.keys.to_pylist()
@@ -49,12 +54,14 @@ class RecordStates:
         """Take out the states of all keys that the table does not give to reducer `keep`, by their owner."""
         keys = self._keys()
         owners = table.owners_of(hash_column(keys, table.seed))
-        parts = {int(owner): self._select(keys, np.flatnonzero(owners == owner)) for owner in np.unique(owners)}
-        kept = parts.pop(keep, None)
-        self._places, self._states = {}, []
-        self._counts = np.zeros((1024, 2), dtype=np.int64)
-        if kept is not None:
-            self.merge(kept)
+        others = np.unique(owners[owners != keep])
+        parts = {int(owner): self._select(keys, np.flatnonzero(owners == owner)) for owner in others}
+        if parts:
+            kept = np.flatnonzero(owners == keep)
+            self._states = [self._states[row] for row in kept.tolist()]
+            self._counts[: len(kept)] = self._counts[kept]
+            self._counts[len(kept) :] = 0
+            self._places = {key: place for place, key in enumerate(keys.take(pa.array(kept)).to_pylist())}
         return parts
 
     def finish(self, key: str) -> Reduced:

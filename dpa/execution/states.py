@@ -16,6 +16,7 @@ import pyarrow as pa
 from dpa.errors import ExecutorError
 from dpa.execution.block import Block
 from dpa.executors import AnyReducer, BatchReducer, name_of
+from dpa.routing.hashing import hash_column
 from dpa.routing.table import RoutingTable
 
 
@@ -50,9 +51,22 @@ class Reduced:
     records: npt.NDArray[np.int64]
     mapped: npt.NDArray[np.int64]
 
+    def owned(self, key: str, table: RoutingTable, owner: int) -> Reduced:
+        """The rows whose key, in the column named `key`, the table gives to reducer `owner`."""
+        keys = self.table[key].combine_chunks()
+        rows = np.flatnonzero(table.owners_of(hash_column(keys, table.seed)) == owner)
+        if len(rows) == len(keys):
+            return self
+        return Reduced(self.table.take(pa.array(rows)), self.records[rows], self.mapped[rows])
+
 
 class States(Protocol):
     """What a reducer task needs of its store."""
+
+    @property
+    def size(self) -> int:
+        """How many keys it holds."""
+        ...
 
     def reduce(self, block: Block) -> None:
         """Fold a block's records, or the combined states that they are, into the states of their keys."""

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from dpa.balance.adaptive.balancer import AdaptiveBalancer, AdaptiveOptions
 from dpa.balance.adaptive.planner import PlanOptions
 from dpa.balance.balancer import Balancer
+from dpa.balance.delegation import DelegationOptions, Utilisation
 from dpa.balance.policy import BalancePolicy
 from dpa.balance.strategies import STRATEGIES
 from dpa.balance.trigger import Against, BothTrigger, QueueingDelayTrigger, QueueLengthTrigger, Trigger
 from dpa.protocol.reducer import ReducerOptions
+from dpa.routing.groupings.options import GroupingOptions
 from dpa.routing.ring import PAPER_TOKEN_FORMAT, TokenRing
 
 ADAPTIVE = "adaptive"
@@ -19,6 +21,24 @@ STRATEGY_NAMES = (*STRATEGIES, ADAPTIVE)
 
 _ADAPTIVE_TOKENS = 64
 """As many as halving starts with: arcs small enough to move one by one."""
+
+
+@dataclass(frozen=True)
+class SignalSettings:
+    """How reducers judge themselves for groupings that listen (docs/job-files.md, `grouping`)."""
+
+    slot_seconds: float = 1.0
+    theta_busy: float = 0.9
+    theta_idle: float = 0.75
+    utilisation: Utilisation = "demand"
+
+    def delegation(self, grouping: GroupingOptions, queue_records: int) -> DelegationOptions | None:
+        """The same where so many queued records count as a full queue; None if the grouping does not listen."""
+        if not grouping.listens:
+            return None
+        return DelegationOptions(
+            self.slot_seconds, self.theta_busy, self.theta_idle, self.utilisation, max(1, queue_records)
+        )
 
 
 @dataclass(frozen=True)
@@ -91,8 +111,10 @@ class BalanceOptions:
         )
         return AdaptiveBalancer(ring.snapshot(0), self._trigger("queueing_delay", "mean"), options)
 
-    def reducer_options(self, slice_records: int, slice_seconds: float) -> ReducerOptions:
-        """How the reducers behave; without a strategy that acts, they report no load."""
+    def reducer_options(
+        self, slice_records: int, slice_seconds: float, delegation: DelegationOptions | None = None
+    ) -> ReducerOptions:
+        """How the reducers behave; without a strategy that acts, they report no load to the balancer."""
         adaptive = self.is_adaptive
         acts = not adaptive and STRATEGIES[self.strategy]().acts
         return ReducerOptions(
@@ -105,6 +127,7 @@ class BalanceOptions:
             measure=adaptive,
             half_life=self.adaptive.half_life,
             hot_keys=self.adaptive.hot_keys,
+            delegation=delegation,
         )
 
     def _trigger(self, usual: str, against: Against) -> Trigger:

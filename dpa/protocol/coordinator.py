@@ -7,13 +7,17 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from dpa.balance.decision import Decision
+from dpa.balance.measure.latency import LatencySketch
 from dpa.errors import ProtocolError
+from dpa.protocol.aggregation import Rounds
 from dpa.protocol.history import LoadHistory
 from dpa.protocol.machine import JobDone, Machine, Start, Tick
 from dpa.protocol.messages import (
     BALANCER,
     COORDINATOR,
     Address,
+    Aggregate,
+    Aggregated,
     DecisionReport,
     Drain,
     Freeze,
@@ -47,16 +51,29 @@ class CoordinatorMachine(Machine):
     | `SplitRequest`  | grant the next split, or none                 | -                     | -           |
     | `MapperReport`  | note; if the last is done, have them drain    | note                  | ignore      |
     | `ReducerReport` | note; if all is processed, freeze the table   | note                  | ignore      |
-    | `LastTable`     | have the reducers merge                       | -                     | -           |
+    | `Aggregated`    | note; commit the round if all have            | -                     | -           |
+    | `LastTable`     | have the reducers merge, after the round      | -                     | -           |
     | `Merged`        | -                                             | note; done if all are | -           |
     | `DecisionReport`| note                                          | note                  | ignore      |
 
     The stream ends when all mappers are done and the reducers have processed as many records as were emitted.
     Forwarding moves records and never makes any, so nothing can then be in flight; empty queues alone would not tell.
+
+    Until then a `Tick` begins a round of aggregation if one is due. A round ends before reducers merge.
     """
 
-    def __init__(self, splits: Iterable[Split], mappers: int, reducers: int) -> None:
-        """Hand out `splits` in order, each to the next mapper that asks."""
+    def __init__(
+        self,
+        splits: Iterable[Split],
+        mappers: int,
+        reducers: int,
+        aggregate_seconds: float | None = None,
+        *,
+        scattered: bool = False,
+    ) -> None:
+        """Hand out `splits` in order, each to the next mapper that asks; begin a round of aggregation so many seconds
+        after the last one ended, or none. `scattered`: whether states may be elsewhere than with the owners by the
+        first table, though there was no other."""
         super().__init__(COORDINATOR)
         self.state = "startup"
         self.started_at = 0.0
@@ -65,19 +82,24 @@ class CoordinatorMachine(Machine):
         self.done_at: float | None = None
         self._progress_at = 0.0
         self._splits = deque(splits)
+        self._scattered = scattered
         self._rows = total_rows(self._splits)
         self._mappers = [MapperStats(index) for index in range(mappers)]
         self._reducers = [ReducerStats(index) for index in range(reducers)]
         self._mappers_done: set[int] = set()
         self._merged: set[int] = set()
         self._frozen = False
+        self._last_epoch: int | None = None
+        self._rounds = Rounds(aggregate_seconds, reducers)
         self._epoch = 0
         self._applied: list[Decision] = []
         self._refused: deque[Decision] = deque(maxlen=_DECISIONS_KEPT)
         self._decision_counts: Counter[str] = Counter()
         self._history = LoadHistory()
+        self._latencies: list[LatencySketch] = []
         self.on(Start, self._start, "startup")
         self.on(SplitRequest, self._split_request, "stream")
+        self.on(Aggregated, self._aggregated, "stream")
         self.on(LastTable, self._last_table, "stream")
         self.on(Merged, self._merged_report, "merge")
         self.on(MapperReport, self._mapper_report)
@@ -96,8 +118,8 @@ class CoordinatorMachine(Machine):
         return sum(stats.processed for stats in self._reducers)
 
     def snapshot(self, *, history: bool = True) -> Snapshot:
-        """What is known now; without `history`, only the last applied decisions and no samples, which is little to
-        send however long the job runs."""
+        """What is known now; without `history`, only the last applied decisions, no samples and no latency, which is
+        little to send however long the job runs."""
         kept = [*self._applied, *self._refused] if history else self._applied[-_RECENT:]
         decisions = sorted(kept, key=lambda decision: decision.at)
         return Snapshot(
@@ -110,10 +132,13 @@ class CoordinatorMachine(Machine):
             decisions=tuple(decisions),
             decision_counts=dict(self._decision_counts),
             samples=self._history.samples if history else (),
+            latency=LatencySketch.union(self._latencies) if history else None,
+            aggregation=self._rounds.stats,
         )
 
     def _start(self, sender: Address, event: Start) -> None:
         self.state, self.started_at = "stream", self.now
+        self._rounds.start(self.now)
 
     def _split_request(self, sender: Address, message: SplitRequest) -> None:
         self.send(sender, SplitGrant(self._splits.popleft() if self._splits else None))
@@ -140,11 +165,24 @@ class CoordinatorMachine(Machine):
     def _last_table(self, sender: Address, message: LastTable) -> None:
         if not self._frozen:
             raise ProtocolError(f"{self.address} got the last table without asking for it")
-        self.state = "merge"
-        self._broadcast(Merge(message.epoch, exchange=message.epoch > 0))
+        self._last_epoch = message.epoch
+        self._begin_merge()
+
+    def _aggregated(self, sender: Address, message: Aggregated) -> None:
+        commit = self._rounds.note(sender, message, self.now)
+        if commit is not None:
+            self.instruct(commit)
+            self._begin_merge()
+
+    def _begin_merge(self) -> None:
+        """Have the reducers merge once the last table is known and no round of aggregation is in progress."""
+        if self._last_epoch is not None and not self._rounds.in_progress:
+            self.state = "merge"
+            self._broadcast(Merge(self._last_epoch, exchange=self._last_epoch > 0 or self._scattered))
 
     def _merged_report(self, sender: Address, message: Merged) -> None:
         self._note(message.stats)
+        self._latencies.append(message.latency)
         self._merged.add(sender.index)
         if len(self._merged) == len(self._reducers):
             self.state = "done"
@@ -165,6 +203,8 @@ class CoordinatorMachine(Machine):
         if self.state == "stream":
             self._history.add(self.now - self.started_at, self._reducers)
             self._check_progress()
+            if not self._frozen and self._rounds.due(self.now):
+                self._broadcast(self._rounds.begin(self.now))
 
     def _check_progress(self) -> None:
         """Fail rather than wait for ever for records that were lost: nobody has any, yet some are not processed."""
@@ -184,6 +224,6 @@ class CoordinatorMachine(Machine):
         if self.first_record_at is None and stats.processed:
             self.first_record_at = self.now
 
-    def _broadcast(self, message: Drain | Merge) -> None:
+    def _broadcast(self, message: Aggregate | Drain | Merge) -> None:
         for index in range(len(self._reducers)):
             self.send(reducer(index), message)

@@ -58,6 +58,16 @@ class Pack:
 
 
 @dataclass(frozen=True, eq=False)
+class Fold:
+    """Reducer: fold in what other reducers had in round `round`. What the table gives to this reducer is then its share
+    of the results so far: publish it, if the job publishes them. Answered by `FoldDone`."""
+
+    home: RoutingTable
+    parts: tuple[StatePart, ...]
+    round: int
+
+
+@dataclass(frozen=True, eq=False)
 class Finish:
     """Reducer: fold in what other reducers had, and write the result; answered by `FinishDone`."""
 
@@ -65,11 +75,27 @@ class Finish:
 
 
 @dataclass(frozen=True)
+class Commit:
+    """Coordinator: all shares of a round are complete; let readers see them, if the job publishes them. No event
+    answers it.
+
+    Attributes:
+        round: number of the round.
+        at: seconds from the beginning of the stream to that of the round.
+        rows: keys that each reducer published.
+    """
+
+    round: int
+    at: float
+    rows: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class JobDone:
     """Coordinator: the result is complete."""
 
 
-Instruction = Send | OpenSplit | MapNext | Process | Pack | Finish | JobDone
+Instruction = Send | OpenSplit | MapNext | Process | Pack | Fold | Finish | Commit | JobDone
 
 # Events besides envelopes: user code has returned, or some time has passed.
 
@@ -107,9 +133,18 @@ class ProcessDone:
 
 @dataclass(frozen=True, eq=False)
 class PackDone:
-    """The states of other reducers' keys, by owner."""
+    """The states of other reducers' keys, by owner, and how many seconds it took to take them out."""
 
     parts: dict[int, StatePart]
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class FoldDone:
+    """This reducer's share of a round is complete: how many keys it published, and how many seconds that took."""
+
+    rows: int
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -117,7 +152,7 @@ class FinishDone:
     """The result of this reducer is complete."""
 
 
-Event = Envelope | Start | Tick | Redistribute | MapDone | ProcessDone | PackDone | FinishDone
+Event = Envelope | Start | Tick | Redistribute | MapDone | ProcessDone | PackDone | FoldDone | FinishDone
 
 
 class Machine:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,11 +23,20 @@ from dpa.protocol.messages import (
     reducer,
 )
 from dpa.protocol.metrics import MapperStats
-from dpa.routing.spreader import Spreader
+from dpa.routing.groupings.base import Grouping
+from dpa.routing.groupings.ring import RingGrouping
 from dpa.routing.table import RoutingTable
 
 _BLOCKS_AHEAD = 1
 """A mapper maps so many blocks beyond the one that waits for credit."""
+
+
+@dataclass(frozen=True, eq=False)
+class Waiting:
+    """A block that waits for credit, and its source time: when the step that read its rows began (seconds)."""
+
+    block: Block
+    read_at: float
 
 
 class MapperMachine(Machine):
@@ -43,17 +53,21 @@ class MapperMachine(Machine):
     A block is routed when it is pushed, not when it is mapped, so it always goes by the newest table known here.
     """
 
-    def __init__(self, index: int, table: RoutingTable, in_flight_records: int) -> None:
-        """Start with routing table 0 and credit for `in_flight_records` records."""
+    def __init__(
+        self, index: int, table: RoutingTable, in_flight_records: int, grouping: Grouping | None = None
+    ) -> None:
+        """Start with routing table 0 and credit for `in_flight_records` records; without a grouping of its own, records
+        go by the table."""
         super().__init__(mapper(index))
         self.index = index
         self.table = table
         self.in_flight = 0
         self._first_table = table
-        self._spreader = Spreader(index)
+        self._grouping = grouping or RingGrouping(table, index)
         self._credit = in_flight_records
-        self._waiting: deque[Block] = deque()
+        self._waiting: deque[Waiting] = deque()
         self._mapping = False
+        self._step_began = self._read_began = 0.0
         self._split_open = False
         self._requested = False
         self._done = False
@@ -70,7 +84,7 @@ class MapperMachine(Machine):
     def stats(self) -> MapperStats:
         """Statistics so far."""
         load = tuple(int(records) for records in self._static_load)
-        return MapperStats(self.index, self._read, self._mapped, self.emitted, load)
+        return MapperStats(self.index, self._read, self._mapped, self.emitted, load, self._grouping.moved)
 
     def _start(self, sender: Address, event: Start) -> None:
         self._go_on()
@@ -84,6 +98,7 @@ class MapperMachine(Machine):
             self.send(COORDINATOR, MapperReport(self.stats, done=True))
             return
         self._split_open = True
+        self._read_began = self.now
         self.instruct(OpenSplit(message.split))
         self._go_on()
 
@@ -94,6 +109,8 @@ class MapperMachine(Machine):
         if event.step is None:
             self._split_open = False
         else:
+            if event.step.read:  # else its records are of rows that an earlier step has read
+                self._read_began = self._step_began
             self._read += event.step.read
             self._mapped += event.step.mapped
             if event.step.block is not None:
@@ -104,11 +121,13 @@ class MapperMachine(Machine):
         if message.records > self.in_flight:
             raise ProtocolError(f"{self.address} got {message.records} credits back, with {self.in_flight} in use")
         self.in_flight -= message.records
+        if message.signal is not None:
+            self._grouping.observe(sender.index, message.signal)
         self._go_on()
 
     def _table_update(self, sender: Address, message: TableUpdate) -> None:
         self.table = message.change.apply(self.table)
-        self._spreader.forget(self.table.spreads)
+        self._grouping.adopt(self.table)
 
     def _tick(self, sender: Address, event: Tick) -> None:
         if not self._done:
@@ -118,13 +137,13 @@ class MapperMachine(Machine):
         """Push what credit allows, then map ahead, then ask for more."""
         if self._done:
             return
-        while self._waiting and self.in_flight + self._waiting[0].rows <= self._credit:
+        while self._waiting and self.in_flight + self._waiting[0].block.rows <= self._credit:
             self._push(self._waiting.popleft())
         if self._mapping:
             return
         if self._split_open:
             if len(self._waiting) <= _BLOCKS_AHEAD:
-                self._mapping = True
+                self._mapping, self._step_began = True, self.now
                 self.instruct(MapNext())
         elif not self._waiting and not self._requested:
             self._requested = True
@@ -133,14 +152,15 @@ class MapperMachine(Machine):
     def _keep(self, block: Block) -> None:
         if block.rows > self._credit:
             raise ProtocolError(f"{self.address} mapped {block.rows} records at once, with credit for {self._credit}")
-        self._waiting.append(block)
+        self._waiting.append(Waiting(block, self._read_began))
 
-    def _push(self, block: Block) -> None:
+    def _push(self, waiting: Waiting) -> None:
+        block = waiting.block
         self.in_flight += block.rows
         self.emitted += block.rows
-        first = self.table is self._first_table
-        if not first:
+        static = self._grouping.forwards and self.table is self._first_table
+        if not static:
             self._static_load += block.loads(self._first_table)
-        for owner, part in block.route(self.table, self._spreader.deal):
-            self._static_load[owner] += part.rows if first else 0
-            self.send(reducer(owner), Push(part, self.table.epoch, self.index))
+        for owner, part in block.route(self._grouping):
+            self._static_load[owner] += part.rows if static else 0
+            self.send(reducer(owner), Push(part, self.table.epoch, self.index, waiting.read_at))

@@ -10,10 +10,12 @@ from enum import Enum
 
 from dpa.balance.decision import Decision
 from dpa.balance.load import Load
+from dpa.balance.measure.latency import LatencySketch
 from dpa.execution.block import Block
 from dpa.execution.states import StatePart
 from dpa.protocol.metrics import MapperStats, ReducerStats
 from dpa.routing.change import TableChange
+from dpa.routing.groupings.signal import Signal
 from dpa.splits import Split
 
 
@@ -85,28 +87,29 @@ class Push:
         block: the records, at least one.
         epoch: number of the routing table that chose the receiver.
         mapper: who emitted the records and gets their credit back.
+        read_at: when the mapper began the step that read their rows, in seconds: their source time, which forwarding
+            keeps.
         hops: how often they have been forwarded.
     """
 
     block: Block
     epoch: int
     mapper: int
+    read_at: float
     hops: int = 0
 
 
 @dataclass(frozen=True)
 class Ack:
-    """Records have been processed: as many credits for the mapper that emitted them. Also tells the reducer's load.
+    """Records have been processed: as many credits for the mapper that emitted them.
 
     Attributes:
         records: how many records were processed.
-        queue: the reducer's queue length, in records.
-        epoch: number of the routing table that the reducer holds.
+        signal: what the reducer last found of its load, where the grouping listens.
     """
 
     records: int
-    queue: int
-    epoch: int
+    signal: Signal | None = None
 
 
 # reducer -> load balancer, load balancer -> mappers and reducers, load balancer -> coordinator
@@ -143,6 +146,42 @@ class ReducerReport:
     stats: ReducerStats
 
 
+# a round of aggregation: coordinator -> reducers, reducer -> reducer, reducer -> coordinator
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """Round `round` begins: hand the states of keys to their homes. The first round is 1."""
+
+    round: int
+
+
+@dataclass(frozen=True, eq=False)
+class Partial:
+    """The states that the sender had of the receiver's home keys when it packed; None if there were none. One from each
+    reducer to each other in a round."""
+
+    round: int
+    part: StatePart | None
+
+
+@dataclass(frozen=True)
+class Aggregated:
+    """A reducer's share of a round is complete.
+
+    Attributes:
+        round: number of the round.
+        rows: keys that were published.
+        states: states that the sender handed over.
+        seconds: time that the sender's user code spent in the round.
+    """
+
+    round: int
+    rows: int
+    states: int
+    seconds: float
+
+
 # the end: coordinator -> load balancer and back, coordinator -> reducers, reducer -> reducer, reducer -> coordinator
 
 
@@ -167,7 +206,8 @@ class LastTable:
 class Merge:
     """Every record has been processed: hand each state to the reducer that owns its key in the table of this number.
 
-    `exchange` is False if no other table was ever used: every state then is where it belongs.
+    `exchange` is False if every state already is where it belongs: no other table was ever used, nor a grouping that
+    sends a key to several reducers.
     """
 
     epoch: int
@@ -182,11 +222,12 @@ class Handover:
     part: StatePart | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Merged:
-    """A reducer has finished its share of the result."""
+    """A reducer has finished its share of the result; `latency` is of all records that it processed."""
 
     stats: ReducerStats
+    latency: LatencySketch
 
 
 Message = (
@@ -199,6 +240,9 @@ Message = (
     | TableUpdate
     | DecisionReport
     | ReducerReport
+    | Aggregate
+    | Partial
+    | Aggregated
     | Drain
     | Freeze
     | LastTable

@@ -10,12 +10,15 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
+from dpa.balance.delegation import Delegation, DelegationOptions
 from dpa.balance.load import KeySample, Load
+from dpa.balance.measure.latency import LatencySketch
 from dpa.balance.measure.meter import LoadMeter
 from dpa.balance.measure.service_time import ServiceTime
 from dpa.errors import ProtocolError
 from dpa.execution.block import Block
 from dpa.execution.states import StatePart
+from dpa.protocol.aggregation import Exchange
 from dpa.protocol.machine import Finish, FinishDone, Machine, Pack, PackDone, Process, ProcessDone, Tick
 from dpa.protocol.messages import (
     BALANCER,
@@ -35,6 +38,7 @@ from dpa.protocol.messages import (
 )
 from dpa.protocol.metrics import ReducerStats
 from dpa.protocol.slices import SliceSizer
+from dpa.routing.groupings.ring import RingGrouping
 from dpa.routing.spreader import Spreader
 from dpa.routing.table import RoutingTable, Spread
 
@@ -54,6 +58,7 @@ class ReducerOptions:
         measure: whether to report the load by token and by hot key too, then at every `report_seconds`, idle or not.
         half_life: seconds after which what was measured counts half.
         hot_keys: how many keys a report names at most.
+        delegation: how it judges its load for the mappers, or None if they do not listen.
     """
 
     report_every: int | None = 20_000
@@ -65,6 +70,7 @@ class ReducerOptions:
     measure: bool = False
     half_life: float = 1.0
     hot_keys: int = 32
+    delegation: DelegationOptions | None = None
 
     @property
     def reports(self) -> bool:
@@ -106,11 +112,12 @@ class ReducerMachine(Machine):
     | `ProcessDone` | acknowledge, take the next               | -       | -                     | -         |
     | `Drain`       | report statistics when the queue empties | -       | -                     | -         |
     | `Merge`       | with that table: pack states, or collect | -       | -                     | -         |
-    | `PackDone`    | -                                        | hand over, then collect | -     | -         |
+    | `PackDone`    | in a round                               | hand over, then collect | -     | -         |
     | `Handover`    | keep                                     | keep    | keep; finish with all | -         |
     | `FinishDone`  | -                                        | -       | -                     | finished  |
     | `TableUpdate` | adopt, forward what moved, merge if told | -       | -                     | -         |
 
+    While streaming it also takes part in rounds of aggregation, whose messages are the `Exchange`'s.
     What stands as `-` cannot come: tables reach each task in order, and none is published once merging begins. A
     `Tick` has statistics reported in every state but finished, and the load if it is due.
 
@@ -132,6 +139,8 @@ class ReducerMachine(Machine):
         self._slices = SliceSizer(options.slice_records, options.slice_seconds)
         self._spreader = Spreader(index)
         self._service_time = ServiceTime(options.half_life)
+        self._delegation = Delegation(options.delegation) if options.delegation else None
+        self._latency = LatencySketch()
         self._random = np.random.default_rng(index)
         self._meter: LoadMeter | None = None
         if options.measure:
@@ -148,12 +157,13 @@ class ReducerMachine(Machine):
         self._merge_at: Merge | None = None
         self._expected_parts = 0
         self._parts: dict[int, StatePart | None] = {}
+        self._exchange = Exchange(self, table, self._take_next)
         self.state = "streaming"
         self.on(Push, self._push, "streaming")
         self.on(ProcessDone, self._process_done, "streaming")
         self.on(Drain, self._drain, "streaming")
         self.on(Merge, self._merge, "streaming")
-        self.on(PackDone, self._pack_done, "packing")
+        self.on(PackDone, self._pack_done, "streaming", "packing")
         self.on(Handover, self._handover, "streaming", "packing", "collecting")
         self.on(FinishDone, self._finish_done, "finishing")
         self.on(TableUpdate, self._table_update, "streaming")
@@ -170,12 +180,14 @@ class ReducerMachine(Machine):
             self.forwarded,
             self._busy_seconds,
             self.table.epoch,
+            self._latency.quantile(0.99) if self.processed else None,
         )
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is queued, held, being processed or waiting for an earlier message."""
-        return super().idle and not self.has_records
+        """Whether nothing is queued, held, being processed or waiting for an earlier message, and no round is in
+        progress."""
+        return super().idle and not self.has_records and self._exchange.idle
 
     @property
     def has_records(self) -> bool:
@@ -184,6 +196,9 @@ class ReducerMachine(Machine):
 
     def _push(self, sender: Address, push: Push) -> None:
         self._nonempty = True
+        if self._delegation is not None:
+            self._delegation.at(self.now, self.queue_length)
+            self._delegation.arrived(push.block.rows)
         self.queue_length += push.block.rows
         queued = Queued(push)
         if push.hops:
@@ -217,7 +232,7 @@ class ReducerMachine(Machine):
 
         Every change of the queue ends here, so what it calls for is reported here too, once for each event.
         """
-        while self._queue and self._working_on is None:
+        while self._working_on is None and not self._exchange.takes_turn() and self._queue:
             for queued in self._keep_owned(self._queue.popleft()):
                 push, start, stop = queued.push, queued.start, queued.start + self._slices.size
                 if push.block.rows > stop:
@@ -238,7 +253,7 @@ class ReducerMachine(Machine):
         if push.epoch == self.table.epoch:
             return [queued]
         kept = []
-        for owner, block in queued.block.route(self.table, partial(self._deal, push.epoch)):
+        for owner, block in queued.block.route(RingGrouping(self.table, deal=partial(self._deal, push.epoch))):
             part = replace(push, block=block, epoch=self.table.epoch)
             if owner == self.index:
                 kept.append(Queued(part))
@@ -265,11 +280,17 @@ class ReducerMachine(Machine):
         self._slices.observe(rows, event.seconds)
         self._service_time.observe(rows, event.seconds)
         self._busy_seconds += event.seconds
+        signal = None
+        if self._delegation is not None:
+            self._delegation.worked(rows, event.seconds)
+            self._delegation.at(self.now, self.queue_length)
+            signal = self._delegation.signal
+        self._latency.add(self.now - push.read_at, rows)
         self.queue_length -= rows
         self.processed += rows
         if first:
             self.send(COORDINATOR, ReducerReport(self.stats))
-        self.send(mapper(push.mapper), Ack(rows, self.queue_length, self.table.epoch))
+        self.send(mapper(push.mapper), Ack(rows, signal))
         self._count_dequeued(rows)
         self._take_next()
 
@@ -313,6 +334,8 @@ class ReducerMachine(Machine):
     def _merge(self, sender: Address, message: Merge) -> None:
         if self.has_records:
             raise ProtocolError(f"{self.address} is to merge with {self.queue_length} records in its queue")
+        if not self._exchange.idle:
+            raise ProtocolError(f"{self.address} is to merge in a round of aggregation")
         self._merge_at = message
         self._begin_merge()
 
@@ -328,6 +351,9 @@ class ReducerMachine(Machine):
             self._collect()
 
     def _pack_done(self, sender: Address, event: PackDone) -> None:
+        if self.state == "streaming":
+            self._exchange.packed(event)
+            return
         for other in range(self.table.reducers):
             if other != self.index:
                 self.send(reducer(other), Handover(event.parts.get(other)))
@@ -350,7 +376,7 @@ class ReducerMachine(Machine):
 
     def _finish_done(self, sender: Address, event: FinishDone) -> None:
         self.state = "finished"
-        self.send(COORDINATOR, Merged(self.stats))
+        self.send(COORDINATOR, Merged(self.stats, self._latency))
 
     def _tick(self, sender: Address, event: Tick) -> None:
         if self.state != "finished":

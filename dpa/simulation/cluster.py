@@ -15,13 +15,16 @@ from dataclasses import dataclass, field
 from dpa.errors import DpaError
 from dpa.execution.mapping import Mapped, MapTask
 from dpa.execution.states import Reduced, States, states_for
-from dpa.protocol.assembly import BalanceOptions
+from dpa.protocol.assembly import BalanceOptions, SignalSettings
 from dpa.protocol.coordinator import CoordinatorMachine
 from dpa.protocol.load_balancer import LoadBalancerMachine
 from dpa.protocol.machine import (
+    Commit,
     Event,
     Finish,
     FinishDone,
+    Fold,
+    FoldDone,
     Instruction,
     JobDone,
     Machine,
@@ -40,8 +43,10 @@ from dpa.protocol.mapper import MapperMachine
 from dpa.protocol.messages import BALANCER, COORDINATOR, Address, Envelope, Role, mapper, reducer
 from dpa.protocol.metrics import Snapshot
 from dpa.protocol.reducer import ReducerMachine
+from dpa.routing.groupings.options import GroupingOptions
 from dpa.simulation.history import describe
 from dpa.simulation.invariants import Invariants
+from dpa.simulation.rounds import PublishedRounds
 from dpa.splits import Split
 
 
@@ -70,13 +75,14 @@ class SimulatedJob:
         splits: the input.
         task: what mappers do.
         mappers, reducers: how many there are.
-        balance: as in a job file.
+        balance, grouping, signals: as in a job file.
         in_flight_records: credit of each mapper.
         slice_records: most records a reducer processes at a time.
         map_seconds: virtual time to map one record.
         service_seconds: virtual time in which reducer `i` processes one record.
         ticks: how many ticks each task gets, `tick_seconds` apart on average; None: one every `tick_seconds`
             as long as the job runs.
+        aggregate_seconds: virtual time from the end of a round of aggregation to the next; None: there are none.
     """
 
     splits: tuple[Split, ...]
@@ -84,6 +90,8 @@ class SimulatedJob:
     mappers: int = 4
     reducers: int = 4
     balance: BalanceOptions = field(default_factory=BalanceOptions)
+    grouping: GroupingOptions = field(default_factory=GroupingOptions)
+    signals: SignalSettings = field(default_factory=SignalSettings)
     in_flight_records: int = 100
     slice_records: int = 100
     map_seconds: float = 0.0001
@@ -91,16 +99,19 @@ class SimulatedJob:
     network: Network = Network()
     ticks: int | None = 0
     tick_seconds: float = 0.25
+    aggregate_seconds: float | None = None
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A finished simulated run: the result of each reducer, the statistics, and the virtual time of the whole."""
+    """A finished simulated run: the result of each reducer, the statistics, the virtual time of the whole, and what
+    each reducer published in each round of aggregation."""
 
     reduced: tuple[Reduced, ...]
     snapshot: Snapshot
     seconds: float
     steps: int
+    rounds: tuple[tuple[Reduced, ...], ...] = ()
 
 
 class SimulatedCluster:
@@ -124,9 +135,17 @@ class SimulatedCluster:
         self._steps = 0
         self._log: list[tuple[float, Address, Event]] = []
         balancer = LoadBalancerMachine(job.balance.policy(job.reducers), job.mappers)
-        table, options = balancer.table, job.balance.reducer_options(job.slice_records, 0.1)
-        self.coordinator = coordinator(job.splits, job.mappers, job.reducers)
-        self.mappers = [MapperMachine(index, table, job.in_flight_records) for index in range(job.mappers)]
+        table = balancer.table
+        delegation = job.signals.delegation(job.grouping, job.mappers * job.in_flight_records // job.reducers)
+        options = job.balance.reducer_options(job.slice_records, 0.1, delegation)
+        scattered = job.grouping.leaves_home(aggregates=job.aggregate_seconds is not None)
+        self.coordinator = coordinator(
+            job.splits, job.mappers, job.reducers, job.aggregate_seconds, scattered=scattered
+        )
+        self.mappers = [
+            MapperMachine(index, table, job.in_flight_records, job.grouping.create(table, index))
+            for index in range(job.mappers)
+        ]
         self.reducers = [reducer_machine(index, table, options) for index in range(job.reducers)]
         self.machines: dict[Address, Machine] = {COORDINATOR: self.coordinator, BALANCER: balancer}
         self.machines |= {mapper(machine.index): machine for machine in self.mappers}
@@ -134,7 +153,9 @@ class SimulatedCluster:
         self._states: list[States] = [states_for(job.task.reducer) for _ in range(job.reducers)]
         self._reduced: dict[int, Reduced] = {}
         self._open: dict[int, Iterator[Mapped]] = {}
-        self._invariants = Invariants(table, self.mappers, self.reducers, job.in_flight_records, job.balance)
+        pact = None if job.grouping.is_ring else job.grouping.create(table, 0)
+        self._invariants = Invariants(table, self.mappers, self.reducers, job.in_flight_records, job.balance, pact)
+        self._rounds = PublishedRounds(table, job.task.key)
 
     def run(self, most_steps: int = 1_000_000) -> Outcome:
         """Run to the end.
@@ -166,7 +187,8 @@ class SimulatedCluster:
             except DpaError as error:
                 raise self._violation(str(error)) from error
         reduced = tuple(self._reduced[index] for index in range(self._job.reducers))
-        return Outcome(reduced, self.coordinator.snapshot(), self._clock, self._steps)
+        rounds = tuple(self._rounds.committed)
+        return Outcome(reduced, self.coordinator.snapshot(), self._clock, self._steps, rounds)
 
     def history(self) -> list[str]:
         """All events so far, a line each."""
@@ -176,6 +198,8 @@ class SimulatedCluster:
         machine = self.machines[address]
         if isinstance(event, Tick) and self._job.ticks is None and not self._finished:
             self._schedule(self._job.tick_seconds, address, Tick())
+        if isinstance(event, ProcessDone | PackDone | FoldDone | FinishDone):
+            self._invariants.rests(address)
         instructions = machine.handle(event, self._clock)
         if isinstance(event, Envelope):
             self._invariants.received(event, machine)
@@ -201,21 +225,40 @@ class SimulatedCluster:
                 step = next(self._open[index], None)
                 mapped = 0 if step is None else step.mapped
                 self._schedule(self._takes(mapped * job.map_seconds), address, MapDone(step))
+            case Commit(number):
+                self._rounds.commit(number)
+            case JobDone():
+                self._finished = True
+            case _:
+                self._invariants.works(address, instruction)
+                self._reduce(address, instruction)
+
+    def _reduce(self, address: Address, instruction: Instruction) -> None:
+        """Let a reducer's user code run."""
+        job, index = self._job, address.index
+        match instruction:
             case Process(block, epoch):
                 self._invariants.acted(address, epoch, index, block)
+                self._rounds.processed(index, block)
                 self._states[index].reduce(block)
                 seconds = self._takes(block.rows * job.service_seconds(index))
                 self._schedule(seconds, address, ProcessDone(seconds))
             case Pack(table):
-                parts = self._states[index].pack(table, index)
-                self._schedule(self._takes(0.001), address, PackDone(parts))
+                self._rounds.packed(index)
+                parts, seconds = self._states[index].pack(table, index), self._takes(0.001)
+                self._schedule(seconds, address, PackDone(parts, seconds))
+            case Fold(home, parts, number):
+                for part in parts:
+                    self._states[index].merge(part)
+                share = self._states[index].finish(job.task.key).owned(job.task.key, home, index)
+                self._rounds.published(index, number, share)
+                seconds = self._takes(0.001)
+                self._schedule(seconds, address, FoldDone(share.table.num_rows, seconds))
             case Finish(parts):
                 for part in parts:
                     self._states[index].merge(part)
                 self._reduced[index] = self._states[index].finish(job.task.key)
                 self._schedule(self._takes(0.001), address, FinishDone())
-            case JobDone():
-                self._finished = True
 
     def _takes(self, seconds: float) -> float:
         return seconds * self._random.uniform(0.8, 1.2)

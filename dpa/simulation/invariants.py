@@ -6,6 +6,7 @@ What the machines count is held against the messages that were really sent and t
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NoReturn
 
 import numpy as np
 
@@ -13,11 +14,12 @@ from dpa.balance.decision import Decision, Outcome
 from dpa.errors import ProtocolError
 from dpa.execution.block import Block
 from dpa.protocol.assembly import BalanceOptions
-from dpa.protocol.machine import Machine
+from dpa.protocol.machine import Instruction, Machine
 from dpa.protocol.mapper import MapperMachine
 from dpa.protocol.messages import Address, DecisionReport, Envelope, Push, TableUpdate
 from dpa.protocol.reducer import ReducerMachine
 from dpa.routing.change import TableChange
+from dpa.routing.groupings.base import Grouping
 from dpa.routing.table import RoutingTable
 
 
@@ -31,12 +33,16 @@ class Invariants:
         reducers: Sequence[ReducerMachine],
         in_flight_records: int,
         balance: BalanceOptions,
+        pact: Grouping | None = None,
     ) -> None:
+        """`pact` tells who may process what where records do not go by routing tables."""
         self._mappers = mappers
         self._reducers = reducers
         self._in_flight_records = in_flight_records
         self._balance = balance
+        self._pact = pact
         self._under_way: dict[tuple[Address, Address, int], int] = {}
+        self._delivered: dict[tuple[Address, Address], int] = {}
         self._rows_under_way = 0
         self._rows_forwarded = 0
         self._peaks: dict[int, int] = {}
@@ -45,6 +51,7 @@ class Invariants:
         self._tables = {first_table.epoch: first_table}
         self._changes: dict[int, TableChange] = {}
         self._rounds: dict[int, int] = {}
+        self._at_work: set[Address] = set()
 
     def sent(self, envelope: Envelope) -> None:
         """A message leaves its sender."""
@@ -64,11 +71,20 @@ class Invariants:
     def received(self, envelope: Envelope, machine: Machine) -> None:
         """A message has reached its receiver, perhaps to wait there for an earlier one."""
         channel = (envelope.sender, envelope.receiver)
-        for seq in range(machine.delivered(envelope.sender) - 1, -1, -1):
-            rows = self._under_way.pop((*channel, seq), None)
-            if rows is None:
-                break
-            self._rows_under_way -= rows
+        delivered = machine.delivered(envelope.sender)
+        for seq in range(self._delivered.get(channel, 0), delivered):
+            self._rows_under_way -= self._under_way.pop((*channel, seq), 0)
+        self._delivered[channel] = delivered
+
+    def works(self, address: Address, instruction: Instruction) -> None:
+        """A task lets user code run."""
+        twice = f"{address} was to carry out a {type(instruction).__name__} while its user code was at work"
+        self._require(address not in self._at_work, twice)  # 9
+        self._at_work.add(address)
+
+    def rests(self, address: Address) -> None:
+        """User code has returned."""
+        self._at_work.discard(address)
 
     def acted(self, address: Address, epoch: int, owner: int, block: Block) -> None:
         """A task gave records to a reducer, itself perhaps, by the table of an epoch."""
@@ -76,31 +92,30 @@ class Invariants:
         self._require(epoch >= newest, f"{address} acted on table {epoch} when it had table {newest}")  # 3
         self._acted[address] = epoch
         self._require(epoch in self._tables, f"{address} acted on table {epoch}, which was never published")  # 3
-        allowed = self._tables[epoch].may_process(owner, block.hashes)
+        allowed = (self._pact or self._tables[epoch]).may_process(owner, block.hashes)
         self._require(bool(np.all(allowed)), f"{address} gave reducer {owner} a key of another reducer")  # 2
 
     def check(self) -> None:
-        """What must hold after every step."""
+        """What must hold after every step. Words are only made for what is broken: this is most of a simulation."""
         emitted = sum(machine.emitted for machine in self._mappers)
         processed = sum(machine.processed for machine in self._reducers)
         queued = sum(machine.queue_length for machine in self._reducers)
         found = processed + queued + self._rows_under_way
-        self._require(
-            emitted == found, f"{emitted} records emitted, but {found} are processed, queued or under way"
-        )  # 1
+        if emitted != found:
+            self._broken(f"{emitted} records emitted, but {found} are processed, queued or under way")  # 1
         for source in self._mappers:
-            within = 0 <= source.in_flight <= self._in_flight_records
-            self._require(within, f"{source.address} has {source.in_flight} records in flight")  # 5
+            if not 0 <= source.in_flight <= self._in_flight_records:
+                self._broken(f"{source.address} has {source.in_flight} records in flight")  # 5
         bound = len(self._mappers) * self._in_flight_records
-        self._require(queued <= bound, f"{queued} records are queued, more than {bound}")  # 5
+        if queued > bound:
+            self._broken(f"{queued} records are queued, more than {bound}")  # 5
         for index, machine in enumerate(self._reducers):
             self._peaks[index] = max(self._peaks.get(index, 0), machine.queue_length)
         holders: list[MapperMachine | ReducerMachine] = [*self._mappers, *self._reducers]
         for holder in holders:
             epoch = holder.table.epoch
-            self._require(
-                epoch >= self._epochs.get(holder.address, 0), f"{holder.address} went back to table {epoch}"
-            )  # 3
+            if epoch < self._epochs.get(holder.address, 0):
+                self._broken(f"{holder.address} went back to table {epoch}")  # 3
             self._epochs[holder.address] = epoch
 
     def check_end(self) -> None:
@@ -152,7 +167,10 @@ class Invariants:
         within = self._rounds[decision.reducer] <= self._balance.max_rounds
         self._require(within, f"reducer {decision.reducer} caused more than {self._balance.max_rounds} rounds")  # 7
 
-    @staticmethod
-    def _require(holds: bool, otherwise: str) -> None:
+    def _require(self, holds: bool, otherwise: str) -> None:
         if not holds:
-            raise ProtocolError(f"invariant broken: {otherwise}")
+            self._broken(otherwise)
+
+    @staticmethod
+    def _broken(what: str) -> NoReturn:
+        raise ProtocolError(f"invariant broken: {what}")

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from dpa.execution.mapping import MapTask
 from dpa.executors import Reducer
-from dpa.protocol.assembly import AdaptiveSettings, BalanceOptions
+from dpa.protocol.assembly import AdaptiveSettings, BalanceOptions, SignalSettings
 from dpa.protocol.coordinator import CoordinatorMachine
 from dpa.protocol.reducer import ReducerMachine
+from dpa.routing.groupings.options import KINDS, RING, GroupingOptions
 from dpa.simulation.cluster import InvariantViolationError, Network, Outcome, SimulatedCluster, SimulatedJob
 from dpa.splits import memory_splits
 
@@ -47,7 +49,8 @@ def random_job(seed: int) -> tuple[SimulatedJob, dict[str, list[int]]]:
     table = pa.table({"key": pa.array(drawn, pa.string()), "number": pa.array(range(len(drawn)), pa.int64())})
     batch = draw.choice([1, 3, 10])
     reducer, combine = Collect(), draw.random() < 0.25
-    strategy = draw.choice(["none", "halving", "doubling", "adaptive", "adaptive"])
+    kind = draw.choice([RING, RING, draw.choice(KINDS)])
+    strategy = draw.choice(["none", "halving", "doubling", "adaptive", "adaptive"]) if kind == RING else "none"
     slow, speed = draw.randrange(5), draw.choice([1.0, 5.0])
     job = SimulatedJob(
         splits=tuple(memory_splits(table, draw.choice([1, 20, 100]))),
@@ -78,6 +81,18 @@ def random_job(seed: int) -> tuple[SimulatedJob, dict[str, list[int]]]:
                 hot_keys=draw.choice([1, 32]),
             ),
         ),
+        grouping=GroupingOptions(
+            kind,
+            epsilon=draw.choice([0.0, 0.01, 1.0]),
+            virtual_workers=draw.choice([1, 3, 10]),
+            proportional=draw.random() < 0.5,
+        ),
+        signals=SignalSettings(
+            slot_seconds=draw.choice([0.001, 0.02, 0.1]),
+            theta_busy=draw.choice([0.5, 0.9]),
+            theta_idle=draw.choice([0.1, 0.5]),
+            utilisation=draw.choice(["queue", "busy", "demand"]),
+        ),
         in_flight_records=draw.choice([batch, 2 * batch, 50]),
         slice_records=draw.choice([1, 4, 100]),
         map_seconds=draw.choice([0.0, 0.0001, 0.002]),
@@ -86,6 +101,9 @@ def random_job(seed: int) -> tuple[SimulatedJob, dict[str, list[int]]]:
         ticks=None if strategy == "adaptive" else draw.choice([0, 0, 10]),
         tick_seconds=draw.choice([0.02, 0.1]) if strategy == "adaptive" else 0.25,
     )
+    if draw.random() < 0.3:
+        every, ticks = draw.choice([0.002, 0.02, 0.1]), draw.choice([0.02, 0.1])
+        job = replace(job, aggregate_seconds=every, ticks=None, tick_seconds=ticks)
     return job, dict(expected)
 
 
@@ -109,6 +127,21 @@ def run_random_job(
     if found != expected or any(count > 1 for count in counts.values()):
         wrong = sorted(key for key in expected.keys() | found.keys() if found.get(key) != expected.get(key))
         raise InvariantViolationError(f"wrong result for {wrong}", cluster.history())
+    _check_rounds(outcome, expected, cluster)
     if sum(int(reduced.mapped.sum()) for reduced in outcome.reduced) != sum(map(len, expected.values())):
         raise InvariantViolationError("the counts of records by key are wrong", cluster.history())
     return outcome
+
+
+def _check_rounds(outcome: Outcome, expected: dict[str, list[int]], cluster: SimulatedCluster) -> None:
+    """Each round has records of the input, each once and at one reducer, among them all of the round before."""
+    before: dict[str, Counter[int]] = {}
+    for number, shares in enumerate(outcome.rounds, start=1):
+        rows = [row for share in shares for row in share.table.to_pylist()]
+        found = {row["key"]: Counter(row["records"]) for row in rows}
+        right = len(found) == len(rows)
+        right &= all(records <= Counter(expected.get(key, [])) for key, records in found.items())
+        right &= all(records <= found.get(key, Counter()) for key, records in before.items())
+        if not right:
+            raise InvariantViolationError(f"the results so far of round {number} are wrong", cluster.history())
+        before = found

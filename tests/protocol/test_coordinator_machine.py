@@ -7,6 +7,7 @@ from builders import INPUT, CoordinatorWire, sent, told
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpa.balance.measure.latency import LatencySketch
 from dpa.errors import ProtocolError
 from dpa.protocol.machine import JobDone, ProcessDone, Tick
 from dpa.protocol.messages import (
@@ -27,9 +28,9 @@ from dpa.protocol.messages import (
 from dpa.protocol.metrics import ReducerStats
 
 
-def drained(emitted: tuple[int, int] = (4, 3)) -> CoordinatorWire:
+def drained(emitted: tuple[int, int] = (4, 3), *, scattered: bool = False) -> CoordinatorWire:
     """All mappers are done."""
-    coordinator = CoordinatorWire()
+    coordinator = CoordinatorWire(scattered=scattered)
     for index in (0, 1):
         coordinator.mapped(index, emitted[index], done=True)
     return coordinator
@@ -193,13 +194,13 @@ def test_the_job_is_done_once_every_reducer_has_merged() -> None:
     ("state", "message"),
     [
         (CoordinatorWire, LastTable(0)),
-        (CoordinatorWire, Merged(ReducerStats(0))),
+        (CoordinatorWire, Merged(ReducerStats(0), LatencySketch())),
         (merging, SplitRequest()),
         (merging, LastTable(1)),
         (done, SplitRequest()),
         (done, LastTable(1)),
-        (done, Merged(ReducerStats(0))),
-        (CoordinatorWire, Ack(1, 0, 0)),
+        (done, Merged(ReducerStats(0), LatencySketch())),
+        (CoordinatorWire, Ack(1)),
     ],
     ids=lambda given: getattr(given, "__name__", type(given).__name__),
 )

@@ -150,7 +150,7 @@ def test_a_second_freeze_cannot_come() -> None:
         balancer.freeze()
 
 
-@pytest.mark.parametrize("message", [Ack(1, 0, 0), LastTable(0)], ids=["Ack", "LastTable"])
+@pytest.mark.parametrize("message", [Ack(1), LastTable(0)], ids=["Ack", "LastTable"])
 def test_a_message_for_others_is_refused_by_name(message) -> None:
     with pytest.raises(ProtocolError, match=f"balancer cannot take a {type(message).__name__} from coordinator"):
         Balancer()(COORDINATOR, message)

@@ -52,7 +52,7 @@ class Mapper(Wire):
         return self.mapper.handle(MapDone(step), 0.0)
 
     def ack(self, records: int, from_reducer: int = 0) -> list[Instruction]:
-        return self(reducer(from_reducer), Ack(records, queue=0, epoch=0))
+        return self(reducer(from_reducer), Ack(records))
 
 
 def pushed(instructions: list[Instruction]) -> dict[int, str]:

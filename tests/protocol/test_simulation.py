@@ -41,14 +41,14 @@ def test_random_jobs_keep_every_invariant_and_give_the_right_result(first: int) 
 def test_the_random_jobs_are_worth_running() -> None:
     """They redistribute, forward, merge and are cut into splits: not all of them, but enough."""
     happened: Counter[str] = Counter()
-    for seed in range(40):
+    for seed in range(60):
         snapshot = run_random_job(seed).snapshot
         happened["redistributed"] += snapshot.epoch > 0
         happened["twice"] += snapshot.epoch > 1
         happened["forwarded"] += sum(reducer.forwarded for reducer in snapshot.reducers) > 0
         happened["refused"] += len(snapshot.decisions) > snapshot.epoch
         happened["ended by themselves"] += snapshot.phase == "done"
-    assert happened["ended by themselves"] == 40
+    assert happened["ended by themselves"] == 60
     assert all(happened[what] >= 5 for what in ("redistributed", "twice", "forwarded", "refused")), happened
 
 
@@ -172,7 +172,7 @@ class IgnoresRounds(Balancer):
 
 
 BROKEN = {
-    "never ends": ("coordinator", NeverEnds, "the job did not end"),
+    "never ends": ("coordinator", NeverEnds, "the job did not end|no reducer has had any"),
     "skips the ownership check": (
         "reducer_machine",
         KeepsWhatItGets,

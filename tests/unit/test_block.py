@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpa.execution.block import Block
+from dpa.routing.groupings.ring import RingGrouping
 from dpa.routing.hashing import Key, hash_column
 from dpa.routing.ring import TokenRing
-from dpa.routing.spreader import Spreader
 from dpa.routing.table import RoutingTable, Spread
 
 
@@ -56,7 +56,7 @@ def test_routing_gives_every_record_to_the_owner_of_its_key_and_keeps_their_orde
     block: Block, ring: TokenRing
 ) -> None:
     table = table_of(ring)
-    parts = list(block.route(table))
+    parts = list(block.route(RingGrouping(table)))
     records = list(zip(records_of(block), weights_of(block), strict=True))
     for owner, part in parts:
         check_consistent(part, block)
@@ -76,20 +76,20 @@ def test_routing_is_exact_for_few_owners_and_for_many(reducers: int) -> None:
     expected: dict[int, list[Any]] = {}
     for record in records_of(block):
         expected.setdefault(table.key_lookup(record[0]), []).append(record)
-    assert {owner: records_of(part) for owner, part in block.route(table)} == expected
+    assert {owner: records_of(part) for owner, part in block.route(RingGrouping(table))} == expected
     assert len(expected) > reducers * 0.9
 
 
 def test_a_block_whose_keys_have_one_owner_is_passed_on_as_it_is() -> None:
     block = block_of(["a", "b", "a"])
-    [(owner, part)] = block.route(TokenRing(1, 3).snapshot(0))
+    [(owner, part)] = block.route(RingGrouping(TokenRing(1, 3).snapshot(0)))
     assert (owner, part) == (0, block)
 
 
 @given(blocks(), rings())
 def test_loads_are_the_sizes_of_the_parts(block: Block, ring: TokenRing) -> None:
     table = table_of(ring)
-    sizes = {owner: part.rows for owner, part in block.route(table)}
+    sizes = {owner: part.rows for owner, part in block.route(RingGrouping(table))}
     assert block.loads(table).tolist() == [sizes.get(reducer, 0) for reducer in range(ring.nodes)]
 
 
@@ -142,7 +142,7 @@ def test_routing_with_spreads_gives_every_record_once_to_one_that_may_have_it_an
     numbered = {repr(record): number for number, record in enumerate(records)}
     found: list[int] = []
     owners = []
-    for owner, part in block.route(table, Spreader(seed).deal):
+    for owner, part in block.route(RingGrouping(table, seed)):
         check_consistent(part, block)
         assert part.rows > 0
         assert table.may_process(owner, part.hashes).all()
@@ -160,14 +160,14 @@ def test_the_records_of_one_key_are_dealt_by_the_weights_of_its_spread_and_other
     places = np.where(ordinary.places == 0, 3, ordinary.places).astype(np.int32)
     spread = Spread((0, 1), (0.25, 0.75), (1.0, 0.0), since=1)
     table = RoutingTable(1, ordinary.positions, places, 3, 0, (spread,))
-    parts = {owner: part.rows for owner, part in block.route(table)}
+    parts = {owner: part.rows for owner, part in block.route(RingGrouping(table))}
     assert parts == {0: pytest.approx(100, abs=1), 1: pytest.approx(300, abs=1), 2: 30}
     assert block.loads(table).tolist() == [400, 0, 30]
 
 
 def test_a_block_without_records_has_no_parts() -> None:
     block = Block(pa.array([], pa.string()), np.zeros(0, np.uint32), np.zeros(0, np.int32))
-    assert list(block.route(TokenRing(2, 3).snapshot(0))) == []
+    assert list(block.route(RingGrouping(TokenRing(2, 3).snapshot(0)))) == []
 
 
 # --- samples

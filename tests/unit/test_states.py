@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from builders import Total, block_of, chunks, key_lists, map_task, naive, rings
+from builders import Total, block_of, chunks, key_lists, map_task, naive, rings, table_giving
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpa.aggregates import Count, Sum
+from dpa.aggregates import READY_MADE, Count, Sum
 from dpa.errors import ExecutorError, KeyTypeError
 from dpa.execution import batch_states
 from dpa.execution.block import Block
@@ -17,6 +17,7 @@ from dpa.execution.key_stats import KeyStats
 from dpa.execution.states import States, states_for
 from dpa.executors import AnyReducer, Groups, Reducer
 from dpa.routing.hashing import Key
+from dpa.routing.table import RoutingTable
 from dpa.splits import memory_splits
 
 both_stores = pytest.mark.parametrize("reducer", [Total(), Sum()], ids=["records", "batches"])
@@ -81,6 +82,73 @@ def test_packing_and_merging_by_any_tables_changes_no_result(reducer, data, keys
     found = {key: of_key for result in results for key, of_key in result.items()}
     expected = naive(zip(keys, range(len(keys)), strict=True), lambda values: (sum(values), len(values), len(values)))
     assert found == expected
+
+
+@both_stores
+@pytest.mark.usefixtures("fold_from")
+@given(data=st.data(), keys=key_lists(), first=rings())
+def test_a_result_so_far_is_that_of_the_records_so_far_and_changes_nothing(reducer, data, keys, first) -> None:
+    """As in rounds of aggregation: packed, folded and finished after any block, and reduced on."""
+    table = first.snapshot(0)
+    stores = [states_for(reducer) for _ in range(first.nodes)]
+    blocks = blocks_of(keys, reducer, combine=False, split_rows=100, batch_records=5)
+    seen = 0
+    for block in blocks:
+        stores[data.draw(st.integers(0, first.nodes - 1))].reduce(block)
+        seen += block.rows
+        if data.draw(st.booleans()):
+            _exchange(stores, table)
+            for _ in range(2):
+                _require_result(stores, table, keys[:seen])
+    _exchange(stores, table)
+    _require_result(stores, table, keys)
+
+
+def _require_result(stores: list[States], table: RoutingTable, keys: list[Key]) -> None:
+    found = {key: (index, *of_key) for index, store in enumerate(stores) for key, of_key in result_of(store).items()}
+    expected = naive(zip(keys, range(len(keys)), strict=True), lambda values: (sum(values), len(values), len(values)))
+    assert found == {key: (table.key_lookup(key), *of_key) for key, of_key in expected.items()}
+
+
+@pytest.mark.parametrize("reducer", [made() for made in READY_MADE.values()], ids=READY_MADE)
+def test_a_ready_made_reducer_can_be_finished_any_number_of_times_on_the_way(reducer: AnyReducer) -> None:
+    looked_at, left_alone = states_for(reducer), states_for(reducer)
+    for start in range(0, 40, 8):
+        block = block_of([f"k{number % 3}" for number in range(start, start + 8)])
+        for store in (looked_at, left_alone):
+            store.reduce(block)
+        assert looked_at.finish("key").table == looked_at.finish("key").table
+    one, other = (store.finish("key").table.sort_by("key") for store in (looked_at, left_alone))
+    assert one == other
+
+
+@both_stores
+@given(keys=key_lists(), ring=rings())
+def test_of_a_result_those_rows_are_owned_that_the_table_gives_to_a_reducer(reducer, keys: list[Key], ring) -> None:
+    table, store = ring.snapshot(0), states_for(reducer)
+    if keys:
+        store.reduce(block_of(keys))
+    whole = store.finish("key")
+    found: dict[Key, int] = {}
+    for owner in range(ring.nodes):
+        share = whole.owned("key", table, owner)
+        of_owner = share.table["key"].to_pylist()
+        assert {table.key_lookup(key) for key in of_owner} <= {owner}
+        assert len(share.records) == len(share.mapped) == len(of_owner)
+        found |= dict(zip(of_owner, share.records.tolist(), strict=True))
+    assert found == naive(((key, 1) for key in keys), len)
+
+
+@both_stores
+def test_packing_leaves_what_stays_as_it_is(reducer: AnyReducer) -> None:
+    store, table = states_for(reducer), table_giving({"a": 0, "b": 0, "c": 1})
+    store.reduce(block_of(["a", "b", "a"]))
+    assert store.pack(table, 0) == {}
+    store.reduce(block_of(["c", "b"]))
+    [(owner, part)] = store.pack(table, 0).items()
+    assert (owner, part.keys.to_pylist(), part.records.tolist()) == (1, ["c"], [1])
+    store.reduce(block_of(["b", "c"]))
+    assert result_of(store) == {"a": (2, 2, 2), "b": (2, 3, 3), "c": (1, 1, 1)}
 
 
 def _exchange(stores: list[States], table: Any) -> None:

@@ -1,0 +1,81 @@
+"""What rounds of aggregation publish in a simulated run, held against what reducers had really processed: invariant 8
+of the design (docs/design.md).
+
+Counts by key are kept here from the blocks that user code was given, not from the machines' own books. A reducer packs
+once in each round, so its packs tell the rounds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from dpa.errors import ProtocolError
+from dpa.execution.block import Block
+from dpa.execution.states import Reduced
+from dpa.routing.hashing import Key
+from dpa.routing.table import RoutingTable
+
+
+class PublishedRounds:
+    """Checks each share when it is published, and each round when it is committed.
+
+    Attributes:
+        committed: the shares of each committed round, by reducer.
+    """
+
+    def __init__(self, home: RoutingTable, key: str) -> None:
+        """`home` is the first routing table, `key` the name of the key column."""
+        self.committed: list[tuple[Reduced, ...]] = []
+        self._home = home
+        self._key = key
+        self._homes: dict[Key, int] = {}
+        self._processed: list[Counter[Key]] = [Counter() for _ in range(home.reducers)]
+        self._at_packs: list[list[Counter[Key]]] = [[] for _ in range(home.reducers)]
+        self._shares: dict[tuple[int, int], Reduced] = {}
+        self._before: Counter[Key] = Counter()
+
+    def processed(self, reducer: int, block: Block) -> None:
+        """User code folds a block."""
+        for key, records in zip(block.keys.to_pylist(), block.counts().tolist(), strict=True):
+            self._processed[reducer][key] += records
+            if key not in self._homes:
+                self._homes[key] = self._home.key_lookup(key)
+
+    def packed(self, reducer: int) -> None:
+        """User code packs states."""
+        self._at_packs[reducer].append(Counter(self._processed[reducer]))
+
+    def published(self, reducer: int, round: int, share: Reduced) -> None:
+        """A reducer publishes its share: every record that any reducer had processed when it packed, and none twice."""
+        found = Counter(dict(zip(share.table[self._key].to_pylist(), share.records.tolist(), strict=True)))
+        for other, packs in enumerate(self._at_packs):
+            early = f"reducer {reducer} published round {round} before reducer {other} had packed"
+            self._require(len(packs) >= round, early)
+        least = sum((packs[round - 1] for packs in self._at_packs), Counter())
+        most = sum(self._processed, Counter())
+        strange = sorted(repr(key) for key in found if self._homes[key] != reducer)
+        self._require(not strange, f"reducer {reducer} published keys of other homes in round {round}: {strange}")
+        for key in (key for key, home in self._homes.items() if home == reducer):
+            records, what = found[key], f"of key {key!r} round {round}"
+            self._require(records >= least[key], f"{what} lacks {least[key] - records} records")
+            self._require(records <= most[key], f"{what} has {records} records, but only {most[key]} were processed")
+        self._shares[round, reducer] = share
+
+    def commit(self, round: int) -> None:
+        """All shares of a round are complete."""
+        self._require(round == len(self.committed) + 1, f"round {round} came after round {len(self.committed)}")
+        missing = [index for index in range(self._home.reducers) if (round, index) not in self._shares]
+        self._require(not missing, f"round {round} was committed without the shares of reducers {missing}")
+        shares = tuple(self._shares.pop((round, index)) for index in range(self._home.reducers))
+        found: Counter[Key] = Counter()
+        for share in shares:
+            found.update(dict(zip(share.table[self._key].to_pylist(), share.records.tolist(), strict=True)))
+        lost = sorted(repr(key) for key, records in self._before.items() if found[key] < records)
+        self._require(not lost, f"round {round} has less than the one before it of keys {lost}")
+        self.committed.append(shares)
+        self._before = found
+
+    @staticmethod
+    def _require(holds: bool, otherwise: str) -> None:
+        if not holds:
+            raise ProtocolError(f"invariant broken: {otherwise}")
