@@ -24,14 +24,17 @@ from ray.exceptions import RayError
 from dpa.errors import JobFailedError, ProtocolError
 from dpa.execution.key_stats import KeyStats
 from dpa.execution.mapping import Mapped
-from dpa.execution.states import Reduced, states_for
+from dpa.execution.states import Reduced, StatePart, states_for
 from dpa.protocol.assembly import BalanceOptions
 from dpa.protocol.coordinator import CoordinatorMachine
 from dpa.protocol.load_balancer import LoadBalancerMachine
 from dpa.protocol.machine import (
+    Commit,
     Event,
     Finish,
     FinishDone,
+    Fold,
+    FoldDone,
     Instruction,
     JobDone,
     Machine,
@@ -50,10 +53,13 @@ from dpa.protocol.messages import BALANCER, COORDINATOR, Address, Envelope, Push
 from dpa.protocol.metrics import Snapshot
 from dpa.protocol.reducer import ReducerMachine
 from dpa.routing.hashing import Key
+from dpa.routing.table import RoutingTable
+from dpa.runtime import rounds
 from dpa.runtime.failures import explained
 from dpa.runtime.parcel import Parcel
 from dpa.runtime.plan import ReducerOutput, RunPlan, Shipment, Times
 from dpa.runtime.shell import Shell
+from dpa.runtime.slowness import Slowness
 from dpa.splits import Split
 
 Handles = dict[Address, ActorHandle]
@@ -136,7 +142,8 @@ class Mapper(Task):
         _import_libraries(shipment.rows)
         plan = shipment.unpack()
         table = plan.balance.ring(plan.reducers).snapshot(0)
-        super().__init__(MapperMachine(index, table, plan.in_flight_records))
+        grouping = plan.grouping.create(table, index)
+        super().__init__(MapperMachine(index, table, plan.in_flight_records, grouping))
         self._task = plan.task
         self._steps: Iterator[Mapped] = iter(())
 
@@ -157,12 +164,15 @@ class Reducer(Task):
         _import_libraries(shipment.rows)
         plan = shipment.unpack()
         table = plan.balance.ring(plan.reducers).snapshot(0)
-        options = plan.balance.reducer_options(plan.slice_records, plan.slice_seconds)
+        delegation = plan.signals.delegation(plan.grouping, plan.mappers * plan.in_flight_records // plan.reducers)
+        options = plan.balance.reducer_options(plan.slice_records, plan.slice_seconds, delegation)
         super().__init__(ReducerMachine(index, table, options))
         self._index = index
         self._plan = plan
         self._states = states_for(plan.task.reducer)
+        self._most_states = 0
         self._output: ReducerOutput | None = None
+        self._slowness = Slowness(plan, index)
 
     @ray.method(concurrency_group="control")
     def output(self) -> ReducerOutput:
@@ -175,15 +185,36 @@ class Reducer(Task):
             case Process(block, _):
                 began = time.perf_counter()
                 self._states.reduce(block)
+                self._slowness.prolong(time.perf_counter() - began)
                 return ProcessDone(time.perf_counter() - began)
             case Pack(table):
-                return PackDone(self._states.pack(table, self._index))
+                began = time.perf_counter()
+                self._most_states = max(self._most_states, self._states.size)
+                parts = self._states.pack(table, self._index)
+                return PackDone(parts, time.perf_counter() - began)
+            case Fold(home, parts, number):
+                began = time.perf_counter()
+                rows = self._fold(home, parts, number)
+                return FoldDone(rows, time.perf_counter() - began)
             case Finish(parts):
+                self._most_states = max(self._most_states, self._states.size)
                 for part in parts:
                     self._states.merge(part)
                 self._output = self._write(self._states.finish(self._plan.task.key))
+                self._slowness.end()
                 return FinishDone()
         return super()._work(instruction)
+
+    def _fold(self, home: RoutingTable, parts: tuple[StatePart, ...], number: int) -> int:
+        """Fold in states of a round of aggregation; publish this reducer's share, and return how many keys it has."""
+        for part in parts:
+            self._states.merge(part)
+        plan, key = self._plan, self._plan.task.key
+        if plan.rounds is None:
+            return 0
+        share = self._states.finish(key).owned(key, home, self._index).table
+        rounds.write_share(plan.rounds, number, self._index, share)
+        return int(share.num_rows)
 
     def _write(self, reduced: Reduced) -> ReducerOutput:
         plan, key = self._plan, self._plan.task.key
@@ -194,6 +225,7 @@ class Reducer(Task):
         counts = pa.table({"key": reduced.table[key], "records": reduced.records}) if plan.key_counts else None
         return ReducerOutput(
             rows=reduced.table.num_rows,
+            states=self._most_states,
             file=file,
             table=reduced.table if plan.output is None else None,
             stats=KeyStats.of(reduced.table[key], reduced.mapped),
@@ -228,10 +260,20 @@ class LoadBalancer(Task):
 class Coordinator(Task):
     """Creates all other actors, which live and die with it, and watches over them."""
 
-    def __init__(self, splits: tuple[Split, ...], balance: BalanceOptions, mappers: int, reducers: int) -> None:
-        self._machine = CoordinatorMachine(splits, mappers, reducers)
+    def __init__(
+        self,
+        splits: tuple[Split, ...],
+        balance: BalanceOptions,
+        mappers: int,
+        reducers: int,
+        aggregate_seconds: float | None,
+        rounds: str | None,
+        scattered: bool,
+    ) -> None:
+        self._machine = CoordinatorMachine(splits, mappers, reducers, aggregate_seconds, scattered=scattered)
         super().__init__(self._machine)
         self._balance = balance
+        self._rounds = rounds
         self._mappers = mappers
         self._reducers = reducers
         self._ended = threading.Event()
@@ -306,9 +348,14 @@ class Coordinator(Task):
                 ray.kill(handle)
 
     def _work(self, instruction: Instruction) -> Event | None:
-        if isinstance(instruction, JobDone):
-            self._changed.set()
-            return None
+        match instruction:
+            case Commit(number, at, rows):
+                if self._rounds is not None:
+                    rounds.commit(self._rounds, number, at, rows)
+                return None
+            case JobDone():
+                self._changed.set()
+                return None
         return super()._work(instruction)
 
     def _fail(self, message: str) -> None:
@@ -348,4 +395,6 @@ def _connect(others: Handles, handles: Handles) -> None:
 
 def create_coordinator(plan: RunPlan) -> ActorHandle:
     """The coordinator's actor, not yet begun."""
-    return _create(Coordinator, plan.splits, plan.balance, plan.mappers, plan.reducers)
+    tasks, rounds = (plan.mappers, plan.reducers), (plan.aggregate_seconds, plan.rounds)
+    scattered = plan.grouping.leaves_home(aggregates=plan.aggregate_seconds is not None)
+    return _create(Coordinator, plan.splits, plan.balance, *tasks, *rounds, scattered)

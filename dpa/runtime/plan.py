@@ -11,8 +11,9 @@ import pyarrow as pa
 from dpa.errors import ConfigError
 from dpa.execution.key_stats import KeyStats
 from dpa.execution.mapping import MapTask
-from dpa.protocol.assembly import BalanceOptions
+from dpa.protocol.assembly import BalanceOptions, SignalSettings
 from dpa.protocol.metrics import Snapshot
+from dpa.routing.groupings.options import GroupingOptions
 from dpa.splits import Split, total_rows
 
 
@@ -25,11 +26,17 @@ class RunPlan:
         task: what mappers do, and the reducer executor.
         mappers, reducers: how many actors of each kind.
         balance: when to redistribute and how.
+        grouping: how mappers choose the reducer of a record.
+        signals: how reducers judge their load for a grouping that listens.
         in_flight_records: credit of each mapper.
         slice_records, slice_seconds: how much a reducer takes at a time.
+        aggregate_seconds: time from the end of a round of aggregation to the next; None: there are none.
+        rounds: the directory in which rounds are published; None publishes none.
         output: an existing directory to which reducers write their share as Parquet; None keeps results in memory.
         key_counts: whether reducers also give back the number of records of every key.
         python_path: directories that the actors add to their module search path.
+        slowdown: how many times as long user code takes on each reducer; empty: as long as it takes.
+        crowded: numbers of the reducers that share a processor with a busy process.
     """
 
     splits: tuple[Split, ...]
@@ -37,12 +44,18 @@ class RunPlan:
     mappers: int
     reducers: int
     balance: BalanceOptions
+    grouping: GroupingOptions
+    signals: SignalSettings
     in_flight_records: int
     slice_records: int
     slice_seconds: float
+    aggregate_seconds: float | None = None
+    rounds: str | None = None
     output: str | None = None
     key_counts: bool = False
     python_path: tuple[str, ...] = ()
+    slowdown: tuple[float, ...] = ()
+    crowded: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -98,6 +111,7 @@ class ReducerOutput:
 
     Attributes:
         rows: keys in it.
+        states: the most keys that it held before other reducers' states were folded in.
         file: name of the Parquet file in the plan's output directory, or None.
         table: the result itself if it was kept in memory, or None.
         stats: how often its keys came.
@@ -106,6 +120,7 @@ class ReducerOutput:
     """
 
     rows: int
+    states: int
     file: str | None
     table: pa.Table | None
     stats: KeyStats

@@ -5,6 +5,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from dpa.executors import FunctionReducer, Reducer
@@ -55,6 +56,47 @@ class SlowSum(FunctionReducer):
 
     def reduce(self, state: Any, value: Any) -> Any:
         time.sleep(self.seconds)
+        return super().reduce(state, value)
+
+
+def children() -> list[int]:
+    """The processes that this one has started and that have not ended."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, parent = stat.read_text().rpartition(")")[2].split()[:2]
+        except OSError:  # it has ended meanwhile
+            continue
+        if int(parent) == os.getpid() and state != "Z":
+            found.append(int(stat.parent.name))
+    return found
+
+
+class Beside(Reducer[dict[str, Any], int]):
+    """Notes what runs beside the reducer, and how many processors it may use. At thirteen it writes down the former
+    and is killed."""
+
+    def __init__(self, notes: str = "") -> None:
+        self.notes = notes
+
+    def zero(self) -> dict[str, Any]:
+        return {}
+
+    def reduce(self, state: dict[str, Any], value: int) -> dict[str, Any]:
+        if value == 13:
+            Path(self.notes).write_text(" ".join(map(str, children())))
+            os.kill(os.getpid(), signal.SIGKILL)
+        return {"beside": children(), "processors": len(os.sched_getaffinity(0))}
+
+    def finish(self, state: dict[str, Any]) -> dict[str, Any]:
+        return state
+
+
+class SlowUntilThirteen(SlowSum):
+    """Adds, and takes its time, until there is a thirteen."""
+
+    def reduce(self, state: Any, value: Any) -> Any:
+        fail_on_thirteen(0, value)
         return super().reduce(state, value)
 
 

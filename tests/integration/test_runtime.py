@@ -51,6 +51,9 @@ def test_a_count_is_exact_whatever_the_strategy_and_with_or_without_a_combiner(
     assert records.read == records.mapped == zipf.num_rows
     assert records.emitted == records.processed == sum(reducer.processed for reducer in result.report.reducers)
     assert (records.emitted < records.mapped) == combiner
+    latency = result.report.latency
+    assert latency is not None
+    assert 0 < latency.p50 <= latency.p95 <= latency.p99 <= latency.max <= result.report.seconds.stream
     assert len(result.report.redistributions) == (result.report.decision_counts.get("applied", 0))
     assert strategy != "none" or not result.report.redistributions
     hottest, number = Counter(zipf["word"].to_pylist()).most_common(1)[0]
@@ -105,6 +108,7 @@ def test_an_empty_input_gives_an_empty_result() -> None:
     result = Job(input=pa.table({"word": pa.array([], pa.string())}), key="word", reducer="count").run()
     assert result.table().num_rows == 0
     assert result.report.records.processed == 0
+    assert result.report.latency is None
 
 
 def test_a_python_function_as_mapper_and_reducer_needs_no_module() -> None:

@@ -1,0 +1,120 @@
+"""Results so far on disk: a directory of Parquet for each round of aggregation, and a small file that names the newest
+complete one. That file is replaced by renaming, so a reader never sees half a round.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dpa.errors import TableError
+
+LATEST = "LATEST"
+_BESIDE = ".LATEST.new"
+_ROUND = re.compile(r"round-(\d{6,})")
+
+
+@dataclass(frozen=True, eq=False)
+class ResultsSoFar:
+    """What a running job had come to in its newest complete round of aggregation.
+
+    Attributes:
+        table: the key column and the result columns, a row a key; without columns if there are no keys yet.
+        round: number of the round, from 1.
+        seconds: since the stream began. All records that were processed by then are in the table, each once; some that
+            were processed a little later may be too.
+    """
+
+    table: pa.Table
+    round: int
+    seconds: float
+
+
+def results_so_far(path: str | Path) -> ResultsSoFar:
+    """What a job had come to in its newest complete round; `path` is the job's `aggregation.path`.
+
+    Raises:
+        TableError: no round is complete yet, or there is no such directory.
+    """
+    directory = Path(path)
+    latest, before = _latest(directory), None
+    while latest != before:
+        try:
+            return ResultsSoFar(_read(directory, latest), latest["round"], latest["seconds"])
+        except FileNotFoundError:  # deleted meanwhile, if two newer rounds are complete
+            latest, before = _latest(directory), latest
+    raise TableError(f"{directory}: round {latest['round']} lacks files; they were removed")
+
+
+def write_share(directory: str, round: int, reducer: int, share: pa.Table) -> None:
+    """Write a reducer's share of a round; an empty one leaves no file."""
+    if share.num_rows:
+        place = _round(Path(directory), round)
+        place.mkdir(parents=True, exist_ok=True)
+        pq.write_table(share, place / _part(reducer))
+
+
+def commit(directory: str, round: int, seconds: float, rows: Sequence[int]) -> None:
+    """Name a round as the newest complete one, `rows` being the keys in each share, and delete those before the one
+    before it."""
+    parts = [_part(reducer) for reducer, number in enumerate(rows) if number]
+    latest = {"round": round, "seconds": seconds, "rows": sum(rows), "parts": parts}
+    beside = Path(directory) / _BESIDE
+    beside.parent.mkdir(parents=True, exist_ok=True)
+    beside.write_text(json.dumps(latest) + "\n", encoding="utf-8")
+    beside.replace(Path(directory) / LATEST)
+    for number, place in rounds_in(Path(directory)).items():
+        if number < round - 1:
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def clear(directory: str) -> None:
+    """Remove the rounds of an older run, what names them first."""
+    for name in (LATEST, _BESIDE):
+        (Path(directory) / name).unlink(missing_ok=True)
+    for place in rounds_in(Path(directory)).values():
+        shutil.rmtree(place)
+
+
+def rounds_in(directory: Path) -> dict[int, Path]:
+    """The directories of rounds, by number."""
+    found = {place: _ROUND.fullmatch(place.name) for place in directory.iterdir() if place.is_dir()}
+    return {int(match.group(1)): place for place, match in found.items() if match}
+
+
+def strangers_in(directory: Path) -> list[str]:
+    """Names in a directory that are no round's and do not name one."""
+    known = {LATEST, _BESIDE, *(place.name for place in rounds_in(directory).values())}
+    return sorted(place.name for place in directory.iterdir() if place.name not in known)
+
+
+def _latest(directory: Path) -> dict[str, Any]:
+    """What is told of the newest complete round."""
+    try:
+        latest: dict[str, Any] = json.loads((directory / LATEST).read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise TableError(f"{directory} has no complete round of aggregation, or not yet") from None
+    return latest
+
+
+def _read(directory: Path, latest: dict[str, Any]) -> pa.Table:
+    """The table of a round."""
+    place = _round(directory, latest["round"])
+    parts = [pq.read_table(place / name, partitioning=None) for name in latest["parts"]]
+    return pa.concat_tables(parts, promote_options="permissive") if parts else pa.table({})
+
+
+def _round(directory: Path, number: int) -> Path:
+    return directory / f"round-{number:06d}"
+
+
+def _part(reducer: int) -> str:
+    return f"part-{reducer:05d}.parquet"

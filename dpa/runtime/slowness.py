@@ -1,0 +1,72 @@
+"""Reducers that are slow on purpose, for experiments and tests: user code takes longer, or shares its processor with a
+busy process.
+
+The simulator has no use for either: there a job says how long a record takes.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from dpa.errors import ConfigError
+from dpa.runtime.plan import RunPlan
+
+_BUSY = """
+import os, sys
+while os.getppid() == int(sys.argv[1]):
+    for _ in range(50_000):
+        pass
+"""
+"""The busy process: looks every few milliseconds whether the process that started it is there, and ends with it, in
+whatever way that ended."""
+
+
+class Slowness:
+    """What makes one reducer slow; nothing, unless the plan says so."""
+
+    def __init__(self, plan: RunPlan, reducer: int, sleep: Callable[[float], None] = time.sleep) -> None:
+        """Crowd the processor of a reducer that the plan names; called in the reducer's own process.
+
+        Raises:
+            ConfigError: the plan names it, and processes cannot be pinned here.
+        """
+        self._factor = plan.slowdown[reducer] if plan.slowdown else 1.0
+        self._sleep = sleep
+        self._busy = _crowd(reducer) if reducer in plan.crowded else None
+
+    def prolong(self, seconds: float) -> None:
+        """User code took so many seconds: wait for as long as it would take longer, slowed down."""
+        if self._factor > 1:
+            self._sleep((self._factor - 1) * seconds)
+
+    def end(self) -> None:
+        """End the busy process, if there is one."""
+        if self._busy is not None:
+            self._busy.kill()
+            self._busy.wait()
+
+
+def _crowd(reducer: int) -> subprocess.Popen[bytes]:
+    """Pin this process to one of its processors, by the reducer's number, and start a busy process there."""
+    if not hasattr(os, "sched_setaffinity"):
+        raise ConfigError(f"parallelism.crowded: {sys.platform} cannot pin reducer {reducer} to a processor")
+    usable = sorted(os.sched_getaffinity(0))
+    processor = usable[reducer % len(usable)]
+    for thread in _threads():
+        with suppress(ProcessLookupError):  # it has ended meanwhile
+            os.sched_setaffinity(thread, {processor})
+    command = [sys.executable, "-I", "-S", "-c", _BUSY, str(os.getpid())]
+    nothing = subprocess.DEVNULL
+    return subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing)  # pinned as its parent is
+
+
+def _threads() -> list[int]:
+    """All threads of this process, as each is pinned by itself, and those to come as the one that starts them."""
+    tasks = Path("/proc/self/task")
+    return [int(task.name) for task in tasks.iterdir()] if tasks.exists() else [0]

@@ -1,0 +1,68 @@
+"""Reducers that are slow on purpose, on real Ray actors."""
+
+import os
+import time
+from pathlib import Path
+
+import executors_for_tests as executors
+import pyarrow as pa
+import pytest
+
+from dpa import Job
+from dpa.errors import JobFailedError
+
+pytestmark = pytest.mark.usefixtures("ray")
+can_pin = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="processes cannot be pinned here")
+
+
+def is_running(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_a_slowed_reducer_takes_so_many_times_as_long_for_a_record() -> None:
+    result = Job(
+        input=[{"key": f"key {number % 60}", "value": 1} for number in range(600)],
+        reducer=executors.SlowSum(0.002),
+        parallelism={"mappers": 1, "reducers": 3, "slowdown": [1, 1, 5]},
+        balance={"strategy": "none"},
+    ).run()
+    assert sum(result.table()["value"].to_pylist()) == 600
+    first, second, slowed = (reducer.busy_seconds / reducer.processed for reducer in result.report.reducers)
+    assert 3 < slowed / ((first + second) / 2) < 7
+    assert result.report.reducers[2].latency_p99 > result.report.reducers[0].latency_p99
+
+
+@can_pin
+def test_a_busy_process_crowds_the_processor_of_a_reducer_and_ends_with_it() -> None:
+    result = Job(
+        input=[{"key": f"key {number}", "value": 1} for number in range(60)],
+        reducer=executors.Beside(),
+        parallelism={"mappers": 1, "reducers": 2, "crowded": [1]},
+        balance={"strategy": "none"},
+    ).run()
+    crowded = [row for row in result.table().to_pylist() if row["beside"]]
+    assert len(crowded) == result.report.reducers[1].keys < 60
+    assert {row["processors"] for row in crowded} == {1}
+    [busy] = {process for row in crowded for process in row["beside"]}
+    assert not is_running(busy)
+
+
+@can_pin
+def test_a_busy_process_ends_with_a_reducer_that_is_killed(tmp_path: Path) -> None:
+    notes = tmp_path / "beside"
+    job = Job(
+        input=pa.table({"key": ["a"], "value": [13]}),
+        reducer=executors.Beside(str(notes)),
+        parallelism={"mappers": 1, "reducers": 1, "crowded": [0]},
+        balance={"strategy": "none"},
+    )
+    with pytest.raises(JobFailedError, match="reducer 0 died"):
+        job.run()
+    [busy] = map(int, notes.read_text().split())
+    until = time.monotonic() + 10
+    while is_running(busy) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not is_running(busy)
