@@ -5,6 +5,7 @@ The names here are what a job of your own needs; the rest of the package is insi
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from dpa.executors import BatchMapper, BatchReducer, Groups, Mapper, Reducer, batch_mapper
@@ -12,18 +13,32 @@ from dpa.executors import BatchMapper, BatchReducer, Groups, Mapper, Reducer, ba
 if TYPE_CHECKING:
     from dpa.job import Job
     from dpa.result import Result
+    from dpa.runtime.rounds import ResultsSoFar, results_so_far
 
-__all__ = ["BatchMapper", "BatchReducer", "Groups", "Job", "Mapper", "Reducer", "Result", "batch_mapper"]
+__all__ = [
+    "BatchMapper",
+    "BatchReducer",
+    "Groups",
+    "Job",
+    "Mapper",
+    "Reducer",
+    "Result",
+    "ResultsSoFar",
+    "batch_mapper",
+    "results_so_far",
+]
+
+_LATER = {
+    "Job": "dpa.job",
+    "Result": "dpa.result",
+    "ResultsSoFar": "dpa.runtime.rounds",
+    "results_so_far": "dpa.runtime.rounds",
+}
+"""Names that are imported when first used, and where from: actors that only run executors do without them."""
 
 
 def __getattr__(name: str) -> Any:
-    """`Job` and `Result` are imported when first used: actors that only run executors do without them."""
-    if name == "Job":
-        from dpa.job import Job
-
-        return Job
-    if name == "Result":
-        from dpa.result import Result
-
-        return Result
+    """Import what is imported when first used."""
+    if name in _LATER:
+        return getattr(import_module(_LATER[name]), name)
     raise AttributeError(f"module 'dpa' has no attribute {name!r}")

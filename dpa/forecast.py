@@ -1,7 +1,7 @@
 """`--plan`: what a job would do, told from a sample of its input without running it.
 
 The sample is mapped by the job's own mapper in this process, so the forecast counts what reducers would get. Queues and
-redistributions cannot be foreseen from it; the skew of the first routing table can.
+redistributions cannot be foreseen from it; the skew of the first routing table, or of another grouping, can.
 """
 
 from __future__ import annotations
@@ -69,10 +69,12 @@ def forecast(job: Job) -> Forecast:
     ring = job.balance.ring(job.config.parallelism.reducers)
     table = ring.snapshot(0)
     loads = np.zeros(ring.nodes, dtype=np.int64)
+    grouping = job.grouping.create(table, 0)
     counter = BatchStates(Count())
     for step in job.task.blocks(MemorySplit(sample), time.perf_counter):
         if step.block is not None:
-            loads += step.block.loads(table)
+            for owner, part in step.block.route(grouping):
+                loads[owner] += part.rows
             counter.reduce(_without_values(step.block))
     counted: Reduced = counter.finish("key")
     stats = KeyStats.of(counted.table["key"], counted.mapped)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -26,9 +26,11 @@ from dpa.execution.mapping import MapTask, check_columns
 from dpa.executors import AnyMapper, AnyReducer, as_mapper, as_reducer, is_mergeable, name_of
 from dpa.lookup import actors_path, mapper_of, named, reducer_of
 from dpa.output import OutputDirectory, in_memory
-from dpa.protocol.assembly import AdaptiveSettings, BalanceOptions
+from dpa.protocol.assembly import AdaptiveSettings, BalanceOptions, SignalSettings
 from dpa.protocol.metrics import Snapshot
+from dpa.published import RoundsDirectory
 from dpa.result import OutputReport, ReferenceReport, Result, Seconds
+from dpa.routing.groupings.options import GroupingOptions
 from dpa.runtime.cluster import ray_session
 from dpa.runtime.launch import run as run_on_ray
 from dpa.runtime.plan import RunOutcome, RunPlan
@@ -154,15 +156,51 @@ class Job:
         given = self.config.balance.model_dump()
         return BalanceOptions(**{**given, "adaptive": AdaptiveSettings(**given["adaptive"])})
 
+    @property
+    def grouping(self) -> GroupingOptions:
+        """How mappers choose the reducer of a record."""
+        given = self.config.grouping
+        return GroupingOptions(given.kind, given.epsilon, given.virtual_workers, given.proportional)
+
+    @property
+    def signals(self) -> SignalSettings:
+        """How reducers judge their load for the grouping."""
+        given = self.config.grouping
+        return SignalSettings(given.slot_seconds, given.theta_busy, given.theta_idle, given.utilisation)
+
+    def plan(self, splits: tuple[Split, ...]) -> RunPlan:
+        """What the runtime is to do with these splits; results stay in memory, and no round is published."""
+        config, limits = self.config, self.config.limits
+        reference, aggregation = config.reference, config.aggregation
+        return RunPlan(
+            splits=splits,
+            task=self.task,
+            mappers=config.parallelism.mappers,
+            reducers=config.parallelism.reducers,
+            balance=self.balance,
+            grouping=self.grouping,
+            signals=self.signals,
+            in_flight_records=limits.in_flight_records,
+            slice_records=limits.slice_records,
+            slice_seconds=limits.slice_seconds,
+            aggregate_seconds=None if aggregation is None else aggregation.seconds,
+            key_counts=reference is not None and reference.baseline,
+            python_path=actors_path(self.file),
+            slowdown=tuple(config.parallelism.slowdown),
+            crowded=tuple(config.parallelism.crowded),
+        )
+
     def check(self) -> None:
         """Check all that can be checked without reading the input: executors, and that they fit the rest.
 
         Raises:
             ConfigError: naming what is wrong and where.
         """
+        self._check_grouping()
         self._check_merge()
         self.task  # noqa: B018  (imports the executors)
         OutputDirectory.check(self.file)
+        RoundsDirectory.check(self.file)
         reference = self.config.reference
         if reference is not None and reference.function is not None:
             named(self.file, "reference.function", reference.function)
@@ -274,12 +312,24 @@ class Job:
         splits = memory_splits(table, self.config.limits.split_records)
         return Input(tuple(splits), table.column_names, lambda: table)
 
+    def _check_grouping(self) -> None:
+        kind, strategy = self.config.grouping.kind, self.config.balance.strategy
+        if not self.grouping.is_ring and strategy != "none":
+            why = f"redistributes the ring, which the grouping `{kind}` does not use"
+            raise self.file.error("balance.strategy", f"`{strategy}` {why}: leave it out, or set `grouping: ring`")
+
     def _check_merge(self) -> None:
         if is_mergeable(self.reducer):
             return
         needs = f"{name_of(self.reducer)} has no `merge`; give it one"
         if self.config.combiner:
             raise self.file.error("combiner", f"{needs}, or leave the combiner off")
+        if self.grouping.scatters:
+            why = f"`{self.config.grouping.kind}` sends records of one key to several reducers"
+            raise self.file.error("grouping", f"{why}, but {needs}, or use `key` or `ring`")
+        if self.config.aggregation is not None:
+            why = "states of one key that several reducers have are folded"
+            raise self.file.error("aggregation", f"{why}, but {needs}, or leave the section out")
         if self.config.balance.strategy != "none":
             why = "a redistributed key has states on several reducers, which are merged at the end"
             raise self.file.error("balance.strategy", f"{why}, but {needs}, or set the strategy to `none`")
@@ -321,7 +371,9 @@ class _Run:
         with self._timed("load"):
             opened = job.open_input(stack, spark)
         output = stack.enter_context(OutputDirectory(job.file))
-        outcome = self._stream(opened, output)
+        rounds = RoundsDirectory(job.file)
+        rounds.clear()
+        outcome = self._stream(opened, output, rounds)
         key_stats = KeyStats.union(part.stats for part in outcome.outputs)
         table = in_memory(outcome, config.key) if output.path is None else None
         files = output.commit(part.file for part in outcome.outputs if part.file)
@@ -341,6 +393,7 @@ class _Run:
                 first_record=None if times.first_record is None else times.first_record - self._began,
             ),
             keys=[part.rows for part in outcome.outputs],
+            states=[part.states for part in outcome.outputs],
             stats=key_stats,
             spark_skew=spark_skew,
             reference=reference,
@@ -348,22 +401,9 @@ class _Run:
         )
         return Result(report, table)
 
-    def _stream(self, opened: Input, output: OutputDirectory) -> RunOutcome:
-        config, limits = self._job.config, self._job.config.limits
-        reference = config.reference
-        plan = RunPlan(
-            splits=opened.splits,
-            task=self._job.task,
-            mappers=config.parallelism.mappers,
-            reducers=config.parallelism.reducers,
-            balance=self._job.balance,
-            in_flight_records=limits.in_flight_records,
-            slice_records=limits.slice_records,
-            slice_seconds=limits.slice_seconds,
-            output=output.staging,
-            key_counts=reference is not None and reference.baseline,
-            python_path=actors_path(self._job.file),
-        )
+    def _stream(self, opened: Input, output: OutputDirectory, rounds: RoundsDirectory) -> RunOutcome:
+        config = self._job.config
+        plan = replace(self._job.plan(opened.splits), rounds=rounds.path, output=output.staging)
         self._observer.phase("startup")
         asked = time.time()
         ray, actors = config.ray, config.parallelism.mappers + config.parallelism.reducers + 2

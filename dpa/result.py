@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from dpa.balance.decision import Decision
 from dpa.errors import JobFailedError, ReferenceMismatchError
-from dpa.protocol.metrics import LoadSample
+from dpa.protocol.metrics import AggregationStats, LoadSample
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,8 @@ class RecordCounts:
 @dataclass(frozen=True)
 class ReducerReport:
     """One reducer: records processed and forwarded, its share of all processed (0 to 1), longest queue (records),
-    keys in its result, seconds in user code."""
+    keys in its result, seconds in user code, the latency (seconds) that 99 % of its records did not exceed, and keys
+    that it held before states were merged."""
 
     id: int
     processed: int
@@ -45,6 +46,20 @@ class ReducerReport:
     peak_queue: int
     keys: int
     busy_seconds: float
+    latency_p99: float | None = None
+    states: int = 0
+
+
+@dataclass(frozen=True)
+class GroupingReport:
+    """How mappers chose the reducer of a record. `replication`: how many reducers held a key on average before states
+    were merged (the CG paper's memory cost), or None where nothing was processed, or rounds of aggregation merged
+    states before. `moved`: how often a mapper gave a part of the keys to another reducer because of what reducers
+    told."""
+
+    kind: str
+    replication: float | None = None
+    moved: int = 0
 
 
 @dataclass(frozen=True)
@@ -83,6 +98,19 @@ class Seconds:
 
 
 @dataclass(frozen=True)
+class LatencyReport:
+    """Seconds of the processed records from source to processed. A record's source is the moment its mapper began the
+    step that read its block's rows, so mapping, waiting for credit, transport, queueing and processing are in it.
+    Quantiles within 1 %; longest and mean exactly, up to the difference of the machines' clocks."""
+
+    p50: float
+    p95: float
+    p99: float
+    max: float
+    mean: float
+
+
+@dataclass(frozen=True)
 class HotKey:
     """A frequent key: `records` the mapper made of it, between `lower` and `upper` (equal where counted exactly), and
     their share of all mapped records."""
@@ -116,25 +144,29 @@ class OutputReport:
 @dataclass(frozen=True)
 class Report:
     """One run of one job. `status` is `ok`, `failed` or `mismatch`; `records_per_second` are mapped records by stream
-    seconds."""
+    seconds; `latency` is None where nothing was processed, or the job failed before its end; `aggregation` is None if
+    the job has no rounds of it."""
 
     status: str
     name: str
     records: RecordCounts
     reducers: tuple[ReducerReport, ...]
     skew: SkewReport
+    grouping: GroupingReport
     redistributions: tuple[Decision, ...]
     decisions: tuple[Decision, ...]
     decision_counts: dict[str, int]
     reference: ReferenceReport
     seconds: Seconds
     records_per_second: float
+    latency: LatencyReport | None
     hot_keys: tuple[HotKey, ...]
     key_distribution: KeyDistribution
     output: OutputReport
     config: dict[str, Any]
     versions: dict[str, str]
     samples: tuple[LoadSample, ...] = ()
+    aggregation: AggregationStats | None = None
     error: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -198,12 +230,19 @@ class Result:
                 "records",
                 f"{report.records.processed:,} in {report.seconds.stream:.2f} s ({report.records_per_second:,.0f}/s)",
             ),
+            ("latency", self._latency()),
             ("keys", f"{report.output.rows:,}"),
             ("skew S", f"{report.skew.dpa:.3f} (static {report.skew.static:.3f}{spark})"),
             ("redistributions", f"{len(report.redistributions)}, {report.records.forwarded:,} records forwarded"),
             ("hot keys", ", ".join(f"{hot.key!r} {hot.share:.1%}" for hot in report.hot_keys[:3]) or "none"),
             ("reference", matches),
         ]
+
+    def _latency(self) -> str:
+        found = self.report.latency
+        if found is None:
+            return "not measured"
+        return ", ".join(f"{name} {getattr(found, name):.3f} s" for name in ("p50", "p95", "p99", "max"))
 
     def __repr__(self) -> str:
         facts = "\n".join(f"  {name:<16}{value}" for name, value in self._facts())

@@ -23,8 +23,8 @@ from dpa.execution.mapping import MapTask
 from dpa.execution.states import StatePart, States, states_for
 from dpa.executors import AnyReducer, BatchReducer, Groups, Reducer, as_mapper, as_reducer, is_mergeable, name_of
 from dpa.routing.change import TableChange
+from dpa.routing.groupings.ring import RingGrouping
 from dpa.routing.ring import TokenRing
-from dpa.routing.spreader import Spreader
 from dpa.routing.table import RoutingTable, Spread
 from dpa.splits import memory_splits
 from dpa.tables import as_table
@@ -73,7 +73,8 @@ def run_local(
         float("inf"),
     )
     ring = TokenRing(reducers, 8)
-    table, spreader = ring.snapshot(0), Spreader()
+    table = ring.snapshot(0)
+    grouping = RingGrouping(table)
     stores = [states_for(made) for _ in range(reducers)]
     blocks = [
         step.block
@@ -85,7 +86,8 @@ def run_local(
         if number == len(blocks) // 2 and reducers > 1 and is_mergeable(made):
             ring.set_tokens(0, 1)
             table = _with_spread(ring.snapshot(1), int(block.hashes[0]))
-        for owner, part in block.route(table, spreader.deal):
+            grouping.adopt(table)
+        for owner, part in block.route(grouping):
             stores[owner].reduce(part)
     if is_mergeable(made):
         _exchange(stores, table)

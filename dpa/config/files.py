@@ -86,6 +86,10 @@ def parse(document: Mapping[str, Any], *, origin: str = "job", lines: Lines | No
     return JobFile(config, origin, lines or {})
 
 
+_SHORT_FOR = {"mapper": "use", "reducer": "use", "grouping": "kind"}
+"""Sections that a text may stand for, and the key whose value it then is."""
+
+
 def _apply(document: dict[str, Any], override: str) -> None:
     key, equals, text = override.partition("=")
     parts = key.strip().split(".")
@@ -97,8 +101,8 @@ def _apply(document: dict[str, Any], override: str) -> None:
         raise ConfigError(f"--set {override}: the value is not YAML: {error}") from None
     target: Any = document
     for part in parts[:-1]:
-        if isinstance(target.get(part), str) and part in ("mapper", "reducer"):
-            target[part] = {"use": target[part]}
+        if isinstance(target.get(part), str) and part in _SHORT_FOR:
+            target[part] = {_SHORT_FOR[part]: target[part]}
         target = target.setdefault(part, {})
         if not isinstance(target, dict):
             raise ConfigError(f"--set {override}: {part!r} is not a section")

@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from dpa.protocol.assembly import BalanceOptions
+from dpa.protocol.assembly import BalanceOptions, SignalSettings
+from dpa.routing.groupings.options import RING, GroupingOptions
 
 
 class Section(BaseModel):
@@ -89,6 +90,10 @@ def _as_executor(value: Any) -> Any:
     return {"use": value} if isinstance(value, str) else value
 
 
+def _as_grouping(value: Any) -> Any:
+    return {"kind": value} if isinstance(value, str) else value
+
+
 def _as_columns(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
@@ -104,6 +109,22 @@ class ParallelismConfig(Section):
     """Mapper actors."""
     reducers: int = Field(default=4, ge=1, le=256)
     """Reducer actors."""
+    slowdown: list[Annotated[float, Field(ge=1, allow_inf_nan=False)]] = []
+    """For experiments: how many times as long user code takes on each reducer, by number; they sleep the rest."""
+    crowded: list[Annotated[int, Field(ge=0)]] = []
+    """For experiments: numbers of reducers that share one processor with a busy process. Linux alone."""
+
+    @model_validator(mode="after")
+    def _slow_reducers_exist(self) -> ParallelismConfig:
+        if self.slowdown and len(self.slowdown) != self.reducers:
+            given = f"{len(self.slowdown)} for {self.reducers} reducers"
+            raise ValueError(f"slowdown needs a factor for each reducer, or none at all, not {given}")
+        for number in self.crowded:
+            if number >= self.reducers:
+                raise ValueError(f"crowded names reducer {number}, and the last one is {self.reducers - 1}")
+            if self.crowded.count(number) > 1:
+                raise ValueError(f"crowded names reducer {number} more than once")
+        return self
 
 
 def _names_tokens(token_format: str) -> bool:
@@ -116,6 +137,54 @@ def _names_tokens(token_format: str) -> bool:
 
 
 _BALANCE = BalanceOptions()
+
+
+_GROUPING, _SIGNALS = GroupingOptions(), SignalSettings()
+
+
+class GroupingConfig(Section):
+    """How mappers choose the reducer of a record; `grouping: key` is short for `grouping: {kind: key}`."""
+
+    kind: Literal[
+        "ring",
+        "key",
+        "shuffle",
+        "partial_key",
+        "two_random",
+        "bounded_load",
+        "random_choices",
+        "d_choices",
+        "w_choices",
+        "weighted_w_choices",
+        "consistent",
+    ] = "ring"
+    """See docs/groupings.md. All but `ring` and `key` send records of one key to several reducers, so the reducer needs
+    `merge`. `balance` is about `ring` alone."""
+    epsilon: float = Field(default=_GROUPING.epsilon, gt=0)
+    """For `bounded_load`, `random_choices` and `consistent`: how far above the average a reducer or virtual worker may
+    be loaded, as a share of it."""
+    virtual_workers: int = Field(default=_GROUPING.virtual_workers, ge=1, le=10_000)
+    """For `consistent`: virtual workers that each reducer starts with."""
+    proportional: bool = _GROUPING.proportional
+    """For `consistent`: whether all virtual workers that are due move at once; else, as in the paper, one a signal."""
+    slot_seconds: float = Field(default=_SIGNALS.slot_seconds, ge=0.01)
+    """For `consistent` and `weighted_w_choices`: how often a reducer judges its load."""
+    theta_busy: float = Field(default=_SIGNALS.theta_busy, gt=0)
+    """For `consistent` without `proportional`: utilisation above which a reducer wants less."""
+    theta_idle: float = Field(default=_SIGNALS.theta_idle, ge=0)
+    """For `consistent` without `proportional`: utilisation below which a reducer wants more."""
+    utilisation: Literal["queue", "busy", "demand"] = _SIGNALS.utilisation
+    """For `consistent`: `queue`: the mean queue by its fair share of all records in flight. `busy`: the part of the
+    time spent in user code. `demand`: the work that came by the work that can be done, which may exceed 1."""
+
+    @model_validator(mode="after")
+    def _settings_go_together(self) -> GroupingConfig:
+        if self.theta_idle >= self.theta_busy:
+            raise ValueError(f"theta_idle ({self.theta_idle}) must be below theta_busy ({self.theta_busy})")
+        if self.proportional and self.utilisation != "demand":
+            why = f"{self.utilisation!r} does not tell how much too much a reducer has"
+            raise ValueError(f"proportional needs utilisation 'demand': {why}")
+        return self
 
 
 class AdaptiveConfig(Section):
@@ -189,6 +258,17 @@ class BalanceConfig(Section):
         if self.strategy == "halving" and tokens is not None and tokens & (tokens - 1):
             raise ValueError(f"halving needs a power of two as initial_tokens, not {tokens}")
         return self
+
+
+class AggregationConfig(Section):
+    """Results so far while the stream runs: partial states are folded every few seconds (consistent grouping paper,
+    section V-C)."""
+
+    seconds: float = Field(gt=0)
+    """A round begins so many seconds after the last one ended; a multiple of a quarter of a second."""
+    path: str | None = None
+    """Directory in which the newest complete round is found as Parquet, relative to the working directory; without it
+    states are folded, and nothing is published."""
 
 
 class LimitsConfig(Section):
@@ -292,12 +372,30 @@ class JobConfig(Section):
     value: Columns | None = None
     """Without a mapper: the input columns that the reducer gets; all but the key if absent."""
     parallelism: ParallelismConfig = ParallelismConfig()
+    grouping: Annotated[GroupingConfig, BeforeValidator(_as_grouping, json_schema_input_type=str | GroupingConfig)] = (
+        GroupingConfig()
+    )
+    """How mappers choose the reducer of a record."""
     balance: BalanceConfig = BalanceConfig()
+    aggregation: AggregationConfig | None = None
+    """Fold partial states while the stream runs, and publish results so far."""
     limits: LimitsConfig = LimitsConfig()
     output: OutputConfig = OutputConfig()
     reference: ReferenceConfig | None = None
     spark: SparkConfig = SparkConfig()
     ray: RayConfig = RayConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _balance_only_a_ring(cls, document: Any) -> Any:
+        """Without a ring there is nothing to balance, so the strategy is `none` unless another one is asked for."""
+        grouping = document.get("grouping")
+        section = grouping.model_dump() if isinstance(grouping, GroupingConfig) else grouping
+        kind = section.get("kind") if isinstance(section, dict) else section
+        balance = document.get("balance", {})
+        if kind in (None, RING) or not isinstance(balance, dict):
+            return document
+        return {**document, "balance": {"strategy": "none", **balance}}
 
 
 def json_schema() -> dict[str, Any]:

@@ -14,8 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from dpa.balance.decision import Decision
-from dpa.report._text import bar, count, key_text, lines, one_line, outcomes, percent, plural, seconds, skew
-from dpa.result import OutputReport, ReducerReport, Report, Seconds
+from dpa.protocol.metrics import AggregationStats
+from dpa.report._text import bar, count, key_text, latency, lines, one_line, outcomes, percent, plural, seconds, skew
+from dpa.result import GroupingReport, LatencyReport, OutputReport, ReducerReport, Report, Seconds
+from dpa.routing.groupings.options import RING
 
 MOST_REDUCERS = 64
 """Beyond this many reducers the table shows only the busiest and the idlest."""
@@ -111,6 +113,8 @@ def _facts(report: Report, files: Sequence[Path], ascii_only: bool) -> Table:
     records = report.records
     if records.processed:
         grid.add_row("skew S", _skews(report, ascii_only))
+    if report.grouping.kind != RING:
+        grid.add_row("grouping", _grouping(report.grouping))
     if decided := outcomes(report.decision_counts):
         grid.add_row("decisions", _together(decided.split(", ")))
     if records.read or report.status != "failed":
@@ -121,7 +125,11 @@ def _facts(report: Report, files: Sequence[Path], ascii_only: bool) -> Table:
         words += [f"{count(getattr(records, name))} {name}" for name in ("mapped", "emitted", "processed")]
         grid.add_row("records", _together([*words, forwarded]))
         grid.add_row("throughput", f"{count(report.records_per_second)} records/s")
+    if report.latency is not None:
+        grid.add_row("latency", _latencies(report.latency))
     grid.add_row("time", _times(report.seconds))
+    if report.aggregation is not None:
+        grid.add_row("aggregation", _aggregation(report.aggregation))
     if report.hot_keys:
         grid.add_row("hot keys", _hot_keys(report))
     if report.status != "failed":
@@ -129,6 +137,15 @@ def _facts(report: Report, files: Sequence[Path], ascii_only: bool) -> Table:
     if files:
         grid.add_row("report", _places(files))
     return grid
+
+
+def _grouping(found: GroupingReport) -> str:
+    words = [found.kind]
+    if found.replication is not None:
+        words.append(f"a key on {found.replication:.2f} reducers on average")
+    if found.moved:
+        words.append(f"{plural(found.moved, 'part')} of the keys moved")
+    return _together(words)
 
 
 def _together(parts: Iterable[str]) -> str:
@@ -167,11 +184,20 @@ def _redistributions(found: Sequence[Decision]) -> Iterator[RenderableType]:
         yield Text(f"  and {len(found) - MOST_REDISTRIBUTIONS:,} more, in the report", FAINT)
 
 
+def _latencies(found: LatencyReport) -> str:
+    return _together(f"{name} {latency(getattr(found, name))}" for name in ("p50", "p95", "p99", "max", "mean"))
+
+
 def _times(spent: Seconds) -> str:
     phases = ("startup", "load", "stream", "merge", "reference")
     parts = _together(f"{phase} {seconds(getattr(spent, phase))}" for phase in phases if getattr(spent, phase))
     first = "" if spent.first_record is None else f"; first record after {_tied(seconds(spent.first_record))}"
     return f"{_tied(seconds(spent.total))}{f' ({parts})' if parts else ''}{first}"
+
+
+def _aggregation(found: AggregationStats) -> str:
+    states = f"{plural(found.states, 'state')} handed over"
+    return _together([plural(found.rounds, "round"), states, f"{seconds(found.seconds)} of user code"])
 
 
 def _hot_keys(report: Report) -> Table:

@@ -57,6 +57,13 @@ def seconds(duration: float | None, absent: str = "n/a") -> str:
     return f"{duration:.1f} s" if duration < 120 else clock(duration)
 
 
+def latency(duration: float | None) -> str:
+    """A duration in seconds like `seconds`, but below a tenth of a second as `3.12 ms`; `n/a` for None."""
+    if duration is None or not math.isfinite(duration) or duration >= 0.0995:
+        return seconds(duration)
+    return f"{1000 * duration:.3g} ms"
+
+
 def clock(duration: float) -> str:
     """A duration in seconds as `0:12` or `1:02:03`."""
     minutes, second = divmod(int(duration), 60)

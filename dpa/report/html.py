@@ -13,9 +13,22 @@ from dpa.balance.decision import Decision
 from dpa.report import plots
 from dpa.report._plain import resolved
 from dpa.report._style import CSS
-from dpa.report._text import count, key_text, lines, one_line, outcomes, percent, plural, refusals, seconds, skew
+from dpa.report._text import (
+    count,
+    key_text,
+    latency,
+    lines,
+    one_line,
+    outcomes,
+    percent,
+    plural,
+    refusals,
+    seconds,
+    skew,
+)
 from dpa.report.table import reference_line
 from dpa.result import Report
+from dpa.routing.groupings.options import RING
 
 MOST_ROWS = 500
 """Longest table on the page; `report.json` has all rows."""
@@ -91,6 +104,7 @@ def _cards(report: Report) -> str:
         ("Skew S, static", skew(report.skew.static if known else None, "n/a"), "the same ring without balancing"),
         ("Skew S, Spark", skew(report.skew.spark), "hash partitioning of the same records"),
         ("Throughput", f"{count(report.records_per_second)}/s", "records mapped by seconds of the stream"),
+        ("Latency p99", "n/a" if report.latency is None else latency(report.latency.p99), _latencies(report)),
         ("Records processed", count(records.processed), made),
         (
             "Redistributions",
@@ -98,6 +112,7 @@ def _cards(report: Report) -> str:
             f"decided against: {refusals(report.decision_counts) or 'none'}",
         ),
         ("Forwarded", count(records.forwarded), forwarded),
+        *_optional_cards(report),
         ("Result", plural(output.rows, "row"), where),
         ("Reference", reference_line(reference).removeprefix("reference: "), compared),
     )
@@ -106,6 +121,26 @@ def _cards(report: Report) -> str:
         for name, value, note in cards
     )
     return f'<dl class="cards">{"".join(items)}</dl>'
+
+
+def _optional_cards(report: Report) -> Iterator[tuple[str, str, str]]:
+    """Of a grouping other than the ring, and of rounds of aggregation."""
+    grouping, rounds = report.grouping, report.aggregation
+    if grouping.kind != RING:
+        held = grouping.replication
+        on = "" if held is None else f"a key on {held:.2f} reducers on average, "
+        yield "Grouping", grouping.kind, f"{on}{plural(grouping.moved, 'part')} of the keys moved"
+    if rounds is not None:
+        note = f"{plural(rounds.states, 'state')} handed over, {seconds(rounds.seconds)} of user code"
+        yield "Aggregation", plural(rounds.rounds, "round"), note
+
+
+def _latencies(report: Report) -> str:
+    found = report.latency
+    if found is None:
+        return "from source to processed"
+    parts = (f"{name} {latency(getattr(found, name))}" for name in ("p50", "p95", "max", "mean"))
+    return f"from source to processed; {', '.join(parts)}"
 
 
 def _reducers(report: Report) -> str:
@@ -122,10 +157,11 @@ def _reducers(report: Report) -> str:
             count(reducer.peak_queue),
             count(reducer.keys),
             seconds(reducer.busy_seconds),
+            latency(reducer.latency_p99),
         )
         for reducer in report.reducers
     ]
-    head = ("#reducer", "#records", "#share", "", "#forwarded", "#peak queue", "#keys", "#in user code")
+    head = ("#reducer", "#records", "#share", "", "#forwarded", "#peak queue", "#keys", "#in user code", "#latency p99")
     return _folded(head, rows, "reducers")
 
 

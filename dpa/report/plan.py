@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TextIO
 import yaml
 
 from dpa.report._text import bar, count, key_text, percent
+from dpa.routing.groupings.options import RING
 from dpa.secrets import without_secrets
 
 if TYPE_CHECKING:
@@ -46,7 +47,9 @@ def show_plan(forecast: Forecast, stream: TextIO, *, width: int | None = None) -
     console.print(table)
     if len(forecast.loads) > _MOST_REDUCERS:
         console.print(f"and {len(forecast.loads) - _MOST_REDUCERS} more reducers")
-    console.print(f"\nforecast skew S {forecast.skew:.3f}, without balancing: {_advice(forecast)}")
+    kind = forecast.config["grouping"]["kind"]
+    how = "without balancing" if kind == RING else f"by the grouping `{kind}`, on reducers of equal speed"
+    console.print(f"\nforecast skew S {forecast.skew:.3f}, {how}: {_advice(forecast)}")
     if forecast.hot_keys:
         console.print("\nhot keys of the sample", style="bold")
         keys = Table.grid(padding=(0, 2))
@@ -57,12 +60,13 @@ def show_plan(forecast: Forecast, stream: TextIO, *, width: int | None = None) -
 
 def _advice(forecast: Forecast) -> str:
     even = 1 / len(forecast.loads)
-    if forecast.hot_keys and len(forecast.loads) > 1 and forecast.hot_keys[0].share > even:
+    one_owner = forecast.config["grouping"]["kind"] in (RING, "key")
+    if one_owner and forecast.hot_keys and len(forecast.loads) > 1 and forecast.hot_keys[0].share > even:
         hot = key_text(forecast.hot_keys[0].key)
         what = f"the key {hot} alone is more than one reducer's even share"
         if forecast.config["balance"]["strategy"] == "adaptive":
             return f"{what}; it will be spread if that makes it wait, and a combiner may do without"
-        return f"{what}; only the strategy `adaptive` or a combiner can help there"
+        return f"{what}; only the strategy `adaptive`, a grouping that shares keys, or a combiner can help there"
     if forecast.skew < _EVEN:
         return "already even"
     return "uneven" if forecast.skew > _UNEVEN else "slightly uneven"

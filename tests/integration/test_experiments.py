@@ -17,10 +17,27 @@ TIMEOUT_SECONDS = 300
 """For one experiment; on two idle cores each needs less than a minute."""
 
 
+LEFT_OUT = {"aggregation", "figure3", "throughput"}
+"""They take longest, and what they are made of is tested elsewhere: rounds of aggregation, `table1`, `memory`."""
+
+FIGURES = ("8", "13", "15")
+"""Of the consistent-grouping paper; the others are made by the same code."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("name", [name for name in EXPERIMENTS if name not in LEFT_OUT])
 def test_an_experiment_runs_in_its_quick_form_and_writes_its_result(name: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", f"experiments.{name}", "--quick", "--results", str(tmp_path)]
+    check(name, [f"experiments.{name}"], tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("figure", FIGURES)
+def test_a_figure_of_consistent_grouping_is_made_in_its_quick_form(figure: str, tmp_path: Path) -> None:
+    check(f"cg_{figure}", ["experiments.cg", "--figure", figure], tmp_path)
+
+
+def check(name: str, module: list[str], tmp_path: Path) -> None:
+    command = [sys.executable, "-m", *module, "--quick", "--results", str(tmp_path)]
     done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
     assert done.returncode == 0, done.stderr
     document = json.loads((tmp_path / f"{name}.json").read_text(encoding="utf-8"))

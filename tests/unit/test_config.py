@@ -149,6 +149,8 @@ def test_a_placeholder_without_a_meaning_is_refused(job_file, placeholder: str, 
         (["sample.fraction=0.1"], "sample.fraction", 0.1),
         (["reducer.use=sum"], "reducer.use", "sum"),
         (["reducer.use=sum", "reducer.args.column=x"], "reducer.args", {"column": "x"}),
+        (["grouping=key", "grouping.kind=consistent"], "grouping.kind", "consistent"),
+        (["grouping=consistent", "grouping.virtual_workers=7"], "grouping.kind", "consistent"),
         (["spark.conf={a.b: 'c'}"], "spark.conf", {"a.b": "c"}),
         (["value=[x, y]"], "value", ["x", "y"]),
         (["name=a", "name=b"], "name", "b"),
@@ -186,7 +188,24 @@ def test_a_wrong_override_is_explained(job_file, override: str, message: str) ->
 
 
 ERRORS = [
-    ("nam: x\n", "job.yaml:1: nam: unknown key; did you mean 'name'? (known here: balance, combiner, input,"),
+    ("grouping: {kind: cg}\n", "job.yaml:1: grouping.kind: Input should be 'ring', 'key', 'shuffle',"),
+    (
+        "grouping: {proportional: true, utilisation: busy}\n",
+        "job.yaml:1: grouping: proportional needs utilisation 'demand': 'busy' does not tell how much too much",
+    ),
+    (
+        "grouping: {slot_seconds: 0}\n",
+        "job.yaml:1: grouping.slot_seconds: Input should be greater than or equal to 0.01",
+    ),
+    ("grouping: {knd: key}\n", "job.yaml:1: grouping.knd: unknown key; did you mean 'kind'?"),
+    (
+        "grouping: {theta_idle: 0.9, theta_busy: 0.9}\n",
+        "job.yaml:1: grouping: theta_idle (0.9) must be below theta_busy",
+    ),
+    (
+        "nam: x\n",
+        "job.yaml:1: nam: unknown key; did you mean 'name'? (known here: aggregation, balance, combiner, grouping,",
+    ),
     (SMALL + "  treshold: 1\n", "job.yaml:10: balance.treshold: unknown key (known here: act_on_old_reports,"),
     ("input:\n  format: csv\n  path: x\n  globb: y\n", "job.yaml:4: input.globb: unknown key; did you mean 'glob'?"),
     (
@@ -195,6 +214,23 @@ ERRORS = [
     ),
     ("reducer:\n  usee: count\n", "job.yaml:2: reducer.usee: unknown key; did you mean 'use'? (known here: args, use)"),
     ("limits: {batch_records: 5, in_flight_records: 4}", "job.yaml:1: limits: batch_records (5) must not exceed"),
+    (
+        "parallelism: {reducers: 3, slowdown: [1, 5]}",
+        "job.yaml:1: parallelism: slowdown needs a factor for each reducer, or none at all, not 2 for 3 reducers",
+    ),
+    (
+        "parallelism:\n  reducers: 2\n  slowdown: [1, 0.5]\n",
+        "job.yaml:3: parallelism.slowdown.1: Input should be greater than or equal to 1, not 0.5",
+    ),
+    (
+        "parallelism: {reducers: 3, crowded: [0, 3]}",
+        "job.yaml:1: parallelism: crowded names reducer 3, and the last one is 2",
+    ),
+    ("parallelism: {crowded: [1, 0, 1]}", "job.yaml:1: parallelism: crowded names reducer 1 more than once"),
+    (
+        "parallelism:\n  crowded: [-1]\n",
+        "job.yaml:2: parallelism.crowded.0: Input should be greater than or equal to 0, not -1",
+    ),
     (
         "parallelism:\n  mappers: 0\n",
         "job.yaml:2: parallelism.mappers: Input should be greater than or equal to 1, not 0",

@@ -55,9 +55,9 @@ def shown_default(section: str, key: str) -> str:
     found = SECTIONS[section]["properties"][key]
     if key in SECTIONS[section].get("required", []):
         return "required"
-    if "$ref" in found:
+    default = found["default"] if "$ref" not in found else SECTIONS
+    if isinstance(default, dict) and default:
         return "section"
-    default = found["default"]
     return f"`{default}`" if isinstance(default, str) else f"`{yaml.safe_dump(default).splitlines()[0]}`"
 
 
@@ -209,12 +209,17 @@ def test_the_readme_compares_systems_as_they_were_measured() -> None:
     assert f"commit {result('throughput')['stamp']['commit'][:7]}, " in TEXTS["README.md"]
 
 
-def test_the_readme_states_every_other_target_and_what_was_reached() -> None:
+OTHERS = ("naive", "memory", "startup", "interleavings", "table1", "figure3", "walltime", "makespan", "scale")
+GROUPINGS = ("groupings", "cg_9", "cg_10", "cg_13", "cg_14", "cg_15", "cg_beyond", "aggregation")
+
+
+@pytest.mark.parametrize(("head", "names"), [("what", OTHERS), ("of groupings", GROUPINGS)])
+def test_the_readme_states_every_other_target_and_what_was_reached(head: str, names: tuple[str, ...]) -> None:
     wanted = []
-    for name in ("naive", "memory", "startup", "interleavings", "table1", "figure3", "walltime", "makespan", "scale"):
+    for name in names:
         for target in result(name)["targets"]:
             reached = target["reached"]
             if isinstance(reached, float):
                 reached = f"{reached:,.3g}" if abs(reached) < 1000 else f"{reached:,.0f}"
             wanted.append(f"| {target['name']} | `{name}` | {target['wanted']} | {reached} |")
-    assert readme_rows("what \\| experiment") == wanted
+    assert readme_rows(f"{head} \\| experiment") == wanted

@@ -8,8 +8,9 @@ from html.parser import HTMLParser
 import pytest
 import report_samples as samples
 
+from dpa.protocol.metrics import AggregationStats
 from dpa.report.html import MOST_ROWS, render
-from dpa.result import OutputReport, ReferenceReport, Report
+from dpa.result import GroupingReport, OutputReport, ReferenceReport, Report
 
 VOID = {"meta", "use", "path", "rect", "line", "circle"}
 
@@ -84,6 +85,15 @@ def test_the_page_has_every_part() -> None:
         "pyspark 4.3.0",
     ):
         assert expected in text
+
+
+def test_a_grouping_and_rounds_of_aggregation_are_on_the_page() -> None:
+    usual = Page(render(samples.report())).text
+    assert "Grouping" not in usual and "Aggregation" not in usual
+    report = samples.report(grouping=GroupingReport("consistent", 1.5, 3), aggregation=AggregationStats(7, 0.5, 1_234))
+    text = " ".join(Page(render(report)).text.split())
+    assert "Grouping consistent a key on 1.50 reducers on average, 3 parts of the keys moved" in text
+    assert "Aggregation 7 rounds 1,234 states handed over, 0.50 s of user code" in text
 
 
 def test_the_page_has_three_pictures_each_described() -> None:

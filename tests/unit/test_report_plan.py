@@ -9,10 +9,10 @@ from dpa.report.plan import show_plan
 from dpa.result import HotKey
 
 
-def shown(loads: tuple[int, ...], hottest: int, strategy: str) -> str:
+def shown(loads: tuple[int, ...], hottest: int, strategy: str, grouping: str = "ring") -> str:
     total = sum(loads)
     forecast = Forecast(
-        config={"balance": {"strategy": strategy}},
+        config={"balance": {"strategy": strategy}, "grouping": {"kind": grouping}},
         rows=total,
         sampled=total,
         mapped=total,
@@ -31,7 +31,7 @@ def shown(loads: tuple[int, ...], hottest: int, strategy: str) -> str:
     ("strategy", "advice"),
     [
         ("adaptive", "it will be spread if that makes it wait, and a combiner may do without"),
-        ("halving", "only the strategy `adaptive` or a combiner can help there"),
+        ("halving", "only the strategy `adaptive`, a grouping that shares keys, or a combiner can help there"),
     ],
 )
 def test_a_key_that_is_more_than_an_even_share_is_named_with_what_helps(strategy: str, advice: str) -> None:
@@ -41,3 +41,8 @@ def test_a_key_that_is_more_than_an_even_share_is_named_with_what_helps(strategy
 
 def test_an_even_sample_is_said_to_be_even() -> None:
     assert "without balancing: already even" in shown((25, 25, 25, 25), 10, "adaptive")
+
+
+def test_a_grouping_that_shares_keys_is_not_told_what_a_hot_key_needs() -> None:
+    text = shown((26, 24, 25, 25), 60, "none", "w_choices")
+    assert "skew S 0.013, by the grouping `w_choices`, on reducers of equal speed: already even" in text

@@ -11,8 +11,9 @@ import pytest
 import report_samples as samples
 from rich.cells import cell_len
 
+from dpa.protocol.metrics import AggregationStats
 from dpa.report import show
-from dpa.result import OutputReport, ReferenceReport, Report, SkewReport
+from dpa.result import GroupingReport, OutputReport, ReferenceReport, Report, SkewReport
 
 FILES = [Path("out/report/report.json"), Path("out/report/resolved.yaml"), Path("out/report/report.html")]
 
@@ -101,6 +102,7 @@ def test_the_facts_of_the_run_are_given() -> None:
         "decisions 150 below threshold, 5 rounds used up, 4 applied",
         "20,000,000 rows read, 24,000,000 mapped, 24,000,000 emitted, 24,000,000 processed, 49,380 forwarded (0.2%)",
         "throughput 4,800,000 records/s",
+        "latency p50 31.2 ms, p95 0.41 s, p99 1.12 s, max 2.50 s, mean 0.10 s",
         "15.3 s (startup 2.31 s, load 1.08 s, stream 5.00 s, merge 0.42 s, reference 6.20 s)",
         "first record after 3.60 s",
         "hot keys the 7.8% 1,877,450 1,876,550 to 1,878,550",
@@ -108,6 +110,13 @@ def test_the_facts_of_the_run_are_given() -> None:
         "report out/report/report.html (and report.json, resolved.yaml)",
     ):
         assert expected in text
+
+
+def test_rounds_of_aggregation_have_a_line_if_the_job_has_any() -> None:
+    aggregation = AggregationStats(rounds=12, seconds=0.834, states=1_234)
+    expected = "aggregation 12 rounds, 1,234 states handed over, 0.83 s of user code"
+    assert expected in words(shown(samples.report(aggregation=aggregation)))
+    assert "aggregation" not in shown(samples.report())
 
 
 def test_no_line_breaks_between_a_number_and_its_unit() -> None:
@@ -185,3 +194,12 @@ def test_a_stream_that_is_not_utf_8_gets_bars_of_hashes_and_escapes() -> None:
 def test_the_table_goes_to_stdout_by_default(capsys: pytest.CaptureFixture[str]) -> None:
     show(samples.report())
     assert capsys.readouterr().out.endswith("reference: match\n")
+
+
+def test_a_grouping_that_is_not_the_ring_is_told_of() -> None:
+    assert "grouping" not in words(shown(samples.report()))
+    text = words(shown(samples.report(grouping=GroupingReport("consistent", 1.234, 12))))
+    assert "grouping consistent, a key on 1.23 reducers on average, 12 parts of the keys moved" in text
+    still = words(shown(samples.report(grouping=GroupingReport("key", 1.0))))
+    assert "grouping key, a key on 1.00 reducers on average" in still
+    assert "moved" not in still

@@ -1,0 +1,180 @@
+"""Results so far of jobs on real Ray actors, read while they run, and left behind however they end."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import executors_for_tests as executors
+import pyarrow as pa
+import pytest
+import yaml
+
+from dpa import Job, ResultsSoFar, results_so_far
+from dpa.aggregates import Count
+from dpa.errors import ConfigError, JobFailedError, TableError
+from jobs.paced import PacedCount
+
+HERE = Path(__file__).parent
+
+
+class Reader(threading.Thread):
+    """Reads results so far again and again, and keeps what it has not seen yet."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(daemon=True)
+        self.path = path
+        self.found: list[ResultsSoFar] = []
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        while not self._ended.wait(0.02):
+            try:
+                found = results_so_far(self.path)
+            except TableError:
+                assert not self.found  # there is no way back to nothing
+                continue
+            if not self.found or found.round != self.found[-1].round:
+                self.found.append(found)
+
+    def __enter__(self) -> "Reader":
+        self.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._ended.set()
+        self.join()
+
+
+def counts(table: pa.Table) -> Counter[str]:
+    if not table.num_rows:
+        return Counter()
+    keys = table["key"].to_pylist()
+    assert len(set(keys)) == len(keys)
+    return Counter(dict(zip(keys, table["count"].to_pylist(), strict=True)))
+
+
+@pytest.mark.usefixtures("ray")
+def test_results_so_far_only_grow_while_a_hot_key_is_spread_and_the_result_is_right(tmp_path: Path) -> None:
+    keys = ["hot" if number % 5 else f"cold {number % 7}" for number in range(6_000)]
+    with Reader(tmp_path / "so-far") as reader:
+        result = Job(
+            input=pa.table({"key": keys}),
+            key="key",
+            value=[],
+            reducer=PacedCount(0.002),
+            parallelism={"mappers": 2, "reducers": 4},
+            balance={"strategy": "adaptive", "check_seconds": 0.25},
+            aggregation={"seconds": 0.5, "path": str(tmp_path / "so-far")},
+            limits={"batch_records": 20, "in_flight_records": 500, "split_records": 100, "slice_seconds": 0.05},
+        ).run()
+    assert counts(result.table()) == Counter(keys)
+    assert result.report.redistributions
+    aggregation = result.report.aggregation
+    assert aggregation is not None
+    assert aggregation.rounds >= 3 and aggregation.seconds > 0 and aggregation.states > 0
+    assert len(reader.found) >= 3 and reader.found[-1].round <= aggregation.rounds
+    assert [found.seconds for found in reader.found] == sorted(found.seconds for found in reader.found)
+    before: Counter[str] = Counter()
+    for found in reader.found:
+        so_far = counts(found.table)
+        assert before <= so_far <= Counter(keys)
+        before = so_far
+    assert counts(reader.found[0].table) < before
+    assert results_so_far(tmp_path / "so-far").round == aggregation.rounds
+
+
+@pytest.mark.usefixtures("ray")
+def test_states_are_folded_without_being_published_if_no_path_is_given() -> None:
+    result = Job(
+        input=pa.table({"key": ["a", "b", "c"] * 200}),
+        key="key",
+        value=[],
+        reducer=PacedCount(0.002),
+        aggregation={"seconds": 0.25},
+        limits={"batch_records": 20, "split_records": 100},
+    ).run()
+    assert counts(result.table()) == {"a": 200, "b": 200, "c": 200}
+    assert result.report.aggregation is not None and result.report.aggregation.rounds > 0
+
+
+@pytest.mark.usefixtures("ray")
+def test_a_batch_reducer_is_aggregated_too_and_a_job_too_short_for_a_round_has_none(tmp_path: Path) -> None:
+    for seconds in (0.01, 60):
+        result = Job(
+            input=pa.table({"key": [f"k{number % 3_000}" for number in range(60_000)]}),
+            key="key",
+            value=[],
+            reducer=Count(),
+            parallelism={"mappers": 1, "reducers": 2},
+            aggregation={"seconds": seconds, "path": str(tmp_path)},
+            limits={"batch_records": 300, "in_flight_records": 600},
+        ).run()
+        assert set(counts(result.table()).values()) == {20}
+        assert result.report.aggregation is not None
+        assert (result.report.aggregation.rounds > 0) == (seconds < 1)
+        assert any(tmp_path.iterdir()) == (seconds < 1)  # those of the first run are gone
+
+
+@pytest.mark.usefixtures("ray")
+def test_a_failed_job_leaves_its_last_complete_round(tmp_path: Path) -> None:
+    values = [*[1] * 600, 13]
+    job = Job(
+        input=[{"key": f"k{number % 2}", "value": value} for number, value in enumerate(values)],
+        reducer=executors.SlowUntilThirteen(0.004),
+        parallelism={"mappers": 1, "reducers": 2},
+        aggregation={"seconds": 0.25, "path": str(tmp_path / "so-far")},
+        output={"path": str(tmp_path / "out")},
+        limits={"batch_records": 5, "slice_records": 5},
+    )
+    with pytest.raises(JobFailedError, match="thirteen is not allowed"):
+        job.run()
+    table = results_so_far(tmp_path / "so-far").table
+    assert set(table["key"].to_pylist()) == {"k0", "k1"}
+    assert 0 < sum(table["value"].to_pylist()) <= 600
+    assert not (tmp_path / "out").exists()
+
+
+def test_ctrl_c_leaves_the_last_complete_round(tmp_path: Path) -> None:
+    job = {
+        "name": "slow",
+        "python_path": [str(HERE)],
+        "input": {"format": "records", "records": [{"key": f"k{number % 4}", "value": 1} for number in range(3_000)]},
+        "reducer": {"use": "executors_for_tests:SlowSum", "args": {"seconds": 0.02}},
+        "parallelism": {"mappers": 1, "reducers": 2},
+        "aggregation": {"seconds": 0.25, "path": "so-far"},
+        "limits": {"batch_records": 5, "slice_records": 5},
+    }
+    (tmp_path / "slow.yaml").write_text(yaml.safe_dump(job), encoding="utf-8")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dpa.run", "slow.yaml", "--progress", "none"],
+        cwd=tmp_path,
+        env=dict(os.environ),
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    )
+    latest, deadline = tmp_path / "so-far" / "LATEST", time.monotonic() + 60
+    while process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+        if latest.exists() and json.loads(latest.read_text(encoding="utf-8"))["rows"]:
+            break
+    process.send_signal(signal.SIGINT)
+    rest = process.communicate(timeout=90)[1]
+    assert process.returncode == 130, rest
+    found = results_so_far(tmp_path / "so-far")
+    assert 0 < sum(found.table["value"].to_pylist()) < 3_000
+
+
+def test_a_reducer_that_cannot_merge_and_a_directory_in_use_are_refused_before_anything_starts(tmp_path: Path) -> None:
+    given = {"input": [{"key": "a", "value": 1}], "balance": {"strategy": "none"}}
+    with pytest.raises(ConfigError, match=r"aggregation: states of one key .*Latest has no `merge`; give it one, or"):
+        Job(**given, reducer=executors.Latest, aggregation={"seconds": 1}).check()
+    (tmp_path / "precious").touch()
+    with pytest.raises(ConfigError, match=r"aggregation.path: .* holds precious, no round of aggregation"):
+        Job(**given, reducer=executors.add, aggregation={"seconds": 1, "path": str(tmp_path)}).check()
