@@ -38,6 +38,26 @@ class Target:
     met: bool
 
 
+def at_most(name: str, reached: float, bound: float) -> Target:
+    """The target that something is at most so large."""
+    return Target(name, f"<= {bound:g}", reached, reached <= bound)
+
+
+def below(name: str, reached: float, bound: float) -> Target:
+    """The target that something is smaller than that."""
+    return Target(name, f"< {bound:g}", reached, reached < bound)
+
+
+def above(name: str, reached: float, bound: float) -> Target:
+    """The target that something is larger than that."""
+    return Target(name, f"> {bound:g}", reached, reached > bound)
+
+
+def holds(name: str, reached: bool) -> Target:
+    """The target that something is so."""
+    return Target(name, "yes", "yes" if reached else "no", reached)
+
+
 @dataclass
 class Findings:
     """What an experiment found: plain data, targets, the text of its report, and pictures."""
@@ -48,8 +68,15 @@ class Findings:
     figure: Figure | None = None
 
 
-def main(name: str, arguments: argparse.ArgumentParser, measure: Callable[[argparse.Namespace], Findings]) -> None:
-    """Parse the command line, measure, and write the result. `--quick` runs write to a directory of their own."""
+def main(
+    name: str,
+    arguments: argparse.ArgumentParser,
+    measure: Callable[[argparse.Namespace], Findings],
+    *,
+    command: str | None = None,
+) -> None:
+    """Parse the command line, measure, and write the result under a name. `--quick` runs write to a directory of their
+    own. `command` is what makes it again, if that does not follow from the name."""
     arguments.add_argument("--quick", action="store_true", help="a short run that shows the experiment works")
     arguments.add_argument("--seed", type=int, default=0)
     arguments.add_argument("--results", type=Path, default=None, help="where to write; experiments/results by default")
@@ -58,7 +85,8 @@ def main(name: str, arguments: argparse.ArgumentParser, measure: Callable[[argpa
     findings = measure(options)
     directory = options.results or (RESULTS / "quick" if options.quick else RESULTS)
     configuration = {key: value for key, value in vars(options).items() if key != "results"}
-    _write(name, findings, stamp(configuration, time.time() - began), directory)
+    stamped = stamp(configuration, time.time() - began)
+    _write(name, findings, stamped, directory, command or f"python -m experiments.{name}")
     for target in findings.targets:
         print(
             "met    " if target.met else "NOT MET",
@@ -100,7 +128,7 @@ def markdown_table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     return "\n".join([*lines, *("| " + " | ".join(_shown(cell) for cell in row) + " |" for row in rows)])
 
 
-def _write(name: str, findings: Findings, stamped: dict[str, Any], directory: Path) -> None:
+def _write(name: str, findings: Findings, stamped: dict[str, Any], directory: Path, command: str) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     document = {"stamp": stamped, "data": findings.data, "targets": [asdict(target) for target in findings.targets]}
     (directory / f"{name}.json").write_text(json.dumps(document, indent=1, default=str) + "\n", encoding="utf-8")
@@ -108,7 +136,7 @@ def _write(name: str, findings: Findings, stamped: dict[str, Any], directory: Pa
     picture = f"\n![{name}]({name}.png)\n" if findings.figure is not None else ""
     made = f"Commit {stamped['commit'][:12]}{' (with changes)' if stamped['dirty'] else ''}, seed {stamped['seed']}, "
     made += f"{stamped['machine']['cpus']} CPUs ({stamped['machine']['cpu']}), {stamped['seconds']} s. "
-    made += f"Make it again: `python -m experiments.{name}`."
+    made += f"Make it again: `{command}`."
     table = markdown_table(("target", "wanted", "reached", "met"), targets) if targets else ""
     (directory / f"{name}.md").write_text(
         f"# {name}\n\n{findings.text}\n\n{table}\n{picture}\n{made}\n", encoding="utf-8"

@@ -21,7 +21,6 @@ from dpa.job import Job
 from dpa.protocol.metrics import Snapshot
 from dpa.runtime.cluster import ray_session
 from dpa.runtime.launch import run
-from dpa.runtime.plan import RunPlan
 from dpa.splits import Split
 from experiments.charts import COLOURS, panels
 from experiments.harness import Findings, Target, main, markdown_table, progress
@@ -97,19 +96,9 @@ def measure(options: argparse.Namespace) -> Findings:
 
 def _run(job: Job, splits: tuple[Split, ...], records: int) -> dict[str, Any]:
     """Count the `records` records of these splits, with actors and a Ray of their own."""
-    peaks, limits = Peaks(), job.config.limits
-    plan = RunPlan(
-        splits=splits,
-        task=job.task,
-        mappers=TASKS,
-        reducers=TASKS,
-        balance=job.balance,
-        in_flight_records=limits.in_flight_records,
-        slice_records=limits.slice_records,
-        slice_seconds=limits.slice_seconds,
-    )
+    peaks = Peaks()
     with ray_session(None, actors=2 * TASKS + 2, object_store_mb=job.config.ray.object_store_mb):
-        outcome = run(plan, peaks.look)
+        outcome = run(job.plan(splits), peaks.look)
     assert sum(reducer.processed for reducer in outcome.snapshot.reducers) == records
     resident = {kind: peaks.of(kind, peaks.resident) for kind in KINDS}
     resident["Mapper"] = max(outcome.mapper_peak_memory)

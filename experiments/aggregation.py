@@ -1,0 +1,238 @@
+"""What rounds of aggregation cost (consistent grouping paper, section V-C): a count of Zipf keys without rounds, and
+with a round every T seconds.
+
+Every T runs in turn, several times, on the same records and one Ray. While results so far are published, a reader looks
+at them as another process would; the last round that it saw is held against the result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import threading
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dpa import results_so_far
+from dpa.errors import TableError
+from dpa.execution.keys import concatenated
+from dpa.job import Job
+from dpa.runtime import rounds
+from dpa.runtime.cluster import ray_session
+from dpa.runtime.launch import run
+from dpa.splits import Split
+from experiments.charts import COLOURS, label_bars, panels
+from experiments.harness import Findings, Target, main, markdown_table, progress
+from experiments.zipf import EXPONENT, KEYS, ZipfTable, zipf_table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TASKS = 2
+"""Mappers, and as many reducers."""
+
+RECORDS, TIMES = 5_000_000, 12
+"""Records in the file, and how often a run reads it: long enough for several rounds every two seconds."""
+
+QUICK_RECORDS, QUICK_TIMES = 400_000, 20
+
+BALANCE = {
+    "strategy": "doubling",
+    "tau": 0.0,
+    "least_queue": 1,
+    "report_every": 1_000,
+    "check_seconds": 0.0,
+    "max_rounds": 2,
+}
+"""Moves keys soon and often, so that states are away from home."""
+
+READ_SECONDS = 0.5
+"""How often the reader looks."""
+
+MOST_RATIO = 1.1
+"""What a round every two seconds may cost."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A way to run the job: a round every so many seconds, or none; published, or folded only."""
+
+    seconds: float | None
+    published: bool = True
+
+    def __str__(self) -> str:
+        if self.seconds is None:
+            return "off"
+        return f"{self.seconds:g} s" + ("" if self.published else ", not published")
+
+
+OFF = Kind(None)
+KINDS = (OFF, Kind(2.0), Kind(1.0), Kind(0.5), Kind(0.25), Kind(0.25, published=False))
+QUICK_KINDS = (OFF, Kind(0.25))
+
+
+class Reader(threading.Thread):
+    """Looks at results so far until it is stopped; `last` is the records by key of the newest round that it saw."""
+
+    def __init__(self, directory: str) -> None:
+        super().__init__(daemon=True)
+        self._directory = directory
+        self._stopped = threading.Event()
+        self.rounds: set[int] = set()
+        self.last: pa.Table | None = None
+
+    def run(self) -> None:
+        """Look again and again."""
+        while not self._stopped.wait(READ_SECONDS):
+            try:
+                found = results_so_far(self._directory)
+            except TableError:
+                continue
+            self.rounds.add(found.round)
+            self.last = found.table
+
+    def stop(self) -> None:
+        """End."""
+        self._stopped.set()
+        self.join()
+
+
+def measure(options: argparse.Namespace) -> Findings:
+    """Run every kind in turn, several times."""
+    kinds, records, times, repeats = KINDS, options.records, TIMES, options.repeats
+    if options.quick:
+        kinds, records, times, repeats = QUICK_KINDS, QUICK_RECORDS, QUICK_TIMES, 1
+    runs: dict[Kind, list[dict[str, Any]]] = {kind: [] for kind in kinds}
+    with ExitStack() as stack:
+        progress(f"writing {records:,} records")
+        table = stack.enter_context(zipf_table(records, options.seed))
+        job = table.job(TASKS, TASKS, balance=BALANCE)
+        splits = job.open_input(stack, job.spark(stack)).splits * times
+        stack.enter_context(ray_session(None, actors=2 * TASKS + 2, object_store_mb=job.config.ray.object_store_mb))
+        for _ in range(repeats):
+            for kind in kinds:
+                runs[kind].append(_run(job, splits, kind, table, times))
+    rows = [_medians(kind, runs[kind], runs[OFF]) for kind in kinds]
+    return Findings(
+        data={"records": records * times, "runs": {str(kind): found for kind, found in runs.items()}, "medians": rows},
+        targets=_targets(rows),
+        text=_text(rows, runs, records, times, repeats),
+        figure=_figure(rows, runs),
+    )
+
+
+def _run(job: Job, splits: tuple[Split, ...], kind: Kind, table: ZipfTable, times: int) -> dict[str, Any]:
+    """Count all records once."""
+    with TemporaryDirectory(prefix="dpa-rounds-") as directory:
+        published_in = directory if kind.seconds is not None and kind.published else None
+        plan = replace(job.plan(splits), aggregate_seconds=kind.seconds, rounds=published_in)
+        reader = Reader(directory)
+        reader.start()
+        outcome = run(plan, lambda snapshot: None)
+        reader.stop()
+        published = len(rounds.rounds_in(Path(directory)))
+    result = concatenated([output.table for output in outcome.outputs if output.table is not None], "word")
+    table.check(str(kind), result["word"], result["count"], table.counts * times)
+    _require_subset(reader.last, result)
+    stats, taken = outcome.snapshot.aggregation, outcome.times
+    found = {
+        "stream": taken.stream_ended - taken.stream_started,
+        "merge": taken.merged - taken.stream_ended,
+        "seconds": taken.merged - taken.stream_started,
+        "rounds": stats.rounds if stats else 0,
+        "states": stats.states if stats else 0,
+        "spent": stats.seconds if stats else 0.0,
+        "rounds_seen": len(reader.rounds),
+        "keys": result.num_rows,
+        "redistributions": outcome.snapshot.epoch,
+    }
+    assert bool(published) == bool(found["rounds"] and plan.rounds)
+    progress(f"{kind}: " + ", ".join(f"{name} {value:.4g}" for name, value in found.items()))
+    return found
+
+
+def _require_subset(so_far: pa.Table | None, result: pa.Table) -> None:
+    """Check that a round has each key once, and of none more records than the result."""
+    if so_far is None or not so_far.num_rows:
+        return
+    both = so_far.join(result, "word", join_type="left outer", right_suffix=" in the end")
+    assert pc.count_distinct(so_far["word"]).as_py() == so_far.num_rows
+    assert pc.all(pc.less_equal(both["count"], both["count in the end"])).as_py()
+
+
+def _medians(kind: Kind, runs: list[dict[str, Any]], off: list[dict[str, Any]]) -> dict[str, Any]:
+    """The runs of one kind as one, and their time as a ratio to that without rounds."""
+    medians = {name: statistics.median(run[name] for run in runs) for name in runs[0]}
+    ratio = medians["seconds"] / statistics.median(run["seconds"] for run in off)
+    return {"kind": str(kind), "every": kind.seconds, "published": kind.published, "ratio": ratio, **medians}
+
+
+def _targets(rows: list[dict[str, Any]]) -> list[Target]:
+    """The kind with the longest time between rounds is held against none."""
+    first = rows[1]
+    name, wanted = f"time with a round every {first['kind']}, to none", f"<= {MOST_RATIO:g}"
+    return [Target(name, wanted, first["ratio"], first["ratio"] <= MOST_RATIO)]
+
+
+def _text(
+    rows: list[dict[str, Any]], runs: dict[Kind, list[dict[str, Any]]], records: int, times: int, repeats: int
+) -> str:
+    head = (
+        "a round every",
+        "seconds: median (least ... most)",
+        "to none",
+        "rounds",
+        "states handed over",
+        "user code s",
+        "ms a round and reducer",
+    )
+    body = []
+    for row, found in zip(rows, runs.values(), strict=True):
+        taken = [run["seconds"] for run in found]
+        each = f"{row['spent'] / row['rounds'] / TASKS * 1e3:.0f}" if row["rounds"] else "-"
+        seconds = f"{row['seconds']:.2f} ({min(taken):.2f} ... {max(taken):.2f})"
+        body.append((row["kind"], seconds, f"{row['ratio']:.2f}", row["rounds"], row["states"], row["spent"], each))
+    return (
+        f"A file of {records:,} records with Zipf({EXPONENT}) keys, up to {KEYS:,} of them, is read {times} times and "
+        f"counted by {TASKS} mappers and {TASKS} reducers; {repeats} runs of each kind, kinds in turn. The strategy "
+        f"doubling acts at every difference of queues, {BALANCE['max_rounds']} times a reducer, so many keys leave "
+        "their homes early, and their states are handed over in every round. The time is that of stream and merge. A "
+        "round begins at the first tick, four of which are in a second, at least so many seconds after the last one "
+        "ended. In it each reducer packs the states of keys with another home, folds in what the other had, and writes "
+        "its share of the results so far as Parquet; *user code* is the time of both reducers for that. What is not "
+        "published is only packed and folded. Results are checked, and rounds, which a reader in another thread takes "
+        "in meanwhile, against them.\n\n" + markdown_table(head, body)
+    )
+
+
+def _figure(rows: list[dict[str, Any]], runs: dict[Kind, list[dict[str, Any]]]) -> Figure:
+    figure, (times, spent) = panels(2, (9.0, 3.0))
+    names = [row["kind"].replace(", ", ",\n") for row in rows]
+    bars = times.barh(names, [row["seconds"] for row in rows], 0.6, color=COLOURS[0])
+    label_bars(times, bars, [f"{row['ratio']:.2f}" for row in rows])
+    for place, found in enumerate(runs.values()):
+        times.plot([run["seconds"] for run in found], [place] * len(found), ".", color=COLOURS[1], markersize=4)
+    times.set_xlabel("seconds (medians; a dot is a run), and as a ratio to none")
+    bars = spent.barh(names, [row["spent"] for row in rows], 0.6, color=COLOURS[2])
+    label_bars(spent, bars, [f"{row['rounds']:g} rounds" if row["rounds"] else "" for row in rows])
+    spent.set_xlabel("seconds of user code in rounds, all reducers")
+    for axes in (times, spent):
+        axes.invert_yaxis()
+        axes.margins(x=0.2)
+        axes.grid(visible=False, axis="y")
+    return figure
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=5, help="runs of each kind")
+    parser.add_argument(
+        "--records", type=int, default=RECORDS, help=f"records in the file, which is read {TIMES} times"
+    )
+    main("aggregation", parser, measure)

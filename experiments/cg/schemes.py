@@ -1,0 +1,84 @@
+"""The groupings by the names that the paper gives them, and the constants that its figures share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dpa.balance.delegation import DelegationOptions
+from dpa.routing.groupings.base import Grouping
+from dpa.routing.groupings.bounded_load import BoundedLoadGrouping
+from dpa.routing.groupings.consistent import ConsistentGrouping
+from dpa.routing.groupings.d_choices import DChoicesGrouping
+from dpa.routing.groupings.key import KeyGrouping
+from dpa.routing.groupings.partial_key import PartialKeyGrouping
+from dpa.routing.groupings.random_choices import RandomChoicesGrouping
+from dpa.routing.groupings.shuffle import ShuffleGrouping
+from dpa.routing.groupings.two_random import TwoRandomGrouping
+from dpa.routing.groupings.w_choices import WChoicesGrouping
+from dpa.routing.groupings.weighted_w_choices import WeightedWChoicesGrouping
+from experiments.charts import COLOURS, INK
+from experiments.streams import SLOT_SECONDS
+
+EPSILON = 0.01
+VIRTUAL_WORKERS = 100
+SOURCES = 5
+WORKERS = (5, 10, 50, 100)
+THETA_BUSY, THETA_IDLE = 0.85, 0.75
+
+Make = Callable[[int, int], Grouping]
+"""The grouping of a source onto so many bins: (bins, source)."""
+
+SCHEMES: dict[str, Make] = {
+    "KG": lambda bins, source: KeyGrouping(bins),
+    "PKG": lambda bins, source: PartialKeyGrouping(bins),
+    "PoTC": TwoRandomGrouping,
+    "SG": ShuffleGrouping,
+    "CH": lambda bins, source: BoundedLoadGrouping(bins, EPSILON),
+    "PoRC": lambda bins, source: RandomChoicesGrouping(bins, EPSILON),
+    "D-C": lambda bins, source: DChoicesGrouping(bins),
+    "W-C": lambda bins, source: WChoicesGrouping(bins),
+    "weighted W-C": lambda bins, source: WeightedWChoicesGrouping(bins),
+    "CG": lambda bins, source: consistent(bins),
+    "CG, proportional": lambda bins, source: consistent(bins, proportional=True),
+}
+
+_LOOKS = {
+    "KG": (COLOURS[5], "-"),
+    "PKG": (COLOURS[1], "-"),
+    "PoTC": (COLOURS[3], "--"),
+    "SG": (COLOURS[7], ":"),
+    "CH": (COLOURS[6], "-"),
+    "PoRC": (COLOURS[2], "-"),
+    "D-C": (COLOURS[4], "--"),
+    "W-C": (COLOURS[4], "-"),
+    "weighted W-C": (COLOURS[4], ":"),
+    "CG": (COLOURS[0], "-"),
+    "CG, proportional": (COLOURS[0], "--"),
+    "ring, adaptive": (INK, "-"),
+}
+
+
+def look(scheme: str) -> dict[str, str]:
+    """Colour and line of a scheme, the same in every picture."""
+    colour, line = _LOOKS.get(scheme, (COLOURS[0], "-"))
+    return {"color": colour, "linestyle": line, "label": scheme}
+
+
+def consistent(
+    bins: int,
+    *,
+    virtual_workers: int = VIRTUAL_WORKERS,
+    epsilon: float = EPSILON,
+    proportional: bool = False,
+    inner: Make | None = None,
+    source: int = 0,
+) -> ConsistentGrouping:
+    """Consistent grouping with PoRC, or another grouping, onto the virtual workers."""
+    virtual = bins * virtual_workers
+    onto = inner(virtual, source) if inner is not None else RandomChoicesGrouping(virtual, epsilon)
+    return ConsistentGrouping(bins, onto, proportional=proportional)
+
+
+def delegation(slot_seconds: float = SLOT_SECONDS) -> DelegationOptions:
+    """How workers judge themselves in the paper's simulations: assigned messages by capacity."""
+    return DelegationOptions(slot_seconds, THETA_BUSY, THETA_IDLE, "demand", 1)

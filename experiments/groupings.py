@@ -1,0 +1,90 @@
+"""How many records a second each grouping can place, on one processor: what a mapper spends on choosing reducers."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from typing import TYPE_CHECKING
+
+from dpa.routing.groupings.options import KINDS, GroupingOptions
+from dpa.routing.hashing import hash_column
+from dpa.routing.ring import TokenRing
+from experiments.charts import COLOURS, INK, panels
+from experiments.harness import Findings, Target, main, markdown_table, progress
+from experiments.zipf import EXPONENT, Words
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+RECORDS = 4_000_000
+BLOCK = 131_072
+REDUCERS = (5, 10, 100)
+REPEATS = 3
+WANTED = 5_000_000
+
+Found = dict[str, dict[int, list[float]]]
+"""Records a second of each run, by grouping and number of reducers."""
+
+
+def measure(options: argparse.Namespace) -> Findings:
+    """Time every grouping with every number of reducers, block by block as a mapper has them."""
+    records, repeats = (200_000, 1) if options.quick else (RECORDS, REPEATS)
+    words = Words(options.seed)
+    hashes, codes = hash_column(words.names), words.ranks(records)
+    found: Found = {kind: {} for kind in KINDS}
+    for reducers in REDUCERS:
+        table = TokenRing(reducers, 64).snapshot(0)
+        for _ in range(repeats):
+            for kind in KINDS:
+                grouping = GroupingOptions(kind).create(table, 0)
+                spent = 0.0
+                for start in range(0, records, BLOCK):
+                    block = codes[start : start + BLOCK]
+                    began = time.perf_counter()
+                    grouping.choose(hashes.take(block))
+                    spent += time.perf_counter() - began
+                found[kind].setdefault(reducers, []).append(records / spent)
+        progress(f"{reducers} reducers: " + ", ".join(f"{kind} {_rate(found, kind, reducers):.1f}" for kind in KINDS))
+    slowest = min((_rate(found, kind, reducers), kind, reducers) for kind in KINDS for reducers in REDUCERS)
+    wanted, met = f">= {WANTED / 1e6:g} M records/s", slowest[0] * 1e6 >= WANTED
+    reached = f"{slowest[0]:.1f} M records/s ({slowest[1]}, {slowest[2]} reducers)"
+    text = (
+        f"Million records a second and processor, of {records:,} records of Zipf {EXPONENT:g} over "
+        f"{len(words.names):,} keys in blocks of {BLOCK:,}; medians of {repeats}. Looking up the hash of each record's "
+        "key is included, "
+        "hashing the keys (once a block each) and cutting the block are not.\n\n"
+    )
+    rows = [(kind, *(f"{_rate(found, kind, reducers):.1f}" for reducers in REDUCERS)) for kind in KINDS]
+    text += markdown_table(("grouping", *(f"{reducers} reducers" for reducers in REDUCERS)), rows)
+    return Findings(
+        data={"records_per_second": found},
+        targets=[Target("the slowest grouping", wanted, reached, met)],
+        text=text,
+        figure=_figure(found),
+    )
+
+
+def _rate(found: Found, kind: str, reducers: int) -> float:
+    """Million records a second."""
+    return statistics.median(found[kind][reducers]) / 1e6
+
+
+def _figure(found: Found) -> Figure:
+    figure, [axes] = panels(size=(9.0, 3.8))
+    height = 0.8 / len(REDUCERS)
+    for place, reducers in enumerate(REDUCERS):
+        at = [row + (place - (len(REDUCERS) - 1) / 2) * height for row in range(len(KINDS))]
+        rates = [_rate(found, kind, reducers) for kind in KINDS]
+        axes.barh(at, rates, height * 0.92, color=COLOURS[place], label=f"{reducers} reducers")
+    axes.axvline(WANTED / 1e6, color=INK, linewidth=1)
+    axes.set_yticks(range(len(KINDS)), list(KINDS))
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.set_xlabel("million records a second and processor", color=INK)
+    axes.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return figure
+
+
+if __name__ == "__main__":
+    main("groupings", argparse.ArgumentParser(description=__doc__), measure)
