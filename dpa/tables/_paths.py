@@ -1,4 +1,4 @@
-"""Where files lie: relative paths, globs and URIs, on any file system that pyarrow can open. No file is opened here."""
+"""Where files lie: relative paths, globs and URIs, on any file system that pyarrow can open. No file is read here."""
 
 from __future__ import annotations
 
@@ -47,6 +47,11 @@ class Location:
     def kind(self) -> fs.FileType:
         """What there is: a file, a directory, or nothing (`FileType.NotFound`)."""
         return self.filesystem.get_file_info(self.path).type
+
+    def remove_directory(self) -> None:
+        """Remove the directory that is here, if there is one, with all that it holds."""
+        if self.kind == fs.FileType.Directory:
+            self.filesystem.delete_dir(self.path)
 
     def at(self, path: str) -> Location:
         """Another path on the same file system."""

@@ -14,8 +14,8 @@ from tempfile import gettempdir
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyarrow import fs
 
+from dpa.tables import _unfinished
 from dpa.tables._errors import explained, quoted, require_columns
 from dpa.tables._paths import locate, resolved
 from dpa.tables.parquet import ParquetTable, parquet_table
@@ -91,11 +91,14 @@ def staged(
     name = f"dpa-stage-{uuid.uuid4().hex}"
     place = locate(f"{resolved(stage_dir or gettempdir(), '.').rstrip('/')}/{name}")
     try:
-        _write(frame, place.name, tag=name, row_group_rows=row_group_rows)
+        try:
+            _write(frame, place.name, tag=name, row_group_rows=row_group_rows)
+        except BaseException:
+            _unfinished.add(place)
+            raise
         yield parquet_table([place.name])
     finally:
-        if place.kind == fs.FileType.Directory:
-            place.filesystem.delete_dir(place.path)
+        place.remove_directory()
 
 
 def _write(frame: DataFrame, target: str, *, tag: str, row_group_rows: int) -> None:

@@ -124,6 +124,36 @@ except KeyboardInterrupt:
     assert program.left_over() == []
 
 
+def test_what_a_late_task_writes_to_an_interrupted_stage_is_removed_when_the_jvm_has_ended(tmp_path) -> None:
+    program = Program(
+        tmp_path,
+        """
+import pathlib, time
+def interrupt():
+    while not stages():
+        time.sleep(0.01)
+    late.extend(stages())
+    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+stages = lambda: list(pathlib.Path(os.environ["TMPDIR"]).glob("dpa-stage-*"))
+late, removed = [], None
+with spark_session("late", "local[2]") as spark:
+    endless = spark.range(0, 1 << 50, 1, 200).selectExpr("id", "hash(id) AS h")
+    threading.Thread(target=interrupt).start()
+    try:
+        with staged(endless):
+            raise AssertionError("the end of the endless")
+    except KeyboardInterrupt:
+        removed = not stages()
+    [stage] = late
+    (stage / "_temporary").mkdir(parents=True, exist_ok=True)
+print(json.dumps({"removed at once": removed}))
+""",
+    )
+    assert program.facts() == {"removed at once": True}
+    assert program.left_over() == []
+
+
 @pytest.mark.skipif(
     shutil.which("java") is None and "JAVA_HOME" not in os.environ, reason="without Java a user has no session either"
 )
