@@ -160,7 +160,7 @@ class Job:
     def grouping(self) -> GroupingOptions:
         """How mappers choose the reducer of a record."""
         given = self.config.grouping
-        return GroupingOptions(given.kind, given.epsilon, given.virtual_workers, given.proportional)
+        return GroupingOptions(given.kind, given.epsilon, given.virtual_workers, given.proportional, given.pooled)
 
     @property
     def signals(self) -> SignalSettings:

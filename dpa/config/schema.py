@@ -167,6 +167,9 @@ class GroupingConfig(Section):
     """For `consistent`: virtual workers that each reducer starts with."""
     proportional: bool = _GROUPING.proportional
     """For `consistent`: whether all virtual workers that are due move at once; else, as in the paper, one a signal."""
+    pooled: bool = _GROUPING.pooled
+    """For `consistent`: whether a key that finds its virtual worker full goes to another one of the same reducer, if
+    that has room; else, as in the paper, to one at random. Fewer copies."""
     slot_seconds: float = Field(default=_SIGNALS.slot_seconds, ge=0.01)
     """For `consistent` and `weighted_w_choices`: how often a reducer judges its load."""
     theta_busy: float = Field(default=_SIGNALS.theta_busy, gt=0)

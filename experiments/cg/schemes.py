@@ -11,6 +11,7 @@ from dpa.routing.groupings.consistent import ConsistentGrouping
 from dpa.routing.groupings.d_choices import DChoicesGrouping
 from dpa.routing.groupings.key import KeyGrouping
 from dpa.routing.groupings.partial_key import PartialKeyGrouping
+from dpa.routing.groupings.pooled_choices import PooledChoicesGrouping
 from dpa.routing.groupings.random_choices import RandomChoicesGrouping
 from dpa.routing.groupings.shuffle import ShuffleGrouping
 from dpa.routing.groupings.two_random import TwoRandomGrouping
@@ -39,7 +40,9 @@ SCHEMES: dict[str, Make] = {
     "W-C": lambda bins, source: WChoicesGrouping(bins),
     "weighted W-C": lambda bins, source: WeightedWChoicesGrouping(bins),
     "CG": lambda bins, source: consistent(bins),
+    "CG, pooled": lambda bins, source: consistent(bins, inner=_pooled),
     "CG, proportional": lambda bins, source: consistent(bins, proportional=True),
+    "CG, ours": lambda bins, source: consistent(bins, inner=_pooled, proportional=True),
 }
 
 _LOOKS = {
@@ -53,9 +56,15 @@ _LOOKS = {
     "W-C": (COLOURS[4], "-"),
     "weighted W-C": (COLOURS[4], ":"),
     "CG": (COLOURS[0], "-"),
+    "CG, pooled": (COLOURS[0], ":"),
     "CG, proportional": (COLOURS[0], "--"),
+    "CG, ours": (COLOURS[0], "-."),
     "ring, adaptive": (INK, "-"),
 }
+
+
+def _pooled(virtual_workers: int, source: int) -> Grouping:
+    return PooledChoicesGrouping(virtual_workers, EPSILON)
 
 
 def look(scheme: str) -> dict[str, str]:

@@ -44,14 +44,14 @@ def figure9(options: argparse.Namespace) -> Findings:
 
 def figure10(options: argparse.Namespace) -> Findings:
     """Unequal workers, {3, 5}: KG, SG, CG and what later work has."""
-    found, stream = _run_all(options, ("KG", "SG", "CG", "CG, proportional", "weighted W-C"), UNEQUAL)
+    found, stream = _run_all(options, ("KG", "SG", "CG", "CG, proportional", "CG, ours", "weighted W-C"), UNEQUAL)
     late = {scheme: _late(history) for scheme, history in found.items()}
     worst = min(late["KG"]["queue"], late["SG"]["queue"])
     targets = [
         above("longest queue at the end, shorter of KG and SG to CG", worst / late["CG"]["queue"], 100),
         *(
             below(f"{scheme}: utilisation, greatest less mean, at the end", late[scheme]["gap"], BALANCED)
-            for scheme in ("CG", "CG, proportional", "weighted W-C")
+            for scheme in ("CG", "CG, proportional", "CG, ours", "weighted W-C")
         ),
     ]
     return _findings(found, stream, targets, "Workers {3, 5}: three of ten are five times as fast.")
@@ -83,9 +83,9 @@ def figure12(options: argparse.Namespace) -> Findings:
 
 def figure13(options: argparse.Namespace) -> Findings:
     """Capacities that change twice."""
-    found, stream = _run_all(options, ("KG", "SG", "CG", "CG, proportional", "weighted W-C"), CHANGING)
+    found, stream = _run_all(options, ("KG", "SG", "CG", "CG, proportional", "CG, ours", "weighted W-C"), CHANGING)
     targets = []
-    for scheme in ("CG, proportional", "weighted W-C"):
+    for scheme in ("CG, proportional", "CG, ours", "weighted W-C"):
         spent = recovery(found[scheme])
         name = f"{scheme}: slots until the imbalance is under {BALANCED} after a change"
         targets.append(at_most(name, max(spent), SETTLING_SLOTS))

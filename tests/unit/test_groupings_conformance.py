@@ -49,6 +49,7 @@ def _cases() -> Iterator[tuple[str, Case]]:
             yield f"{kind} {bins}", Case(GroupingOptions(kind), table)
     for bins, table in TABLES.items():
         yield f"consistent proportional {bins}", Case(GroupingOptions("consistent", proportional=True), table)
+        yield f"consistent pooled {bins}", Case(GroupingOptions("consistent", pooled=True), table)
     yield "consistent one each", Case(GroupingOptions("consistent", virtual_workers=1), TABLES[5])
     for kind in ("bounded_load", "random_choices", "consistent"):
         yield f"{kind} least epsilon", Case(GroupingOptions(kind, epsilon=5e-324), TABLES[5])
@@ -228,9 +229,13 @@ CHECKSUMS = {
     "consistent 5": 0x36BFA105,
     "consistent 64": 0x29B4A19C,
     "consistent proportional 1": 0x577CE78D,
+    "consistent pooled 1": 0x577CE78D,
     "consistent proportional 2": 0xCD92D46D,
+    "consistent pooled 2": 0x9BF70BA7,
     "consistent proportional 5": 0x72C8EEDC,
+    "consistent pooled 5": 0x9ED9E69E,
     "consistent proportional 64": 0xFC6223EA,
+    "consistent pooled 64": 0xA8626330,
     "consistent one each": 0xBB058099,
     "bounded_load least epsilon": 0x506A4345,
     "bounded_load large epsilon": 0xB9CFEB83,

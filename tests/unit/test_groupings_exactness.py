@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from dpa.routing.groupings._space_saving import SpaceSaving
 from dpa.routing.groupings.bounded_load import BoundedLoadGrouping
 from dpa.routing.groupings.d_choices import DChoicesGrouping
 from dpa.routing.groupings.partial_key import PartialKeyGrouping
+from dpa.routing.groupings.pooled_choices import PooledChoicesGrouping
 from dpa.routing.groupings.random_choices import RandomChoicesGrouping
 from dpa.routing.groupings.signal import Signal, Wish
 from dpa.routing.groupings.two_random import TwoRandomGrouping
@@ -131,6 +132,34 @@ def plain_random_choices(bins: int, epsilon: float, each: int = 0) -> Choose:
     return choose
 
 
+class PlainPooledChoices:
+    """A worker's load is kept as what each record weighs by now."""
+
+    def __init__(self, epsilon: float) -> None:
+        self.epsilon, self.loads, self.workers = epsilon, {0: 0.0}, [0]
+
+    def regroup(self, workers: Sequence[int]) -> None:
+        each = [self.loads[worker] / self.workers.count(worker) for worker in self.workers]
+        self.loads = dict.fromkeys(workers, 0.0)
+        if len(self.workers) == len(workers):
+            for worker, load in zip(workers, each, strict=True):
+                self.loads[worker] += load
+        self.workers = list(workers)
+        self.fading = 1 + 1 / (1_000 * len(set(workers)))
+
+    def __call__(self, key: int) -> int:
+        bins = len(self.workers)
+        self.loads = {worker: load / self.fading for worker, load in self.loads.items()}
+        total = sum(self.loads.values()) + 1
+        allowed = {worker: (1 + self.epsilon) * self.workers.count(worker) / bins * total for worker in self.loads}
+        probed = (place(key, salt, bins) for salt in range(4 * len(self.loads) + 1))
+        chosen = next((bin for bin in probed if self.loads[self.workers[bin]] < allowed[self.workers[bin]]), None)
+        if chosen is None:
+            chosen = self.workers.index(min(self.loads, key=lambda worker: self.loads[worker] / allowed[worker]))
+        self.loads[self.workers[chosen]] += 1
+        return chosen
+
+
 class PlainHeadTail:
     """D- and W-Choices: d choices of a hot key, or all reducers. The sketch has a test of its own."""
 
@@ -219,6 +248,28 @@ def test_random_choices_do_not_mix_up_keys_that_share_a_place_in_the_memo() -> N
     keys = np.array([7, 7 + 2**14, 7 + 2**15, 7 + 2**31], dtype=np.uint32)
     stream = np.random.default_rng(3).choice(keys, 2_000)
     agree(RandomChoicesGrouping(12, 0.01).choose(stream).tolist(), stream, plain_random_choices(12, 0.01))
+
+
+@every_stream
+@pytest.mark.parametrize("epsilon", [1e-3, 0.0123, 0.3])
+@pytest.mark.parametrize("owners", [[0, 0, 0], [0, 0, 0, 1, 1, 1], [2, 0, 1, 1, 0, 0, 2, 0, 2, 1, 1, 1]])
+def test_pooled_choices_take_the_first_of_the_sequence_whose_worker_has_room(
+    name: str, epsilon: float, owners: list[int]
+) -> None:
+    choices, plain = PooledChoicesGrouping(len(owners), epsilon), PlainPooledChoices(epsilon)
+    for workers, stream in ((owners, STREAMS[name][:500]), (owners[::-1], STREAMS[name][500:1_000])):
+        choices.regroup(np.array(workers))
+        plain.regroup(workers)
+        agree(choices.choose(stream).tolist(), stream, plain)
+
+
+def test_pooled_choices_stay_finite_in_a_long_stream() -> None:
+    choices = PooledChoicesGrouping(4)
+    choices.regroup(np.array([0, 0, 1, 1]))
+    stream = np.random.default_rng(1).integers(0, 2**32, 1_000_000, dtype=np.uint32)
+    counts = np.bincount(choices.choose(stream) // 2, minlength=2)
+    assert counts.max() <= 1.01 * counts.mean()
+    assert np.isfinite(choices._loads).all()
 
 
 @every_stream

@@ -62,7 +62,7 @@ def test_key_grouping_needs_no_merge() -> None:
 
 
 def test_what_a_job_says_of_its_grouping_reaches_mappers_and_reducers() -> None:
-    said = {"kind": "consistent", "epsilon": 0.5, "virtual_workers": 7, "proportional": False}
+    said = {"kind": "consistent", "epsilon": 0.5, "virtual_workers": 7, "proportional": False, "pooled": True}
     signals = {"slot_seconds": 2.0, "theta_busy": 0.8, "theta_idle": 0.1, "utilisation": "queue"}
     made = job(grouping={**said, **signals})
     assert vars(made.grouping) == said

@@ -28,6 +28,9 @@ MOST_PROBES = 4
 """Of random choices: after so many probes for each bin, nearly all bins have been looked at, and the least loaded one
 is taken."""
 
+MOST_WEIGHT = 1e100
+"""Of pooled choices: weights and loads are scaled down before they could become infinite."""
+
 CHANCE = 0.2
 """Of W-Choices by capacity: a reducer may be ahead of the least loaded by so many square roots of a reducer's records,
 besides its slack; evening out what chance makes up for itself would cost copies."""
@@ -123,6 +126,35 @@ def first_with_room(hashes, epsilon, loads, counters, memo, owners):  # type: ig
                 chosen = _least_loaded(loads, counters)
         loads[chosen] += 1
         owners[row] = chosen
+
+
+@njit(cache=True)
+def first_worker_with_room(hashes, room, growth, weights, loads, chosen):  # type: ignore[no-untyped-def]
+    """`room`: the worker of each bin; how much of all load each worker may have; a bin of each worker. `weights`: that
+    of the last record, each weighing `growth` times as much as the one before, and that of all, the sum of `loads`."""
+    workers, allowed, a_bin = room
+    bins = len(workers)
+    for row in range(len(hashes)):
+        if weights[0] > MOST_WEIGHT:
+            loads /= weights[0]
+            weights[1] /= weights[0]
+            weights[0] = 1.0
+        weights[0] *= growth
+        weights[1] += weights[0]
+        key = uint64(hashes[row])
+        salt, full = 0, True
+        while full and salt <= MOST_PROBES * len(loads):
+            found = choice(key, uint64(salt), uint64(bins))
+            worker = workers[found]
+            full = loads[worker] >= allowed[worker] * weights[1]
+            salt += 1
+        if full:
+            for other in range(len(loads)):
+                if loads[other] * allowed[worker] < loads[worker] * allowed[other]:
+                    worker = other
+            found = a_bin[worker]
+        loads[worker] += weights[0]
+        chosen[row] = found
 
 
 @njit(cache=True)

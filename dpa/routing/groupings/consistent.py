@@ -12,6 +12,7 @@ import numpy as np
 from dpa.routing.groupings._pairing import PairingQueues
 from dpa.routing.groupings._shares import apportion, reassign
 from dpa.routing.groupings.base import Grouping
+from dpa.routing.groupings.pooled_choices import PooledChoicesGrouping
 from dpa.routing.groupings.signal import Signal
 from dpa.routing.hashing import Hashes
 from dpa.routing.table import Owners
@@ -34,7 +35,8 @@ class ConsistentGrouping(Grouping):
     """
 
     def __init__(self, bins: int, inner: Grouping, *, proportional: bool = False) -> None:
-        """`inner` groups keys onto `inner.bins` virtual workers, a multiple of the number of workers."""
+        """`inner` groups keys onto `inner.bins` virtual workers, a multiple of the number of workers; pooled choices
+        are told whose each is."""
         super().__init__(bins)
         if inner.bins % bins:
             raise ValueError(f"{bins} workers cannot start with equally many of {inner.bins} virtual workers")
@@ -48,6 +50,7 @@ class ConsistentGrouping(Grouping):
         self._records = np.zeros(bins)
         self._levelled = _NEVER
         self._moved = 0
+        self._tell()
 
     @property
     def virtual_workers(self) -> tuple[int, ...]:
@@ -76,12 +79,17 @@ class ConsistentGrouping(Grouping):
         if paired is not None:
             giver, taker = paired
             self._give(self._of_worker[giver].pop(), taker)
+            self._tell()
 
     def _give(self, virtual_worker: int, taker: int) -> None:
         """The one gained last goes first, so what has been where it is for long stays there."""
         self._of_worker[taker].append(virtual_worker)
         self._owners[virtual_worker] = taker
         self._moved += 1
+
+    def _tell(self) -> None:
+        if isinstance(self._inner, PooledChoicesGrouping):
+            self._inner.regroup(self._owners)
 
     def _level(self) -> None:
         """Once every worker has been heard of a new slot: give each its target, if any is further from it than a little
@@ -104,3 +112,4 @@ class ConsistentGrouping(Grouping):
         chance = 1 / np.sqrt(np.maximum(self._records, 1))
         if np.any(np.abs(wanted - have) > 1 + have * (_BAND + chance)):
             self._moved += len(reassign(self._owners, wanted))
+            self._tell()

@@ -26,6 +26,9 @@ _CLASSES = {
 }
 """Imported when they are used: most are compiled, by a library that takes a while to load."""
 
+_POOLED = "pooled_choices.PooledChoicesGrouping"
+"""A part of `consistent`, not a grouping of its own: onto reducers it is `random_choices`."""
+
 RING = "ring"
 KINDS = (RING, *_CLASSES)
 """Every grouping that a job file may name."""
@@ -44,12 +47,14 @@ class GroupingOptions:
             `consistent`.
         virtual_workers: of each reducer, in `consistent`.
         proportional: whether `consistent` moves all that is due in one slot.
+        pooled: whether the virtual workers of a reducer share their room, in `consistent`.
     """
 
     kind: str = RING
     epsilon: float = 0.01
     virtual_workers: int = 100
     proportional: bool = False
+    pooled: bool = False
 
     @property
     def listens(self) -> bool:
@@ -87,12 +92,17 @@ class GroupingOptions:
             case "bounded_load" | "random_choices":
                 return _class_of(kind)(bins, self.epsilon)
             case "consistent":
-                virtual = _class_of("random_choices")(bins * self.virtual_workers, self.epsilon)
+                inner = _POOLED if self.pooled else _CLASSES["random_choices"]
+                virtual = _named(inner)(bins * self.virtual_workers, self.epsilon)
                 return _class_of(kind)(bins, virtual, proportional=self.proportional)
         return _class_of(kind)(bins)
 
 
 def _class_of(kind: str) -> Any:
     """The class of a grouping; what its constructor takes differs, `_of` knows."""
-    module, _, name = _CLASSES[kind].partition(".")
+    return _named(_CLASSES[kind])
+
+
+def _named(path: str) -> Any:
+    module, _, name = path.partition(".")
     return getattr(import_module(f"dpa.routing.groupings.{module}"), name)
