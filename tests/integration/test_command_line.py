@@ -20,6 +20,7 @@ input: {{format: records, records: [{{value: a b a}}, {{value: b a c}}]}}
 mapper: executors_for_tests:words
 reducer: executors_for_tests:add
 key: word
+parallelism: {{mappers: 1, reducers: 2}}
 """
 
 
