@@ -139,7 +139,7 @@ def measure(options: argparse.Namespace) -> Findings:
     workloads, methods, delays, periods = options.workloads, options.methods, MAP_SECONDS, REPORT_EVERY
     if options.quick:
         runs, seeds, service_seconds = 1, 2, SERVICE_SECONDS / 10
-        workloads, methods, delays, periods = ["wl3"], known(("none", "halving", "adaptive")), (0.005, 0.05), (20,)
+        workloads, methods, delays, periods = ["wl3"], known(("none", "adaptive")), (0.005, 0.05), (20,)
     ray: list[Run] = []
     if not options.simulate:
         with sessions():

@@ -17,8 +17,9 @@ EXPERIMENTS = sorted(
     file.stem for file in (ROOT / "experiments").glob("*.py") if "__main__" in file.read_text(encoding="utf-8")
 )
 
-LEFT_OUT = {"aggregation", "figure3", "throughput"}
-"""They take longest, and what they are made of is tested elsewhere: rounds of aggregation, `table1`, `memory`."""
+LEFT_OUT = {"aggregation", "figure3", "startup", "throughput"}
+"""They take longest, and what they are made of is tested elsewhere: rounds of aggregation, `table1`, the command line,
+`memory`."""
 
 FIGURES = ("8", "13", "15")
 """Of the consistent-grouping paper; the others are made by the same code."""

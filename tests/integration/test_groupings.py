@@ -10,13 +10,15 @@ import pytest
 
 from dpa import Job
 from dpa.result import Report
-from dpa.routing.groupings.options import KINDS, RING
+from dpa.routing.groupings.options import KINDS, LISTENING, RING
 from jobs.paced import PacedCounts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 RECORDS, REDUCERS = 6_000, 3
+OURS = {"proportional": True, "pooled": True}
+"""The paper's signals move one virtual worker at a time, which this job is too short for."""
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +36,7 @@ def run(words: pa.Table, **grouping: object) -> Report:
         value=[],
         reducer=PacedCounts(0.0002),
         grouping=grouping,
-        parallelism={"mappers": 2, "reducers": REDUCERS, "slowdown": [1, 1, 4]},
+        parallelism={"mappers": 2 if grouping["kind"] in LISTENING else 1, "reducers": REDUCERS, "slowdown": [1, 1, 4]},
         limits={"batch_records": 60, "in_flight_records": 240, "slice_seconds": 0.02, "split_records": 600},
         reference={"sql": "SELECT word, count(*) AS count FROM input GROUP BY word", "baseline": False},
     )
@@ -45,7 +47,7 @@ def run(words: pa.Table, **grouping: object) -> Report:
 def test_the_result_of_every_grouping_is_that_of_spark(
     kind: str, words: pa.Table, ray: None, spark: SparkSession
 ) -> None:
-    report = run(words, kind=kind, slot_seconds=0.1)
+    report = run(words, kind=kind, slot_seconds=0.1, **(OURS if kind == "consistent" else {}))
     assert report.status == "ok"
     assert report.reference.matches is True
     assert report.grouping.kind == kind
@@ -54,14 +56,7 @@ def test_the_result_of_every_grouping_is_that_of_spark(
         assert report.grouping.replication == 1
     elif kind != RING:
         assert 1 < report.grouping.replication <= REDUCERS
-
-
-@pytest.mark.parametrize("grouping", [{"kind": "consistent", "proportional": True}, {"kind": "weighted_w_choices"}])
-def test_groupings_that_listen_give_a_slow_reducer_less(
-    grouping: dict[str, object], words: pa.Table, ray: None, spark: SparkSession
-) -> None:
-    report = run(words, slot_seconds=0.1, **grouping)
-    assert report.reference.matches is True
-    assert report.grouping.moved > 0
-    slow = report.reducers[-1].processed
-    assert slow < 0.7 * min(reducer.processed for reducer in report.reducers[:-1])
+    if kind in LISTENING:
+        assert report.grouping.moved > 0
+        slow = report.reducers[-1].processed
+        assert slow < 0.7 * min(reducer.processed for reducer in report.reducers[:-1])

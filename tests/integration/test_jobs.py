@@ -67,6 +67,7 @@ input:
 sample: {{fraction: 0.5, by: name}}
 key: name
 value: amount
+parallelism: {{mappers: 1, reducers: 2}}
 reducer: {{use: sum, args: {{column: amount}}}}
 reference: {{sql: "SELECT name, sum(amount) AS amount FROM input GROUP BY name"}}
 """,
