@@ -10,7 +10,7 @@ import signal
 from types import FrameType
 from typing import Any
 
-from dpa.job import Observer
+from dpa.phases import Observer
 from dpa.protocol.metrics import Snapshot
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)

@@ -1,0 +1,122 @@
+"""A job's input: opened for the mappers, in place, from memory or staged by Spark, or only looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from dpa.config import JobConfig
+from dpa.definition import Definition
+from dpa.errors import ConfigError, TableError
+from dpa.execution.mapping import check_columns
+from dpa.splits import Split, memory_splits
+from dpa.tables import Sample, Source, as_table, input_table, load, sample_rows, schema_of, spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class Input:
+    """The input, ready to be read: its splits (none if it was only looked at), columns, and the same rows in Spark."""
+
+    splits: tuple[Split, ...]
+    columns: list[str]
+    frame: Callable[[], DataFrame | pa.Table]
+
+
+def session_of(config: JobConfig, stack: ExitStack) -> Callable[[], SparkSession]:
+    """A function that gives the one Spark session of `stack`, starting it when it is first called."""
+    sessions: list[SparkSession] = []
+
+    def session() -> SparkSession:
+        if not sessions:
+            spark = config.spark
+            sessions.append(stack.enter_context(spark_session(config.name, spark.master, spark.conf)))
+        return sessions[0]
+
+    return session
+
+
+def open_input(
+    job: Definition, data: pa.Table | None, stack: ExitStack, spark: Callable[[], SparkSession], *, stage: bool = True
+) -> Input:
+    """Have the input ready for as long as `stack` is open: `data`, or what the configuration names. Without `stage`
+    only its columns are looked at.
+
+    Raises:
+        ConfigError: there is none, it cannot be read, or it lacks a column.
+    """
+    check_input(job, data)
+    try:
+        opened = _in_memory(job, data) if data is not None else _opened(job, stack, spark, stage)
+    except TableError as error:
+        raise job.file.error("input", str(error)) from None
+    try:
+        check_columns(job.task, opened.columns)
+    except ConfigError as error:
+        key, _, message = str(error).partition(": ")
+        raise job.file.error(key, message) from None
+    return opened
+
+
+def check_input(job: Definition, data: pa.Table | None) -> None:
+    """Check that a job has an input.
+
+    Raises:
+        ConfigError: it has none.
+    """
+    if data is None and job.config.input is None:
+        raise job.file.error("input", "a job needs an input")
+
+
+def sample_of(job: Definition, opened: Input, most_rows: int) -> tuple[int | None, pa.Table]:
+    """About `most_rows` rows of the input, drawn at random, and how many there are in all.
+
+    Raises:
+        ConfigError: the input cannot be read.
+    """
+    frame = opened.frame()
+    if isinstance(frame, pa.Table):
+        drawn = np.random.default_rng(job.config.seed).permutation(frame.num_rows)[:most_rows]
+        return frame.num_rows, frame.take(pa.array(np.sort(drawn)))
+    try:
+        return sample_rows(frame, most_rows, job.config.seed)
+    except TableError as error:
+        raise job.file.error("input", str(error)) from None
+
+
+def _opened(job: Definition, stack: ExitStack, spark: Callable[[], SparkSession], stage: bool) -> Input:
+    config, given, sample = job.config, job.config.input, job.config.sample
+    assert given is not None
+    if given.format == "records":
+        return _in_memory(job, as_table(given.records))
+    source = Source.of(given.model_dump(), base=str(job.file.directory))
+    drawn = None
+    if sample is not None:
+        drawn = Sample(sample.fraction, sample.by, config.seed if sample.seed is None else sample.seed)
+    if not stage:
+        return Input((), schema_of(spark, source).names, lambda: load(spark(), source, drawn))
+    split_rows = config.limits.split_records
+    table = stack.enter_context(
+        input_table(spark, source, drawn, split_rows=split_rows, stage_dir=config.spark.stage_dir)
+    )
+    wanted = None
+    if job.mapper is None and config.value is not None:
+        wanted = (config.key, *config.value)
+        wanted = tuple(name for name in wanted if name in table.schema.names)
+    repeated = (config.key,) if job.mapper is None and config.key in table.schema.names else ()
+    splits = table.splits(columns=wanted, dictionary=repeated, split_rows=split_rows)
+    return Input(tuple(splits), table.schema.names, lambda: spark().read.parquet(*table.paths))
+
+
+def _in_memory(job: Definition, table: pa.Table) -> Input:
+    if job.config.sample is not None:
+        raise job.file.error("sample", "is Spark's, and this input is in memory: sample it before")
+    splits = memory_splits(table, job.config.limits.split_records)
+    return Input(tuple(splits), table.column_names, lambda: table)
