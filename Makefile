@@ -10,8 +10,8 @@ INSTALLED := $(VENV)/.installed
 run: $(INSTALLED)  ## run the main job and show its result
 	$(BIN)/python -m dpa.run configs/wordcount.yaml --report out/report
 
-test: $(INSTALLED)  ## run all tests
-	$(BIN)/python -m pytest
+test: $(INSTALLED)  ## run all tests, on two processors
+	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile
 
 coverage: $(INSTALLED)  ## run all tests, which takes half as long again, and tell which lines they miss
 	$(BIN)/python -m pytest --cov=dpa --cov-report=term:skip-covered

@@ -1,4 +1,4 @@
-"""The command line in processes of its own: what is printed where, exit statuses, and what is left behind."""
+"""The command line, mostly in processes of its own: what is printed where, exit statuses, and what is left behind."""
 
 import json
 import os
@@ -9,6 +9,11 @@ import uuid
 from pathlib import Path
 
 import pytest
+import typer
+from click.testing import Result
+from typer.testing import CliRunner
+
+from dpa.run import main
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -32,6 +37,13 @@ def run(*arguments: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command(*arguments), cwd=cwd, capture_output=True, text=True, timeout=180, check=False)
 
 
+def run_here(*arguments: str) -> Result:
+    """The command in this process, on the Ray and Spark that all tests share."""
+    app = typer.Typer()
+    app.command()(main)
+    return CliRunner().invoke(app, arguments)
+
+
 @pytest.fixture
 def job(tmp_path: Path) -> Path:
     file = tmp_path / "small.yaml"
@@ -51,9 +63,10 @@ def test_json_is_the_only_thing_on_standard_output_and_the_report_is_written(job
     assert "<svg" in (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
 
 
-def test_a_failing_executor_gives_status_1_and_says_which(job: Path, tmp_path: Path) -> None:
-    done = run("small.yaml", "--set", "reducer=executors_for_tests:words", cwd=tmp_path)
-    assert done.returncode == 1
+@pytest.mark.usefixtures("ray")
+def test_a_failing_executor_gives_status_1_and_says_which(job: Path) -> None:
+    done = run_here(str(job), "--set", "reducer=executors_for_tests:words")
+    assert done.exit_code == 1
     assert "executors_for_tests.words.reduce failed on key" in done.stdout
 
 
@@ -76,10 +89,11 @@ def test_a_mistake_in_the_job_gives_status_2_and_one_clear_line(
     assert done.stdout == ""
 
 
-def test_a_result_that_differs_from_the_reference_gives_status_3_and_shows_the_keys(job: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("ray", "spark")
+def test_a_result_that_differs_from_the_reference_gives_status_3_and_shows_the_keys(job: Path) -> None:
     sql = "SELECT 'a' AS word, 4 AS value UNION SELECT 'b', 2 UNION SELECT 'd', 1"
-    done = run("small.yaml", "--set", f"reference.sql={json.dumps(sql)}", cwd=tmp_path)
-    assert done.returncode == 3, done.stderr
+    done = run_here(str(job), "--set", f"reference.sql={json.dumps(sql)}")
+    assert done.exit_code == 3, done.stderr
     assert done.stdout.rstrip().endswith("reference: MISMATCH")
     assert "'a'" in done.stdout or '"a"' in done.stdout
 
