@@ -164,7 +164,7 @@ class PlainHeadTail:
     """D- and W-Choices: d choices of a hot key, or all reducers. The sketch has a test of its own."""
 
     def __init__(self, bins: int) -> None:
-        self.bins, self.sent, self.slack = bins, 0, 0.0
+        self.bins, self.sent, self.changed_at, self.slack = bins, 0, 0, 0.0
         self.choices = bins
         self.reach = [0.0] * bins
         self.loads, self.work = [0.0] * bins, [1.0] * bins
@@ -177,15 +177,16 @@ class PlainHeadTail:
     def go_by(self, capacities: npt.NDArray[np.float64]) -> None:
         """New capacities count if any differs by more than a tenth."""
         if (abs(capacities * np.array(self.work) - 1) > 0.1).any():
-            self.work = (1 / capacities).tolist()
+            self.work, self.changed_at = (1 / capacities).tolist(), self.sent
             owners = np.array(self.slot_owners)
             reassign(owners, apportion(capacities, len(owners)))
             self.slot_owners = owners.tolist()
 
     def spills(self, key: int, reducer: int) -> bool:
         """W-Choices by capacity: whether a tail key may leave its reducer, as far as that reaches."""
-        each = self.sent / self.bins
-        allowed = max(self.slack * self.sent, 0.2 * each**0.5)
+        sent = self.sent - self.changed_at
+        each = sent / self.bins
+        allowed = max(self.slack * sent, 0.2 * each**0.5)
         ahead = self.loads[reducer] - self.loads[min(range(self.bins), key=self.after)]
         if ahead > 2 * allowed:
             self.reach[reducer] = min(1.0, self.reach[reducer] + 4 / each)

@@ -35,7 +35,7 @@ class HeadTailGrouping(Grouping):
         self._choices = bins
         self._slack = 0.0
         self._reach = np.zeros(bins)
-        self._sent = np.zeros(1, dtype=np.int64)
+        self._sent = np.zeros(2, dtype=np.int64)  # in all, and until capacities last changed
         self._loads = np.zeros(bins)
         self._slot_owners: npt.NDArray[np.int64] = np.arange(slots or bins) * bins // (slots or bins)
         leaves = 2 ** math.ceil(math.log2(max(bins, 2)))
@@ -46,6 +46,7 @@ class HeadTailGrouping(Grouping):
     def _rely_on(self, capacities: npt.NDArray[np.float64]) -> None:
         """Weigh loads by these capacities from now on; shape (bins,)."""
         self._work = 1 / capacities
+        self._sent[1] = self._sent[0]
         rank_all(self._tree, self._ranks, self._loads, self._work)
 
     def choose(self, hashes: Hashes) -> Owners:

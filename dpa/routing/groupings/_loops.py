@@ -279,7 +279,8 @@ def _add(tree, ranks, loads, work, chosen):  # type: ignore[no-untyped-def]
 @njit(cache=True)
 def _spills(key, reducer, slack, sent, loads, tree, reach):  # type: ignore[no-untyped-def]
     """Whether a tail key may leave its first reducer: only if that is ahead, and only keys whose hash number 2 lies
-    below `reach`, always the same ones. The reach is as wide as it takes to keep the reducer from getting ahead."""
+    below `reach`, always the same ones. The reach is as wide as it takes to keep the reducer from getting ahead.
+    `sent`: records since capacities last changed."""
     each = sent / len(loads)
     allowed = max(slack * sent, CHANCE * math.sqrt(each))
     ahead = loads[reducer] - loads[tree[1]]
@@ -302,7 +303,7 @@ def head_or_tail(hashes, choices, slack, reach, sent, loads, work, tree, ranks, 
         if (counters[counter, 1] - counters[counter, 2]) * HEAD * bins <= sent[0]:
             second = slot_owners[choice(key, uint64(1), slots)]
             if loads[second] + work[second] < loads[chosen] + work[chosen] and (
-                slack == 0 or _spills(key, chosen, slack, sent[0], loads, tree, reach)
+                slack == 0 or _spills(key, chosen, slack, sent[0] - sent[1], loads, tree, reach)
             ):
                 chosen = second
         elif choices < bins:
