@@ -23,6 +23,12 @@ REDUCERS = (5, 10, 100)
 REPEATS = 3
 WANTED = 5_000_000
 
+FORMS = {
+    **{kind: GroupingOptions(kind) for kind in KINDS},
+    "consistent, pooled": GroupingOptions("consistent", pooled=True),
+}
+"""What is measured, by name."""
+
 Found = dict[str, dict[int, list[float]]]
 """Records a second of each run, by grouping and number of reducers."""
 
@@ -32,21 +38,21 @@ def measure(options: argparse.Namespace) -> Findings:
     records, repeats = (200_000, 1) if options.quick else (RECORDS, REPEATS)
     words = Words(options.seed)
     hashes, codes = hash_column(words.names), words.ranks(records)
-    found: Found = {kind: {} for kind in KINDS}
+    found: Found = {name: {} for name in FORMS}
     for reducers in REDUCERS:
         table = TokenRing(reducers, 64).snapshot(0)
         for _ in range(repeats):
-            for kind in KINDS:
-                grouping = GroupingOptions(kind).create(table, 0)
+            for name, form in FORMS.items():
+                grouping = form.create(table, 0)
                 spent = 0.0
                 for start in range(0, records, BLOCK):
                     block = codes[start : start + BLOCK]
                     began = time.perf_counter()
                     grouping.choose(hashes.take(block))
                     spent += time.perf_counter() - began
-                found[kind].setdefault(reducers, []).append(records / spent)
-        progress(f"{reducers} reducers: " + ", ".join(f"{kind} {_rate(found, kind, reducers):.1f}" for kind in KINDS))
-    slowest = min((_rate(found, kind, reducers), kind, reducers) for kind in KINDS for reducers in REDUCERS)
+                found[name].setdefault(reducers, []).append(records / spent)
+        progress(f"{reducers} reducers: " + ", ".join(f"{name} {_rate(found, name, reducers):.1f}" for name in FORMS))
+    slowest = min((_rate(found, name, reducers), name, reducers) for name in FORMS for reducers in REDUCERS)
     wanted, met = f">= {WANTED / 1e6:g} M records/s", slowest[0] * 1e6 >= WANTED
     reached = f"{slowest[0]:.1f} M records/s ({slowest[1]}, {slowest[2]} reducers)"
     text = (
@@ -55,7 +61,7 @@ def measure(options: argparse.Namespace) -> Findings:
         "key is included, "
         "hashing the keys (once a block each) and cutting the block are not.\n\n"
     )
-    rows = [(kind, *(f"{_rate(found, kind, reducers):.1f}" for reducers in REDUCERS)) for kind in KINDS]
+    rows = [(name, *(f"{_rate(found, name, reducers):.1f}" for reducers in REDUCERS)) for name in FORMS]
     text += markdown_table(("grouping", *(f"{reducers} reducers" for reducers in REDUCERS)), rows)
     return Findings(
         data={"records_per_second": found},
@@ -65,20 +71,20 @@ def measure(options: argparse.Namespace) -> Findings:
     )
 
 
-def _rate(found: Found, kind: str, reducers: int) -> float:
+def _rate(found: Found, name: str, reducers: int) -> float:
     """Million records a second."""
-    return statistics.median(found[kind][reducers]) / 1e6
+    return statistics.median(found[name][reducers]) / 1e6
 
 
 def _figure(found: Found) -> Figure:
     figure, [axes] = panels(size=(9.0, 3.8))
     height = 0.8 / len(REDUCERS)
     for place, reducers in enumerate(REDUCERS):
-        at = [row + (place - (len(REDUCERS) - 1) / 2) * height for row in range(len(KINDS))]
-        rates = [_rate(found, kind, reducers) for kind in KINDS]
+        at = [row + (place - (len(REDUCERS) - 1) / 2) * height for row in range(len(FORMS))]
+        rates = [_rate(found, name, reducers) for name in FORMS]
         axes.barh(at, rates, height * 0.92, color=COLOURS[place], label=f"{reducers} reducers")
     axes.axvline(WANTED / 1e6, color=INK, linewidth=1)
-    axes.set_yticks(range(len(KINDS)), list(KINDS))
+    axes.set_yticks(range(len(FORMS)), list(FORMS))
     axes.invert_yaxis()
     axes.set_xscale("log")
     axes.set_xlabel("million records a second and processor", color=INK)

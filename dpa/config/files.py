@@ -103,7 +103,9 @@ def _apply(document: dict[str, Any], override: str) -> None:
     for part in parts[:-1]:
         if isinstance(target.get(part), str) and part in _SHORT_FOR:
             target[part] = {_SHORT_FOR[part]: target[part]}
-        target = target.setdefault(part, {})
+        if target.get(part) is None:
+            target[part] = {}
+        target = target[part]
         if not isinstance(target, dict):
             raise ConfigError(f"--set {override}: {part!r} is not a section")
     target[parts[-1]] = value

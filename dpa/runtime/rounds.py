@@ -42,7 +42,8 @@ def results_so_far(path: str | Path) -> ResultsSoFar:
     """What a job had come to in its newest complete round; `path` is the job's `aggregation.path`.
 
     Raises:
-        TableError: no round is complete yet, or there is no such directory.
+        TableError: no round is complete yet, there is no such directory, or results of two reducers have different
+            types.
     """
     directory = Path(path)
     latest, before = _latest(directory), None
@@ -109,7 +110,11 @@ def _read(directory: Path, latest: dict[str, Any]) -> pa.Table:
     """The table of a round."""
     place = _round(directory, latest["round"])
     parts = [pq.read_table(place / name, partitioning=None) for name in latest["parts"]]
-    return pa.concat_tables(parts, promote_options="permissive") if parts else pa.table({})
+    try:
+        return pa.concat_tables(parts, promote_options="permissive") if parts else pa.table({})
+    except (pa.ArrowTypeError, pa.ArrowInvalid) as error:
+        why = "results of two reducers have different types, and so will those of the job"
+        raise TableError(f"{directory}: round {latest['round']} is no table: {why}: {error}") from None
 
 
 def _round(directory: Path, number: int) -> Path:

@@ -156,6 +156,7 @@ def test_a_placeholder_without_a_meaning_is_refused(job_file, placeholder: str, 
         (["name=a", "name=b"], "name", "b"),
         (["output.path=out/a=b"], "output.path", "out/a=b"),
         (["balance.initial_tokens="], "balance.initial_tokens", None),
+        (["sample=", "sample.fraction=0.1"], "sample.fraction", 0.1),
     ],
     ids=lambda given: " ".join(given) if isinstance(given, list) else "",
 )
