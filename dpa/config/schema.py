@@ -396,6 +396,8 @@ class JobConfig(Section):
         section = grouping.model_dump() if isinstance(grouping, GroupingConfig) else grouping
         kind = section.get("kind") if isinstance(section, dict) else section
         balance = document.get("balance", {})
+        if isinstance(balance, BalanceConfig):
+            balance = balance.model_dump(exclude_unset=True)
         if kind in (None, RING) or not isinstance(balance, dict):
             return document
         return {**document, "balance": {"strategy": "none", **balance}}

@@ -8,7 +8,7 @@ import pytest
 
 from dpa import Job, Reducer
 from dpa.aggregates import Count
-from dpa.config.schema import GroupingConfig
+from dpa.config.schema import BalanceConfig, GroupingConfig
 from dpa.errors import ConfigError
 from dpa.routing.groupings.options import KINDS
 
@@ -40,6 +40,8 @@ def test_only_the_ring_is_balanced(kind: str) -> None:
 def test_a_section_that_is_an_object_means_the_same(kind: str) -> None:
     given = job(grouping=GroupingConfig(kind=kind))
     assert given.config.balance == job(grouping=kind).config.balance
+    balanced = job(grouping=kind, balance=BalanceConfig(tau=0.5)).config.balance
+    assert balanced == job(grouping=kind, balance={"tau": 0.5}).config.balance
 
 
 def test_a_strategy_for_another_grouping_than_the_ring_is_refused() -> None:
