@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from dpa.balance.delegation import Delegation, DelegationOptions
+from dpa.routing.compiled import compiled
 from dpa.routing.groupings.base import Grouping
 from dpa.routing.hashing import Hashes
 from dpa.simulation.replication import Replication
@@ -231,7 +231,7 @@ class _Queues:
         return served, waited, longest
 
 
-@njit(cache=True)
+@compiled
 def _link(times, owners, stored, all_times, following, ends, lengths):  # type: ignore[no-untyped-def]
     """Append records to the lists; `ends` has the first and last of each, -1 if there is none."""
     for row in range(len(times)):
@@ -246,7 +246,7 @@ def _link(times, owners, stored, all_times, following, ends, lengths):  # type: 
         lengths[worker] += 1
 
 
-@njit(cache=True)
+@compiled
 def _serve(service, until, times, following, ends, free_at, lengths, served, waited, classes, longest):  # type: ignore[no-untyped-def]
     scale = 1 / np.log(LATENCY_STEP)
     for worker in range(len(service)):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from dpa.routing.compiled import compiled
 
 
 class Replication:
@@ -28,7 +29,7 @@ class Replication:
         return self.states / self.keys if self.keys else 1.0
 
 
-@njit(cache=True)
+@compiled
 def _note(keys, owners, seen):  # type: ignore[no-untyped-def]
     """Set the bits; how many were not set, and how many keys had none set."""
     states = fresh = 0

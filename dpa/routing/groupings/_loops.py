@@ -10,7 +10,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit, uint64
+from numba import uint64
+
+from dpa.routing.compiled import compiled, compiled_for
 
 _SHIFT = np.uint64(32)
 _FIRST, _SECOND, _THIRD = np.uint64(30), np.uint64(27), np.uint64(31)
@@ -43,7 +45,7 @@ HEAD = 5
 """Of D- and W-Choices: a key is hot if it has more than 1 / (HEAD n) of the records."""
 
 
-@njit("uint64(uint64, uint64)", cache=True)
+@compiled_for("uint64(uint64, uint64)")
 def salted(key, salt):  # type: ignore[no-untyped-def]
     """The hash of a key's 32-bit hash and a salt, in [0, 2**32): the finaliser of SplitMix64, which is a bijection of
     the pair before its upper half is taken."""
@@ -53,14 +55,14 @@ def salted(key, salt):  # type: ignore[no-untyped-def]
     return (mixed ^ (mixed >> _THIRD)) >> _SHIFT
 
 
-@njit("int64(uint64, uint64, uint64)", cache=True)
+@compiled_for("int64(uint64, uint64, uint64)")
 def choice(key, salt, bins):  # type: ignore[no-untyped-def]
     """The bin of a key by its hash function number `salt`; number 0 is the hash itself, as key grouping has it. The
     others multiply and shift, which is several times as fast as to divide."""
     return key % bins if salt == uint64(0) else salted(key, salt) * bins >> _SHIFT
 
 
-@njit(cache=True)
+@compiled
 def less_loaded_of_two(hashes, loads, owners):  # type: ignore[no-untyped-def]
     bins = uint64(len(loads))
     for row in range(len(hashes)):
@@ -71,7 +73,7 @@ def less_loaded_of_two(hashes, loads, owners):  # type: ignore[no-untyped-def]
         owners[row] = chosen
 
 
-@njit(cache=True)
+@compiled
 def both_choices(hashes, bins, both):  # type: ignore[no-untyped-def]
     for row in range(len(hashes)):
         key = uint64(hashes[row])
@@ -79,7 +81,7 @@ def both_choices(hashes, bins, both):  # type: ignore[no-untyped-def]
         both[1, row] = choice(key, uint64(1), uint64(bins))
 
 
-@njit(cache=True)
+@compiled
 def less_loaded_of_drawn(sent, source, loads, owners):  # type: ignore[no-untyped-def]
     bins = uint64(len(loads))
     for row in range(len(owners)):
@@ -90,7 +92,7 @@ def less_loaded_of_drawn(sent, source, loads, owners):  # type: ignore[no-untype
         owners[row] = chosen
 
 
-@njit(cache=True)
+@compiled
 def _least_loaded(loads, counters):  # type: ignore[no-untyped-def]
     """A bin of the least load. Loads only grow, so the search goes on where it stood: O(1) a record in the long run."""
     looked_at = 0
@@ -104,7 +106,7 @@ def _least_loaded(loads, counters):  # type: ignore[no-untyped-def]
     return at
 
 
-@njit(cache=True)
+@compiled
 def first_with_room(hashes, epsilon, loads, counters, memo, owners):  # type: ignore[no-untyped-def]
     """`counters`: records so far, and the least load and the bin at which the search for the least loaded stands.
     `memo`: of a key its hash, the capacity, and how many salts are known to lead to full bins."""
@@ -128,7 +130,7 @@ def first_with_room(hashes, epsilon, loads, counters, memo, owners):  # type: ig
         owners[row] = chosen
 
 
-@njit(cache=True)
+@compiled
 def first_worker_with_room(hashes, room, growth, weights, loads, chosen):  # type: ignore[no-untyped-def]
     """`room`: the worker of each bin; how much of all load each worker may have; a bin of each worker. `weights`: that
     of the last record, each weighing `growth` times as much as the one before, and that of all, the sum of `loads`."""
@@ -157,7 +159,7 @@ def first_worker_with_room(hashes, room, growth, weights, loads, chosen):  # typ
         chosen[row] = found
 
 
-@njit(cache=True)
+@compiled
 def _skip_full(token, capacity, owners, loads, skips):  # type: ignore[no-untyped-def]
     """The first token, from `token` on clockwise, whose bin has room. `skips`: for each token the capacity at which
     all tokens from it up to another were full, and that other one."""
@@ -171,7 +173,7 @@ def _skip_full(token, capacity, owners, loads, skips):  # type: ignore[no-untype
     return found
 
 
-@njit(cache=True)
+@compiled
 def clockwise_with_room(hashes, epsilon, positions, owners, first_token, loads, sent, skips, chosen):  # type: ignore[no-untyped-def]
     for row in range(len(hashes)):
         sent[0] += 1
@@ -184,7 +186,7 @@ def clockwise_with_room(hashes, epsilon, positions, owners, first_token, loads, 
         chosen[row] = owners[token]
 
 
-@njit(cache=True)
+@compiled
 def count(sketch, key):  # type: ignore[no-untyped-def]
     """Count one record of a key; the number of its counter."""
     counters, table, least, state = sketch
@@ -210,7 +212,7 @@ def count(sketch, key):  # type: ignore[no-untyped-def]
     return counter
 
 
-@njit(cache=True)
+@compiled
 def _least_counter(counters, least, state):  # type: ignore[no-untyped-def]
     """A counter of the least count. Counts only grow, so of those that had the least one when all were looked at, each
     is taken unless it has grown since; most of the many keys that come seldom have it, so all are looked at rarely."""
@@ -227,12 +229,12 @@ def _least_counter(counters, least, state):  # type: ignore[no-untyped-def]
                 state[2] += 1
 
 
-@njit(cache=True)
+@compiled
 def _home(key, mask):  # type: ignore[no-untyped-def]
     return np.int64(salted(uint64(key), uint64(0))) & mask
 
 
-@njit(cache=True)
+@compiled
 def _forget(counters, table, key):  # type: ignore[no-untyped-def]
     """Take a key out of the table, and close the gap that it leaves."""
     mask = len(table) - 1
@@ -249,7 +251,7 @@ def _forget(counters, table, key):  # type: ignore[no-untyped-def]
     table[gap] = -1
 
 
-@njit(cache=True)
+@compiled
 def rank_all(tree, ranks, loads, work):  # type: ignore[no-untyped-def]
     """Rank reducers by what their load would be with one record more: a tournament, the leaves of which are reducers.
     `tree` and `ranks` have the winner of each place and its rank, the left one of equals; `tree[1]` wins over all."""
@@ -262,7 +264,7 @@ def rank_all(tree, ranks, loads, work):  # type: ignore[no-untyped-def]
         tree[at], ranks[at] = tree[winner], ranks[winner]
 
 
-@njit(cache=True)
+@compiled
 def _add(tree, ranks, loads, work, chosen):  # type: ignore[no-untyped-def]
     """Add a record to a reducer. Places above one that it does not change stay as they are."""
     loads[chosen] += work[chosen]
@@ -276,7 +278,7 @@ def _add(tree, ranks, loads, work, chosen):  # type: ignore[no-untyped-def]
         tree[at], ranks[at] = tree[winner], ranks[winner]
 
 
-@njit(cache=True)
+@compiled
 def _spills(key, reducer, slack, sent, loads, tree, reach):  # type: ignore[no-untyped-def]
     """Whether a tail key may leave its first reducer: only if that is ahead, and only keys whose hash number 2 lies
     below `reach`, always the same ones. The reach is as wide as it takes to keep the reducer from getting ahead.
@@ -291,7 +293,7 @@ def _spills(key, reducer, slack, sent, loads, tree, reach):  # type: ignore[no-u
     return ahead > allowed and salted(key, uint64(2)) < reach[reducer] * _ALL_HASHES
 
 
-@njit(cache=True)
+@compiled
 def head_or_tail(hashes, choices, slack, reach, sent, loads, work, tree, ranks, slot_owners, sketch, owners):  # type: ignore[no-untyped-def]
     bins, slots = len(loads), uint64(len(slot_owners))
     counters = sketch.counters

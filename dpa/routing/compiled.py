@@ -1,0 +1,31 @@
+"""Loops over records that numba compiles.
+
+What is compiled is kept for other processes, beside the source or else in the user's cache directory. Where neither can
+be written every process compiles anew, which takes seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import njit
+
+Loop = Callable[..., Any]
+
+
+def compiled(loop: Loop) -> Any:
+    """Compile a function when it is first called with arguments of certain types."""
+    return _kept(loop)
+
+
+def compiled_for(signature: str) -> Callable[[Loop], Any]:
+    """Compile a function at once, for arguments of these types."""
+    return lambda loop: _kept(loop, signature)
+
+
+def _kept(loop: Loop, signature: str | None = None) -> Any:
+    try:
+        return njit(signature, cache=True)(loop)
+    except RuntimeError:  # numba found no place to keep it
+        return njit(signature)(loop)
