@@ -50,9 +50,8 @@ def open_input(
     only its columns are looked at.
 
     Raises:
-        ConfigError: there is none, it cannot be read, or it lacks a column.
+        ConfigError: it cannot be read, or it lacks a column.
     """
-    check_input(job, data)
     try:
         opened = _in_memory(job, data) if data is not None else _opened(job, stack, spark, stage)
     except TableError as error:

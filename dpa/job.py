@@ -105,7 +105,6 @@ class Job(Definition):
             JobFailedError: the job failed, and `check` is set.
             ReferenceMismatchError: the result differs from the reference, and `check` is set.
         """
-        self.check()
         result = Run(self, self._data, observer, address).result()
         return result.check() if check else result
 

@@ -14,7 +14,7 @@ from dpa.balance.skew import skew
 from dpa.definition import Definition
 from dpa.errors import JobFailedError, TableError
 from dpa.execution.key_stats import KeyStats
-from dpa.inputs import Input, open_input, session_of
+from dpa.inputs import Input, check_input, open_input, session_of
 from dpa.lookup import named
 from dpa.output import OutputDirectory, in_memory
 from dpa.protocol.metrics import Snapshot
@@ -67,8 +67,10 @@ class Run:
         self._snapshot: Snapshot | None = None
 
     def result(self) -> Result:
-        """Run, clean up whatever happens, and report."""
+        """Check, run, clean up whatever happens, and report."""
         job = self._job
+        job.check_definition()
+        check_input(job, self._data)
         try:
             with ExitStack() as stack:
                 return self._through(stack)

@@ -50,10 +50,17 @@ def _cases() -> Iterator[tuple[str, Case]]:
     for bins, table in TABLES.items():
         yield f"consistent proportional {bins}", Case(GroupingOptions("consistent", proportional=True), table)
         yield f"consistent pooled {bins}", Case(GroupingOptions("consistent", pooled=True), table)
+        yield f"consistent ours {bins}", Case(GroupingOptions("consistent", proportional=True, pooled=True), table)
     yield "consistent one each", Case(GroupingOptions("consistent", virtual_workers=1), TABLES[5])
     for kind in ("bounded_load", "random_choices", "consistent"):
         yield f"{kind} least epsilon", Case(GroupingOptions(kind, epsilon=5e-324), TABLES[5])
         yield f"{kind} large epsilon", Case(GroupingOptions(kind, epsilon=1e9), TABLES[5])
+    for name, options in {
+        "one each": {"virtual_workers": 1},
+        "least": {"epsilon": 5e-324},
+        "large": {"epsilon": 1e9},
+    }.items():
+        yield f"consistent pooled, {name}", Case(GroupingOptions("consistent", pooled=True, **options), TABLES[5])
 
 
 CASES = dict(_cases())
@@ -175,11 +182,15 @@ def test_a_stream_of_one_key_is_shared_by_all(case: Case, key: int) -> None:
     assert np.bincount(chosen).max() <= most
 
 
-@pytest.mark.parametrize("kind", ["bounded_load", "random_choices", "consistent"])
+@pytest.mark.parametrize(
+    ("kind", "pooled"),
+    [("bounded_load", False), ("random_choices", False), ("consistent", False), ("consistent", True)],
+)
 @pytest.mark.parametrize("epsilon", [1e18, 1e30, float("inf")])
-def test_a_bound_that_is_too_large_for_any_number_is_none(kind: str, epsilon: float) -> None:
+def test_a_bound_that_is_too_large_for_any_number_is_none(kind: str, pooled: bool, epsilon: float) -> None:
     stream = stream_of(13)
-    chosen = [GroupingOptions(kind, epsilon=each).create(TABLES[5], 0).choose(stream) for each in (1e6, epsilon)]
+    options = GroupingOptions(kind, pooled=pooled)
+    chosen = [replace(options, epsilon=each).create(TABLES[5], 0).choose(stream) for each in (1e6, epsilon)]
     assert chosen[0].tolist() == chosen[1].tolist()
 
 
@@ -230,12 +241,16 @@ CHECKSUMS = {
     "consistent 64": 0x29B4A19C,
     "consistent proportional 1": 0x577CE78D,
     "consistent pooled 1": 0x577CE78D,
+    "consistent ours 1": 0x577CE78D,
     "consistent proportional 2": 0xCD92D46D,
-    "consistent pooled 2": 0x9BF70BA7,
+    "consistent pooled 2": 0x7919EBD5,
+    "consistent ours 2": 0xB7BBD0B1,
     "consistent proportional 5": 0x72C8EEDC,
-    "consistent pooled 5": 0x9ED9E69E,
+    "consistent pooled 5": 0x9476110C,
+    "consistent ours 5": 0x6BD9ED6C,
     "consistent proportional 64": 0xFC6223EA,
-    "consistent pooled 64": 0xA8626330,
+    "consistent pooled 64": 0x4B0FA6D4,
+    "consistent ours 64": 0xA553B59D,
     "consistent one each": 0xBB058099,
     "bounded_load least epsilon": 0x506A4345,
     "bounded_load large epsilon": 0xB9CFEB83,
@@ -243,6 +258,9 @@ CHECKSUMS = {
     "random_choices large epsilon": 0x743FDCD7,
     "consistent least epsilon": 0x3110EC8E,
     "consistent large epsilon": 0xF860B5F4,
+    "consistent pooled, one each": 0xBB058099,
+    "consistent pooled, least": 0x3B282286,
+    "consistent pooled, large": 0xF860B5F4,
     "ring spread": 0x5811326C,
 }
 """Of each case, by `checksum`; a change here means that senders of two versions would choose differently."""

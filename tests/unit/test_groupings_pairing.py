@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from dpa.routing.groupings._pairing import PairingQueues
 from dpa.routing.groupings._shares import apportion, reassign
 from dpa.routing.groupings.consistent import ConsistentGrouping
+from dpa.routing.groupings.pooled_choices import PooledChoicesGrouping
 from dpa.routing.groupings.random_choices import RandomChoicesGrouping
 from dpa.routing.groupings.signal import Signal, Wish
 
@@ -225,6 +226,21 @@ def test_one_step_gives_each_worker_its_share_and_then_nothing_moves(fast: int, 
     for slot in range(1, 51):
         slot_passes(grouping, slot, utilisations(grouping, capacities))
     assert grouping.moved == moved
+
+
+@pytest.mark.parametrize("proportional", [True, False])
+def test_pooled_virtual_workers_get_what_their_worker_is_due_once_they_have_moved(proportional: bool) -> None:
+    grouping = ConsistentGrouping(3, PooledChoicesGrouping(60), proportional=proportional)
+    stream = np.random.default_rng(5).integers(0, 2**32, 30_000, dtype=np.uint32)
+    assert np.bincount(grouping.choose(stream)).max() <= 10_000 * 1.01 + 1
+    if proportional:
+        slot_passes(grouping, 0, utilisations(grouping, np.array([4.0, 1.0, 1.0])))
+    else:
+        for slot in range(20):
+            slot_passes(grouping, slot, np.array([0.5, 1.5, 0.8] if slot % 2 else [0.5, 0.8, 1.5]))
+    assert grouping.virtual_workers == (40, 10, 10)
+    found = np.bincount(grouping.choose(stream))
+    assert np.all(found <= np.array([20_000, 5_000, 5_000]) * 1.01 + 0.01 * 3_000 + 1)
 
 
 @pytest.mark.parametrize("each", [1, 7, 100])

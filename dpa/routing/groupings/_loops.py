@@ -30,9 +30,6 @@ MOST_PROBES = 4
 """Of random choices: after so many probes for each bin, nearly all bins have been looked at, and the least loaded one
 is taken."""
 
-MOST_WEIGHT = 1e100
-"""Of pooled choices: weights and loads are scaled down before they could become infinite."""
-
 CHANCE = 0.2
 """Of W-Choices by capacity: a reducer may be ahead of the least loaded by so many square roots of a reducer's records,
 besides its slack; evening out what chance makes up for itself would cost copies."""
@@ -131,31 +128,26 @@ def first_with_room(hashes, epsilon, loads, counters, memo, owners):  # type: ig
 
 
 @compiled
-def first_worker_with_room(hashes, room, growth, weights, loads, chosen):  # type: ignore[no-untyped-def]
-    """`room`: the worker of each bin; how much of all load each worker may have; a bin of each worker. `weights`: that
-    of the last record, each weighing `growth` times as much as the one before, and that of all, the sum of `loads`."""
-    workers, allowed, a_bin = room
+def first_worker_with_room(hashes, epsilon, workers, counts, a_bin, loads, sent, chosen):  # type: ignore[no-untyped-def]
+    """`workers`: the worker of each bin; `counts`: how many bins each worker has; `a_bin`: one of them; `loads`: of
+    each worker."""
     bins = len(workers)
     for row in range(len(hashes)):
-        if weights[0] > MOST_WEIGHT:
-            loads /= weights[0]
-            weights[1] /= weights[0]
-            weights[0] = 1.0
-        weights[0] *= growth
-        weights[1] += weights[0]
-        key = uint64(hashes[row])
+        sent[0] += 1
+        capacity = (1 + epsilon) * sent[0] / bins
         salt, full = 0, True
         while full and salt <= MOST_PROBES * len(loads):
-            found = choice(key, uint64(salt), uint64(bins))
+            found = choice(uint64(hashes[row]), uint64(salt), uint64(bins))
             worker = workers[found]
-            full = loads[worker] >= allowed[worker] * weights[1]
+            full = loads[worker] >= capacity * counts[worker]
             salt += 1
         if full:
+            worker = 0
             for other in range(len(loads)):
-                if loads[other] * allowed[worker] < loads[worker] * allowed[other]:
+                if loads[other] * counts[worker] < loads[worker] * counts[other]:
                     worker = other
             found = a_bin[worker]
-        loads[worker] += weights[0]
+        loads[worker] += 1
         chosen[row] = found
 
 

@@ -1,12 +1,11 @@
 """Power of random choices onto virtual workers that share their room with the others of the same worker (ours).
 
 PoRC sends a key that finds its virtual worker full to another one at random, which is mostly another worker's: so keys
-have copies though their own worker has room. Here a virtual worker is full only when its worker is: when that has more
-than (1 + epsilon) times its share of the records, its share being that of the virtual workers that it has. Copies then
-are as few as those of PoRC onto workers.
+have copies though their own worker has room. Here a virtual worker is full only when its worker is: when that has as
+much as all its virtual workers may have together. Copies then are as few as those of PoRC onto workers.
 
-Loads are those of about the last thousand records a worker. Loads since the beginning would do for shares that never
-change; where they do, all the room that a worker has ever left would be filled at once.
+Loads are counted since a virtual worker last changed its worker; by then, all workers are taken to be level. Else all
+the room that a worker has ever left would be filled at once when it is given more.
 """
 
 from __future__ import annotations
@@ -19,8 +18,9 @@ from dpa.routing.groupings.base import Grouping
 from dpa.routing.hashing import Hashes
 from dpa.routing.table import Owners
 
-RECORDS_A_WORKER = 1_000
-"""A record that is so many records a worker ago weighs 1 / e of a new one."""
+LEVEL = 1_000
+"""Records that each worker is taken to have when counting begins anew, on average. With none, chance would make many
+copies each time; the more there are, the longer a worker that got too much is not yet full."""
 
 
 class PooledChoicesGrouping(Grouping):
@@ -29,26 +29,30 @@ class PooledChoicesGrouping(Grouping):
     def __init__(self, bins: int, epsilon: float = 0.01) -> None:
         super().__init__(bins)
         self._epsilon = min(epsilon, float(bins))
-        self._workers = self._firsts = np.arange(bins)
-        self._loads: npt.NDArray[np.float64] = np.zeros(bins)
-        self._shares: npt.NDArray[np.float64] = np.zeros(bins)
-        self._weights = np.array([1.0, 0.0])
-        self.regroup(self._workers)
+        self._sent = np.zeros(1, dtype=np.int64)
+        self.regroup(np.arange(bins))
 
     def regroup(self, workers: npt.NDArray[np.int64]) -> None:
-        """Whose each virtual worker is from now on, shape (bins,); each takes its part of its worker's load along."""
-        taken = (self._loads / np.maximum(np.bincount(self._workers), 1))[self._workers]
+        """Whose each virtual worker is from now on, shape (bins,)."""
         self._workers = workers.astype(np.int64)  # a copy: its owner changes it in place
-        self._loads = np.bincount(self._workers, weights=taken).astype(np.float64)
-        counts = np.bincount(self._workers)
-        self._shares = counts / self.bins
-        self._firsts = np.full(len(counts), -1)
+        self._counts = np.bincount(self._workers)
+        self._firsts = np.full(len(self._counts), -1)
         self._firsts[self._workers[::-1]] = np.arange(self.bins)[::-1]
-        self._growth = 1 + 1 / (RECORDS_A_WORKER * np.count_nonzero(counts))
+        each = -(-LEVEL * np.count_nonzero(self._counts) // self.bins) if self._sent[0] else 0
+        self._loads = each * self._counts
+        self._sent[0] = each * self.bins
 
     def choose(self, hashes: Hashes) -> Owners:
         """The virtual worker of each record."""
         chosen = np.empty(len(hashes), dtype=np.int32)
-        room = (self._workers, (1 + self._epsilon) * self._shares, self._firsts)
-        first_worker_with_room(hashes, room, self._growth, self._weights, self._loads, chosen)
+        first_worker_with_room(
+            hashes,
+            self._epsilon,
+            self._workers,
+            self._counts,
+            self._firsts,
+            self._loads,
+            self._sent,
+            chosen,
+        )
         return chosen
