@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpa.errors import TableError
 from dpa.signals import interrupts_held
-from dpa.tables import _unfinished
+from dpa.tables import _leftovers
 from dpa.tables._errors import brief, explained, spark_errors
 from dpa.tables._process import environment, quiet_interrupts, restore_interrupts
 from dpa.tables.java import java_home
@@ -59,7 +59,7 @@ def spark_session(name: str, master: str = "local[*]", conf: Mapping[str, str] |
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(TemporaryDirectory(prefix="dpa-spark-", ignore_cleanup_errors=True)))
         stack.enter_context(quiet_interrupts())
-        stack.callback(_unfinished.remove)
+        stack.callback(_leftovers.remove_all)
         settings = {**_defaults(scratch, local=local), **(conf or {}), "spark.app.name": name, "spark.master": master}
         with environment(_variables(scratch, local=local)):
             gateway = stack.enter_context(_jvm(settings, scratch / "jvm.log"))

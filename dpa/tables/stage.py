@@ -8,15 +8,16 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import gettempdir
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from dpa.tables import _unfinished
-from dpa.tables._errors import explained, quoted, require_columns
+from dpa.signals import interrupts_held
+from dpa.tables import _leftovers
+from dpa.tables._errors import explained, quoted, require_columns, spark_errors
 from dpa.tables._paths import locate, resolved
 from dpa.tables.parquet import ParquetTable, parquet_table
 from dpa.tables.sample import Sample
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 _TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
 _CANCEL_SECONDS = 0.2
-"""How often to repeat a cancellation: Spark forgets one that comes before the job's first task."""
+"""How often to look for Ctrl-C, and to cancel again: Spark forgets what comes before the job's first task."""
 
 _ROW_GROUP_ROWS = "parquet.block.row.count.limit"
 
@@ -90,15 +91,15 @@ def staged(
     """
     name = f"dpa-stage-{uuid.uuid4().hex}"
     place = locate(f"{resolved(stage_dir or gettempdir(), '.').rstrip('/')}/{name}")
+    _leftovers.add(place)
+    written = False
     try:
-        try:
-            _write(frame, place.name, tag=name, row_group_rows=row_group_rows)
-        except BaseException:
-            _unfinished.add(place)
-            raise
+        _write(frame, place.name, tag=name, row_group_rows=row_group_rows)
+        written = True
         yield parquet_table([place.name])
     finally:
-        place.remove_directory()
+        with interrupts_held():
+            _leftovers.remove(place, for_good=written)
 
 
 def _write(frame: DataFrame, target: str, *, tag: str, row_group_rows: int) -> None:
@@ -117,11 +118,15 @@ def _write(frame: DataFrame, target: str, *, tag: str, row_group_rows: int) -> N
         with explained(f"staging the input at {target}"), ThreadPoolExecutor(1) as pool:
             writing = pool.submit(write)
             try:
+                while not wait([writing], timeout=_CANCEL_SECONDS).done:
+                    pass  # not in one wait: some libraries have signals go on with it
                 writing.result()
             except BaseException:
-                while not writing.done():
-                    context.cancelJobsWithTag(tag)
-                    wait([writing], timeout=_CANCEL_SECONDS)
+                with interrupts_held():
+                    while not writing.done():
+                        with suppress(*spark_errors(), OSError):
+                            context.cancelJobsWithTag(tag)
+                        wait([writing], timeout=_CANCEL_SECONDS)
                 raise
     finally:
         spark.conf.set(_TIMESTAMPS, timestamps)

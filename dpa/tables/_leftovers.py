@@ -1,0 +1,46 @@
+"""Directories with staged input: each is removed when its job has ended, and tried again if that was in vain.
+
+Where Spark was interrupted, tasks that have not noticed yet may make a directory again, and nobody can ask a JVM that
+is shutting down whether it still runs some. So such a directory is removed once more when the session's JVM has ended,
+or at the latest when this process does.
+"""
+
+from __future__ import annotations
+
+import atexit
+import warnings
+
+from dpa.tables._paths import Location
+
+_PLACES: list[Location] = []
+
+
+def add(place: Location) -> None:
+    """Note a directory before anything is written to it."""
+    _PLACES.append(place)
+
+
+def remove(place: Location, *, for_good: bool) -> None:
+    """Remove a directory. It stays noted if that fails, or if it is not `for_good` since somebody may still write."""
+    if _removed(place) and for_good:
+        _PLACES.remove(place)
+
+
+def remove_all() -> None:
+    """Remove what is left of all directories that are noted. What cannot be removed stays noted."""
+    _PLACES[:] = [place for place in _PLACES if not _removed(place)]
+
+
+def _removed(place: Location) -> bool:
+    try:
+        place.remove_directory()
+    except OSError:
+        return False
+    return True
+
+
+@atexit.register
+def _at_exit() -> None:
+    remove_all()
+    for place in _PLACES:
+        warnings.warn(f"{place.name}, where input was staged, could not be removed", RuntimeWarning, stacklevel=2)
