@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from dpa.errors import ConfigError
@@ -17,6 +19,8 @@ _MOST_PRESTARTED = 2
 """Most worker processes that an embedded Ray starts before any actor asks for one; with few cores, more only queue."""
 
 _CONNECT_SECONDS = 5.0
+
+_USERS_TOKEN = Path("~/.ray/auth_token")
 
 
 @contextmanager
@@ -34,10 +38,8 @@ def ray_session(
     Raises:
         ConfigError: there is no cluster at `address`.
     """
-    if (
-        address is None and "ray" not in sys.modules
-    ):  # said out loud, as Ray's default moves; Ray reads it when imported
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
+    if address is None and "ray" not in sys.modules:
+        _keep_others_out()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     import ray
@@ -63,6 +65,14 @@ def ray_session(
     finally:
         with interrupts_held():
             ray.shutdown()
+
+
+def _keep_others_out() -> None:
+    """Have Ray, which is not imported yet, ask for a token. Without one, Ray would write one to the user's home, as
+    would another job that starts at the same time."""
+    os.environ.setdefault("RAY_AUTH_MODE", "token")  # said out loud, as Ray's default moves
+    if "RAY_AUTH_TOKEN_PATH" not in os.environ and not _USERS_TOKEN.expanduser().exists():
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
 
 
 def _start(options: dict[str, Any]) -> None:

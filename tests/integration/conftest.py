@@ -1,3 +1,5 @@
+import os
+import secrets
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -8,6 +10,10 @@ from dpa.tables import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+# Two test processes that start Ray at once would both write the user's token.
+os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
 
 
 @pytest.fixture(scope="session")

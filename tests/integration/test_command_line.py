@@ -33,8 +33,11 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "dpa.run", *arguments]
 
 
-def run(*arguments: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(command(*arguments), cwd=cwd, capture_output=True, text=True, timeout=180, check=False)
+def run(*arguments: str, cwd: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
+    variables = {**os.environ, **environment}
+    return subprocess.run(
+        command(*arguments), cwd=cwd, env=variables, capture_output=True, text=True, timeout=180, check=False
+    )
 
 
 def run_here(*arguments: str) -> Result:
@@ -52,8 +55,11 @@ def job(tmp_path: Path) -> Path:
 
 
 def test_json_is_the_only_thing_on_standard_output_and_the_report_is_written(job: Path, tmp_path: Path) -> None:
-    done = run("small.yaml", "--json", "--report", "report", "--progress", "plain", cwd=tmp_path)
+    (tmp_path / "home").mkdir()
+    home = str(tmp_path / "home")
+    done = run("small.yaml", "--json", "--report", "report", "--progress", "plain", cwd=tmp_path, HOME=home)
     assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "home" / ".ray").exists(), "Ray wrote a token for all jobs to the user's home"
     report = json.loads(done.stdout)
     assert report["status"] == "ok"
     assert report["records"]["processed"] == 6
