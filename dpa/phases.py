@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
 from dpa.balance.skew import skew
+from dpa.config.schema import ReferenceConfig
 from dpa.definition import Definition
 from dpa.errors import JobFailedError, TableError
 from dpa.execution.key_stats import KeyStats
@@ -145,47 +146,46 @@ class Run:
         self, spark: Callable[[], SparkSession], opened: Input, outcome: RunOutcome, result: Callable[[], pa.Table]
     ) -> tuple[ReferenceReport, float | None]:
         """Check the result against Spark, and compute the baseline's skew."""
-        asked, config = self._job.config.reference, self._job.config
+        asked = self._job.config.reference
         if asked is None:
             return ReferenceReport(), None
         self._observer.phase("reference")
         with self._timed("reference"):
-            report, spark_skew = ReferenceReport(), None
+            report = ReferenceReport()
             if asked.sql or asked.function:
-                function = named(self._job.file, "reference.function", asked.function) if asked.function else None
-                try:
-                    expected = compute(spark(), opened.frame(), sql=asked.sql, function=function)
-                    found = compare(result(), expected, config.key, asked.tolerance)
-                except TableError as error:
-                    raise JobFailedError(f"reference: {error}") from None
-                report = ReferenceReport(True, found.matches, found.rows, found.differences)
-            if asked.baseline:
-                counts = (
-                    pa.concat_tables(
-                        [part.key_counts for part in outcome.outputs if part.key_counts is not None and part.rows],
-                        promote_options="permissive",
-                    )
-                    if any(part.rows for part in outcome.outputs)
-                    else None
-                )
-                if counts is not None:
-                    keys = counts["key"].combine_chunks()
-                    loads = spark_loads(spark(), keys, counts["records"].to_numpy(), config.parallelism.reducers)
-                    spark_skew = skew(loads)
-        return report, spark_skew
+                report = self._checked(spark, opened, result, asked)
+            return report, self._spark_skew(spark, outcome) if asked.baseline else None
 
-    def _timed(self, phase: str) -> _Stopwatch:
-        return _Stopwatch(self._spent, phase)
+    def _checked(
+        self,
+        spark: Callable[[], SparkSession],
+        opened: Input,
+        result: Callable[[], pa.Table],
+        asked: ReferenceConfig,
+    ) -> ReferenceReport:
+        """The result beside what Spark makes of the same input."""
+        function = named(self._job.file, "reference.function", asked.function) if asked.function else None
+        try:
+            expected = compute(spark(), opened.frame(), sql=asked.sql, function=function)
+            found = compare(result(), expected, self._job.config.key, asked.tolerance)
+        except TableError as error:
+            raise JobFailedError(f"reference: {error}") from None
+        return ReferenceReport(True, found.matches, found.rows, found.differences)
 
+    def _spark_skew(self, spark: Callable[[], SparkSession], outcome: RunOutcome) -> float | None:
+        """The skew of as many Spark partitions as there are reducers; None if there was no record."""
+        counted = [part.key_counts for part in outcome.outputs if part.key_counts is not None and part.rows]
+        if not counted:
+            return None
+        counts = pa.concat_tables(counted, promote_options="permissive")
+        keys, records = counts["key"].combine_chunks(), counts["records"].to_numpy()
+        return skew(spark_loads(spark(), keys, records, self._job.config.parallelism.reducers))
 
-class _Stopwatch:
-    """Adds the seconds spent in a `with` block to `spent[phase]`."""
-
-    def __init__(self, spent: dict[str, float], phase: str) -> None:
-        self._spent, self._phase, self._began = spent, phase, time.time()
-
-    def __enter__(self) -> None:
-        self._began = time.time()
-
-    def __exit__(self, *raised: object) -> None:
-        self._spent[self._phase] += time.time() - self._began
+    @contextmanager
+    def _timed(self, phase: str) -> Iterator[None]:
+        """Add the seconds spent in the block to those of a phase."""
+        began = time.time()
+        try:
+            yield
+        finally:
+            self._spent[phase] += time.time() - began
