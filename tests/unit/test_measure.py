@@ -217,8 +217,10 @@ def test_a_dictionary_that_repeats_a_key_is_measured_as_if_it_did_not() -> None:
 def test_the_service_time_is_the_mean_of_what_was_measured_of_late() -> None:
     service = ServiceTime(half_life=1.0)
     assert (service.seconds, service.evidence) == (None, 0.0)
+    service.observe(3, 60.0)
+    assert (service.seconds, service.evidence) == (20.0, 3.0)
     service.observe(100, 1.0)
-    assert (service.seconds, service.evidence) == (0.01, 100.0)
+    assert (service.seconds, service.evidence) == (0.01, 100.0), "the first one warms up"
     service.observe(10, 1.0)
     assert service.seconds == pytest.approx((0.5 * 1.0 + 1.0) / (0.5 * 100 + 10))
     for _ in range(30):

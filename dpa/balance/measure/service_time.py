@@ -4,15 +4,23 @@ from __future__ import annotations
 
 
 class ServiceTime:
-    """The mean over the recent past: what was measured `half_life` seconds of work ago counts half."""
+    """The mean over the recent past: what was measured `half_life` seconds of work ago counts half.
+
+    What was measured first has the user code's imports and first allocations in it, which may be a hundred times the
+    rest: it counts only until there is something else.
+    """
 
     def __init__(self, half_life: float) -> None:
         self._half_life = half_life
         self._records = 0.0
         self._seconds = 0.0
+        self._observed = 0
 
     def observe(self, records: int, seconds: float) -> None:
         """So many records took so long."""
+        if self._observed == 1:
+            self._records = self._seconds = 0.0
+        self._observed += 1
         decay = 2.0 ** (-seconds / self._half_life)
         self._records = self._records * decay + records
         self._seconds = self._seconds * decay + seconds
