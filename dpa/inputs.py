@@ -64,12 +64,13 @@ def open_input(
     return opened
 
 
-def check_input(job: Definition, data: pa.Table | None) -> None:
-    """Check that a job has an input.
+def check(job: Definition, data: pa.Table | None) -> None:
+    """Check all that can be checked without reading the input: the definition, and that there is an input.
 
     Raises:
-        ConfigError: it has none.
+        ConfigError: naming what is wrong and where.
     """
+    job.check_definition()
     if data is None and job.config.input is None:
         raise job.file.error("input", "a job needs an input")
 

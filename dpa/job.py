@@ -16,7 +16,7 @@ from dpa import config as job_config
 from dpa.config import ExecutorConfig, JobFile
 from dpa.definition import Definition
 from dpa.executors import as_mapper, as_reducer
-from dpa.inputs import Input, check_input, open_input, sample_of, session_of
+from dpa.inputs import Input, check, open_input, sample_of, session_of
 from dpa.phases import Observer, Run
 from dpa.result import Result
 from dpa.tables import as_table
@@ -79,8 +79,7 @@ class Job(Definition):
         Raises:
             ConfigError: naming what is wrong and where.
         """
-        self.check_definition()
-        check_input(self, self._data)
+        check(self, self._data)
 
     def validate(self) -> None:
         """Check everything that can be checked without running: also that the input has the columns.

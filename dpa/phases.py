@@ -15,7 +15,7 @@ from dpa.config.schema import ReferenceConfig
 from dpa.definition import Definition
 from dpa.errors import JobFailedError, TableError
 from dpa.execution.key_stats import KeyStats
-from dpa.inputs import Input, check_input, open_input, session_of
+from dpa.inputs import Input, check, open_input, session_of
 from dpa.lookup import named
 from dpa.output import OutputDirectory, in_memory
 from dpa.protocol.metrics import Snapshot
@@ -70,8 +70,7 @@ class Run:
     def result(self) -> Result:
         """Check, run, clean up whatever happens, and report."""
         job = self._job
-        job.check_definition()
-        check_input(job, self._data)
+        check(job, self._data)
         try:
             with ExitStack() as stack:
                 return self._through(stack)

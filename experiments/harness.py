@@ -1,8 +1,7 @@
 """What all experiments share: the command line, the stamp, and the files that a result is written to.
 
 A result names the commit, seed, configuration and machine it comes from, and says of each target what was wanted and
-what
-was reached. Timings are compared within one run, as ratios of medians.
+what was reached. Timings are compared within one run, as ratios of medians.
 """
 
 from __future__ import annotations

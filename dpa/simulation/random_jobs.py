@@ -86,7 +86,7 @@ def random_job(seed: int) -> tuple[SimulatedJob, dict[str, list[int]]]:
             epsilon=draw.choice([0.0, 0.01, 1.0]),
             virtual_workers=draw.choice([1, 3, 10]),
             proportional=draw.random() < 0.5,
-            pooled=seed % 2 == 1,
+            pooled=seed % 2 == 1,  # not drawn: all else of a seed stays what it was
         ),
         signals=SignalSettings(
             slot_seconds=draw.choice([0.001, 0.02, 0.1]),

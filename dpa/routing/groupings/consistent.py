@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from dpa.routing.groupings._heard import Heard
 from dpa.routing.groupings._pairing import PairingQueues
 from dpa.routing.groupings._shares import apportion, reassign
 from dpa.routing.groupings.base import Grouping
@@ -23,8 +24,6 @@ _LEAST_UTILISATION = 0.01
 _BAND = 0.04
 """Virtual workers so close to their target, as a share of them, may stay as they are; besides, so many as chance alone
 may call for. Four times the standard deviation of measurements that are off by 1 %."""
-
-_NEVER = -2
 
 
 class ConsistentGrouping(Grouping):
@@ -45,10 +44,9 @@ class ConsistentGrouping(Grouping):
         self._owners = np.arange(inner.bins) // (inner.bins // bins)
         self._of_worker = [np.flatnonzero(self._owners == worker).tolist() for worker in range(bins)]
         self._queues = PairingQueues()
-        self._slots = np.full(bins, _NEVER)
+        self._heard = Heard(bins)
         self._utilisations = np.zeros(bins)
         self._records = np.zeros(bins)
-        self._levelled = _NEVER
         self._moved = 0
         self._tell()
 
@@ -68,9 +66,8 @@ class ConsistentGrouping(Grouping):
 
     def observe(self, reducer: int, signal: Signal) -> None:
         """Hear a worker's signal: each counts once, however many acknowledgements bring it."""
-        if signal.slot <= self._slots[reducer]:
+        if not self._heard.is_news(reducer, signal.slot):
             return
-        self._slots[reducer] = signal.slot
         self._utilisations[reducer], self._records[reducer] = signal.utilisation, signal.records
         if self._proportional:
             self._level()
@@ -98,15 +95,14 @@ class ConsistentGrouping(Grouping):
         What a worker could do in a slot is what came by how far that used it. All sources see the same numbers, so
         they come to the same targets, whatever each has made of earlier ones.
         """
-        if self._slots.min() <= self._levelled:
+        if not self._heard.is_complete():
             return
-        self._levelled = int(self._slots.min())
-        heard = self._records > 0
-        if not heard.any() or not self._utilisations.any():
+        busy = self._records > 0
+        if not busy.any() or not self._utilisations.any():
             return
         used = np.maximum(self._utilisations / self._utilisations.max(), _LEAST_UTILISATION)
-        could_do = np.divide(self._records, used, out=np.zeros(self.bins), where=heard)
-        could_do[~heard] = could_do[heard].mean()
+        could_do = np.divide(self._records, used, out=np.zeros(self.bins), where=busy)
+        could_do[~busy] = could_do[busy].mean()
         wanted = apportion(could_do, len(self._owners))
         have = np.bincount(self._owners, minlength=self.bins)
         chance = 1 / np.sqrt(np.maximum(self._records, 1))

@@ -2,7 +2,7 @@
 
 PoRC sends a key that finds its virtual worker full to another one at random, which is mostly another worker's: so keys
 have copies though their own worker has room. Here a virtual worker is full only when its worker is: when that has as
-much as all its virtual workers may have together. Copies then are as few as those of PoRC onto workers.
+much as all its virtual workers may have together. Copies then are about as few as those of PoRC onto workers.
 
 Loads are counted since a virtual worker last changed its worker; by then, all workers are taken to be level. Else all
 the room that a worker has ever left would be filled at once when it is given more.

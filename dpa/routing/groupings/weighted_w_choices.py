@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpa.routing.groupings._head_tail import HeadTailGrouping
+from dpa.routing.groupings._heard import Heard
 from dpa.routing.groupings._shares import apportion, reassign
 from dpa.routing.groupings.signal import Signal
 
@@ -26,8 +27,6 @@ _CHANGED = 0.1
 
 _LEAST_CAPACITY = 0.01
 """Of the mean, so one record weighs no more than a hundred: what a wrong measurement has done is made good soon."""
-
-_NEVER = -2
 
 
 class WeightedWChoicesGrouping(HeadTailGrouping):
@@ -46,8 +45,7 @@ class WeightedWChoicesGrouping(HeadTailGrouping):
         super().__init__(bins, bins * slots)
         self._slack = slack
         self._seconds = np.zeros(bins)
-        self._slots = np.full(bins, _NEVER)
-        self._judged = _NEVER
+        self._heard = Heard(bins)
         if capacities is not None:
             self._rely_on(capacities / capacities.mean())
 
@@ -59,12 +57,10 @@ class WeightedWChoicesGrouping(HeadTailGrouping):
     def observe(self, reducer: int, signal: Signal) -> None:
         """Learn a reducer's service time. Capacities are judged once all have told of a new slot: some new ones among
         old ones would be taken for shares that nobody has."""
-        if not signal.service_seconds or signal.slot <= self._slots[reducer]:
+        if not signal.service_seconds or not self._heard.is_news(reducer, signal.slot):
             return
-        self._slots[reducer] = signal.slot
         self._seconds[reducer] = signal.service_seconds
-        if self._slots.min() > self._judged:
-            self._judged = int(self._slots.min())
+        if self._heard.is_complete():
             speeds = self._seconds.min() / self._seconds
             found = np.maximum(speeds / speeds.mean(), _LEAST_CAPACITY)
             if np.any(np.abs(found * self._work - 1) > _CHANGED):
