@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import cached_property
 
+import pyarrow as pa
+
 from dpa.config import JobConfig, JobFile
 from dpa.execution.mapping import MapTask
 from dpa.executors import AnyMapper, AnyReducer, is_mergeable, name_of
@@ -76,12 +78,14 @@ class Definition:
         given = self.config.grouping
         return SignalSettings(given.slot_seconds, given.theta_busy, given.theta_idle, given.utilisation)
 
-    def plan(self, splits: tuple[Split, ...]) -> RunPlan:
-        """What the runtime is to do with these splits; results stay in memory, and no round is published."""
+    def plan(self, splits: tuple[Split, ...], columns: pa.Schema) -> RunPlan:
+        """What the runtime is to do with these splits of an input with these columns; results stay in memory, and no
+        round is published."""
         config, limits = self.config, self.config.limits
         reference, aggregation = config.reference, config.aggregation
         return RunPlan(
             splits=splits,
+            columns=columns,
             task=self.task,
             mappers=config.parallelism.mappers,
             reducers=config.parallelism.reducers,

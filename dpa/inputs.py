@@ -26,7 +26,7 @@ class Input:
     """The input, ready to be read: its splits (none if it was only looked at), columns, and the same rows in Spark."""
 
     splits: tuple[Split, ...]
-    columns: list[str]
+    schema: pa.Schema
     frame: Callable[[], DataFrame | pa.Table]
 
 
@@ -57,7 +57,7 @@ def open_input(
     except TableError as error:
         raise job.file.error("input", str(error)) from None
     try:
-        check_columns(job.task, opened.columns)
+        check_columns(job.task, opened.schema.names)
     except ConfigError as error:
         key, _, message = str(error).partition(": ")
         raise job.file.error(key, message) from None
@@ -101,7 +101,7 @@ def _opened(job: Definition, stack: ExitStack, spark: Callable[[], SparkSession]
     if sample is not None:
         drawn = Sample(sample.fraction, sample.by, config.seed if sample.seed is None else sample.seed)
     if not stage:
-        return Input((), schema_of(spark, source).names, lambda: load(spark(), source, drawn))
+        return Input((), schema_of(spark, source), lambda: load(spark(), source, drawn))
     split_rows = config.limits.split_records
     table = stack.enter_context(
         input_table(spark, source, drawn, split_rows=split_rows, stage_dir=config.spark.stage_dir)
@@ -112,11 +112,11 @@ def _opened(job: Definition, stack: ExitStack, spark: Callable[[], SparkSession]
         wanted = tuple(name for name in wanted if name in table.schema.names)
     repeated = (config.key,) if job.mapper is None and config.key in table.schema.names else ()
     splits = table.splits(columns=wanted, dictionary=repeated, split_rows=split_rows)
-    return Input(tuple(splits), table.schema.names, lambda: spark().read.parquet(*table.paths))
+    return Input(tuple(splits), table.schema, lambda: spark().read.parquet(*table.paths))
 
 
 def _in_memory(job: Definition, table: pa.Table) -> Input:
     if job.config.sample is not None:
         raise job.file.error("sample", "is Spark's, and this input is in memory: sample it before")
     splits = memory_splits(table, job.config.limits.split_records)
-    return Input(tuple(splits), table.column_names, lambda: table)
+    return Input(tuple(splits), table.schema, lambda: table)

@@ -11,7 +11,6 @@ import pyarrow as pa
 import yaml
 
 from dpa.config import JobFile
-from dpa.execution.keys import concatenated
 from dpa.runtime.plan import RunOutcome
 from dpa.secrets import without_secrets
 from dpa.signals import interrupts_held
@@ -96,6 +95,7 @@ class OutputDirectory:
         return names
 
 
-def in_memory(outcome: RunOutcome, key: str) -> pa.Table:
-    """The reducers' shares as one table."""
-    return concatenated([part.table for part in outcome.outputs if part.table is not None], key)
+def in_memory(outcome: RunOutcome) -> pa.Table:
+    """The reducers' shares as one table; they have one schema."""
+    tables = [part.table for part in outcome.outputs if part.table is not None]
+    return pa.concat_tables([table for table in tables if table.num_rows] or tables[:1])

@@ -96,7 +96,7 @@ class Run:
         rounds.clear()
         outcome = self._stream(opened, output, rounds)
         key_stats = KeyStats.union(part.stats for part in outcome.outputs)
-        table = in_memory(outcome, config.key) if output.path is None else None
+        table = in_memory(outcome) if output.path is None else None
         files = output.commit(part.file for part in outcome.outputs if part.file)
         report_on = OutputReport(output.path, key_stats.distinct, files)
         reference, spark_skew = self._compare(spark, opened, outcome, Result.reader(table, report_on))
@@ -124,7 +124,7 @@ class Run:
 
     def _stream(self, opened: Input, output: OutputDirectory, rounds: RoundsDirectory) -> RunOutcome:
         config = self._job.config
-        plan = replace(self._job.plan(opened.splits), rounds=rounds.path, output=output.staging)
+        plan = replace(self._job.plan(opened.splits, opened.schema), rounds=rounds.path, output=output.staging)
         self._observer.phase("startup")
         asked = time.time()
         ray, actors = config.ray, config.parallelism.mappers + config.parallelism.reducers + 2

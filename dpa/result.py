@@ -198,12 +198,10 @@ class Result:
         def read() -> pa.Table:
             if table is not None:
                 return table
-            if output.path is None or not output.files:
-                return pa.table({})
+            assert output.path is not None
             import pyarrow.parquet as pq
 
-            parts = [pq.read_table(Path(output.path) / name) for name in output.files]
-            return pa.concat_tables(parts, promote_options="permissive")
+            return pa.concat_tables([pq.read_table(Path(output.path) / name) for name in output.files])
 
         return read
 

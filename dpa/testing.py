@@ -18,8 +18,9 @@ import pyarrow as pa
 
 from dpa.errors import DpaError, ExecutorError
 from dpa.execution.calls import columns
-from dpa.execution.keys import concatenated
+from dpa.execution.empty import empty_result
 from dpa.execution.mapping import MapTask
+from dpa.execution.schemas import one_table
 from dpa.execution.states import StatePart, States, states_for
 from dpa.executors import AnyReducer, BatchReducer, Groups, Reducer, as_mapper, as_reducer, is_mergeable, name_of
 from dpa.routing.change import TableChange
@@ -72,13 +73,14 @@ def run_local(
         batch_records,
         float("inf"),
     )
+    given = as_table(data)
     ring = TokenRing(reducers, 8)
     table = ring.snapshot(0)
     grouping = RingGrouping(table)
     stores = [states_for(made) for _ in range(reducers)]
     blocks = [
         step.block
-        for split in memory_splits(as_table(data), 1_000)
+        for split in memory_splits(given, 1_000)
         for step in task.blocks(split, lambda: 0.0)
         if step.block is not None
     ]
@@ -91,7 +93,9 @@ def run_local(
             stores[owner].reduce(part)
     if is_mergeable(made):
         _exchange(stores, table)
-    result = concatenated([store.finish(key).table for store in stores], key)
+    result = one_table([store.finish(key).table for store in stores], key)
+    if not result.num_rows:
+        return empty_result(task, given.schema).table
     return result if pa.types.is_null(result.schema.field(key).type) else result.sort_by(key)
 
 

@@ -21,12 +21,12 @@ import pyarrow.compute as pc
 
 from dpa import results_so_far
 from dpa.errors import TableError
-from dpa.execution.keys import concatenated
+from dpa.inputs import Input
 from dpa.job import Job
+from dpa.output import in_memory
 from dpa.runtime import rounds
 from dpa.runtime.cluster import ray_session
 from dpa.runtime.launch import run
-from dpa.splits import Split
 from experiments.charts import COLOURS, label_bars, panels
 from experiments.harness import Findings, Target, main, markdown_table, progress
 from experiments.zipf import EXPONENT, KEYS, ZipfTable, zipf_table
@@ -113,11 +113,12 @@ def measure(options: argparse.Namespace) -> Findings:
         progress(f"writing {records:,} records")
         table = stack.enter_context(zipf_table(records, options.seed))
         job = table.job(TASKS, TASKS, balance=BALANCE)
-        splits = job.open_input(stack, job.spark(stack)).splits * times
+        opened = job.open_input(stack, job.spark(stack))
+        opened = replace(opened, splits=opened.splits * times)
         stack.enter_context(ray_session(None, actors=2 * TASKS + 2, object_store_mb=job.config.ray.object_store_mb))
         for _ in range(repeats):
             for kind in kinds:
-                runs[kind].append(_run(job, splits, kind, table, times))
+                runs[kind].append(_run(job, opened, kind, table, times))
     rows = [_medians(kind, runs[kind], runs[OFF]) for kind in kinds]
     return Findings(
         data={"records": records * times, "runs": {str(kind): found for kind, found in runs.items()}, "medians": rows},
@@ -127,17 +128,17 @@ def measure(options: argparse.Namespace) -> Findings:
     )
 
 
-def _run(job: Job, splits: tuple[Split, ...], kind: Kind, table: ZipfTable, times: int) -> dict[str, Any]:
+def _run(job: Job, opened: Input, kind: Kind, table: ZipfTable, times: int) -> dict[str, Any]:
     """Count all records once."""
     with TemporaryDirectory(prefix="dpa-rounds-") as directory:
         published_in = directory if kind.seconds is not None and kind.published else None
-        plan = replace(job.plan(splits), aggregate_seconds=kind.seconds, rounds=published_in)
+        plan = replace(job.plan(opened.splits, opened.schema), aggregate_seconds=kind.seconds, rounds=published_in)
         reader = Reader(directory)
         reader.start()
         outcome = run(plan, lambda snapshot: None)
         reader.stop()
         published = len(rounds.rounds_in(Path(directory)))
-    result = concatenated([output.table for output in outcome.outputs if output.table is not None], "word")
+    result = in_memory(outcome)
     table.check(str(kind), result["word"], result["count"], table.counts * times)
     _require_subset(reader.last, result)
     stats, taken = outcome.snapshot.aggregation, outcome.times

@@ -11,17 +11,17 @@ import os
 import statistics
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpa.inputs import Input
 from dpa.job import Job
 from dpa.protocol.metrics import Snapshot
 from dpa.runtime.cluster import ray_session
 from dpa.runtime.launch import run
-from dpa.splits import Split
 from experiments.charts import COLOURS, panels
 from experiments.harness import Findings, Target, main, markdown_table, progress
 from experiments.zipf import EXPONENT, KEYS, ROW_GROUP, zipf_table
@@ -76,8 +76,9 @@ def measure(options: argparse.Namespace) -> Findings:
         row_group = min(ROW_GROUP, sizes[0])
         table = stack.enter_context(zipf_table(sizes[-1], options.seed, row_group))
         job = table.job(TASKS, TASKS, limits={"split_records": row_group})
-        splits = job.open_input(stack, job.spark(stack)).splits
-        runs = [_run(job, splits[: size // row_group], size) for _ in range(repeats) for size in sizes]
+        opened = job.open_input(stack, job.spark(stack))
+        first_rows = {size: replace(opened, splits=opened.splits[: size // row_group]) for size in sizes}
+        runs = [_run(job, first_rows[size], size) for _ in range(repeats) for size in sizes]
     rows = [_medians([run for run in runs if run["records"] == size]) for size in sizes]
     slope, start, r_squared = _line(runs)
     return Findings(
@@ -94,11 +95,11 @@ def measure(options: argparse.Namespace) -> Findings:
     )
 
 
-def _run(job: Job, splits: tuple[Split, ...], records: int) -> dict[str, Any]:
-    """Count the `records` records of these splits, with actors and a Ray of their own."""
+def _run(job: Job, opened: Input, records: int) -> dict[str, Any]:
+    """Count the `records` records of this input, with actors and a Ray of their own."""
     peaks = Peaks()
     with ray_session(None, actors=2 * TASKS + 2, object_store_mb=job.config.ray.object_store_mb):
-        outcome = run(job.plan(splits), peaks.look)
+        outcome = run(job.plan(opened.splits, opened.schema), peaks.look)
     assert sum(reducer.processed for reducer in outcome.snapshot.reducers) == records
     resident = {kind: peaks.of(kind, peaks.resident) for kind in KINDS}
     resident["Mapper"] = max(outcome.mapper_peak_memory)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from dpa.balance.measure.latency import LatencySketch
 from dpa.execution.block import Block, Values
 from dpa.execution.mapping import MapTask
+from dpa.execution.schemas import ShareSchema
 from dpa.executors import AnyMapper, AnyReducer, Reducer
 from dpa.protocol.channel import Outbox
 from dpa.protocol.coordinator import CoordinatorMachine
@@ -264,5 +265,5 @@ class CoordinatorWire(Wire):
     def reduced(self, index: int, processed: int, *, queue: int = 0) -> list[Instruction]:
         return self(reducer(index), ReducerReport(ReducerStats(index, queue=queue, processed=processed)))
 
-    def merged(self, index: int, processed: int) -> list[Instruction]:
-        return self(reducer(index), Merged(ReducerStats(index, processed=processed), LatencySketch()))
+    def merged(self, index: int, processed: int, schema: ShareSchema | None = None) -> list[Instruction]:
+        return self(reducer(index), Merged(ReducerStats(index, processed=processed), LatencySketch(), schema))

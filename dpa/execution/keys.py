@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -68,17 +68,6 @@ def one_type(types: Iterable[pa.DataType]) -> pa.DataType:
     if len(found) > 1:
         raise KeyTypeError(f"this job has keys of types {' and '.join(sorted(map(str, found)))}; {KEY_RULE}")
     return next(iter(found), pa.null())
-
-
-def concatenated(tables: Sequence[pa.Table], key: str) -> pa.Table:
-    """Tables of results as one; a column of nulls takes the type that it has elsewhere.
-
-    Raises:
-        KeyTypeError: their keys are of two types.
-    """
-    filled = [table for table in tables if table.num_rows]
-    one_type(table.schema.field(key).type for table in filled)
-    return pa.concat_tables(filled, promote_options="permissive") if filled else pa.table({key: pa.nulls(0)})
 
 
 def _used(dictionary: pa.Array, indices: npt.NDArray[np.integer]) -> tuple[pa.Array, npt.NDArray[np.int32]]:

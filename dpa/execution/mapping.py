@@ -73,6 +73,18 @@ class MapTask:
         for step in steps:
             yield self._combined(step) if self.combine else step
 
+    def empty_block(self, schema: pa.Schema) -> Block | None:
+        """A block without records, of the types that an input with these columns gives; None under a per-record
+        mapper, which tells no types before it has yielded something.
+
+        Raises:
+            ExecutorError: the batch mapper raised or returned something else than records.
+        """
+        if isinstance(self.mapper, Mapper):
+            return None
+        records = self._records_of(pa.RecordBatch.from_pylist([], schema))
+        return self._columns(pa.RecordBatch.from_pylist([], records.schema))
+
     def _map_records(self, mapper: Mapper, split: Split, clock: Callable[[], float]) -> Iterator[Mapped]:
         keys: list[Any] = []
         values: list[Any] = []

@@ -13,6 +13,7 @@ from dpa.execution.block import Block
 from dpa.execution.calls import fold, zero
 from dpa.execution.failures import USER_ERRORS, executor_error, shown
 from dpa.execution.keys import column_of
+from dpa.execution.schemas import differs, result_column
 from dpa.execution.states import Reduced, StatePart, result_table
 from dpa.executors import Reducer, name_of
 from dpa.routing.hashing import Key, hash_column
@@ -111,13 +112,15 @@ class RecordStates:
         return StatePart(keys.take(pa.array(rows)), states, counts[:, 0], counts[:, 1])
 
     def _columns(self, finished: list[Any]) -> dict[str, pa.Array]:
-        if finished and not all(isinstance(item, dict) for item in finished):
+        """The result columns of what `finish` returned for each key, in the keys' order."""
+        keys = list(self._places)
+        if not all(isinstance(item, dict) for item in finished):
             finished = [{"value": item} for item in finished]
-        names = list(finished[0]) if finished else []
+        first = finished[0] if finished else {}
+        odd = next((place for place, item in enumerate(finished) if item.keys() != first.keys()), None)
         try:
-            if any(item.keys() != finished[0].keys() for item in finished):
-                raise KeyError("the dicts have different keys")
-            return {name: pa.array([item[name] for item in finished]) for name in names}
-        except (KeyError, pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-            wanted = "must return values of one Arrow type, or dicts with the same keys, for every key"
-            raise ExecutorError(f"{name_of(self._reducer)}.finish {wanted}: {error!r}") from None
+            if odd is not None:
+                raise differs("columns", ", ".join(first), keys[0], ", ".join(finished[odd]), keys[odd])
+            return {name: result_column(name, keys, [item[name] for item in finished]) for name in first}
+        except ExecutorError as error:
+            raise ExecutorError(f"{name_of(self._reducer)}.finish: {error}") from None

@@ -6,7 +6,7 @@ keys and the Spark baseline are computed from.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from dpa.errors import ExecutorError
 from dpa.execution.block import Block
+from dpa.execution.schemas import as_agreed
 from dpa.executors import AnyReducer, BatchReducer, name_of
 from dpa.routing.hashing import hash_column
 from dpa.routing.table import RoutingTable
@@ -58,6 +59,14 @@ class Reduced:
         if len(rows) == len(keys):
             return self
         return Reduced(self.table.take(pa.array(rows)), self.records[rows], self.mapped[rows])
+
+    def in_schema(self, schema: pa.Schema) -> Reduced:
+        """The same rows with the columns of `schema`.
+
+        Raises:
+            ExecutorError: a value does not fit.
+        """
+        return replace(self, table=as_agreed(self.table, schema))
 
 
 class States(Protocol):

@@ -9,6 +9,7 @@ from dataclasses import replace
 from dpa.balance.decision import Decision
 from dpa.balance.measure.latency import LatencySketch
 from dpa.errors import ProtocolError
+from dpa.execution.schemas import ShareSchema, agreed
 from dpa.protocol.aggregation import Rounds
 from dpa.protocol.history import LoadHistory
 from dpa.protocol.machine import JobDone, Machine, Start, Tick
@@ -28,6 +29,8 @@ from dpa.protocol.messages import (
     ReducerReport,
     SplitGrant,
     SplitRequest,
+    WriteResult,
+    Written,
     reducer,
 )
 from dpa.protocol.metrics import MapperStats, ReducerStats, Snapshot
@@ -53,7 +56,8 @@ class CoordinatorMachine(Machine):
     | `ReducerReport` | note; if all is processed, freeze the table   | note                  | ignore      |
     | `Aggregated`    | note; commit the round if all have            | -                     | -           |
     | `LastTable`     | have the reducers merge, after the round      | -                     | -           |
-    | `Merged`        | -                                             | note; done if all are | -           |
+    | `Merged`        | -                                             | note; write if all are| -           |
+    | `Written`       | -                                             | note; done if all are | -           |
     | `DecisionReport`| note                                          | note                  | ignore      |
 
     The stream ends when all mappers are done and the reducers have processed as many records as were emitted.
@@ -87,7 +91,8 @@ class CoordinatorMachine(Machine):
         self._mappers = [MapperStats(index) for index in range(mappers)]
         self._reducers = [ReducerStats(index) for index in range(reducers)]
         self._mappers_done: set[int] = set()
-        self._merged: set[int] = set()
+        self._schemas: dict[int, ShareSchema | None] = {}
+        self._writing = 0
         self._frozen = False
         self._last_epoch: int | None = None
         self._rounds = Rounds(aggregate_seconds, reducers)
@@ -102,6 +107,7 @@ class CoordinatorMachine(Machine):
         self.on(Aggregated, self._aggregated, "stream")
         self.on(LastTable, self._last_table, "stream")
         self.on(Merged, self._merged_report, "merge")
+        self.on(Written, self._written, "merge")
         self.on(MapperReport, self._mapper_report)
         self.on(ReducerReport, self._reducer_report)
         self.on(DecisionReport, self._decision_report)
@@ -183,8 +189,16 @@ class CoordinatorMachine(Machine):
     def _merged_report(self, sender: Address, message: Merged) -> None:
         self._note(message.stats)
         self._latencies.append(message.latency)
-        self._merged.add(sender.index)
-        if len(self._merged) == len(self._reducers):
+        self._schemas[sender.index] = message.schema
+        if len(self._schemas) == len(self._reducers):
+            self._writing = len(self._reducers)
+            self._broadcast(WriteResult(agreed(self._schemas[index] for index in range(self._writing))))
+
+    def _written(self, sender: Address, message: Written) -> None:
+        if not self._writing:
+            raise ProtocolError(f"{self.address}: {sender} has written a share before it was told to")
+        self._writing -= 1
+        if not self._writing:
             self.state = "done"
             self.done_at = self.now
             self.instruct(JobDone())
@@ -224,6 +238,6 @@ class CoordinatorMachine(Machine):
         if self.first_record_at is None and stats.processed:
             self.first_record_at = self.now
 
-    def _broadcast(self, message: Aggregate | Drain | Merge) -> None:
+    def _broadcast(self, message: Aggregate | Drain | Merge | WriteResult) -> None:
         for index in range(len(self._reducers)):
             self.send(reducer(index), message)

@@ -11,9 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
 from dpa.errors import ProtocolError
 from dpa.execution.block import Block
 from dpa.execution.mapping import Mapped
+from dpa.execution.schemas import ShareSchema
 from dpa.execution.states import StatePart
 from dpa.protocol.channel import Inbox, Outbox
 from dpa.protocol.messages import Address, Envelope, Message
@@ -69,9 +72,18 @@ class Fold:
 
 @dataclass(frozen=True, eq=False)
 class Finish:
-    """Reducer: fold in what other reducers had, and write the result; answered by `FinishDone`."""
+    """Reducer: fold in what other reducers had, and make this reducer's share of the result; answered by
+    `FinishDone`."""
 
     parts: tuple[StatePart, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Write:
+    """Reducer: write the share in this schema, which all shares have; None if all are empty. Answered by
+    `WriteDone`."""
+
+    schema: pa.Schema | None
 
 
 @dataclass(frozen=True)
@@ -95,7 +107,7 @@ class JobDone:
     """Coordinator: the result is complete."""
 
 
-Instruction = Send | OpenSplit | MapNext | Process | Pack | Fold | Finish | Commit | JobDone
+Instruction = Send | OpenSplit | MapNext | Process | Pack | Fold | Finish | Write | Commit | JobDone
 
 # Events besides envelopes: user code has returned, or some time has passed.
 
@@ -147,12 +159,19 @@ class FoldDone:
     seconds: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FinishDone:
-    """The result of this reducer is complete."""
+    """This reducer's share of the result is complete, with these columns; None if it is empty."""
+
+    schema: ShareSchema | None
 
 
-Event = Envelope | Start | Tick | Redistribute | MapDone | ProcessDone | PackDone | FoldDone | FinishDone
+@dataclass(frozen=True)
+class WriteDone:
+    """This reducer's share of the result is written."""
+
+
+Event = Envelope | Start | Tick | Redistribute | MapDone | ProcessDone | PackDone | FoldDone | FinishDone | WriteDone
 
 
 class Machine:

@@ -8,10 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+import pyarrow as pa
+
 from dpa.balance.decision import Decision
 from dpa.balance.load import Load
 from dpa.balance.measure.latency import LatencySketch
 from dpa.execution.block import Block
+from dpa.execution.schemas import ShareSchema
 from dpa.execution.states import StatePart
 from dpa.protocol.metrics import MapperStats, ReducerStats
 from dpa.routing.change import TableChange
@@ -224,10 +227,29 @@ class Handover:
 
 @dataclass(frozen=True, eq=False)
 class Merged:
-    """A reducer has finished its share of the result; `latency` is of all records that it processed."""
+    """A reducer has finished its share of the result, and waits to hear which schema to write it in.
+
+    Attributes:
+        stats: its statistics, which no longer change.
+        latency: of all records that it processed.
+        schema: what columns its share has; None if the share is empty.
+    """
 
     stats: ReducerStats
     latency: LatencySketch
+    schema: ShareSchema | None
+
+
+@dataclass(frozen=True, eq=False)
+class WriteResult:
+    """All reducers write their shares, in this schema; None if all shares are empty."""
+
+    schema: pa.Schema | None
+
+
+@dataclass(frozen=True)
+class Written:
+    """A reducer has written its share of the result."""
 
 
 Message = (
@@ -249,6 +271,8 @@ Message = (
     | Merge
     | Handover
     | Merged
+    | WriteResult
+    | Written
 )
 
 

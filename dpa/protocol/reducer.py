@@ -19,7 +19,18 @@ from dpa.errors import ProtocolError
 from dpa.execution.block import Block
 from dpa.execution.states import StatePart
 from dpa.protocol.aggregation import Exchange
-from dpa.protocol.machine import Finish, FinishDone, Machine, Pack, PackDone, Process, ProcessDone, Tick
+from dpa.protocol.machine import (
+    Finish,
+    FinishDone,
+    Machine,
+    Pack,
+    PackDone,
+    Process,
+    ProcessDone,
+    Tick,
+    Write,
+    WriteDone,
+)
 from dpa.protocol.messages import (
     BALANCER,
     COORDINATOR,
@@ -33,6 +44,8 @@ from dpa.protocol.messages import (
     Push,
     ReducerReport,
     TableUpdate,
+    WriteResult,
+    Written,
     mapper,
     reducer,
 )
@@ -104,7 +117,7 @@ class Queued:
 
 
 class ReducerMachine(Machine):
-    """States: streaming, packing, collecting, finishing, finished. What each message does in each:
+    """States: streaming, packing, collecting, finishing, merged, writing, finished. What each message does in each:
 
     | message       | streaming                                | packing | collecting            | finishing |
     | ------------- | ---------------------------------------- | ------- | --------------------- | --------- |
@@ -114,12 +127,15 @@ class ReducerMachine(Machine):
     | `Merge`       | with that table: pack states, or collect | -       | -                     | -         |
     | `PackDone`    | in a round                               | hand over, then collect | -     | -         |
     | `Handover`    | keep                                     | keep    | keep; finish with all | -         |
-    | `FinishDone`  | -                                        | -       | -                     | finished  |
+    | `FinishDone`  | -                                        | -       | -                     | merged    |
     | `TableUpdate` | adopt, forward what moved, merge if told | -       | -                     | -         |
+
+    After these only `WriteResult` comes while merged, and `WriteDone` while writing: all shares are written in one
+    schema, which the coordinator finds once it knows the columns of every share.
 
     While streaming it also takes part in rounds of aggregation, whose messages are the `Exchange`'s.
     What stands as `-` cannot come: tables reach each task in order, and none is published once merging begins. A
-    `Tick` has statistics reported in every state but finished, and the load if it is due.
+    `Tick` has statistics reported until they no longer change, and the load if it is due.
 
     A forwarded record was admitted once and never waits for credit again, so reducers that forward to each other cannot
     block each other; its mapper's credit is in use until some reducer has processed it.
@@ -166,6 +182,8 @@ class ReducerMachine(Machine):
         self.on(PackDone, self._pack_done, "streaming", "packing")
         self.on(Handover, self._handover, "streaming", "packing", "collecting")
         self.on(FinishDone, self._finish_done, "finishing")
+        self.on(WriteResult, self._write_result, "merged")
+        self.on(WriteDone, self._write_done, "writing")
         self.on(TableUpdate, self._table_update, "streaming")
         self.on(Tick, self._tick)
 
@@ -375,11 +393,19 @@ class ReducerMachine(Machine):
             self.instruct(Finish(tuple(part for part in in_order if part is not None)))
 
     def _finish_done(self, sender: Address, event: FinishDone) -> None:
+        self.state = "merged"
+        self.send(COORDINATOR, Merged(self.stats, self._latency, event.schema))
+
+    def _write_result(self, sender: Address, message: WriteResult) -> None:
+        self.state = "writing"
+        self.instruct(Write(message.schema))
+
+    def _write_done(self, sender: Address, event: WriteDone) -> None:
         self.state = "finished"
-        self.send(COORDINATOR, Merged(self.stats, self._latency))
+        self.send(COORDINATOR, Written())
 
     def _tick(self, sender: Address, event: Tick) -> None:
-        if self.state != "finished":
+        if self.state not in ("merged", "writing", "finished"):
             self.send(COORDINATOR, ReducerReport(self.stats))
         seconds = self._options.report_seconds
         if seconds is None or not self._options.reports or self.state != "streaming":

@@ -22,8 +22,10 @@ from ray.actor import ActorHandle
 from ray.exceptions import RayError
 
 from dpa.errors import JobFailedError, ProtocolError
+from dpa.execution.empty import empty_result
 from dpa.execution.key_stats import KeyStats
 from dpa.execution.mapping import Mapped
+from dpa.execution.schemas import ShareSchema
 from dpa.execution.states import Reduced, StatePart, states_for
 from dpa.protocol.assembly import BalanceOptions
 from dpa.protocol.coordinator import CoordinatorMachine
@@ -47,6 +49,8 @@ from dpa.protocol.machine import (
     ProcessDone,
     Redistribute,
     Start,
+    Write,
+    WriteDone,
 )
 from dpa.protocol.mapper import MapperMachine
 from dpa.protocol.messages import BALANCER, COORDINATOR, Address, Envelope, Push, mapper, reducer
@@ -171,6 +175,7 @@ class Reducer(Task):
         self._plan = plan
         self._states = states_for(plan.task.reducer)
         self._most_states = 0
+        self._share: Reduced | None = None
         self._output: ReducerOutput | None = None
         self._slowness = Slowness(plan, index)
 
@@ -200,9 +205,12 @@ class Reducer(Task):
                 self._most_states = max(self._most_states, self._states.size)
                 for part in parts:
                     self._states.merge(part)
-                self._output = self._write(self._states.finish(self._plan.task.key))
+                self._share = self._states.finish(self._plan.task.key)
                 self._slowness.end()
-                return FinishDone()
+                return FinishDone(ShareSchema.of(self._share.table, self._plan.task.key))
+            case Write(schema):
+                self._output = self._write(schema)
+                return WriteDone()
         return super()._work(instruction)
 
     def _fold(self, home: RoutingTable, parts: tuple[StatePart, ...], number: int) -> int:
@@ -216,10 +224,17 @@ class Reducer(Task):
         rounds.write_share(plan.rounds, number, self._index, share)
         return int(share.num_rows)
 
-    def _write(self, reduced: Reduced) -> ReducerOutput:
-        plan, key = self._plan, self._plan.task.key
+    def _write(self, schema: pa.Schema | None) -> ReducerOutput:
+        """Write the share in the schema of all shares. Of an empty result the first reducer writes the columns."""
+        assert self._share is not None
+        plan, key, reduced = self._plan, self._plan.task.key, self._share
+        stands_for_all = schema is None and self._index == 0
+        if schema is not None:
+            reduced = reduced.in_schema(schema)
+        elif stands_for_all:
+            reduced = empty_result(plan.task, plan.columns)
         file = None
-        if plan.output is not None and reduced.table.num_rows:
+        if plan.output is not None and (reduced.table.num_rows or stands_for_all):
             file = f"part-{self._index:05d}.parquet"
             pq.write_table(reduced.table, Path(plan.output) / file)
         counts = pa.table({"key": reduced.table[key], "records": reduced.records}) if plan.key_counts else None

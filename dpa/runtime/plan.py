@@ -23,6 +23,7 @@ class RunPlan:
 
     Attributes:
         splits: the input, handed out in order.
+        columns: the input's columns.
         task: what mappers do, and the reducer executor.
         mappers, reducers: how many actors of each kind.
         balance: when to redistribute and how.
@@ -40,6 +41,7 @@ class RunPlan:
     """
 
     splits: tuple[Split, ...]
+    columns: pa.Schema
     task: MapTask
     mappers: int
     reducers: int

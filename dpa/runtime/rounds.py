@@ -15,7 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dpa.errors import TableError
+from dpa.errors import ExecutorError, TableError
+from dpa.execution.schemas import one_table
 
 LATEST = "LATEST"
 _BESIDE = ".LATEST.new"
@@ -111,10 +112,9 @@ def _read(directory: Path, latest: dict[str, Any]) -> pa.Table:
     place = _round(directory, latest["round"])
     parts = [pq.read_table(place / name, partitioning=None) for name in latest["parts"]]
     try:
-        return pa.concat_tables(parts, promote_options="permissive") if parts else pa.table({})
-    except (pa.ArrowTypeError, pa.ArrowInvalid) as error:
-        why = "results of two reducers have different types, and so will those of the job"
-        raise TableError(f"{directory}: round {latest['round']} is no table: {why}: {error}") from None
+        return one_table(parts, key=parts[0].column_names[0] if parts else "")
+    except ExecutorError as error:
+        raise TableError(f"{directory}: round {latest['round']} is no table, nor will the result be: {error}") from None
 
 
 def _round(directory: Path, number: int) -> Path:

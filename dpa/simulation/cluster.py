@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from dpa.errors import DpaError
 from dpa.execution.mapping import Mapped, MapTask
+from dpa.execution.schemas import ShareSchema
 from dpa.execution.states import Reduced, States, states_for
 from dpa.protocol.assembly import BalanceOptions, SignalSettings
 from dpa.protocol.coordinator import CoordinatorMachine
@@ -38,6 +39,8 @@ from dpa.protocol.machine import (
     Send,
     Start,
     Tick,
+    Write,
+    WriteDone,
 )
 from dpa.protocol.mapper import MapperMachine
 from dpa.protocol.messages import BALANCER, COORDINATOR, Address, Envelope, Role, mapper, reducer
@@ -198,7 +201,7 @@ class SimulatedCluster:
         machine = self.machines[address]
         if isinstance(event, Tick) and self._job.ticks is None and not self._finished:
             self._schedule(self._job.tick_seconds, address, Tick())
-        if isinstance(event, ProcessDone | PackDone | FoldDone | FinishDone):
+        if isinstance(event, ProcessDone | PackDone | FoldDone | FinishDone | WriteDone):
             self._invariants.rests(address)
         instructions = machine.handle(event, self._clock)
         if isinstance(event, Envelope):
@@ -257,8 +260,13 @@ class SimulatedCluster:
             case Finish(parts):
                 for part in parts:
                     self._states[index].merge(part)
-                self._reduced[index] = self._states[index].finish(job.task.key)
-                self._schedule(self._takes(0.001), address, FinishDone())
+                reduced = self._reduced[index] = self._states[index].finish(job.task.key)
+                schema = ShareSchema.of(reduced.table, job.task.key)
+                self._schedule(self._takes(0.001), address, FinishDone(schema))
+            case Write(schema):
+                if schema is not None:
+                    self._reduced[index] = self._reduced[index].in_schema(schema)
+                self._schedule(self._takes(0.001), address, WriteDone())
 
     def _takes(self, seconds: float) -> float:
         return seconds * self._random.uniform(0.8, 1.2)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import executors_for_tests as executors
 import numpy as np
@@ -12,8 +13,9 @@ import pytest
 from dpa import Job
 from dpa.aggregates import Count
 from dpa.errors import ConfigError, JobFailedError
-from dpa.protocol.assembly import STRATEGY_NAMES
+from dpa.protocol.assembly import STRATEGY_NAMES, BalanceOptions
 from dpa.result import Result
+from dpa.routing.hashing import hash_column
 from jobs.paced import PacedCount
 
 pytestmark = pytest.mark.usefixtures("ray")
@@ -108,13 +110,42 @@ def test_null_integer_and_bytes_keys_come_back_as_they_went_in() -> None:
         assert counts(result) == Counter(given)
 
 
-def test_an_empty_input_gives_an_empty_result() -> None:
+def test_an_empty_input_gives_an_empty_result_with_its_columns(tmp_path: Path) -> None:
+    empty = pa.table({"word": pa.array([], pa.string())})
     result = Job(
-        input=pa.table({"word": pa.array([], pa.string())}), key="word", reducer="count", parallelism=FEW
+        input=empty, key="word", reducer="count", parallelism=FEW, output={"path": str(tmp_path / "out")}
     ).run()
-    assert result.table().num_rows == 0
+    columns = pa.schema([("word", pa.string()), ("count", pa.int64())])
+    assert result.table() == pq.read_table(tmp_path / "out") == columns.empty_table()
     assert result.report.records.processed == 0
     assert result.report.latency is None
+
+
+def _on_two_reducers(of_reducer_0: Any, of_reducer_1: Any, output: Path) -> Job:
+    """A job whose reducers give one key each, with these results."""
+    table = BalanceOptions().ring(2).snapshot(0)
+    owned = {int(table.owners_of(hash_column(pa.array([key])))[0]): key for key in "abcdefgh"}
+    found = {owned[0]: of_reducer_0, owned[1]: of_reducer_1}
+
+    def given(record: dict[str, str]) -> list[tuple[str, Any]]:
+        return [(record["value"], found[record["value"]])]
+
+    return Job(
+        input=list(found), mapper=given, reducer=lambda left, right: left, parallelism=FEW, output={"path": str(output)}
+    )
+
+
+def test_the_parts_of_a_result_have_one_schema_though_reducers_see_different_types(tmp_path: Path) -> None:
+    result = _on_two_reducers({"n": None, "of": []}, {"n": 7, "of": [1]}, tmp_path / "out").run()
+    parts = [pq.read_schema(path) for path in sorted((tmp_path / "out").glob("*.parquet"))]
+    assert len(parts) == 2 and parts[0] == parts[1] == result.table().schema
+    assert result.table().schema.types[1:] == [pa.int64(), pa.list_(pa.int64())]
+
+
+def test_results_of_types_that_do_not_go_together_fail_the_job_and_write_nothing(tmp_path: Path) -> None:
+    with pytest.raises(JobFailedError, match=r"int64 for key '\w' and string for key '\w'"):
+        _on_two_reducers(1, "one", tmp_path / "out").run()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_python_function_as_mapper_and_reducer_needs_no_module() -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 from builders import INPUT, CoordinatorWire, sent, told
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dpa.balance.measure.latency import LatencySketch
-from dpa.errors import ProtocolError
+from dpa.errors import ExecutorError, ProtocolError
+from dpa.execution.schemas import ShareSchema
 from dpa.protocol.machine import JobDone, ProcessDone, Tick
 from dpa.protocol.messages import (
     BALANCER,
@@ -22,6 +24,8 @@ from dpa.protocol.messages import (
     Role,
     SplitGrant,
     SplitRequest,
+    WriteResult,
+    Written,
     mapper,
     reducer,
 )
@@ -46,6 +50,14 @@ def merging(epoch: int = 1) -> CoordinatorWire:
 
 
 def done() -> CoordinatorWire:
+    coordinator = writing()
+    for index in (0, 1):
+        coordinator(reducer(index), Written())
+    return coordinator
+
+
+def writing() -> CoordinatorWire:
+    """All reducers have finished their shares."""
     coordinator = merging()
     coordinator.merged(0, 5)
     coordinator.merged(1, 2)
@@ -181,10 +193,29 @@ def test_reducers_merge_by_the_last_table_and_exchange_states_if_there_was_anoth
     ]
 
 
-def test_the_job_is_done_once_every_reducer_has_merged() -> None:
+def share(value: pa.Array) -> ShareSchema | None:
+    return ShareSchema.of(pa.table({"key": [f"k{number}" for number in range(len(value))], "value": value}), "key")
+
+
+def test_shares_are_written_in_one_schema_once_every_reducer_has_merged() -> None:
     coordinator = merging()
-    assert told(coordinator.merged(1, 2), JobDone) == []
-    assert told(coordinator.merged(0, 5), JobDone) == [JobDone()]
+    assert sent(coordinator.merged(1, 2, share(pa.array([1]))), WriteResult) == []
+    written = sent(coordinator.merged(0, 5, share(pa.nulls(1))), WriteResult)
+    assert [to for to, _ in written] == [reducer(0), reducer(1)]
+    assert {message.schema for _, message in written} == {pa.schema([("key", pa.string()), ("value", pa.int64())])}
+
+
+def test_shares_that_have_no_schema_in_common_fail_the_job_before_anything_is_written() -> None:
+    coordinator = merging()
+    coordinator.merged(1, 2, share(pa.array([1])))
+    with pytest.raises(ExecutorError, match="column 'value': string for key 'k0' and int64 for key 'k0'"):
+        coordinator.merged(0, 5, share(pa.array(["one"])))
+
+
+def test_the_job_is_done_once_every_reducer_has_written() -> None:
+    coordinator = writing()
+    assert told(coordinator(reducer(1), Written()), JobDone) == []
+    assert told(coordinator(reducer(0), Written()), JobDone) == [JobDone()]
 
 
 # --- what cannot come
@@ -194,13 +225,16 @@ def test_the_job_is_done_once_every_reducer_has_merged() -> None:
     ("state", "message"),
     [
         (CoordinatorWire, LastTable(0)),
-        (CoordinatorWire, Merged(ReducerStats(0), LatencySketch())),
+        (CoordinatorWire, Merged(ReducerStats(0), LatencySketch(), None)),
         (merging, SplitRequest()),
         (merging, LastTable(1)),
         (done, SplitRequest()),
         (done, LastTable(1)),
-        (done, Merged(ReducerStats(0), LatencySketch())),
+        (done, Merged(ReducerStats(0), LatencySketch(), None)),
         (CoordinatorWire, Ack(1)),
+        (CoordinatorWire, Written()),
+        (merging, Written()),
+        (done, Written()),
     ],
     ids=lambda given: getattr(given, "__name__", type(given).__name__),
 )

@@ -71,7 +71,7 @@ def test_records_count_from_their_source_to_the_end_of_their_slice() -> None:
     for now in (4.0, 6.0, 6.5):
         reducer_0.reducer.handle(ProcessDone(0.5), now)
     reducer_0(COORDINATOR, Merge(0, exchange=False), 7.0)
-    [(_, merged)] = sent(reducer_0.reducer.handle(FinishDone(), 8.0), Merged)
+    [(_, merged)] = sent(reducer_0.reducer.handle(FinishDone(None), 8.0), Merged)
     assert (merged.latency.records, merged.latency.max) == (4, 5.0)
     assert merged.latency.mean == pytest.approx((3.0 + 3.0 + 5.0 + 3.5) / 4)
     assert merged.stats.latency_p99 == merged.latency.quantile(0.99)
@@ -104,7 +104,7 @@ def test_the_coordinator_merges_what_the_reducers_measured() -> None:
     for index, seconds in ((1, 4.0), (0, 1.0)):
         measured = LatencySketch()
         measured.add(seconds, 2)
-        coordinator(reducer(index), Merged(ReducerStats(index, processed=2), measured))
+        coordinator(reducer(index), Merged(ReducerStats(index, processed=2), measured, None))
     found = coordinator.coordinator.snapshot().latency
     assert found is not None
     assert (found.records, found.max, found.mean) == (4, 4.0, 2.5)

@@ -10,9 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpa.errors import ProtocolError
+from dpa.execution.schemas import ShareSchema
 from dpa.execution.states import StatePart
 from dpa.protocol.channel import Outbox
-from dpa.protocol.machine import Finish, FinishDone, Instruction, Pack, PackDone, ProcessDone, Tick
+from dpa.protocol.machine import (
+    Finish,
+    FinishDone,
+    Instruction,
+    Pack,
+    PackDone,
+    ProcessDone,
+    Tick,
+    Write,
+    WriteDone,
+)
 from dpa.protocol.messages import (
     BALANCER,
     COORDINATOR,
@@ -23,6 +34,8 @@ from dpa.protocol.messages import (
     Push,
     ReducerReport,
     TableUpdate,
+    WriteResult,
+    Written,
     mapper,
     reducer,
 )
@@ -97,13 +110,20 @@ def test_a_handover_may_come_before_the_merge_message(order: list[str]) -> None:
     assert finish.parts == (parts[1], parts[2])
 
 
-def test_a_finished_reducer_says_so_once_and_is_silent_from_then_on() -> None:
+def test_a_finished_share_is_reported_with_its_columns_and_written_in_the_schema_of_all() -> None:
     reducer_0 = Reducer()
     reducer_0.merge(exchange=False)
-    [(to, merged)] = sent(reducer_0.reducer.handle(FinishDone(), 0.0), Merged)
-    assert (to, merged.stats) == (COORDINATOR, reducer_0.reducer.stats)
-    assert reducer_0.reducer.state == "finished"
+    columns = ShareSchema.of(pa.table({"key": ["a"], "value": pa.nulls(1)}), "key")
+    [(to, merged)] = sent(reducer_0.reducer.handle(FinishDone(columns), 0.0), Merged)
+    assert (to, merged.stats, merged.schema) == (COORDINATOR, reducer_0.reducer.stats, columns)
     assert reducer_0.reducer.handle(Tick(), 1.0) == []
+    whole = pa.schema([("key", pa.string()), ("value", pa.int64())])
+    [write] = told(reducer_0(COORDINATOR, WriteResult(whole)), Write)
+    assert write.schema == whole
+    assert reducer_0.reducer.handle(Tick(), 2.0) == []
+    assert sent(reducer_0.reducer.handle(WriteDone(), 2.0), Written) == [(COORDINATOR, Written())]
+    assert reducer_0.reducer.state == "finished"
+    assert reducer_0.reducer.handle(Tick(), 3.0) == []
 
 
 @given(st.permutations(["merge", "table 1", "table 2"]))
@@ -170,10 +190,22 @@ def merging() -> Reducer:
     return reducer_0
 
 
-def finished() -> Reducer:
+def merged() -> Reducer:
     reducer_0 = Reducer()
     reducer_0.merge(exchange=False)
-    reducer_0.reducer.handle(FinishDone(), 0.0)
+    reducer_0.reducer.handle(FinishDone(None), 0.0)
+    return reducer_0
+
+
+def writing() -> Reducer:
+    reducer_0 = merged()
+    reducer_0(COORDINATOR, WriteResult(None))
+    return reducer_0
+
+
+def finished() -> Reducer:
+    reducer_0 = writing()
+    reducer_0.reducer.handle(WriteDone(), 0.0)
     return reducer_0
 
 
@@ -181,12 +213,14 @@ FIRST_UPDATE = update_between(FIRST, LAST)
 NEXT = update_between(LAST, table_giving({"a": 2}, epoch=2))
 CANNOT_COME = [
     (streaming, PackDone({})),
-    (streaming, FinishDone()),
+    (streaming, FinishDone(None)),
+    (streaming, WriteResult(None)),
     (streaming, ProcessDone(0.0)),
     (merging, NEXT),
     (merging, Drain()),
     (merging, Merge(1, True)),
-    (merging, FinishDone()),
+    (merging, FinishDone(None)),
+    (merging, WriteResult(None)),
     (merging, ProcessDone(0.0)),
     (finished, FIRST_UPDATE),
     (finished, push(["a"])),
@@ -194,7 +228,14 @@ CANNOT_COME = [
     (finished, Merge(1, True)),
     (finished, Handover(None)),
     (finished, PackDone({})),
-    (finished, FinishDone()),
+    (finished, FinishDone(None)),
+    (finished, WriteResult(None)),
+    (finished, WriteDone()),
+    (merged, FinishDone(None)),
+    (merged, WriteDone()),
+    (merged, Handover(None)),
+    (writing, FinishDone(None)),
+    (writing, WriteResult(None)),
     (finished, ProcessDone(0.0)),
 ]
 
@@ -207,8 +248,8 @@ def test_what_cannot_come_in_a_state_is_refused(state, what) -> None:
     with pytest.raises(ProtocolError, match="reducer 0"):
         if isinstance(what, TableUpdate):
             reducer_0(BALANCER, what)
-        elif isinstance(what, Push | Drain | Merge | Handover):
-            reducer_0(COORDINATOR if isinstance(what, Drain | Merge) else reducer(1), what)
+        elif isinstance(what, Push | Drain | Merge | Handover | WriteResult):
+            reducer_0(COORDINATOR if isinstance(what, Drain | Merge | WriteResult) else reducer(1), what)
         else:
             reducer_0.reducer.handle(what, 0.0)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from builders import map_task
 
@@ -18,7 +19,7 @@ from dpa.runtime.slowness import Slowness
 
 def plan(**slow: Any) -> RunPlan:
     options = BalanceOptions(), GroupingOptions(), SignalSettings()
-    return RunPlan((), map_task(None, Count()), 1, 3, *options, 10, 10, 0.1, **slow)
+    return RunPlan((), pa.schema([]), map_task(None, Count()), 1, 3, *options, 10, 10, 0.1, **slow)
 
 
 @pytest.mark.parametrize(("slow", "waits"), [({}, []), ({"slowdown": (5.0, 1.0, 2.5)}, [1.0, 0.375])])

@@ -1,0 +1,56 @@
+"""The columns of a result without rows, as far as they can be known: a reader of an empty result finds its schema.
+
+Batch executors are run on no rows at all, which tells every type. What a per-record mapper yields is not known before
+it has yielded something; a per-record reducer is asked for the result of its `zero`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from dpa.errors import DpaError
+from dpa.execution.block import Block
+from dpa.execution.calls import columns
+from dpa.execution.failures import USER_ERRORS
+from dpa.execution.mapping import MapTask
+from dpa.execution.schemas import result_column
+from dpa.execution.states import Reduced, result_table
+from dpa.executors import AnyReducer, BatchReducer, FunctionReducer, Groups
+
+
+def empty_result(task: MapTask, schema: pa.Schema) -> Reduced:
+    """The result of a job whose input has these columns and no row that gives a record.
+
+    Where executors tell no type, or fail as there is nothing to work on, the column is null or left out.
+    """
+    try:
+        block = task.empty_block(schema)
+    except (DpaError, *USER_ERRORS):
+        block = None
+    keys = pa.nulls(0) if block is None else block.keys
+    try:
+        results = _results(task.reducer, block)
+    except (DpaError, *USER_ERRORS):
+        results = {}
+    nobody = np.zeros(0, dtype=np.int64)
+    return Reduced(result_table(task.reducer, task.key, keys, results), nobody, nobody)
+
+
+def _results(reducer: AnyReducer, block: Block | None) -> dict[str, pa.Array]:
+    """The result columns, without rows."""
+    if isinstance(reducer, BatchReducer):
+        if block is None:
+            return {}
+        values = block.values if isinstance(block.values, pa.RecordBatch) else pa.record_batch({})
+        states = columns(reducer, "reduce", Groups(block.keys, block.codes, values), 0)
+        found = columns(reducer, "finish", states, 0)
+        return dict(zip(found.schema.names, found.columns, strict=True))
+    if isinstance(reducer, FunctionReducer):  # it has no zero; what it returns takes the place of a value
+        values = None if block is None else block.values
+        if isinstance(values, pa.RecordBatch) and values.num_columns == 1:
+            return {"value": values.column(0)}
+        return {"value": pa.nulls(0)}
+    found = reducer.finish(reducer.zero())
+    named = found if isinstance(found, dict) else {"value": found}
+    return {name: result_column(name, [None], [value]).slice(1) for name, value in named.items()}

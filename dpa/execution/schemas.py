@@ -1,0 +1,162 @@
+"""The one schema of a result: what every reducer's share is cast to before any of it is written.
+
+A per-record reducer returns Python objects, so each share's column types are inferred from the values that happen to be
+in it: all of them may be null on one reducer and integers on another. Types are promoted where Arrow can do so without
+loss; what cannot be reconciled fails the job and is named by a key of either side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from dpa.errors import ExecutorError, KeyTypeError
+from dpa.execution.failures import shown
+from dpa.routing.hashing import KEY_RULE, Key
+
+_RULE = "`finish` must return values of one Arrow type, or dicts with the same keys, for every key"
+
+
+@dataclass(frozen=True, eq=False)
+class ShareSchema:
+    """The columns of one reducer's share, which has at least one row.
+
+    Attributes:
+        schema: as inferred from this share alone.
+        key: name of the key column.
+        examples: for each column a key with a value in it (any key if all values are null), for error messages; shape
+            (columns,).
+    """
+
+    schema: pa.Schema
+    key: str
+    examples: tuple[Key, ...]
+
+    @staticmethod
+    def of(share: pa.Table, key: str) -> ShareSchema | None:
+        """The schema of a share whose key column is named `key`; None for an empty one, whose types mean nothing."""
+        if not share.num_rows:
+            return None
+        keys = share[key]
+        return ShareSchema(share.schema, key, tuple(keys[_first_valid(column)].as_py() for column in share.columns))
+
+
+def agreed(shares: Iterable[ShareSchema | None]) -> pa.Schema | None:
+    """The schema that all shares can be cast to, in the column order of the first; None if all are empty.
+
+    Raises:
+        ExecutorError: two shares have different columns, or a column has types that Arrow cannot promote to one.
+        KeyTypeError: the key column has two types.
+    """
+    filled = [share for share in shares if share is not None]
+    if not filled:
+        return None
+    first = filled[0]
+    found = dict(zip(first.schema.names, zip(first.schema.types, first.examples, strict=True), strict=True))
+    for share in filled[1:]:
+        if set(share.schema.names) != set(found):
+            raise differs("columns", _names(first), first.examples[0], _names(share), share.examples[0])
+        for name, kind, example in zip(share.schema.names, share.schema.types, share.examples, strict=True):
+            known, key = found[name]
+            both = promoted(known, kind)
+            if name == first.key and not _same_keys(known, kind):
+                where = f"{known} ({shown(key)}) and {kind} ({shown(example)})"
+                raise KeyTypeError(f"this job has keys of types {where}; {KEY_RULE}")
+            if both is None:
+                raise differs(f"column {name!r}", known, key, kind, example)
+            found[name] = (both, example if pa.types.is_null(known) else key)
+    return pa.schema([(name, kind) for name, (kind, _) in found.items()])
+
+
+def promoted(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    """The type to which Arrow promotes two others, nested ones too; None if there is none."""
+    try:
+        schemas = [pa.schema([("", kind)]) for kind in (left, right)]
+        return pa.unify_schemas(schemas, promote_options="permissive").field(0).type
+    except (pa.ArrowTypeError, pa.ArrowInvalid):
+        return None
+
+
+def as_agreed(share: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The share with the columns of `schema`, in that order; an empty one takes them whatever it had.
+
+    Raises:
+        ExecutorError: a value does not fit into the type that its column has elsewhere.
+    """
+    if not share.num_rows:
+        return schema.empty_table()
+    columns = []
+    for field in schema:
+        try:
+            columns.append(share[field.name].cast(field.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            here = f"{share.schema.field(field.name).type} on one reducer and {field.type} on another"
+            raise ExecutorError(f"column {field.name!r} of the result is {here}: {error}; {_RULE}") from None
+    return pa.table(columns, schema=schema)
+
+
+def one_table(shares: Sequence[pa.Table], key: str) -> pa.Table:
+    """All shares as one table, whose key column is named `key`; without columns if none has a row.
+
+    Raises:
+        ExecutorError, KeyTypeError: they do not agree on a schema.
+    """
+    schema = agreed(ShareSchema.of(share, key) for share in shares)
+    return pa.table({}) if schema is None else pa.concat_tables([as_agreed(share, schema) for share in shares])
+
+
+def result_column(name: str, keys: list[Key], values: list[Any]) -> pa.Array:
+    """What a reducer's `finish` returned for each key as a column; both of shape (keys,).
+
+    Raises:
+        ExecutorError: two values are of types that Arrow cannot promote to one, or no Arrow type holds a value.
+    """
+    try:
+        return pa.array(values)
+    except _UNFIT as error:
+        raise _unfit(name, keys, values) or ExecutorError(f"column {name!r} of the result: {error}; {_RULE}") from None
+
+
+_UNFIT = (pa.ArrowException, OverflowError, TypeError, UnicodeError)
+
+
+def _unfit(name: str, keys: list[Key], values: list[Any]) -> ExecutorError | None:
+    """What is wrong with a column that Arrow cannot make, by the first key that does not fit in with those before."""
+    known, known_key = pa.null(), keys[0]
+    for key, value in zip(keys, values, strict=True):
+        try:
+            kind = pa.array([value]).type
+        except _UNFIT as error:
+            return ExecutorError(f"column {name!r} of the result, for key {shown(key)}: {error}; {_RULE}")
+        both = promoted(known, kind)
+        if both is None:
+            return differs(f"column {name!r}", known, known_key, kind, key)
+        known, known_key = both, key if pa.types.is_null(known) else known_key
+    return None
+
+
+def differs(what: str, left: object, left_key: Key, right: object, right_key: Key) -> ExecutorError:
+    """The error that results are of one kind for one key and of another kind for another."""
+    difference = f"{left} for key {shown(left_key)} and {right} for key {shown(right_key)}"
+    return ExecutorError(f"the results of this job differ in {what}: {difference}; {_RULE}")
+
+
+def _names(share: ShareSchema) -> str:
+    return ", ".join(name for name in share.schema.names if name != share.key)
+
+
+def _same_keys(left: pa.DataType, right: pa.DataType) -> bool:
+    return bool(left == right or pa.types.is_null(left) or pa.types.is_null(right))
+
+
+def _first_valid(column: pa.ChunkedArray) -> int:
+    """The first row that is not null, or 0."""
+    start = 0
+    for chunk in column.chunks:
+        if chunk.null_count < len(chunk):
+            return start + int(chunk.is_valid().index(True).as_py())
+        start += len(chunk)
+    return 0
