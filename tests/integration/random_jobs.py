@@ -1,0 +1,345 @@
+"""A job drawn from a seed, and what must come of it, worked out in plain Python.
+
+The draw covers inputs, keys, executors, groupings, strategies, rounds of aggregation, what lies at the output already,
+and ways to go wrong. `RandomJob.check` looks at what a run of it has left.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import random_executors
+import yaml
+
+from dpa import results_so_far
+from dpa.protocol.assembly import STRATEGY_NAMES
+from dpa.result import Report
+
+HERE = Path(__file__).parent
+FATAL = random_executors.FATAL
+
+Value = int | None
+Rows = list[tuple[Any, Value]]
+
+GROUPINGS = (
+    "key",
+    "shuffle",
+    "partial_key",
+    "two_random",
+    "bounded_load",
+    "random_choices",
+    "d_choices",
+    "w_choices",
+    "weighted_w_choices",
+    "consistent",
+)
+
+KEYS: dict[str, Callable[[int], Any]] = {
+    "text": lambda number: f"key {number}" if number else "",
+    "integers": lambda number: (number - 3) * 10**number if number < 18 else number,
+    "bytes": lambda number: b"\xff" * number,
+}
+"""Kinds of keys, and the key of each rank."""
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A reducer and what it must come to.
+
+    Attributes:
+        use: what the job file names.
+        of: the result of a key's values, by column.
+        args: of the reducer, where values are in the column that is given.
+        nulls: whether values may be null.
+        merges: whether it can merge.
+    """
+
+    use: str
+    of: Callable[[list[Any]], dict[str, Any]]
+    args: Callable[[str], dict[str, Any]] = lambda column: {}
+    nulls: bool = False
+    merges: bool = True
+
+
+def _aggregate(name: str, fold: Callable[[list[Any]], Any]) -> Fold:
+    """A ready-made reducer of one column, in which nulls are no values."""
+
+    def of(values: list[Any]) -> dict[str, Any]:
+        known = [value for value in values if value is not None]
+        return {"<column>": fold(known) if known else None}
+
+    return Fold(name, of, lambda column: {"column": column}, nulls=True)
+
+
+FOLDS = (
+    Fold("count", lambda values: {"count": len(values)}, nulls=True),
+    _aggregate("sum", sum),
+    _aggregate("min", min),
+    _aggregate("max", max),
+    _aggregate("mean", lambda values: sum(values) / len(values)),
+    Fold(
+        "top_k",
+        lambda values: {"top": sorted((value for value in values if value is not None), reverse=True)[:3]},
+        lambda column: {"k": 3},
+        nulls=True,
+    ),
+    Fold("distinct", lambda values: {"distinct": len(set(values) - {None})}, nulls=True),
+    Fold("random_executors:largest", lambda values: {"value": max(values)}),
+    Fold("random_executors:Extent", lambda values: {"least": min(values), "greatest": max(values)}),
+    Fold("random_executors:Draining", lambda values: {"value": sum(values)}),
+    Fold("random_executors:Number", lambda values: {"value": len(values)}, nulls=True, merges=False),
+)
+WITH_COLUMNS = Fold("random_executors:SumAndCount", lambda values: {"total": sum(values), "number": len(values)})
+"""Needs the column `v`, which values of a per-record mapper are not in."""
+
+MAPPERS: dict[str | None, Callable[[Rows], Rows]] = {
+    None: lambda rows: rows,
+    "random_executors:pairs": lambda rows: rows,
+    "random_executors:none_or_two": lambda rows: [row for row in rows if row[1] % 2 == 0 for _ in range(2)],
+    "random_executors:Scaled": lambda rows: [(key, value * 3) for key, value in rows],
+    "random_executors:batches": lambda rows: [row for row in rows if row[1] >= 0],
+}
+BATCH_MAPPERS = (None, "random_executors:batches")
+
+FAILURES = {
+    "mapper": ("random_executors:RaisesInMap", None, "cannot map this"),
+    "reduce": (None, "random_executors:raises_in_reduce", "cannot reduce this"),
+    "exit": (None, "random_executors:exits_in_reduce", "SystemExit: 0"),
+    "death": (None, "random_executors:dies_in_reduce", r"reducer \d died"),
+    "finish": (None, "random_executors:RaisesInFinish", "cannot finish this"),
+    "types": (None, "random_executors:MixesTypes", "column 'value'"),
+}
+
+
+REFERENCES = {"count": "count(*)", "sum": "sum(v)", "min": "min(v)", "max": "max(v)"}
+"""Reducers that SQL has too."""
+
+
+@dataclass
+class RandomJob:
+    """A job and what must come of it.
+
+    Attributes:
+        document: the job file.
+        expected: the result's row of each key.
+        rows: input rows.
+        mapped: records that the mapper makes.
+        status: `ok`, `failed`, `mismatch`, or `refused` before anything starts.
+        error: a pattern of the message, where it fails or is refused.
+        before: the files at the output before the run.
+    """
+
+    seed: int
+    document: dict[str, Any] = field(default_factory=dict)
+    expected: dict[Any, dict[str, Any]] = field(default_factory=dict)
+    rows: int = 0
+    mapped: int = 0
+    status: str = "ok"
+    error: str | None = None
+    before: dict[str, bytes] = field(default_factory=dict)
+
+    def write(self, place: Path) -> Path:
+        """Write the job file; returns where it is."""
+        file = place / "job.yaml"
+        file.write_text(yaml.safe_dump(self.document, sort_keys=False), encoding="utf-8")
+        return file
+
+    def check(self, place: Path, report: Report | None, table: pa.Table | None) -> None:
+        """Hold a run in the directory `place` against what is expected.
+
+        Args:
+            report: None if the job was refused.
+            table: the result; None if there is none.
+        """
+        assert (report.status if report else "refused") == self.status, report and report.error
+        output = place / "out"
+        if self.status in ("failed", "refused"):
+            assert _files(output) == self.before, "what was at the output is not as it was"
+        else:
+            assert report is not None and table is not None
+            self._check_result(table)
+            counts = report.records
+            assert (counts.read, counts.mapped, counts.processed) == (self.rows, self.mapped, counts.emitted)
+            assert report.output.rows == len(self.expected)
+            if "output" in self.document:
+                parts = sorted(output.glob("*.parquet"))
+                assert [part.name for part in parts] == list(report.output.files)
+                assert {path.name for path in output.iterdir()} == {"_job.yaml", *report.output.files}
+                assert len({pq.read_schema(part) for part in parts}) == 1
+                self._check_result(pq.read_table(output))
+            so_far = self.document.get("aggregation", {}).get("path")
+            if so_far is not None and report.aggregation is not None and report.aggregation.rounds:
+                assert set(results_so_far(place / so_far).table.to_pydict().get("k", ())) <= set(self.expected)
+        left = {path.name for path in place.iterdir()} - {"job.yaml", "input", "out", "so-far", "report"}
+        assert not left, f"left behind: {left}"
+
+    def _check_result(self, table: pa.Table) -> None:
+        found: dict[Any, dict[str, Any]] = {}
+        for row in table.to_pylist():
+            key = row.pop("k")
+            assert key not in found, f"key {key!r} comes twice"
+            found[key] = row
+        assert found.keys() == self.expected.keys()
+        assert found == self.expected
+
+
+def random_job(seed: int, place: Path) -> RandomJob:
+    """Draw a job whose files, the input among them, are written to the directory `place`."""
+    draw = random.Random(seed)
+    job = RandomJob(seed)
+    failure = draw.choice(list(FAILURES)) if draw.random() < 0.25 else None
+    mapper, fold = _executors(draw, failure)
+    rows = _rows(draw, fold, mapper, failure)
+    mapped = MAPPERS.get(mapper, lambda rows: rows)(rows)
+    job.rows, job.mapped = len(rows), len(mapped)
+    column = "v" if mapper in BATCH_MAPPERS else "value"
+    job.expected = _expected(mapped, fold, column)
+    job.document = {
+        "name": f"random-{seed}",
+        "python_path": [str(HERE)],
+        "input": _input(draw, rows, place),
+        "key": "k",
+        "reducer": {"use": fold.use, "args": fold.args(column)},
+        "parallelism": {"mappers": draw.randint(1, 2), "reducers": draw.randint(1, 3)},
+        "limits": {"batch_records": draw.choice([10, 100, 1_000]), "in_flight_records": draw.choice([1_000, 5_000])},
+    }
+    if mapper is not None:
+        args = {"factor": 3} if mapper.endswith("Scaled") else {}
+        job.document["mapper"] = {"use": mapper, "args": args}
+    _draw_balance(draw, job, fold)
+    if draw.random() < 0.5:
+        _draw_output(draw, job, place / "out")
+    if failure is not None and job.status == "ok":
+        job.status, job.error = "failed", FAILURES[failure][2]
+    if failure is None and mapper is None and fold.use in REFERENCES and draw.random() < 0.5:
+        _draw_reference(draw, job, REFERENCES[fold.use])
+    return job
+
+
+def _executors(draw: random.Random, failure: str | None) -> tuple[str | None, Fold]:
+    if failure is not None:
+        mapper, reducer, _ = FAILURES[failure]
+        return mapper, Fold(reducer or "random_executors:largest", lambda values: {"value": max(values)})
+    if draw.random() < 0.3:
+        return None, draw.choice([fold for fold in FOLDS if fold.use in REFERENCES])
+    mapper = draw.choice(list(MAPPERS))
+    folds = FOLDS if mapper not in BATCH_MAPPERS else (*FOLDS, WITH_COLUMNS)
+    return mapper, draw.choice(folds)
+
+
+def _rows(draw: random.Random, fold: Fold, mapper: str | None, failure: str | None) -> Rows:
+    """Rows of an input: few or many, skewed or even, sorted or not, with nulls where executors bear them."""
+    number, distinct = draw.choice([0, 1, 7, 400, 3_000]), draw.choice([1, 3, 40, 500])
+    make = KEYS[draw.choice(list(KEYS))]
+    null_keys, null_values = draw.random() < 0.3, fold.nulls and mapper in (None, "random_executors:pairs")
+    skew = draw.choice([0.0, 1.0, 3.0])
+    weights = [1 / (rank + 1) ** skew for rank in range(distinct)]
+    rows: Rows = []
+    for rank in draw.choices(range(distinct), weights, k=number):
+        key = None if null_keys and rank == 1 else make(rank)
+        rows.append((key, None if null_values and draw.random() < 0.1 else draw.randint(-100, 100)))
+    if draw.random() < 0.3:
+        rows.sort(key=repr)
+    if failure is not None:  # three times for one key, so that a function reducer meets it; and another key
+        at = draw.randint(0, len(rows))
+        rows[at:at] = [(make(0), FATAL)] * 3 + [(make(2), 1)]
+    return rows
+
+
+def _expected(mapped: Rows, fold: Fold, column: str) -> dict[Any, dict[str, Any]]:
+    values: dict[Any, list[Value]] = defaultdict(list)
+    for key, value in mapped:
+        values[key].append(value)
+    results = {key: fold.of(of_key) for key, of_key in values.items()}
+    named = {"<column>": column}
+    return {key: {named.get(name, name): item for name, item in row.items()} for key, row in results.items()}
+
+
+def _input(draw: random.Random, rows: Rows, place: Path) -> dict[str, Any]:
+    """Write the rows in some form; returns the section `input`."""
+    keys, values = [key for key, _ in rows], pa.array([value for _, value in rows], pa.int64())
+    table = pa.table({"k": pa.array(keys) if any(key is not None for key in keys) else pa.array(keys, pa.string())})
+    table = table.append_column("v", values)
+    inline = rows and not pa.types.is_binary(table["k"].type)
+    if inline and draw.random() < 0.2:
+        return {"format": "records", "records": table.to_pylist()}
+    directory = place / "input"
+    directory.mkdir()
+    files = draw.randint(1, 3)
+    step = max(1, -(-len(rows) // files))
+    for number in range(files):
+        part = table.slice(number * step, step)
+        pq.write_table(part, directory / f"{number}.parquet", row_group_size=draw.choice([50, 1_000]))
+    section: dict[str, Any] = {"format": "parquet", "path": "input"}
+    return {**section, "select": ["k", "v"]} if draw.random() < 0.15 else section  # then Spark stages it
+
+
+def _draw_balance(draw: random.Random, job: RandomJob, fold: Fold) -> None:
+    """How records find their reducers, and how states are folded on the way."""
+    document = job.document
+    document["balance"] = {"strategy": "none"}
+    if not fold.merges:
+        document["grouping"] = draw.choice(["ring", "key"])
+        return
+    if draw.random() < 0.5:
+        document["grouping"] = draw.choice(GROUPINGS)
+    else:
+        soon = {"report_every": 50, "least_queue": 1, "check_seconds": 0.0, "least_delay": 0.0}
+        document["balance"] = {"strategy": draw.choice(STRATEGY_NAMES), **soon}
+    document["combiner"] = draw.random() < 0.25
+    if draw.random() < 0.3:
+        document["aggregation"] = {"seconds": 0.25, **({"path": "so-far"} if draw.random() < 0.7 else {})}
+
+
+def _draw_output(draw: random.Random, job: RandomJob, output: Path) -> None:
+    """What lies at the output, and whether it may be replaced."""
+    there = draw.choice(["nothing", "an empty directory", "a result", "a stranger"])
+    mode = draw.choice(["error", "overwrite"])
+    job.document["output"] = {"path": "out", "mode": mode}
+    if there == "nothing":
+        return
+    output.mkdir()
+    if there == "an empty directory":
+        return
+    (output / "_job.yaml").write_text("name: older\n")
+    for number in range(2):
+        pq.write_table(pa.table({"old": [number]}), output / f"part-{number:05d}.parquet")
+    if there == "a stranger":
+        (output / "notes.txt").write_text("mine\n")
+    job.before = _files(output)
+    if mode == "error":
+        job.status, job.error = "refused", "is not empty"
+    elif there == "a stranger":
+        job.status, job.error = "refused", "notes.txt"
+
+
+def _draw_reference(draw: random.Random, job: RandomJob, right: str) -> None:
+    """A reference, which may be right, wrong, impossible to resolve or fail."""
+    column = "count" if right == "count(*)" else "v"
+    kind = draw.choice(["right", "right", "wrong", "misspelt", "failing"])
+    query = {
+        "right": right,
+        "wrong": f"coalesce({right}, 0) + 1",
+        "misspelt": right.replace("v", "w").replace("*", "w"),
+        "failing": f"CAST(raise_error('no reference') AS BIGINT) + {right}",
+    }[kind]
+    job.document["reference"] = {"sql": f"SELECT k, {query} AS {column} FROM input GROUP BY k"}
+    if job.status != "ok":
+        return
+    if kind == "misspelt":
+        job.status, job.error = "refused", "reference.sql"
+    elif job.expected and kind != "right":
+        job.status, job.error = ("mismatch", None) if kind == "wrong" else ("failed", "no reference")
+
+
+def _files(directory: Path) -> dict[str, bytes]:
+    """What a directory holds; nothing if there is none."""
+    return {path.name: path.read_bytes() for path in directory.iterdir()} if directory.is_dir() else {}
