@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_STREAM_ENDED = ("merge", "done")
+"""Phases of a snapshot in which its numbers of the stream are final."""
+
+
 class Observer(Protocol):
     """Who watches a job run."""
 
@@ -136,10 +140,12 @@ class Run:
         return outcome
 
     def _update(self, snapshot: Snapshot) -> None:
-        if self._snapshot is None or self._snapshot.phase != snapshot.phase:
-            self._observer.phase(snapshot.phase)
-        self._snapshot = snapshot
-        self._observer.update(snapshot)
+        before, self._snapshot = self._snapshot, snapshot
+        if before is None:
+            self._observer.phase("stream")
+        self._observer.update(snapshot)  # the stream's last numbers come before the next phase
+        if snapshot.phase in _STREAM_ENDED and (before is None or before.phase not in _STREAM_ENDED):
+            self._observer.phase("merge")
 
     def _compare(
         self, spark: Callable[[], SparkSession], opened: Input, outcome: RunOutcome, result: Callable[[], pa.Table]

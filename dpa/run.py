@@ -99,6 +99,7 @@ def _run(
 
     with Interrupts() as interrupts, make_progress(progress.value, sys.stderr, job.config.name) as watcher:
         result = job.run(interrupts.watched(watcher), address=address, check=False)
+        watcher.ended(result.report.status)
     files = write(result.report, report_directory) if report_directory is not None else []
     if as_json:
         print(to_json(result.report))

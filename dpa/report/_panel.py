@@ -29,7 +29,7 @@ REFRESHES_PER_SECOND = 8
 NEWS_LINES = 4
 """Lines of the panel kept for redistributions, the newest at the bottom."""
 
-INPUT = "green"
+PROGRESS = "green"
 
 
 @dataclass
@@ -52,7 +52,7 @@ class PanelState:
 
 
 class RichProgress:
-    """A live panel that vanishes when the job ends well, and stays as it last was when it does not."""
+    """A live panel that vanishes when there is a result to show, and stays as it last was when there is none."""
 
     def __init__(
         self,
@@ -68,6 +68,7 @@ class RichProgress:
         )
         self._clock = clock
         self._watch = Watch()
+        self._failed = False
         self.state = PanelState(name=one_line(name, 40), began=clock(), phase_began=clock())
         self._live = Live(
             get_renderable=lambda: Panel(self.state, self._clock()),
@@ -88,7 +89,7 @@ class RichProgress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._live.transient = kind is None
+        self._live.transient = kind is None and not self._failed
         self._live.stop()
 
     def phase(self, name: str, detail: str = "") -> None:
@@ -107,6 +108,10 @@ class RichProgress:
             state.news = (*state.news, decision)[-NEWS_LINES:]
         state.totals = self._watch.totals
         state.snapshot = snapshot
+
+    def ended(self, status: str) -> None:
+        """Note whether the panel is to stay."""
+        self._failed = status == "failed"
 
 
 def _is_terminal(stream: TextIO | None) -> bool:
@@ -151,26 +156,32 @@ class Panel:
     def _input(self) -> RenderableType:
         totals = self._state.totals
         share = totals.share_read
-        if share is None:
-            return line("input    ", f"{plural(totals.read, 'row')} read")
-        row = grid()
-        row.add_column()
-        row.add_column(ratio=1)
-        row.add_column(justify="right")
-        words = f"{percent(share)} of {short(totals.rows)} rows"
-        if totals.seconds_left is not None:
-            words += f", about {clock(math.ceil(totals.seconds_left))} left"
-        row.add_row(Text("input  "), Bar(share, INPUT), Text(words))
-        return row
+        if share is None or totals.all_read:
+            return line("input    ", f"{'all ' if totals.all_read else ''}{plural(totals.read, 'row')} read")
+        return self._bar("input", share, f"{percent(share)} of {short(totals.rows)} rows")
 
-    def _records(self) -> Text:
+    def _records(self) -> RenderableType:
         totals = self._state.totals
+        if totals.all_read:
+            words = f"{short(totals.processed)} of {short(totals.emitted)} processed ({short(totals.processed_rate)}/s)"
+            return self._bar("records", totals.share_processed, words)
         return line(
             "records  ",
             f"{short(totals.mapped)} mapped ({short(totals.mapped_rate)}/s), "
             f"{short(totals.processed)} processed ({short(totals.processed_rate)}/s), "
             f"{short(totals.in_flight)} in flight",
         )
+
+    def _bar(self, name: str, share: float, words: str) -> RenderableType:
+        """A line with a bar of how far the run is, and the time that is left."""
+        row = grid()
+        row.add_column(min_width=7)
+        row.add_column(ratio=1)
+        row.add_column(justify="right", no_wrap=True)
+        if left := self._state.totals.seconds_left:
+            words += f", about {clock(math.ceil(left))} left"
+        row.add_row(Text(name), Bar(share, PROGRESS), Text(words))
+        return row
 
     def _counts(self) -> Text:
         refused = refusals(self._state.snapshot.decision_counts) if self._state.snapshot else ""

@@ -79,7 +79,7 @@ class _Row:
 
 def _full_rows(rows: Sequence[_Row], wide: bool) -> Table:
     table = grid()
-    head = ["reducer", "", "queue", *["peak"] * wide, "processed", "share", *["forwarded", "rounds"] * wide]
+    head = ["reducer", "", "queue", *["peak"] * wide, "processed", "share", *["forwards", "rounds"] * wide]
     for title in head:
         table.add_column(justify="right", ratio=None if title else 1)
     table.add_row(*(Text(title, FAINT, no_wrap=True) for title in head))

@@ -37,10 +37,28 @@ class Totals:
         return min(self.read / self.rows, 1.0) if self.rows else None
 
     @property
+    def all_read(self) -> bool:
+        """Whether no input is left to read, as far as its size is known."""
+        return 0 < self.rows <= self.read
+
+    @property
+    def share_processed(self) -> float:
+        """Of the records emitted so far, the share processed (0 to 1)."""
+        return min(self.processed / self.emitted, 1.0) if self.emitted else 0.0
+
+    @property
     def seconds_left(self) -> float | None:
-        """Seconds until all rows are read if it goes on as it did on average; None before that can be told."""
+        """Seconds until all records are processed; None before that can be estimated.
+
+        The slower of two: the rows left, at the mean rate of reading; and the records left, those of unread rows
+        included, at the latest rate of processing.
+        """
         share = self.share_read
-        return self.at * (1 / share - 1) if share and self.at >= 1 else None
+        if not share or self.at < 1 or not self.processed_rate:
+            return None
+        reading = self.at * (1 / share - 1)
+        processing = (self.emitted / share - self.processed) / self.processed_rate
+        return max(reading, processing)
 
     @property
     def in_flight(self) -> int:

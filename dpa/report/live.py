@@ -31,7 +31,12 @@ REDISTRIBUTION_LINES = 20
 
 
 class Progress(Protocol):
-    """A view of one run: enter it, announce each phase as it begins, hand it snapshots in order, leave it."""
+    """A view of one run: enter it, announce each phase as it begins, hand it snapshots in order, report the run's
+    status, leave it.
+
+    The last numbers of a phase come before the next phase is announced. A view that is left by an exception needs no
+    status.
+    """
 
     def __enter__(self) -> Progress: ...
 
@@ -44,6 +49,9 @@ class Progress(Protocol):
 
     def update(self, snapshot: Snapshot) -> None:
         """Show a newer snapshot. Cheap enough to call ten times a second; draws no more often than is useful."""
+
+    def ended(self, status: str) -> None:
+        """The run has ended: `ok`, `failed` or `mismatch`, as `Report.status` has it."""
 
 
 def make_progress(mode: str = "auto", stream: TextIO | None = None, name: str = "job") -> Progress:
@@ -91,6 +99,9 @@ class NoProgress:
     def update(self, snapshot: Snapshot) -> None:
         return None
 
+    def ended(self, status: str) -> None:
+        return None
+
 
 class PlainProgress:
     """Log lines: at each phase, at every tenth of the input or 30 seconds, and for the first redistributions."""
@@ -105,6 +116,7 @@ class PlainProgress:
         self._named = 0
         self._watch = Watch()
         self._decisions: dict[str, int] = {}
+        self._status = "ok"
 
     def __enter__(self) -> PlainProgress:
         self._began = self._phase_began = self._last_line = self._clock()
@@ -113,11 +125,14 @@ class PlainProgress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        phase = self._phase or "startup"
         if kind is not None:
-            self._write(f"stopped in {self._phase or 'startup'} by {kind.__name__}")
+            self._write(f"stopped in {phase} by {kind.__name__}")
+        elif self._status == "failed":
+            self._write(f"failed in {phase}")
         else:
             self._end_phase()
-            self._write("done")
+            self._write("done" if self._status == "ok" else "done, but the result differs from the reference")
 
     def phase(self, name: str, detail: str = "") -> None:
         """Write that `name` begins, and how the stream went if that is what ends."""
@@ -138,6 +153,10 @@ class PlainProgress:
             self._tenth = tenth
             self._last_line = self._clock()
             self._write(f"{self._phase or 'stream'}: {_progress(totals)}")
+
+    def ended(self, status: str) -> None:
+        """Note what the last line is to say."""
+        self._status = status
 
     def _redistribution(self, decision: Decision) -> None:
         self._named += 1
@@ -174,7 +193,8 @@ class PlainProgress:
 def _progress(totals: Totals) -> str:
     share = totals.share_read
     read = f"{short(totals.read)} rows" if share is None else f"{percent(share)} of {plural(totals.rows, 'row')}"
-    parts = [f"{read} read", f"{short(totals.mapped_rate)} records/s", f"{short(totals.in_flight)} records in flight"]
+    processed = f"{short(totals.processed)} of {short(totals.emitted)} emitted records processed"
+    parts = [f"{read} read", f"{processed} ({short(totals.processed_rate)}/s)"]
     if totals.longest is not None:
         parts.append(f"longest queue {short(totals.longest.queue)} (reducer {totals.longest.reducer})")
     parts.append(plural(totals.redistributions, "redistribution"))

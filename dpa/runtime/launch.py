@@ -13,7 +13,7 @@ _POLL_SECONDS = 0.2
 
 
 def run(plan: RunPlan, observe: Callable[[Snapshot], None]) -> RunOutcome:
-    """Run a plan on the Ray of this process; `observe` gets statistics a few times a second.
+    """Run a plan on the Ray of this process; `observe` gets statistics a few times a second, and those at the end.
 
     Raises:
         JobFailedError: user code failed, or an actor died. Also on KeyboardInterrupt no actor is left behind.
@@ -30,9 +30,9 @@ def run(plan: RunPlan, observe: Callable[[Snapshot], None]) -> RunOutcome:
         ray.get(coordinator.begin.remote(coordinator, shipment))
         while True:
             snapshot, error = ray.get(coordinator.poll.remote(_POLL_SECONDS))
+            observe(snapshot)
             if error is not None:
                 raise JobFailedError(error)
-            observe(snapshot)
             if snapshot.phase == "done":
                 break
         snapshot, times, outputs, memory = ray.get(coordinator.outcome.remote())

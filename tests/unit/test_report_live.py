@@ -12,6 +12,8 @@ import report_samples as samples
 from rich.console import Console
 
 from dpa.errors import ConfigError
+from dpa.job import Job
+from dpa.phases import Run
 from dpa.protocol.metrics import ReducerStats, Snapshot
 from dpa.report import MODES, make_progress
 from dpa.report._panel import Panel, PanelState, RichProgress
@@ -138,15 +140,30 @@ def test_a_slow_job_writes_a_line_every_30_seconds() -> None:
 def test_an_input_of_unknown_length_is_reported_by_time() -> None:
     written = fed([at_share(0.5, rows=0)] * 4, seconds_apart=10)
     assert len(written) == 1
-    assert written[0].startswith("stream: 10.0M rows read, 4.80M records/s")
+    assert written[0].startswith("stream: 10.0M rows read, 11.9M of 12.0M emitted records processed (")
 
 
 def test_a_line_says_how_far_how_fast_and_how_loaded() -> None:
     (written,) = fed([at_share(0.5)], seconds_apart=2)
     assert re.fullmatch(
-        r"stream: 50.0% of 20,000,000 rows read, 4.80M records/s, [0-9.]+k records in flight, "
+        r"stream: 50.0% of 20,000,000 rows read, 11.9M of 12.0M emitted records processed \(4.77M/s\), "
         r"longest queue [0-9.]+k \(reducer [0-9]\), 0 redistributions",
         written,
+    )
+
+
+def working_off(at: float, processed: int) -> Snapshot:
+    """All rows are read and 24 million records emitted, of which so many are processed."""
+    last = samples.snapshot(samples.SECONDS)
+    reducers = (replace(last.reducers[0], processed=processed, queue=24_000_000 - processed),)
+    return replace(last, at=at, reducers=reducers, decisions=())
+
+
+def test_while_reducers_work_off_their_queues_a_line_says_how_far_and_how_fast_they_are() -> None:
+    written = fed([working_off(10.0, 12_000_000), working_off(40.0, 18_000_000)], seconds_apart=30)
+    assert written[-1].startswith(
+        "stream: 100.0% of 20,000,000 rows read, 18.0M of 24.0M emitted records processed (200k/s), "
+        "longest queue 6.00M (reducer 0)"
     )
 
 
@@ -174,6 +191,43 @@ def test_the_end_of_the_stream_is_summed_up() -> None:
     assert "20,000,000 rows read, 24,000,000 records processed in 5.00 s, 4.80M records/s, 1 redistribution" in written
     assert "decisions: 150 below threshold, 5 rounds used up, 1 applied" in written
     assert written.endswith("[    5.0 s] job: merge: 4 reducers\n[    5.0 s] job: done\n")
+
+
+@pytest.mark.parametrize(
+    ("status", "line"),
+    [("ok", "done"), ("failed", "failed in merge"), ("mismatch", "done, but the result differs from the reference")],
+)
+def test_the_last_line_says_how_the_run_ended(status: str, line: str) -> None:
+    stream = io.StringIO()
+    with PlainProgress(stream, "job", Clock()) as progress:
+        progress.phase("merge")
+        progress.ended(status)
+    assert stream.getvalue().splitlines()[-1].endswith(f"job: {line}")
+    assert status == "ok" or "job: done\n" not in stream.getvalue()
+
+
+def test_a_stream_that_failed_is_not_said_to_have_ended() -> None:
+    stream = io.StringIO()
+    with PlainProgress(stream, "job", Clock()) as progress:
+        progress.phase("stream")
+        progress.update(at_share(0.5))
+        progress.ended("failed")
+    assert "stream ended" not in stream.getvalue()
+
+
+@pytest.mark.parametrize("last", ["merge", "done"])
+def test_the_end_of_the_stream_is_summed_up_from_its_last_numbers(last: str) -> None:
+    stream = io.StringIO()
+    progress = PlainProgress(stream, "job", Clock())
+    run = Run(Job(input=[{"key": 1}], reducer="count"), None, progress)
+    for share, phase in ((0.5, "stream"), (0.8, "stream"), (1.0, last), (1.0, "done")):
+        run._update(at_share(share, phase=phase))
+    assert [line.split("job: ")[1].split(",000 records")[0] for line in stream.getvalue().splitlines()] == [
+        "stream",
+        "stream ended: 20,000,000 rows read, 24,000",
+        "decisions: 150 below threshold, 5 rounds used up",
+        "merge",
+    ]
 
 
 def test_an_exception_is_named_and_passed_on() -> None:
@@ -247,7 +301,26 @@ def test_no_time_left_is_foretold_before_the_first_second() -> None:
     watch.update(samples.snapshot(0.5))
     assert watch.totals.seconds_left is None
     watch.update(samples.snapshot(2.5))
-    assert watch.totals.seconds_left == pytest.approx(2.5)
+    assert watch.totals.seconds_left == pytest.approx(2.5, rel=0.05)
+
+
+def test_the_time_left_counts_what_is_queued() -> None:
+    watch = Watch()
+    watch.update(working_off(10.0, 12_000_000))
+    watch.update(working_off(14.0, 16_000_000))
+    assert watch.totals.seconds_left == pytest.approx(8.0)
+
+
+def test_the_time_left_counts_the_records_of_rows_that_are_not_read_yet() -> None:
+    half = [at_share(0.5, at=at) for at in (10.0, 14.0)]
+    slow = [
+        replace(found, reducers=(replace(found.reducers[0], processed=done),))
+        for found, done in zip(half, (2_000_000, 4_000_000), strict=True)
+    ]
+    watch = Watch()
+    for snapshot in slow:
+        watch.update(snapshot)
+    assert watch.totals.seconds_left == pytest.approx((24_000_000 - 4_000_000) / 500_000)
 
 
 # --- rich
@@ -290,9 +363,21 @@ def test_the_panel_shows_input_queues_and_redistributions() -> None:
     assert re.search(r"1  █+.*▏  67\.6k      6\.69M  43\.9%", drawn)
 
 
+def test_once_all_rows_are_read_the_bar_shows_what_the_reducers_have_yet_to_do() -> None:
+    console = Console(file=io.StringIO(), width=80, height=24, record=True)
+    progress = RichProgress(None, "job", Clock(), console=console, refresh_thread=False)
+    progress.phase("stream")
+    for snapshot in (working_off(10.0, 12_000_000), working_off(14.0, 16_000_000)):
+        progress.update(snapshot)
+    console.print(Panel(progress.state, 100.0))
+    drawn = console.export_text()
+    assert re.search(r"input +all 20,000,000 rows read", drawn)
+    assert re.search(r"records  █+[▏▎▍▌▋▊▉ ]+16\.0M of 24\.0M processed \(1\.00M/s\), about 0:08 left", drawn)
+
+
 def test_a_wide_panel_shows_peaks_forwards_and_rounds() -> None:
     drawn = panel(4, 120, 40)
-    assert re.search(r"queue +peak +processed +share +forwarded +rounds", drawn)
+    assert re.search(r"queue +peak +processed +share +forwards +rounds", drawn)
     assert re.search(r" 1 .* 122k .* 49\.4k +2 ", drawn)
 
 
@@ -331,7 +416,7 @@ def test_before_the_first_snapshot_the_panel_shows_the_phase() -> None:
 CURSOR_OFF, CURSOR_ON = "\x1b[?25l", "\x1b[?25h"
 
 
-def drawn_on_terminal(error: BaseException | None) -> str:
+def drawn_on_terminal(error: BaseException | None, status: str = "ok") -> str:
     terminal = Terminal()
     console = Console(file=terminal, force_terminal=True, width=80, height=24, _environ={"TERM": "xterm"})
     progress = RichProgress(None, "job", Clock(), console=console, refresh_thread=False)
@@ -340,6 +425,7 @@ def drawn_on_terminal(error: BaseException | None) -> str:
         progress.update(samples.snapshot(2.0))
         if error is not None:
             raise error
+        progress.ended(status)
     return terminal.getvalue()
 
 
@@ -353,4 +439,6 @@ def test_the_cursor_is_back_however_the_job_ends(error: BaseException | None) ->
 def test_the_panel_stays_only_if_the_job_fails() -> None:
     erase_line = "\x1b[2K"
     assert drawn_on_terminal(None).rstrip().endswith(erase_line)
-    assert drawn_on_terminal(ValueError()).rstrip().removesuffix(CURSOR_ON).rstrip().endswith("╯\x1b[0m")
+    assert drawn_on_terminal(None, "mismatch").rstrip().endswith(erase_line)
+    for failed in (drawn_on_terminal(ValueError()), drawn_on_terminal(None, "failed")):
+        assert failed.rstrip().removesuffix(CURSOR_ON).rstrip().endswith("╯\x1b[0m")
