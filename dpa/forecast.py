@@ -21,7 +21,7 @@ from dpa.execution.block import Block
 from dpa.execution.key_stats import KeyStats
 from dpa.execution.states import Reduced
 from dpa.job import Job
-from dpa.result import HotKey
+from dpa.result import HotKey, hot
 from dpa.splits import MemorySplit
 from dpa.summary import hot_keys
 
@@ -38,6 +38,7 @@ class Forecast:
         rows: input rows, or None if they were not counted.
         sampled: rows of the sample.
         mapped: records that the mapper made of the sample.
+        distinct: distinct keys of the sample.
         tokens: tokens of each reducer.
         shares: the share of the hash circle that each reducer owns at first, adding up to 1.
         loads: the sample's records that each reducer would get.
@@ -49,11 +50,17 @@ class Forecast:
     rows: int | None
     sampled: int
     mapped: int
+    distinct: int
     tokens: tuple[int, ...]
     shares: tuple[float, ...]
     loads: tuple[int, ...]
     skew: float
     hot_keys: tuple[HotKey, ...]
+
+    @property
+    def hot(self) -> tuple[HotKey, ...]:
+        """Those of `hot_keys` that make a reducer uneven, by the rule of `dpa.result.hot`."""
+        return hot(self.hot_keys, self.distinct, len(self.loads))
 
 
 def forecast(job: Job) -> Forecast:
@@ -83,6 +90,7 @@ def forecast(job: Job) -> Forecast:
         rows=rows,
         sampled=sample.num_rows,
         mapped=stats.mapped,
+        distinct=stats.distinct,
         tokens=tuple(ring.tokens_of(node) for node in range(ring.nodes)),
         shares=tuple(ring.shares()),
         loads=tuple(int(load) for load in loads),

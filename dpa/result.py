@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import html
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -122,6 +122,27 @@ class HotKey:
     upper: int
 
 
+_ALONE = 1.0
+"""A key with more than this part of a reducer's even share is hot, however many keys there are."""
+_NOTICED, _TIMES_THE_MEAN = 0.1, 3.0
+"""So is one with this part of it and so many times the records of the mean key."""
+
+
+def hot(keys: Sequence[HotKey], distinct: int, reducers: int) -> tuple[HotKey, ...]:
+    """Those of the most frequent keys that make a reducer uneven. `distinct` keys are there in all.
+
+    Either a key has more records than a reducer's even share, so that no routing of whole keys is even; or it has a
+    tenth of that share and three times the records of the mean key. Keys of equal frequency are not hot, unless
+    there are fewer of them than reducers.
+    """
+    mean = 1 / distinct if distinct else 0.0
+    return tuple(
+        key
+        for key in keys
+        if key.share * reducers > _ALONE or (key.share * reducers >= _NOTICED and key.share >= _TIMES_THE_MEAN * mean)
+    )
+
+
 @dataclass(frozen=True)
 class KeyDistribution:
     """How unequal the keys are: of `distinct` keys, the `ranks[i]` most frequent hold `cumulative_share[i]` of the
@@ -168,6 +189,11 @@ class Report:
     samples: tuple[LoadSample, ...] = ()
     aggregation: AggregationStats | None = None
     error: str | None = None
+
+    @property
+    def hot(self) -> tuple[HotKey, ...]:
+        """Those of `hot_keys` that make a reducer uneven, by the rule of `hot`: what screens show."""
+        return hot(self.hot_keys, self.key_distribution.distinct, len(self.reducers))
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON-ready plain data, with `schema` naming its version (docs/report.md)."""
@@ -231,8 +257,8 @@ class Result:
             ("latency", self._latency()),
             ("keys", f"{report.output.rows:,}"),
             ("skew S", f"{report.skew.dpa:.3f} (static {report.skew.static:.3f}{spark})"),
-            ("redistributions", f"{len(report.redistributions)}, {report.records.forwarded:,} records forwarded"),
-            ("hot keys", ", ".join(f"{hot.key!r} {hot.share:.1%}" for hot in report.hot_keys[:3]) or "none"),
+            ("redistributions", f"{len(report.redistributions)}, {report.records.forwarded:,} forwards"),
+            ("hot keys", ", ".join(f"{hot.key!r} {hot.share:.1%}" for hot in report.hot[:3]) or "none"),
             ("reference", matches),
         ]
 

@@ -15,7 +15,20 @@ from rich.text import Text
 
 from dpa.balance.decision import Decision
 from dpa.protocol.metrics import AggregationStats
-from dpa.report._text import bar, count, key_text, latency, lines, one_line, outcomes, percent, plural, seconds, skew
+from dpa.report._text import (
+    bar,
+    count,
+    forwards,
+    key_text,
+    latency,
+    lines,
+    one_line,
+    outcomes,
+    percent,
+    plural,
+    seconds,
+    skew,
+)
 from dpa.result import GroupingReport, LatencyReport, OutputReport, ReducerReport, Report, Seconds
 from dpa.routing.groupings.options import RING
 
@@ -34,22 +47,18 @@ GOOD, BAD, FAINT, BAR = "bold green", "bold red", "dim", "cyan"
 _TIED = "\ue000"
 
 
-def drawn(report: Report, files: Sequence[Path], stream: TextIO, width: int | None) -> list[str]:
-    """The lines of the table but the last, in the colours that `stream` can show."""
+def drawn(report: Report, verdict: str, files: Sequence[Path], stream: TextIO, width: int | None) -> list[str]:
+    """The lines of the table with the `verdict` on the reference, in the colours that `stream` can show."""
     console = Console(file=stream, width=width, force_jupyter=False, markup=False, highlight=False, emoji=False)
     with console.capture() as captured:
-        for part in _parts(report, files, ascii_only=console.options.ascii_only):
+        for part in _parts(report, verdict, files, ascii_only=console.options.ascii_only):
             console.print(part)
     return [line.rstrip() for line in captured.get().replace(_TIED, " ").splitlines()]
 
 
-def _parts(report: Report, files: Sequence[Path], ascii_only: bool) -> Iterator[RenderableType]:
+def _parts(report: Report, verdict: str, files: Sequence[Path], ascii_only: bool) -> Iterator[RenderableType]:
     status = {"ok": GOOD}.get(report.status, BAD)
     yield Text.assemble((one_line(report.name, 60), "bold"), ": ", (one_line(report.status, 60), status))
-    if report.error is not None:
-        yield Text()
-        for line in lines(report.error):
-            yield Text(line, BAD if report.status == "failed" else "")
     if report.reducers:
         yield Text()
         yield _reducers(report, ascii_only)
@@ -63,11 +72,16 @@ def _parts(report: Report, files: Sequence[Path], ascii_only: bool) -> Iterator[
         yield Text("the result differs from the reference:", BAD)
         for difference in report.reference.differences[:MOST_DIFFERENCES]:
             yield Text(f"  {one_line(difference)}")
+    yield Text(verdict)
+    if report.error is not None:
+        yield Text()
+        for line in lines(report.error):
+            yield Text(line, BAD)
 
 
 def _reducers(report: Report, ascii_only: bool) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=FAINT)
-    for title in ("reducer", "records", "share", "", "peak queue", "forwarded", "keys"):
+    for title in ("reducer", "records", "share", "", "peak queue", "forwards", "keys"):
         # Of all columns only the bar may shrink where there is little room.
         table.add_column(Text(title), justify="right" if title else "left", no_wrap=bool(title))
     most = max(reducer.share for reducer in report.reducers) or 1.0
@@ -118,19 +132,16 @@ def _facts(report: Report, files: Sequence[Path], ascii_only: bool) -> Table:
     if decided := outcomes(report.decision_counts):
         grid.add_row("decisions", _together(decided.split(", ")))
     if records.read or report.status != "failed":
-        forwarded = f"{count(records.forwarded)} forwarded"
-        if records.processed:
-            forwarded += f" ({percent(records.forwarded / records.processed)})"
         words = [plural(records.read, "row") + " read"]
         words += [f"{count(getattr(records, name))} {name}" for name in ("mapped", "emitted", "processed")]
-        grid.add_row("records", _together([*words, forwarded]))
+        grid.add_row("records", _together([*words, forwards(records.forwarded, records.processed)]))
         grid.add_row("throughput", f"{count(report.records_per_second)} records/s")
     if report.latency is not None:
         grid.add_row("latency", _latencies(report.latency))
     grid.add_row("time", _times(report.seconds))
     if report.aggregation is not None:
         grid.add_row("aggregation", _aggregation(report.aggregation))
-    if report.hot_keys:
+    if report.hot:
         grid.add_row("hot keys", _hot_keys(report))
     if report.status != "failed":
         grid.add_row("output", _output(report.output))
@@ -206,7 +217,7 @@ def _hot_keys(report: Report) -> Table:
     for _ in range(2):
         grid.add_column(justify="right", no_wrap=True)
     grid.add_column(style=FAINT, no_wrap=True)
-    for hot in report.hot_keys[:MOST_HOT_KEYS]:
+    for hot in report.hot[:MOST_HOT_KEYS]:
         bounds = "exact" if hot.lower == hot.upper else f"{count(hot.lower)} to {count(hot.upper)}"
         key = Text(key_text(hot.key), no_wrap=True, overflow="ellipsis")
         grid.add_row(key, percent(hot.share), count(hot.records), bounds)

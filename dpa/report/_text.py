@@ -76,6 +76,23 @@ def plural(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def forwards(number: int, processed: int) -> str:
+    """Forwards, and how many there were for each processed record: `49,380 forwards (0.0021 per record)`."""
+    each = per_record(number, processed)
+    return plural(number, "forward") + (f" ({each})" if each else "")
+
+
+def per_record(number: int, processed: int) -> str:
+    """How often something happened to each processed record, on average: `0.0021 per record`; empty for never.
+
+    No percentage: a record may be forwarded several times, and 502% would look like records that were made up.
+    """
+    if not number or not processed:
+        return ""
+    each = number / processed
+    return f"{'under 0.001' if each < 0.001 else f'{each:.2g}' if each < 0.1 else f'{each:.2f}'} per record"
+
+
 def outcomes(decision_counts: Mapping[str, int]) -> str:
     """Decisions by outcome, the most frequent first: `120 below threshold, 4 applied`."""
     # `str(Outcome.APPLIED)` would name the class; its value is what people should read.

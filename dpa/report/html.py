@@ -20,6 +20,7 @@ from dpa.report._text import (
     lines,
     one_line,
     outcomes,
+    per_record,
     percent,
     plural,
     refusals,
@@ -95,7 +96,6 @@ def _body(report: Report) -> Iterator[str]:
 def _cards(report: Report) -> str:
     records, reference, output = report.records, report.reference, report.output
     known = records.processed > 0
-    forwarded = f"{percent(records.forwarded / records.processed)} of the records processed" if known else ""
     made = f"of {count(records.mapped)} mapped from {plural(records.read, 'row')}"
     where = "in memory" if output.path is None else f"{one_line(output.path)}, {plural(len(output.files), 'file')}"
     compared = "" if reference.rows is None else f"{plural(reference.rows, 'row')}, computed by Spark"
@@ -111,7 +111,7 @@ def _cards(report: Report) -> str:
             count(len(report.redistributions)),
             f"decided against: {refusals(report.decision_counts) or 'none'}",
         ),
-        ("Forwarded", count(records.forwarded), forwarded),
+        ("Forwards", count(records.forwarded), per_record(records.forwarded, records.processed)),
         *_optional_cards(report),
         ("Result", plural(output.rows, "row"), where),
         ("Reference", reference_line(reference).removeprefix("reference: "), compared),
@@ -161,7 +161,7 @@ def _reducers(report: Report) -> str:
         )
         for reducer in report.reducers
     ]
-    head = ("#reducer", "#records", "#share", "", "#forwarded", "#peak queue", "#keys", "#in user code", "#latency p99")
+    head = ("#reducer", "#records", "#share", "", "#forwards", "#peak queue", "#keys", "#in user code", "#latency p99")
     return _folded(head, rows, "reducers")
 
 
@@ -196,9 +196,9 @@ def _loads(decision: Decision) -> str:
 
 
 def _hot_keys(report: Report) -> str:
-    if not report.hot_keys:
-        return _note("No key was frequent enough to be named.")
-    most = max(hot.share for hot in report.hot_keys) or 1.0
+    if not report.hot:
+        return _note("No key is hot: none makes a reducer uneven.")
+    most = max(hot.share for hot in report.hot) or 1.0
     rows = [
         (
             Raw(f"<code>{_escape(key_text(hot.key, 200))}</code>"),
@@ -207,7 +207,7 @@ def _hot_keys(report: Report) -> str:
             count(hot.records),
             "exact" if hot.lower == hot.upper else f"{count(hot.lower)} to {count(hot.upper)}",
         )
-        for hot in report.hot_keys
+        for hot in report.hot
     ]
     return _folded(("key", "#share", "", "#records", "#between"), rows, "hot keys")
 

@@ -50,10 +50,10 @@ def show_plan(forecast: Forecast, stream: TextIO, *, width: int | None = None) -
     kind = forecast.config["grouping"]["kind"]
     how = "without balancing" if kind == RING else f"by the grouping `{kind}`, on reducers of equal speed"
     console.print(f"\nforecast skew S {forecast.skew:.3f}, {how}: {_advice(forecast)}")
-    if forecast.hot_keys:
+    if forecast.hot:
         console.print("\nhot keys of the sample", style="bold")
         keys = Table.grid(padding=(0, 2))
-        for hot in forecast.hot_keys:
+        for hot in forecast.hot:
             keys.add_row(f"  {key_text(hot.key)}", percent(hot.share), count(hot.records))
         console.print(keys)
 

@@ -1,7 +1,8 @@
 """The final table of a run on the terminal: what each reducer did, how even it was, what was decided, where it lies.
 
-Its last line is `reference: match`, `reference: MISMATCH` or `reference: not checked`, always and without colour, so
-that a script may read it. The table only words a `Report`; it computes no metric. `_table.py` draws it.
+Its last line is `reference: match`, `reference: MISMATCH` or `reference: not checked`, without colour, so that a script
+may read it; below that, a failed job has its error, which is then the last on the screen. The table only words a
+`Report`; it computes no metric. `_table.py` draws it.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ def show(report: Report, stream: TextIO | None = None, *, files: Sequence[Path] 
     from dpa.report._table import drawn
 
     stream = sys.stdout if stream is None else stream
-    text = "\n".join([*drawn(report, files, stream, width), reference_line(report.reference), ""])
+    text = "\n".join([*drawn(report, reference_line(report.reference), files, stream, width), ""])
     encoding = getattr(stream, "encoding", None) or "utf-8"
     stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
     stream.flush()
 
 
 def reference_line(reference: ReferenceReport) -> str:
-    """The last line of the table: `reference: match`, `reference: MISMATCH` or `reference: not checked`."""
+    """The verdict below the table: `reference: match`, `reference: MISMATCH` or `reference: not checked`."""
     words = {None: "not checked", True: "match", False: "MISMATCH"}
     return f"reference: {words[reference.matches if reference.checked else None]}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -154,3 +155,15 @@ def test_loads_of_many_reducers_are_summed_up() -> None:
 
 def test_secrets_of_the_configuration_are_hidden() -> None:
     assert "hunter2" not in render(samples.report(config={"input": {"options": {"password": "hunter2"}}}))
+
+
+def test_forwards_are_no_share_of_the_records() -> None:
+    made = samples.report()
+    text = Page(render(replace(made, records=replace(made.records, forwarded=120_504_000)))).text
+    assert "Forwards 120,504,000 5.02 per record" in text
+    assert "502.1" not in text
+
+
+def test_a_page_without_hot_keys_says_that_there_are_none() -> None:
+    made = samples.report(hot_keys=(samples.HotKey("a", 10, 0.0001, 10, 10),))
+    assert "No key is hot" in Page(render(made)).text

@@ -16,6 +16,7 @@ def shown(loads: tuple[int, ...], hottest: int, strategy: str, grouping: str = "
         rows=total,
         sampled=total,
         mapped=total,
+        distinct=100,
         tokens=(64,) * len(loads),
         shares=(1 / len(loads),) * len(loads),
         loads=loads,
@@ -37,6 +38,11 @@ def shown(loads: tuple[int, ...], hottest: int, strategy: str, grouping: str = "
 def test_a_key_that_is_more_than_an_even_share_is_named_with_what_helps(strategy: str, advice: str) -> None:
     text = shown((10, 60, 10, 20), 55, strategy)
     assert f"the key a alone is more than one reducer's even share; {advice}" in text
+
+
+def test_hot_keys_are_left_out_where_none_is() -> None:
+    assert "hot keys of the sample a 10.0% 10" in shown((25, 25, 25, 25), 10, "adaptive")
+    assert "hot keys" not in shown((25, 25, 25, 25), 1, "adaptive")
 
 
 def test_an_even_sample_is_said_to_be_even() -> None:

@@ -13,7 +13,7 @@ from rich.cells import cell_len
 
 from dpa.protocol.metrics import AggregationStats
 from dpa.report import show
-from dpa.result import GroupingReport, OutputReport, ReferenceReport, Report, SkewReport
+from dpa.result import GroupingReport, HotKey, KeyDistribution, OutputReport, ReferenceReport, Report, SkewReport
 
 FILES = [Path("out/report/report.json"), Path("out/report/resolved.yaml"), Path("out/report/report.html")]
 
@@ -100,7 +100,8 @@ def test_the_facts_of_the_run_are_given() -> None:
     text = words(shown(samples.report()))
     for expected in (
         "decisions 150 below threshold, 5 rounds used up, 4 applied",
-        "20,000,000 rows read, 24,000,000 mapped, 24,000,000 emitted, 24,000,000 processed, 49,380 forwarded (0.2%)",
+        "20,000,000 rows read, 24,000,000 mapped, 24,000,000 emitted, 24,000,000 processed, 49,380 forwards "
+        "(0.0021 per record)",
         "throughput 4,800,000 records/s",
         "latency p50 31.2 ms, p95 0.41 s, p99 1.12 s, max 2.50 s, mean 0.10 s",
         "15.3 s (startup 2.31 s, load 1.08 s, stream 5.00 s, merge 0.42 s, reference 6.20 s)",
@@ -121,7 +122,46 @@ def test_rounds_of_aggregation_have_a_line_if_the_job_has_any() -> None:
 
 def test_no_line_breaks_between_a_number_and_its_unit() -> None:
     for width in range(80, 140):
-        assert not re.search(r"[0-9]\n +(s|rows?|mapped|emitted|processed|forwarded)\b", shown(samples.report(), width))
+        assert not re.search(
+            r"[0-9]\n +(s|rows?|mapped|emitted|processed|forwards?|per|record)\b", shown(samples.report(), width)
+        )
+
+
+@pytest.mark.parametrize(
+    ("forwarded", "words"),
+    [
+        (0, "0 forwards"),
+        (1, "1 forward (under 0.001 per record)"),
+        (49_380, "49,380 forwards (0.0021 per record)"),
+        (120_504_000, "120,504,000 forwards (5.02 per record)"),
+    ],
+)
+def test_forwards_are_no_share_of_the_records(forwarded: int, words: str) -> None:
+    made = samples.report()
+    records = replace(made.records, forwarded=forwarded)
+    assert re.search(rf"\b{re.escape(words)}$", shown(replace(made, records=records), 200), re.MULTILINE)
+
+
+def uniform(keys: int, reducers: int) -> Report:
+    share = 1 / keys
+    hot = tuple(HotKey(f"k{key}", 1000, share, 1000, 1000) for key in range(min(keys, 10)))
+    distribution = KeyDistribution(keys, (1, keys), (share, 1.0))
+    return samples.report(reducers, hot_keys=hot, key_distribution=distribution)
+
+
+@pytest.mark.parametrize(("keys", "reducers"), [(4, 4), (10, 4), (1_000, 4), (1_000, 64), (1, 1)])
+def test_keys_of_equal_frequency_are_not_hot(keys: int, reducers: int) -> None:
+    assert "hot keys" not in shown(uniform(keys, reducers))
+
+
+def test_keys_that_are_fewer_than_reducers_are_hot() -> None:
+    assert "hot keys  " in shown(uniform(3, 4))
+
+
+def test_a_hot_key_is_named_and_those_that_make_nothing_uneven_are_not() -> None:
+    text = shown(samples.report())
+    assert re.search(r"^hot keys +the .*\n +of .*\n +and ", text, re.MULTILINE)
+    assert "données" not in text
 
 
 def test_a_hot_key_that_was_counted_has_no_bounds() -> None:
@@ -163,12 +203,13 @@ def test_the_differing_keys_come_before_the_verdict() -> None:
 def test_a_failed_job_shows_its_error_and_no_result() -> None:
     error = 'Traceback:\n  File "jobs/words.py", line 3\nExecutorError: key "a": \x1b[31moops'
     text = shown(samples.empty_report(status="failed", error=error))
-    assert text.startswith(
-        'empty: failed\n\nTraceback:\n  File "jobs/words.py", line 3\nExecutorError: key "a": \\x1b[31moops\n'
-    )
+    assert text.startswith("empty: failed\n\n")
     assert "output" not in text
     assert "throughput" not in text
-    assert text.endswith("\nreference: not checked\n")
+    assert text.endswith(
+        "\nreference: not checked\n\n"
+        'Traceback:\n  File "jobs/words.py", line 3\nExecutorError: key "a": \\x1b[31moops\n'
+    )
 
 
 def test_a_failed_job_shows_how_far_it_came() -> None:
@@ -178,13 +219,13 @@ def test_a_failed_job_shows_how_far_it_came() -> None:
 
 
 def test_an_empty_job_has_a_table_too() -> None:
-    assert "0 rows read, 0 mapped, 0 emitted, 0 processed, 0 forwarded\n" in shown(samples.empty_report())
+    assert "0 rows read, 0 mapped, 0 emitted, 0 processed, 0 forwards\n" in shown(samples.empty_report())
 
 
 def test_a_stream_that_is_not_utf_8_gets_bars_of_hashes_and_escapes() -> None:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="ascii")
-    show(samples.report(), stream, width=80)
+    show(samples.report(hot_keys=samples.hot_keys(("東京",))), stream, width=80)
     text = raw.getvalue().decode("ascii")
     assert "########" in text
     assert "\\u6771\\u4eac" in text
