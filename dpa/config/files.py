@@ -22,7 +22,8 @@ from pydantic import ValidationError
 from dpa.config.schema import JobConfig, json_schema
 from dpa.errors import ConfigError
 
-Lines = Mapping[tuple[str | int, ...], int]
+KeyPath = tuple[str | int, ...]
+Places = Mapping[KeyPath, str]
 
 
 @dataclass(frozen=True)
@@ -31,21 +32,21 @@ class JobFile:
 
     Attributes:
         origin: the job file's path, or a name for a job built in Python.
-        lines: the line of each key path, from 1.
+        places: where each key path was written: `file:line`, or the `--set` option that overrode it.
     """
 
     config: JobConfig
     origin: str = "job"
-    lines: Lines = field(default_factory=dict)
+    places: Places = field(default_factory=dict)
 
     @property
     def directory(self) -> Path:
         """Where relative paths start: the job file's directory, or the working directory."""
-        return Path(self.origin).resolve().parent if self.lines else Path.cwd()
+        return Path(self.origin).resolve().parent if self.places else Path.cwd()
 
     def error(self, key: str, message: str) -> ConfigError:
         """The error that something is wrong with what stands at a key such as `input.path`."""
-        return ConfigError(f"{_place(self.origin, self.lines, key.split('.'))}: {key}: {message}")
+        return ConfigError(f"{_place(self.origin, self.places, key.split('.'))}: {key}: {message}")
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> JobFile:
@@ -67,14 +68,14 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> JobFile:
     document = {} if document is None else document
     if not isinstance(document, dict):
         raise ConfigError(f"{path}: a job file is a mapping of keys, not {type(document).__name__}")
-    lines = _line_numbers(node, str(path))
+    places = {key: f"{path}:{line}" for key, line in _line_numbers(node, str(path)).items()}
     for override in overrides:
-        _apply(document, override)
-    return parse(document, origin=str(path), lines=lines)
+        _apply(document, places, override)
+    return parse(document, origin=str(path), places=places)
 
 
-def parse(document: Mapping[str, Any], *, origin: str = "job", lines: Lines | None = None) -> JobFile:
-    """Check a job given as a mapping; `origin` and `lines` name the place in error messages.
+def parse(document: Mapping[str, Any], *, origin: str = "job", places: Places | None = None) -> JobFile:
+    """Check a job given as a mapping; `origin` and `places` name the place in error messages.
 
     Raises:
         ConfigError: with one line for each problem.
@@ -82,33 +83,45 @@ def parse(document: Mapping[str, Any], *, origin: str = "job", lines: Lines | No
     try:
         config = JobConfig.model_validate(_substitute(dict(document), origin))
     except ValidationError as error:
-        raise ConfigError("\n".join(_explained(error.errors(), origin, lines or {}))) from None
-    return JobFile(config, origin, lines or {})
+        raise ConfigError("\n".join(_explained(error.errors(), origin, places or {}))) from None
+    return JobFile(config, origin, places or {})
 
 
 _SHORT_FOR = {"mapper": "use", "reducer": "use", "grouping": "kind"}
 """Sections that a text may stand for, and the key whose value it then is."""
 
 
-def _apply(document: dict[str, Any], override: str) -> None:
+_OPTION = "--set "
+_LONGEST_OPTION = 100
+"""Characters of an override that errors repeat."""
+
+
+def _apply(document: dict[str, Any], places: dict[KeyPath, str], override: str) -> None:
+    """Override a key in the document, and note for what stands there now that the option said it."""
+    option = _OPTION + (override if len(override) <= _LONGEST_OPTION else f"{override[:_LONGEST_OPTION]}...")
     key, equals, text = override.partition("=")
     parts = key.strip().split(".")
     if not equals or not all(parts):
-        raise ConfigError(f"--set {override}: write it as section.key=value, such as balance.strategy=none")
+        raise ConfigError(f"{option}: write it as section.key=value, such as balance.strategy=none")
     try:
         value = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ConfigError(f"--set {override}: the value is not YAML: {error}") from None
+        raise ConfigError(f"{option}: the value is not YAML: {error}") from None
     target: Any = document
-    for part in parts[:-1]:
+    for depth, part in enumerate(parts[:-1], start=1):
         if isinstance(target.get(part), str) and part in _SHORT_FOR:
             target[part] = {_SHORT_FOR[part]: target[part]}
         if target.get(part) is None:
             target[part] = {}
+            places[tuple(parts[:depth])] = option
         target = target[part]
         if not isinstance(target, dict):
-            raise ConfigError(f"--set {override}: {part!r} is not a section")
+            raise ConfigError(f"{option}: {part!r} is not a section")
     target[parts[-1]] = value
+    replaced = tuple(parts)
+    for below in [path for path in places if path[: len(replaced)] == replaced]:
+        del places[below]
+    places[replaced] = option
 
 
 _PLACEHOLDER = re.compile(r"\$\{([^}]*)\}")
@@ -135,15 +148,15 @@ def _placeholder(name: str, origin: str) -> str:
     raise ConfigError(f"{origin}: ${{{name}}} is unknown; use ${{python.stdlib}} or ${{env.NAME}}")
 
 
-def _line_numbers(node: yaml.Node | None, origin: str) -> dict[tuple[str | int, ...], int]:
+def _line_numbers(node: yaml.Node | None, origin: str) -> dict[KeyPath, int]:
     """The line, from 1, on which each key path of the document starts.
 
     Raises:
         ConfigError: a key comes twice in one mapping.
     """
-    lines: dict[tuple[str | int, ...], int] = {}
+    lines: dict[KeyPath, int] = {}
 
-    def visit(current: yaml.Node | None, path: tuple[str | int, ...]) -> None:
+    def visit(current: yaml.Node | None, path: KeyPath) -> None:
         if isinstance(current, yaml.MappingNode):
             for key, value in current.value:
                 here = (*path, str(key.value))
@@ -161,23 +174,24 @@ def _line_numbers(node: yaml.Node | None, origin: str) -> dict[tuple[str | int, 
     return lines
 
 
-def _place(origin: str, lines: Lines, path: Sequence[str | int]) -> str:
-    """`origin:line` of a key path, or of the nearest key above it that is written down."""
+def _place(origin: str, places: Places, path: Sequence[str | int]) -> str:
+    """Where a key path, or else the nearest key above it, was written; and the options that changed what is below."""
     parents = (tuple(path[:end]) for end in range(len(path), 0, -1))
-    line = next((lines[parent] for parent in parents if parent in lines), None)
-    return f"{origin}:{line}" if line else origin
+    written = next((places[parent] for parent in parents if parent in places), origin)
+    below = [place for key, place in places.items() if key[: len(path)] == tuple(path) and place.startswith(_OPTION)]
+    return " and ".join(dict.fromkeys([written, *below]))
 
 
 _CHOICE = re.compile(r"(str|int|float|bool|list|dict)(\[.*\])?|\w+Config")
 """How pydantic marks, at the end of a location, which of several allowed types it was trying."""
 
 
-def _explained(problems: Sequence[Any], origin: str, lines: Lines) -> list[str]:
+def _explained(problems: Sequence[Any], origin: str, places: Places) -> list[str]:
     """A line for each key: what several allowed types complain of is one problem."""
-    by_key: dict[tuple[str | int, ...], Any] = {}
+    by_key: dict[KeyPath, Any] = {}
     for problem in problems:
         location = tuple(problem["loc"])
-        while len(location) > 1 and location not in lines and _CHOICE.fullmatch(str(location[-1])):
+        while len(location) > 1 and location not in places and _CHOICE.fullmatch(str(location[-1])):
             if problem["type"] == "extra_forbidden":
                 break
             location = location[:-1]
@@ -186,12 +200,12 @@ def _explained(problems: Sequence[Any], origin: str, lines: Lines) -> list[str]:
             by_key[location] = {**by_key[location], "msg": f"{by_key[location]['msg']} or {more}"}
         else:
             by_key[location] = {**problem, "loc": location}
-    return [_explain(problem, origin, lines) for problem in by_key.values()]
+    return [_explain(problem, origin, places) for problem in by_key.values()]
 
 
-def _explain(problem: Any, origin: str, lines: Lines) -> str:
+def _explain(problem: Any, origin: str, places: Places) -> str:
     location = tuple(problem["loc"])
-    place = _place(origin, lines, location)
+    place = _place(origin, places, location)
     path = ".".join(str(part) for part in location) or "job"
     kind = problem["type"]
     if kind == "extra_forbidden":

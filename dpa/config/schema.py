@@ -16,6 +16,17 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, strict=True)
 
 
+def _as_text(value: Any) -> Any:
+    """A true, false or number of YAML as Spark's options are written: `true`, `4`."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int | float) else value
+
+
+SparkText = Annotated[str, BeforeValidator(_as_text, json_schema_input_type=str | bool | int | float)]
+"""A value of one of Spark's options, which are all texts."""
+
+
 class ViewConfig(Section):
     """A table that an SQL query may name."""
 
@@ -23,7 +34,7 @@ class ViewConfig(Section):
     """How the files are encoded."""
     path: str | list[str]
     """File, directory or glob; relative paths start at the job file's directory."""
-    options: dict[str, str] = {}
+    options: dict[str, SparkText] = {}
     """Options of Spark's reader."""
 
 
@@ -40,7 +51,7 @@ class InputConfig(Section):
     """Only files whose name matches, in a directory tree, such as `*.py`."""
     recursive: bool = False
     """Whether to descend into sub-directories."""
-    options: dict[str, str] = {}
+    options: dict[str, SparkText] = {}
     """Options of Spark's reader: `header` for CSV; `url`, `dbtable`, `driver` for JDBC."""
     query: str | None = None
     """The query, for `format: sql`."""
@@ -331,7 +342,7 @@ class SparkConfig(Section):
 
     master: str = "local[*]"
     """Spark master URL."""
-    conf: dict[str, str] = {}
+    conf: dict[str, SparkText] = {}
     """Further Spark configuration."""
     stage_dir: str | None = None
     """Where inputs that are not Parquet are staged; on a cluster a directory that all machines share. Default:

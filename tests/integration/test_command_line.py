@@ -80,9 +80,15 @@ def test_a_failing_executor_gives_status_1_and_says_which(job: Path) -> None:
     ("override", "message"),
     [
         ("balance.stratgy=none", "balance.stratgy: unknown key; did you mean 'strategy'?"),
-        ("mapper=executors_for_tests:wrds", "small.yaml:5: mapper: the module 'executors_for_tests' has no 'wrds'"),
-        ("reducer=no_such_module:add", "small.yaml:6: reducer: there is no module 'no_such_module'"),
-        ("reducer=cuont", "small.yaml:6: reducer: there is no ready-made reducer 'cuont'"),
+        (
+            "mapper=executors_for_tests:wrds",
+            "--set mapper=executors_for_tests:wrds: mapper: the module 'executors_for_tests' has no 'wrds'",
+        ),
+        (
+            "reducer=no_such_module:add",
+            "--set reducer=no_such_module:add: reducer: there is no module 'no_such_module'",
+        ),
+        ("reducer=cuont", "--set reducer=cuont: reducer: there is no ready-made reducer 'cuont'"),
     ],
 )
 def test_a_mistake_in_the_job_gives_status_2_and_one_clear_line(

@@ -109,6 +109,17 @@ def test_a_value_is_a_column_or_a_list_of_them(job_file, said: str, meant: list[
     assert job_file(said).config.value == meant
 
 
+def test_options_of_spark_may_be_true_false_or_numbers(job_file) -> None:
+    config = job_file(
+        "input:\n  format: sql\n  query: q\n  options: {header: true, maxColumns: 5, samplingRatio: 0.5, sep: ','}\n"
+        "  views: {t: {format: csv, path: x, options: {header: false}}}\n"
+        "spark: {conf: {spark.ui.enabled: false, spark.sql.shuffle.partitions: 4}}\n"
+    ).config
+    assert config.input.options == {"header": "true", "maxColumns": "5", "samplingRatio": "0.5", "sep": ","}
+    assert config.input.views["t"].options == {"header": "false"}
+    assert config.spark.conf == {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "4"}
+
+
 def test_relative_paths_start_at_the_job_file_and_those_of_a_job_in_python_at_the_working_directory(
     job_file, tmp_path
 ) -> None:
@@ -175,14 +186,33 @@ def test_overrides_replace_what_the_file_says(job_file, overrides: list[str], ke
         ("balance..tau=3", "--set balance..tau=3: write it as section.key=value"),
         ("name.first=x", "--set name.first=x: 'name' is not a section"),
         ("name=[", "--set name=[: the value is not YAML"),
-        ("balance.tua=3", "job.yaml:7: balance.tua: unknown key; did you mean 'tau'?"),
-        ("balance.tau=high", 'job.yaml:9: balance.tau: Input should be a valid number, not "high"'),
-        ("sample.fraction=2", "job.yaml: sample.fraction: Input should be less than or equal to 1, not 2"),
+        ("balance.tua=3", "--set balance.tua=3: balance.tua: unknown key; did you mean 'tau'?"),
+        ("balance.tau=high", '--set balance.tau=high: balance.tau: Input should be a valid number, not "high"'),
+        ("balance={tau: high}", '--set balance={tau: high}: balance.tau: Input should be a valid number, not "high"'),
+        ("sample.fraction=2", "--set sample.fraction=2: sample.fraction: Input should be less than or equal to 1"),
+        ("sample.by=x", "--set sample.by=x: sample.fraction: Field required"),
+        (
+            "balance.initial_tokens=3",
+            "job.yaml:7 and --set balance.initial_tokens=3: balance: halving needs a power of two",
+        ),
+        (f"value={'x' * 200}:", f"--set value={'x' * 94}...: value: "),
     ],
 )
 def test_a_wrong_override_is_explained(job_file, override: str, message: str) -> None:
     [line, *_] = explained(job_file, SMALL, override)
     assert line.startswith(message)
+
+
+def test_an_error_elsewhere_is_still_one_of_the_file(job_file) -> None:
+    [line] = explained(job_file, SMALL.replace("tau:", "tua:"), "balance.strategy=none")
+    assert line.startswith("job.yaml:9: balance.tua: unknown key")
+
+
+def test_later_errors_name_the_option_of_an_overridden_key(job_file) -> None:
+    file = job_file(SMALL, "reducer=sum", "input.path=other.csv")
+    assert str(file.error("reducer", "is odd")) == "--set reducer=sum: reducer: is odd"
+    assert str(file.error("input", "is odd")).endswith("job.yaml:2 and --set input.path=other.csv: input: is odd")
+    assert str(file.error("input.format", "is odd")).endswith("job.yaml:3: input.format: is odd")
 
 
 # --- errors
@@ -253,8 +283,12 @@ ERRORS = [
     ("Name: x\n", "job.yaml:1: Name: unknown key; did you mean 'name'?"),
     ("list: x\n", "job.yaml:1: list: unknown key"),
     (
-        "input:\n  format: csv\n  path: x\n  options:\n    Header: true\n",
-        "job.yaml:5: input.options.Header: Input should be a valid string, not true",
+        "input:\n  format: csv\n  path: x\n  options:\n    header: [true]\n",
+        "job.yaml:5: input.options.header: Input should be a valid string, not [true]",
+    ),
+    (
+        "input:\n  format: csv\n  path: x\n  options:\n    nullValue:\n",
+        "job.yaml:5: input.options.nullValue: Input should be a valid string, not null",
     ),
     ("balance: {token_format: '{node}-{token}-{zone}'}", "job.yaml:1: balance: token_format must contain"),
     ("balance:\n", "job.yaml:1: balance: Input should be"),
