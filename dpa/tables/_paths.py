@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from dpa.errors import TableError
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _MAGIC = re.compile(r"[*?\[]")
+_HADOOPS = re.compile(r"[{\\^]")
 _ARROW_SCHEMES = ("file", "s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss")
 
 
@@ -27,6 +29,16 @@ def resolved(path: str, base: str) -> str:
 def is_readable_by_arrow(path: str) -> bool:
     """Whether pyarrow can open and list such a path; it knows neither Spark's `s3a` nor globs with `{a,b}`."""
     return "{" not in path and (not _URI.match(path) or path.partition(":")[0] in _ARROW_SCHEMES)
+
+
+def is_surely_local(path: str) -> bool:
+    """Whether Spark would look for such a path on this machine, and take each character of it as we do.
+
+    A path without a scheme lies on Hadoop's default file system, where Hadoop is configured. In globs of Hadoop, but
+    not of ours, `{a,b}`, `[^a]` and backslashes mean something.
+    """
+    local = path.startswith("file:") or not (_URI.match(path) or "HADOOP_CONF_DIR" in os.environ)
+    return local and not _HADOOPS.search(path)
 
 
 @dataclass(frozen=True)
@@ -84,6 +96,24 @@ def is_partitioned(path: str) -> bool:
     return any(info.type == fs.FileType.Directory and "=" in info.base_name for info in inside)
 
 
+def exists(path: str) -> bool:
+    """Whether there is anything at an absolute path or URI, or anything that a glob matches.
+
+    Raises:
+        TableError: pyarrow knows no such file system, or cannot reach it.
+    """
+    return bool(_matches(path))
+
+
+def not_there(path: str) -> TableError:
+    """The error that there is nothing at a path, with the local name beside it that is most like it, if any."""
+    place = Path(_without_file_scheme(path))
+    beside = [entry.name for entry in place.parent.iterdir()] if is_surely_local(path) and place.parent.is_dir() else []
+    close = difflib.get_close_matches(place.name, beside, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return TableError(f"{path}: no such file or directory{hint}")
+
+
 def data_files(path: str, glob: str | None = None, recursive: bool = False) -> list[Location]:
     """The files that a path names, sorted: a file, what lies in a directory, or what a glob matches.
 
@@ -97,7 +127,7 @@ def data_files(path: str, glob: str | None = None, recursive: bool = False) -> l
     """
     roots = _matches(path)
     if not roots:
-        raise TableError(f"{path}: no such file or directory")
+        raise not_there(path)
     files: list[Location] = []
     for root in roots:
         if root.kind == fs.FileType.File:

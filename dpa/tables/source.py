@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpa.errors import TableError
 from dpa.tables._errors import explained, listed
-from dpa.tables._paths import is_partitioned, is_readable_by_arrow, resolved
+from dpa.tables._paths import exists, is_partitioned, is_readable_by_arrow, is_surely_local, not_there, resolved
 from dpa.tables._views import temporary_view
 from dpa.tables.sample import Sample, sampled
 
@@ -59,6 +59,20 @@ class Source:
     def paths(self) -> list[str]:
         """The paths, absolute or URIs."""
         return _absolute(self.path, self.base)
+
+
+def require_paths(source: Source) -> None:
+    """Check, without Spark, that there is something at each local path of an input's files and of its query's views.
+
+    Raises:
+        TableError: names the first path at which there is nothing.
+    """
+    paths = source.paths if source.format in FILE_FORMATS else []
+    if source.format == "sql":
+        paths = [path for view in source.views.values() for path in _absolute(view.path, source.base)]
+    for path in paths:
+        if is_surely_local(path) and not exists(path):
+            raise not_there(path)
 
 
 def reads_in_place(source: Source, sample: Sample | None = None) -> bool:

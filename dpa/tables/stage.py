@@ -21,7 +21,7 @@ from dpa.tables._errors import explained, quoted, require_columns, spark_errors
 from dpa.tables._paths import locate, resolved
 from dpa.tables.parquet import ParquetTable, parquet_table
 from dpa.tables.sample import Sample
-from dpa.tables.source import Source, load, reads_in_place
+from dpa.tables.source import Source, load, reads_in_place, require_paths
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,6 +55,7 @@ def input_table(
     Raises:
         TableError: the input cannot be read, or lacks a column.
     """
+    require_paths(source)
     if reads_in_place(source, sample):
         table = parquet_table(source.paths, glob=source.glob, recursive=source.recursive)
         require_columns(table.schema.names, columns, "the input")
@@ -138,6 +139,7 @@ def schema_of(spark: Callable[[], SparkSession], source: Source) -> pa.Schema:
     Raises:
         TableError: the input cannot be read.
     """
+    require_paths(source)
     if reads_in_place(source):
         return parquet_table(source.paths, glob=source.glob, recursive=source.recursive).schema
     frame = load(spark(), source)
