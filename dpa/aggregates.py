@@ -5,13 +5,16 @@ As in SQL, nulls count as no value, except for `count`, which counts records.
 
 from __future__ import annotations
 
+import difflib
 import heapq
 from abc import abstractmethod
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dpa.errors import ConfigError
 from dpa.executors import AnyReducer, BatchReducer, Groups, Reducer
 
 
@@ -26,10 +29,33 @@ class Count(BatchReducer):
 
 
 class _OfOneColumn(BatchReducer):
-    """An aggregate whose states merge as values reduce, such as a sum of sums; the result has the column's name."""
+    """An aggregate of one column; the result has its name."""
 
     def __init__(self, column: str = "value") -> None:
         self.column = column
+
+    def check_values(self, values: pa.Schema) -> None:
+        if self.column not in values.names:
+            close = difflib.get_close_matches(self.column, values.names, n=1)
+            likely = f"; did you mean {close[0]!r}?" if close else ""
+            found = (
+                f"the columns of the values are {', '.join(values.names)}" if values.names else "there are no values"
+            )
+            name = close[0] if close else next(iter(values.names), "NAME")
+            raise ConfigError(f"reads the column {self.column!r}, and {found}{likely}; set `args: {{column: {name}}}`")
+        nobody = pa.RecordBatch.from_pylist([], schema=values)
+        try:
+            self.reduce(Groups(pa.nulls(0), np.empty(0, dtype=np.int32), nobody))
+        except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+            found = values.field(self.column).type
+            cast = f"`double({self.column}) AS {self.column}` in `input.select`"
+            raise ConfigError(
+                f"cannot work on the column {self.column!r}, which is {found}; {cast} makes numbers of it"
+            ) from None
+
+
+class _FoldsItself(_OfOneColumn):
+    """An aggregate whose states merge as values reduce, such as a sum of sums."""
 
     @abstractmethod
     def fold(self, groups: Groups) -> pa.Array:
@@ -42,32 +68,29 @@ class _OfOneColumn(BatchReducer):
         return self.reduce(groups)
 
 
-class Sum(_OfOneColumn):
+class Sum(_FoldsItself):
     """The sum of a column, under the same name."""
 
     def fold(self, groups: Groups) -> pa.Array:
         return groups.sum(self.column)
 
 
-class Min(_OfOneColumn):
+class Min(_FoldsItself):
     """The least value of a column, under the same name."""
 
     def fold(self, groups: Groups) -> pa.Array:
         return groups.min(self.column)
 
 
-class Max(_OfOneColumn):
+class Max(_FoldsItself):
     """The greatest value of a column, under the same name."""
 
     def fold(self, groups: Groups) -> pa.Array:
         return groups.max(self.column)
 
 
-class Mean(BatchReducer):
+class Mean(_OfOneColumn):
     """The arithmetic mean of a column, under the same name; null for a key whose values are all null."""
-
-    def __init__(self, column: str = "value") -> None:
-        self.column = column
 
     def reduce(self, groups: Groups) -> pa.RecordBatch:
         values = groups.values.column(self.column)

@@ -7,6 +7,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from dpa.config import JobConfig, JobFile
+from dpa.errors import ConfigError
 from dpa.execution.mapping import MapTask
 from dpa.executors import AnyMapper, AnyReducer, is_mergeable, name_of
 from dpa.lookup import actors_path, mapper_of, named, reducer_of
@@ -14,7 +15,7 @@ from dpa.output import OutputDirectory
 from dpa.protocol.assembly import AdaptiveSettings, BalanceOptions, SignalSettings
 from dpa.published import RoundsDirectory
 from dpa.routing.groupings.options import GroupingOptions
-from dpa.runtime.plan import RunPlan
+from dpa.runtime.plan import RunPlan, require_picklable
 from dpa.splits import Split
 
 _STEP_SECONDS = 0.25
@@ -116,6 +117,19 @@ class Definition:
         reference = self.config.reference
         if reference is not None and reference.function is not None:
             named(self.file, "reference.function", reference.function)
+
+    def check_picklable(self) -> None:
+        """Check that the executors can be sent to actors.
+
+        Raises:
+            ConfigError: one cannot be pickled.
+        """
+        for section, executor in (("mapper", self.mapper), ("reducer", self.reducer)):
+            try:
+                if executor is not None:
+                    require_picklable(executor)
+            except ConfigError as error:
+                raise self.file.error(section, str(error)) from None
 
     def _check_grouping(self) -> None:
         kind, strategy = self.config.grouping.kind, self.config.balance.strategy

@@ -134,6 +134,13 @@ class BatchReducer(ABC):
     reducer's own and must be the same in every batch.
     """
 
+    def check_values(self, values: pa.Schema) -> None:  # noqa: B027  (nothing to check is no mistake)
+        """Check the columns of the values, before a job without a mapper starts; nothing by default.
+
+        Raises:
+            ConfigError: the reducer cannot work on such values. The message goes on after the reducer's name.
+        """
+
     @abstractmethod
     def reduce(self, groups: Groups) -> pa.RecordBatch:
         """The state of each group after the values in `groups`, one row a group."""
@@ -211,30 +218,40 @@ def as_mapper(given: Any) -> AnyMapper:
     `batch_mapper`).
 
     Raises:
-        ConfigError: it is none of these.
+        ConfigError: it is none of these, or cannot be called as a mapper is.
     """
+    made: AnyMapper
     if inspect.isclass(given) and issubclass(given, Mapper | BatchMapper):
-        return _made(given)
-    if isinstance(given, Mapper | BatchMapper):
-        return given
-    if callable(given) and not inspect.isclass(given):
-        return FunctionBatchMapper(given) if getattr(given, "dpa_batch_mapper", False) else FunctionMapper(given)
-    raise ConfigError(f"{given!r} is no mapper: give a dpa.Mapper, a dpa.BatchMapper or a function of a record")
+        made = _made(given)
+    elif isinstance(given, Mapper | BatchMapper):
+        made = given
+    elif callable(given) and not inspect.isclass(given):
+        made = FunctionBatchMapper(given) if getattr(given, "dpa_batch_mapper", False) else FunctionMapper(given)
+    else:
+        raise ConfigError(f"{given!r} is no mapper: give a dpa.Mapper, a dpa.BatchMapper or a function of a record")
+    _check_calls(made)
+    return made
 
 
 def as_reducer(given: Any) -> AnyReducer:
     """A reducer made of an instance, a class without required arguments, or a function of two values.
 
     Raises:
-        ConfigError: it is none of these.
+        ConfigError: it is none of these, or cannot be called as a reducer is.
     """
+    made: AnyReducer
     if inspect.isclass(given) and issubclass(given, Reducer | BatchReducer):
-        return _made(given)
-    if isinstance(given, Reducer | BatchReducer):
-        return given
-    if callable(given) and not inspect.isclass(given):
-        return FunctionReducer(given)
-    raise ConfigError(f"{given!r} is no reducer: give a dpa.Reducer, a dpa.BatchReducer or a function of two values")
+        made = _made(given)
+    elif isinstance(given, Reducer | BatchReducer):
+        made = given
+    elif callable(given) and not inspect.isclass(given):
+        made = FunctionReducer(given)
+    else:
+        raise ConfigError(
+            f"{given!r} is no reducer: give a dpa.Reducer, a dpa.BatchReducer or a function of two values"
+        )
+    _check_calls(made)
+    return made
 
 
 def _made(given: type[T]) -> T:
@@ -242,6 +259,42 @@ def _made(given: type[T]) -> T:
         return given()
     except TypeError as error:
         raise ConfigError(f"{given.__qualname__} cannot be made without arguments: {error}; give an instance") from None
+
+
+_CALLS: dict[type, dict[str, tuple[str, ...]]] = {
+    Mapper: {"map": ("record",)},
+    BatchMapper: {"map_batch": ("batch",)},
+    Reducer: {"zero": (), "reduce": ("state", "value"), "merge": ("left", "right"), "finish": ("state",)},
+    BatchReducer: {"reduce": ("groups",), "merge": ("groups",), "finish": ("states",)},
+}
+"""The methods of each kind of executor, and what they are called with."""
+
+
+def _check_calls(executor: AnyMapper | AnyReducer) -> None:
+    """Check that an executor's methods, or the function that it wraps, can be called as they will be.
+
+    Raises:
+        ConfigError: names the first that cannot.
+    """
+    calls = next(calls for kind, calls in _CALLS.items() if isinstance(executor, kind))
+    for method, arguments in calls.items():
+        _require_arguments(f"{name_of(executor)}.{method}", getattr(executor, method), arguments)
+    if isinstance(executor, FunctionMapper | FunctionBatchMapper):
+        _require_arguments(name_of(executor), executor.function, *calls.values())
+    if isinstance(executor, FunctionReducer):
+        _require_arguments(name_of(executor), executor.function, calls["merge"])
+
+
+def _require_arguments(name: str, function: Callable[..., Any], arguments: tuple[str, ...]) -> None:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some builtins have none that can be seen
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError:
+        called = f"({', '.join(arguments)})"
+        raise ConfigError(f"{name} is called with {called}, and its parameters are {signature}") from None
 
 
 def is_mergeable(reducer: AnyReducer) -> bool:

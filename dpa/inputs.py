@@ -57,7 +57,7 @@ def open_input(
     except TableError as error:
         raise job.file.error("input", str(error)) from None
     try:
-        check_columns(job.task, opened.schema.names)
+        check_columns(job.task, opened.schema)
     except ConfigError as error:
         key, _, message = str(error).partition(": ")
         raise job.file.error(key, message) from None

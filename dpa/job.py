@@ -88,6 +88,7 @@ class Job(Definition):
             ConfigError: naming what is wrong and where.
         """
         self.check()
+        self.check_picklable()
         with ExitStack() as stack:
             self.open_input(stack, self.spark(stack), stage=False)
 

@@ -75,6 +75,7 @@ class Run:
         """Check, run, clean up whatever happens, and report."""
         job = self._job
         check(job, self._data)
+        job.check_picklable()
         try:
             with ExitStack() as stack:
                 return self._through(stack)

@@ -15,6 +15,7 @@ from dpa.execution.calls import columns, fold, zero
 from dpa.execution.failures import USER_ERRORS, executor_error, shown
 from dpa.execution.keys import column_of
 from dpa.executors import AnyMapper, AnyReducer, BatchMapper, BatchReducer, Groups, Mapper, Reducer, name_of
+from dpa.routing.hashing import key_type
 from dpa.splits import Split
 
 _ROWS_AT_ONCE = 4_096
@@ -187,18 +188,31 @@ class MapTask:
         return _object_array(states)
 
 
-def check_columns(task: MapTask, present: list[str]) -> None:
-    """Check, before anything runs, that the input has the columns that the task takes as they are.
+def check_columns(task: MapTask, schema: pa.Schema) -> None:
+    """Check, before anything runs, the columns of the input that the task takes as they are: that they are there, and
+    that they can be the key and the values.
 
     Raises:
-        ConfigError: a column is missing.
+        ConfigError: a column is missing, or cannot be what it should be. The message begins with the job file's key.
     """
     if task.mapper is not None:
         return
+    present = list(schema.names)
     for name in (task.key, *(task.values or ())):
         if name not in present:
             section = "key" if name == task.key else "value"
             raise ConfigError(f"{section}: the input has no column {name!r}; it has {', '.join(present)}")
+    try:
+        key_type(schema.types[present.index(task.key)])
+    except KeyTypeError as error:
+        cast = f"make a string of it by `string({task.key}) AS {task.key}` in `input.select`, or by a mapper"
+        raise ConfigError(f"key: the column {task.key!r}: {error}; {cast}") from None
+    if isinstance(task.reducer, BatchReducer):
+        values = [name for name in present if name != task.key] if task.values is None else task.values
+        try:
+            task.reducer.check_values(pa.schema([schema.field(present.index(name)) for name in values]))
+        except ConfigError as error:
+            raise ConfigError(f"reducer: {name_of(task.reducer)} {error}") from None
 
 
 def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:

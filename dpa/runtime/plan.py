@@ -11,6 +11,7 @@ import pyarrow as pa
 from dpa.errors import ConfigError
 from dpa.execution.key_stats import KeyStats
 from dpa.execution.mapping import MapTask
+from dpa.executors import AnyMapper, AnyReducer, name_of
 from dpa.protocol.assembly import BalanceOptions, SignalSettings
 from dpa.protocol.metrics import Snapshot
 from dpa.routing.groupings.options import GroupingOptions
@@ -105,6 +106,25 @@ class Shipment:
             hint = "on a cluster, name its directory in `ray.runtime_env.working_dir`"
             raise ConfigError(f"an executor's module is missing where the actors run: {error}; {hint}") from None
         return plan
+
+
+def require_picklable(executor: AnyMapper | AnyReducer) -> None:
+    """Check, before Ray is there, that an executor can be sent to actors.
+
+    Raises:
+        ConfigError: it cannot be pickled.
+    """
+    # What Ray reads of the environment it reads when it is imported, which is too early here. Spark brings the same
+    # library; but only Ray's copy can pickle Ray's own handles, which nobody has who has not imported it.
+    if "ray" in sys.modules:
+        from ray import cloudpickle
+    else:
+        from pyspark import cloudpickle
+    try:
+        cloudpickle.dumps(executor)
+    except Exception as error:
+        why = f"{error!r}; keep what it holds picklable"
+        raise ConfigError(f"{name_of(executor)} cannot be sent to the actors: {why}") from None
 
 
 @dataclass(frozen=True, eq=False)

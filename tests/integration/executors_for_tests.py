@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,10 @@ def slow_add(left: int, right: int) -> int:
     return left + right
 
 
+def never_add(left: int, right: int) -> int:
+    raise ValueError("no sums today")
+
+
 def fail_on_thirteen(left: int, right: int) -> int:
     if right == 13:
         raise ValueError("thirteen is not allowed")
@@ -45,6 +50,22 @@ class Latest(Reducer[int, int]):
 
     def reduce(self, state: int, value: int) -> int:
         return value
+
+
+class Locked(Reducer[int, int]):
+    """Adds, and holds what no other process can have."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+    def zero(self) -> int:
+        return 0
+
+    def reduce(self, state: int, value: int) -> int:
+        return state + value
+
+    def merge(self, left: int, right: int) -> int:
+        return left + right
 
 
 class SlowSum(FunctionReducer):

@@ -71,9 +71,46 @@ def test_json_is_the_only_thing_on_standard_output_and_the_report_is_written(job
 
 @pytest.mark.usefixtures("ray")
 def test_a_failing_executor_gives_status_1_and_says_which(job: Path) -> None:
-    done = run_here(str(job), "--set", "reducer=executors_for_tests:words")
+    done = run_here(str(job), "--set", "reducer=executors_for_tests:never_add", "--progress", "plain")
     assert done.exit_code == 1
-    assert "executors_for_tests.words.reduce failed on key" in done.stdout
+    assert "executors_for_tests.never_add.reduce failed on key" in done.stdout
+    assert done.stdout.rstrip().endswith("ValueError: no sums today")
+    assert "done" not in done.stderr
+    assert done.stderr.rstrip().endswith("small: failed in stream")
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("reducer=executors_for_tests:Locked", "reducer: executors_for_tests.Locked cannot be sent to the actors: "),
+        ("reducer=executors_for_tests:words", "reducer: executors_for_tests.words is called with (left, right), and "),
+        ("mapper=executors_for_tests:add", "mapper: executors_for_tests.add is called with (record), and its param"),
+    ],
+)
+@pytest.mark.parametrize("option", [["--validate"], []], ids=["validate", "run"])
+def test_executors_that_cannot_work_are_found_before_anything_starts(
+    job: Path, option: list[str], override: str, message: str
+) -> None:
+    done = run_here(str(job), "--set", override, *option)
+    assert done.exit_code == 2
+    assert f"error: --set {override}: {message}" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ("key: seconds\nreducer: count", "key: the column 'seconds': keys of Arrow type double are not supported"),
+        ("key: page\nreducer: sum", "reducer: dpa.aggregates.Sum reads the column 'value', and the columns of the"),
+    ],
+)
+def test_columns_that_cannot_be_used_are_found_before_anything_starts(
+    tmp_path: Path, sections: str, message: str
+) -> None:
+    records = "[{page: /home, user: ann, seconds: 12.5}]"
+    (tmp_path / "small.yaml").write_text(f"input: {{format: records, records: {records}}}\n{sections}\n")
+    done = run_here(str(tmp_path / "small.yaml"), "--validate")
+    assert done.exit_code == 2
+    assert message in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Executors: what a job may name becomes a mapper or a reducer, and grouped columns aggregate as plain Python does."""
 
+import functools
+import operator
 import pickle
 from collections.abc import Iterable
 from typing import Any
@@ -105,6 +107,74 @@ def test_a_class_that_cannot_be_made_without_arguments_is_refused_by_name(made_o
 )
 def test_only_a_reducer_that_overrides_merge_or_works_on_batches_can_merge(reducer: Any, mergeable: bool) -> None:
     assert is_mergeable(reducer) is mergeable
+
+
+def one(record: Any) -> Any:
+    return record
+
+
+def two(left: Any, right: Any) -> Any:
+    return left
+
+
+def any_number(*values: Any) -> Any:
+    return values
+
+
+def with_a_default(left: Any, right: Any, scale: float = 1.0) -> Any:
+    return left
+
+
+def with_a_needed_keyword(left: Any, right: Any, *, scale: float) -> Any:
+    return left
+
+
+class OfOne(Total):
+    def reduce(self, state: int) -> int:  # type: ignore[override]
+        return state
+
+
+class NoZero(Total):
+    def zero(self, key: str) -> int:  # type: ignore[override]
+        return 0
+
+
+class MapsNothing(Mapper):
+    def map(self) -> Any:  # type: ignore[override]
+        return []
+
+
+@pytest.mark.parametrize("function", [one, any_number, functools.partial(two, 1), str.split, print])
+def test_what_takes_a_record_is_a_mapper_however_it_is_written(function: Any) -> None:
+    as_mapper(function)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [two, any_number, with_a_default, functools.partial(two), max, operator.add, np.maximum, np.add, Total()],
+)
+def test_what_takes_two_values_is_a_reducer_however_it_is_written(function: Any) -> None:
+    as_reducer(function)
+
+
+@pytest.mark.parametrize(
+    ("make", "wrong", "message"),
+    [
+        (as_mapper, two, "test_executors.two is called with (record), and its parameters are (left: Any, right: Any)"),
+        (as_mapper, MapsNothing, "test_executors.MapsNothing.map is called with (record), and its parameters are ()"),
+        (as_mapper, batch_mapper(functools.partial(two)), "is called with (batch), and its parameters are (left"),
+        (as_reducer, one, "test_executors.one is called with (left, right), and its parameters are (record: Any)"),
+        (as_reducer, with_a_needed_keyword, "is called with (left, right), and its parameters are (left: Any, right"),
+        (as_reducer, functools.partial(two, 1), "is called with (left, right), and its parameters are (right: Any)"),
+        (as_reducer, OfOne, "test_executors.OfOne.reduce is called with (state, value), and its parameters are (state"),
+        (as_reducer, NoZero(), "test_executors.NoZero.zero is called with (), and its parameters are (key: str)"),
+    ],
+    ids=lambda given: getattr(given, "__name__", None),
+)
+def test_what_cannot_be_called_as_it_will_be_is_refused(make: Any, wrong: Any, message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        make(wrong)
+    assert message in str(error.value)
 
 
 def test_merging_without_a_merge_names_the_reducer() -> None:

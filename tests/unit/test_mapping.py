@@ -11,10 +11,10 @@ from builders import Total, map_task, naive, pairs, records_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpa.aggregates import Count, Sum
+from dpa.aggregates import Count, Max, Mean, Min, Sum
 from dpa.errors import ConfigError, DpaError, ExecutorError, KeyTypeError, TableError
 from dpa.execution.mapping import Mapped, MapTask, check_columns
-from dpa.executors import BatchMapper, Mapper, as_mapper, batch_mapper
+from dpa.executors import BatchMapper, BatchReducer, Mapper, as_mapper, batch_mapper
 from dpa.splits import MemorySplit
 
 rows = st.lists(st.tuples(st.sampled_from("abcd"), st.integers(-9, 9)), max_size=40)
@@ -231,13 +231,49 @@ def test_text_that_is_not_utf_8_is_explained() -> None:
     [
         ({"key": "word"}, "key: the input has no column 'word'; it has key, value"),
         ({"values": ("n", "value")}, "value: the input has no column 'n'; it has key, value"),
+        (
+            {"reducer": Sum("valeu")},
+            "reducer: dpa.aggregates.Sum reads the column 'valeu', and the columns of the values are value; "
+            "did you mean 'value'?; set `args: {column: value}`",
+        ),
+        ({"reducer": Mean(), "values": ()}, "reducer: dpa.aggregates.Mean reads the column 'value', and there are no"),
     ],
 )
-def test_missing_columns_are_found_before_anything_runs(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        check_columns(task_of(None, **changes), ANY.column_names)
+def test_columns_that_are_missing_are_found_before_anything_runs(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        check_columns(task_of(None, **changes), ANY.schema)
+    assert message in str(error.value)
+
+
+def test_a_reducer_reads_a_column_of_the_values_and_not_any_of_the_input() -> None:
+    schema = pa.schema({"key": pa.string(), "seconds": pa.int64(), "bytes": pa.int64()})
+    check_columns(task_of(None, reducer=Sum("seconds")), schema)
+    check_columns(task_of(None, reducer=Sum("seconds"), values=("seconds",)), schema)
+    check_columns(task_of(None, reducer=Count(), values=()), schema)
+    with pytest.raises(ConfigError, match="reads the column 'seconds', and the columns of the values are bytes"):
+        check_columns(task_of(None, reducer=Sum("seconds"), values=("bytes",)), schema)
+    with pytest.raises(ConfigError, match=r"reads the column 'value', .* are seconds, bytes; set `args: {column: sec"):
+        check_columns(task_of(None, reducer=Sum()), schema)
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.list_(pa.int64()), pa.struct({"a": pa.int64()})], ids=str)
+def test_a_sum_of_what_cannot_be_added_is_refused_before_anything_runs(kind: pa.DataType) -> None:
+    with pytest.raises(ConfigError, match=r"reducer: dpa\.aggregates\.Sum cannot work on the column 'value', which is"):
+        check_columns(task_of(None, reducer=Sum()), pa.schema({"key": pa.string(), "value": kind}))
+
+
+@pytest.mark.parametrize("reducer", [Sum(), Min(), Max(), Mean()], ids=lambda made: type(made).__name__)
+@pytest.mark.parametrize("kind", [pa.int8(), pa.uint64(), pa.float32(), pa.decimal128(9, 2), pa.null()], ids=str)
+def test_numbers_are_taken_by_every_reducer_of_numbers(reducer: BatchReducer, kind: pa.DataType) -> None:
+    check_columns(task_of(None, reducer=reducer), pa.schema({"key": pa.string(), "value": kind}))
+
+
+def test_keys_of_a_type_that_is_not_supported_are_found_before_anything_runs() -> None:
+    schema = pa.schema({"key": pa.list_(pa.string()), "value": pa.int64()})
+    with pytest.raises(ConfigError, match=r"key: the column 'key': keys of Arrow type list<.*`string\(key\) AS key`"):
+        check_columns(task_of(None), schema)
 
 
 def test_with_a_mapper_the_columns_are_its_own_affair() -> None:
-    check_columns(task_of(pairs, key="word"), ANY.column_names)
+    check_columns(task_of(pairs, key="word"), ANY.schema)
     assert issubclass(ConfigError, DpaError)
