@@ -15,7 +15,17 @@ from dpa.definition import Definition
 from dpa.errors import ConfigError, TableError
 from dpa.execution.mapping import check_columns
 from dpa.splits import Split, memory_splits
-from dpa.tables import Sample, Source, as_table, input_table, load, sample_rows, schema_of, spark_session
+from dpa.tables import (
+    Sample,
+    Source,
+    as_table,
+    input_table,
+    load,
+    reads_in_place,
+    sample_rows,
+    schema_of,
+    spark_session,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -23,11 +33,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Input:
-    """The input, ready to be read: its splits (none if it was only looked at), columns, and the same rows in Spark."""
+    """The input, ready to be read: its splits (none if Spark only looked at it), columns, the same rows in Spark, and a
+    function from a number of rows and a seed to the number of all rows and a random sample of about so many."""
 
     splits: tuple[Split, ...]
     schema: pa.Schema
     frame: Callable[[], DataFrame | pa.Table]
+    sample: Callable[[int, int], tuple[int, pa.Table]]
 
 
 def session_of(config: JobConfig, stack: ExitStack) -> Callable[[], SparkSession]:
@@ -47,7 +59,7 @@ def open_input(
     job: Definition, data: pa.Table | None, stack: ExitStack, spark: Callable[[], SparkSession], *, stage: bool = True
 ) -> Input:
     """Have the input ready for as long as `stack` is open: `data`, or what the configuration names. Without `stage`
-    only its columns are looked at.
+    nothing is written for it: of what is not read in place only the columns are looked at.
 
     Raises:
         ConfigError: it cannot be read, or it lacks a column.
@@ -81,12 +93,8 @@ def sample_of(job: Definition, opened: Input, most_rows: int) -> tuple[int | Non
     Raises:
         ConfigError: the input cannot be read.
     """
-    frame = opened.frame()
-    if isinstance(frame, pa.Table):
-        drawn = np.random.default_rng(job.config.seed).permutation(frame.num_rows)[:most_rows]
-        return frame.num_rows, frame.take(pa.array(np.sort(drawn)))
     try:
-        return sample_rows(frame, most_rows, job.config.seed)
+        return opened.sample(most_rows, job.config.seed)
     except TableError as error:
         raise job.file.error("input", str(error)) from None
 
@@ -100,8 +108,12 @@ def _opened(job: Definition, stack: ExitStack, spark: Callable[[], SparkSession]
     drawn = None
     if sample is not None:
         drawn = Sample(sample.fraction, sample.by, config.seed if sample.seed is None else sample.seed)
-    if not stage:
-        return Input((), schema_of(spark, source), lambda: load(spark(), source, drawn))
+    if not stage and not reads_in_place(source, drawn):
+
+        def frame() -> DataFrame:
+            return load(spark(), source, drawn)
+
+        return Input((), schema_of(spark, source), frame, lambda rows, seed: sample_rows(frame(), rows, seed))
     split_rows = config.limits.split_records
     table = stack.enter_context(
         input_table(spark, source, drawn, split_rows=split_rows, stage_dir=config.spark.stage_dir)
@@ -112,11 +124,21 @@ def _opened(job: Definition, stack: ExitStack, spark: Callable[[], SparkSession]
         wanted = tuple(name for name in wanted if name in table.schema.names)
     repeated = (config.key,) if job.mapper is None and config.key in table.schema.names else ()
     splits = table.splits(columns=wanted, dictionary=repeated, split_rows=split_rows)
-    return Input(tuple(splits), table.schema, lambda: spark().read.parquet(*table.paths))
+    return Input(
+        tuple(splits),
+        table.schema,
+        lambda: spark().read.parquet(*table.paths),
+        lambda rows, seed: (table.rows, table.sample(rows, seed, wanted)),
+    )
 
 
 def _in_memory(job: Definition, table: pa.Table) -> Input:
     if job.config.sample is not None:
         raise job.file.error("sample", "is Spark's, and this input is in memory: sample it before")
     splits = memory_splits(table, job.config.limits.split_records)
-    return Input(tuple(splits), table.schema, lambda: table)
+
+    def sample(most_rows: int, seed: int) -> tuple[int, pa.Table]:
+        drawn = np.random.default_rng(seed).permutation(table.num_rows)[:most_rows]
+        return table.num_rows, table.take(pa.array(np.sort(drawn)))
+
+    return Input(tuple(splits), table.schema, lambda: table, sample)

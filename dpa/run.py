@@ -40,7 +40,8 @@ def main(
     ] = None,
     report: Annotated[Path | None, typer.Option(metavar="DIR", help="Write report.json and report.html there.")] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print the report as JSON, and nothing else, on standard output.")
+        bool,
+        typer.Option("--json", help="Print the report or plan as JSON, and nothing else, on standard output."),
     ] = False,
     progress: Annotated[
         ProgressMode, typer.Option(help="How to show progress, on standard error.")
@@ -91,9 +92,13 @@ def _run(
         return 0
     if plan:
         from dpa.forecast import forecast
-        from dpa.report import show_plan
+        from dpa.report import plan_json, show_plan
 
-        show_plan(forecast(job), sys.stdout)
+        foreseen = forecast(job)
+        if as_json:
+            print(plan_json(foreseen))
+        else:
+            show_plan(foreseen, sys.stdout)
         return 0
     from dpa.report import make_progress, show, to_json, write
 

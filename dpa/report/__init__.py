@@ -6,7 +6,18 @@ computes a metric. `plots` holds the pictures, for papers and notebooks. matplot
 
 from dpa.report.files import ReportError, schema, to_json, write
 from dpa.report.live import MODES, Progress, make_progress
-from dpa.report.plan import show_plan
+from dpa.report.plan import plan_json, show_plan
 from dpa.report.table import show
 
-__all__ = ["MODES", "Progress", "ReportError", "make_progress", "schema", "show", "show_plan", "to_json", "write"]
+__all__ = [
+    "MODES",
+    "Progress",
+    "ReportError",
+    "make_progress",
+    "plan_json",
+    "schema",
+    "show",
+    "show_plan",
+    "to_json",
+    "write",
+]

@@ -50,7 +50,7 @@ def to_json(report: Report) -> str:
 
     Numbers that JSON lacks (NaN, infinities) are null, enums their values, bytes a Python literal (`b'\\xff'`).
     """
-    return _pretty(plain(report))
+    return pretty(plain(report))
 
 
 def schema() -> dict[str, Any]:
@@ -62,18 +62,18 @@ def schema() -> dict[str, Any]:
     return made
 
 
-def _pretty(value: Any, indent: str = "") -> str:
+def pretty(value: Any, indent: str = "") -> str:
     """JSON in which what fits on a line is on one line, and numbers of a list always are."""
     compact = json.dumps(value, allow_nan=False)
     if len(indent) + len(compact) <= LINE_COLUMNS or not value or not isinstance(value, (dict, list)):
         return compact
     deeper = indent + "  "
     if isinstance(value, dict):
-        items = [f"{deeper}{json.dumps(name)}: {_pretty(item, deeper)}" for name, item in value.items()]
+        items = [f"{deeper}{json.dumps(name)}: {pretty(item, deeper)}" for name, item in value.items()]
         return "{\n" + ",\n".join(items) + f"\n{indent}}}"
     if all(isinstance(item, (int, float)) for item in value):
         return compact
-    return "[\n" + ",\n".join(deeper + _pretty(item, deeper) for item in value) + f"\n{indent}]"
+    return "[\n" + ",\n".join(deeper + pretty(item, deeper) for item in value) + f"\n{indent}]"
 
 
 def _write(path: Path, text: str) -> Path:

@@ -3,11 +3,14 @@ expect."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TextIO
+import dataclasses
+from typing import TYPE_CHECKING, Any, TextIO
 
 import yaml
 
+from dpa.report._plain import jsonable
 from dpa.report._text import bar, count, key_text, percent
+from dpa.report.files import pretty
 from dpa.routing.groupings.options import RING
 from dpa.secrets import without_secrets
 
@@ -56,6 +59,12 @@ def show_plan(forecast: Forecast, stream: TextIO, *, width: int | None = None) -
         for hot in forecast.hot:
             keys.add_row(f"  {key_text(hot.key)}", percent(hot.share), count(hot.records))
         console.print(keys)
+
+
+def plan_json(forecast: Forecast) -> str:
+    """A forecast as strict JSON in ASCII, as docs/report.md describes it."""
+    plan: dict[str, Any] = jsonable({"schema": "dpa-plan-1", **dataclasses.asdict(forecast)})
+    return pretty({**plan, "config": without_secrets(plan["config"])})
 
 
 def _advice(forecast: Forecast) -> str:

@@ -9,16 +9,20 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpa.errors import TableError
 from dpa.splits import ParquetSplit
 from dpa.tables._errors import require_columns
-from dpa.tables._paths import Location, data_files, resolved
+from dpa.tables._paths import Location, data_files, locate, resolved
 
 _FOOTERS_AT_A_TIME = 16
 """Files whose footers are read at the same time; on object storage each costs a round trip or two."""
+
+_SAMPLED_GROUPS = 64
+"""Most row groups that a sample is drawn from."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,29 @@ class ParquetTable:
             for file in self.files
             for groups, rows in _packed(file.row_groups, split_rows)
         ]
+
+    def sample(self, most_rows: int, seed: int = 0, columns: Sequence[str] | None = None) -> pa.Table:
+        """About `most_rows` rows drawn at random, in order; all if there are no more.
+
+        Only `_SAMPLED_GROUPS` row groups are read, which are drawn at random too: where equal rows lie side by side, a
+        sample of a large table says less than one of all its row groups would.
+
+        Raises:
+            TableError: a file cannot be read, or the files do not agree on a column.
+        """
+        self._check_agreement(columns)
+        random = np.random.default_rng(seed)
+        groups = [(file, index) for file in self.files for index, rows in enumerate(file.row_groups) if rows]
+        if len(groups) > _SAMPLED_GROUPS:
+            groups = [groups[place] for place in np.sort(random.permutation(len(groups))[:_SAMPLED_GROUPS])]
+        ends = np.cumsum([0, *(file.row_groups[index] for file, index in groups)])
+        drawn = np.sort(random.choice(ends[-1], min(most_rows, ends[-1]), replace=False, shuffle=False))
+        parts = []
+        for (file, index), start, end in zip(groups, ends[:-1], ends[1:], strict=True):
+            rows = drawn[(drawn >= start) & (drawn < end)] - start
+            if len(rows):
+                parts.append(_rows(file, index, columns).take(pa.array(rows)))
+        return pa.concat_tables(parts) if parts else self.schema.empty_table()
 
     def _check_agreement(self, columns: Sequence[str] | None) -> None:
         first = self.files[0]
@@ -133,6 +160,15 @@ def _footer(location: Location) -> ParquetFile:
     except (pa.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0]
         raise TableError(f"{location.name}: not a Parquet file that can be read: {reason}") from None
+
+
+def _rows(file: ParquetFile, group: int, columns: Sequence[str] | None) -> pa.Table:
+    location = locate(file.path)
+    try:
+        with location.filesystem.open_input_file(location.path) as source, pq.ParquetFile(source) as opened:
+            return opened.read_row_group(group, columns and list(columns))
+    except (pa.ArrowException, OSError) as error:
+        raise TableError(f"{file.path}: row group {group} cannot be read: {str(error).splitlines()[0]}") from None
 
 
 def _read(file: ParquetFile, columns: Sequence[str] | None) -> dict[str, pa.DataType]:

@@ -6,7 +6,7 @@ import pytest
 
 from dpa.errors import TableError
 from dpa.splits import total_rows
-from dpa.tables import parquet_splits, parquet_table
+from dpa.tables import ParquetTable, parquet_splits, parquet_table
 from dpa.tables._paths import locate
 
 
@@ -177,3 +177,44 @@ def test_no_path_at_all_is_an_error() -> None:
 def test_an_unknown_kind_of_uri_is_an_error() -> None:
     with pytest.raises(TableError, match="not a place that can be read"):
         parquet_table(["gopher://a/b"])
+
+
+# --- samples
+
+
+@pytest.fixture
+def numbers(tmp_path: Path) -> ParquetTable:
+    """The numbers from 0 to 999, in two files of row groups of 10 rows."""
+    for file in range(2):
+        part = pa.table({"n": range(500 * file, 500 * (file + 1)), "text": [f"row {row}" for row in range(500)]})
+        pq.write_table(part, tmp_path / f"{file}.parquet", row_group_size=10)
+    return parquet_table([str(tmp_path)])
+
+
+def test_a_sample_has_so_many_different_rows_of_all_files_in_order(numbers: ParquetTable) -> None:
+    sample = numbers.sample(300, seed=1)
+    drawn = sample["n"].to_pylist()
+    assert len(drawn) == len(set(drawn)) == 300
+    assert drawn == sorted(drawn)
+    assert drawn[0] < 100 and drawn[-1] >= 900
+    assert sample["text"].to_pylist() == [f"row {number % 500}" for number in drawn]
+
+
+def test_a_sample_is_the_same_for_the_same_seed_and_else_another(numbers: ParquetTable) -> None:
+    assert numbers.sample(50, seed=1) == numbers.sample(50, seed=1)
+    assert numbers.sample(50, seed=1) != numbers.sample(50, seed=2)
+
+
+def test_a_sample_reads_no_more_than_some_row_groups_and_the_columns_that_are_asked_for(numbers: ParquetTable) -> None:
+    sample = numbers.sample(1_000, columns=["n"])
+    assert sample.column_names == ["n"]
+    assert sample.num_rows == 640
+    assert len({number // 10 for number in sample["n"].to_pylist()}) == 64
+
+
+def test_a_small_table_is_its_own_sample_and_an_empty_one_too(tmp_path: Path) -> None:
+    table = pa.table({"n": [3, 1, 2]})
+    pq.write_table(table, tmp_path / "small.parquet")
+    pq.write_table(table.slice(0, 0), tmp_path / "empty.parquet")
+    assert parquet_table([str(tmp_path / "small.parquet")]).sample(10) == table
+    assert parquet_table([str(tmp_path / "empty.parquet")]).sample(10) == table.slice(0, 0)
