@@ -207,6 +207,11 @@ class Result:
     report: Report
     _table: pa.Table | None = field(default=None, repr=False)
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether nothing is lost with this object: the result was written to a directory, or there is none."""
+        return self.report.status == "failed" or self.report.output.path is not None
+
     def table(self) -> pa.Table:
         """The result as one Arrow table, a row a key; read from the output directory if it was written there.
 

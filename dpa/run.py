@@ -19,6 +19,17 @@ from dpa.interrupts import Interrupts
 _INTERRUPTED = 130
 _EXIT = {"ok": 0, "failed": 1, "mismatch": 3}
 
+_STATUSES = """\b
+Exit status:
+0    the job ended well
+1    the job failed
+2    the job file, an option or the input is wrong; nothing was started
+3    the result differs from the reference
+130  interrupted"""
+"""Below the options in `--help`; the first character keeps the lines apart."""
+
+app = typer.Typer(add_completion=False)
+
 
 class ProgressMode(str, Enum):
     """How to show progress."""
@@ -29,6 +40,7 @@ class ProgressMode(str, Enum):
     NONE = "none"
 
 
+@app.command(epilog=_STATUSES)
 def main(
     config: Annotated[Path | None, typer.Argument(help="The job file (docs/job-files.md).", show_default=False)] = None,
     overrides: Annotated[
@@ -109,9 +121,9 @@ def _run(
     if as_json:
         print(to_json(result.report))
     else:
-        show(result.report, sys.stdout, files=files)
+        show(result.report, sys.stdout, files=files, result=None if result.is_kept else result.table())
     return _EXIT[result.report.status]
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    app()

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
 
+import pyarrow as pa
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -39,6 +40,8 @@ MOST_REDISTRIBUTIONS = 12
 """Redistributions listed with their reasons; the report has them all."""
 MOST_HOT_KEYS = 10
 MOST_DIFFERENCES = 20
+MOST_ROWS, MOST_COLUMNS, MOST_CELL = 10, 8, 60
+"""Rows and columns of a result that are shown, and characters of a value."""
 BAR_COLUMNS = 10
 
 GOOD, BAD, FAINT, BAR = "bold green", "bold red", "dim", "cyan"
@@ -47,16 +50,20 @@ GOOD, BAD, FAINT, BAR = "bold green", "bold red", "dim", "cyan"
 _TIED = "\ue000"
 
 
-def drawn(report: Report, verdict: str, files: Sequence[Path], stream: TextIO, width: int | None) -> list[str]:
+def drawn(
+    report: Report, verdict: str, files: Sequence[Path], result: pa.Table | None, stream: TextIO, width: int | None
+) -> list[str]:
     """The lines of the table with the `verdict` on the reference, in the colours that `stream` can show."""
     console = Console(file=stream, width=width, force_jupyter=False, markup=False, highlight=False, emoji=False)
     with console.capture() as captured:
-        for part in _parts(report, verdict, files, ascii_only=console.options.ascii_only):
+        for part in _parts(report, verdict, files, result, ascii_only=console.options.ascii_only):
             console.print(part)
     return [line.rstrip() for line in captured.get().replace(_TIED, " ").splitlines()]
 
 
-def _parts(report: Report, verdict: str, files: Sequence[Path], ascii_only: bool) -> Iterator[RenderableType]:
+def _parts(
+    report: Report, verdict: str, files: Sequence[Path], result: pa.Table | None, ascii_only: bool
+) -> Iterator[RenderableType]:
     status = {"ok": GOOD}.get(report.status, BAD)
     yield Text.assemble((one_line(report.name, 60), "bold"), ": ", (one_line(report.status, 60), status))
     if report.reducers:
@@ -67,6 +74,10 @@ def _parts(report: Report, verdict: str, files: Sequence[Path], ascii_only: bool
         yield from _redistributions(report.redistributions)
     yield Text()
     yield _facts(report, files, ascii_only)
+    if result is not None and result.num_rows:
+        yield Text()
+        yield from _first_rows(result)
+        yield Text()
     if report.reference.differences:
         yield Text()
         yield Text("the result differs from the reference:", BAD)
@@ -228,6 +239,22 @@ def _output(output: OutputReport) -> str:
     if output.path is None:
         return f"{plural(output.rows, 'row')}, in memory"
     return f"{one_line(output.path)} ({plural(output.rows, 'row')} in {plural(len(output.files), 'file')})"
+
+
+def _first_rows(result: pa.Table) -> Iterator[RenderableType]:
+    shown = result.slice(0, MOST_ROWS).select(range(min(result.num_columns, MOST_COLUMNS)))
+    which = f"first {shown.num_rows} of {plural(result.num_rows, 'row')}"
+    hidden = result.num_columns - shown.num_columns
+    more = f", without {plural(hidden, 'more column')}" if hidden else ""
+    yield Text(f"{which}{more}; set output.path to keep them")
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=FAINT)
+    for name, kind in zip(shown.column_names, shown.schema.types, strict=True):
+        numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+        title = Text(one_line(name, MOST_CELL), overflow="ellipsis", no_wrap=True)
+        table.add_column(title, justify="right" if numbers else "left", no_wrap=True, overflow="ellipsis")
+    for row in shown.to_pylist():
+        table.add_row(*(Text(key_text(value, MOST_CELL)) for value in row.values()))
+    yield table
 
 
 def _places(files: Sequence[Path]) -> str:

@@ -12,19 +12,28 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
+import pyarrow as pa
+
 from dpa.result import ReferenceReport, Report
 
 
-def show(report: Report, stream: TextIO | None = None, *, files: Sequence[Path] = (), width: int | None = None) -> None:
+def show(
+    report: Report,
+    stream: TextIO | None = None,
+    *,
+    files: Sequence[Path] = (),
+    result: pa.Table | None = None,
+    width: int | None = None,
+) -> None:
     """Print the final table of `report` on `stream` (stdout if None), in `width` columns (the terminal's if None).
 
-    `files` are where the report was written, as `dpa.report.write` returned them. What the stream's encoding lacks is
-    escaped, not refused.
+    `files` are where the report was written, as `dpa.report.write` returned them. Of a `result` that is kept nowhere
+    the first rows are shown. What the stream's encoding lacks is escaped, not refused.
     """
     from dpa.report._table import drawn
 
     stream = sys.stdout if stream is None else stream
-    text = "\n".join([*drawn(report, reference_line(report.reference), files, stream, width), ""])
+    text = "\n".join([*drawn(report, reference_line(report.reference), files, result, stream, width), ""])
     encoding = getattr(stream, "encoding", None) or "utf-8"
     stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
     stream.flush()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -9,11 +10,10 @@ import uuid
 from pathlib import Path
 
 import pytest
-import typer
 from click.testing import Result
 from typer.testing import CliRunner
 
-from dpa.run import main
+from dpa.run import app
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -42,8 +42,6 @@ def run(*arguments: str, cwd: Path, **environment: str) -> "subprocess.Completed
 
 def run_here(*arguments: str) -> Result:
     """The command in this process, on the Ray and Spark that all tests share."""
-    app = typer.Typer()
-    app.command()(main)
     return CliRunner().invoke(app, arguments)
 
 
@@ -67,6 +65,21 @@ def test_json_is_the_only_thing_on_standard_output_and_the_report_is_written(job
     assert "small: stream" in done.stderr
     assert json.loads((tmp_path / "report" / "report.json").read_text(encoding="utf-8")) == report
     assert "<svg" in (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.usefixtures("ray")
+def test_the_first_rows_are_printed_if_the_result_is_written_nowhere(job: Path) -> None:
+    done = run_here(str(job), "--progress", "none")
+    assert done.exit_code == 0
+    assert "first 3 of 3 rows; set output.path to keep them\nword  value\n" in done.stdout
+    assert "\na         3\n" in done.stdout
+
+
+def test_help_fits_80_columns_and_lists_the_exit_statuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    printed = CliRunner().invoke(app, ["--help"]).stdout
+    assert max(map(len, printed.splitlines())) <= 80
+    assert re.findall(r"^ (\d+) +[a-z]", printed, re.MULTILINE) == ["0", "1", "2", "3", "130"]
 
 
 @pytest.mark.usefixtures("ray")

@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import report_samples as samples
 from rich.cells import cell_len
@@ -244,3 +245,43 @@ def test_a_grouping_that_is_not_the_ring_is_told_of() -> None:
     still = words(shown(samples.report(grouping=GroupingReport("key", 1.0))))
     assert "grouping key, a key on 1.00 reducers on average" in still
     assert "moved" not in still
+
+
+def first_rows(result: pa.Table, width: int = 80) -> list[str]:
+    """The lines of the table that show the result."""
+    stream = io.StringIO()
+    show(samples.report(output=OutputReport(None, result.num_rows)), stream, result=result, width=width)
+    text = stream.getvalue()
+    assert text.endswith("\n\nreference: match\n")
+    return text.partition("\nfirst ")[2].removesuffix("\n\nreference: match\n").splitlines()
+
+
+def test_the_first_rows_of_a_result_that_is_kept_nowhere_are_shown() -> None:
+    found = first_rows(pa.table({"word": [f"w{row}" for row in range(200)], "count": range(200)}))
+    assert found[0] == "10 of 200 rows; set output.path to keep them"
+    assert [line.split() for line in found[1:3]] == [["word", "count"], ["w0", "0"]]
+    assert len(found) == 12
+
+
+def test_a_small_result_is_shown_whole() -> None:
+    assert first_rows(pa.table({"word": ["a"], "value": [None]})) == [
+        "1 of 1 row; set output.path to keep them",
+        "word  value",
+        "a     null",
+    ]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_wide_results_and_nasty_values_are_cut(width: int) -> None:
+    nasty = {"key": [str(key) for key in samples.NASTY_KEYS if key != "\ud800 alone"]}
+    wide = {f"a long name of column {number}": [[number] * 1_000] * len(nasty["key"]) for number in range(20)}
+    found = first_rows(pa.table({**nasty, **wide}), width)
+    assert found[0] == "10 of 13 rows, without 13 more columns; set output.path to keep them"
+    assert all(cell_len(line) <= width and line.isprintable() for line in found)
+    assert len(found) == 12
+
+
+def test_an_empty_result_has_no_rows_to_show() -> None:
+    stream = io.StringIO()
+    show(samples.report(), stream, result=pa.table({"key": pa.nulls(0)}), width=80)
+    assert "first" not in stream.getvalue().partition("first record")[2]
