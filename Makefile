@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: run test coverage lint check lock clean
+.PHONY: run test coverage lint lock clean
 .DEFAULT_GOAL := run
 
 run: $(INSTALLED)  ## run the main job and show its result

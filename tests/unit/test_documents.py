@@ -1,5 +1,6 @@
 """README and docs say what the code says: keys, defaults, names, options; their blocks run and their links resolve."""
 
+import hashlib
 import json
 import re
 import statistics
@@ -17,7 +18,10 @@ from dpa.protocol.assembly import STRATEGY_NAMES
 from dpa.testing import run_local
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *(ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 TEXTS = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in PAGES}
 JOB_FILES = TEXTS["docs/job-files.md"]
 
@@ -179,6 +183,20 @@ def test_the_job_of_the_readme_gives_what_its_reference_asks_for() -> None:
     mapper, reducer = (names[job[kind].partition(":")[2]] for kind in ("mapper", "reducer"))
     result = run_local(mapper, reducer, visits, key=job["key"]).to_pylist()
     assert result == [{"page": "/cart", "value": 95}, {"page": "/help", "value": 40}, {"page": "/home", "value": 31}]
+
+
+def test_contributing_names_every_target_of_the_makefile() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    named = re.findall(r"^\| `make (\w+)` \|", TEXTS["CONTRIBUTING.md"], re.MULTILINE)
+    targets = re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
+    assert targets is not None
+    assert sorted(named) == sorted(targets.group(1).split())
+
+
+def test_the_license_is_the_text_that_the_package_names() -> None:
+    text = (ROOT / "LICENSE").read_bytes()
+    assert "license = Apache-2.0\n" in (ROOT / "setup.cfg").read_text(encoding="utf-8")
+    assert hashlib.sha256(text).hexdigest() == "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30"
 
 
 # --- numbers in the README
