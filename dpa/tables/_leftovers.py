@@ -9,18 +9,29 @@ from __future__ import annotations
 
 import atexit
 import warnings
-
-from dpa.tables._paths import Location
-
-_PLACES: list[Location] = []
+from typing import Protocol
 
 
-def add(place: Location) -> None:
+class Place(Protocol):
+    """A directory that can be removed, more than once."""
+
+    @property
+    def name(self) -> str:
+        """Its path, for messages."""
+
+    def remove_directory(self) -> None:
+        """Remove it, if it is there, or raise OSError."""
+
+
+_PLACES: list[Place] = []
+
+
+def add(place: Place) -> None:
     """Note a directory before anything is written to it."""
     _PLACES.append(place)
 
 
-def remove(place: Location, *, for_good: bool) -> None:
+def remove(place: Place, *, for_good: bool) -> None:
     """Remove a directory. It stays noted if that fails, or if it is not `for_good` since somebody may still write."""
     if _removed(place) and for_good:
         _PLACES.remove(place)
@@ -31,7 +42,7 @@ def remove_all() -> None:
     _PLACES[:] = [place for place in _PLACES if not _removed(place)]
 
 
-def _removed(place: Location) -> bool:
+def _removed(place: Place) -> bool:
     try:
         place.remove_directory()
     except OSError:

@@ -56,6 +56,11 @@ class Location:
         return f"{self.prefix}{self.path}{self.suffix}"
 
     @property
+    def is_local(self) -> bool:
+        """Whether this is a path of the machine's own."""
+        return isinstance(self.filesystem, fs.LocalFileSystem)
+
+    @property
     def kind(self) -> fs.FileType:
         """What there is: a file, a directory, or nothing (`FileType.NotFound`)."""
         return self.filesystem.get_file_info(self.path).type

@@ -1,4 +1,5 @@
-"""A quiet Spark session that leaves nothing behind: no process, no directory, no signal handler.
+"""A quiet Spark session that leaves nothing behind: no process, no directory, no signal handler. If its process is
+killed, its directory is removed by the next session.
 
 A session that the user has already started is used as it is and left running; nothing of it is reconfigured.
 """
@@ -14,10 +15,10 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from dpa.errors import TableError
+from dpa.owned import temporary_directory
 from dpa.signals import interrupts_held
 from dpa.tables import _leftovers
 from dpa.tables._errors import brief, explained, spark_errors
@@ -57,7 +58,7 @@ def spark_session(name: str, master: str = "local[*]", conf: Mapping[str, str] |
         return
     local = master.startswith("local")
     with ExitStack() as stack:
-        scratch = Path(stack.enter_context(TemporaryDirectory(prefix="dpa-spark-", ignore_cleanup_errors=True)))
+        scratch = stack.enter_context(temporary_directory("dpa-spark-"))
         stack.enter_context(quiet_interrupts())
         stack.callback(_leftovers.remove_all)
         settings = {**_defaults(scratch, local=local), **(conf or {}), "spark.app.name": name, "spark.master": master}

@@ -1,6 +1,7 @@
 """The input as Parquet that mappers read without Spark: in place if it is that already, else written by Spark.
 
 Nothing outlives the context managers here: staged files are removed on the way out, whatever the reason for leaving.
+What a process that was killed has staged on this machine is removed by the next one that stages in the same directory.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from dpa.errors import TableError
+from dpa.owned import OwnedDirectory, sweep
 from dpa.signals import interrupts_held
 from dpa.tables import _leftovers
 from dpa.tables._errors import explained, quoted, require_columns, spark_errors
@@ -26,6 +29,7 @@ from dpa.tables.source import Source, load, reads_in_place, require_paths
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_PREFIX = "dpa-stage-"
 _TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
 _CANCEL_SECONDS = 0.2
 """How often to look for Ctrl-C, and to cancel again: Spark forgets what comes before the job's first task."""
@@ -90,22 +94,35 @@ def staged(
     Raises:
         TableError: Spark cannot compute or write the rows.
     """
-    name = f"dpa-stage-{uuid.uuid4().hex}"
-    place = locate(f"{resolved(stage_dir or gettempdir(), '.').rstrip('/')}/{name}")
+    place, data = _new_place(stage_dir or gettempdir())
     _leftovers.add(place)
     written = False
     try:
-        _write(frame, place.name, tag=name, row_group_rows=row_group_rows)
+        _write(frame, data, row_group_rows=row_group_rows)
         written = True
-        yield parquet_table([place.name])
+        yield parquet_table([data])
     finally:
         with interrupts_held():
             _leftovers.remove(place, for_good=written)
 
 
-def _write(frame: DataFrame, target: str, *, tag: str, row_group_rows: int) -> None:
+def _new_place(stage_dir: str) -> tuple[_leftovers.Place, str]:
+    """A directory of our own inside another one, and where Spark is to write. On this machine it has an owner."""
+    parent = locate(resolved(stage_dir, "."))
+    if not parent.is_local:
+        place = parent.at(f"{parent.path.rstrip('/')}/{_PREFIX}{uuid.uuid4().hex}")
+        return place, place.name
+    try:
+        sweep(Path(parent.path), _PREFIX)
+        directory = OwnedDirectory.make(Path(parent.path), _PREFIX)
+    except OSError as error:
+        raise TableError(f"staging the input at {stage_dir}: {error}") from None
+    return directory, str(directory.path / "data")
+
+
+def _write(frame: DataFrame, target: str, *, row_group_rows: int) -> None:
     """Write a DataFrame; if interrupted, cancel that and return only when Spark has let go of the directory."""
-    spark = frame.sparkSession
+    spark, tag = frame.sparkSession, f"{_PREFIX}{uuid.uuid4().hex}"
     context = spark.sparkContext
     timestamps = spark.conf.get(_TIMESTAMPS) or "INT96"
 

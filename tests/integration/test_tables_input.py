@@ -7,6 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dpa.errors import TableError
+from dpa.owned import OwnedDirectory
 from dpa.splits import total_rows
 from dpa.tables import Sample, Source, View, input_table, load, sampled, schema_of, staged
 
@@ -230,6 +231,25 @@ def test_a_stage_that_is_a_uri_is_removed_too(spark, tmp_path) -> None:
     with staged(spark.range(3), (tmp_path / "stage").as_uri()) as table:
         assert len(rows_of(table.splits(10))) == 3
     assert list((tmp_path / "stage").iterdir()) == []
+
+
+def test_what_a_killed_process_staged_is_removed_by_the_next_that_stages_there(spark, tmp_path) -> None:
+    left = OwnedDirectory.make(tmp_path, "dpa-stage-")
+    (left.path / "data").mkdir()
+    left.release()  # as a process that is killed leaves it
+    with staged(spark.range(3), str(tmp_path)) as first, staged(spark.range(3), str(tmp_path)) as second:
+        assert not left.path.exists()
+        assert (first.rows, len(rows_of(second.splits(10)))) == (3, 3)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_stage_directory_that_cannot_be_made_is_explained(spark, tmp_path) -> None:
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(TableError, match=r"staging the input at .*/file: .*exists"),
+        staged(spark.range(3), f"{tmp_path}/file"),
+    ):
+        pass
 
 
 def test_no_rows_can_be_staged_and_have_columns(spark, tmp_path) -> None:

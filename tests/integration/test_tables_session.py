@@ -15,7 +15,9 @@ TOOLS = ("bash", "sh", "env", "dirname", "basename", "uname", "cat", "rm", "ps",
 
 PRELUDE = """
 import json, os, signal, sys, threading
+from pathlib import Path
 from dpa.errors import TableError
+from dpa.owned import OwnedDirectory
 from dpa.tables import Source, load, spark_session, staged
 
 def alive(pid):
@@ -64,6 +66,7 @@ def test_a_session_is_quiet_and_leaves_nothing_behind_even_after_its_jvm_has_die
         tmp_path,
         """
 assert "pyspark" not in sys.modules, "importing dpa.tables must not import Spark"
+OwnedDirectory.make(Path(os.environ["TMPDIR"]), "dpa-spark-").release()  # as a process that is killed leaves it
 search_path, handler = list(sys.path), signal.getsignal(signal.SIGINT)
 errors = []
 try:
