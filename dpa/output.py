@@ -1,9 +1,8 @@
-"""The result's directory: written beside its place, and put there by renaming once it is complete."""
+"""The result's directory: what may be there when a job begins, and how the complete result is put in its place."""
 
 from __future__ import annotations
 
-import shutil
-import uuid
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -11,12 +10,14 @@ import pyarrow as pa
 import yaml
 
 from dpa.config import JobFile
+from dpa.errors import JobFailedError
+from dpa.places import check_place
+from dpa.replacement import MARK, Replacement, files_of_result, is_unsettled, settle_abandoned
 from dpa.runtime.plan import RunOutcome
 from dpa.secrets import without_secrets
 from dpa.signals import interrupts_held
 
-CONFIGURATION = "_job.yaml"
-"""The resolved configuration beside the results; readers of Parquet directories pass over names with an underscore."""
+_KEY = "output.path"
 
 
 class OutputDirectory:
@@ -32,10 +33,11 @@ class OutputDirectory:
         path = file.config.output.path
         self.path = None if path is None else str(Path(path).absolute())
         self.staging: str | None = None
+        self._replacement: Replacement | None = None
 
     @staticmethod
     def check(file: JobFile) -> None:
-        """Check that the result may be put where it is to go.
+        """Check that the result may be put where it is to go. Nothing is written.
 
         Raises:
             ConfigError: something is there already, and must not be overwritten.
@@ -44,55 +46,93 @@ class OutputDirectory:
         if output.path is None:
             return
         if "://" in output.path:
-            raise file.error(
-                "output.path", f"{output.path} is a URI; name a directory, local or shared by all machines"
-            )
+            raise file.error(_KEY, f"{output.path} is a URI; name a directory, local or shared by all machines")
         path = Path(output.path)
         if path.exists() and not path.is_dir():
-            raise file.error("output.path", f"{path} is a file; name a directory")
-        if output.mode == "error" and path.exists() and any(path.iterdir()):
-            raise file.error(
-                "output.path", f"{path} is not empty; set output.mode to `overwrite`, or name another directory"
-            )
+            raise file.error(_KEY, f"{path} is a file; name a directory")
+        check_place(file, _KEY, path)
+        if not is_unsettled(path.resolve()):  # or else `__enter__` looks, when it is settled
+            refusal = OutputDirectory(file)._refusal(path)
+            if refusal is not None:
+                raise file.error(_KEY, refusal)
 
     def __enter__(self) -> OutputDirectory:
-        if self.path is not None:
-            target = Path(self.path)
-            staging = target.with_name(f".{target.name}.{uuid.uuid4().hex[:12]}")
-            try:
-                staging.mkdir(parents=True)
-            except OSError as error:
-                raise self._file.error("output.path", f"cannot write there: {error}") from None
-            self.staging = str(staging)
+        """Begin the result.
+
+        Raises:
+            ConfigError: it cannot be written, another job is writing there, or what is there must not be overwritten.
+        """
+        if self.path is None:
+            return self
+        target = Path(self.path).resolve()
+        try:
+            self._replacement = Replacement.begin(target, self._configuration())
+        except OSError as error:
+            raise self._file.error(_KEY, f"cannot write there: {error}") from None
+        self.staging = str(self._replacement.new)
+        try:
+            others = [place for place in settle_abandoned(target) if place != self._replacement.work]
+            busy = f"another job writes to {target} now, from {others[0]}; wait for its end" if others else None
+            refusal = busy or self._refusal(target)
+            if refusal is not None:
+                raise self._file.error(_KEY, refusal)
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *raised: object) -> None:
-        if self.staging is not None:
-            shutil.rmtree(self.staging, ignore_errors=True)
+        if self._replacement is None:
+            return
+        try:
+            self._replacement.settle()
+        except OSError as error:
+            left = f"{self._replacement.work}: the next job with this output will try again to settle what is left here"
+            warnings.warn(f"{left}: {error}", RuntimeWarning, stacklevel=2)
 
     def commit(self, files: Iterable[str]) -> tuple[str, ...]:
-        """Put the complete result in its place; returns the names of its files."""
+        """Put the complete result in its place; returns the names of its files.
+
+        Raises:
+            JobFailedError: it cannot be put there, or something came there that must not be overwritten. What was there
+                before stays.
+        """
         names = tuple(sorted(files))
-        if self.path is None or self.staging is None:
+        if self._replacement is None:
             return ()
-        staging, target = Path(self.staging), Path(self.path)
-        resolved = yaml.safe_dump(
-            without_secrets(self._file.config.model_dump(mode="json")), sort_keys=False, allow_unicode=True
-        )
-        (staging / CONFIGURATION).write_text(resolved, encoding="utf-8")
-        self.check(self._file)
-        old = target.with_name(f"{staging.name}.old")
-        with interrupts_held():
-            if target.exists():
-                target.rename(old)
-            try:
-                staging.rename(target)
-            except OSError:
-                if old.exists():
-                    old.rename(target)
-                raise
-        shutil.rmtree(old, ignore_errors=True)
+        try:
+            with interrupts_held():
+                self._replacement.publish(self._accept)
+        except OSError as error:
+            raise JobFailedError(f"{_KEY}: the result cannot be put at {self.path}: {error}") from None
         return names
+
+    def _configuration(self) -> str:
+        resolved = without_secrets(self._file.config.model_dump(mode="json"))
+        return yaml.safe_dump(resolved, sort_keys=False, allow_unicode=True)
+
+    def _accept(self, directory: Path) -> None:
+        refusal = self._refusal(directory)
+        if refusal is not None:
+            raise JobFailedError(f"{_KEY}: {refusal}; it was not so when the job began")
+
+    def _refusal(self, directory: Path) -> str | None:
+        """Why what a directory holds, which is the output's or has been, must not be replaced; None if it may."""
+        known = files_of_result(directory)
+        own = None if self._replacement is None else self._replacement.work
+        entries = directory.iterdir() if directory.is_dir() else ()
+        strangers = sorted(entry.name for entry in entries if entry.name not in known and entry != own)
+        path = self._file.config.output.path
+        more = f" and {len(strangers) - 1} more" if len(strangers) > 1 else ""
+        if self._file.config.output.mode == "error" and (known or strangers):
+            remedy = f"it holds {strangers[0]}{more}" if strangers else "set output.mode to `overwrite`"
+            return f"{path} is not empty: {remedy}; or name another directory"
+        if strangers:
+            why = "`overwrite` replaces the result of a job and nothing else"
+            return f"{path} holds {strangers[0]}{more}, no file of a result; {why}: name another directory"
+        if known and MARK not in known:
+            return f"{path} holds {known[0]} and no {MARK}, so it is no result of a job; name another directory"
+        return None
 
 
 def in_memory(outcome: RunOutcome) -> pa.Table:

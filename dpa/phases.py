@@ -92,12 +92,12 @@ class Run:
 
     def _through(self, stack: ExitStack) -> Result:
         job, config = self._job, self._job.config
+        output = stack.enter_context(OutputDirectory(job.file))
+        rounds = stack.enter_context(RoundsDirectory(job.file))
         spark = session_of(config, stack)
         self._observer.phase("load")
         with self._timed("load"):
             opened = open_input(job, self._data, stack, spark)
-        output = stack.enter_context(OutputDirectory(job.file))
-        rounds = RoundsDirectory(job.file)
         rounds.clear()
         outcome = self._stream(opened, output, rounds)
         key_stats = KeyStats.union(part.stats for part in outcome.outputs)

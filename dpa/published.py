@@ -1,15 +1,22 @@
-"""The directory of results so far (`aggregation.path`): what may be there when a job begins, and what is removed."""
+"""The directory of results so far (`aggregation.path`): who may use it, what may be there, and what is removed."""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
+from dpa import owned
 from dpa.config import JobFile
+from dpa.places import check_place, holds
 from dpa.runtime import rounds
+
+_KEY = "aggregation.path"
 
 
 class RoundsDirectory:
     """Holds rounds of aggregation and nothing else; the last of them stay when the job has ended, however it did.
+
+    A context: the directory is this job's alone for as long.
 
     Attributes:
         path: where rounds are published, or None if none are.
@@ -19,6 +26,7 @@ class RoundsDirectory:
         self._file = file
         given = file.config.aggregation
         self.path = None if given is None or given.path is None else str(Path(given.path).absolute())
+        self._lock = ExitStack()
 
     @staticmethod
     def check(file: JobFile) -> None:
@@ -27,33 +35,53 @@ class RoundsDirectory:
         Raises:
             ConfigError: something else is there, or results are to be.
         """
-        key, given = "aggregation.path", file.config.aggregation
+        given = file.config.aggregation
         if given is None or given.path is None:
             return
         if "://" in given.path:
-            raise file.error(key, f"{given.path} is a URI; name a directory, local or shared by all machines")
+            raise file.error(_KEY, f"{given.path} is a URI; name a directory, local or shared by all machines")
         path, output = Path(given.path), file.config.output.path
-        if output is not None and "://" not in output:
-            one, other = path.resolve(), Path(output).resolve()
-            if one == other or one in other.parents or other in one.parents:
-                raise file.error(key, f"{path} and output.path, {output}, lie one in the other; name two directories")
+        if output is not None and (holds(path, Path(output)) or holds(Path(output), path)):
+            raise file.error(_KEY, f"{path} and output.path, {output}, lie one in the other; name two directories")
         if path.exists() and not path.is_dir():
-            raise file.error(key, f"{path} is a file; name a directory")
+            raise file.error(_KEY, f"{path} is a file; name a directory")
+        check_place(file, _KEY, path)
         strangers = rounds.strangers_in(path) if path.exists() else []
         if strangers:
             more = f" and {len(strangers) - 1} more" if len(strangers) > 1 else ""
-            raise file.error(key, f"{path} holds {strangers[0]}{more}, no round of aggregation; name another directory")
+            raise file.error(
+                _KEY, f"{path} holds {strangers[0]}{more}, no round of aggregation; name another directory"
+            )
 
-    def clear(self) -> None:
-        """Have the directory, without the rounds of an older run.
+    def __enter__(self) -> RoundsDirectory:
+        """Have the directory.
 
         Raises:
-            ConfigError: it cannot be written to.
+            ConfigError: another job uses it, or it cannot be written to.
+        """
+        if self.path is not None:
+            try:
+                Path(self.path).mkdir(parents=True, exist_ok=True)
+                self._lock.enter_context(owned.held(Path(self.path) / rounds.LOCK))
+            except BlockingIOError:
+                why = f"another job publishes its results so far in {self.path} now"
+                raise self._file.error(_KEY, f"{why}; wait for its end, or name another directory") from None
+            except OSError as error:
+                raise self._file.error(_KEY, f"cannot write there: {error}") from None
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._lock.close()
+
+    def clear(self) -> None:
+        """Remove the rounds of an older run.
+
+        Raises:
+            ConfigError: they cannot be removed.
         """
         if self.path is None:
             return
         try:
-            Path(self.path).mkdir(parents=True, exist_ok=True)
             rounds.clear(self.path)
         except OSError as error:
-            raise self._file.error("aggregation.path", f"cannot write there: {error}") from None
+            raise self._file.error(_KEY, f"cannot remove the rounds that are there: {error}") from None

@@ -310,12 +310,13 @@ class LimitsConfig(Section):
 
 
 class OutputConfig(Section):
-    """Where results go. Written beside the target and renamed when complete; never half a result."""
+    """Where results go. Written aside and put in place when complete; never half a result."""
 
     path: str | None = None
     """Directory for Parquet results, relative to the working directory; without it results stay in memory."""
     mode: Literal["error", "overwrite"] = "error"
-    """What to do if the directory exists already and is not empty."""
+    """What to do if the directory exists already and is not empty; `overwrite` replaces the result of an earlier job,
+    and nothing else."""
 
 
 class ReferenceConfig(Section):

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,11 @@ from dpa.execution.schemas import one_table
 
 LATEST = "LATEST"
 _BESIDE = ".LATEST.new"
+LOCK = ".lock"
+"""Whose lock the job holds that publishes here."""
+
 _ROUND = re.compile(r"round-(\d{6,})")
+_PART = re.compile(r"part-\d{5}\.parquet")
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +79,8 @@ def commit(directory: str, round: int, seconds: float, rows: Sequence[int]) -> N
     beside.replace(Path(directory) / LATEST)
     for number, place in rounds_in(Path(directory)).items():
         if number < round - 1:
-            shutil.rmtree(place, ignore_errors=True)
+            with suppress(OSError):
+                _remove(place)
 
 
 def clear(directory: str) -> None:
@@ -83,19 +88,31 @@ def clear(directory: str) -> None:
     for name in (LATEST, _BESIDE):
         (Path(directory) / name).unlink(missing_ok=True)
     for place in rounds_in(Path(directory)).values():
-        shutil.rmtree(place)
+        _remove(place)
 
 
 def rounds_in(directory: Path) -> dict[int, Path]:
     """The directories of rounds, by number."""
-    found = {place: _ROUND.fullmatch(place.name) for place in directory.iterdir() if place.is_dir()}
+    folders = (place for place in directory.iterdir() if place.is_dir() and not place.is_symlink())
+    found = {place: _ROUND.fullmatch(place.name) for place in folders}
     return {int(match.group(1)): place for place, match in found.items() if match}
 
 
 def strangers_in(directory: Path) -> list[str]:
-    """Names in a directory that are no round's and do not name one."""
-    known = {LATEST, _BESIDE, *(place.name for place in rounds_in(directory).values())}
-    return sorted(place.name for place in directory.iterdir() if place.name not in known)
+    """What is in a directory, by its path from there, and neither of a round nor names one."""
+    rounds = list(rounds_in(directory).values())
+    known = {LATEST, _BESIDE, LOCK, *(place.name for place in rounds)}
+    strangers = [place for place in directory.iterdir() if place.name not in known]
+    strangers += [part for place in rounds for part in place.iterdir() if not _PART.fullmatch(part.name)]
+    return sorted(str(place.relative_to(directory)) for place in strangers)
+
+
+def _remove(place: Path) -> None:
+    """Remove a round, and nothing that somebody else has put beside its parts."""
+    for part in place.iterdir():
+        if _PART.fullmatch(part.name):
+            part.unlink()
+    place.rmdir()
 
 
 def _latest(directory: Path) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 Importing this package does not import pyspark; functions that need a session are given one.
 """
 
+from dpa.tables._paths import local_directories, local_path
 from dpa.tables.baseline import spark_loads
 from dpa.tables.comparison import Comparison, compare
 from dpa.tables.forecast import TopKeys, key_counts, key_table, sample_rows
@@ -28,6 +29,8 @@ __all__ = [
     "key_counts",
     "key_table",
     "load",
+    "local_directories",
+    "local_path",
     "parquet_splits",
     "parquet_table",
     "reads_in_place",

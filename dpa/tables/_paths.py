@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
@@ -39,6 +40,42 @@ def is_surely_local(path: str) -> bool:
     """
     local = path.startswith("file:") or not (_URI.match(path) or "HADOOP_CONF_DIR" in os.environ)
     return local and not _HADOOPS.search(path)
+
+
+def local_path(path: str, base: str) -> Path | None:
+    """The place on this machine that a path or `file:` URI names, relative ones below `base`; None for other URIs."""
+    whole = _without_file_scheme(resolved(path, base))
+    return None if _URI.match(whole) else Path(whole)
+
+
+def local_directories(path: str, base: str) -> list[Path]:
+    """The directories on this machine from which a path reads, sorted: of a file its directory, of a link also where it
+    leads, of a glob its part without `*`, `?`, `[` and `{` and what matches. None for a URI.
+
+    Args:
+        path: file, directory or glob as in a job file; nothing need be there.
+        base: where relative paths start.
+    """
+    whole = local_path(path, base)
+    found: set[Path] = set()
+    for one in [] if whole is None else _alternatives(str(whole)):
+        magic = _MAGIC.search(one)
+        places = [Path(one[: magic.start()]).parent if magic else Path(one)]
+        with suppress(OSError):  # what cannot be looked at is reported when it is to be read
+            places += [Path(match.path) for match in _matches(one)]
+        for place in places:
+            for name in (place, place.resolve()):
+                found.add(name.resolve() if name.is_dir() else name.parent.resolve())
+    return sorted(found)
+
+
+def _alternatives(path: str) -> list[str]:
+    """The globs that Spark makes of one with `{a,b}`."""
+    inner = re.search(r"\{([^{}]*)\}", path)
+    if inner is None:
+        return [path]
+    head, tail = path[: inner.start()], path[inner.end() :]
+    return [one for choice in inner.group(1).split(",") for one in _alternatives(head + choice + tail)]
 
 
 @dataclass(frozen=True)

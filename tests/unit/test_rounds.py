@@ -109,27 +109,28 @@ def test_rounds_of_an_older_run_are_removed_when_a_job_begins(tmp_path: Path) ->
     for number in (1, 2, 3):
         publish(tmp_path, number, share("a"))
     RoundsDirectory.check(job(tmp_path))
-    directory = RoundsDirectory(job(tmp_path))
-    assert results_so_far(tmp_path).round == 3
-    directory.clear()
+    with RoundsDirectory(job(tmp_path)) as directory:
+        assert results_so_far(tmp_path).round == 3
+        directory.clear()
+        directory.clear()
     assert list(tmp_path.iterdir()) == []
-    directory.clear()
 
 
 def test_a_directory_that_is_missing_is_made(tmp_path: Path) -> None:
     place = tmp_path / "some" / "where"
     RoundsDirectory.check(job(place))
-    RoundsDirectory(job(place)).clear()
-    assert place.is_dir()
+    with RoundsDirectory(job(place)) as directory:
+        directory.clear()
+    assert list(place.iterdir()) == []
 
 
 def test_without_a_path_nothing_is_looked_at_and_nothing_made() -> None:
     for given in (None, {"seconds": 1}):
         file = parse({"key": "word", "aggregation": given}, origin="job")
         RoundsDirectory.check(file)
-        directory = RoundsDirectory(file)
-        directory.clear()
-        assert directory.path is None
+        with RoundsDirectory(file) as directory:
+            directory.clear()
+            assert directory.path is None
 
 
 @pytest.mark.parametrize("stranger", ["data.csv", "round-1", "round-000001.txt", "LATEST.old", ".hidden"])
@@ -138,6 +139,41 @@ def test_a_directory_that_holds_anything_else_is_refused(tmp_path: Path, strange
     (tmp_path / stranger).touch()
     with pytest.raises(ConfigError, match=f"aggregation.path: .* holds {stranger}, no round of aggregation"):
         RoundsDirectory.check(job(tmp_path))
+
+
+def test_a_round_that_holds_anything_else_is_refused_and_never_removed(tmp_path: Path) -> None:
+    publish(tmp_path, 1, share("a"))
+    (tmp_path / "round-000001" / "notes.txt").touch()
+    with pytest.raises(ConfigError, match=r"holds round-000001/notes.txt, no round of aggregation"):
+        RoundsDirectory.check(job(tmp_path))
+    with RoundsDirectory(job(tmp_path)) as directory, pytest.raises(ConfigError, match="cannot remove the rounds"):
+        directory.clear()
+    publish(tmp_path, 2, share("a"))
+    publish(tmp_path, 3, share("a"))
+    assert (tmp_path / "round-000001" / "notes.txt").exists()
+
+
+def test_a_second_job_is_refused_while_the_first_one_publishes_there(tmp_path: Path) -> None:
+    with RoundsDirectory(job(tmp_path)):
+        publish(tmp_path, 1, share("a"))
+        RoundsDirectory.check(job(tmp_path))
+        with (
+            pytest.raises(ConfigError, match=r"aggregation.path: another job publishes .* now; wait for its end"),
+            RoundsDirectory(job(tmp_path)),
+        ):
+            pass
+        assert results_so_far(tmp_path).round == 1
+    with RoundsDirectory(job(tmp_path)) as directory:
+        directory.clear()
+
+
+def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(ConfigError, match=r"aggregation.path: cannot write there: .*file"),
+        RoundsDirectory(job(tmp_path / "file" / "so-far")),
+    ):
+        pass
 
 
 def test_a_file_or_a_uri_is_refused(tmp_path: Path) -> None:
