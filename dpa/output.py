@@ -11,7 +11,7 @@ import yaml
 
 from dpa.config import JobFile
 from dpa.errors import JobFailedError
-from dpa.places import check_place
+from dpa.places import check_place, looked_at
 from dpa.replacement import MARK, Replacement, files_of_result, is_unsettled, settle_abandoned
 from dpa.runtime.plan import RunOutcome
 from dpa.secrets import without_secrets
@@ -48,13 +48,12 @@ class OutputDirectory:
         if "://" in output.path:
             raise file.error(_KEY, f"{output.path} is a URI; name a directory, local or shared by all machines")
         path = Path(output.path)
-        if path.exists() and not path.is_dir():
-            raise file.error(_KEY, f"{path} is a file; name a directory")
-        check_place(file, _KEY, path)
-        if not is_unsettled(path.resolve()):  # or else `__enter__` looks, when it is settled
-            refusal = OutputDirectory(file)._refusal(path)
-            if refusal is not None:
-                raise file.error(_KEY, refusal)
+        with looked_at(file, _KEY, path):
+            check_place(file, _KEY, path)
+            if not is_unsettled(path.resolve()):  # or else `__enter__` looks, when it is settled
+                refusal = OutputDirectory(file)._refusal(path)
+                if refusal is not None:
+                    raise file.error(_KEY, refusal)
 
     def __enter__(self) -> OutputDirectory:
         """Begin the result.
@@ -72,8 +71,8 @@ class OutputDirectory:
         self.staging = str(self._replacement.new)
         try:
             others = [place for place in settle_abandoned(target) if place != self._replacement.work]
-            busy = f"another job writes to {target} now, from {others[0]}; wait for its end" if others else None
-            refusal = busy or self._refusal(target)
+            busy = f"another job writes to {target} now; wait for its end, or name another directory"
+            refusal = busy if others else self._refusal(target)
             if refusal is not None:
                 raise self._file.error(_KEY, refusal)
         except BaseException:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
 from tempfile import gettempdir
@@ -24,7 +25,7 @@ def check_place(file: JobFile, key: str, path: Path) -> None:
     """
     for what, directory in _needed(file):
         if holds(path, directory):
-            relation = "is" if _same(path, directory) else "holds"
+            relation = "is" if holds(directory, path) else "holds"
             raise file.error(key, f"{path} {relation} {what}, {directory}; name a directory for the result alone")
     given = file.config.input
     if given is not None and given.recursive and (given.glob is None or fnmatchcase(_SOME_PART, given.glob)):
@@ -34,14 +35,26 @@ def check_place(file: JobFile, key: str, path: Path) -> None:
                 raise file.error(key, f"{path} lies in the input {root}, {why}; name a directory outside of it")
 
 
+@contextmanager
+def looked_at(file: JobFile, key: str, path: Path) -> Iterator[None]:
+    """Look at what there is of a directory that a job will fill.
+
+    Raises:
+        ConfigError: it is a file, or cannot be looked at.
+    """
+    try:
+        if path.exists() and not path.is_dir():
+            raise file.error(key, f"{path} is a file; name a directory")
+        yield
+    except OSError as error:
+        raise file.error(key, f"cannot look at what is there: {error}") from None
+
+
 def holds(outer: Path, inner: Path) -> bool:
     """Whether one directory, which need not exist, is another one or a parent of it."""
-    inner = inner.resolve()
-    return any(_same(outer, each) for each in (inner, *inner.parents))
-
-
-def _same(one: Path, other: Path) -> bool:
-    return one.resolve() == other.resolve() or (one.exists() and other.exists() and one.samefile(other))
+    outer, inner = outer.resolve(), inner.resolve()
+    line = (inner, *inner.parents)
+    return outer in line or (outer.exists() and any(each.exists() and outer.samefile(each) for each in line))
 
 
 def _needed(file: JobFile) -> Iterator[tuple[str, Path]]:

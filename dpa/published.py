@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dpa import owned
 from dpa.config import JobFile
-from dpa.places import check_place, holds
+from dpa.places import check_place, holds, looked_at
 from dpa.runtime import rounds
 
 _KEY = "aggregation.path"
@@ -41,12 +41,11 @@ class RoundsDirectory:
         if "://" in given.path:
             raise file.error(_KEY, f"{given.path} is a URI; name a directory, local or shared by all machines")
         path, output = Path(given.path), file.config.output.path
-        if output is not None and (holds(path, Path(output)) or holds(Path(output), path)):
-            raise file.error(_KEY, f"{path} and output.path, {output}, lie one in the other; name two directories")
-        if path.exists() and not path.is_dir():
-            raise file.error(_KEY, f"{path} is a file; name a directory")
-        check_place(file, _KEY, path)
-        strangers = rounds.strangers_in(path) if path.exists() else []
+        with looked_at(file, _KEY, path):
+            if output is not None and (holds(path, Path(output)) or holds(Path(output), path)):
+                raise file.error(_KEY, f"{path} and output.path, {output}, lie one in the other; name two directories")
+            check_place(file, _KEY, path)
+            strangers = rounds.strangers_in(path) if path.exists() else []
         if strangers:
             more = f" and {len(strangers) - 1} more" if len(strangers) > 1 else ""
             raise file.error(

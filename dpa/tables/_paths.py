@@ -63,10 +63,9 @@ def local_directories(path: str, base: str) -> list[Path]:
         places = [Path(one[: magic.start()]).parent if magic else Path(one)]
         with suppress(OSError):  # what cannot be looked at is reported when it is to be read
             places += [Path(match.path) for match in _matches(one)]
-        for place in places:
-            for name in (place, place.resolve()):
-                found.add(name.resolve() if name.is_dir() else name.parent.resolve())
-    return sorted(found)
+        found.update(place.resolve() for place in places if place.is_symlink())
+        found.update(places)
+    return sorted({place.resolve() if place.is_dir() else place.parent.resolve() for place in found})
 
 
 def _alternatives(path: str) -> list[str]:

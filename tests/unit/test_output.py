@@ -1,7 +1,9 @@
 """Where a result may go: nothing but a result of ours is ever replaced, and two jobs never write to one place."""
 
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from shutil import which
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -145,6 +147,32 @@ def test_a_place_that_cannot_be_written_is_refused_on_the_way_in(tmp_path: Path)
         OutputDirectory(job(tmp_path / "file" / "out")),
     ):
         pass
+
+
+@pytest.mark.parametrize("check", [OutputDirectory.check, RoundsDirectory.check])
+def test_a_place_that_cannot_be_looked_at_is_refused(check: Callable[[JobFile], None]) -> None:
+    sections = {"output": {"path": "x" * 300}, "aggregation": {"seconds": 1, "path": "y" * 300}}
+    with pytest.raises(ConfigError, match=r"path: cannot look at what is there: .*File name too long"):
+        check(parse(sections, origin="job"))
+
+
+def test_a_mount_point_gets_its_result_and_an_older_one_stays_until_then(tmp_path: Path) -> None:
+    for name in ("out", "volume"):
+        (tmp_path / name).mkdir()
+    bind = ["mount", "--bind", str(tmp_path / "volume"), str(tmp_path / "out")]
+    if which("mount") is None or subprocess.run(bind, capture_output=True, check=False).returncode:
+        pytest.skip("mounting is not permitted here")
+    try:
+        for value in (1, 2):
+            write(job(tmp_path / "out"), value)
+            assert (value_in(tmp_path / "out"), names(tmp_path / "volume")) == (value, RESULT)
+        with OutputDirectory(job(tmp_path / "out")):
+            OutputDirectory.check(job(tmp_path / "out"))
+            with pytest.raises(ConfigError, match="another job writes"), OutputDirectory(job(tmp_path / "out")):
+                pass
+        assert (value_in(tmp_path / "out"), names(tmp_path / "volume")) == (2, RESULT)
+    finally:
+        subprocess.run(["umount", str(tmp_path / "out")], check=True)
 
 
 def test_without_a_path_nothing_is_looked_at_and_nothing_made(tmp_path: Path) -> None:
