@@ -217,6 +217,24 @@ def test_the_leftovers_of_a_published_result_do_not_bring_back_the_one_before(tm
     assert found(tmp_path / "out") == {}
 
 
+def test_what_a_dead_process_did_is_not_undone_where_a_whole_result_has_come_since(tmp_path: Path, how: str) -> None:
+    for death in range(1, 9):
+        target, later = tmp_path / str(death) / "out", {MARK: "later", "part-00000.parquet": "later 0"}
+        fill(target, OLD)
+        prepared = begun(target, how)
+        with pytest.MonkeyPatch.context() as patch:
+            fail_at(patch, death, Died(), for_good=True)
+            with suppress(Died):
+                prepared.publish(accept)
+        for name in files_of_result(target):
+            (target / name).unlink()
+        fill(target, later)
+        prepared._owned.release()
+        settle_abandoned(target)
+        assert found(target) == later, death
+        assert [path.name for path in target.parent.iterdir()] == ["out"]
+
+
 def test_a_job_that_lives_is_named_and_its_work_stays(tmp_path: Path, how: str) -> None:
     fill(tmp_path / "out", OLD)
     prepared = begun(tmp_path / "out", how)
