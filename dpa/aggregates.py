@@ -35,14 +35,12 @@ class _OfOneColumn(BatchReducer):
         self.column = column
 
     def check_values(self, values: pa.Schema) -> None:
-        if self.column not in values.names:
-            close = difflib.get_close_matches(self.column, values.names, n=1)
-            likely = f"; did you mean {close[0]!r}?" if close else ""
-            found = (
-                f"the columns of the values are {', '.join(values.names)}" if values.names else "there are no values"
-            )
-            name = close[0] if close else next(iter(values.names), "NAME")
-            raise ConfigError(f"reads the column {self.column!r}, and {found}{likely}; set `args: {{column: {name}}}`")
+        names = values.names
+        if self.column not in names:
+            found = f"the columns of the values are {', '.join(names)}" if names else "there are no values"
+            likely = difflib.get_close_matches(self.column, names, n=1) or names
+            name = likely[0] if len(likely) == 1 else "NAME"
+            raise ConfigError(f"reads the column {self.column!r}, and {found}; set `args: {{column: {name}}}`")
         nobody = pa.RecordBatch.from_pylist([], schema=values)
         try:
             self.reduce(Groups(pa.nulls(0), np.empty(0, dtype=np.int32), nobody))

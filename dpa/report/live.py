@@ -17,7 +17,7 @@ from typing import Protocol, TextIO
 from dpa.balance.decision import Decision
 from dpa.errors import ConfigError
 from dpa.protocol.metrics import Snapshot
-from dpa.report._text import one_line, outcomes, percent, plural, seconds, short
+from dpa.report._text import one_line, outcomes, percent, plural, short
 from dpa.report._watch import Totals, Watch
 
 MODES = ("auto", "rich", "plain", "none")
@@ -110,7 +110,7 @@ class PlainProgress:
         self._stream: TextIO | None = stream
         self._name = one_line(name)
         self._clock = clock
-        self._began = self._phase_began = self._last_line = clock()
+        self._began = self._last_line = clock()
         self._phase = ""
         self._tenth = 0
         self._named = 0
@@ -119,7 +119,7 @@ class PlainProgress:
         self._status = "ok"
 
     def __enter__(self) -> PlainProgress:
-        self._began = self._phase_began = self._last_line = self._clock()
+        self._began = self._last_line = self._clock()
         return self
 
     def __exit__(
@@ -138,7 +138,7 @@ class PlainProgress:
         """Write that `name` begins, and how the stream went if that is what ends."""
         self._end_phase()
         self._phase = one_line(name)
-        self._phase_began = self._last_line = self._clock()
+        self._last_line = self._clock()
         self._write(f"{self._phase}: {one_line(detail)}" if detail else self._phase)
 
     def update(self, snapshot: Snapshot) -> None:
@@ -168,11 +168,11 @@ class PlainProgress:
     def _end_phase(self) -> None:
         if self._phase != "stream":
             return
-        totals, took = self._watch.totals, self._clock() - self._phase_began
-        rate = f", {short(totals.mapped / took)} records/s" if took > 0 else ""
+        totals = self._watch.totals
+        # No duration and no rate: this clock sees the end a poll late, and the table has both as they were.
         self._write(
-            f"stream ended: {plural(totals.read, 'row')} read, {plural(totals.processed, 'record')} processed "
-            f"in {seconds(took)}{rate}, {plural(totals.redistributions, 'redistribution')}"
+            f"stream ended: {plural(totals.read, 'row')} read, {plural(totals.processed, 'record')} processed, "
+            f"{plural(totals.redistributions, 'redistribution')}"
         )
         if decided := outcomes(self._decisions):
             self._write(f"decisions: {decided}")
