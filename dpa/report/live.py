@@ -104,7 +104,8 @@ class NoProgress:
 
 
 class PlainProgress:
-    """Log lines: at each phase, at every tenth of the input or 30 seconds, and for the first redistributions."""
+    """Log lines: at each phase; at every tenth of the input, and of the records once it is read, or 30 seconds; and for
+    the first redistributions."""
 
     def __init__(self, stream: TextIO, name: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream: TextIO | None = stream
@@ -148,7 +149,7 @@ class PlainProgress:
         self._decisions = snapshot.decision_counts
         totals = self._watch.totals
         waited = self._clock() - self._last_line
-        tenth = int(10 * (totals.share_read or 0.0))
+        tenth = 10 + int(10 * totals.share_processed) if totals.all_read else int(10 * (totals.share_read or 0.0))
         if waited >= MOST_LINE_SECONDS or (tenth > self._tenth and waited >= LEAST_LINE_SECONDS):
             self._tenth = tenth
             self._last_line = self._clock()

@@ -167,6 +167,13 @@ def test_while_reducers_work_off_their_queues_a_line_says_how_far_and_how_fast_t
     )
 
 
+def test_once_all_rows_are_read_every_tenth_of_the_records_is_a_line() -> None:
+    done = [working_off(10.0 + step, 1_200_000 * step) for step in range(1, 21)]
+    written = fed(done, seconds_apart=2)
+    shares = [line.split(" read, ")[1].split(" of ")[0] for line in written]
+    assert shares == "1.20M 2.40M 4.80M 7.20M 9.60M 12.0M 14.4M 16.8M 19.2M 21.6M 24.0M".split()
+
+
 def test_each_redistribution_is_written_once_with_its_reason() -> None:
     snapshot = samples.snapshot(4.9, rounds=2)
     written = fed([snapshot, snapshot], seconds_apart=0.1)
