@@ -74,6 +74,11 @@ class BatchStates:
         self._folded = 0 if kept is None else len(kept.keys)
         return parts
 
+    def preview(self, key: str) -> Reduced:
+        """What `finish` would give now. States are Arrow columns, which nothing that the reducer makes of them (numpy,
+        pandas, polars) can be written through, so they need no copy."""
+        return self.finish(key)
+
     def finish(self, key: str) -> Reduced:
         """The result, with the key column named `key`."""
         whole = self._fold()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dpa.aggregates import Distinct, TopK
 from dpa.errors import ExecutorError
 from dpa.execution.block import Block
 from dpa.execution.calls import fold, zero
@@ -18,6 +21,9 @@ from dpa.execution.states import Reduced, StatePart, result_table
 from dpa.executors import Reducer, name_of
 from dpa.routing.hashing import Key, hash_column
 from dpa.routing.table import RoutingTable
+
+_ONLY_READ = (Reducer.finish, TopK.finish, Distinct.finish)
+"""Implementations of `finish` that leave a state as it is, so that a preview needs no copy of it."""
 
 
 class RecordStates:
@@ -65,12 +71,25 @@ class RecordStates:
             self._places = {key: place for place, key in enumerate(keys.take(pa.array(kept)).to_pylist())}
         return parts
 
+    def preview(self, key: str) -> Reduced:
+        """What `finish` would give now; the user's `finish` works on a copy of each state, one at a time.
+
+        A copy takes 0.2 us for a number, 1 to 3 us for a small tuple, dict or list, and 7 us for a dataclass. `pickle`
+        takes half of that, but cannot look up classes that the driver defined in `__main__`.
+        """
+        finish = self._reducer.finish
+        only_read = type(self._reducer).finish in _ONLY_READ
+        return self._finished(key, finish if only_read else lambda state: finish(deepcopy(state)))
+
     def finish(self, key: str) -> Reduced:
-        """The result, with the key column named `key`."""
+        """The result, with the key column named `key`. The last call: the reducer may change the states."""
+        return self._finished(key, self._reducer.finish)
+
+    def _finished(self, key: str, finish: Callable[[Any], Any]) -> Reduced:
         finished = []
         for name, place in self._places.items():
             try:
-                finished.append(self._reducer.finish(self._states[place]))
+                finished.append(finish(self._states[place]))
             except USER_ERRORS as error:
                 raise executor_error(self._reducer, "finish", f"key {shown(name)}", error) from None
         columns = self._columns(finished)

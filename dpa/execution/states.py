@@ -89,8 +89,12 @@ class States(Protocol):
         """Fold in states that came from another reducer."""
         ...
 
+    def preview(self, key: str) -> Reduced:
+        """What `finish` would give now; the states stay as they are, whatever the reducer's `finish` does to them."""
+        ...
+
     def finish(self, key: str) -> Reduced:
-        """The result, with the key column named `key`."""
+        """The result, with the key column named `key`. The last call: the reducer may change the states."""
         ...
 
 

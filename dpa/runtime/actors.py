@@ -220,7 +220,7 @@ class Reducer(Task):
         plan, key = self._plan, self._plan.task.key
         if plan.rounds is None:
             return 0
-        share = self._states.finish(key).owned(key, home, self._index).table
+        share = self._states.preview(key).owned(key, home, self._index).table
         rounds.write_share(plan.rounds, number, self._index, share)
         return int(share.num_rows)
 

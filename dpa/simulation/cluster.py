@@ -253,7 +253,7 @@ class SimulatedCluster:
             case Fold(home, parts, number):
                 for part in parts:
                     self._states[index].merge(part)
-                share = self._states[index].finish(job.task.key).owned(job.task.key, home, index)
+                share = self._states[index].preview(job.task.key).owned(job.task.key, home, index)
                 self._rounds.published(index, number, share)
                 seconds = self._takes(0.001)
                 self._schedule(seconds, address, FoldDone(share.table.num_rows, seconds))

@@ -80,6 +80,28 @@ class SlowSum(FunctionReducer):
         return super().reduce(state, value)
 
 
+class TakenCount(Reducer[list[int], int]):
+    """Counts, and takes its time; `finish` takes the count out of the state."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def zero(self) -> list[int]:
+        return [0]
+
+    def reduce(self, state: list[int], value: int) -> list[int]:
+        time.sleep(self.seconds)
+        state[0] += 1
+        return state
+
+    def merge(self, left: list[int], right: list[int]) -> list[int]:
+        return [left[0] + right[0]]
+
+    def finish(self, state: list[int]) -> dict[str, int]:
+        count, state[0] = state[0], 0
+        return {"count": count}
+
+
 def children() -> list[int]:
     """The processes that this one has started and that have not ended."""
     found = []

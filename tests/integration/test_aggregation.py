@@ -61,13 +61,14 @@ def counts(table: pa.Table) -> Counter[str]:
 
 @pytest.mark.usefixtures("ray")
 def test_results_so_far_only_grow_while_a_hot_key_is_spread_and_the_result_is_right(tmp_path: Path) -> None:
+    """Although the reducer's `finish` changes the state."""
     keys = ["hot" if number % 5 else f"cold {number % 7}" for number in range(6_000)]
     with Reader(tmp_path / "so-far") as reader:
         result = Job(
             input=pa.table({"key": keys}),
             key="key",
             value=[],
-            reducer=PacedCount(0.002),
+            reducer=executors.TakenCount(0.002),
             parallelism={"mappers": 2, "reducers": 4},
             balance={"strategy": "adaptive", "check_seconds": 0.25},
             aggregation={"seconds": 0.5, "path": str(tmp_path / "so-far")},

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dpa.execution.record_states import RecordStates
 from dpa.protocol import reducer as reducer_module
 from dpa.protocol.aggregation import Exchange
 from dpa.protocol.coordinator import CoordinatorMachine
@@ -126,3 +127,10 @@ def test_a_broken_machine_is_caught(broken: str, monkeypatch: pytest.MonkeyPatch
             assert re.search(expected, str(error)), f"seed {seed}: {error}"
             return
     pytest.fail(f"{len(WITH_ROUNDS)} random jobs have not caught it")
+
+
+def test_a_round_that_finishes_the_states_themselves_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RecordStates, "preview", RecordStates.finish)
+    with pytest.raises(InvariantViolationError, match="results so far|wrong result"):
+        for seed in WITH_ROUNDS[:10]:
+            run_random_job(seed)

@@ -9,7 +9,7 @@ from builders import Total, block_of, chunks, key_lists, map_task, naive, rings,
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpa.aggregates import READY_MADE, Count, Sum
+from dpa.aggregates import READY_MADE, Count, Sum, TopK
 from dpa.errors import ExecutorError, KeyTypeError
 from dpa.execution import batch_states
 from dpa.execution.block import Block
@@ -23,9 +23,9 @@ from dpa.splits import memory_splits
 both_stores = pytest.mark.parametrize("reducer", [Total(), Sum()], ids=["records", "batches"])
 
 
-def result_of(store: States) -> dict[Key, tuple[Any, int, int]]:
+def result_of(store: States, *, so_far: bool = False) -> dict[Key, tuple[Any, int, int]]:
     """Of each key the result, the processed and the mapped records."""
-    reduced = store.finish("key")
+    reduced = store.preview("key") if so_far else store.finish("key")
     values = reduced.table["value"].to_pylist() if reduced.table.num_rows else []
     keys = reduced.table["key"].to_pylist()
     assert len(set(keys)) == len(keys)
@@ -99,27 +99,80 @@ def test_a_result_so_far_is_that_of_the_records_so_far_and_changes_nothing(reduc
         if data.draw(st.booleans()):
             _exchange(stores, table)
             for _ in range(2):
-                _require_result(stores, table, keys[:seen])
+                _require_result(stores, table, keys[:seen], so_far=True)
     _exchange(stores, table)
     _require_result(stores, table, keys)
 
 
-def _require_result(stores: list[States], table: RoutingTable, keys: list[Key]) -> None:
-    found = {key: (index, *of_key) for index, store in enumerate(stores) for key, of_key in result_of(store).items()}
+def _require_result(stores: list[States], table: RoutingTable, keys: list[Key], *, so_far: bool = False) -> None:
+    results = [result_of(store, so_far=so_far) for store in stores]
+    found = {key: (index, *of_key) for index, result in enumerate(results) for key, of_key in result.items()}
     expected = naive(zip(keys, range(len(keys)), strict=True), lambda values: (sum(values), len(values), len(values)))
     assert found == {key: (table.key_lookup(key), *of_key) for key, of_key in expected.items()}
 
 
 @pytest.mark.parametrize("reducer", [made() for made in READY_MADE.values()], ids=READY_MADE)
-def test_a_ready_made_reducer_can_be_finished_any_number_of_times_on_the_way(reducer: AnyReducer) -> None:
+def test_a_ready_made_reducer_can_be_previewed_any_number_of_times_on_the_way(reducer: AnyReducer) -> None:
     looked_at, left_alone = states_for(reducer), states_for(reducer)
     for start in range(0, 40, 8):
         block = block_of([f"k{number % 3}" for number in range(start, start + 8)])
         for store in (looked_at, left_alone):
             store.reduce(block)
-        assert looked_at.finish("key").table == looked_at.finish("key").table
+        assert looked_at.preview("key").table == looked_at.preview("key").table
     one, other = (store.finish("key").table.sort_by("key") for store in (looked_at, left_alone))
     assert one == other
+
+
+class Emptied(TopK):
+    """The sum of the greatest values of each key; `finish` takes them out of the state."""
+
+    def finish(self, state: list[int]) -> int:
+        return sum(state.pop() for _ in range(len(state)))
+
+
+class Totals(Reducer[dict[str, list[int]], int]):
+    """The total of each key; `finish` empties a list inside the state."""
+
+    def zero(self) -> dict[str, list[int]]:
+        return {"values": []}
+
+    def reduce(self, state: dict[str, list[int]], value: int) -> dict[str, list[int]]:
+        state["values"].append(value)
+        return state
+
+    def merge(self, left: dict[str, list[int]], right: dict[str, list[int]]) -> dict[str, list[int]]:
+        return {"values": left["values"] + right["values"]}
+
+    def finish(self, state: dict[str, list[int]]) -> int:
+        total = sum(state["values"])
+        state["values"].clear()
+        return total
+
+
+@pytest.mark.parametrize("reducer", [Emptied(2), Totals()], ids=["of a ready-made reducer", "deep inside"])
+def test_a_finish_that_changes_the_state_has_no_part_in_what_goes_on(reducer: AnyReducer) -> None:
+    store = states_for(reducer)
+    store.reduce(block_of(["a", "b"]))
+    assert result_of(store, so_far=True) == {"a": (0, 1, 1), "b": (1, 1, 1)}
+    store.reduce(block_of(["b", "b"]))
+    assert result_of(store, so_far=True) == result_of(store) == {"a": (0, 1, 1), "b": (2, 3, 3)}
+
+
+def test_a_state_that_cannot_be_copied_for_a_preview_is_reported_with_its_key() -> None:
+    class Held(Total):
+        def zero(self) -> Any:
+            return iter([])
+
+        def reduce(self, state: Any, value: int) -> Any:
+            return (number for number in (value,))
+
+        def finish(self, state: Any) -> int:
+            return sum(state)
+
+    store = states_for(Held())
+    store.reduce(block_of(["a"]))
+    with pytest.raises(ExecutorError, match=r"Held\.finish failed on key 'a': TypeError: cannot pickle 'generator'"):
+        store.preview("key")
 
 
 @both_stores
