@@ -7,32 +7,25 @@ reducers with a redistribution half way, so what only shows with more than one r
 
 from __future__ import annotations
 
-import functools
-import math
-import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from dpa.errors import DpaError, ExecutorError
-from dpa.execution.calls import columns
+from dpa.errors import ExecutorError
 from dpa.execution.empty import empty_result
 from dpa.execution.mapping import MapTask
 from dpa.execution.schemas import one_table
 from dpa.execution.states import StatePart, States, states_for
-from dpa.executors import AnyReducer, BatchReducer, Groups, Reducer, as_mapper, as_reducer, is_mergeable, name_of
+from dpa.executors import as_mapper, as_reducer, is_mergeable
+from dpa.laws import LawError, check_reducer_laws
 from dpa.routing.change import TableChange
 from dpa.routing.groupings.ring import RingGrouping
 from dpa.routing.ring import TokenRing
 from dpa.routing.table import RoutingTable, Spread
 from dpa.splits import memory_splits
 from dpa.tables import as_table
-
-
-class LawError(DpaError, AssertionError):
-    """A reducer breaks a law that merging relies on; the message holds a counter-example."""
 
 
 def run_local(
@@ -109,93 +102,6 @@ def _with_spread(table: RoutingTable, hashed: int) -> RoutingTable:
     return TableChange.of(table, {hashed: before, after: table.reducers}, (spread,)).apply(table)
 
 
-def check_reducer_laws(reducer: Any, values: Iterable[Any], *, trials: int = 100, seed: int = 0) -> None:
-    """Check on random parts of `values` what merging relies on.
-
-    The laws: merge is associative and commutative, the state of no values is its identity, and merged states of parts
-    give what the whole gives. Results are compared after `finish`; floating-point numbers to nine digits.
-
-    Args:
-        reducer: as in a job, with `merge`.
-        values: examples of values, as the mapper makes them (for a batch reducer: dicts by column name).
-        trials: how many random divisions to try.
-        seed: of the random divisions.
-
-    Raises:
-        LawError: a law is broken; shows the values for which.
-    """
-    made = as_reducer(reducer)
-    if not is_mergeable(made):
-        raise LawError(f"{name_of(made)} has no merge")
-    values, draw = list(values), random.Random(seed)
-    for _ in range(trials):
-        sample = draw.sample(values, draw.randint(0, len(values)))
-        cuts = sorted(draw.randint(0, len(sample)) for _ in range(2))
-        a, b, c = sample[: cuts[0]], sample[cuts[0] : cuts[1]], sample[cuts[1] :]
-        whole = _merged(made, [sample])
-        for law, parts in {
-            "parts merged must give what the whole gives": [a, b, c],
-            "merge must be commutative": [c, b, a],
-            "merge must be associative": [a, _Together([b, c])],
-            "the state of no values must be the identity of merge": [[], sample, []],
-        }.items():
-            found = _merged(made, parts)
-            if not _alike(found, whole):
-                raise LawError(f"{name_of(made)}: {law}; for {sample!r} in parts {parts!r}: {found!r}, not {whole!r}")
-
-
-class _Together(list[list[Any]]):
-    """Parts whose states are merged with each other before they meet the rest."""
-
-
-def _merged(reducer: AnyReducer, parts: Sequence[list[Any]]) -> Any:
-    """The finished merge of states of parts."""
-    if isinstance(reducer, BatchReducer):
-        state = _merge_columns(reducer, parts)
-        return None if state is None else columns(reducer, "finish", state, 1).to_pylist()
-    return reducer.finish(_merge_states(reducer, parts))
-
-
-def _merge_states(reducer: Reducer[Any, Any], parts: Sequence[list[Any]]) -> Any:
-    states = [
-        _merge_states(reducer, part) if isinstance(part, _Together) else _reduced(reducer, part) for part in parts
-    ]
-    return functools.reduce(reducer.merge, states)
-
-
-def _reduced(reducer: Reducer[Any, Any], values: list[Any]) -> Any:
-    return functools.reduce(reducer.reduce, values, reducer.zero())
-
-
-def _merge_columns(reducer: BatchReducer, parts: Sequence[list[Any]]) -> pa.RecordBatch | None:
-    """One state of all parts, merged two at a time; None if they are empty: a batch reducer never sees an empty
-    group."""
-    merged: pa.RecordBatch | None = None
-    for part in parts:
-        if not part:
-            continue
-        if isinstance(part, _Together):
-            state = _merge_columns(reducer, part)
-        else:
-            state = columns(reducer, "reduce", _one_group(_as_columns(part)), 1)
-        if state is not None and merged is not None:
-            both = pa.concat_tables(
-                [pa.Table.from_batches([each]) for each in (merged, state)], promote_options="permissive"
-            )
-            state = columns(reducer, "merge", _one_group(both.combine_chunks().to_batches()[0]), 1)
-        merged = merged if state is None else state
-    return merged
-
-
-def _as_columns(values: list[Any]) -> pa.RecordBatch:
-    names = dict.fromkeys(name for value in values for name in value)
-    return pa.record_batch({name: pa.array([value.get(name) for value in values]) for name in names})
-
-
-def _one_group(rows: pa.RecordBatch) -> Groups:
-    return Groups(pa.array(["key"]), np.zeros(rows.num_rows, dtype=np.int32), rows)
-
-
 def _exchange(stores: list[States], table: Any) -> None:
     """Hand every state to the store that owns its key, as the final merge does."""
     parts: list[tuple[int, StatePart]] = []
@@ -203,20 +109,6 @@ def _exchange(stores: list[States], table: Any) -> None:
         parts.extend(store.pack(table, index).items())
     for owner, part in parts:
         stores[owner].merge(part)
-
-
-def _alike(left: Any, right: Any) -> bool:
-    if isinstance(left, float) and isinstance(right, float):
-        return (
-            left == right
-            or abs(left - right) <= 1e-9 * max(abs(left), abs(right))
-            or (math.isnan(left) and math.isnan(right))
-        )
-    if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(_alike(left[name], right[name]) for name in left)
-    if isinstance(left, list | tuple) and isinstance(right, list | tuple):
-        return len(left) == len(right) and all(map(_alike, left, right))
-    return bool(left == right)
 
 
 __all__ = ["ExecutorError", "LawError", "check_reducer_laws", "run_local"]

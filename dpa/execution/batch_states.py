@@ -7,6 +7,7 @@ multiple of the number of distinct keys.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -95,7 +96,7 @@ class BatchStates:
         if self._partial:
             kind = one_type(part.keys.type for part in self._parts)
             keys, codes = encode(pa.chunked_array([part.keys.cast(kind) for part in self._parts]))
-            groups = Groups(keys, codes, self._rows([part.states for part in self._parts]))
+            groups = Groups(keys, codes, stacked(self._reducer, [part.states for part in self._parts]))
             states = columns(self._reducer, "merge", groups, len(groups))
             records, mapped = (
                 np.bincount(codes, np.concatenate(counts), len(keys)).astype(np.int64)
@@ -106,17 +107,22 @@ class BatchStates:
         self._partial, self._folded = 0, len(whole.keys)
         return whole
 
-    def _rows(self, states: list[Any]) -> pa.RecordBatch:
-        """All states as one batch; a column of nulls takes the type that it has elsewhere."""
-        tables = [pa.Table.from_batches([part]) for part in states]
-        try:
-            if len({tuple(table.column_names) for table in tables}) > 1:
-                raise pa.ArrowInvalid(" or ".join(sorted({", ".join(table.column_names) for table in tables})))
-            whole = pa.concat_tables(tables, promote_options="permissive")
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            wanted = "must return states with the same columns for every batch"
-            raise ExecutorError(f"{name_of(self._reducer)}.reduce {wanted}: {error}") from None
-        return whole.combine_chunks().to_batches()[0]
+
+def stacked(reducer: BatchReducer, states: Sequence[Any]) -> pa.RecordBatch:
+    """All states of a reducer as one batch; a column of nulls takes the type that it has elsewhere.
+
+    Raises:
+        ExecutorError: batches of states have different columns.
+    """
+    tables = [pa.Table.from_batches([part]) for part in states]
+    try:
+        if len({tuple(table.column_names) for table in tables}) > 1:
+            raise pa.ArrowInvalid(" or ".join(sorted({", ".join(table.column_names) for table in tables})))
+        whole = pa.concat_tables(tables, promote_options="permissive")
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        wanted = "must return states with the same columns for every batch"
+        raise ExecutorError(f"{name_of(reducer)}.reduce {wanted}: {error}") from None
+    return whole.combine_chunks().to_batches()[0]
 
 
 def _columns(block: Block) -> pa.RecordBatch:

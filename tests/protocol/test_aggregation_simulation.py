@@ -131,6 +131,6 @@ def test_a_broken_machine_is_caught(broken: str, monkeypatch: pytest.MonkeyPatch
 
 def test_a_round_that_finishes_the_states_themselves_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RecordStates, "preview", RecordStates.finish)
-    with pytest.raises(InvariantViolationError, match="results so far|wrong result"):
+    with pytest.raises(InvariantViolationError, match=r"results so far|wrong result"):
         for seed in WITH_ROUNDS[:10]:
             run_random_job(seed)

@@ -4,13 +4,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from builders import Total, naive, pairs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpa.aggregates import Count, Distinct, Mean, Sum, TopK
-from dpa.errors import ExecutorError, KeyTypeError
+from dpa.errors import ConfigError, ExecutorError, KeyTypeError
 from dpa.executors import AnyReducer, BatchReducer, Groups, Reducer, batch_mapper
 from dpa.testing import LawError, check_reducer_laws, run_local
 
@@ -228,6 +229,68 @@ class MergesOnce(BatchReducer):
         return states.select(["mean"])
 
 
+class Popped(Lists):
+    """`finish` takes the last number out of the state, which all that is reduced or merged later lacks."""
+
+    def finish(self, state: list[int]) -> int:
+        return sum(state) + 0 * state.pop()
+
+
+class Scaled(Reducer[dict[str, float], float]):
+    """A mean; `finish` divides the state's total in place, which only a merge or another finish notices."""
+
+    def zero(self) -> dict[str, float]:
+        return {"total": 0.0, "n": 0}
+
+    def reduce(self, state: dict[str, float], value: float) -> dict[str, float]:
+        return {"total": state["total"] + value, "n": state["n"] + 1}
+
+    def merge(self, left: dict[str, float], right: dict[str, float]) -> dict[str, float]:
+        return {name: left[name] + right[name] for name in left}
+
+    def finish(self, state: dict[str, float]) -> float:
+        state["total"] /= state["n"]
+        return state["total"]
+
+
+class Added(Sum):
+    """A sum, from which other classes differ in one method."""
+
+    def fold(self, groups: Groups) -> pa.Array:
+        return pa.array(np.bincount(groups.ids, groups.values.column(self.column), len(groups)))
+
+
+class OfAll(Added):
+    """The total of all groups, for each of them."""
+
+    def merge(self, groups: Groups) -> pa.RecordBatch:
+        return pa.record_batch({"value": np.full(len(groups), pc.sum(groups.values.column("value")).as_py() or 0.0)})
+
+
+class AsTheyCome(Added):
+    """A row a group in the order in which the groups come, as `group_by` of Arrow, pandas and polars gives them."""
+
+    def fold(self, groups: Groups) -> pa.Array:
+        rows = pa.table({"id": groups.ids, "value": groups.values.column("value")})
+        return rows.group_by("id", use_threads=False).aggregate([("value", "sum")])["value_sum"].combine_chunks()
+
+
+class ByRow(Added):
+    """Makes its columns of rows, of which there may be none."""
+
+    def finish(self, states: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pylist([{"total": row["value"]} for row in states.to_pylist()])
+
+
+def one_row(base: type[BatchReducer], method: str) -> BatchReducer:
+    """A reducer one of whose methods gives a single row, whatever it is given."""
+
+    def single(self: Any, argument: Any) -> pa.RecordBatch:
+        return getattr(base, method)(self, argument).slice(0, 1)
+
+    return type("OneRow", (base,), {method: single})()
+
+
 NUMBERS = [3, 5, 8, 1, 9, 2]
 COLUMNS = [{"value": float(number)} for number in NUMBERS]
 
@@ -243,6 +306,10 @@ COLUMNS = [{"value": float(number)} for number in NUMBERS]
         (ForgetsNested(), NUMBERS),
         (MeanOfMeans(), COLUMNS),
         (MergesOnce(), COLUMNS),
+        (Popped(), [[1, 2], [3, 4]]),
+        (Scaled(), NUMBERS),
+        (OfAll(), COLUMNS),
+        (AsTheyCome(), COLUMNS),
     ],
     ids=[
         "subtraction",
@@ -253,11 +320,71 @@ COLUMNS = [{"value": float(number)} for number in NUMBERS]
         "forgets nested",
         "mean of means",
         "merges only once",
+        "finish takes from the state",
+        "finish divides the state",
+        "of all groups",
+        "groups as they come",
     ],
 )
 def test_an_unlawful_reducer_is_caught_with_a_counter_example(reducer: Any, values: list[Any]) -> None:
     with pytest.raises(LawError, match=r"(must|identity).*; for \[.*\] in parts \["):
         check_reducer_laws(reducer, values)
+
+
+@pytest.mark.parametrize("reducer", [Popped(), Scaled()], ids=["reduced", "merged"])
+def test_a_finish_that_changes_the_state_is_named_as_such(reducer: AnyReducer) -> None:
+    with pytest.raises(LawError, match="finish must not change the state"):
+        check_reducer_laws(reducer, [[1, 2]] if isinstance(reducer, Lists) else NUMBERS)
+
+
+@pytest.mark.parametrize("method", ["reduce", "merge", "finish"])
+def test_a_batch_reducer_of_the_wrong_length_is_caught(method: str) -> None:
+    with pytest.raises(ExecutorError, match=rf"OneRow\.{method} must return .* one row a group \([23]\), not 1 rows"):
+        check_reducer_laws(one_row(Added, method), COLUMNS)
+
+
+def test_a_batch_reducer_gives_no_groups_the_columns_that_it_gives_others() -> None:
+    law = r"ByRow: finish must give the same columns for no groups .*; for \[\{'value': .*\]: none, not total: double"
+    with pytest.raises(LawError, match=law):
+        check_reducer_laws(ByRow(), COLUMNS)
+
+    class Greatest(Added):
+        def finish(self, states: pa.RecordBatch) -> pa.RecordBatch:
+            most = max(states.column("value").to_pylist())
+            return pa.record_batch({"value": states.column("value"), "most": np.full(states.num_rows, most)})
+
+    with pytest.raises(ExecutorError, match=r"Greatest\.finish failed on 0 keys: ValueError"):
+        check_reducer_laws(Greatest(), [{"value": 1.0}])
+
+
+@pytest.mark.parametrize("reducer", [add, Sum()], ids=["records", "batches"])
+def test_a_check_that_would_check_nothing_is_refused(reducer: Any) -> None:
+    with pytest.raises(ConfigError, match=r"to check .*(add|Sum) takes at least one value and one trial"):
+        check_reducer_laws(reducer, [])
+    with pytest.raises(ConfigError, match="one trial"):
+        check_reducer_laws(reducer, COLUMNS, trials=0)
+
+
+def test_one_value_is_enough_to_catch_a_reducer_and_the_counter_example_is_small() -> None:
+    with pytest.raises(LawError, match=r"for \[(\('a', 3\)(, )?){2,3}\] in parts"):
+        check_reducer_laws(lambda left, right: right - left, [3])
+
+
+def test_the_state_of_no_values_is_never_finished() -> None:
+    class Range(Total):
+        def zero(self) -> Any:
+            return None
+
+        def reduce(self, state: Any, value: int) -> Any:
+            return (value, value) if state is None else (min(state[0], value), max(state[1], value))
+
+        def merge(self, left: Any, right: Any) -> Any:
+            return left or right if left is None or right is None else (min(left[0], right[0]), max(left[1], right[1]))
+
+        def finish(self, state: Any) -> dict[str, int]:
+            return {"least": state[0], "greatest": state[1]}
+
+    check_reducer_laws(Range(), NUMBERS)
 
 
 def test_a_reducer_without_merge_has_no_laws_to_keep() -> None:
