@@ -1,13 +1,16 @@
 """Ready-made reducers. A job file names them by the short names in `READY_MADE`; all of them can merge.
 
-As in SQL, nulls count as no value, except for `count`, which counts records.
+As in SQL, nulls count as no value, except for `count`, which counts records. As in Spark, sums and means of decimals
+are decimals, and NaN is one value, greater than any other number.
 """
 
 from __future__ import annotations
 
 import difflib
 import heapq
+import math
 from abc import abstractmethod
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpa.errors import ConfigError
-from dpa.executors import AnyReducer, BatchReducer, Groups, Reducer
+from dpa.executors import AnyReducer, BatchReducer, Groups, Reducer, exact
 
 
 class Count(BatchReducer):
@@ -66,13 +69,6 @@ class _FoldsItself(_OfOneColumn):
         return self.reduce(groups)
 
 
-class Sum(_FoldsItself):
-    """The sum of a column, under the same name."""
-
-    def fold(self, groups: Groups) -> pa.Array:
-        return groups.sum(self.column)
-
-
 class Min(_FoldsItself):
     """The least value of a column, under the same name."""
 
@@ -87,22 +83,100 @@ class Max(_FoldsItself):
         return groups.max(self.column)
 
 
+_MOST_DIGITS = 38
+"""Of a decimal in Spark."""
+
+_HEADROOM = 38
+"""Digits that the state of a sum of decimals has beyond those of its values: enough for 10**38 of them."""
+
+
+class Sum(_OfOneColumn):
+    """The sum of a column, under the same name. Decimals of p digits have a sum of p + 10, at most 38."""
+
+    def reduce(self, groups: Groups) -> pa.RecordBatch:
+        values = _widened(groups.values.column(self.column))
+        return self.merge(replace(groups, values=pa.record_batch({self.column: values})))
+
+    def merge(self, groups: Groups) -> pa.RecordBatch:
+        return pa.record_batch({self.column: _sum(groups, self.column)})
+
+    def finish(self, states: pa.RecordBatch) -> pa.RecordBatch:
+        total = states.column(self.column)
+        if pa.types.is_decimal(total.type):
+            total = exact(total, _decimal(total.type, more_digits=10, more_scale=0), f"a sum of {self.column!r}")
+        return pa.record_batch({self.column: total})
+
+
 class Mean(_OfOneColumn):
-    """The arithmetic mean of a column, under the same name; null for a key whose values are all null."""
+    """The arithmetic mean of a column, under the same name; null for a key whose values are all null.
+
+    That of decimals of p digits, s of them after the point, has p + 4 and s + 4, at most 38 each, rounded half up.
+    """
 
     def reduce(self, groups: Groups) -> pa.RecordBatch:
         values = groups.values.column(self.column)
-        numbers = pa.record_batch(
-            {"sum": values.cast(pa.float64(), safe=False), "count": values.is_valid().cast(pa.int64())}
-        )
-        return self.merge(Groups(groups.keys, groups.ids, numbers))
+        as_they_are = pa.types.is_decimal(values.type) or pa.types.is_null(values.type)
+        numbers = _widened(values) if as_they_are else values.cast(pa.float64(), safe=False)
+        parts = pa.record_batch({"sum": numbers, "count": values.is_valid().cast(pa.int64())})
+        return self.merge(replace(groups, values=parts))
 
     def merge(self, groups: Groups) -> pa.RecordBatch:
-        return pa.record_batch({"sum": groups.sum("sum"), "count": groups.sum("count")})
+        return pa.record_batch({"sum": _sum(groups, "sum"), "count": groups.sum("count")})
 
     def finish(self, states: pa.RecordBatch) -> pa.RecordBatch:
-        total, count = (states.column(name).cast(pa.float64(), safe=False) for name in ("sum", "count"))
-        return pa.record_batch({self.column: pc.divide(total, count)})
+        total, count = states.column("sum"), states.column("count")
+        if pa.types.is_decimal(total.type):
+            mean = self._of_decimals(total, count)
+        else:
+            mean = pc.divide(total.cast(pa.float64()), count.cast(pa.float64(), safe=False))
+        return pa.record_batch({self.column: mean})
+
+    def _of_decimals(self, total: pa.Array, count: pa.Array) -> pa.Array:
+        """Sums by counts. Arrow cuts a quotient off at 20 digits more than the dividend's scale, and has 76 in all."""
+        kind = _decimal(total.type, more_digits=4, more_scale=4)
+        quotient = pc.divide(total.cast(pa.decimal256(56, total.type.scale)), count.cast(pa.decimal256(19)))
+        return exact(pc.round(quotient, kind.scale, "half_towards_infinity"), kind, f"a mean of {self.column!r}")
+
+
+def _widened(values: pa.Array) -> pa.Array:
+    """Decimals in the type in which they are added up; any other values as they are."""
+    kind = values.type
+    if not pa.types.is_decimal(kind):
+        return values
+    return values.cast(pa.decimal256(min(kind.precision + _HEADROOM, 76), kind.scale))
+
+
+def _sum(groups: Groups, column: str) -> pa.Array:
+    """The sum of a column in each group; of decimals it is of the same type as the column."""
+    total, kind = groups.sum(column), groups.values.column(column).type
+    return total.cast(kind) if pa.types.is_decimal(kind) else total
+
+
+def _decimal(summed: pa.DataType, *, more_digits: int, more_scale: int) -> pa.DataType:
+    """The type of a result, with more digits than the values that have been summed up in the type `summed`."""
+    digits = summed.precision - _HEADROOM + more_digits
+    return pa.decimal128(min(digits, _MOST_DIGITS), min(summed.scale + more_scale, _MOST_DIGITS))
+
+
+class _NaN:
+    """What is not a number, as Spark has it: one value, and greater than any other."""
+
+    def __lt__(self, other: object) -> bool:
+        return False
+
+    def __gt__(self, other: object) -> bool:
+        return other is not self
+
+    def __reduce__(self) -> str:
+        return "NAN"
+
+
+NAN = _NaN()
+"""Takes the place of NaN in states, where all NaN are one: a NaN is not equal to itself and has no order."""
+
+
+def _comparable(value: Any) -> Any:
+    return NAN if value != value else value  # noqa: PLR0124
 
 
 class TopK(Reducer[list[Any], Any]):
@@ -119,6 +193,7 @@ class TopK(Reducer[list[Any], Any]):
     def reduce(self, state: list[Any], value: Any) -> list[Any]:
         if value is None:
             return state
+        value = _comparable(value)
         if len(state) < self.k:
             heapq.heappush(state, value)
         else:
@@ -131,7 +206,7 @@ class TopK(Reducer[list[Any], Any]):
         return merged
 
     def finish(self, state: list[Any]) -> dict[str, Any]:
-        return {"top": sorted(state, reverse=True)}
+        return {"top": [math.nan if value is NAN else value for value in sorted(state, reverse=True)]}
 
 
 class Distinct(Reducer[set[Any], Any]):
@@ -142,7 +217,7 @@ class Distinct(Reducer[set[Any], Any]):
 
     def reduce(self, state: set[Any], value: Any) -> set[Any]:
         if value is not None:
-            state.add(value)
+            state.add(_comparable(value))
         return state
 
     def merge(self, left: set[Any], right: set[Any]) -> set[Any]:

@@ -7,14 +7,16 @@ they hold must be picklable; each task has a copy of its own. Ready-made reducer
 from __future__ import annotations
 
 import inspect
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dpa.errors import ConfigError
 
@@ -94,37 +96,68 @@ class Groups:
     def sum(self, column: str) -> pa.Array:
         """The sum of a column in each group, shape (groups,); nulls count as nothing, a group of nulls is null.
 
+        Sums of integers are of 64 bits, those of decimals of 38 digits; both are exact.
+
         Raises:
-            OverflowError: a sum of integers does not fit in 64 bits.
+            OverflowError: a sum of integers does not fit in 64 bits, or one of decimals not in 38 digits.
         """
         values = self.values.column(column)
+        if pa.types.is_decimal(values.type) and not pa.types.is_decimal256(values.type):
+            kind = values.type  # Arrow's own sum of these wraps around too
+            return self._exact_sum(column, pa.decimal256(kind.precision, kind.scale), pa.decimal128(38, kind.scale))
         if pa.types.is_integer(values.type) and values.null_count == 0 and len(values):
             numbers = values.to_numpy(zero_copy_only=False)
             if float(np.abs(numbers, dtype=np.float64).sum()) < 2**53:  # a float sum is exact, and much faster
                 return pa.array(np.bincount(self.ids, numbers, len(self.keys)).astype(np.int64))
         if pa.types.is_integer(values.type):  # Arrow's own sum of integers wraps around
-            wide = Groups(self.keys, self.ids, pa.record_batch({column: values.cast(pa.decimal128(20))}))
-            try:
-                return wide.aggregate(column, "sum").cast(pa.int64())
-            except pa.ArrowInvalid:
-                raise OverflowError(f"overflow: a sum of the integers in {column!r} does not fit in 64 bits") from None
+            return self._exact_sum(column, pa.decimal128(20), pa.int64())
         return self.aggregate(column, "sum")
 
+    def _exact_sum(self, column: str, wide: pa.DataType, kind: pa.DataType) -> pa.Array:
+        """The sum of a column, added up in a wide type and brought into another."""
+        values = pa.record_batch({column: self.values.column(column).cast(wide)})
+        return exact(replace(self, values=values).aggregate(column, "sum"), kind, f"a sum of {column!r}")
+
     def min(self, column: str) -> pa.Array:
-        """The least value of a column in each group, shape (groups,); nulls are passed over."""
+        """The least value of a column in each group, shape (groups,); nulls are passed over. NaN is the greatest
+        number, as in Spark."""
         return self.aggregate(column, "min")
 
     def max(self, column: str) -> pa.Array:
-        """The greatest value of a column in each group, shape (groups,); nulls are passed over."""
-        return self.aggregate(column, "max")
+        """The greatest value of a column in each group, shape (groups,); nulls are passed over. NaN is the greatest
+        number, as in Spark."""
+        greatest, values = self.aggregate(column, "max"), self.values.column(column)
+        if not pa.types.is_floating(values.type):
+            return greatest
+        rows = pc.is_nan(values).fill_null(False).to_numpy(zero_copy_only=False)
+        if not rows.any():
+            return greatest
+        has_nan = np.zeros(len(self.keys), dtype=bool)
+        has_nan[self.ids[rows]] = True
+        return pc.if_else(pa.array(has_nan), pa.scalar(math.nan, values.type), greatest)
 
     def aggregate(self, column: str, function: str) -> pa.Array:
-        """Any of Arrow's grouped aggregations (`sum`, `mean`, `first` ...) of a column, shape (groups,)."""
+        """Any of Arrow's grouped aggregations (`mean`, `first`, `stddev` ...) of a column, shape (groups,).
+
+        Arrow's own `min` and `max` pass NaN over, and its sums of integers and decimals wrap around.
+        """
         table = pa.table({"id": self.ids, "value": self.values.column(column)})
         grouped = table.group_by("id", use_threads=False).aggregate([("value", function)])
         order = np.empty(len(self.keys), dtype=np.int64)
         order[grouped["id"].to_numpy()] = np.arange(len(self.keys))
         return grouped[f"value_{function}"].combine_chunks().take(pa.array(order))
+
+
+def exact(numbers: pa.Array, kind: pa.DataType, what: str) -> pa.Array:
+    """Numbers in another type that holds them exactly.
+
+    Raises:
+        OverflowError: one does not fit; `what` says in the message what they are.
+    """
+    try:
+        return numbers.cast(kind)
+    except pa.ArrowInvalid:
+        raise OverflowError(f"overflow: {what} does not fit in {kind}") from None
 
 
 class BatchReducer(ABC):

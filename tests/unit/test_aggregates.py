@@ -1,10 +1,12 @@
 """The ready-made reducers: what plain Python computes, for any values and divisions, and the laws of merging."""
 
 import math
+import pickle
 from collections.abc import Callable
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Context, Decimal, localcontext
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from builders import naive
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 
 from dpa.aggregates import READY_MADE, Count, Distinct, Max, Mean, Min, Sum, TopK
 from dpa.errors import ExecutorError
-from dpa.executors import AnyReducer, BatchReducer, is_mergeable
+from dpa.executors import AnyReducer, BatchReducer, Groups, is_mergeable
 from dpa.testing import check_reducer_laws, run_local
 
 
@@ -92,6 +94,95 @@ def test_a_ready_made_reducer_keeps_the_laws_of_merging(name: str, kind: str, da
         values = [abs(value) for value in values]
     examples = [{"value": value} for value in values] if isinstance(reducer, BatchReducer) else values
     check_reducer_laws(reducer, examples, trials=4)
+
+
+DECIMALS = [(5, 2), (18, 0), (28, 10), (34, 30), (38, 0), (38, 2), (38, 18), (38, 36), (38, 38)]
+
+
+def rounded_mean(values: list[Decimal], scale: int) -> Decimal:
+    with localcontext(prec=200, rounding=ROUND_HALF_UP):
+        return (sum(values) / Decimal(len(values))).quantize(Decimal(1).scaleb(-min(38, scale + 4)))
+
+
+@pytest.mark.parametrize(("digits", "scale"), DECIMALS)
+@settings(max_examples=30)
+@given(data=st.data())
+def test_sums_and_means_of_decimals_are_decimals_as_in_spark(digits: int, scale: int, data: st.DataObject) -> None:
+    most = 10 ** min(digits, 33) - 1  # a mean of (38, 0) has room for 34 digits before the point
+    numbers = st.integers(-most, most).map(lambda number: Decimal(number).scaleb(-scale, Context(prec=40)))
+    rows = data.draw(st.lists(st.tuples(st.sampled_from("ab"), st.none() | numbers), min_size=1, max_size=12))
+    kind = pa.decimal128(digits, scale)
+    table = pa.table({"key": [key for key, _ in rows], "value": pa.array([value for _, value in rows], kind)})
+    with localcontext(prec=200):
+        sums = naive(rows, lambda values: sum(some(values)) if some(values) else None)
+    means = naive(rows, lambda values: rounded_mean(some(values), scale) if some(values) else None)
+    for reducer, expected, more in ((Sum(), sums, (10, 0)), (Mean(), means, (4, 4))):
+        found = run_local(None, reducer, table, batch_records=data.draw(st.integers(1, 5)))
+        assert dict(zip(*found.to_pydict().values(), strict=True)) == expected
+        assert found.schema.field("value").type == pa.decimal128(min(38, digits + more[0]), min(38, scale + more[1]))
+
+
+NINES = Decimal("9" * 38)
+
+
+def test_a_sum_of_decimals_may_be_too_great_on_the_way_but_not_in_the_end() -> None:
+    kind = pa.decimal128(38, 0)
+    rows = [("a", NINES), ("a", NINES), ("a", NINES.copy_negate())]
+    assert run(Sum(), rows, kind, batch_records=1)["a"]["value"] == NINES
+    with pytest.raises(ExecutorError, match=r"Sum\.finish .*a sum of 'value' does not fit in decimal128\(38, 0\)"):
+        run(Sum(), rows[:2], kind)
+    with pytest.raises(ExecutorError, match=r"Mean\.finish .*a mean of 'value' does not fit in decimal128\(38, 4\)"):
+        run(Mean(), rows, kind)
+
+
+def test_a_sum_of_decimals_in_groups_is_exact_or_an_error_and_not_another_number() -> None:
+    groups = Groups(pa.array(["a"]), np.zeros(2, np.int32), pa.record_batch({"n": pa.array([NINES, NINES])}))
+    with pytest.raises(OverflowError, match=r"a sum of 'n' does not fit in decimal128\(38, 0\)"):
+        groups.sum("n")
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "min", "max"])
+def test_nulls_of_no_type_in_one_batch_fit_with_decimals_in_the_next(name: str) -> None:
+    def pairs(record: dict[str, Any]) -> list[tuple[str, Decimal | None]]:
+        return [("a", Decimal(record["value"]) / 4 if record["value"] > 20 else None)]
+
+    column, of_values = NAIVE[name]
+    [row] = run_local(pairs, READY_MADE[name](), list(range(30))).to_pylist()
+    assert row == {"key": "a", column: of_values([Decimal(number) / 4 for number in range(21, 30)])}
+
+
+NAN, INF = math.nan, math.inf
+
+
+@pytest.mark.parametrize("combine", [False, True], ids=["plain", "combined"])
+@pytest.mark.parametrize("kind", [pa.float64(), pa.float32()], ids=str)
+@pytest.mark.parametrize(
+    ("values", "least", "greatest", "distinct", "top"),
+    [
+        ([1.0, NAN, INF, None, NAN, -1.0], -1.0, NAN, 4, [NAN, NAN, INF]),
+        ([NAN, None, NAN], NAN, NAN, 1, [NAN, NAN]),
+        ([2.0, NAN], 2.0, NAN, 2, [NAN, 2.0]),
+        ([0.0, 1.0], 0.0, 1.0, 2, [1.0, 0.0]),
+        ([None], None, None, 0, []),
+    ],
+    ids=["some", "all", "one", "none", "nulls"],
+)
+def test_what_is_not_a_number_is_one_value_and_the_greatest_as_in_spark(
+    values: list[Any], least: Any, greatest: Any, distinct: int, top: list[float], kind: pa.DataType, combine: bool
+) -> None:
+    expected = {Min(): least, Max(): greatest, Distinct(): distinct, TopK(3): top}
+    for order in (values, values[::-1]):
+        rows = [(key, value) for value in order for key in "ab"]
+        for reducer, result in expected.items():
+            found = run(reducer, rows, kind, combine=combine, batch_records=1)
+            assert [repr(*row.values()) for row in found.values()] == [repr(result)] * 2
+
+
+def test_what_is_not_a_number_stays_one_value_when_states_travel() -> None:
+    for reducer in (TopK(2), Distinct()):
+        state = reducer.reduce(reducer.zero(), NAN)
+        merged = reducer.merge(state, pickle.loads(pickle.dumps(state)))
+        assert repr(reducer.finish(merged)) in ("{'top': [nan, nan]}", "{'distinct': 1}")
 
 
 @every_reducer

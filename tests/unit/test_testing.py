@@ -253,11 +253,14 @@ class Scaled(Reducer[dict[str, float], float]):
         return state["total"]
 
 
-class Added(Sum):
-    """A sum, from which other classes differ in one method."""
+class Added(BatchReducer):
+    """The sum of floats, from which other classes differ in one method."""
 
-    def fold(self, groups: Groups) -> pa.Array:
-        return pa.array(np.bincount(groups.ids, groups.values.column(self.column), len(groups)))
+    def reduce(self, groups: Groups) -> pa.RecordBatch:
+        return pa.record_batch({"value": np.bincount(groups.ids, groups.values.column("value"), len(groups))})
+
+    def merge(self, groups: Groups) -> pa.RecordBatch:
+        return Added.reduce(self, groups)
 
 
 class OfAll(Added):
@@ -270,9 +273,10 @@ class OfAll(Added):
 class AsTheyCome(Added):
     """A row a group in the order in which the groups come, as `group_by` of Arrow, pandas and polars gives them."""
 
-    def fold(self, groups: Groups) -> pa.Array:
+    def reduce(self, groups: Groups) -> pa.RecordBatch:
         rows = pa.table({"id": groups.ids, "value": groups.values.column("value")})
-        return rows.group_by("id", use_threads=False).aggregate([("value", "sum")])["value_sum"].combine_chunks()
+        found = rows.group_by("id", use_threads=False).aggregate([("value", "sum")])
+        return pa.record_batch({"value": found["value_sum"].combine_chunks()})
 
 
 class ByRow(Added):
