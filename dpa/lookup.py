@@ -12,6 +12,7 @@ from typing import Any
 from dpa.aggregates import READY_MADE
 from dpa.config import ExecutorConfig, JobFile
 from dpa.errors import ConfigError
+from dpa.execution.failures import USER_ERRORS
 from dpa.executors import AnyMapper, AnyReducer, as_mapper, as_reducer
 
 
@@ -76,7 +77,7 @@ def named(file: JobFile, key: str, name: str) -> Any:
         searched = f"looked in {', '.join(paths)} and the installed packages"
         missing = "" if error.name == module_name else f" (needed by {module_name!r})"
         raise file.error(key, f"there is no module {error.name!r}{missing}; {searched}") from None
-    except Exception as error:
+    except USER_ERRORS as error:
         raise file.error(key, f"the module {module_name!r} cannot be imported: {error!r}") from None
     try:
         found: Any = module
@@ -105,5 +106,5 @@ def _made(file: JobFile, section: str, executor: ExecutorConfig) -> Any:
         return found
     try:
         return found(**executor.args)
-    except Exception as error:
-        raise file.error(f"{section}.args", f"{executor.use} cannot be made of {executor.args}: {error}") from None
+    except USER_ERRORS as error:
+        raise file.error(f"{section}.args", f"{executor.use} cannot be made of {executor.args}: {error!r}") from None

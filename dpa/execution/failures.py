@@ -9,7 +9,7 @@ from dpa.errors import ExecutorError
 from dpa.executors import AnyMapper, AnyReducer, name_of
 
 USER_ERRORS = (Exception, SystemExit)
-"""What user code may raise that fails the job: `sys.exit()` in an executor too."""
+"""What user code may raise that fails the job: `sys.exit()` in an executor, or in the module that holds it, too."""
 
 _SHOWN = 200
 """Most characters of a key or record that a message shows."""

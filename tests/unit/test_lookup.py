@@ -31,6 +31,8 @@ class Split(Mapper):
     def __init__(self, separator=" "):
         if not separator:
             raise ValueError("separator must not be empty")
+        if separator == "exit":
+            raise SystemExit(3)
         self.separator = separator
 
     def map(self, record):
@@ -150,7 +152,15 @@ def test_a_module_that_needs_a_missing_one_is_told_apart(job_file, tmp_path: Pat
     assert "there is no module 'no_such_package_at_all' (needed by 'needy_job')" in message
 
 
-@pytest.mark.parametrize(("text", "reason"), [("1 / 0", "ZeroDivisionError"), ("def (", "SyntaxError")])
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("1 / 0", "ZeroDivisionError"),
+        ("def (", "SyntaxError"),
+        ("import sys; sys.exit(7)", "SystemExit(7)"),
+        ("raise SystemExit('no licence')", "SystemExit('no licence')"),
+    ],
+)
 def test_a_module_that_cannot_be_imported_says_why(job_file, tmp_path: Path, text: str, reason: str) -> None:
     (tmp_path / "broken_job.py").write_text(text)
     message = message_of(mapper_of, job_file("mapper: broken_job:f"))
@@ -201,6 +211,7 @@ def test_what_is_no_executor_is_refused(job_file, section: str, name: str, messa
     [
         ("{use: words_job:Split, args: {seperator: x}}", "words_job:Split cannot be made of {'seperator': 'x'}: "),
         ("{use: words_job:Split, args: {separator: ''}}", "separator must not be empty"),
+        ("{use: words_job:Split, args: {separator: exit}}", "cannot be made of {'separator': 'exit'}: SystemExit(3)"),
         ("{use: words_job:by_word, args: {n: 1}}", "'words_job:by_word' is not a class, so it takes no arguments"),
     ],
 )
