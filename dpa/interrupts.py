@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as one thing: a KeyboardInterrupt that is not lost.
+"""Ctrl-C, SIGTERM, SIGHUP and SIGQUIT as one thing: a KeyboardInterrupt that is not lost.
 
 Python drops an exception that a signal raises inside a destructor or a fork handler, and libraries that start processes
 run many of those. So the signal is remembered too, and raised again at the job's next sign of life.
@@ -12,20 +12,23 @@ from typing import Any
 
 from dpa.phases import Observer
 from dpa.protocol.metrics import Snapshot
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+from dpa.signals import ending_handlers
 
 
 class Interrupts:
-    """A context in which both signals raise KeyboardInterrupt in the main thread."""
+    """A context in which each of the signals raises KeyboardInterrupt in the main thread, unless it was ignored before.
+
+    Only Ctrl-C does so again: `timeout` and a terminal that closes send the same signal twice, and mean it once.
+    """
 
     def __init__(self) -> None:
         self._seen = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Interrupts:
-        for number in _SIGNALS:
-            self._before[number] = signal.signal(number, self._interrupt)
+        self._before = ending_handlers()
+        for number in self._before:
+            signal.signal(number, self._interrupt)
         return self
 
     def __exit__(self, *raised: object) -> None:
@@ -43,6 +46,9 @@ class Interrupts:
             raise KeyboardInterrupt
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        for other in self._before:
+            if other != signal.SIGINT:
+                signal.signal(other, signal.SIG_IGN)
         self._seen = True
         raise KeyboardInterrupt
 

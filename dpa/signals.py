@@ -1,4 +1,5 @@
-"""Ctrl-C and SIGTERM held back while something is started or ended that must not be left half done."""
+"""The signals that ask a job to end: held back while something is started or ended that must not be left half done, and
+kept from processes whose end is this process's own business."""
 
 from __future__ import annotations
 
@@ -6,34 +7,54 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name))
+"""Ctrl-C, `kill`, a terminal that closes, and Ctrl-\\."""
+
+_OF_A_TERMINAL = {number for number in ENDING if number not in (signal.SIGINT, signal.SIGTERM)}
+"""What a terminal sends to all processes that were started in it, besides Ctrl-C, which Ray and Spark ignore."""
+
+
+def ending_handlers() -> dict[int, Any]:
+    """The handler of each signal that ends a job. What is ignored (as SIGHUP is under `nohup`) stays so and is left
+    out, and so are handlers that are not Python's."""
+    handlers = {number: signal.getsignal(number) for number in ENDING}
+    return {number: handler for number, handler in handlers.items() if handler not in (None, signal.SIG_IGN)}
 
 
 @contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Hold both signals back until the block has ended. A second one gets through. Nothing outside of the main
+    """Hold the signals back until the block has ended. A second Ctrl-C gets through. Nothing outside of the main
     thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    handlers = {number: signal.getsignal(number) for number in _SIGNALS}
-    before = {number: handler for number, handler in handlers.items() if handler is not None}
+    before = ending_handlers()
     held: list[int] = []
-
-    def restore() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
     def hold(number: int, frame: object) -> None:
         held.append(number)
-        restore()
+        if signal.SIGINT in before:
+            signal.signal(signal.SIGINT, before[signal.SIGINT])
 
     for number in before:
         signal.signal(number, hold)
     try:
         yield
     finally:
-        restore()
+        for number, handler in before.items():
+            signal.signal(number, handler)
         if held:
             signal.raise_signal(held[0])
+
+
+@contextmanager
+def terminal_kept_away() -> Iterator[None]:
+    """Have the processes that are started in this block never receive what a terminal sends to all of its processes, so
+    that they do not end before, or beside, the one that started them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _OF_A_TERMINAL)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
