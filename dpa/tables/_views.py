@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -11,17 +12,21 @@ from dpa.tables._errors import explained
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+_TURN = threading.RLock()
+
 
 @contextmanager
 def temporary_view(frame: DataFrame, name: str) -> Iterator[None]:
-    """Let queries in this block name a DataFrame; what they resolved to stays valid afterwards.
+    """Let queries in this block name a DataFrame; what they resolved to stays valid afterwards. Threads take turns, as
+    their jobs share a session, and may mean different things by one name.
 
     Raises:
         TableError: the name is none for a view, or the session has a temporary view of that name, which is left alone.
     """
-    with explained(f"the view {name!r}"):
-        frame.createTempView(name)
-    try:
-        yield
-    finally:
-        frame.sparkSession.catalog.dropTempView(name)
+    with _TURN:
+        with explained(f"the view {name!r}"):
+            frame.createTempView(name)
+        try:
+            yield
+        finally:
+            frame.sparkSession.catalog.dropTempView(name)

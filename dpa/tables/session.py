@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpa.errors import TableError
 from dpa.owned import temporary_directory
+from dpa.sharing import Shared
 from dpa.signals import interrupts_held
 from dpa.tables import _leftovers
 from dpa.tables._errors import brief, explained, spark_errors
@@ -36,22 +37,32 @@ _CHATTER = re.compile(r"^\s|^WARNING|^Picked up |^Using |^Setting |^To adjust |\
 
 _PREFIX = re.compile(r"^[\d/]+ [\d:]+ |^Exception in thread \S+ ")
 
+_SHARED: Shared[SparkSession] = Shared()
+
 
 @contextmanager
 def spark_session(name: str, master: str = "local[*]", conf: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
     """Yield the active Spark session, or start one and end it, with its JVM, when the block is left in whatever way.
 
     A session started here writes nothing to the terminal, has no UI, keeps its files in a temporary directory and its
-    session time zone is UTC. Ctrl-C raises KeyboardInterrupt at once, also while a Spark job runs.
+    session time zone is UTC. Ctrl-C raises KeyboardInterrupt at once, also while a Spark job runs. Blocks that run at
+    the same time, in threads of this process, share the session of the first, and the last of them ends it.
 
     Args:
         name: the application's name.
         master: Spark master URL. With a `local` one Spark listens on the loopback interface only.
-        conf: further Spark configuration; overrides every default here. Both are ignored if a session is active.
+        conf: further Spark configuration; overrides every default here. All three are ignored if a session is active.
 
     Raises:
         TableError: there is no Java to run Spark on, or Spark does not start.
     """
+    with _SHARED.use(lambda: _ready(name, master, conf or {})) as session:
+        yield session
+
+
+@contextmanager
+def _ready(name: str, master: str, conf: Mapping[str, str]) -> Iterator[SparkSession]:
+    """The active session, left as it is, or one that is started and ended."""
     active = _active()
     if active is not None:
         yield active
@@ -61,7 +72,7 @@ def spark_session(name: str, master: str = "local[*]", conf: Mapping[str, str] |
         scratch = stack.enter_context(temporary_directory("dpa-spark-"))
         stack.enter_context(quiet_interrupts())
         stack.callback(_leftovers.remove_all)
-        settings = {**_defaults(scratch, local=local), **(conf or {}), "spark.app.name": name, "spark.master": master}
+        settings = {**_defaults(scratch, local=local), **conf, "spark.app.name": name, "spark.master": master}
         with environment(_variables(scratch, local=local)):
             gateway = stack.enter_context(_jvm(settings, scratch / "jvm.log"))
             session = stack.enter_context(_session(settings, gateway, scratch / "jvm.log"))
@@ -142,7 +153,9 @@ def _launched(settings: Mapping[str, str], log: Path) -> Any:
     with log.open("wb") as output:
         try:
             conf = SparkConf().setAll(list(settings.items()))
-            return launch(conf, popen_kwargs={"stdout": output, "stderr": subprocess.STDOUT})
+            # In a session of its own, so that a terminal cannot end it: that is for this process to do.
+            quiet = {"stdout": output, "stderr": subprocess.STDOUT, "start_new_session": True}
+            return launch(conf, popen_kwargs=quiet)
         except PySparkException:
             raise TableError(f"Spark's JVM did not start: {_complaint(log)}") from None
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from dpa.errors import TableError
 from dpa.owned import OwnedDirectory, sweep
+from dpa.sharing import Shared
 from dpa.signals import interrupts_held
 from dpa.tables import _leftovers
 from dpa.tables._errors import explained, quoted, require_columns, spark_errors
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 _PREFIX = "dpa-stage-"
 _TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
+_EXACT_TIMESTAMPS: Shared[None] = Shared()
 _CANCEL_SECONDS = 0.2
 """How often to look for Ctrl-C, and to cancel again: Spark forgets what comes before the job's first task."""
 
@@ -124,30 +126,40 @@ def _write(frame: DataFrame, target: str, *, row_group_rows: int) -> None:
     """Write a DataFrame; if interrupted, cancel that and return only when Spark has let go of the directory."""
     spark, tag = frame.sparkSession, f"{_PREFIX}{uuid.uuid4().hex}"
     context = spark.sparkContext
-    timestamps = spark.conf.get(_TIMESTAMPS) or "INT96"
 
     def write() -> None:
         context.addJobTag(tag)
         uri = target if "://" in target else Path(target).as_uri()
         frame.write.option(_ROW_GROUP_ROWS, str(row_group_rows)).parquet(uri)
 
-    spark.conf.set(_TIMESTAMPS, "TIMESTAMP_MICROS")  # Spark's default loses the time zone.
+    with (
+        explained(f"staging the input at {target}"),
+        _EXACT_TIMESTAMPS.use(lambda: _exact_timestamps(spark)),
+        ThreadPoolExecutor(1) as pool,
+    ):
+        writing = pool.submit(write)
+        try:
+            while not wait([writing], timeout=_CANCEL_SECONDS).done:
+                pass  # not in one wait: some libraries have signals go on with it
+            writing.result()
+        except BaseException:
+            with interrupts_held():
+                while not writing.done():
+                    with suppress(*spark_errors(), OSError):
+                        context.cancelJobsWithTag(tag)
+                    wait([writing], timeout=_CANCEL_SECONDS)
+            raise
+
+
+@contextmanager
+def _exact_timestamps(spark: SparkSession) -> Iterator[None]:
+    """Have Parquet keep the time zone of timestamps, which Spark's default loses."""
+    before = spark.conf.get(_TIMESTAMPS) or "INT96"
+    spark.conf.set(_TIMESTAMPS, "TIMESTAMP_MICROS")
     try:
-        with explained(f"staging the input at {target}"), ThreadPoolExecutor(1) as pool:
-            writing = pool.submit(write)
-            try:
-                while not wait([writing], timeout=_CANCEL_SECONDS).done:
-                    pass  # not in one wait: some libraries have signals go on with it
-                writing.result()
-            except BaseException:
-                with interrupts_held():
-                    while not writing.done():
-                        with suppress(*spark_errors(), OSError):
-                            context.cancelJobsWithTag(tag)
-                        wait([writing], timeout=_CANCEL_SECONDS)
-                raise
+        yield
     finally:
-        spark.conf.set(_TIMESTAMPS, timestamps)
+        spark.conf.set(_TIMESTAMPS, before)
 
 
 def schema_of(spark: Callable[[], SparkSession], source: Source) -> pa.Schema:
