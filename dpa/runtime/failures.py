@@ -6,6 +6,8 @@ import re
 
 from ray.exceptions import RayError
 
+from dpa.disk import is_full
+
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _OURS = re.compile(r"dpa\.errors\.\w+: ")
 
@@ -16,5 +18,7 @@ def explained(error: RayError) -> str:
     for number, line in reversed(list(enumerate(lines))):
         if _OURS.match(line):
             return _OURS.sub("", "\n".join(lines[number:]))
+    if is_full(error):
+        return "the disk is full: " + " ".join(line for line in lines if line)
     told = [line for line in lines if line and set(line) != {"^"} and not line.startswith(("File ", "Traceback"))]
     return " ".join([*told[:1], *told[-1:]] if len(told) > 1 else told) or type(error).__name__

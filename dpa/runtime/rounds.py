@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dpa.disk import writing
 from dpa.errors import ExecutorError, TableError
 from dpa.execution.schemas import one_table
 
@@ -64,8 +65,9 @@ def write_share(directory: str, round: int, reducer: int, share: pa.Table) -> No
     """Write a reducer's share of a round; an empty one leaves no file."""
     if share.num_rows:
         place = _round(Path(directory), round)
-        place.mkdir(parents=True, exist_ok=True)
-        pq.write_table(share, place / _part(reducer))
+        with writing(place):
+            place.mkdir(parents=True, exist_ok=True)
+            pq.write_table(share, place / _part(reducer))
 
 
 def commit(directory: str, round: int, seconds: float, rows: Sequence[int]) -> None:
@@ -74,9 +76,10 @@ def commit(directory: str, round: int, seconds: float, rows: Sequence[int]) -> N
     parts = [_part(reducer) for reducer, number in enumerate(rows) if number]
     latest = {"round": round, "seconds": seconds, "rows": sum(rows), "parts": parts}
     beside = Path(directory) / _BESIDE
-    beside.parent.mkdir(parents=True, exist_ok=True)
-    beside.write_text(json.dumps(latest) + "\n", encoding="utf-8")
-    beside.replace(Path(directory) / LATEST)
+    with writing(beside):
+        beside.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_text(json.dumps(latest) + "\n", encoding="utf-8")
+        beside.replace(Path(directory) / LATEST)
     for number, place in rounds_in(Path(directory)).items():
         if number < round - 1:
             with suppress(OSError):

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from dpa.disk import is_full
 from dpa.errors import TableError
 
 _SPARK_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
@@ -28,6 +29,8 @@ def explained(what: str, hint: str = "") -> Iterator[None]:
         # py4j's own errors, without an exception of the JVM's in them, are about the connection to it.
         lost = type(error).__module__.startswith("py4j") and not hasattr(error, "java_exception")
         reason = "Spark's JVM does not answer any more; it may have run out of memory" if lost else brief(str(error))
+        if is_full(error):
+            reason = f"the disk is full: {reason}"
         raise TableError(f"{what}: {reason}{hint and f' ({hint})'}") from None
 
 
