@@ -6,14 +6,17 @@ import logging
 import os
 import secrets
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from dpa.errors import ConfigError
-from dpa.signals import interrupts_held
+from dpa.disk import why
+from dpa.errors import ConfigError, JobFailedError
+from dpa.sharing import Shared
+from dpa.signals import interrupts_held, terminal_kept_away
 
 _MOST_PRESTARTED = 2
 """Most worker processes that an embedded Ray starts before any actor asks for one; with few cores, more only queue."""
@@ -21,6 +24,15 @@ _MOST_PRESTARTED = 2
 _CONNECT_SECONDS = 5.0
 
 _USERS_TOKEN = Path("~/.ray/auth_token")
+
+
+_END_SECONDS = 2.0
+"""How long processes of an embedded Ray may take to end after it was shut down, before they are killed."""
+
+_NEEDED = ("gcs_server", "raylet")
+"""The processes of an embedded Ray without which a job cannot go on."""
+
+_SHARED: Shared[str | None] = Shared()
 
 
 @contextmanager
@@ -33,11 +45,37 @@ def ray_session(
 ) -> Iterator[None]:
     """Have Ray ready for so many actors, and leave things as they were found: Ray that was up before stays up.
 
-    Without an address, Ray is started by this process, for this job alone; a token keeps others out.
+    Without an address, Ray is started by this process, for its jobs alone; a token keeps others out. Jobs that run at
+    the same time, in threads of this process, share what the first of them has started.
 
     Raises:
-        ConfigError: there is no cluster at `address`.
+        ConfigError: there is no cluster at `address`, or a job that is running uses another one.
     """
+    with _SHARED.use(lambda: _ready(address, actors, runtime_env, object_store_mb)) as shared:
+        if address is not None and shared not in (None, address):
+            why = f"a job of this process is running on {shared}, and a process uses one Ray at a time"
+            raise ConfigError(f"ray.address: {why}; run the job on {address} in a process of its own")
+        yield
+
+
+def require_alive() -> None:
+    """Check that the processes of an embedded Ray are there; without this, Ray itself would try to reach one that has
+    died for a minute, and then end the whole process.
+
+    Raises:
+        JobFailedError: one of those that a job needs has ended.
+    """
+    for name, process in _node_processes():
+        status = process.poll()
+        if name in _NEEDED and status is not None:
+            raise JobFailedError(f"Ray's {name} has ended, {_how(status)}; without it no job can go on")
+
+
+@contextmanager
+def _ready(
+    address: str | None, actors: int, runtime_env: dict[str, Any] | None, object_store_mb: int
+) -> Iterator[str | None]:
+    """Start or find Ray, yield where it is (None: it was there before), and end or leave it."""
     if address is None and "ray" not in sys.modules:
         _keep_others_out()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -45,7 +83,7 @@ def ray_session(
     import ray
 
     if ray.is_initialized():
-        yield
+        yield None
         return
     options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
     if address is None:
@@ -59,12 +97,12 @@ def ray_session(
         _require_listener(address)
         options |= {"address": address, "runtime_env": runtime_env or None}
     try:
-        with interrupts_held():
+        with interrupts_held(), terminal_kept_away():
             _start(options)
-        yield
+        yield address or "a Ray that was started for it"
     finally:
         with interrupts_held():
-            ray.shutdown()
+            _end()
 
 
 def _keep_others_out() -> None:
@@ -82,6 +120,48 @@ def _start(options: dict[str, Any]) -> None:
         ray.init(**options)
     except ConnectionError as error:
         raise ConfigError(f"ray.address: no Ray cluster at {options['address']!r}: {error}") from None
+    except OSError as error:
+        raise JobFailedError(f"Ray did not start: {why(error)}") from None
+
+
+def _end() -> None:
+    """Shut Ray down, and kill what it leaves of the processes that it has started here: its agents, where the process
+    that they report to is gone."""
+    import ray
+
+    started = [each for _, process in _node_processes() for each in _descendants(process.pid)]
+    ray.shutdown()
+    if started:
+        import psutil  # Ray brings it
+
+        for process in psutil.wait_procs(started, timeout=_END_SECONDS)[1]:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+
+
+def _node_processes() -> list[tuple[str, subprocess.Popen[bytes]]]:
+    """The processes that Ray has started in this process, with their names; none if it is connected to a cluster."""
+    import ray
+
+    node = ray._private.worker._global_node
+    kinds = {} if node is None else node.all_processes
+    return [(name, info.process) for name, infos in kinds.items() for info in infos]
+
+
+def _descendants(pid: int) -> list[Any]:
+    """The processes that a process has started, directly or not, and that are running."""
+    import psutil
+
+    try:
+        found: list[Any] = psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+    return found
+
+
+def _how(status: int) -> str:
+    """How a process ended, in words."""
+    return f"killed by signal {-status}" if status < 0 else f"with status {status}"
 
 
 def _require_listener(address: str) -> None:

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from dpa.errors import JobFailedError
 from dpa.protocol.metrics import Snapshot
+from dpa.runtime.cluster import require_alive
 from dpa.runtime.plan import RunOutcome, RunPlan, Shipment
 
+if TYPE_CHECKING:
+    from ray import ObjectRef
+
 _POLL_SECONDS = 0.2
+
+_LOOK_SECONDS = 1.0
+"""How often to look whether Ray is alive while nobody answers."""
 
 
 def run(plan: RunPlan, observe: Callable[[Snapshot], None]) -> RunOutcome:
@@ -27,16 +35,17 @@ def run(plan: RunPlan, observe: Callable[[Snapshot], None]) -> RunOutcome:
     shipment = Shipment.pack(plan)
     coordinator = create_coordinator(plan)
     try:
-        ray.get(coordinator.begin.remote(coordinator, shipment))
+        _answer(coordinator.begin.remote(coordinator, shipment))
         while True:
-            snapshot, error = ray.get(coordinator.poll.remote(_POLL_SECONDS))
+            snapshot, error = _answer(coordinator.poll.remote(_POLL_SECONDS))
             observe(snapshot)
             if error is not None:
                 raise JobFailedError(error)
             if snapshot.phase == "done":
                 break
-        snapshot, times, outputs, memory = ray.get(coordinator.outcome.remote())
-        return RunOutcome(tuple(ray.get(outputs)), snapshot, times, tuple(ray.get(memory)))
+        snapshot, times, outputs, memory = _answer(coordinator.outcome.remote())
+        shares = tuple(_answer(output) for output in outputs)
+        return RunOutcome(shares, snapshot, times, tuple(_answer(peak) for peak in memory))
     except RayError as error:
         raise JobFailedError(f"the coordinator failed: {explained(error)}") from None
     finally:
@@ -45,3 +54,18 @@ def run(plan: RunPlan, observe: Callable[[Snapshot], None]) -> RunOutcome:
                 ray.get(coordinator.close.remote(), timeout=5)
         finally:
             ray.kill(coordinator)
+
+
+def _answer(call: ObjectRef) -> Any:
+    """What a call returns, waited for as long as Ray is alive.
+
+    Raises:
+        JobFailedError: Ray's processes have died.
+        RayError: the call failed.
+    """
+    import ray
+
+    while not ray.wait([call], timeout=_LOOK_SECONDS)[0]:
+        require_alive()
+    require_alive()
+    return ray.get(call)

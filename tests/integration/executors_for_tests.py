@@ -102,15 +102,15 @@ class TakenCount(Reducer[list[int], int]):
         return {"count": count}
 
 
-def children() -> list[int]:
-    """The processes that this one has started and that have not ended."""
+def children(of: int | None = None) -> list[int]:
+    """The processes that a process, this one if none is given, has started and that have not ended."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             state, parent = stat.read_text().rpartition(")")[2].split()[:2]
         except OSError:  # it has ended meanwhile
             continue
-        if int(parent) == os.getpid() and state != "Z":
+        if int(parent) == (of or os.getpid()) and state != "Z":
             found.append(int(stat.parent.name))
     return found
 

@@ -7,10 +7,12 @@ import signal
 import subprocess
 import sys
 import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import Result
+from executors_for_tests import children
 from typer.testing import CliRunner
 
 from dpa.run import app
@@ -168,30 +170,69 @@ def test_validate_plan_and_schema_run_nothing(job: Path, tmp_path: Path) -> None
     assert json.loads(run("--schema", cwd=tmp_path).stdout)["title"] == "JobConfig"
 
 
-@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds processes through /proc")
-@pytest.mark.parametrize("phase", ["small: startup", "small: stream"])
-def test_ctrl_c_leaves_no_process_and_no_output(job: Path, tmp_path: Path, phase: str) -> None:
+@pytest.fixture
+def started(job: Path, tmp_path: Path) -> Iterator[Callable[[str], "subprocess.Popen[str]"]]:
+    """Starts a job that would take minutes, in a session of its own, and comes back when it says that a phase begins.
+    At the end of the test nothing that it had started may be left."""
     mark = f"DPA_TEST_{uuid.uuid4().hex}"
-    slow = ["--set", "reducer={use: 'executors_for_tests:SlowSum', args: {seconds: 30}}", "--set", "output.path=out"]
-    process = subprocess.Popen(
-        command("small.yaml", "--progress", "plain", *slow),
-        cwd=tmp_path,
-        env={**os.environ, mark: "1"},
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
-    )
-    assert process.stderr is not None
-    for line in process.stderr:
-        if phase in line:
-            break
-    process.send_signal(signal.SIGINT)
+
+    def start(phase: str) -> "subprocess.Popen[str]":
+        slow = ["--set", "reducer={use: 'executors_for_tests:SlowSum', args: {seconds: 30}}"]
+        process = subprocess.Popen(
+            command("small.yaml", "--progress", "plain", "--set", "output.path=out", *slow),
+            cwd=tmp_path,
+            env={**os.environ, mark: "1"},
+            stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert process.stderr is not None
+        for line in process.stderr:
+            if f"small: {phase}" in line:
+                break
+        return process
+
+    yield start
+    assert _marked(mark) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["small.yaml"]
+
+
+has_proc = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds processes through /proc")
+
+
+@has_proc
+@pytest.mark.parametrize(
+    ("phase", "number"),
+    [
+        ("startup", signal.SIGINT),
+        ("startup", signal.SIGHUP),
+        ("stream", signal.SIGINT),
+        ("stream", signal.SIGQUIT),
+    ],
+)
+def test_what_a_terminal_sends_to_all_leaves_no_process_and_no_output(
+    started: "Callable[[str], subprocess.Popen[str]]", phase: str, number: int
+) -> None:
+    process = started(phase)
+    os.killpg(process.pid, number)
     rest = process.communicate(timeout=90)[1]
     assert process.returncode == 130, rest
     assert "interrupted" in rest
     assert "Traceback" not in rest
-    assert _marked(mark) == []
-    assert [path.name for path in tmp_path.iterdir()] == ["small.yaml"]
+
+
+@has_proc
+def test_the_death_of_rays_control_store_fails_the_job_soon_and_leaves_no_process(
+    started: "Callable[[str], subprocess.Popen[str]]",
+) -> None:
+    process = started("stream")
+    [store] = [pid for pid in children(process.pid) if Path(f"/proc/{pid}/comm").read_text() == "gcs_server\n"]
+    os.kill(store, signal.SIGKILL)
+    output, rest = process.communicate(timeout=60)
+    assert process.returncode == 1, rest
+    assert "Ray's gcs_server has ended, killed by signal 9" in output
+    assert "Traceback" not in output + rest
 
 
 def _marked(mark: str) -> list[str]:
