@@ -65,3 +65,7 @@ class _Watched:
     def update(self, snapshot: Snapshot) -> None:
         self._interrupts.check()
         self._observer.update(snapshot)
+
+    def warn(self, message: str) -> None:
+        self._interrupts.check()
+        self._observer.warn(message)

@@ -13,6 +13,7 @@ import pyarrow as pa
 from dpa.balance.skew import skew
 from dpa.config.schema import ReferenceConfig
 from dpa.definition import Definition
+from dpa.disk import writing
 from dpa.errors import JobFailedError, TableError
 from dpa.execution.key_stats import KeyStats
 from dpa.inputs import Input, check, open_input, session_of
@@ -44,6 +45,9 @@ class Observer(Protocol):
     def update(self, snapshot: Snapshot) -> None:
         """Statistics, a few times a second while records flow."""
 
+    def warn(self, message: str) -> None:
+        """Something that the user should know while the job goes on, such as a task that does not come back."""
+
 
 class Unobserved:
     """Nobody watches."""
@@ -52,6 +56,9 @@ class Unobserved:
         """Nothing."""
 
     def update(self, snapshot: Snapshot) -> None:
+        """Nothing."""
+
+    def warn(self, message: str) -> None:
         """Nothing."""
 
 
@@ -102,7 +109,8 @@ class Run:
         outcome = self._stream(opened, output, rounds)
         key_stats = KeyStats.union(part.stats for part in outcome.outputs)
         table = in_memory(outcome) if output.path is None else None
-        files = output.commit(part.file for part in outcome.outputs if part.file)
+        with writing(str(output.path)):
+            files = output.commit(part.file for part in outcome.outputs if part.file)
         report_on = OutputReport(output.path, key_stats.distinct, files)
         reference, spark_skew = self._compare(spark, opened, outcome, Result.reader(table, report_on))
         times = outcome.times
@@ -136,7 +144,7 @@ class Run:
         with ray_session(
             self._address, actors=actors, runtime_env=ray.runtime_env, object_store_mb=ray.object_store_mb
         ):
-            outcome = run_on_ray(plan, self._update)
+            outcome = run_on_ray(plan, self._update, self._observer.warn)
         self._spent["startup"] = outcome.times.stream_started - asked
         return outcome
 

@@ -135,7 +135,7 @@ def _run(job: Job, opened: Input, kind: Kind, table: ZipfTable, times: int) -> d
         plan = replace(job.plan(opened.splits, opened.schema), aggregate_seconds=kind.seconds, rounds=published_in)
         reader = Reader(directory)
         reader.start()
-        outcome = run(plan, lambda snapshot: None)
+        outcome = run(plan, lambda snapshot: None, warn=print)
         reader.stop()
         published = len(rounds.rounds_in(Path(directory)))
     result = in_memory(outcome)

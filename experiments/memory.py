@@ -99,7 +99,7 @@ def _run(job: Job, opened: Input, records: int) -> dict[str, Any]:
     """Count the `records` records of this input, with actors and a Ray of their own."""
     peaks = Peaks()
     with ray_session(None, actors=2 * TASKS + 2, object_store_mb=job.config.ray.object_store_mb):
-        outcome = run(job.plan(opened.splits, opened.schema), peaks.look)
+        outcome = run(job.plan(opened.splits, opened.schema), peaks.look, warn=print)
     assert sum(reducer.processed for reducer in outcome.snapshot.reducers) == records
     resident = {kind: peaks.of(kind, peaks.resident) for kind in KINDS}
     resident["Mapper"] = max(outcome.mapper_peak_memory)

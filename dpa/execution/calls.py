@@ -8,10 +8,12 @@ from typing import Any
 import pyarrow as pa
 
 from dpa.errors import ExecutorError
-from dpa.execution.failures import USER_ERRORS, executor_error, shown
+from dpa.execution.failures import USER_ERRORS, at, executor_error, shown
+from dpa.execution.running import described
 from dpa.executors import BatchReducer, Groups, Reducer, name_of
 
 
+@described(lambda local: at(local["reducer"], local["method"], f"key {shown(local['keys'][local['code']])}"))
 def fold(
     reducer: Reducer[Any, Any], method: str, states: list[Any], codes: Iterable[int], values: list[Any], keys: list[Any]
 ) -> None:
@@ -35,6 +37,7 @@ def fold(
         raise executor_error(reducer, method, f"key {shown(keys[code])}", error) from None
 
 
+@described(lambda local: at(local["reducer"], "zero", f"key {shown(local['key'])}"))
 def zero(reducer: Reducer[Any, Any], key: Any) -> Any:
     """A new state.
 
@@ -47,6 +50,7 @@ def zero(reducer: Reducer[Any, Any], key: Any) -> Any:
         raise executor_error(reducer, "zero", f"key {shown(key)}", error) from None
 
 
+@described(lambda local: at(local["reducer"], local["method"], f"{local['rows']} keys"))
 def columns(reducer: BatchReducer, method: str, argument: Groups | pa.RecordBatch, rows: int) -> pa.RecordBatch:
     """What `reduce`, `merge` or `finish` of a batch reducer returns for so many groups or states.
 

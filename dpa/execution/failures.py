@@ -23,6 +23,11 @@ def executor_error(executor: AnyMapper | AnyReducer, method: str, on: str, error
     return ExecutorError(f"{name_of(executor)}.{method} failed on {on}: {what}\n{''.join(frames.format()).rstrip()}")
 
 
+def at(executor: AnyMapper | AnyReducer, method: str, on: str) -> str:
+    """Where user code is: in which method, on what."""
+    return f"{name_of(executor)}.{method}, on {on}"
+
+
 def shown(value: Any) -> str:
     """`repr(value)`, cut to a readable length."""
     text = repr(value)

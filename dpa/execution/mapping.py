@@ -12,11 +12,12 @@ import pyarrow as pa
 from dpa.errors import ConfigError, DpaError, ExecutorError, KeyTypeError, TableError
 from dpa.execution.block import Block, Values
 from dpa.execution.calls import columns, fold, zero
-from dpa.execution.failures import USER_ERRORS, executor_error, shown
+from dpa.execution.failures import USER_ERRORS, at, executor_error, shown
 from dpa.execution.keys import column_of
+from dpa.execution.running import described
 from dpa.executors import AnyMapper, AnyReducer, BatchMapper, BatchReducer, Groups, Mapper, Reducer, name_of
 from dpa.routing.hashing import key_type
-from dpa.splits import Split
+from dpa.splits import MemorySplit, ParquetSplit, Split
 
 _ROWS_AT_ONCE = 4_096
 """Input rows that a per-record mapper turns into Python objects at a time."""
@@ -86,6 +87,7 @@ class MapTask:
         records = self._records_of(pa.RecordBatch.from_pylist([], schema))
         return self._columns(pa.RecordBatch.from_pylist([], records.schema))
 
+    @described(lambda local: at(local["mapper"], "map", f"record {shown(local['record'])}"))
     def _map_records(self, mapper: Mapper, split: Split, clock: Callable[[], float]) -> Iterator[Mapped]:
         keys: list[Any] = []
         values: list[Any] = []
@@ -121,6 +123,7 @@ class MapTask:
             for index, block in enumerate(blocks):
                 yield Mapped(block, batch.num_rows if index == 0 else 0, block.rows)
 
+    @described(lambda local: at(local["self"].mapper, "map_batch", f"a batch of {local['batch'].num_rows} rows"))
     def _records_of(self, batch: pa.RecordBatch) -> pa.Table:
         """The mapper's records for an input batch, or the input batch itself."""
         if self.mapper is None:
@@ -186,6 +189,10 @@ class MapTask:
         states = [zero(reducer, key) for key in keys]
         fold(reducer, "reduce", states, block.codes.tolist(), block.objects(), keys)
         return _object_array(states)
+
+
+for _batches in (ParquetSplit.batches, MemorySplit.batches):
+    described(lambda local: "its input, which it reads")(_batches)
 
 
 def check_columns(task: MapTask, schema: pa.Schema) -> None:

@@ -14,9 +14,10 @@ from dpa.aggregates import Distinct, TopK
 from dpa.errors import ExecutorError
 from dpa.execution.block import Block
 from dpa.execution.calls import fold, zero
-from dpa.execution.failures import USER_ERRORS, executor_error, shown
+from dpa.execution.failures import USER_ERRORS, at, executor_error, shown
 from dpa.execution.keys import column_of
 from dpa.execution.schemas import differs, result_column
+from dpa.execution.running import described
 from dpa.execution.states import Reduced, StatePart, result_table
 from dpa.executors import Reducer, name_of
 from dpa.routing.hashing import Key, hash_column
@@ -85,6 +86,7 @@ class RecordStates:
         """The result, with the key column named `key`. The last call: the reducer may change the states."""
         return self._finished(key, self._reducer.finish)
 
+    @described(lambda local: at(local["self"]._reducer, "finish", f"key {shown(local['name'])}"))
     def _finished(self, key: str, finish: Callable[[Any], Any]) -> Reduced:
         finished = []
         for name, place in self._places.items():

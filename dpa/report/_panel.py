@@ -113,6 +113,10 @@ class RichProgress:
         """Note whether the panel is to stay."""
         self._failed = status == "failed"
 
+    def warn(self, message: str) -> None:
+        """Print a line above the panel, where it stays."""
+        self._console.print(Text(f"warning: {one_line(message)}", NEWS))
+
 
 def _is_terminal(stream: TextIO | None) -> bool:
     try:

@@ -53,6 +53,9 @@ class Progress(Protocol):
     def ended(self, status: str) -> None:
         """The run has ended: `ok`, `failed` or `mismatch`, as `Report.status` has it."""
 
+    def warn(self, message: str) -> None:
+        """Say what the user should know while the run goes on."""
+
 
 def make_progress(mode: str = "auto", stream: TextIO | None = None, name: str = "job") -> Progress:
     """The view for `mode`, one of `MODES`, on `stream` (stderr if None), of the job called `name`.
@@ -100,6 +103,9 @@ class NoProgress:
         return None
 
     def ended(self, status: str) -> None:
+        return None
+
+    def warn(self, message: str) -> None:
         return None
 
 
@@ -158,6 +164,10 @@ class PlainProgress:
     def ended(self, status: str) -> None:
         """Note what the last line is to say."""
         self._status = status
+
+    def warn(self, message: str) -> None:
+        """Write a line."""
+        self._write(f"warning: {one_line(message)}")
 
     def _redistribution(self, decision: Decision) -> None:
         self._named += 1

@@ -21,6 +21,7 @@ import ray
 from ray.actor import ActorHandle
 from ray.exceptions import RayError
 
+from dpa.disk import writing
 from dpa.errors import JobFailedError, ProtocolError
 from dpa.execution.empty import empty_result
 from dpa.execution.key_stats import KeyStats
@@ -61,7 +62,7 @@ from dpa.routing.table import RoutingTable
 from dpa.runtime import rounds
 from dpa.runtime.failures import explained
 from dpa.runtime.parcel import Parcel
-from dpa.runtime.plan import ReducerOutput, RunPlan, Shipment, Times
+from dpa.runtime.plan import STUCK_SECONDS, ReducerOutput, RunPlan, Shipment, Times
 from dpa.runtime.shell import Shell
 from dpa.runtime.slowness import Slowness
 from dpa.splits import Split
@@ -81,9 +82,16 @@ def peak_memory() -> int:
 class Task:
     """What all four actors have in common."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, stuck_seconds: float = STUCK_SECONDS) -> None:
         self._handles: Handles = {}
-        self._shell = Shell(machine, send=self._send, work=self._work, fail=self._fail)
+        self._shell = Shell(
+            machine,
+            send=self._send,
+            work=self._work,
+            fail=self._fail,
+            warn=self._warn,
+            stuck_seconds=stuck_seconds,
+        )
 
     @ray.method(concurrency_group="control")
     def connect(self, handles: Handles) -> None:
@@ -127,6 +135,9 @@ class Task:
     def _fail(self, message: str) -> None:
         self._handles[COORDINATOR].fail.remote(message)
 
+    def _warn(self, message: str) -> None:
+        self._handles[COORDINATOR].warn.remote(message)
+
 
 _MANY_ROWS = 100_000
 """From so many input rows on, actors import everything before they start."""
@@ -147,7 +158,7 @@ class Mapper(Task):
         plan = shipment.unpack()
         table = plan.balance.ring(plan.reducers).snapshot(0)
         grouping = plan.grouping.create(table, index)
-        super().__init__(MapperMachine(index, table, plan.in_flight_records, grouping))
+        super().__init__(MapperMachine(index, table, plan.in_flight_records, grouping), plan.stuck_seconds)
         self._task = plan.task
         self._steps: Iterator[Mapped] = iter(())
 
@@ -170,7 +181,7 @@ class Reducer(Task):
         table = plan.balance.ring(plan.reducers).snapshot(0)
         delegation = plan.signals.delegation(plan.grouping, plan.mappers * plan.in_flight_records // plan.reducers)
         options = plan.balance.reducer_options(plan.slice_records, plan.slice_seconds, delegation)
-        super().__init__(ReducerMachine(index, table, options))
+        super().__init__(ReducerMachine(index, table, options), plan.stuck_seconds)
         self._index = index
         self._plan = plan
         self._states = states_for(plan.task.reducer)
@@ -236,7 +247,9 @@ class Reducer(Task):
         file = None
         if plan.output is not None and (reduced.table.num_rows or stands_for_all):
             file = f"part-{self._index:05d}.parquet"
-            pq.write_table(reduced.table, Path(plan.output) / file)
+            path = Path(plan.output) / file
+            with writing(path):
+                pq.write_table(reduced.table, path)
         counts = pa.table({"key": reduced.table[key], "records": reduced.records}) if plan.key_counts else None
         return ReducerOutput(
             rows=reduced.table.num_rows,
@@ -294,6 +307,7 @@ class Coordinator(Task):
         self._ended = threading.Event()
         self._changed = threading.Event()
         self._error: str | None = None
+        self._warnings: list[str] = []
         self._started = time.time()
 
     @ray.method(concurrency_group="watch")
@@ -315,11 +329,13 @@ class Coordinator(Task):
             handles[mapper(index)].begin_stream.remote()
 
     @ray.method(concurrency_group="watch")
-    def poll(self, seconds: float) -> tuple[Snapshot, str | None]:
-        """Statistics, without their history, and the error if there is one: after so many seconds, or at the end."""
+    def poll(self, seconds: float) -> tuple[Snapshot, list[str], str | None]:
+        """Statistics, without their history, new warnings, and the error if there is one: after so many seconds, or at
+        the end."""
         self._changed.wait(seconds)
         with self._shell.lock:
-            return self._machine.snapshot(history=False), self._error
+            warnings, self._warnings = self._warnings, []
+            return self._machine.snapshot(history=False), warnings, self._error
 
     @ray.method(concurrency_group="control")
     def outcome(self) -> tuple[Snapshot, Times, list[Any], list[Any]]:
@@ -353,6 +369,12 @@ class Coordinator(Task):
         self._shell.stop()
         self._changed.set()
 
+    @ray.method(concurrency_group="control", num_returns=0)
+    def warn(self, message: str) -> None:
+        """Pass on what the user should know while the job goes on."""
+        with self._shell.lock:
+            self._warnings.append(message)
+
     @ray.method(concurrency_group="watch")
     def close(self) -> None:
         """End all other actors."""
@@ -375,6 +397,9 @@ class Coordinator(Task):
 
     def _fail(self, message: str) -> None:
         self.fail(message)
+
+    def _warn(self, message: str) -> None:
+        self.warn(message)
 
     def _watch(self, others: Handles) -> None:
         """Wait for the first actor that dies."""

@@ -20,8 +20,9 @@ _LOOK_SECONDS = 1.0
 """How often to look whether Ray is alive while nobody answers."""
 
 
-def run(plan: RunPlan, observe: Callable[[Snapshot], None]) -> RunOutcome:
-    """Run a plan on the Ray of this process; `observe` gets statistics a few times a second, and those at the end.
+def run(plan: RunPlan, observe: Callable[[Snapshot], None], warn: Callable[[str], None]) -> RunOutcome:
+    """Run a plan on the Ray of this process; `observe` gets statistics a few times a second, and those at the end,
+    `warn` what the user should know meanwhile.
 
     Raises:
         JobFailedError: user code failed, or an actor died. Also on KeyboardInterrupt no actor is left behind.
@@ -37,7 +38,9 @@ def run(plan: RunPlan, observe: Callable[[Snapshot], None]) -> RunOutcome:
     try:
         _answer(coordinator.begin.remote(coordinator, shipment))
         while True:
-            snapshot, error = _answer(coordinator.poll.remote(_POLL_SECONDS))
+            snapshot, warnings, error = _answer(coordinator.poll.remote(_POLL_SECONDS))
+            for warning in warnings:
+                warn(warning)
             observe(snapshot)
             if error is not None:
                 raise JobFailedError(error)

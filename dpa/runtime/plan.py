@@ -17,6 +17,8 @@ from dpa.protocol.metrics import Snapshot
 from dpa.routing.groupings.options import GroupingOptions
 from dpa.splits import Split, total_rows
 
+STUCK_SECONDS = 60.0
+
 
 @dataclass(frozen=True)
 class RunPlan:
@@ -39,6 +41,7 @@ class RunPlan:
         python_path: directories that the actors add to their module search path.
         slowdown: how many times as long user code takes on each reducer; empty: as long as it takes.
         crowded: numbers of the reducers that share a processor with a busy process.
+        stuck_seconds: a task that works on one step for this long says what on, and again after as long.
     """
 
     splits: tuple[Split, ...]
@@ -59,6 +62,7 @@ class RunPlan:
     python_path: tuple[str, ...] = ()
     slowdown: tuple[float, ...] = ()
     crowded: tuple[int, ...] = ()
+    stuck_seconds: float = STUCK_SECONDS
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,15 @@ messages are taken in while it works.
 from __future__ import annotations
 
 import queue
+import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable
 
+from dpa.disk import is_full, why
 from dpa.errors import DpaError
+from dpa.execution.running import running
 from dpa.protocol.machine import Event, Instruction, Machine, Send, Tick
 from dpa.protocol.messages import Envelope
 from dpa.runtime.parcel import Parcel
@@ -33,13 +36,20 @@ class Shell:
         send: Callable[[Envelope], None],
         work: Work,
         fail: Callable[[str], None],
+        warn: Callable[[str], None],
+        stuck_seconds: float,
     ) -> None:
         """`send` delivers an envelope, `work` carries out any other instruction and returns the event that answers it,
-        `fail` reports an error that ends the job."""
+        `fail` reports an error that ends the job, `warn` that an instruction has taken another `stuck_seconds`."""
         self._machine = machine
         self._send = send
         self._work = work
         self._fail = fail
+        self._warn = warn
+        self._stuck_seconds = stuck_seconds
+        self._work_began: float | None = None
+        self._warnings = 0
+        self._worker = threading.Thread(target=self._run_jobs, name="user-code", daemon=True)
         self.lock = threading.RLock()
         self._clock_start = time.time() - time.monotonic()  # setting the clock back stops nothing
         self._jobs: queue.SimpleQueue[Instruction | None] = queue.SimpleQueue()
@@ -47,7 +57,7 @@ class Shell:
 
     def start(self) -> None:
         """Start the threads."""
-        threading.Thread(target=self._run_jobs, name="user-code", daemon=True).start()
+        self._worker.start()
         threading.Thread(target=self._tick, name="ticker", daemon=True).start()
 
     def stop(self) -> None:
@@ -78,20 +88,35 @@ class Shell:
 
     def _run_jobs(self) -> None:
         while (instruction := self._jobs.get()) is not None and not self._stopped.is_set():
+            self._warnings, self._work_began = 0, time.monotonic()
             try:
                 event = self._work(instruction)
             except BaseException as error:  # user code may call sys.exit(), and a panic in Rust is no Exception
                 self._failed(error)
                 return
+            finally:
+                self._work_began = None
             if event is not None:
                 self.post(event)
 
     def _tick(self) -> None:
         while not self._stopped.wait(TICK_SECONDS):
             self.post(Tick())
+            self._look_at_work()
+
+    def _look_at_work(self) -> None:
+        """Warn if the worker has been at one instruction for too long."""
+        began = self._work_began
+        if began is None or (taken := time.monotonic() - began) < (self._warnings + 1) * self._stuck_seconds:
+            return
+        self._warnings += 1
+        at = running(sys._current_frames().get(self._worker.ident or 0)) or "no user code"
+        self._warn(f"{self._machine.address} has been at one step for {taken:.0f} s; it is in {at}")
 
     def _failed(self, error: BaseException) -> None:
         if not self._stopped.is_set():
             self.stop()
             text = str(error) if isinstance(error, DpaError) else traceback.format_exc()
+            if is_full(error) and not isinstance(error, DpaError):
+                text = f"{why(error)}\n{text}"
             self._fail(f"{self._machine.address}: {text}")

@@ -1,6 +1,12 @@
 """Whole jobs on real Ray actors, built in Python, checked against a plain count."""
 
+import re
+import shutil
+import subprocess
+import time
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +22,8 @@ from dpa.errors import ConfigError, JobFailedError
 from dpa.protocol.assembly import STRATEGY_NAMES, BalanceOptions
 from dpa.result import Result
 from dpa.routing.hashing import hash_column
+from dpa.runtime import launch
+from dpa.splits import memory_splits
 from jobs.paced import PacedCount
 
 pytestmark = pytest.mark.usefixtures("ray")
@@ -198,6 +206,61 @@ def test_a_value_that_cannot_be_unpickled_fails_the_job_instead_of_being_lost() 
         Job(input=[1, 2, 3], mapper=executors.one_way, reducer=executors.add).run()
 
 
+def test_a_task_that_does_not_come_back_says_what_it_is_at_and_goes_on_saying_it() -> None:
+    def dawdle(record: dict[str, int]) -> list[tuple[str, int]]:
+        time.sleep(1.5)
+        return [("slow", record["value"])]
+
+    job = Job(input=[1], mapper=dawdle, reducer=executors.SlowSum(2.5), key="word", parallelism=FEW)
+    warnings: list[str] = []
+    plan = replace(job.plan(tuple(memory_splits(pa.table({"value": [1]}), 1))), stuck_seconds=1.0)
+    launch.run(plan, lambda snapshot: None, warnings.append)
+    mapper, first, second = warnings
+    assert mapper.startswith("mapper 0 has been at one step for 1 s; it is in ")
+    assert mapper.endswith("dawdle.map, on record {'value': 1}")
+    assert re.fullmatch(
+        r"reducer \d has been at one step for 1 s; it is in executors_for_tests.add.reduce, on key 'slow'", first
+    )
+    assert second == first.replace("for 1 s", "for 2 s")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 256 KiB."""
+    place = tmp_path / "small"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("file systems cannot be mounted here")
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)  # Spark may have a file open still
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_full_disk_is_the_first_thing_that_is_said(small_disk: Path, tmp_path: Path) -> None:
+    numbers = np.random.default_rng(7).integers(0, 2**62, 100_000)
+    job = Job(
+        input=pa.table({"word": numbers}),
+        key="word",
+        reducer="count",
+        parallelism=FEW,
+        output={"path": str(small_disk / "out")},
+    )
+    with pytest.raises(JobFailedError, match=r"\Areducer \d: the disk is full: .*, writing .*/part-0000\d.parquet"):
+        job.run()
+    assert list(small_disk.iterdir()) == []
+    (tmp_path / "in.csv").write_text("\n".join(["word", *map(str, numbers), ""]))
+    staged = Job(
+        input={"format": "csv", "path": str(tmp_path / "in.csv"), "options": {"header": "true"}},
+        key="word",
+        reducer="count",
+        spark={"stage_dir": str(small_disk)},
+    )
+    with pytest.raises(ConfigError, match=r"input: staging the input at .*: the disk is full: "):
+        staged.run()
+    assert list(small_disk.iterdir()) == []
+
+
 def test_the_death_of_an_actor_fails_the_job_and_is_named() -> None:
     job = Job(input=[{"key": "k", "value": number} for number in (1, 13, 13)], reducer=executors.die_on_thirteen)
     with pytest.raises(JobFailedError, match=r"reducer \d died"):
@@ -209,6 +272,14 @@ def test_a_reducer_that_cannot_merge_is_refused_unless_balancing_is_off() -> Non
         Job(input=[{"key": "a", "value": 1}], reducer=executors.Latest).run()
     result = Job(input=[{"key": "a", "value": 1}], reducer=executors.Latest, balance={"strategy": "none"}).run()
     assert result.table().to_pydict() == {"key": ["a"], "value": [1]}
+
+
+def test_a_job_on_another_ray_than_the_one_that_is_in_use_is_refused() -> None:
+    job = Job(input=pa.table({"word": ["a"]}), key="word", reducer="count")
+    with pytest.raises(
+        ConfigError, match=r"ray.address: a job of this process is running on .*in a process of its own"
+    ):
+        job.run(address="10.0.0.1:6379")
 
 
 def test_a_missing_column_is_refused_before_any_actor_starts() -> None:

@@ -420,6 +420,17 @@ def test_before_the_first_snapshot_the_panel_shows_the_phase() -> None:
     assert "load 3.0 s  words.parquet" in console.export_text()
 
 
+def test_a_warning_is_a_line_of_the_plain_view_and_stands_above_the_panel() -> None:
+    stream, terminal = io.StringIO(), Terminal()
+    PlainProgress(stream, "job", Clock()).warn("reducer 1 has\nbeen at one step")
+    assert stream.getvalue() == "[    0.0 s] job: warning: reducer 1 has\\nbeen at one step\n"
+    console = Console(file=terminal, force_terminal=True, width=80, height=24, _environ={"TERM": "xterm"})
+    with RichProgress(None, "job", Clock(), console=console, refresh_thread=False) as progress:
+        progress.warn("reducer 1 has been at one step")
+    written = terminal.getvalue()
+    assert "warning: reducer 1 has been at one step" in written.replace(CURSOR_OFF, "")
+
+
 CURSOR_OFF, CURSOR_ON = "\x1b[?25l", "\x1b[?25h"
 
 
