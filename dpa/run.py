@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import redirect_stdout
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpa.errors import DpaError
+from dpa.errors import ConfigError, DpaError
 from dpa.interrupts import Interrupts
+from dpa.streams import OutputError, open_closed, printing, say
+
+if TYPE_CHECKING:
+    pass
 
 _INTERRUPTED = 130
 _EXIT = {"ok": 0, "failed": 1, "mismatch": 3}
@@ -68,19 +73,24 @@ def main(
 ) -> None:
     """Run a job and show how its reducers were kept even."""
     try:
+        if as_json and sys.stdout is None:
+            raise ConfigError("--json: standard output is closed, so there is nowhere to print the report")
+        open_closed()
         if schema:
             from dpa.config import json_schema
 
-            print(json.dumps(json_schema(), indent=2))
+            with printing("the schema"):
+                print(json.dumps(json_schema(), indent=2))
             return
         if config is None:
             raise typer.BadParameter("name a job file, such as configs/wordcount.yaml", param_hint="CONFIG")
-        status = _run(config, overrides or [], address, report, as_json, progress, validate, plan)
+        with Interrupts() as interrupts:
+            status = _run(config, overrides or [], address, report, as_json, progress, validate, plan, interrupts)
     except DpaError as error:
-        print(f"error: {error}", file=sys.stderr)
+        say(f"error: {error}")
         status = error.exit_status
     except KeyboardInterrupt:
-        print("interrupted: no actor, process or staged file is left, and no half-written output", file=sys.stderr)
+        say("interrupted: no actor, process or staged file is left, and no half-written output")
         status = _INTERRUPTED
     raise typer.Exit(status)
 
@@ -94,35 +104,62 @@ def _run(
     progress: ProgressMode,
     validate: bool,
     plan: bool,
+    interrupts: Interrupts,
 ) -> int:
     from dpa.job import Job
 
     job = Job.from_file(config, overrides)
     if validate:
         job.validate()
-        print(f"{config}: valid")
+        with printing("the answer"):
+            print(f"{config}: valid")
         return 0
     if plan:
         from dpa.forecast import forecast
         from dpa.report import plan_json, show_plan
 
         foreseen = forecast(job)
-        if as_json:
-            print(plan_json(foreseen))
-        else:
-            show_plan(foreseen, sys.stdout)
+        with printing("the plan"):
+            if as_json:
+                print(plan_json(foreseen))
+            else:
+                show_plan(foreseen, sys.stdout)
         return 0
-    from dpa.report import make_progress, show, to_json, write
+    from dpa.report import check_directory, make_progress
 
-    with Interrupts() as interrupts, make_progress(progress.value, sys.stderr, job.config.name) as watcher:
+    if report_directory is not None:
+        check_directory(report_directory, output=job.config.output.path)
+    with (
+        make_progress(progress.value, sys.stderr, job.config.name) as watcher,
+        redirect_stdout(sys.stderr),  # what user code prints, and Ray; standard output belongs to the result
+    ):
         result = job.run(interrupts.watched(watcher), address=address, check=False)
         watcher.ended(result.report.status)
-    files = write(result.report, report_directory) if report_directory is not None else []
+    return _show(result, report_directory, as_json)
+
+
+def _show(result: Result, directory: Path | None, as_json: bool) -> int:
+    """Write and print the report; what cannot be written does not keep the rest from being seen."""
+    from dpa.report import ReportError, show, to_json, write
+
+    report = result.report
+    files, lost = [], None
+    try:
+        files = write(report, directory) if directory is not None else []
+    except ReportError as error:
+        lost = error
     if as_json:
-        print(to_json(result.report))
+        with printing("the report"):
+            print(to_json(report))
     else:
-        show(result.report, sys.stdout, files=files, result=None if result.is_kept else result.table())
-    return _EXIT[result.report.status]
+        try:
+            with printing("the table"):
+                show(report, sys.stdout, files=files, result=None if result.is_kept else result.table())
+        except OutputError as error:
+            say(f"warning: {error}")
+    if lost is not None:
+        raise lost
+    return _EXIT[report.status]
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ from dpa.execution.block import Block
 from dpa.execution.calls import fold, zero
 from dpa.execution.failures import USER_ERRORS, at, executor_error, shown
 from dpa.execution.keys import column_of
-from dpa.execution.schemas import differs, result_column
 from dpa.execution.running import described
+from dpa.execution.schemas import differs, result_column
 from dpa.execution.states import Reduced, StatePart, result_table
 from dpa.executors import Reducer, name_of
 from dpa.routing.hashing import Key, hash_column

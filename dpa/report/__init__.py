@@ -4,7 +4,7 @@ Everything here is drawn from `dpa.protocol.metrics.Snapshot` and `dpa.result.Re
 computes a metric. `plots` holds the pictures, for papers and notebooks. matplotlib and rich are imported to draw only.
 """
 
-from dpa.report.files import ReportError, schema, to_json, write
+from dpa.report.files import ReportError, check_directory, schema, to_json, write
 from dpa.report.live import MODES, Progress, make_progress
 from dpa.report.plan import plan_json, show_plan
 from dpa.report.table import show
@@ -13,6 +13,7 @@ __all__ = [
     "MODES",
     "Progress",
     "ReportError",
+    "check_directory",
     "make_progress",
     "plan_json",
     "schema",

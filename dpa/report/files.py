@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from pydantic import TypeAdapter
 
-from dpa.errors import DpaError
+from dpa.disk import why
+from dpa.errors import ConfigError, DpaError
 from dpa.report import html
 from dpa.report._plain import plain, resolved
 from dpa.result import Report
@@ -22,6 +24,28 @@ LINE_COLUMNS = 120
 
 class ReportError(DpaError):
     """The report cannot be written where it was asked for."""
+
+
+def check_directory(directory: Path, *, output: str | None) -> None:
+    """Check, before a job runs, that its report can be written into `directory`; `output` is where its result goes.
+    Leaves nothing there.
+
+    Raises:
+        ConfigError: the directory cannot be made or written to, or lies in the result's.
+    """
+    place = directory.resolve()
+    result = Path(output).resolve() if output is not None else None
+    if result in (place, *place.parents):
+        raise ConfigError(f"--report: {directory} lies in output.path, {output}, which holds nothing but the result")
+    try:
+        while not place.exists():
+            place = place.parent
+        TemporaryFile(dir=place).close()
+    except OSError as error:
+        beneath = f" ({place})" if place != directory.resolve() else ""
+        raise ConfigError(
+            f"--report: cannot write to {directory}: {error.strerror}{beneath}; name another directory"
+        ) from None
 
 
 def write(report: Report, directory: Path) -> list[Path]:
@@ -42,7 +66,7 @@ def write(report: Report, directory: Path) -> list[Path]:
             _write(directory / "report.html", html.render(report)),
         ]
     except OSError as error:
-        raise ReportError(f"{directory}: cannot write the report: {error}") from error
+        raise ReportError(f"{directory}: cannot write the report: {why(error)}") from error
 
 
 def to_json(report: Report) -> str:

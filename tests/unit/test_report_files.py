@@ -17,8 +17,8 @@ import report_samples as samples
 import yaml
 
 from dpa.balance.decision import Outcome
-from dpa.errors import DpaError
-from dpa.report import ReportError, schema, to_json, write
+from dpa.errors import ConfigError, DpaError
+from dpa.report import ReportError, check_directory, schema, to_json, write
 from dpa.report._plain import jsonable
 from dpa.result import Report, SkewReport
 from dpa.secrets import without_secrets
@@ -171,6 +171,32 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DpaError, match="file/report: cannot write the report"):
         write(samples.report(), tmp_path / "file" / "report")
+
+
+@pytest.mark.parametrize(
+    ("directory", "why"),
+    [
+        ("file", "cannot write to .*/file: Not a directory"),
+        ("file/below/it", r"cannot write to .*/file/below/it: Not a directory \(.*/file\)"),
+        ("out", "lies in output.path"),
+        ("out/report", "lies in output.path"),
+        pytest.param(
+            "/proc/report",
+            r"cannot write to /proc/report: No such file or directory \(/proc\)",
+            marks=pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no such directory"),
+        ),
+    ],
+)
+def test_a_directory_that_cannot_be_written_to_is_refused_beforehand(tmp_path: Path, directory: str, why: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=f"^--report: .*{why}"):
+        check_directory(tmp_path / directory, output=str(tmp_path / "out"))
+
+
+def test_looking_whether_a_directory_can_be_written_to_leaves_nothing(tmp_path: Path) -> None:
+    check_directory(tmp_path / "new" / "report", output=str(tmp_path / "new" / "out"))
+    check_directory(tmp_path, output=None)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_data_is_written_even_if_a_picture_cannot_be_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

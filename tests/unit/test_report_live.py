@@ -171,7 +171,7 @@ def test_once_all_rows_are_read_every_tenth_of_the_records_is_a_line() -> None:
     done = [working_off(10.0 + step, 1_200_000 * step) for step in range(1, 21)]
     written = fed(done, seconds_apart=2)
     shares = [line.split(" read, ")[1].split(" of ")[0] for line in written]
-    assert shares == "1.20M 2.40M 4.80M 7.20M 9.60M 12.0M 14.4M 16.8M 19.2M 21.6M 24.0M".split()
+    assert shares == ["1.20M", "2.40M", "4.80M", "7.20M", "9.60M", "12.0M", "14.4M", "16.8M", "19.2M", "21.6M", "24.0M"]
 
 
 def test_each_redistribution_is_written_once_with_its_reason() -> None:
