@@ -47,8 +47,7 @@ def run(plan: RunPlan, observe: Callable[[Snapshot], None], warn: Callable[[str]
             if snapshot.phase == "done":
                 break
         snapshot, times, outputs, memory = _answer(coordinator.outcome.remote())
-        shares = tuple(_answer(output) for output in outputs)
-        return RunOutcome(shares, snapshot, times, tuple(_answer(peak) for peak in memory))
+        return RunOutcome(tuple(_answers(outputs)), snapshot, times, tuple(_answers(memory)))
     except RayError as error:
         raise JobFailedError(f"the coordinator failed: {explained(error)}") from None
     finally:
@@ -60,15 +59,21 @@ def run(plan: RunPlan, observe: Callable[[Snapshot], None], warn: Callable[[str]
 
 
 def _answer(call: ObjectRef) -> Any:
-    """What a call returns, waited for as long as Ray is alive.
+    """What a call returns; see `_answers`."""
+    return _answers([call])[0]
+
+
+def _answers(calls: list[ObjectRef]) -> list[Any]:
+    """What calls return, waited for as long as Ray is alive.
 
     Raises:
         JobFailedError: Ray's processes have died.
-        RayError: the call failed.
+        RayError: a call failed.
     """
     import ray
 
-    while not ray.wait([call], timeout=_LOOK_SECONDS)[0]:
+    while ray.wait(calls, num_returns=len(calls), timeout=_LOOK_SECONDS)[1]:
         require_alive()
     require_alive()
-    return ray.get(call)
+    answers: list[Any] = ray.get(calls)
+    return answers
