@@ -215,13 +215,12 @@ def test_a_task_that_does_not_come_back_says_what_it_is_at_and_goes_on_saying_it
     warnings: list[str] = []
     plan = replace(job.plan(tuple(memory_splits(pa.table({"value": [1]}), 1))), stuck_seconds=1.0)
     launch.run(plan, lambda snapshot: None, warnings.append)
-    mapper, first, second = warnings
-    assert mapper.startswith("mapper 0 has been at one step for 1 s; it is in ")
-    assert mapper.endswith("dawdle.map, on record {'value': 1}")
-    assert re.fullmatch(
-        r"reducer \d has been at one step for 1 s; it is in executors_for_tests.add.reduce, on key 'slow'", first
-    )
-    assert second == first.replace("for 1 s", "for 2 s")
+    at_mapper, *at_reducer = [re.sub(r" for \d s", "", warning) for warning in warnings]
+    assert at_mapper.startswith("mapper 0 has been at one step; it is in ")
+    assert at_mapper.endswith("dawdle.map, on record {'value': 1}")
+    assert len(at_reducer) == 2 and len(set(at_reducer)) == 1
+    where = r"reducer \d has been at one step; it is in executors_for_tests.add.reduce, on key 'slow'"
+    assert re.fullmatch(where, at_reducer[0])
 
 
 @pytest.fixture
