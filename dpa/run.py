@@ -19,7 +19,7 @@ from dpa.interrupts import Interrupts
 from dpa.streams import OutputError, open_closed, printing, say
 
 if TYPE_CHECKING:
-    pass
+    from dpa.result import Result
 
 _INTERRUPTED = 130
 _EXIT = {"ok": 0, "failed": 1, "mismatch": 3}

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import report_samples as samples
 
+from dpa.result import Result
 from dpa.run import _show
 from dpa.streams import OutputError, open_closed, printing, say
 
@@ -40,7 +41,7 @@ def test_a_reader_that_has_gone_had_what_it_wanted(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], as_json: bool
 ) -> None:
     with nobody_reads(monkeypatch):
-        assert _show(samples.report(), None, as_json) == 0
+        assert _show(Result(samples.report()), None, as_json) == 0
     assert capfd.readouterr() == ("", "")
 
 
@@ -49,7 +50,7 @@ def test_a_table_that_cannot_be_printed_is_one_line_of_warning(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with full(monkeypatch):
-        assert _show(samples.report(), None, as_json=False) == 0
+        assert _show(Result(samples.report()), None, as_json=False) == 0
     warning = "warning: cannot print the table on standard output: No space left on device\n"
     assert capfd.readouterr() == ("", warning)
 
@@ -58,7 +59,7 @@ def test_a_table_that_cannot_be_printed_is_one_line_of_warning(
 def test_a_report_in_json_that_cannot_be_printed_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     message = "cannot print the report on standard output: No space left on device"
     with full(monkeypatch), pytest.raises(OutputError, match=message):
-        _show(samples.report(), None, as_json=True)
+        _show(Result(samples.report()), None, as_json=True)
 
 
 def test_a_report_that_cannot_be_written_is_an_error_after_the_table(
@@ -66,7 +67,7 @@ def test_a_report_that_cannot_be_written_is_an_error_after_the_table(
 ) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(Exception, match="cannot write the report"):
-        _show(samples.report(), tmp_path / "file", as_json=False)
+        _show(Result(samples.report()), tmp_path / "file", as_json=False)
     assert capsys.readouterr().out.endswith("reference: match\n")
 
 
