@@ -34,7 +34,7 @@ def running(frame: FrameType | None) -> str | None:
         if describe is not None:
             try:
                 return describe(frame.f_locals)
-            except LookupError:  # it has only begun, or has just ended
+            except Exception:  # it has only begun, or has just ended, or a value of the user's cannot be shown
                 return None
         frame = frame.f_back
     return None

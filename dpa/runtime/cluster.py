@@ -25,7 +25,6 @@ _CONNECT_SECONDS = 5.0
 
 _USERS_TOKEN = Path("~/.ray/auth_token")
 
-
 _END_SECONDS = 2.0
 """How long processes of an embedded Ray may take to end after it was shut down, before they are killed."""
 
