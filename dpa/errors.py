@@ -19,6 +19,10 @@ class TableError(DpaError):
     """An input, sample or output table cannot be read or written as asked."""
 
 
+class SparkLostError(TableError):
+    """Spark's JVM has ended, or does not answer any more, whatever it was asked."""
+
+
 class ExecutorError(DpaError):
     """User code failed or broke its contract: names the executor, the record's key and the original traceback."""
 

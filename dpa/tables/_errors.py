@@ -7,10 +7,10 @@ import difflib
 import logging
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 
 from dpa.disk import is_full
-from dpa.errors import TableError
+from dpa.errors import SparkLostError, TableError
 
 _SPARK_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """Loggers on which pyspark prints each exception with its JVM stack trace, before it raises it."""
@@ -19,19 +19,32 @@ _LONGEST = 400
 """Characters of Spark's explanation that are kept."""
 
 
+_MEMORY = "give it more memory, such as `spark.conf: {spark.driver.memory: 4g}`"
+
+_STARVED = ("OutOfMemoryError", "Java heap space", "GC overhead limit exceeded", "TaskResultLost")
+"""What Spark's text holds where its heap was too small."""
+
+
 @contextmanager
 def explained(what: str, hint: str = "") -> Iterator[None]:
-    """Raise a `TableError` that starts with `what` and ends with `hint` for whatever Spark raises in this block."""
+    """Raise a `TableError` that starts with `what` and ends with `hint` for whatever Spark raises in this block; a
+    `SparkLostError` if its JVM has ended."""
     try:
         with _silenced(_SPARK_LOGGERS):
             yield
-    except spark_errors() as error:
-        # py4j's own errors, without an exception of the JVM's in them, are about the connection to it.
-        lost = type(error).__module__.startswith("py4j") and not hasattr(error, "java_exception")
-        reason = "Spark's JVM does not answer any more; it may have run out of memory" if lost else brief(str(error))
-        if is_full(error):
-            reason = f"the disk is full: {reason}"
-        raise TableError(f"{what}: {reason}{hint and f' ({hint})'}") from None
+    except _raised() as error:
+        if _is_lost(error):
+            lost = "Spark's JVM has ended, or does not answer any more"
+            raise SparkLostError(f"{what}: {lost}; if it ran out of memory, {_MEMORY}") from None
+        text = str(error)
+        remedy = f"; {_MEMORY}" if any(word in text for word in _STARVED) else ""
+        full = "the disk is full: " if is_full(error) else ""
+        raise TableError(f"{what}: {full}{brief(text)}{remedy}{hint and f' ({hint})'}") from None
+
+
+def tidying_up() -> AbstractContextManager[None]:
+    """Ignore in a block what Spark raises: where the JVM has ended, nothing is left to put in order."""
+    return suppress(*_raised())
 
 
 def spark_errors() -> tuple[type[Exception], ...]:
@@ -40,6 +53,16 @@ def spark_errors() -> tuple[type[Exception], ...]:
     from pyspark.errors import PySparkException
 
     return (PySparkException, Py4JError)
+
+
+def _raised() -> tuple[type[Exception], ...]:
+    """The same, and what calls raise besides once the JVM has ended."""
+    return (*spark_errors(), ConnectionError, EOFError)
+
+
+def _is_lost(error: Exception) -> bool:
+    """Whether an error is about the connection to the JVM: neither from pyspark, nor with an exception of the JVM's."""
+    return not type(error).__module__.startswith("pyspark") and not hasattr(error, "java_exception")
 
 
 def brief(text: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from dpa.tables._errors import explained
+from dpa.tables._errors import explained, tidying_up
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,4 +29,5 @@ def temporary_view(frame: DataFrame, name: str) -> Iterator[None]:
         try:
             yield
         finally:
-            frame.sparkSession.catalog.dropTempView(name)
+            with tidying_up():
+                frame.sparkSession.catalog.dropTempView(name)

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from dpa.owned import temporary_directory
 from dpa.sharing import Shared
 from dpa.signals import interrupts_held
 from dpa.tables import _leftovers
-from dpa.tables._errors import brief, explained, spark_errors
+from dpa.tables._errors import brief, explained, tidying_up
 from dpa.tables._process import environment, quiet_interrupts, restore_interrupts
 from dpa.tables.java import java_home
 
@@ -84,10 +84,11 @@ def _active() -> SparkSession | None:
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    try:
-        session = SparkSession.active()
-    except PySparkException:
-        return None
+    with explained("the Spark session of this process"):
+        try:
+            session = SparkSession.active()
+        except PySparkException:
+            return None
     stopped = isinstance(session, SparkSession) and session.sparkContext._jsc is None
     return None if stopped else session
 
@@ -197,7 +198,7 @@ def _stop() -> None:
     from pyspark.sql import SparkSession
 
     running = SparkSession._instantiatedSession or SparkContext._active_spark_context
-    with warnings.catch_warnings(), suppress(*spark_errors(), OSError):
+    with warnings.catch_warnings(), tidying_up():
         warnings.simplefilter("ignore", RuntimeWarning)
         if running is not None:
             running.stop()
@@ -209,7 +210,7 @@ def _end(gateway: Any) -> None:
     """End the JVM behind a gateway, and forget it, so that the next session starts a new one."""
     from pyspark import SparkContext
 
-    with suppress(*spark_errors(), OSError):
+    with tidying_up():
         gateway.shutdown()
     process = gateway.proc
     if process is not None:  # None: spark-submit started the JVM, and this process is its child.

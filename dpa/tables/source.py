@@ -128,7 +128,7 @@ def _read(spark: SparkSession, source: Source) -> DataFrame:
 
 
 def _read_files(spark: SparkSession, kind: str, paths: list[str], options: Mapping[str, str]) -> DataFrame:
-    where = ", ".join(paths)
+    where = listed(paths, most=3)
     if not paths:
         raise TableError(f"an input of the format {kind!r} needs a path")
     with explained(f"{kind} files at {where}"):

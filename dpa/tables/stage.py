@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import gettempdir
 from typing import TYPE_CHECKING
@@ -21,8 +21,8 @@ from dpa.owned import OwnedDirectory, sweep
 from dpa.sharing import Shared
 from dpa.signals import interrupts_held
 from dpa.tables import _leftovers
-from dpa.tables._errors import explained, quoted, require_columns, spark_errors
-from dpa.tables._paths import locate, resolved
+from dpa.tables._errors import explained, quoted, require_columns, tidying_up
+from dpa.tables._paths import Location, locate, resolved
 from dpa.tables.parquet import ParquetTable, parquet_table
 from dpa.tables.sample import Sample
 from dpa.tables.source import Source, load, reads_in_place, require_paths
@@ -67,9 +67,11 @@ def input_table(
         require_columns(table.schema.names, columns, "the input")
         yield table
         return
-    frame = load(spark(), source, sample)
-    require_columns(frame.columns, columns, "the input")
-    with staged(_valid_text(frame), stage_dir, row_group_rows=split_rows) as table:
+    with explained("the input"):
+        frame = load(spark(), source, sample)
+        require_columns(frame.columns, columns, "the input")
+        frame = _valid_text(frame)
+    with staged(frame, stage_dir, row_group_rows=split_rows) as table:
         yield table
 
 
@@ -84,7 +86,7 @@ def _valid_text(frame: DataFrame) -> DataFrame:
 
 @contextmanager
 def staged(
-    frame: DataFrame, stage_dir: str | None = None, *, row_group_rows: int = 1_000_000
+    frame: DataFrame, stage_dir: str | None = None, *, row_group_rows: int = 1_000_000, what: str = ""
 ) -> Iterator[ParquetTable]:
     """Have Spark write a DataFrame as Parquet into a new directory, yield it, and remove the directory.
 
@@ -92,51 +94,65 @@ def staged(
         stage_dir: an existing or new directory or URI, which Spark's executors and the mappers' machines share; the
             machine's temporary directory if None. The new directory is made inside it.
         row_group_rows: most rows in one row group.
+        what: how a message about a failure begins; by default it names the directory.
 
     Raises:
         TableError: Spark cannot compute or write the rows.
     """
-    place, data = _new_place(stage_dir or gettempdir())
-    _leftovers.add(place)
-    written = False
+    with new_stage(stage_dir) as place:
+        with explained(what or f"staging the input at {place.name}"):
+            _write(frame, place, row_group_rows)
+        yield parquet_table([place.name])
+
+
+@contextmanager
+def new_stage(stage_dir: str | None) -> Iterator[Location]:
+    """Yield the place of a new directory inside `stage_dir`, yet to be made, and remove it. If the block is left by an
+    exception, tasks of Spark's may still write there, so it is removed once more when Spark has ended.
+
+    Raises:
+        TableError: nothing can be made in `stage_dir`.
+    """
+    ours, place = _new_place(stage_dir or gettempdir())
+    _leftovers.add(ours)
+    good = False
     try:
-        _write(frame, data, row_group_rows=row_group_rows)
-        written = True
-        yield parquet_table([data])
+        yield place
+        good = True
     finally:
         with interrupts_held():
-            _leftovers.remove(place, for_good=written)
+            _leftovers.remove(ours, for_good=good)
 
 
-def _new_place(stage_dir: str) -> tuple[_leftovers.Place, str]:
+def _new_place(stage_dir: str) -> tuple[_leftovers.Place, Location]:
     """A directory of our own inside another one, and where Spark is to write. On this machine it has an owner."""
     parent = locate(resolved(stage_dir, "."))
     if not parent.is_local:
         place = parent.at(f"{parent.path.rstrip('/')}/{_PREFIX}{uuid.uuid4().hex}")
-        return place, place.name
+        return place, place
     try:
         sweep(Path(parent.path), _PREFIX)
         directory = OwnedDirectory.make(Path(parent.path), _PREFIX)
     except OSError as error:
         raise TableError(f"staging the input at {stage_dir}: {error}") from None
-    return directory, str(directory.path / "data")
+    return directory, parent.at(str(directory.path / "data"))
 
 
-def _write(frame: DataFrame, target: str, *, row_group_rows: int) -> None:
+def uri_of(place: Location) -> str:
+    """The name under which Spark finds a place, whatever file system is its default."""
+    return place.name if "://" in place.name else Path(place.name).as_uri()
+
+
+def _write(frame: DataFrame, place: Location, row_group_rows: int) -> None:
     """Write a DataFrame; if interrupted, cancel that and return only when Spark has let go of the directory."""
     spark, tag = frame.sparkSession, f"{_PREFIX}{uuid.uuid4().hex}"
     context = spark.sparkContext
 
     def write() -> None:
         context.addJobTag(tag)
-        uri = target if "://" in target else Path(target).as_uri()
-        frame.write.option(_ROW_GROUP_ROWS, str(row_group_rows)).parquet(uri)
+        frame.write.option(_ROW_GROUP_ROWS, str(row_group_rows)).parquet(uri_of(place))
 
-    with (
-        explained(f"staging the input at {target}"),
-        _EXACT_TIMESTAMPS.use(lambda: _exact_timestamps(spark)),
-        ThreadPoolExecutor(1) as pool,
-    ):
+    with _EXACT_TIMESTAMPS.use(lambda: _exact_timestamps(spark)), ThreadPoolExecutor(1) as pool:
         writing = pool.submit(write)
         try:
             while not wait([writing], timeout=_CANCEL_SECONDS).done:
@@ -145,7 +161,7 @@ def _write(frame: DataFrame, target: str, *, row_group_rows: int) -> None:
         except BaseException:
             with interrupts_held():
                 while not writing.done():
-                    with suppress(*spark_errors(), OSError):
+                    with tidying_up():
                         context.cancelJobsWithTag(tag)
                     wait([writing], timeout=_CANCEL_SECONDS)
             raise
@@ -159,7 +175,8 @@ def _exact_timestamps(spark: SparkSession) -> Iterator[None]:
     try:
         yield
     finally:
-        spark.conf.set(_TIMESTAMPS, before)
+        with tidying_up():
+            spark.conf.set(_TIMESTAMPS, before)
 
 
 def schema_of(spark: Callable[[], SparkSession], source: Source) -> pa.Schema:
@@ -171,6 +188,5 @@ def schema_of(spark: Callable[[], SparkSession], source: Source) -> pa.Schema:
     require_paths(source)
     if reads_in_place(source):
         return parquet_table(source.paths, glob=source.glob, recursive=source.recursive).schema
-    frame = load(spark(), source)
     with explained("the input"):
-        return frame.limit(0).toArrow().schema
+        return load(spark(), source).limit(0).toArrow().schema
