@@ -9,7 +9,7 @@ from dpa.tables.comparison import Comparison, compare
 from dpa.tables.forecast import TopKeys, key_counts, key_table, sample_rows
 from dpa.tables.memory import as_table
 from dpa.tables.parquet import ParquetTable, parquet_splits, parquet_table
-from dpa.tables.reference import compute
+from dpa.tables.reference import check_reference, compute
 from dpa.tables.sample import Sample, sampled
 from dpa.tables.session import spark_session
 from dpa.tables.source import Source, View, load, reads_in_place
@@ -23,6 +23,7 @@ __all__ = [
     "TopKeys",
     "View",
     "as_table",
+    "check_reference",
     "compare",
     "compute",
     "input_table",

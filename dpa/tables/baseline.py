@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpa.tables._errors import explained
+from dpa.tables.exchange import in_spark
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -18,13 +19,18 @@ if TYPE_CHECKING:
 
 
 def spark_loads(
-    spark: SparkSession, keys: pa.Array | pa.ChunkedArray, records: NDArray[np.int64], partitions: int
+    spark: SparkSession,
+    keys: pa.Array | pa.ChunkedArray,
+    records: NDArray[np.int64],
+    partitions: int,
+    stage_dir: str | None = None,
 ) -> list[int]:
     """The records that each of `partitions` hash partitions gets if Spark shuffles by the key.
 
     Args:
         keys: the distinct keys, of the type that the key column has in Spark: an integer's width changes its hash.
         records: how many records each key has.
+        stage_dir: the directory through which many keys are handed to Spark, as in `staged`.
 
     Raises:
         TableError: Spark cannot hold keys of this type.
@@ -32,8 +38,7 @@ def spark_loads(
     if pa.types.is_null(keys.type):
         keys = keys.cast(pa.string())  # Null hashes alike in all types.
     counts = pa.table({"key": keys, "records": np.asarray(records, dtype=np.int64)})
-    with explained("Spark's partition of each key"):
-        frame = spark.createDataFrame(counts)
+    with in_spark(spark, counts, stage_dir) as frame, explained("Spark's partition of each key"):
         placed = frame.selectExpr(f"pmod(hash(key), {partitions}) AS partition", "records")
         sums = placed.groupBy("partition").sum("records").toArrow()
     loads = np.zeros(partitions, dtype=np.int64)

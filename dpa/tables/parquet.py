@@ -25,6 +25,10 @@ _SAMPLED_GROUPS = 64
 """Most row groups that a sample is drawn from."""
 
 
+_ROWS_AT_A_TIME = 1_000_000
+"""Rows of a batch where a table is read as a whole."""
+
+
 @dataclass(frozen=True)
 class ParquetFile:
     """One file: its `path` or URI, its columns, and the number of rows in each of its row groups."""
@@ -54,6 +58,17 @@ class ParquetTable:
     def rows(self) -> int:
         """The number of rows."""
         return sum(sum(file.row_groups) for file in self.files)
+
+    def read(self) -> pa.Table:
+        """All rows, in memory.
+
+        Raises:
+            TableError: the files do not agree on a column.
+        """
+        splits = self.splits(_ROWS_AT_A_TIME)
+        return pa.Table.from_batches(
+            (batch for split in splits for batch in split.batches(_ROWS_AT_A_TIME)), schema=self.schema
+        )
 
     def splits(
         self, split_rows: int, columns: Sequence[str] | None = None, dictionary: Sequence[str] = ()

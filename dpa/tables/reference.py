@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from dpa.errors import TableError
-from dpa.tables._errors import explained, listed, spark_errors
+from dpa.tables._errors import explained, listed, require_columns, spark_errors
 from dpa.tables._views import temporary_view
+from dpa.tables.exchange import fetched, in_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -20,12 +21,28 @@ if TYPE_CHECKING:
 VIEW = "input"
 """The name of the input in a reference query."""
 
+_QUERY = "the reference query"
+
+
+def check_reference(spark: SparkSession, frame: DataFrame | pa.Table, sql: str, key: str) -> None:
+    """Have Spark resolve a reference query against the columns of an input; nothing is computed.
+
+    Raises:
+        TableError: the query is wrong, or its result has no column `key`.
+    """
+    with in_spark(spark, frame.schema.empty_table() if isinstance(frame, pa.Table) else frame) as given:
+        asked = _resolved(given, sql)
+        with explained(_QUERY):
+            columns = asked.columns
+    require_columns(columns, [key], f"the result of {_QUERY}")
+
 
 def compute(
     spark: SparkSession,
     frame: DataFrame | pa.Table,
     sql: str | None = None,
     function: Callable[[DataFrame], DataFrame] | None = None,
+    stage_dir: str | None = None,
 ) -> pa.Table:
     """Compute the reference of an input.
 
@@ -33,42 +50,36 @@ def compute(
         frame: the input, in Spark or in memory.
         sql: a query over the view `input`.
         function: from the input to the reference, instead of `sql`.
+        stage_dir: the directory through which large tables are exchanged with Spark, as in `staged`.
 
     Raises:
         TableError: the query or function is wrong, fails, or gives no DataFrame.
     """
-    given = in_spark(spark, frame)
-    if sql is not None and function is None:
-        with explained("the reference query", f"the columns of `{VIEW}` are {listed(given.columns)}"):
-            with temporary_view(given, VIEW):
-                asked = spark.sql(sql)
-            return asked.toArrow()
-    if function is not None and sql is None:
-        name = getattr(function, "__qualname__", repr(function))
-        with explained(f"the reference function {name}"):
-            return _called(function, given, name).toArrow()
+    with in_spark(spark, frame, stage_dir) as given:
+        if sql is not None and function is None:
+            return fetched(_resolved(given, sql), stage_dir, _QUERY)
+        if function is not None and sql is None:
+            what = f"the reference function {getattr(function, '__qualname__', repr(function))}"
+            return fetched(_called(function, given, what), stage_dir, what)
     raise TableError("a reference is computed by `sql` or by `function`: give one of them")
 
 
-def in_spark(spark: SparkSession, frame: DataFrame | pa.Table) -> DataFrame:
-    """A table in memory as a DataFrame; a DataFrame as it is.
-
-    Raises:
-        TableError: Spark has no counterpart of one of the table's types.
-    """
-    if not isinstance(frame, pa.Table):
-        return frame
-    with explained("handing the table in memory to Spark"):
-        return spark.createDataFrame(frame)
+def _resolved(given: DataFrame, sql: str) -> DataFrame:
+    with explained(_QUERY):
+        columns = given.columns
+    with explained(_QUERY, f"the columns of `{VIEW}` are {listed(columns)}"), temporary_view(given, VIEW):
+        return given.sparkSession.sql(sql)
 
 
-def _called(function: Callable[[DataFrame], DataFrame], given: DataFrame, name: str) -> DataFrame:
-    try:
-        made = function(given)
-    except spark_errors():
-        raise
-    except Exception as error:
-        raise TableError(f"the reference function {name} raised {type(error).__name__}: {error}") from error
+def _called(function: Callable[[DataFrame], DataFrame], given: DataFrame, what: str) -> DataFrame:
+    with explained(what):
+        try:
+            made = function(given)
+        except Exception as error:
+            _ = given.sparkSession.version  # fails as well if Spark has died, whatever the function made of that
+            if isinstance(error, spark_errors()):
+                raise
+            raise TableError(f"{what} raised {type(error).__name__}: {error}") from error
     if not hasattr(made, "toArrow"):
-        raise TableError(f"the reference function {name} must return a DataFrame, not {type(made).__name__}")
+        raise TableError(f"{what} must return a DataFrame, not {type(made).__name__}")
     return made

@@ -19,8 +19,12 @@ os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
 @pytest.fixture(scope="session")
 def spark() -> "Iterator[SparkSession]":
     """One Spark session for all tests that ask for one; jobs that run meanwhile use it too."""
-    quick_start = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1", "spark.sql.shuffle.partitions": "4"}
-    with spark_session("tests", "local[2]", quick_start) as session:
+    conf = {
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # a quick start
+        "spark.sql.shuffle.partitions": "4",
+        "spark.driver.maxResultSize": "8m",  # nothing large goes through the driver's heap
+    }
+    with spark_session("tests", "local[2]", conf) as session:
         yield session
 
 

@@ -3,7 +3,8 @@ import pyarrow as pa
 import pytest
 
 from dpa.errors import TableError
-from dpa.tables import as_table, compare, compute, key_counts, key_table, sample_rows, spark_loads
+from dpa.tables import as_table, compare, compute, exchange, key_counts, key_table, sample_rows, spark_loads
+from dpa.tables._errors import explained
 
 WORDS = pa.table({"word": ["a", "b", "a", None], "n": [1, 2, 3, 4]})
 COUNT = "SELECT word, sum(n) AS n FROM input GROUP BY word"
@@ -87,6 +88,91 @@ def test_types_that_spark_does_not_have_are_refused(spark) -> None:
 
 def test_a_spark_frame_can_be_an_input_in_memory(spark) -> None:
     assert as_table(spark.range(3)).to_pydict() == {"id": [0, 1, 2]}
+
+
+def test_a_reference_larger_than_the_drivers_heap_takes_is_fetched(spark) -> None:
+    rows = 2_000_000  # of 8 bytes, while this session's `spark.driver.maxResultSize` is 8 MiB
+    assert compute(spark, spark.range(rows), sql="SELECT id FROM input").num_rows == rows
+
+
+TYPES = {
+    "integers": "id, CAST(id AS TINYINT) AS small, CAST(NULL AS INT) AS none",
+    "fractions": "CAST(id AS DECIMAL(20, 3)) / 7 AS d, id / 3 AS r, CAST('NaN' AS FLOAT) AS nan",
+    "text": "CAST(id AS STRING) AS s, CAST('Ω' AS BINARY) AS b, id > 1 AS big",
+    "times": "DATE '2024-02-29' AS d, TIMESTAMP '1500-01-01 01:02:03.456789' AS t, TIMESTAMP_NTZ '2024-01-01' AS n",
+    "nested": "array(id, NULL) AS a, map('k', id) AS m, named_struct('X', id, 'y', array(now())) AS s",
+    "names": "id AS `a b`, id + 1 AS `A b`, id + 2 AS `,;{}()=`, id + 3 AS `a b`",
+    "nothing": "id, NULL AS nothing, array(NULL) AS nothings",
+    "intervals": "id, INTERVAL '3' DAY AS i",
+    "empty": "explode(filter(array(id), one -> one > 5)) AS id",
+}
+
+
+@pytest.mark.parametrize("columns", TYPES.values(), ids=TYPES)
+def test_what_is_fetched_through_a_file_is_what_arrow_would_have_sent(spark, columns) -> None:
+    frame = spark.sql(f"SELECT {columns} FROM range(3)")
+    fetched, sent = exchange.fetched(frame, None, "the rows"), frame.toArrow()
+    assert fetched.column_names == sent.column_names
+    for mine, theirs in zip(fetched.columns, sent.columns, strict=True):
+        found, expected = (pa.table({"row": range(len(column)), "value": column}) for column in (mine, theirs))
+        assert compare(found, expected, "row").differences == ()
+
+
+def tables_in_memory() -> dict[str, pa.Table]:
+    text = pa.array(["a", None, "b"])
+    return {
+        "plain": pa.table({"t": text, "l": text.cast(pa.large_string()), "i": pa.array([1, 2, None], pa.int8())}),
+        "encoded": pa.table({"t": text.dictionary_encode(), "d": pa.array([1, 2, 3], pa.date32())}),
+        "decimals": pa.table(
+            {"d": pa.array([1, 2, None]).cast(pa.decimal128(20, 2)), "b": pa.array([b"", b"x", None])}
+        ),
+        "moments": pa.table(
+            {
+                "naive": pa.array([0, 1, 2], pa.timestamp("ns")),
+                "zoned": pa.array([0, 1, 2], pa.timestamp("s", "Asia/Tokyo")),
+            }
+        ),
+        "nested": pa.table({"l": [[1], [], None], "n": pa.nulls(3)}),
+    }
+
+
+@pytest.mark.parametrize("table", tables_in_memory().values(), ids=tables_in_memory())
+def test_a_large_table_in_memory_is_the_same_in_spark_as_a_small_one(spark, monkeypatch, table) -> None:
+    with exchange.in_spark(spark, table) as frame:
+        small = (frame.schema.simpleString(), frame.collect())
+    monkeypatch.setattr(exchange, "_SMALL_BYTES", 0)
+    with exchange.in_spark(spark, table) as frame:
+        assert (frame.schema.simpleString(), frame.collect()) == small
+
+
+def test_what_is_large_is_left_in_no_directory(spark, monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(exchange, "_SMALL_BYTES", 0)
+    compute(spark, WORDS, sql=COUNT, stage_dir=str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("java.lang.OutOfMemoryError: Java heap space", True),
+        ("Job aborted: Task 3 failed. TaskResultLost (result lost from block manager)", True),
+        ("Division by zero", False),
+    ],
+)
+def test_where_spark_ran_out_of_memory_the_message_says_what_to_set(text: str, remedy: bool) -> None:
+    from pyspark.errors import PySparkException
+
+    with pytest.raises(TableError) as error, explained("the query"):
+        raise PySparkException(text)
+    assert ("`spark.conf: {spark.driver.memory: 4g}`" in str(error.value)) is remedy
+
+
+def test_a_connection_error_of_a_reference_function_is_its_own(spark) -> None:
+    def asking(frame):
+        raise ConnectionRefusedError("the price list does not answer")
+
+    with pytest.raises(TableError, match=r"asking raised ConnectionRefusedError: the price list"):
+        compute(spark, WORDS, function=asking)
 
 
 KEYS = {
