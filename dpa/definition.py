@@ -10,7 +10,7 @@ from dpa.config import JobConfig, JobFile
 from dpa.errors import ConfigError
 from dpa.execution.mapping import MapTask
 from dpa.executors import AnyMapper, AnyReducer, is_mergeable, name_of
-from dpa.lookup import actors_path, mapper_of, named, reducer_of
+from dpa.lookup import actors_path, mapper_of, reducer_of, reference_of
 from dpa.output import OutputDirectory
 from dpa.protocol.assembly import AdaptiveSettings, BalanceOptions, SignalSettings
 from dpa.published import RoundsDirectory
@@ -114,9 +114,7 @@ class Definition:
         self.task  # noqa: B018  (imports the executors)
         OutputDirectory.check(self.file)
         RoundsDirectory.check(self.file)
-        reference = self.config.reference
-        if reference is not None and reference.function is not None:
-            named(self.file, "reference.function", reference.function)
+        reference_of(self.file)
 
     def check_picklable(self) -> None:
         """Check that the executors can be sent to actors.

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from dpa.config import JobConfig
+from dpa.config import JobConfig, JobFile
 from dpa.definition import Definition
-from dpa.errors import ConfigError, TableError
+from dpa.errors import ConfigError, JobFailedError, SparkLostError, TableError
 from dpa.execution.mapping import check_columns
 from dpa.splits import Split, memory_splits
 from dpa.tables import (
@@ -42,6 +43,22 @@ class Input:
     sample: Callable[[int, int], tuple[int, pa.Table]]
 
 
+@contextmanager
+def blamed(file: JobFile, key: str) -> Iterator[None]:
+    """Blame what stands at `key` for a table that cannot be had, unless it is because Spark has died.
+
+    Raises:
+        ConfigError: instead of a `TableError`.
+        JobFailedError: instead of a `SparkLostError`.
+    """
+    try:
+        yield
+    except SparkLostError as error:
+        raise JobFailedError(f"{key}: {error}") from None
+    except TableError as error:
+        raise file.error(key, str(error)) from None
+
+
 def session_of(config: JobConfig, stack: ExitStack) -> Callable[[], SparkSession]:
     """A function that gives the one Spark session of `stack`, starting it when it is first called."""
     sessions: list[SparkSession] = []
@@ -63,11 +80,10 @@ def open_input(
 
     Raises:
         ConfigError: it cannot be read, or it lacks a column.
+        JobFailedError: Spark has died.
     """
-    try:
+    with blamed(job.file, "input"):
         opened = _in_memory(job, data) if data is not None else _opened(job, stack, spark, stage)
-    except TableError as error:
-        raise job.file.error("input", str(error)) from None
     try:
         check_columns(job.task, opened.schema)
     except ConfigError as error:
@@ -92,11 +108,10 @@ def sample_of(job: Definition, opened: Input, most_rows: int) -> tuple[int | Non
 
     Raises:
         ConfigError: the input cannot be read.
+        JobFailedError: Spark has died.
     """
-    try:
+    with blamed(job.file, "input"):
         return opened.sample(most_rows, job.config.seed)
-    except TableError as error:
-        raise job.file.error("input", str(error)) from None
 
 
 def _opened(job: Definition, stack: ExitStack, spark: Callable[[], SparkSession], stage: bool) -> Input:
@@ -109,10 +124,7 @@ def _opened(job: Definition, stack: ExitStack, spark: Callable[[], SparkSession]
     if sample is not None:
         drawn = Sample(sample.fraction, sample.by, config.seed if sample.seed is None else sample.seed)
     if not stage and not reads_in_place(source, drawn):
-
-        def frame() -> DataFrame:
-            return load(spark(), source, drawn)
-
+        frame = cache(lambda: load(spark(), source, drawn))
         return Input((), schema_of(spark, source), frame, lambda rows, seed: sample_rows(frame(), rows, seed))
     split_rows = config.limits.split_records
     table = stack.enter_context(
@@ -124,10 +136,11 @@ def _opened(job: Definition, stack: ExitStack, spark: Callable[[], SparkSession]
         wanted = tuple(name for name in wanted if name in table.schema.names)
     repeated = (config.key,) if job.mapper is None and config.key in table.schema.names else ()
     splits = table.splits(columns=wanted, dictionary=repeated, split_rows=split_rows)
+    read = Source("parquet", table.paths)
     return Input(
         tuple(splits),
         table.schema,
-        lambda: spark().read.parquet(*table.paths),
+        cache(lambda: load(spark(), read)),
         lambda rows, seed: (table.rows, table.sample(rows, seed, wanted)),
     )
 

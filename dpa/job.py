@@ -18,6 +18,7 @@ from dpa.definition import Definition
 from dpa.executors import as_mapper, as_reducer
 from dpa.inputs import Input, check, open_input, sample_of, session_of
 from dpa.phases import Observer, Run
+from dpa.reference import Reference
 from dpa.result import Result
 from dpa.tables import as_table
 
@@ -82,7 +83,8 @@ class Job(Definition):
         check(self, self._data)
 
     def validate(self) -> None:
-        """Check everything that can be checked without running: also that the input has the columns.
+        """Check everything that can be checked without running: also that the input has the columns that the job and
+        its reference query need.
 
         Raises:
             ConfigError: naming what is wrong and where.
@@ -90,7 +92,8 @@ class Job(Definition):
         self.check()
         self.check_picklable()
         with ExitStack() as stack:
-            self.open_input(stack, self.spark(stack), stage=False)
+            spark = self.spark(stack)
+            Reference(self, self.open_input(stack, spark, stage=False), spark).check()
 
     def run(self, observer: Observer | None = None, *, address: str | None = None, check: bool = True) -> Result:
         """Run the job.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
+import inspect
 import sys
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,30 @@ def reducer_of(file: JobFile) -> AnyReducer:
         return as_reducer(made)
     except ConfigError as error:
         raise file.error("reducer", str(error)) from None
+
+
+def reference_of(file: JobFile) -> Any:
+    """The function that computes the job's reference, or None if none is named.
+
+    Raises:
+        ConfigError: it cannot be found, or cannot be called with a DataFrame.
+    """
+    key, section = "reference.function", file.config.reference
+    if section is None or section.function is None:
+        return None
+    found = named(file, key, section.function)
+    if not callable(found):
+        raise file.error(key, f"{section.function!r} is {type(found).__name__}, not a function of a DataFrame")
+    try:
+        signature = inspect.signature(found)
+    except ValueError:  # some that are written in C do not tell
+        return found
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        takes = f"{section.function}{signature} cannot be called with one argument, a DataFrame"
+        raise file.error(key, f"{takes}: {error}") from None
+    return found
 
 
 def named(file: JobFile, key: str, name: str) -> Any:

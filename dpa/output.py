@@ -10,6 +10,7 @@ import pyarrow as pa
 import yaml
 
 from dpa.config import JobFile
+from dpa.disk import why
 from dpa.errors import JobFailedError
 from dpa.places import check_place, looked_at
 from dpa.replacement import MARK, Replacement, files_of_result, is_unsettled, settle_abandoned
@@ -67,7 +68,7 @@ class OutputDirectory:
         try:
             self._replacement = Replacement.begin(target, self._configuration())
         except OSError as error:
-            raise self._file.error(_KEY, f"cannot write there: {error}") from None
+            raise self._file.error(_KEY, f"cannot write there: {why(error)}") from None
         self.staging = str(self._replacement.new)
         try:
             others = [place for place in settle_abandoned(target) if place != self._replacement.work]
@@ -103,7 +104,7 @@ class OutputDirectory:
             with interrupts_held():
                 self._replacement.publish(self._accept)
         except OSError as error:
-            raise JobFailedError(f"{_KEY}: the result cannot be put at {self.path}: {error}") from None
+            raise JobFailedError(f"{_KEY}: the result cannot be put at {self.path}: {why(error)}") from None
         return names
 
     def _configuration(self) -> str:

@@ -1,36 +1,29 @@
-"""One run of a job: load, startup, stream, merge and reference, the time that each takes, and who watches."""
+"""One run of a job: load, startup, stream, merge, reference and, last of all, publishing; and what is known of it at
+any moment, so that a run that fails reports all that a run knows by then."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
-from dpa.balance.skew import skew
-from dpa.config.schema import ReferenceConfig
 from dpa.definition import Definition
-from dpa.disk import writing
-from dpa.errors import JobFailedError, TableError
+from dpa.errors import ConfigError, DpaError
 from dpa.execution.key_stats import KeyStats
 from dpa.inputs import Input, check, open_input, session_of
-from dpa.lookup import named
 from dpa.output import OutputDirectory, in_memory
 from dpa.protocol.metrics import Snapshot
 from dpa.published import RoundsDirectory
-from dpa.result import OutputReport, ReferenceReport, Result, Seconds
+from dpa.reference import Reference
+from dpa.result import OutputReport, ReferenceReport, Report, Result, Seconds
 from dpa.runtime.cluster import ray_session
 from dpa.runtime.launch import run as run_on_ray
 from dpa.runtime.plan import RunOutcome
 from dpa.summary import report_of
-from dpa.tables import compare, compute, spark_loads
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 _STREAM_ENDED = ("merge", "done")
 """Phases of a snapshot in which its numbers of the stream are final."""
@@ -46,7 +39,7 @@ class Observer(Protocol):
         """Statistics, a few times a second while records flow."""
 
     def warn(self, message: str) -> None:
-        """Something that the user should know while the job goes on, such as a task that does not come back."""
+        """What the user should know while the run goes on."""
 
 
 class Unobserved:
@@ -62,8 +55,40 @@ class Unobserved:
         """Nothing."""
 
 
+class Stopwatch:
+    """Wall time by phase, in seconds. A phase ends where the next one begins.
+
+    Attributes:
+        began: the moment of creation, in seconds since the epoch.
+        phase: the phase that is being timed, or None.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self.began = self._since = clock()
+        self.phase: str | None = None
+        self._spent = dict.fromkeys(("startup", "load", "stream", "merge", "reference"), 0.0)
+
+    def enter(self, phase: str | None, ago: float = 0.0) -> None:
+        """Note that a phase began `ago` seconds before now; with None, that the one before it ended."""
+        moment = self._clock() - ago
+        if self.phase is not None:
+            self._spent[self.phase] += moment - self._since
+        self.phase, self._since = phase, moment
+
+    def correct(self, **seconds: float) -> None:
+        """Replace what was measured from afar by what is known exactly."""
+        self._spent.update(seconds)
+
+    def seconds(self, first_record: float | None = None) -> Seconds:
+        """The times so far; `first_record` is a moment, in seconds since the epoch."""
+        self.enter(self.phase)
+        first = None if first_record is None else first_record - self.began
+        return Seconds(**self._spent, total=self._clock() - self.began, first_record=first)
+
+
 class Run:
-    """One run of a job: phases, their times, and what is known if one fails."""
+    """One run of a job. Its attributes fill as it goes; a report is made of those that are known."""
 
     def __init__(
         self, job: Definition, data: pa.Table | None, observer: Observer | None = None, address: str | None = None
@@ -74,132 +99,113 @@ class Run:
         self._data = data
         self._observer = observer or Unobserved()
         self._address = address or job.config.ray.address
-        self._began = time.time()
-        self._spent = {"startup": 0.0, "load": 0.0, "reference": 0.0}
+        self._stopwatch = Stopwatch()
+        self._output = OutputDirectory(job.file)
         self._snapshot: Snapshot | None = None
+        self._outcome: RunOutcome | None = None
+        self._stats: KeyStats | None = None
+        self._compared = ReferenceReport()
+        self._spark_skew: float | None = None
 
     def result(self) -> Result:
-        """Check, run, clean up whatever happens, and report."""
-        job = self._job
-        check(job, self._data)
-        job.check_picklable()
+        """Check, run, clean up whatever happens, and report.
+
+        Raises:
+            ConfigError: something was wrong before any actor started.
+        """
+        check(self._job, self._data)
+        self._job.check_picklable()
         try:
+            table, output = self._through()
+        except ConfigError:
+            raise
+        except DpaError as error:
+            output = OutputReport(rows=self._rows, unpublished=self._output.path)
+            return Result(self._report("failed", output, str(error)))
+        return Result(self._report("mismatch" if self._compared.matches is False else "ok", output), table)
+
+    @property
+    def _rows(self) -> int:
+        """Rows of the result, as far as they are known."""
+        return 0 if self._stats is None else self._stats.distinct
+
+    def _through(self) -> tuple[pa.Table | None, OutputReport]:
+        """All phases. Nothing can fail after the result is published, so a job that failed has published none."""
+        job = self._job
+        with ExitStack() as published:
+            published.enter_context(self._output)
             with ExitStack() as stack:
-                return self._through(stack)
-        except JobFailedError as error:
-            report = report_of(
-                status="failed",
-                name=job.config.name,
-                config=job.config.model_dump(mode="json"),
-                snapshot=self._snapshot,
-                seconds=Seconds(**self._spent, total=time.time() - self._began),
-                error=str(error),
-            )
-            return Result(report)
+                rounds = stack.enter_context(RoundsDirectory(job.file))
+                spark = session_of(job.config, stack)
+                self._enter("load")
+                opened = open_input(job, self._data, stack, spark)
+                reference = Reference(job, opened, spark)
+                reference.check()
+                rounds.clear()
+                outcome = self._stream(opened, rounds.path)
+                table = in_memory(outcome) if self._output.path is None else None
+                if reference.asked is not None:
+                    self._enter("reference")
+                    unpublished = OutputReport(self._output.staging, self._rows, _files(outcome))
+                    self._compared = reference.compared(Result.reader(table, unpublished))
+                    self._spark_skew = reference.spark_skew(outcome)
+                    self._stopwatch.enter(None)
+            return table, self._publish(outcome)
 
-    def _through(self, stack: ExitStack) -> Result:
+    def _stream(self, opened: Input, rounds: str | None) -> RunOutcome:
         job, config = self._job, self._job.config
-        output = stack.enter_context(OutputDirectory(job.file))
-        rounds = stack.enter_context(RoundsDirectory(job.file))
-        spark = session_of(config, stack)
-        self._observer.phase("load")
-        with self._timed("load"):
-            opened = open_input(job, self._data, stack, spark)
-        rounds.clear()
-        outcome = self._stream(opened, output, rounds)
-        key_stats = KeyStats.union(part.stats for part in outcome.outputs)
-        table = in_memory(outcome) if output.path is None else None
-        with writing(str(output.path)):
-            files = output.commit(part.file for part in outcome.outputs if part.file)
-        report_on = OutputReport(output.path, key_stats.distinct, files)
-        reference, spark_skew = self._compare(spark, opened, outcome, Result.reader(table, report_on))
-        times = outcome.times
-        report = report_of(
-            status="mismatch" if reference.matches is False else "ok",
-            name=config.name,
-            config=config.model_dump(mode="json"),
-            snapshot=outcome.snapshot,
-            seconds=Seconds(
-                **self._spent,
-                stream=times.stream_ended - times.stream_started,
-                merge=times.merged - times.stream_ended,
-                total=time.time() - self._began,
-                first_record=None if times.first_record is None else times.first_record - self._began,
-            ),
-            keys=[part.rows for part in outcome.outputs],
-            states=[part.states for part in outcome.outputs],
-            stats=key_stats,
-            spark_skew=spark_skew,
-            reference=reference,
-            output=report_on,
-        )
-        return Result(report, table)
-
-    def _stream(self, opened: Input, output: OutputDirectory, rounds: RoundsDirectory) -> RunOutcome:
-        config = self._job.config
-        plan = replace(self._job.plan(opened.splits, opened.schema), rounds=rounds.path, output=output.staging)
-        self._observer.phase("startup")
-        asked = time.time()
+        plan = replace(job.plan(opened.splits, opened.schema), rounds=rounds, output=self._output.staging)
+        self._enter("startup")
         ray, actors = config.ray, config.parallelism.mappers + config.parallelism.reducers + 2
         with ray_session(
             self._address, actors=actors, runtime_env=ray.runtime_env, object_store_mb=ray.object_store_mb
         ):
-            outcome = run_on_ray(plan, self._update, self._observer.warn)
-        self._spent["startup"] = outcome.times.stream_started - asked
+            try:
+                outcome = run_on_ray(plan, self._update, self._observer.warn)
+            finally:
+                self._stopwatch.enter(None)
+        times = outcome.times
+        self._stopwatch.correct(
+            stream=times.stream_ended - times.stream_started, merge=times.merged - times.stream_ended
+        )
+        self._outcome, self._snapshot = outcome, outcome.snapshot
+        self._stats = KeyStats.union(part.stats for part in outcome.outputs)
         return outcome
 
+    def _publish(self, outcome: RunOutcome) -> OutputReport:
+        return OutputReport(self._output.path, self._rows, self._output.commit(_files(outcome)))
+
+    def _enter(self, phase: str, ago: float = 0.0) -> None:
+        self._stopwatch.enter(phase, ago)
+        self._observer.phase(phase)
+
     def _update(self, snapshot: Snapshot) -> None:
-        before, self._snapshot = self._snapshot, snapshot
-        if before is None:
-            self._observer.phase("stream")
+        if self._stopwatch.phase == "startup" and snapshot.at > 0:
+            self._enter("stream", ago=snapshot.at)
+        self._snapshot = snapshot
         self._observer.update(snapshot)  # the stream's last numbers come before the next phase
-        if snapshot.phase in _STREAM_ENDED and (before is None or before.phase not in _STREAM_ENDED):
-            self._observer.phase("merge")
+        if self._stopwatch.phase == "stream" and snapshot.phase in _STREAM_ENDED:
+            self._enter("merge")
 
-    def _compare(
-        self, spark: Callable[[], SparkSession], opened: Input, outcome: RunOutcome, result: Callable[[], pa.Table]
-    ) -> tuple[ReferenceReport, float | None]:
-        """Check the result against Spark, and compute the baseline's skew."""
-        asked = self._job.config.reference
-        if asked is None:
-            return ReferenceReport(), None
-        self._observer.phase("reference")
-        with self._timed("reference"):
-            report = ReferenceReport()
-            if asked.sql or asked.function:
-                report = self._checked(spark, opened, result, asked)
-            return report, self._spark_skew(spark, outcome) if asked.baseline else None
+    def _report(self, status: str, output: OutputReport, error: str | None = None) -> Report:
+        """What is known."""
+        config, outcome = self._job.config, self._outcome
+        outputs = () if outcome is None else outcome.outputs
+        return report_of(
+            status=status,
+            name=config.name,
+            config=config.model_dump(mode="json"),
+            snapshot=self._snapshot,
+            seconds=self._stopwatch.seconds(None if outcome is None else outcome.times.first_record),
+            keys=[part.rows for part in outputs],
+            states=[part.states for part in outputs],
+            stats=self._stats,
+            spark_skew=self._spark_skew,
+            reference=self._compared,
+            output=output,
+            error=error,
+        )
 
-    def _checked(
-        self,
-        spark: Callable[[], SparkSession],
-        opened: Input,
-        result: Callable[[], pa.Table],
-        asked: ReferenceConfig,
-    ) -> ReferenceReport:
-        """The result beside what Spark makes of the same input."""
-        function = named(self._job.file, "reference.function", asked.function) if asked.function else None
-        try:
-            expected = compute(spark(), opened.frame(), sql=asked.sql, function=function)
-            found = compare(result(), expected, self._job.config.key, asked.tolerance)
-        except TableError as error:
-            raise JobFailedError(f"reference: {error}") from None
-        return ReferenceReport(True, found.matches, found.rows, found.differences)
 
-    def _spark_skew(self, spark: Callable[[], SparkSession], outcome: RunOutcome) -> float | None:
-        """The skew of as many Spark partitions as there are reducers; None if there was no record."""
-        counted = [part.key_counts for part in outcome.outputs if part.key_counts is not None and part.rows]
-        if not counted:
-            return None
-        counts = pa.concat_tables(counted, promote_options="permissive")
-        keys, records = counts["key"].combine_chunks(), counts["records"].to_numpy()
-        return skew(spark_loads(spark(), keys, records, self._job.config.parallelism.reducers))
-
-    @contextmanager
-    def _timed(self, phase: str) -> Iterator[None]:
-        """Add the seconds spent in the block to those of a phase."""
-        began = time.time()
-        try:
-            yield
-        finally:
-            self._spent[phase] += time.time() - began
+def _files(outcome: RunOutcome) -> tuple[str, ...]:
+    return tuple(part.file for part in outcome.outputs if part.file)

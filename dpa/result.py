@@ -155,18 +155,20 @@ class KeyDistribution:
 
 @dataclass(frozen=True)
 class OutputReport:
-    """Where the result lies (`path` is None if it stayed in memory), in how many rows and files."""
+    """Where the result lies (`path` is None if it stayed in memory, or the job failed), in how many rows and files.
+    `unpublished`: of a failed job, the directory in which nothing was published, or None if it has none."""
 
     path: str | None = None
     rows: int = 0
     files: tuple[str, ...] = ()
+    unpublished: str | None = None
 
 
 @dataclass(frozen=True)
 class Report:
     """One run of one job. `status` is `ok`, `failed` or `mismatch`; `records_per_second` are mapped records by stream
-    seconds; `latency` is None where nothing was processed, or the job failed before its end; `aggregation` is None if
-    the job has no rounds of it."""
+    seconds; `latency` is None where nothing was processed, or the job failed before its states were merged;
+    `aggregation` is None if the job has no rounds of it."""
 
     status: str
     name: str

@@ -80,7 +80,7 @@ class CoordinatorMachine(Machine):
         first table, though there was no other."""
         super().__init__(COORDINATOR)
         self.state = "startup"
-        self.started_at = 0.0
+        self.started_at: float | None = None
         self.stream_ended_at: float | None = None
         self.first_record_at: float | None = None
         self.done_at: float | None = None
@@ -123,6 +123,11 @@ class CoordinatorMachine(Machine):
         """Records processed as far as reported."""
         return sum(stats.processed for stats in self._reducers)
 
+    @property
+    def _at(self) -> float:
+        """Seconds since the stream began; 0 before, also if the job has failed by then."""
+        return 0.0 if self.started_at is None else self.now - self.started_at
+
     def snapshot(self, *, history: bool = True) -> Snapshot:
         """What is known now; without `history`, only the last applied decisions, no samples and no latency, which is
         little to send however long the job runs."""
@@ -130,7 +135,7 @@ class CoordinatorMachine(Machine):
         decisions = sorted(kept, key=lambda decision: decision.at)
         return Snapshot(
             phase=self.state,
-            at=self.now - self.started_at if self.state != "startup" else 0.0,
+            at=self._at,
             rows=self._rows,
             mappers=tuple(self._mappers),
             reducers=tuple(self._reducers),
@@ -205,7 +210,7 @@ class CoordinatorMachine(Machine):
 
     def _decision_report(self, sender: Address, message: DecisionReport) -> None:
         for told in message.decisions:
-            decision = replace(told, at=told.at - self.started_at)
+            decision = replace(told, at=told.at - (self.started_at or 0.0))
             self._decision_counts[decision.outcome.value] += 1
             if decision.epoch is None:
                 self._refused.append(decision)
@@ -215,7 +220,7 @@ class CoordinatorMachine(Machine):
 
     def _tick(self, sender: Address, event: Tick) -> None:
         if self.state == "stream":
-            self._history.add(self.now - self.started_at, self._reducers)
+            self._history.add(self._at, self._reducers)
             self._check_progress()
             if not self._frozen and self._rounds.due(self.now):
                 self._broadcast(self._rounds.begin(self.now))

@@ -156,6 +156,8 @@ def _facts(report: Report, files: Sequence[Path], ascii_only: bool) -> Table:
         grid.add_row("hot keys", _hot_keys(report))
     if report.status != "failed":
         grid.add_row("output", _output(report.output))
+    elif report.output.unpublished is not None:
+        grid.add_row("output", f"nothing was published; {one_line(report.output.unpublished)} is as it was")
     if files:
         grid.add_row("report", _places(files))
     return grid

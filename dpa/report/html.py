@@ -98,6 +98,8 @@ def _cards(report: Report) -> str:
     known = records.processed > 0
     made = f"of {count(records.mapped)} mapped from {plural(records.read, 'row')}"
     where = "in memory" if output.path is None else f"{one_line(output.path)}, {plural(len(output.files), 'file')}"
+    if report.status == "failed":
+        where = "nothing was published" + ("" if output.unpublished is None else f" in {one_line(output.unpublished)}")
     compared = "" if reference.rows is None else f"{plural(reference.rows, 'row')}, computed by Spark"
     cards = (
         ("Skew S, this run", skew(report.skew.dpa if known else None, "n/a"), "0 is even, 1 is all on one reducer"),

@@ -345,7 +345,7 @@ class Coordinator(Task):
             machine, snapshot = self._machine, self._machine.snapshot()
             times = Times(
                 started=self._started,
-                stream_started=machine.started_at,
+                stream_started=machine.started_at or machine.now,
                 first_record=machine.first_record_at,
                 stream_ended=machine.stream_ended_at or machine.now,
                 merged=machine.done_at or machine.now,

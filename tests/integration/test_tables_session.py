@@ -96,7 +96,7 @@ print(json.dumps({"jvm": alive(pid), "errors": errors}))
     facts = program.facts()
     assert not facts["jvm"]
     dying, wrong, missing = facts["errors"]
-    assert dying.startswith("the table 'anything': Spark's JVM does not answer any more")
+    assert dying.startswith("the table 'anything': Spark's JVM has ended, or does not answer any more")
     assert wrong.startswith("Spark's JVM did not start: Master must")
     assert missing == "parquet files at /none/such: Path does not exist: file:/none/such"
     assert program.left_over() == []
@@ -124,6 +124,77 @@ except KeyboardInterrupt:
     assert program.process.stdout.readline() == "staging\n"
     os.killpg(program.process.pid, signal.SIGINT)  # As a terminal does: to Python and to the JVM.
     assert program.facts() == {"jvm": False}
+    assert program.left_over() == []
+
+
+def test_a_job_whose_jvm_dies_fails_with_a_report_and_only_if_spark_is_still_needed(tmp_path) -> None:
+    (tmp_path / "words.csv").write_text("word\na\nb\na\n", encoding="utf-8")
+    program = Program(
+        tmp_path,
+        """
+from dpa import Job
+from dpa.phases import Unobserved
+
+class Killer(Unobserved):
+    def __init__(self, fatal):
+        self.fatal = fatal
+    def phase(self, name, detail=""):
+        if name == self.fatal:
+            from pyspark import SparkContext
+            os.kill(SparkContext._gateway.proc.pid, signal.SIGKILL)
+
+def die(frame):
+    os.kill(jvm(frame.sparkSession), signal.SIGKILL)
+    return frame.groupBy("word").count()
+
+def run(fatal, **sections):
+    source = {"format": "csv", "path": "words.csv", "options": {"header": "true"}, **sections.pop("input", {})}
+    job = Job(input=source, key="word", reducer="count", parallelism={"mappers": 1, "reducers": 1},
+              spark={"master": "local[1]"}, output={"path": "out", "mode": "overwrite"}, **sections)
+    report = job.run(Killer(fatal), check=False).report
+    return report.status, report.error, report.records.processed, os.path.exists("out")
+
+sys.modules["deadly"] = sys.modules["__main__"]
+query = {"sql": "SELECT word, count(*) AS count FROM input GROUP BY word", "baseline": False}
+print(json.dumps([
+    run("none", reference={"function": "deadly:die"}),
+    run("startup", reference=query),
+    run("startup"),
+]))
+""",
+    )
+    output, errors = program.process.communicate(timeout=180)
+    assert (program.process.returncode, errors) == (0, "")
+    computing, streaming, unneeded = json.loads(output)
+    lost = "Spark's JVM has ended, or does not answer any more; if it ran out of memory, give it more memory, such as"
+    for status, error, processed, published in (computing, streaming):
+        assert (status, processed, published) == ("failed", 3, False)
+        assert error.startswith("reference: ") and lost in error and "\n" not in error
+    assert unneeded == ["ok", None, 3, True]
+
+
+def test_a_jvm_that_dies_while_it_stages_says_so_in_a_line(tmp_path) -> None:
+    program = Program(
+        tmp_path,
+        """
+import pathlib, time
+from dpa import Job
+
+def kill():
+    while not list(pathlib.Path(os.environ["TMPDIR"]).glob("dpa-stage-*/_temporary")):
+        time.sleep(0.01)
+    from pyspark import SparkContext
+    os.kill(SparkContext._gateway.proc.pid, signal.SIGKILL)
+
+threading.Thread(target=kill).start()
+endless = {"format": "sql", "query": "SELECT id, hash(id) AS h FROM range(0, 1L << 50, 1, 200)", "views": {}}
+result = Job(input=endless, key="id", reducer="count", spark={"master": "local[2]"}).run(check=False)
+print(json.dumps([result.report.status, result.report.error]))
+""",
+    )
+    status, error = program.facts()
+    assert status == "failed"
+    assert error.startswith("input: staging the input at ") and "Spark's JVM has ended" in error and "\n" not in error
     assert program.left_over() == []
 
 

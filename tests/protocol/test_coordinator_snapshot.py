@@ -31,6 +31,13 @@ def test_a_snapshot_tells_the_phase_and_the_time_since_the_start() -> None:
     assert (coordinator.coordinator.snapshot().phase, coordinator.coordinator.snapshot().at) == ("stream", 2.5)
 
 
+def test_a_job_that_fails_before_its_stream_begins_has_streamed_for_no_time() -> None:
+    coordinator = CoordinatorMachine([], 1, 1)
+    coordinator.handle(Tick(), 1_000.0)
+    coordinator.state = "failed"
+    assert coordinator.snapshot().at == 0.0
+
+
 def test_decisions_are_counted_put_in_order_and_timed_from_the_start_of_the_stream() -> None:
     coordinator = CoordinatorWire(at=10.0)
     coordinator(BALANCER, DecisionReport((decision(11.0), decision(12.0, Outcome.APPLIED, epoch=1))))

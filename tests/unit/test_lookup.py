@@ -1,5 +1,6 @@
 """From names in a job file to executors: where modules are looked up, and what is said of those that are not there."""
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from dpa.aggregates import READY_MADE, Count, TopK
 from dpa.config import JobFile, load, parse
 from dpa.errors import ConfigError
 from dpa.executors import FunctionBatchMapper, FunctionMapper, FunctionReducer
-from dpa.lookup import actors_path, mapper_of, named, reducer_of, search_path
+from dpa.lookup import actors_path, mapper_of, named, reducer_of, reference_of, search_path
 
 MODULE = """
 from dpa import Mapper, Reducer, batch_mapper
@@ -218,3 +219,21 @@ def test_what_is_no_executor_is_refused(job_file, section: str, name: str, messa
 def test_arguments_that_do_not_fit_are_explained(job_file, said: str, message: str) -> None:
     found = message_of(mapper_of, job_file(f"mapper: {said}"))
     assert "job.yaml:1: mapper.args: " in found and message in found
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("words_job:number", "reference.function: 'words_job:number' is int, not a function of a DataFrame"),
+        ("words_job:add", "reference.function: words_job:add(left, right) cannot be called with one argument"),
+        ("words_job:ad", "did you mean 'add'"),
+    ],
+)
+def test_a_reference_that_is_no_function_of_one_table_is_refused(job_file, name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        reference_of(job_file(f"reference: {{function: '{name}'}}"))
+
+
+def test_the_function_of_a_reference_is_found_but_not_called(job_file) -> None:
+    assert reference_of(job_file("reference: {function: 'words_job:by_word'}")).__name__ == "by_word"
+    assert reference_of(job_file("reference: {sql: 'SELECT 1'}")) is reference_of(job_file("name: none")) is None

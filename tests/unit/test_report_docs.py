@@ -37,4 +37,4 @@ def test_the_page_names_every_outcome_of_a_decision() -> None:
 
 
 def test_the_page_states_the_exit_statuses() -> None:
-    assert re.findall(r"^\| ([0-9]) \|", PAGE, re.MULTILINE) == ["0", "1", "2", "3"]
+    assert re.findall(r"^\| ([0-9]+) \|", PAGE, re.MULTILINE) == ["0", "1", "2", "3", "130"]

@@ -167,3 +167,8 @@ def test_forwards_are_no_share_of_the_records() -> None:
 def test_a_page_without_hot_keys_says_that_there_are_none() -> None:
     made = samples.report(hot_keys=(samples.HotKey("a", 10, 0.0001, 10, 10),))
     assert "No key is hot" in Page(render(made)).text
+
+
+def test_the_result_of_a_failed_job_is_not_said_to_lie_anywhere() -> None:
+    failed = samples.report(status="failed", output=OutputReport(rows=7, unpublished="/data/out"))
+    assert "nothing was published in /data/out" in Page(render(failed)).text

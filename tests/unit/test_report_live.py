@@ -227,9 +227,11 @@ def test_the_end_of_the_stream_is_summed_up_from_its_last_numbers(last: str) -> 
     stream = io.StringIO()
     progress = PlainProgress(stream, "job", Clock())
     run = Run(Job(input=[{"key": 1}], reducer="count"), None, progress)
+    run._enter("startup")
     for share, phase in ((0.5, "stream"), (0.8, "stream"), (1.0, last), (1.0, "done")):
         run._update(at_share(share, phase=phase))
     assert [line.split("job: ")[1].split(",000 records")[0] for line in stream.getvalue().splitlines()] == [
+        "startup",
         "stream",
         "stream ended: 20,000,000 rows read, 24,000",
         "decisions: 150 below threshold, 5 rounds used up",

@@ -219,6 +219,12 @@ def test_a_failed_job_shows_how_far_it_came() -> None:
     assert "output" not in text
 
 
+def test_a_failed_job_says_where_nothing_was_published() -> None:
+    output = OutputReport(rows=7, unpublished="/data/out")
+    text = words(shown(samples.report(status="failed", error="no", output=output)))
+    assert "output nothing was published; /data/out is as it was" in text
+
+
 def test_an_empty_job_has_a_table_too() -> None:
     assert "0 rows read, 0 mapped, 0 emitted, 0 processed, 0 forwards\n" in shown(samples.empty_report())
 

@@ -1,0 +1,132 @@
+"""Jobs whose result is checked against Spark, and what is published and reported if that cannot be done."""
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import executors_for_tests as executors
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dpa import Job
+from dpa.errors import ConfigError
+
+pytestmark = pytest.mark.usefixtures("ray", "spark")
+
+WORDS = pa.table({"word": ["a", "b", "a", "c"]})
+QUERY = "SELECT word, count(*) AS count FROM input GROUP BY word"
+BROKEN = "SELECT word, count(*) DIV (count(*) - 1) AS count FROM input GROUP BY word"
+
+
+def counting(reference: Any, **sections: Any) -> Job:
+    few = {"mappers": 1, "reducers": 2}
+    return Job(input=WORDS, key="word", reducer="count", parallelism=few, reference=reference, **sections)
+
+
+def published(path: Path) -> dict[str, int]:
+    table = pq.read_table(path)
+    return dict(zip(table["word"].to_pylist(), table["count"].to_pylist(), strict=True))
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> dict[str, str]:
+    """An output directory that holds the result of an earlier job."""
+    path = tmp_path / "out"
+    path.mkdir()
+    pq.write_table(pa.table({"word": ["old"], "count": [1]}), path / "part-00000.parquet")
+    return {"path": str(path), "mode": "overwrite"}
+
+
+def test_a_reference_that_fails_publishes_nothing_and_the_report_keeps_what_is_known(output: dict[str, str]) -> None:
+    report = counting({"sql": BROKEN}, output=output).run(check=False).report
+    assert (report.status, report.reference.checked) == ("failed", False)
+    assert report.error is not None and "Division by zero" in report.error
+    path = Path(output["path"])
+    assert published(path) == {"old": 1}
+    assert [entry.name for entry in path.parent.iterdir()] == ["out"]
+    assert (report.output.path, report.output.unpublished, report.output.rows) == (None, str(path), 3)
+    assert (report.records.processed, sum(reducer.keys for reducer in report.reducers)) == (4, 3)
+    assert {hot.key for hot in report.hot_keys} == {"a", "b", "c"}
+    assert report.records_per_second > 0
+    assert all(getattr(report.seconds, phase) > 0 for phase in ("startup", "load", "stream", "merge", "reference"))
+
+
+def test_an_interrupted_reference_publishes_nothing(output: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(frame: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(executors, "reference", interrupted, raising=False)
+    with pytest.raises(KeyboardInterrupt):
+        counting({"function": "executors_for_tests:reference"}, output=output).run()
+    assert published(Path(output["path"])) == {"old": 1}
+
+
+def test_a_result_that_differs_is_published(output: dict[str, str]) -> None:
+    result = counting({"sql": "SELECT 'a' AS word, 2 AS count"}, output=output).run(check=False)
+    assert result.report.status == "mismatch"
+    assert published(Path(output["path"])) == {"a": 2, "b": 1, "c": 1}
+
+
+def test_a_result_that_cannot_be_published_is_a_failed_job_with_a_report(
+    output: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def in_the_way(frame: Any) -> Any:
+        Path(output["path"], "part-00000.parquet").unlink()
+        Path(output["path"]).rmdir()
+        Path(output["path"]).touch()
+        return frame.groupBy("word").count()
+
+    monkeypatch.setattr(executors, "reference", in_the_way, raising=False)
+    report = counting({"function": "executors_for_tests:reference"}, output=output).run(check=False).report
+    assert (report.status, report.reference.matches) == ("failed", True)
+    assert report.error is not None and "is a file" in report.error
+
+
+def parquet(path: Path) -> dict[str, Any]:
+    pq.write_table(WORDS, path / "words.parquet")
+    return {"input": {"format": "parquet", "path": str(path / "words.parquet")}}
+
+
+def csv(path: Path) -> dict[str, Any]:
+    (path / "words.csv").write_text("word\na\nb\n", encoding="utf-8")
+    return {"input": {"format": "csv", "path": str(path / "words.csv"), "options": {"header": "true"}}}
+
+
+def records(path: Path) -> dict[str, Any]:
+    return {"input": {"format": "records", "records": [{"word": "a"}]}}
+
+
+@pytest.mark.parametrize("source", [parquet, csv, records], ids=lambda source: source.__name__)
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        (
+            "SELECT wrd, count(*) AS count FROM input GROUP BY wrd",
+            "`wrd` cannot be resolved.*columns of `input` are word",
+        ),
+        ("SELECT word count(*) FROM", "yntax error"),
+        ("SELECT word AS Word FROM input", "has no column 'word'; did you mean 'Word'"),
+    ],
+)
+def test_a_wrong_query_is_found_before_anything_runs(
+    source: Callable[[Path], dict[str, Any]], sql: str, message: str, tmp_path: Path
+) -> None:
+    job = tmp_path / "job.yaml"
+    sections = json.dumps({"key": "word", "reducer": "count", **source(tmp_path)})
+    job.write_text(sections[:-1] + f',\n"reference": {{"sql": "{sql}"}}}}', encoding="utf-8")
+    for step in (lambda: Job.from_file(job).validate(), lambda: Job.from_file(job).run()):
+        with pytest.raises(ConfigError, match=rf"job.yaml:2: reference.sql: .*{message}"):
+            step()
+
+
+def test_a_job_that_fails_in_the_stream_reports_how_long_and_how_fast_it_was() -> None:
+    numbers = pa.table({"word": ["x"] * 13, "n": [*range(12), 13]})
+    few = {"mappers": 1, "reducers": 1}
+    job = Job(input=numbers, key="word", value="n", reducer=executors.fail_on_thirteen, parallelism=few)
+    report = job.run(check=False).report
+    assert (report.status, report.records.mapped) == ("failed", 13)
+    assert report.seconds.startup > 0 and report.seconds.stream > 0
+    assert report.records_per_second == pytest.approx(report.records.mapped / report.seconds.stream)
