@@ -28,7 +28,7 @@ class ExecutorError(DpaError):
 
 
 class KeyTypeError(ExecutorError):
-    """A key is not a string, an integer, bytes or null, or one job mixes two of these types."""
+    """A key is of a type that is not supported, or one job mixes two types of keys."""
 
 
 class BalanceError(DpaError):

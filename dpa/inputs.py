@@ -15,6 +15,7 @@ from dpa.config import JobConfig, JobFile
 from dpa.definition import Definition
 from dpa.errors import ConfigError, JobFailedError, SparkLostError, TableError
 from dpa.execution.mapping import check_columns
+from dpa.routing.keys import names_of
 from dpa.splits import Split, memory_splits
 from dpa.tables import (
     Sample,
@@ -132,9 +133,9 @@ def _opened(job: Definition, stack: ExitStack, spark: Callable[[], SparkSession]
     )
     wanted = None
     if job.mapper is None and config.value is not None:
-        wanted = (config.key, *config.value)
+        wanted = (*names_of(config.key), *config.value)
         wanted = tuple(name for name in wanted if name in table.schema.names)
-    repeated = (config.key,) if job.mapper is None and config.key in table.schema.names else ()
+    repeated = [name for name in names_of(config.key) if job.mapper is None and name in table.schema.names]
     splits = table.splits(columns=wanted, dictionary=repeated, split_rows=split_rows)
     read = Source("parquet", table.paths)
     return Input(

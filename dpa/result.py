@@ -18,6 +18,7 @@ import pyarrow as pa
 from dpa.balance.decision import Decision
 from dpa.errors import JobFailedError, ReferenceMismatchError
 from dpa.protocol.metrics import AggregationStats, LoadSample
+from dpa.routing.keys import Key, in_words
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ class HotKey:
     """A frequent key: `records` the mapper made of it, between `lower` and `upper` (equal where counted exactly), and
     their share of all mapped records."""
 
-    key: str | int | bytes | None
+    key: Key
     records: int
     share: float
     lower: int
@@ -265,7 +266,7 @@ class Result:
             ("keys", f"{report.output.rows:,}"),
             ("skew S", f"{report.skew.dpa:.3f} (static {report.skew.static:.3f}{spark})"),
             ("redistributions", f"{len(report.redistributions)}, {report.records.forwarded:,} forwards"),
-            ("hot keys", ", ".join(f"{hot.key!r} {hot.share:.1%}" for hot in report.hot[:3]) or "none"),
+            ("hot keys", ", ".join(f"{in_words(hot.key)} {hot.share:.1%}" for hot in report.hot[:3]) or "none"),
             ("reference", matches),
         ]
 

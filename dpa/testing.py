@@ -22,6 +22,7 @@ from dpa.executors import as_mapper, as_reducer, is_mergeable
 from dpa.laws import LawError, check_reducer_laws
 from dpa.routing.change import TableChange
 from dpa.routing.groupings.ring import RingGrouping
+from dpa.routing.keys import names_of
 from dpa.routing.ring import TokenRing
 from dpa.routing.table import RoutingTable, Spread
 from dpa.splits import memory_splits
@@ -33,7 +34,7 @@ def run_local(
     reducer: Any = None,
     data: Any = None,
     *,
-    key: str = "key",
+    key: str | Sequence[str] = "key",
     value: Sequence[str] | None = None,
     reducers: int = 3,
     combine: bool = False,
@@ -45,7 +46,7 @@ def run_local(
         mapper: as in a job; None takes `key` and `value` columns from the data.
         reducer: as in a job.
         data: an Arrow table, a list of records, or a DataFrame.
-        key: name of the key column.
+        key: name of the key column, or the names of the columns of a composite key.
         value: without a mapper, the columns that are the value.
         reducers: how many reducers share the keys; half way they are redistributed, and one key is spread over all of
             them, if the reducer can merge.
@@ -58,7 +59,7 @@ def run_local(
     made = as_reducer(reducer)
     task = MapTask(
         None if mapper is None else as_mapper(mapper),
-        key,
+        key if isinstance(key, str) else tuple(key),
         None if value is None else tuple(value),
         made,
         combine,
@@ -86,10 +87,11 @@ def run_local(
             stores[owner].reduce(part)
     if is_mergeable(made):
         _exchange(stores, table)
-    result = one_table([store.finish(key).table for store in stores], key)
+    result = one_table([store.finish(task.key).table for store in stores], task.key)
     if not result.num_rows:
         return empty_result(task, given.schema).table
-    return result if pa.types.is_null(result.schema.field(key).type) else result.sort_by(key)
+    ordered = [name for name in names_of(task.key) if not pa.types.is_null(result.schema.field(name).type)]
+    return result.sort_by([(name, "ascending") for name in ordered]) if ordered else result
 
 
 def _with_spread(table: RoutingTable, hashed: int) -> RoutingTable:

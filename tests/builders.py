@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timezone
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from dpa.balance.measure.latency import LatencySketch
 from dpa.execution.block import Block, Values
+from dpa.execution.keys import column_of
 from dpa.execution.mapping import MapTask
 from dpa.execution.schemas import ShareSchema
 from dpa.executors import AnyMapper, AnyReducer, Reducer
@@ -34,7 +36,8 @@ from dpa.protocol.messages import (
 from dpa.protocol.metrics import MapperStats, ReducerStats
 from dpa.protocol.reducer import ReducerMachine, ReducerOptions
 from dpa.routing.change import TableChange
-from dpa.routing.hashing import Key, hash_key
+from dpa.routing.hashing import hash_key
+from dpa.routing.keys import Key, KeyName, to_python
 from dpa.routing.ring import TokenRing
 from dpa.routing.table import RoutingTable, Spread
 from dpa.splits import MemorySplit
@@ -43,23 +46,53 @@ M = TypeVar("M")
 
 # --- keys and tables
 
-KEY_TYPES = {"strings": pa.string(), "integers": pa.int64(), "bytes": pa.binary()}
+KEY_TYPES = {
+    "strings": pa.string(),
+    "integers": pa.int64(),
+    "large integers": pa.uint64(),
+    "bytes": pa.binary(),
+    "booleans": pa.bool_(),
+    "dates": pa.date32(),
+    "timestamps": pa.timestamp("us"),
+    "instants": pa.timestamp("us", "UTC"),
+    "decimals": pa.decimal128(12, 3),
+}
 _SOME = {
     "strings": st.text(max_size=6),
     "integers": st.integers(-(2**63), 2**63 - 1),
+    "large integers": st.integers(0, 2**64 - 1),
     "bytes": st.binary(max_size=6),
+    "booleans": st.booleans(),
+    "dates": st.dates(),
+    "timestamps": st.datetimes(),
+    "instants": st.datetimes(timezones=st.just(timezone.utc)),
+    "decimals": st.decimals(-(10**9), 10**9, places=3),
 }
+COMPOSITE = ("one", "two")
+"""The names of the components of composite keys."""
+
 seeds = st.integers(0, 2**32 - 1)
-keys = st.one_of(st.none(), *_SOME.values())
+composites = st.tuples(*(st.one_of(st.none(), *_SOME.values()) for _ in COMPOSITE))
+keys = st.one_of(st.none(), *_SOME.values(), composites)
 
 
 @st.composite
-def key_lists(draw: st.DrawFn, *, least: int = 0, most: int = 40) -> list[Key]:
-    """Keys of one type, nulls among them, most of which come more than once."""
-    drawn: list[Key] = draw(
-        st.lists(st.one_of(st.none(), _SOME[draw(st.sampled_from(list(_SOME)))]), min_size=1, max_size=8)
-    )
+def key_lists(draw: st.DrawFn, *, least: int = 0, most: int = 40, composite: bool = True) -> list[Key]:
+    """Keys of one type, nulls among them, most of which come more than once; `composite` ones too."""
+    components = [st.one_of(st.none(), _SOME[draw(st.sampled_from(list(_SOME)))]) for _ in COMPOSITE]
+    some = st.tuples(*components) if composite and draw(st.booleans()) else components[0]
+    drawn: list[Key] = draw(st.lists(some, min_size=1, max_size=8))
     return draw(st.lists(st.sampled_from(drawn), min_size=least, max_size=most))
+
+
+def name_for(of_keys: Sequence[Key]) -> KeyName:
+    """What a job that has these keys calls them."""
+    return COMPOSITE if any(isinstance(key, tuple) for key in of_keys) else "key"
+
+
+def key_array(of_keys: Sequence[Key]) -> pa.Array:
+    """These keys as a key column."""
+    return column_of(of_keys, name_for(of_keys))
 
 
 @st.composite
@@ -132,12 +165,12 @@ def chunks(items: Sequence[M], cuts: Iterable[int]) -> list[Sequence[M]]:
 def block_of(of_keys: Sequence[Key], values: Values = None, seed: int = 0) -> Block:
     """A block of these keys, and values beside them; without values each record is numbered."""
     numbered = pa.record_batch({"value": pa.array(range(len(of_keys)), pa.int64())})
-    return Block.of(pa.array(of_keys), numbered if values is None else values, seed)
+    return Block.of(key_array(of_keys), numbered if values is None else values, seed)
 
 
 def records_of(block: Block) -> list[tuple[Key, Any]]:
     """The records of a block, in order."""
-    names = block.keys.to_pylist()
+    names = to_python(block.keys)
     return list(zip([names[code] for code in block.codes], block.objects(), strict=True))
 
 

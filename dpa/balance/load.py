@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dpa.routing.hashing import Hashes, Key
+from dpa.routing.hashing import Hashes
+from dpa.routing.keys import Key
 
 Records = npt.NDArray[np.float64]
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from dpa.protocol.assembly import BalanceOptions, SignalSettings
 from dpa.routing.groupings.options import RING, GroupingOptions
+from dpa.routing.keys import KeyName, names_of
 
 
 class Section(BaseModel):
@@ -107,6 +108,11 @@ def _as_grouping(value: Any) -> Any:
 
 def _as_columns(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
+
+
+def _as_key(value: Any) -> Any:
+    """A key column's name, or the names of two or more: YAML has lists where the schema has tuples."""
+    return (value[0] if len(value) == 1 else tuple(value)) if isinstance(value, list | tuple) else value
 
 
 Executor = Annotated[ExecutorConfig, BeforeValidator(_as_executor, json_schema_input_type=str | ExecutorConfig)]
@@ -382,8 +388,8 @@ class JobConfig(Section):
     """What folds the values of a key; only a job built in Python may leave it out."""
     combiner: bool = False
     """Whether mappers fold equal keys of a batch first; needs a reducer that can merge."""
-    key: str = "key"
-    """Name of the key column."""
+    key: Annotated[KeyName, BeforeValidator(_as_key, json_schema_input_type=str | list[str])] = "key"
+    """Name of the key column, or the names of the columns that together are the key."""
     value: Columns | None = None
     """Without a mapper: the input columns that the reducer gets; all but the key if absent."""
     parallelism: ParallelismConfig = ParallelismConfig()
@@ -399,6 +405,16 @@ class JobConfig(Section):
     reference: ReferenceConfig | None = None
     spark: SparkConfig = SparkConfig()
     ray: RayConfig = RayConfig()
+
+    @field_validator("key")
+    @classmethod
+    def _columns_of_the_key_differ(cls, key: KeyName) -> KeyName:
+        if not key:
+            raise ValueError("the key needs a column: give its name, or the names of several")
+        for name in names_of(key):
+            if names_of(key).count(name) > 1:
+                raise ValueError(f"the key names the column {name!r} more than once")
+        return key
 
     @model_validator(mode="before")
     @classmethod

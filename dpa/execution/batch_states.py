@@ -17,10 +17,11 @@ import pyarrow as pa
 from dpa.errors import ExecutorError
 from dpa.execution.block import Block
 from dpa.execution.calls import columns
-from dpa.execution.keys import encode, one_type
+from dpa.execution.keys import cast, encode, key_columns
 from dpa.execution.states import Reduced, StatePart, result_table
 from dpa.executors import BatchReducer, Groups, name_of
 from dpa.routing.hashing import hash_column
+from dpa.routing.keys import KeyName, one_type
 from dpa.routing.table import RoutingTable
 
 _FOLD_FROM = 131_072
@@ -75,16 +76,16 @@ class BatchStates:
         self._folded = 0 if kept is None else len(kept.keys)
         return parts
 
-    def preview(self, key: str) -> Reduced:
+    def preview(self, key: KeyName) -> Reduced:
         """What `finish` would give now. States are Arrow columns, which nothing that the reducer makes of them (numpy,
         pandas, polars) can be written through, so they need no copy."""
         return self.finish(key)
 
-    def finish(self, key: str) -> Reduced:
-        """The result, with the key column named `key`."""
+    def finish(self, key: KeyName) -> Reduced:
+        """The result, with the key column named `key`, or the columns of a composite key."""
         whole = self._fold()
         if whole is None:
-            return Reduced(pa.table({key: pa.nulls(0)}), np.zeros(0, np.int64), np.zeros(0, np.int64))
+            return Reduced(pa.table(key_columns(pa.nulls(0), key)), np.zeros(0, np.int64), np.zeros(0, np.int64))
         found = columns(self._reducer, "finish", whole.states, len(whole.keys))
         results = dict(zip(found.schema.names, found.columns, strict=True))
         return Reduced(result_table(self._reducer, key, whole.keys, results), whole.records, whole.mapped)
@@ -95,7 +96,7 @@ class BatchStates:
             return None
         if self._partial:
             kind = one_type(part.keys.type for part in self._parts)
-            keys, codes = encode(pa.chunked_array([part.keys.cast(kind) for part in self._parts]))
+            keys, codes = encode(pa.chunked_array([cast(part.keys, kind) for part in self._parts]))
             groups = Groups(keys, codes, stacked(self._reducer, [part.states for part in self._parts]))
             states = columns(self._reducer, "merge", groups, len(groups))
             records, mapped = (

@@ -8,12 +8,13 @@ from typing import Any
 import pyarrow as pa
 
 from dpa.errors import ExecutorError
-from dpa.execution.failures import USER_ERRORS, at, executor_error, shown
+from dpa.execution.failures import USER_ERRORS, at, executor_error
 from dpa.execution.running import described
 from dpa.executors import BatchReducer, Groups, Reducer, name_of
+from dpa.routing.keys import in_words
 
 
-@described(lambda local: at(local["reducer"], local["method"], f"key {shown(local['keys'][local['code']])}"))
+@described(lambda local: at(local["reducer"], local["method"], f"key {in_words(local['keys'][local['code']])}"))
 def fold(
     reducer: Reducer[Any, Any], method: str, states: list[Any], codes: Iterable[int], values: list[Any], keys: list[Any]
 ) -> None:
@@ -34,10 +35,10 @@ def fold(
         for code, value in zip(codes, values, strict=True):
             states[code] = function(states[code], value)
     except USER_ERRORS as error:
-        raise executor_error(reducer, method, f"key {shown(keys[code])}", error) from None
+        raise executor_error(reducer, method, f"key {in_words(keys[code])}", error) from None
 
 
-@described(lambda local: at(local["reducer"], "zero", f"key {shown(local['key'])}"))
+@described(lambda local: at(local["reducer"], "zero", f"key {in_words(local['key'])}"))
 def zero(reducer: Reducer[Any, Any], key: Any) -> Any:
     """A new state.
 
@@ -47,7 +48,7 @@ def zero(reducer: Reducer[Any, Any], key: Any) -> Any:
     try:
         return reducer.zero()
     except USER_ERRORS as error:
-        raise executor_error(reducer, "zero", f"key {shown(key)}", error) from None
+        raise executor_error(reducer, "zero", f"key {in_words(key)}", error) from None
 
 
 @described(lambda local: at(local["reducer"], local["method"], f"{local['rows']} keys"))

@@ -12,7 +12,7 @@ USER_ERRORS = (Exception, SystemExit)
 """What user code may raise that fails the job: `sys.exit()` in an executor, or in the module that holds it, too."""
 
 _SHOWN = 200
-"""Most characters of a key or record that a message shows."""
+"""Most characters of a record that a message shows."""
 
 
 def executor_error(executor: AnyMapper | AnyReducer, method: str, on: str, error: BaseException) -> ExecutorError:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dpa.routing.hashing import Key
+from dpa.routing.keys import Key, to_python
 
 _NAMED = 20
 _RANKS = 64
@@ -30,10 +30,10 @@ class KeyStats:
     keys: npt.NDArray[np.int64]
 
     @staticmethod
-    def of(keys: pa.ChunkedArray, mapped: npt.NDArray[np.int64]) -> KeyStats:
+    def of(keys: pa.Array | pa.ChunkedArray, mapped: npt.NDArray[np.int64]) -> KeyStats:
         """The statistics of keys (each once) with so many mapped records each."""
         most = np.argsort(-mapped, kind="stable")[:_NAMED]
-        names = keys.take(pa.array(most)).to_pylist()
+        names = to_python(keys.take(pa.array(most)))
         counts, number = np.unique(mapped, return_counts=True)
         return KeyStats(tuple(zip(names, mapped[most].tolist(), strict=True)), counts, number)
 

@@ -2,75 +2,202 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dpa.errors import KeyTypeError
-from dpa.routing.hashing import KEY_RULE, Key, key_type
+from dpa.routing.keys import KEY_RULE, KeyName, key_type, names_of, unsupported
 
-_FAMILY: dict[type, str] = {
-    str: "str",
-    bytes: "bytes",
-    int: "int",
-    **dict.fromkeys((np.int64, np.int32, np.int16), "int"),
+Codes = npt.NDArray[np.int32]
+
+_FAMILIES: dict[type, str] = {
+    **dict.fromkeys((np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64), "int"),
+    np.bool_: "bool",
 }
-"""Python and numpy types that go together as keys."""
+"""Numpy types that go together with one of Python as keys."""
+
+_DAYS = (-719_162, 2_932_896)
+_MICROSECONDS = (-62_135_596_800_000_000, 253_402_300_799_999_999)
+"""The first and the last moment of the years 1 to 9999, which are all that Python and Spark know, since 1970."""
 
 
-def encode(column: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, npt.NDArray[np.int32]]:
+def encode(column: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, Codes]:
     """The keys that occur in a column, and for each row the position of its key; null is a key like any other.
 
     Returns:
-        keys of shape (keys,), of a type that `key_type` returns, and codes of shape (rows,).
+        a key column (see `dpa.routing.keys`) of shape (keys,), and codes of shape (rows,).
 
     Raises:
-        KeyTypeError: keys of this type are not supported.
+        KeyTypeError: keys of this type are not supported, or a key is out of range.
     """
-    wanted = key_type(column.type)
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
-    if pa.types.is_dictionary(column.type) and column.null_count == 0 and column.dictionary.null_count == 0:
-        return _used(column.dictionary.cast(wanted), column.indices.to_numpy())
+    if pa.types.is_struct(column.type):
+        return _encode_composite(column)
+    return _encode_component(column)
+
+
+def key_column(records: pa.RecordBatch | pa.Table, key: KeyName) -> pa.Array:
+    """The key column of some records: the column of that name, or a struct of those of a composite key.
+
+    Raises:
+        KeyTypeError: the one column is a struct.
+    """
+    columns = [_whole(records.column(name)) for name in names_of(key)]
+    if not isinstance(key, str):
+        return pa.StructArray.from_arrays(columns, names=list(key))
+    if pa.types.is_struct(columns[0].type):
+        raise unsupported(columns[0].type)
+    return columns[0]
+
+
+def key_columns(keys: pa.Array, key: KeyName) -> dict[str, pa.Array]:
+    """The columns that a result has for its keys, by name: the inverse of `key_column`."""
+    if isinstance(key, str):
+        return {key: keys}
+    columns = keys.flatten() if pa.types.is_struct(keys.type) else [keys] * len(key)  # no keys at all have no type
+    return dict(zip(key, columns, strict=True))
+
+
+def column_of(keys: Sequence[Any], key: KeyName = "key") -> pa.Array:
+    """What user code has made keys of as a key column.
+
+    Raises:
+        KeyTypeError: they are not of one supported type, cannot be held by it, or have not the components that `key`
+            names.
+    """
+    if isinstance(key, str):
+        return _component(keys)
+    for given in keys:
+        if not isinstance(given, tuple) or len(given) != len(key):
+            raise KeyTypeError(f"{given!r} is no tuple of {len(key)}, as `key: [{', '.join(key)}]` needs; {KEY_RULE}")
+    components = list(zip(*keys, strict=True)) or [()] * len(key)
+    return pa.StructArray.from_arrays([_component(component) for component in components], names=list(key))
+
+
+def cast(keys: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A key column as one of another type, such as `one_type` gives.
+
+    Raises:
+        KeyTypeError: a key does not fit: a negative number among those that are not.
+    """
+    try:
+        return keys.cast(kind)
+    except pa.ArrowInvalid as error:
+        both = f"keys of type {keys.type} do not go with keys of type {kind}"
+        raise KeyTypeError(f"{both}: {error}; {KEY_RULE}") from None
+
+
+def _encode_component(column: pa.Array) -> tuple[pa.Array, Codes]:
+    """As `encode`, of keys that are not composite, or of one component of each."""
+    wanted = key_type(column.type)
     if pa.types.is_null(wanted):
         return pa.nulls(min(len(column), 1)), np.zeros(len(column), dtype=np.int32)
     if pa.types.is_dictionary(column.type):
-        column = pa.DictionaryArray.from_arrays(column.indices, column.dictionary.cast(wanted))
-    encoded = column.cast(wanted).dictionary_encode(null_encoding="encode")
+        dictionary = _kept(column.dictionary, wanted)
+        if column.null_count == 0 and dictionary.null_count == 0:
+            return _used(dictionary, column.indices.to_numpy())
+        column = pa.DictionaryArray.from_arrays(column.indices, dictionary).cast(wanted)
+    else:
+        column = _kept(column, wanted)
+    encoded = column.dictionary_encode(null_encoding="encode")
     return encoded.dictionary, encoded.indices.to_numpy().astype(np.int32, copy=False)
 
 
-def column_of(keys: list[Key]) -> pa.Array:
-    """The keys as a column, of a type that `key_type` returns.
+def _encode_composite(column: pa.StructArray) -> tuple[pa.StructArray, Codes]:
+    """As `encode`, component by component, so that what is hashed for a row is a number."""
+    first, *others = map(_encode_component, column.flatten())
+    components, positions, codes = [first[0]], [np.arange(len(first[0]))], first[1]
+    for keys, more in others:
+        pairs = pa.array(codes.astype(np.int64) * len(keys) + more).dictionary_encode()
+        left, right = np.divmod(pairs.dictionary.to_numpy(), max(len(keys), 1))
+        components, positions = [*components, keys], [*(position[left] for position in positions), right]
+        codes = pairs.indices.to_numpy()
+    columns = [keys.take(pa.array(position)) for keys, position in zip(components, positions, strict=True)]
+    return pa.StructArray.from_arrays(columns, names=column.type.names), codes
+
+
+def _kept(values: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Values in the type that `key_type` gives.
 
     Raises:
-        KeyTypeError: they are not of one supported type, or cannot be held by it.
+        KeyTypeError: a value would change, or is out of range.
     """
-    found = {_FAMILY.get(kind, kind.__name__) for kind in set(map(type, keys)) - {type(None)}}
-    if len(found) > 1:
-        raise KeyTypeError(f"this job has keys of types {' and '.join(sorted(found))} together; {KEY_RULE}")
+    if isinstance(values, pa.ExtensionArray):
+        return uuid_texts(values.storage)
     try:
-        column = pa.array(keys)
-    except (pa.ArrowException, UnicodeError, OverflowError, TypeError) as error:
-        raise KeyTypeError(f"keys of type {' '.join(found)}: {error}; {KEY_RULE}") from None
-    return column.cast(key_type(column.type))
+        values = values.cast(wanted)
+    except pa.ArrowInvalid as error:
+        mend = "round timestamps to microseconds, and decimals to 38 digits, before they become keys"
+        raise KeyTypeError(f"keys of Arrow type {values.type} cannot be kept as {wanted}: {error}: {mend}") from None
+    if pa.types.is_date(wanted):
+        _require_between(values.view(pa.int32()), *_DAYS)
+    elif pa.types.is_timestamp(wanted):
+        _require_between(values.view(pa.int64()), *_MICROSECONDS)
+    return values
 
 
-def one_type(types: Iterable[pa.DataType]) -> pa.DataType:
-    """The one type that keys of these types have; null goes with any.
-
-    Raises:
-        KeyTypeError: there are two.
-    """
-    found = {kind for kind in types if not pa.types.is_null(kind)}
-    if len(found) > 1:
-        raise KeyTypeError(f"this job has keys of types {' and '.join(sorted(map(str, found)))}; {KEY_RULE}")
-    return next(iter(found), pa.null())
+def _require_between(values: pa.Array, least: int, most: int) -> None:
+    found = pc.min_max(values).as_py()
+    if found["min"] is not None and (found["min"] < least or found["max"] > most):
+        mend = "leave out others, as by `year(x) BETWEEN 1 AND 9999` in `input.where`"
+        raise KeyTypeError(f"dates and timestamps that are keys must be of the years 1 to 9999: {mend}")
 
 
-def _used(dictionary: pa.Array, indices: npt.NDArray[np.integer]) -> tuple[pa.Array, npt.NDArray[np.int32]]:
+def uuid_texts(storage: pa.Array) -> pa.Array:
+    """UUIDs, of 16 bytes each, as text."""
+    import polars as pl
+
+    digits = pl.Series(storage.cast(pa.binary())).bin.encode("hex")
+    cuts = ((0, 8), (8, 4), (12, 4), (16, 4), (20, 12))
+    parts = [digits.str.slice(start, length).alias(str(start)) for start, length in cuts]
+    return pl.DataFrame(parts).select(pl.concat_str(pl.all(), separator="-")).to_series().to_arrow().cast(pa.string())
+
+
+def _component(keys: Sequence[Any]) -> pa.Array:
+    """Keys, or one component of each, in the Arrow type that they are kept in."""
+    kinds = {_family(kind) for kind in set(map(type, keys)) - {type(None)}}
+    if len(kinds) > 1:
+        raise KeyTypeError(f"this job has keys of types {' and '.join(sorted(kinds))} together; {KEY_RULE}")
+    kind = next(iter(kinds), "")
+    if kind == "datetime" and len({key.tzinfo is None for key in keys if key is not None}) > 1:
+        raise KeyTypeError(f"this job has timestamps with and without a time zone as keys; {KEY_RULE}")
+    if kind == "tuple":
+        raise KeyTypeError(f"a tuple is a composite key: name its components, `key: [a, b]`; {KEY_RULE}")
+    if kind == "UUID":
+        keys = [None if key is None else str(key) for key in keys]
+    try:
+        column = _inferred(keys)
+    except (pa.ArrowException, UnicodeError, OverflowError, TypeError, ValueError) as error:
+        raise KeyTypeError(f"keys of type {kind}: {error}; {KEY_RULE}") from None
+    return _kept(column, key_type(column.type))
+
+
+def _inferred(keys: Sequence[Any]) -> pa.Array:
+    try:
+        return pa.array(keys)
+    except OverflowError:  # Arrow infers no type for integers beyond int64
+        return pa.array(keys, pa.uint64())
+
+
+def _family(kind: type) -> str:
+    """The name of the type that a type's keys go with: that of Python's own type that it derives from."""
+    known = (str, bytes, bool, int, datetime, tuple, UUID)
+    return _FAMILIES.get(kind) or next((base.__name__ for base in known if issubclass(kind, base)), kind.__name__)
+
+
+def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _used(dictionary: pa.Array, indices: npt.NDArray[np.integer]) -> tuple[pa.Array, Codes]:
     """Drop what no row uses: the dictionary of a Parquet row group serves many batches."""
     used = np.zeros(len(dictionary), dtype=bool)
     used[indices] = True

@@ -13,10 +13,10 @@ from dpa.errors import ConfigError, DpaError, ExecutorError, KeyTypeError, Table
 from dpa.execution.block import Block, Values
 from dpa.execution.calls import columns, fold, zero
 from dpa.execution.failures import USER_ERRORS, at, executor_error, shown
-from dpa.execution.keys import column_of
+from dpa.execution.keys import column_of, key_column
 from dpa.execution.running import described
 from dpa.executors import AnyMapper, AnyReducer, BatchMapper, BatchReducer, Groups, Mapper, Reducer, name_of
-from dpa.routing.hashing import key_type
+from dpa.routing.keys import KeyName, key_type, names_of, to_python
 from dpa.splits import MemorySplit, ParquetSplit, Split
 
 _ROWS_AT_ONCE = 4_096
@@ -44,7 +44,7 @@ class MapTask:
 
     Attributes:
         mapper: the executor; None takes `key` and `values` from the input as they are.
-        key: name of the key column.
+        key: name of the key column, or the names of the columns of a composite key.
         values: without a mapper, the input columns that are the value; all but the key if None.
         reducer: what will reduce the records: tells whether values travel as columns, and combines them.
         combine: whether to fold equal keys of a block.
@@ -54,7 +54,7 @@ class MapTask:
     """
 
     mapper: AnyMapper | None
-    key: str
+    key: KeyName
     values: tuple[str, ...] | None
     reducer: AnyReducer
     combine: bool
@@ -138,20 +138,21 @@ class MapTask:
         if not isinstance(records, pa.Table):
             wanted = "must return a pyarrow.RecordBatch or pyarrow.Table"
             raise ExecutorError(f"{name_of(self.mapper)}.map_batch {wanted}, not {type(records).__name__}")
-        if self.key not in records.column_names:
-            has = f"its columns are {', '.join(records.column_names)}"
-            raise ExecutorError(f"{name_of(self.mapper)}.map_batch returned no key column {self.key!r}; {has}")
+        for name in names_of(self.key):
+            if name not in records.column_names:
+                has = f"its columns are {', '.join(records.column_names)}"
+                raise ExecutorError(f"{name_of(self.mapper)}.map_batch returned no key column {name!r}; {has}")
         return records
 
     def _columns(self, records: pa.RecordBatch) -> Block:
-        names = [name for name in records.schema.names if name != self.key]
+        names = [name for name in records.schema.names if name not in names_of(self.key)]
         if self.mapper is None and self.values is not None:
             names = list(self.values)
-        return Block.of(records.column(self.key), records.select(names) if names else None, self.seed)
+        return Block.of(key_column(records, self.key), records.select(names) if names else None, self.seed)
 
     def _block(self, mapper: Mapper, keys: list[Any], values: list[Any]) -> Block:
         try:
-            column = column_of(keys)
+            column = column_of(keys, self.key)
         except KeyTypeError as error:
             raise KeyTypeError(f"{name_of(mapper)}.map yields keys that do not do: {error}") from None
         return Block.of(column, self._values(mapper, values), self.seed)
@@ -185,7 +186,7 @@ class MapTask:
         return Mapped(combined, step.read, step.mapped)
 
     def _reduced(self, reducer: Reducer[Any, Any], block: Block) -> Values:
-        keys = block.keys.to_pylist()
+        keys = to_python(block.keys)
         states = [zero(reducer, key) for key in keys]
         fold(reducer, "reduce", states, block.codes.tolist(), block.objects(), keys)
         return _object_array(states)
@@ -205,17 +206,17 @@ def check_columns(task: MapTask, schema: pa.Schema) -> None:
     if task.mapper is not None:
         return
     present = list(schema.names)
-    for name in (task.key, *(task.values or ())):
+    for name in (*names_of(task.key), *(task.values or ())):
         if name not in present:
-            section = "key" if name == task.key else "value"
+            section = "key" if name in names_of(task.key) else "value"
             raise ConfigError(f"{section}: the input has no column {name!r}; it has {', '.join(present)}")
-    try:
-        key_type(schema.types[present.index(task.key)])
-    except KeyTypeError as error:
-        cast = f"make a string of it by `string({task.key}) AS {task.key}` in `input.select`, or by a mapper"
-        raise ConfigError(f"key: the column {task.key!r}: {error}; {cast}") from None
+    for name in names_of(task.key):
+        try:
+            key_type(schema.types[present.index(name)])
+        except KeyTypeError as error:
+            raise ConfigError(f"key: the column {name!r}: {error}") from None
     if isinstance(task.reducer, BatchReducer):
-        values = [name for name in present if name != task.key] if task.values is None else task.values
+        values = [name for name in present if name not in names_of(task.key)] if task.values is None else task.values
         try:
             task.reducer.check_values(pa.schema([schema.field(present.index(name)) for name in values]))
         except ConfigError as error:

@@ -13,9 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from dpa.errors import ExecutorError, KeyTypeError
-from dpa.execution.failures import shown
-from dpa.routing.hashing import KEY_RULE, Key
+from dpa.errors import ExecutorError
+from dpa.execution.keys import cast, key_column
+from dpa.routing.keys import Key, KeyName, in_words, names_of, one_type, to_python
 
 _RULE = "`finish` must return values of one Arrow type, or dicts with the same keys, for every key"
 
@@ -26,22 +26,22 @@ class ShareSchema:
 
     Attributes:
         schema: as inferred from this share alone.
-        key: name of the key column.
+        key: name of the key column, or the names of the columns of a composite key.
         examples: for each column a key with a value in it (any key if all values are null), for error messages; shape
             (columns,).
     """
 
     schema: pa.Schema
-    key: str
+    key: KeyName
     examples: tuple[Key, ...]
 
     @staticmethod
-    def of(share: pa.Table, key: str) -> ShareSchema | None:
-        """The schema of a share whose key column is named `key`; None for an empty one, whose types mean nothing."""
+    def of(share: pa.Table, key: KeyName) -> ShareSchema | None:
+        """The schema of a share with this key; None for an empty one, whose types mean nothing."""
         if not share.num_rows:
             return None
-        keys = share[key]
-        return ShareSchema(share.schema, key, tuple(keys[_first_valid(column)].as_py() for column in share.columns))
+        rows = pa.array([_first_valid(column) for column in share.columns])
+        return ShareSchema(share.schema, key, tuple(to_python(key_column(share, key).take(rows))))
 
 
 def agreed(shares: Iterable[ShareSchema | None]) -> pa.Schema | None:
@@ -49,7 +49,7 @@ def agreed(shares: Iterable[ShareSchema | None]) -> pa.Schema | None:
 
     Raises:
         ExecutorError: two shares have different columns, or a column has types that Arrow cannot promote to one.
-        KeyTypeError: the key column has two types.
+        KeyTypeError: the keys have no one type.
     """
     filled = [share for share in shares if share is not None]
     if not filled:
@@ -61,10 +61,7 @@ def agreed(shares: Iterable[ShareSchema | None]) -> pa.Schema | None:
             raise differs("columns", _names(first), first.examples[0], _names(share), share.examples[0])
         for name, kind, example in zip(share.schema.names, share.schema.types, share.examples, strict=True):
             known, key = found[name]
-            both = promoted(known, kind)
-            if name == first.key and not _same_keys(known, kind):
-                where = f"{known} ({shown(key)}) and {kind} ({shown(example)})"
-                raise KeyTypeError(f"this job has keys of types {where}; {KEY_RULE}")
+            both = one_type([known, kind]) if name in names_of(first.key) else promoted(known, kind)
             if both is None:
                 raise differs(f"column {name!r}", known, key, kind, example)
             found[name] = (both, example if pa.types.is_null(known) else key)
@@ -80,16 +77,20 @@ def promoted(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
         return None
 
 
-def as_agreed(share: pa.Table, schema: pa.Schema) -> pa.Table:
+def as_agreed(share: pa.Table, schema: pa.Schema, key: KeyName) -> pa.Table:
     """The share with the columns of `schema`, in that order; an empty one takes them whatever it had.
 
     Raises:
         ExecutorError: a value does not fit into the type that its column has elsewhere.
+        KeyTypeError: a key does not.
     """
     if not share.num_rows:
         return schema.empty_table()
     columns = []
     for field in schema:
+        if field.name in names_of(key):
+            columns.append(cast(share[field.name], field.type))
+            continue
         try:
             columns.append(share[field.name].cast(field.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -98,14 +99,14 @@ def as_agreed(share: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
-def one_table(shares: Sequence[pa.Table], key: str) -> pa.Table:
-    """All shares as one table, whose key column is named `key`; without columns if none has a row.
+def one_table(shares: Sequence[pa.Table], key: KeyName) -> pa.Table:
+    """All shares with this key as one table; without columns if none has a row.
 
     Raises:
         ExecutorError, KeyTypeError: they do not agree on a schema.
     """
     schema = agreed(ShareSchema.of(share, key) for share in shares)
-    return pa.table({}) if schema is None else pa.concat_tables([as_agreed(share, schema) for share in shares])
+    return pa.table({}) if schema is None else pa.concat_tables([as_agreed(share, schema, key) for share in shares])
 
 
 def result_column(name: str, keys: list[Key], values: list[Any]) -> pa.Array:
@@ -130,7 +131,7 @@ def _unfit(name: str, keys: list[Key], values: list[Any]) -> ExecutorError | Non
         try:
             kind = pa.array([value]).type
         except _UNFIT as error:
-            return ExecutorError(f"column {name!r} of the result, for key {shown(key)}: {error}; {_RULE}")
+            return ExecutorError(f"column {name!r} of the result, for key {in_words(key)}: {error}; {_RULE}")
         both = promoted(known, kind)
         if both is None:
             return differs(f"column {name!r}", known, known_key, kind, key)
@@ -140,16 +141,12 @@ def _unfit(name: str, keys: list[Key], values: list[Any]) -> ExecutorError | Non
 
 def differs(what: str, left: object, left_key: Key, right: object, right_key: Key) -> ExecutorError:
     """The error that results are of one kind for one key and of another kind for another."""
-    difference = f"{left} for key {shown(left_key)} and {right} for key {shown(right_key)}"
+    difference = f"{left} for key {in_words(left_key)} and {right} for key {in_words(right_key)}"
     return ExecutorError(f"the results of this job differ in {what}: {difference}; {_RULE}")
 
 
 def _names(share: ShareSchema) -> str:
-    return ", ".join(name for name in share.schema.names if name != share.key)
-
-
-def _same_keys(left: pa.DataType, right: pa.DataType) -> bool:
-    return bool(left == right or pa.types.is_null(left) or pa.types.is_null(right))
+    return ", ".join(name for name in share.schema.names if name not in names_of(share.key))
 
 
 def _first_valid(column: pa.ChunkedArray) -> int:

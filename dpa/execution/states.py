@@ -15,9 +15,11 @@ import pyarrow as pa
 
 from dpa.errors import ExecutorError
 from dpa.execution.block import Block
+from dpa.execution.keys import key_column, key_columns
 from dpa.execution.schemas import as_agreed
 from dpa.executors import AnyReducer, BatchReducer, name_of
 from dpa.routing.hashing import hash_column
+from dpa.routing.keys import KeyName
 from dpa.routing.table import RoutingTable
 
 
@@ -43,7 +45,7 @@ class Reduced:
     """A reducer's finished share of the result.
 
     Attributes:
-        table: the key column and the result columns, a row a key.
+        table: the key column, or the columns of a composite key, and the result columns; a row a key.
         records: processed records of each row's key, shape (keys,).
         mapped: mapped records of each row's key, shape (keys,).
     """
@@ -52,21 +54,21 @@ class Reduced:
     records: npt.NDArray[np.int64]
     mapped: npt.NDArray[np.int64]
 
-    def owned(self, key: str, table: RoutingTable, owner: int) -> Reduced:
-        """The rows whose key, in the column named `key`, the table gives to reducer `owner`."""
-        keys = self.table[key].combine_chunks()
+    def owned(self, key: KeyName, table: RoutingTable, owner: int) -> Reduced:
+        """The rows whose key, in the columns that `key` names, the table gives to reducer `owner`."""
+        keys = key_column(self.table, key)
         rows = np.flatnonzero(table.owners_of(hash_column(keys, table.seed)) == owner)
         if len(rows) == len(keys):
             return self
         return Reduced(self.table.take(pa.array(rows)), self.records[rows], self.mapped[rows])
 
-    def in_schema(self, schema: pa.Schema) -> Reduced:
-        """The same rows with the columns of `schema`.
+    def in_schema(self, schema: pa.Schema, key: KeyName) -> Reduced:
+        """The same rows with the columns of `schema`; `key` is the name of the key column or columns.
 
         Raises:
             ExecutorError: a value does not fit.
         """
-        return replace(self, table=as_agreed(self.table, schema))
+        return replace(self, table=as_agreed(self.table, schema, key))
 
 
 class States(Protocol):
@@ -89,25 +91,27 @@ class States(Protocol):
         """Fold in states that came from another reducer."""
         ...
 
-    def preview(self, key: str) -> Reduced:
+    def preview(self, key: KeyName) -> Reduced:
         """What `finish` would give now; the states stay as they are, whatever the reducer's `finish` does to them."""
         ...
 
-    def finish(self, key: str) -> Reduced:
-        """The result, with the key column named `key`. The last call: the reducer may change the states."""
+    def finish(self, key: KeyName) -> Reduced:
+        """The result, with the key column named `key`, or the columns of a composite key. The last call: the reducer
+        may change the states."""
         ...
 
 
-def result_table(reducer: AnyReducer, key: str, keys: pa.Array, results: dict[str, pa.Array]) -> pa.Table:
-    """The key column and the result columns beside it.
+def result_table(reducer: AnyReducer, key: KeyName, keys: pa.Array, results: dict[str, pa.Array]) -> pa.Table:
+    """The key's columns and the result columns beside them.
 
     Raises:
         ExecutorError: a result column has the name of the key column.
     """
-    if key in results:
+    named = key_columns(keys, key)
+    for name in named.keys() & results.keys():
         rename = "rename the job's `key`, or return a dict with another name"
-        raise ExecutorError(f"{name_of(reducer)}.finish gives a column {key!r}, which is the key column; {rename}")
-    return pa.table({key: keys, **results})
+        raise ExecutorError(f"{name_of(reducer)}.finish gives a column {name!r}, which is the key column; {rename}")
+    return pa.table({**named, **results})
 
 
 def states_for(reducer: AnyReducer) -> States:

@@ -19,7 +19,7 @@ from dpa.protocol.messages import (
     reducer,
 )
 from dpa.routing.change import TableChange
-from dpa.routing.hashing import Key
+from dpa.routing.keys import Key
 from dpa.routing.table import RoutingTable
 
 

@@ -1,27 +1,38 @@
 """The one hash of the project: Murmur3 x86 32-bit of a key's canonical text, as the DPA paper uses (section 4.2).
 
-The rule for keys, the same in every process and every run: a string is hashed as its UTF-8 bytes; an integer as its
-decimal text; bytes as they are; null as the empty string. So 5 and "5" hash alike, which is harmless: equal hashes
-share a reducer, they do not share a state. Other types are refused.
+The rule for keys, the same in every process and every run:
+
+- a string: its UTF-8 bytes; bytes: as they are; null: the empty string;
+- an integer: its decimal text; a decimal: its plain decimal text without zeros at the end, so `1.50` as `1.5`;
+- a boolean: `true` or `false`; a date: `2026-01-31`;
+- a timestamp: `2026-01-31 12:00:00.000000`; one with a time zone: the same in UTC, followed by `Z`;
+- a composite key: the hashes of its components, four bytes each, the least significant first; `ff ff ff ff` for null.
+
+So 5 and "5" hash alike, which is harmless: equal hashes share a reducer, they do not share a state. Other types are
+refused. Hashes instead of texts of a composite key's components need no escaping, and columns of them are made fast.
 """
 
 from __future__ import annotations
+
+from datetime import date, datetime, timezone
+from decimal import Decimal
 
 import mmh3
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from dpa.errors import KeyTypeError
+from dpa.routing.keys import KEY_RULE, Component, Key, to_python
 
-Key = str | int | bytes | None
 Hashes = npt.NDArray[np.uint32]
 
 _FEW = 256
 """Up to so many keys, a loop is faster than the fixed cost of a column expression."""
 
-KEY_RULE = "a key is a string, an integer of 64 bits, bytes or null, and one job has keys of one type"
+_NULL_COMPONENT = 2**32 - 1
 
 
 def hash_key(key: Key, seed: int = 0) -> int:
@@ -32,50 +43,74 @@ def hash_key(key: Key, seed: int = 0) -> int:
     """
     if isinstance(key, str | bytes):
         return mmh3.hash(key, seed, signed=False)
-    if key is None:
-        return mmh3.hash(b"", seed, signed=False)
-    if isinstance(key, int) and not isinstance(key, bool):
-        return mmh3.hash(str(key), seed, signed=False)
-    raise KeyTypeError(f"key {key!r} is of type {type(key).__name__}; {KEY_RULE}")
+    if isinstance(key, tuple):
+        parts = (_NULL_COMPONENT if part is None else mmh3.hash(_text(part), seed, signed=False) for part in key)
+        return mmh3.hash(b"".join(part.to_bytes(4, "little") for part in parts), seed, signed=False)
+    return mmh3.hash(_text(key), seed, signed=False)
 
 
 def hash_column(keys: pa.Array, seed: int = 0) -> Hashes:
-    """The hashes of a column of keys of a type that `key_type` returns; shape (len(keys),), equal to `hash_key` of
+    """The hashes of a key column, as `dpa.routing.keys` describes it; shape (len(keys),), equal to `hash_key` of
     each."""
+    if pat.is_struct(keys.type):
+        return _hash_composite(keys, seed)
     if len(keys) <= _FEW:
-        return np.fromiter((hash_key(key, seed) for key in keys.to_pylist()), dtype=np.uint32, count=len(keys))
+        return np.fromiter((hash_key(key, seed) for key in to_python(keys)), dtype=np.uint32, count=len(keys))
     import polars as pl
     import polars_hash  # noqa: F401  (registers the `nchash` expressions)
 
-    if pat.is_integer(keys.type):
-        keys = keys.cast(pa.string())
-    column = (
-        pl.Series("key", keys) if not pat.is_null(keys.type) else pl.Series("key", [None] * len(keys), dtype=pl.String)
-    )
+    column = pl.Series("key", _texts(keys))
     empty = pl.lit("" if column.dtype == pl.String else b"")
     hashed = pl.select(pl.lit(column).fill_null(empty).alias("key")).select(pl.col("key").nchash.murmur32(seed=seed))  # type: ignore[attr-defined]
     return hashed.to_series().to_numpy().astype(np.uint32, copy=False)
 
 
-def key_type(found: pa.DataType) -> pa.DataType:
-    """The Arrow type in which keys of an Arrow type are kept: string, int64, binary or null.
+def _hash_composite(keys: pa.StructArray, seed: int) -> Hashes:
+    components = keys.flatten()
+    hashes = np.stack([hash_column(component, seed) for component in components], axis=1).astype("<u4")
+    for position, component in enumerate(components):
+        hashes[component.is_null().to_numpy(zero_copy_only=False), position] = _NULL_COMPONENT
+    width = pa.binary(4 * len(components))
+    return hash_column(pa.Array.from_buffers(width, len(keys), [None, pa.py_buffer(hashes)]).cast(pa.binary()), seed)
 
-    Raises:
-        KeyTypeError: keys of this type are not supported.
-    """
-    if pat.is_dictionary(found):
-        return key_type(found.value_type)
-    if pat.is_string(found) or pat.is_large_string(found) or pat.is_string_view(found):
-        return pa.string()
-    if pat.is_integer(found) and found != pa.uint64():
-        return pa.int64()
-    if (
-        pat.is_binary(found)
-        or pat.is_large_binary(found)
-        or pat.is_fixed_size_binary(found)
-        or pat.is_binary_view(found)
-    ):
-        return pa.binary()
-    if pat.is_null(found):
-        return pa.null()
-    raise KeyTypeError(f"keys of Arrow type {found} are not supported; {KEY_RULE}")
+
+def _text(key: Component) -> str | bytes:
+    """The canonical text of a key that is not composite."""
+    match key:
+        case str() | bytes():
+            return key
+        case None:
+            return ""
+        case bool():
+            return "true" if key else "false"
+        case int():
+            return str(key)
+        case datetime(tzinfo=None):
+            return key.isoformat(" ", "microseconds")
+        case datetime():
+            return key.astimezone(timezone.utc).replace(tzinfo=None).isoformat(" ", "microseconds") + "Z"
+        case date():
+            return key.isoformat()
+        case Decimal() if key.is_finite():
+            text = format(key, "f") if key else "0"
+            return text.rstrip("0").rstrip(".") if "." in text else text
+    raise KeyTypeError(f"key {key!r} is of type {type(key).__name__}; {KEY_RULE}")
+
+
+def _texts(keys: pa.Array) -> pa.Array:
+    """The canonical texts of keys that are not composite, nulls left as they are."""
+    if pat.is_binary(keys.type):
+        return keys
+    if pat.is_decimal(keys.type) and keys.type.scale:
+        return _decimal_texts(keys)
+    if pat.is_timestamp(keys.type) and keys.type.tz is not None:
+        local = keys.cast(pa.timestamp("us")).cast(pa.string())  # Arrow itself writes the zone, at a tenth of the speed
+        return pc.binary_join_element_wise(local, "Z", "")
+    return keys.cast(pa.string())
+
+
+def _decimal_texts(keys: pa.Array) -> pa.Array:
+    import polars as pl
+
+    plain = pl.Series(keys).cast(pl.String)  # Arrow writes small numbers with an exponent
+    return plain.str.strip_chars_end("0").str.strip_chars_end(".").to_arrow().cast(pa.string())

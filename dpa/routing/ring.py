@@ -10,7 +10,8 @@ import mmh3
 import numpy as np
 from sortedcontainers import SortedList
 
-from dpa.routing.hashing import Key, hash_key
+from dpa.routing.hashing import hash_key
+from dpa.routing.keys import Key
 from dpa.routing.table import RoutingTable
 
 PAPER_TOKEN_FORMAT = "token-{node}-{token}"

@@ -13,7 +13,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from dpa.routing.hashing import Hashes, Key, hash_key
+from dpa.routing.hashing import Hashes, hash_key
+from dpa.routing.keys import Key
 
 _COLUMN = 4_096
 """From so many hashes on, looking up arcs first pays."""

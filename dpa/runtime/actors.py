@@ -25,6 +25,7 @@ from dpa.disk import writing
 from dpa.errors import JobFailedError, ProtocolError
 from dpa.execution.empty import empty_result
 from dpa.execution.key_stats import KeyStats
+from dpa.execution.keys import key_column
 from dpa.execution.mapping import Mapped
 from dpa.execution.schemas import ShareSchema
 from dpa.execution.states import Reduced, StatePart, states_for
@@ -57,7 +58,7 @@ from dpa.protocol.mapper import MapperMachine
 from dpa.protocol.messages import BALANCER, COORDINATOR, Address, Envelope, Push, mapper, reducer
 from dpa.protocol.metrics import Snapshot
 from dpa.protocol.reducer import ReducerMachine
-from dpa.routing.hashing import Key
+from dpa.routing.keys import Key
 from dpa.routing.table import RoutingTable
 from dpa.runtime import rounds
 from dpa.runtime.failures import explained
@@ -241,7 +242,7 @@ class Reducer(Task):
         plan, key, reduced = self._plan, self._plan.task.key, self._share
         stands_for_all = schema is None and self._index == 0
         if schema is not None:
-            reduced = reduced.in_schema(schema)
+            reduced = reduced.in_schema(schema, key)
         elif stands_for_all:
             reduced = empty_result(plan.task, plan.columns)
         file = None
@@ -250,13 +251,14 @@ class Reducer(Task):
             path = Path(plan.output) / file
             with writing(path):
                 pq.write_table(reduced.table, path)
-        counts = pa.table({"key": reduced.table[key], "records": reduced.records}) if plan.key_counts else None
+        keys = key_column(reduced.table, key)
+        counts = pa.table({"key": keys, "records": reduced.records}) if plan.key_counts else None
         return ReducerOutput(
             rows=reduced.table.num_rows,
             states=self._most_states,
             file=file,
             table=reduced.table if plan.output is None else None,
-            stats=KeyStats.of(reduced.table[key], reduced.mapped),
+            stats=KeyStats.of(keys, reduced.mapped),
             key_counts=counts,
             peak_memory=peak_memory(),
         )

@@ -265,7 +265,7 @@ class SimulatedCluster:
                 self._schedule(self._takes(0.001), address, FinishDone(schema))
             case Write(schema):
                 if schema is not None:
-                    self._reduced[index] = self._reduced[index].in_schema(schema)
+                    self._reduced[index] = self._reduced[index].in_schema(schema, job.task.key)
                 self._schedule(self._takes(0.001), address, WriteDone())
 
     def _takes(self, seconds: float) -> float:

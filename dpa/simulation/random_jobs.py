@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import replace
+from datetime import date, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
+from dpa.execution.keys import column_of, key_column, key_columns
 from dpa.execution.mapping import MapTask
+from dpa.execution.states import Reduced
 from dpa.executors import Reducer
 from dpa.protocol.assembly import AdaptiveSettings, BalanceOptions, SignalSettings
 from dpa.protocol.coordinator import CoordinatorMachine
 from dpa.protocol.reducer import ReducerMachine
 from dpa.routing.groupings.options import KINDS, RING, GroupingOptions
+from dpa.routing.keys import Key, KeyName, to_python
 from dpa.simulation.cluster import InvariantViolationError, Network, Outcome, SimulatedCluster, SimulatedJob
 from dpa.splits import memory_splits
 
@@ -41,17 +47,31 @@ class Collect(Reducer[list[int], int]):
         return {"records": records}
 
 
-def random_job(seed: int) -> tuple[SimulatedJob, dict[str, list[int]]]:
+def _key(kind: str, rank: int) -> Key:
+    """The key of a rank: a text, a date, a decimal, or a text and a number that may be null."""
+    if kind == "composite":
+        return f"key {rank // 3}", rank % 3 or None
+    kinds: dict[str, Key] = {
+        "text": f"key {rank}",
+        "date": date(2026, 1, 1) + timedelta(rank),
+        "decimal": Decimal(rank) / 4,
+    }
+    return kinds[kind]
+
+
+def random_job(seed: int) -> tuple[SimulatedJob, dict[Key, list[int]]]:
     """A job, and the records that each key must end with."""
     draw = random.Random(seed)
-    keys = [f"key {rank}" for rank in range(draw.randint(1, 30))]
+    kind_of_key = random.Random(f"key of {seed}").choice(["text", "date", "decimal", "composite"])
+    name: KeyName = ("key", "number of key") if kind_of_key == "composite" else "key"
+    keys = [_key(kind_of_key, rank) for rank in range(draw.randint(1, 30))]
     exponent = draw.choice([0.0, 0.8, 1.2, 3.0])
     weights = [1 / (rank + 1) ** exponent for rank in range(len(keys))]
     drawn = draw.choices(keys, weights, k=draw.randint(0, 250))
-    expected: dict[str, list[int]] = defaultdict(list)
+    expected: dict[Key, list[int]] = defaultdict(list)
     for number, key in enumerate(drawn):
         expected[key].append(number)
-    table = pa.table({"key": pa.array(drawn, pa.string()), "number": pa.array(range(len(drawn)), pa.int64())})
+    table = pa.table({**key_columns(column_of(drawn, name), name), "number": pa.array(range(len(drawn)), pa.int64())})
     batch = draw.choice([1, 3, 10])
     reducer, combine = Collect(), draw.random() < 0.25
     kind = draw.choice([RING, RING, draw.choice(KINDS)])
@@ -59,7 +79,7 @@ def random_job(seed: int) -> tuple[SimulatedJob, dict[str, list[int]]]:
     slow, speed = draw.randrange(5), draw.choice([1.0, 5.0])
     job = SimulatedJob(
         splits=tuple(memory_splits(table, draw.choice([1, 20, 100]))),
-        task=MapTask(None, "key", ("number",), reducer, combine, 0, batch, 1.0),
+        task=MapTask(None, name, ("number",), reducer, combine, 0, batch, 1.0),
         mappers=draw.randint(1, 4),
         reducers=draw.randint(1, 5),
         balance=BalanceOptions(
@@ -127,24 +147,36 @@ def run_random_job(
     job, expected = random_job(seed)
     cluster = SimulatedCluster(job, seed, coordinator=coordinator, reducer_machine=reducer_machine)
     outcome = cluster.run()
-    rows = [row for reduced in outcome.reduced for row in reduced.table.to_pylist()]
-    found = {row["key"]: row["records"] for row in rows}
-    counts = Counter(row["key"] for row in rows)
+    rows = _rows(outcome.reduced, job.task.key)
+    found = dict(rows)
+    counts = Counter(key for key, _ in rows)
     if found != expected or any(count > 1 for count in counts.values()):
-        wrong = sorted(key for key in expected.keys() | found.keys() if found.get(key) != expected.get(key))
+        wrong = sorted(repr(key) for key in expected.keys() | found.keys() if found.get(key) != expected.get(key))
         raise InvariantViolationError(f"wrong result for {wrong}", cluster.history())
-    _check_rounds(outcome, expected, cluster)
+    _check_rounds(outcome, expected, job.task.key, cluster)
     if sum(int(reduced.mapped.sum()) for reduced in outcome.reduced) != sum(map(len, expected.values())):
         raise InvariantViolationError("the counts of records by key are wrong", cluster.history())
     return outcome
 
 
-def _check_rounds(outcome: Outcome, expected: dict[str, list[int]], cluster: SimulatedCluster) -> None:
+def _rows(shares: Iterable[Reduced], key: KeyName) -> list[tuple[Key, list[int]]]:
+    """Each key of a result, or of a round, and the numbers of its records."""
+    tables = [share.table for share in shares if share.table.num_rows]
+    return [
+        row
+        for table in tables
+        for row in zip(to_python(key_column(table, key)), table["records"].to_pylist(), strict=True)
+    ]
+
+
+def _check_rounds(
+    outcome: Outcome, expected: dict[Key, list[int]], key_name: KeyName, cluster: SimulatedCluster
+) -> None:
     """Each round has records of the input, each once and at one reducer, among them all of the round before."""
-    before: dict[str, Counter[int]] = {}
+    before: dict[Key, Counter[int]] = {}
     for number, shares in enumerate(outcome.rounds, start=1):
-        rows = [row for share in shares for row in share.table.to_pylist()]
-        found = {row["key"]: Counter(row["records"]) for row in rows}
+        rows = _rows(shares, key_name)
+        found = {key: Counter(records) for key, records in rows}
         right = len(found) == len(rows)
         right &= all(records <= Counter(expected.get(key, [])) for key, records in found.items())
         right &= all(records <= found.get(key, Counter()) for key, records in before.items())

@@ -11,8 +11,9 @@ from collections import Counter
 
 from dpa.errors import ProtocolError
 from dpa.execution.block import Block
+from dpa.execution.keys import key_column
 from dpa.execution.states import Reduced
-from dpa.routing.hashing import Key
+from dpa.routing.keys import Key, KeyName, to_python
 from dpa.routing.table import RoutingTable
 
 
@@ -23,8 +24,8 @@ class PublishedRounds:
         committed: the shares of each committed round, by reducer.
     """
 
-    def __init__(self, home: RoutingTable, key: str) -> None:
-        """`home` is the first routing table, `key` the name of the key column."""
+    def __init__(self, home: RoutingTable, key: KeyName) -> None:
+        """`home` is the first routing table, `key` the name of the key column, or of several."""
         self.committed: list[tuple[Reduced, ...]] = []
         self._home = home
         self._key = key
@@ -36,7 +37,7 @@ class PublishedRounds:
 
     def processed(self, reducer: int, block: Block) -> None:
         """User code folds a block."""
-        for key, records in zip(block.keys.to_pylist(), block.counts().tolist(), strict=True):
+        for key, records in zip(to_python(block.keys), block.counts().tolist(), strict=True):
             self._processed[reducer][key] += records
             if key not in self._homes:
                 self._homes[key] = self._home.key_lookup(key)
@@ -47,7 +48,7 @@ class PublishedRounds:
 
     def published(self, reducer: int, round: int, share: Reduced) -> None:
         """A reducer publishes its share: every record that any reducer had processed when it packed, and none twice."""
-        found = Counter(dict(zip(share.table[self._key].to_pylist(), share.records.tolist(), strict=True)))
+        found = self._records_of(share)
         for other, packs in enumerate(self._at_packs):
             early = f"reducer {reducer} published round {round} before reducer {other} had packed"
             self._require(len(packs) >= round, early)
@@ -69,11 +70,15 @@ class PublishedRounds:
         shares = tuple(self._shares.pop((round, index)) for index in range(self._home.reducers))
         found: Counter[Key] = Counter()
         for share in shares:
-            found.update(dict(zip(share.table[self._key].to_pylist(), share.records.tolist(), strict=True)))
+            found.update(self._records_of(share))
         lost = sorted(repr(key) for key, records in self._before.items() if found[key] < records)
         self._require(not lost, f"round {round} has less than the one before it of keys {lost}")
         self.committed.append(shares)
         self._before = found
+
+    def _records_of(self, share: Reduced) -> Counter[Key]:
+        keys = to_python(key_column(share.table, self._key))
+        return Counter(dict(zip(keys, share.records.tolist(), strict=True)))
 
     @staticmethod
     def _require(holds: bool, otherwise: str) -> None:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from dpa.execution.block import Block
 from dpa.routing.groupings.ring import RingGrouping
-from dpa.routing.hashing import Key, hash_column
+from dpa.routing.hashing import hash_column
+from dpa.routing.keys import Key, to_python
 from dpa.routing.ring import TokenRing
 from dpa.routing.table import RoutingTable, Spread
 
@@ -105,7 +106,7 @@ def test_a_slice_has_the_records_from_start_up_to_stop(block: Block, data: st.Da
 
 @given(blocks())
 def test_counts_are_of_records_and_mapped_of_what_they_stand_for(block: Block) -> None:
-    names, weights = block.keys.to_pylist(), weights_of(block)
+    names, weights = to_python(block.keys), weights_of(block)
     keys = [key for key, _ in records_of(block)]
     assert block.counts().tolist() == [keys.count(name) for name in names]
     by_key = [sum(weight for key, weight in zip(keys, weights, strict=True) if key == name) for name in names]

@@ -1,16 +1,23 @@
 """Encoding key columns: each key once, every row its code, whatever form the column has."""
 
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
 import numpy as np
 import pyarrow as pa
 import pytest
-from builders import KEY_TYPES, chunks, key_lists
+from builders import KEY_TYPES, chunks, key_array, key_lists
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dpa.errors import KeyTypeError
-from dpa.execution.keys import encode
-from dpa.routing.hashing import Key
+from dpa.execution.keys import column_of, encode
+from dpa.execution.schemas import one_table
+from dpa.routing.keys import Key, in_words, one_type, to_arrow, to_python
 
+NOON = datetime(2026, 1, 31, 12)
 COLUMN_TYPES = {
     "string": (pa.string(), pa.string()),
     "large string": (pa.large_string(), pa.string()),
@@ -34,7 +41,7 @@ def keys_like(found: pa.DataType) -> list[Key]:
 def check_encoded(column: pa.Array | pa.ChunkedArray, expected: list[Key]) -> None:
     """Decoding gives the column back, every key is used, and none comes twice."""
     keys, codes = encode(column)
-    names = keys.to_pylist()
+    names = to_python(keys)
     assert codes.dtype == np.int32
     assert [names[code] for code in codes] == expected
     assert len(set(names)) == len(names) == len(set(expected))
@@ -62,21 +69,22 @@ def test_a_dictionary_of_each_type_is_encoded(found: pa.DataType, kept: pa.DataT
 
 @given(key_lists())
 def test_any_keys_are_encoded(some: list[Key]) -> None:
-    check_encoded(pa.array(some), some)
+    check_encoded(key_array(some), some)
 
 
-@given(key_lists(least=1), st.data())
+@given(key_lists(least=1, composite=False), st.data())
 def test_entries_of_a_dictionary_that_no_row_uses_are_dropped(some: list[Key], data: st.DataObject) -> None:
-    encoded = pa.array(some).dictionary_encode()
+    encoded = key_array(some).dictionary_encode()
     start = data.draw(st.integers(0, len(some)))
     check_encoded(encoded[start:], some[start:])
 
 
 @given(key_lists(), st.lists(st.integers(0, 40), max_size=3), st.booleans())
 def test_chunks_with_dictionaries_of_their_own_share_their_keys(some: list[Key], cuts: list[int], plain: bool) -> None:
-    kind = pa.array(some).type
-    arrays = [pa.array(chunk, kind) for chunk in (*chunks(some, cuts), [])]
-    column = pa.chunked_array(arrays if plain or pa.types.is_null(kind) else [a.dictionary_encode() for a in arrays])
+    kind = key_array(some).type
+    arrays = [to_arrow(chunk, kind) for chunk in (*chunks(some, cuts), [])]
+    plain |= pa.types.is_null(kind) or pa.types.is_struct(kind)
+    column = pa.chunked_array(arrays if plain else [array.dictionary_encode() for array in arrays])
     check_encoded(column, some)
 
 
@@ -106,7 +114,138 @@ def test_nulls_only_are_one_key(rows: int) -> None:
     check_encoded(pa.chunked_array([pa.nulls(rows), pa.nulls(0)]), [None] * rows)
 
 
-@pytest.mark.parametrize("column", [pa.array([1.5]), pa.array([True]), pa.array([[1]]), pa.array([{"a": 1}])], ids=str)
+@pytest.mark.parametrize(
+    "column",
+    [pa.array([1.5]), pa.array([[1]]), pa.array([{"a": {"b": 1}}]), pa.array([{"a": [1]}])],
+    ids=["float", "list", "struct in a struct", "list in a struct"],
+)
 def test_a_column_that_cannot_be_a_key_is_refused(column: pa.Array) -> None:
     with pytest.raises(KeyTypeError, match="are not supported; a key is"):
         encode(column)
+
+
+# --- types
+
+
+ODDLY_KEPT = {
+    "date64": (pa.array([date(2026, 1, 31)], pa.date64()), date(2026, 1, 31)),
+    "seconds": (pa.array([NOON], pa.timestamp("s")), NOON),
+    "nanoseconds": (pa.array([NOON], pa.timestamp("ns")), NOON),
+    "instants elsewhere": (pa.array([NOON], pa.timestamp("s", "Europe/Berlin")), NOON.replace(tzinfo=timezone.utc)),
+    "wide decimal": (pa.array([Decimal("1.50")], pa.decimal256(50, 2)), Decimal("1.5")),
+    "negative scale": (pa.array([Decimal(1500)], pa.decimal128(5, -2)), Decimal(1500)),
+    "uuid": (
+        pa.ExtensionArray.from_storage(pa.uuid(), pa.array([UUID(int=10**30).bytes], pa.binary(16))),
+        str(UUID(int=10**30)),
+    ),
+}
+
+
+@pytest.mark.parametrize("column", ODDLY_KEPT)
+@pytest.mark.parametrize("form", ["plain", "with a null", "dictionary", "component"])
+def test_a_key_of_another_type_that_does_is_kept_without_loss(column: str, form: str) -> None:
+    found, expected = ODDLY_KEPT[column]
+    if form == "with a null":
+        check_encoded(pa.chunked_array([found, pa.nulls(1, found.type)]), [expected, None])
+    elif form == "dictionary":
+        check_encoded(pa.DictionaryArray.from_arrays(pa.array([0, 0]), found), [expected, expected])
+    elif form == "component":
+        check_encoded(pa.StructArray.from_arrays([found, found], names=["a", "b"]), [(expected, expected)])
+    else:
+        check_encoded(found, [expected])
+
+
+@pytest.mark.parametrize(
+    ("column", "remedy"),
+    [
+        (pa.array([1], pa.int64()).cast(pa.timestamp("ns")), "round timestamps to microseconds"),
+        (pa.array([2**62], pa.int64()).cast(pa.timestamp("s")), "round timestamps to microseconds"),
+        (pa.array([Decimal("1" * 45)], pa.decimal256(50, 2)), "decimals to 38 digits"),
+        (pa.array([10**8], pa.int32()).cast(pa.date32()), "years 1 to 9999"),
+        (pa.array([None, -(2**62)], pa.int64()).cast(pa.timestamp("us")), "years 1 to 9999"),
+    ],
+    ids=["nanoseconds", "seconds of a far age", "45 digits", "days of a far age", "microseconds of a far age"],
+)
+def test_a_key_that_would_change_is_refused_with_a_remedy(column: pa.Array, remedy: str) -> None:
+    with pytest.raises(KeyTypeError, match=remedy):
+        encode(column)
+
+
+@given(key_lists())
+def test_keys_go_to_python_and_back(some: list[Key]) -> None:
+    column = key_array(some)
+    assert to_python(column) == some
+    assert to_arrow(to_python(column), column.type).equals(column)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [[UUID(int=5)], [np.uint64(2**63), 5], [np.bool_(True), False], [datetime(2026, 1, 1, tzinfo=timezone.utc), None]],
+    ids=["uuid", "numpy integers", "numpy booleans", "instants"],
+)
+def test_a_mapper_may_make_keys_of_what_goes_with_a_supported_type(keys: list[Any]) -> None:
+    expected = [str(key) if isinstance(key, UUID) else key for key in keys]
+    assert to_python(column_of(keys)) == expected
+
+
+ONE_TYPE = {
+    "null with any": ([pa.null(), pa.bool_()], pa.bool_()),
+    "integers": ([pa.int64(), pa.uint64()], pa.uint64()),
+    "decimals": ([pa.decimal128(3, 1), pa.decimal128(5, 4), pa.decimal128(2, 0)], pa.decimal128(6, 4)),
+    "components": (
+        [pa.struct([("a", pa.null()), ("b", pa.int64())]), pa.struct([("a", pa.string()), ("b", pa.null())])],
+        pa.struct([("a", pa.string()), ("b", pa.int64())]),
+    ),
+}
+
+
+@pytest.mark.parametrize(("types", "expected"), ONE_TYPE.values(), ids=list(ONE_TYPE))
+def test_types_of_keys_have_one_type_together(types: list[pa.DataType], expected: pa.DataType) -> None:
+    assert one_type(types) == one_type(reversed(types)) == expected
+
+
+@pytest.mark.parametrize(
+    "types",
+    [
+        [pa.int64(), pa.string()],
+        [pa.bool_(), pa.int64()],
+        [pa.timestamp("us"), pa.timestamp("us", "UTC")],
+        [pa.decimal128(38, 0), pa.decimal128(38, 38)],
+        [pa.struct([("a", pa.int64())]), pa.struct([("a", pa.string())])],
+        [pa.struct([("a", pa.int64())]), pa.int64()],
+    ],
+    ids=str,
+)
+def test_types_of_keys_that_do_not_go_together_are_refused(types: list[pa.DataType]) -> None:
+    with pytest.raises(KeyTypeError, match=r"this job has keys of types .* and .*; a key is"):
+        one_type(types)
+
+
+def test_results_become_one_table_whose_keys_have_one_type() -> None:
+    tables = [pa.table({"a": kind, "b": [1], "n": [2]}) for kind in ([None], ["x"])]
+    tables += [pa.table({"a": [], "b": [], "n": []})]
+    whole = one_table(tables, ("a", "b"))
+    assert whole.schema.types == [pa.string(), pa.int64(), pa.int64()]
+    assert whole.num_rows == 2
+
+
+def test_a_negative_key_does_not_go_with_one_beyond_int64() -> None:
+    with pytest.raises(KeyTypeError, match="do not go with keys of type uint64"):
+        one_table([pa.table({"key": [-1]}), pa.table({"key": pa.array([2**63], pa.uint64())})], "key")
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("the", "'the'"),
+        (None, "None"),
+        (date(2026, 1, 31), "2026-01-31"),
+        (NOON, "2026-01-31 12:00:00"),
+        (Decimal("1.50"), "1.50"),
+        (("DE", None, date(2026, 1, 31)), "('DE', None, 2026-01-31)"),
+        ("x" * 300, "'" + "x" * 199 + "..."),
+    ],
+    ids=repr,
+)
+def test_a_sentence_names_a_key(key: Key, words: str) -> None:
+    assert in_words(key) == words

@@ -2,12 +2,14 @@
 
 import itertools
 from collections.abc import Iterator
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from builders import Total, map_task, naive, pairs, records_of
+from builders import COMPOSITE, Total, map_task, naive, pairs, records_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +20,7 @@ from dpa.executors import BatchMapper, BatchReducer, Mapper, as_mapper, batch_ma
 from dpa.splits import MemorySplit
 
 rows = st.lists(st.tuples(st.sampled_from("abcd"), st.integers(-9, 9)), max_size=40)
+NOON = datetime(2026, 1, 31, 12)
 ANY = pa.table({"key": ["a", "b"], "value": [1, 2]})
 
 
@@ -190,10 +193,49 @@ def test_a_key_that_utf_8_cannot_hold_is_refused_and_the_mapper_named() -> None:
         steps_of(task_of(lambda record: [("\ud800", 1)]))
 
 
-@pytest.mark.parametrize("key", [1.5, True, 2**63, ("a", 1)], ids=repr)
+@pytest.mark.parametrize("key", [1.5, 2**64, ("a", 1), Decimal("NaN"), ["a"], {"a": 1}, timedelta(1)], ids=repr)
 def test_a_key_of_an_unsupported_type_is_refused(key: Any) -> None:
-    with pytest.raises(KeyTypeError, match="a key is a string, an integer of 64 bits, bytes or null"):
+    with pytest.raises(
+        KeyTypeError, match=r"test_mapping.*\.map yields keys .*a key is a string, an integer of 64 bits"
+    ):
         steps_of(task_of(lambda record: [(key, 1)]))
+
+
+@pytest.mark.parametrize("keys", [[1, True], [date(2026, 1, 1), NOON], [NOON, NOON.replace(tzinfo=timezone.utc)]])
+def test_keys_that_python_thinks_alike_are_no_keys_of_one_type(keys: list[Any]) -> None:
+    with pytest.raises(KeyTypeError, match="this job has"):
+        steps_of(task_of(lambda record: [(key, 1) for key in keys]))
+
+
+def test_a_tuple_is_refused_where_the_key_has_one_name_and_the_remedy_said() -> None:
+    with pytest.raises(KeyTypeError, match=r"composite key: name its components, `key: \[a, b\]`"):
+        steps_of(task_of(lambda record: [(("a", 1), 1)]))
+
+
+@pytest.mark.parametrize("key", ["a", None, ("a",), ("a", 1, 2), ["a", 1]], ids=repr)
+def test_a_composite_key_has_as_many_components_as_the_job_names(key: Any) -> None:
+    with pytest.raises(KeyTypeError, match=r"no tuple of 2, as `key: \[one, two\]` needs"):
+        steps_of(task_of(lambda record: [(key, 1)], key=COMPOSITE))
+
+
+@pytest.mark.parametrize("mapper", [None, batch_mapper(lambda batch: batch)], ids=["none", "batches"])
+def test_a_struct_is_refused_as_the_one_key_column(mapper: Any) -> None:
+    table = pa.table({"key": [{"a": 1, "b": 2}], "value": [1]})
+    with pytest.raises(KeyTypeError, match=r"`key: \[a, b\]`"):
+        steps_of(task_of(mapper), table)
+
+
+@pytest.mark.parametrize("mapper", [None, batch_mapper(lambda batch: batch)], ids=["none", "batches"])
+@pytest.mark.parametrize("reducer", [Total(), Sum()], ids=["objects", "columns"])
+def test_the_columns_of_a_composite_key_are_no_values(mapper: Any, reducer: Any) -> None:
+    table = pa.table({"one": ["x", "y", "x"], "value": [1, 2, 3], "two": [None, 5, None]})
+    (block,) = [step.block for step in steps_of(task_of(mapper, key=COMPOSITE, reducer=reducer, combine=True), table)]
+    assert dict(records_of(block)) == {("x", None): 4, ("y", 5): 2}
+
+
+def test_a_batch_mapper_must_return_each_column_of_a_composite_key() -> None:
+    with pytest.raises(ExecutorError, match="map_batch returned no key column 'two'; its columns are one"):
+        steps_of(task_of(batch_mapper(lambda batch: pa.table({"one": [1]})), key=COMPOSITE))
 
 
 @pytest.mark.parametrize("values", [[1, "x"], [{"x": 1}, 2], [object()]], ids=["mixed", "dict and scalar", "object"])

@@ -15,7 +15,7 @@ from dpa.balance.load import KeySample, TokenLoad
 from dpa.balance.measure.hot_keys import HotKeys
 from dpa.balance.measure.meter import LoadMeter
 from dpa.balance.measure.service_time import ServiceTime
-from dpa.routing.hashing import Key
+from dpa.routing.keys import Key
 from dpa.routing.ring import TokenRing
 
 TABLE = table_giving({"a": 0, "b": 1, "c": 2})

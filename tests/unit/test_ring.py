@@ -8,7 +8,8 @@ from builders import keys, rings, seeds
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpa.routing.hashing import Key, hash_key
+from dpa.routing.hashing import hash_key
+from dpa.routing.keys import Key
 from dpa.routing.ring import TokenRing
 
 MANY = [f"key {number}" for number in range(300)]

@@ -5,7 +5,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from builders import Total, block_of, chunks, key_lists, map_task, naive, rings, table_giving
+from builders import (
+    Total,
+    block_of,
+    chunks,
+    key_array,
+    key_lists,
+    map_task,
+    naive,
+    name_for,
+    records_of,
+    rings,
+    table_giving,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,9 +26,10 @@ from dpa.errors import ExecutorError, KeyTypeError
 from dpa.execution import batch_states
 from dpa.execution.block import Block
 from dpa.execution.key_stats import KeyStats
+from dpa.execution.keys import key_column, key_columns
 from dpa.execution.states import States, states_for
 from dpa.executors import AnyReducer, Groups, Reducer
-from dpa.routing.hashing import Key
+from dpa.routing.keys import Key, to_python
 from dpa.routing.table import RoutingTable
 from dpa.splits import memory_splits
 
@@ -27,7 +40,7 @@ def result_of(store: States, *, so_far: bool = False) -> dict[Key, tuple[Any, in
     """Of each key the result, the processed and the mapped records."""
     reduced = store.preview("key") if so_far else store.finish("key")
     values = reduced.table["value"].to_pylist() if reduced.table.num_rows else []
-    keys = reduced.table["key"].to_pylist()
+    keys = to_python(reduced.table["key"])
     assert len(set(keys)) == len(keys)
     return dict(zip(keys, zip(values, reduced.records.tolist(), reduced.mapped.tolist(), strict=True), strict=True))
 
@@ -35,8 +48,9 @@ def result_of(store: States, *, so_far: bool = False) -> dict[Key, tuple[Any, in
 def blocks_of(
     keys: list[Key], reducer: AnyReducer, *, combine: bool, split_rows: int, batch_records: int
 ) -> list[Block]:
-    table = pa.table({"key": pa.array(keys), "value": pa.array(range(len(keys)), pa.int64())})
-    task = map_task(None, reducer, combine=combine, batch_records=batch_records)
+    name = name_for(keys)
+    table = pa.table({**key_columns(key_array(keys), name), "value": pa.array(range(len(keys)), pa.int64())})
+    task = map_task(None, reducer, key=name, combine=combine, batch_records=batch_records)
     steps = (step for split in memory_splits(table, split_rows) for step in task.blocks(split, lambda: 0.0))
     return [step.block for step in steps if step.block is not None]
 
@@ -58,7 +72,7 @@ def test_states_are_one_fold_whatever_the_division_into_blocks(reducer, combine,
     store = states_for(reducer)
     for block in blocks:
         store.reduce(block)
-    processed = naive(((key, 1) for block in blocks for key in [block.keys[code].as_py() for code in block.codes]), len)
+    processed = naive(((key, 1) for block in blocks for key, _ in records_of(block)), len)
     expected = naive(zip(keys, range(len(keys)), strict=True), lambda values: (sum(values), len(values)))
     assert result_of(store) == {key: (total, processed[key], mapped) for key, (total, mapped) in expected.items()}
 
@@ -178,14 +192,14 @@ def test_a_state_that_cannot_be_copied_for_a_preview_is_reported_with_its_key() 
 @both_stores
 @given(keys=key_lists(), ring=rings())
 def test_of_a_result_those_rows_are_owned_that_the_table_gives_to_a_reducer(reducer, keys: list[Key], ring) -> None:
-    table, store = ring.snapshot(0), states_for(reducer)
+    table, store, name = ring.snapshot(0), states_for(reducer), name_for(keys)
     if keys:
         store.reduce(block_of(keys))
-    whole = store.finish("key")
+    whole = store.finish(name)
     found: dict[Key, int] = {}
     for owner in range(ring.nodes):
-        share = whole.owned("key", table, owner)
-        of_owner = share.table["key"].to_pylist()
+        share = whole.owned(name, table, owner)
+        of_owner = to_python(key_column(share.table, name))
         assert {table.key_lookup(key) for key in of_owner} <= {owner}
         assert len(share.records) == len(share.mapped) == len(of_owner)
         found |= dict(zip(of_owner, share.records.tolist(), strict=True))

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpa.balance.load import Load, Records
-from dpa.routing.hashing import Key
+from dpa.routing.keys import Key, in_words
 from dpa.routing.table import RoutingTable, Spread
 
 _PRIOR = 8.0
@@ -30,8 +30,7 @@ class KeyDemand:
     @property
     def name(self) -> str:
         """For people: the key, cut to a readable length."""
-        text = repr(self.key)
-        return f"key {text if len(text) <= _SHOWN else text[:_SHOWN] + '...'}"
+        return f"key {in_words(self.key, _SHOWN)}"
 
 
 @dataclass(frozen=True, eq=False)

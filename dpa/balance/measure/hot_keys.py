@@ -13,7 +13,7 @@ from typing import Any
 
 import datasketches
 
-from dpa.routing.hashing import Key
+from dpa.routing.keys import Key
 
 _ONE = 1 << 10
 """What a record counts at the beginning of a period: enough for fractions to survive rounding."""

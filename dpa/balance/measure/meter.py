@@ -8,7 +8,8 @@ import numpy as np
 
 from dpa.balance.load import KeyLoad, KeySample, Records, TokenLoad
 from dpa.balance.measure.hot_keys import HotKeys
-from dpa.routing.hashing import Hashes, Key, hash_key
+from dpa.routing.hashing import Hashes, hash_key
+from dpa.routing.keys import to_python
 from dpa.routing.table import RoutingTable
 
 _LEAST_SECONDS = 0.1
@@ -43,8 +44,7 @@ class LoadMeter:
         if self._began is None:
             self._began = self._counted_from = now
         np.add.at(self._weighted, self._table.tokens_of(sample.hashes), sample.records * self._weight(now))
-        keys: list[Key] = sample.keys.to_pylist()
-        self._hot.add(keys, sample.records.tolist(), now - self._began)
+        self._hot.add(to_python(sample.keys), sample.records.tolist(), now - self._began)
 
     def rebase(self, table: RoutingTable, now: float) -> None:
         """Measure by another table; the rates by token begin anew, those of keys go on."""
