@@ -33,7 +33,7 @@ def aligned(name: str, left: pl.Series, right: pl.Series) -> tuple[pl.Series, pl
     for belongs, kind in _KINDS:
         if belongs(left.dtype) and belongs(right.dtype):
             common = kind(left.dtype, right.dtype)
-            return (left, right) if common is None else (left.cast(common), right.cast(common))
+            return (left, right) if common is None else _as(common, left, right)
     if left.dtype != right.dtype:
         raise IncomparableError(name, left, right)
     return left, right
@@ -83,6 +83,13 @@ def _equal_structs(name: str, left: pl.Series, right: pl.Series, tolerance: floa
     return same
 
 
+def _as(common: Kind, left: pl.Series, right: pl.Series) -> tuple[pl.Series, pl.Series]:
+    try:
+        return left.cast(common), right.cast(common)
+    except pl.exceptions.InvalidOperationError:  # decimals of so different scales that 38 digits do not hold both
+        return left.cast(pl.Float64), right.cast(pl.Float64)
+
+
 def _in_utc(series: pl.Series) -> pl.Series:
     """Instants without their time zone; any other column as it is."""
     if isinstance(series.dtype, pl.Datetime) and series.dtype.time_zone is not None:
@@ -94,13 +101,21 @@ def _integer(left: Kind, right: Kind) -> Kind:
     return pl.Int128 if pl.UInt64 in (left, right) else pl.Int64
 
 
+def _is_exact(kind: Kind) -> bool:
+    return kind.is_integer() or kind.is_decimal()
+
+
+def _exact(left: Kind, right: Kind) -> Kind:
+    return pl.Decimal(38, max(getattr(left, "scale", 0), getattr(right, "scale", 0)))
+
+
 def _of_class(*classes: type[DataType]) -> Callable[[DataType], bool]:
     return lambda kind: isinstance(kind, classes)
 
 
 _KINDS: tuple[tuple[Callable[[DataType], bool], Callable[[Kind, Kind], Kind | None]], ...] = (
     (lambda kind: kind.is_integer(), _integer),
-    (lambda kind: kind.is_decimal(), lambda left, right: None),
+    (_is_exact, _exact),
     (lambda kind: kind.is_numeric(), lambda left, right: pl.Float64),
     (_of_class(pl.String, pl.Categorical, pl.Enum), lambda left, right: pl.String),
     (_of_class(pl.Datetime), lambda left, right: pl.Datetime("us")),

@@ -28,18 +28,22 @@ def spark_loads(
     """The records that each of `partitions` hash partitions gets if Spark shuffles by the key.
 
     Args:
-        keys: the distinct keys, of the type that the key column has in Spark: an integer's width changes its hash.
+        keys: the distinct keys, of the type that the key column has in Spark: an integer's width changes its hash. Of a
+            composite key, a struct of its columns.
         records: how many records each key has.
         stage_dir: the directory through which many keys are handed to Spark, as in `staged`.
 
     Raises:
         TableError: Spark cannot hold keys of this type.
     """
-    if pa.types.is_null(keys.type):
-        keys = keys.cast(pa.string())  # Null hashes alike in all types.
-    counts = pa.table({"key": keys, "records": np.asarray(records, dtype=np.int64)})
+    columns = keys.flatten() if pa.types.is_struct(keys.type) else [keys]
+    named = {
+        f"key{number}": column.cast(pa.string()) if pa.types.is_null(column.type) else column  # null hashes alike
+        for number, column in enumerate(columns)
+    }
+    counts = pa.table({**named, "records": np.asarray(records, dtype=np.int64)})
     with in_spark(spark, counts, stage_dir) as frame, explained("Spark's partition of each key"):
-        placed = frame.selectExpr(f"pmod(hash(key), {partitions}) AS partition", "records")
+        placed = frame.selectExpr(f"pmod(hash({', '.join(named)}), {partitions}) AS partition", "records")
         sums = placed.groupBy("partition").sum("records").toArrow()
     loads = np.zeros(partitions, dtype=np.int64)
     loads[sums["partition"].to_numpy()] = sums["sum(records)"].to_numpy()

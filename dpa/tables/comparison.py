@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
+from dpa.routing.keys import KeyName, in_words, names_of
 from dpa.tables._equality import IncomparableError, aligned, equal
 
 _LONGEST = 80
@@ -27,7 +28,7 @@ class Comparison:
     differences: tuple[str, ...] = ()
 
 
-def compare(result: pa.Table, reference: pa.Table, key: str, tolerance: float = 0.0, shown: int = 5) -> Comparison:
+def compare(result: pa.Table, reference: pa.Table, key: KeyName, tolerance: float = 0.0, shown: int = 5) -> Comparison:
     """Compare two tables that should have the same columns and one row for each key, in any order.
 
     Null equals null, also as a key, and NaN equals NaN. The width of integers, the order of columns and how Arrow lays
@@ -36,7 +37,7 @@ def compare(result: pa.Table, reference: pa.Table, key: str, tolerance: float = 
     Args:
         result: the table to check.
         reference: the table that it should equal.
-        key: the column that rows are matched by.
+        key: the column that rows are matched by, or the columns of a composite key.
         tolerance: greatest relative difference of two numbers, |a - b| / max(|a|, |b|), that still counts as equal.
         shown: for how many keys, in key order, differences are put into words.
     """
@@ -50,17 +51,23 @@ def compare(result: pa.Table, reference: pa.Table, key: str, tolerance: float = 
 
 
 class _Matching:
-    """The rows of two tables, matched by key, and where their values differ."""
+    """The rows of two tables, matched by key, and where their values differ. A composite key is matched as a struct of
+    its columns."""
 
-    def __init__(self, result: pa.Table, reference: pa.Table, key: str, tolerance: float) -> None:
+    def __init__(self, result: pa.Table, reference: pa.Table, key: KeyName, tolerance: float) -> None:
         self._tables = {"result": result, "reference": reference}
         self._key = key
-        keys = aligned(key, _series(result, key), _series(reference, key))
-        self._keys = dict(zip(self._tables, keys, strict=True))
+        names = names_of(key)
+        columns = [aligned(name, _series(result, name), _series(reference, name)) for name in names]
+        self._keys = {
+            side: pl.DataFrame(dict(zip(names, of_side, strict=True))).to_struct() if len(names) > 1 else of_side[0]
+            for side, of_side in zip(self._tables, zip(*columns, strict=True), strict=True)
+        }
         rows, other_rows = (pl.DataFrame({"key": series}).with_row_index(name) for name, series in self._keys.items())
         self._index = rows.join(other_rows, on="key", how="full", nulls_equal=True, coalesce=True)
         self._both = self._index.drop_nulls(["result", "reference"])
-        self._unequal = {name: self._where_unequal(name, tolerance) for name in result.column_names if name != key}
+        values = [name for name in result.column_names if name not in names]
+        self._unequal = {name: self._where_unequal(name, tolerance) for name in values}
 
     def differences(self, shown: int) -> list[str]:
         """What differs for the first `shown` keys that are not the same in both, and how many more there are."""
@@ -81,7 +88,7 @@ class _Matching:
         return pl.concat([alone, *repeated, *unequal]).unique().sort(nulls_last=False)
 
     def _about(self, key: Any) -> list[str]:
-        subject = f"{self._key} {_shown(key)}"
+        subject = self._named(key)
         rows = {
             side: series.eq_missing(pl.Series([key], dtype=series.dtype)).arg_true()
             for side, series in self._keys.items()
@@ -102,8 +109,14 @@ class _Matching:
                 sentences.append(f"{subject}: {name} is {_shown(here)}, but {_shown(there)} in the reference")
         return sentences
 
+    def _named(self, key: Any) -> str:
+        """A key in a sentence: `word 'the'`, or `(country, day) ('DE', 2026-01-31)`."""
+        if isinstance(self._key, str):
+            return f"{self._key} {_shown(key)}"
+        return f"({', '.join(self._key)}) {in_words(tuple(key.values()), _LONGEST)}"
 
-def _about_columns(result: pa.Table, reference: pa.Table, key: str) -> list[str]:
+
+def _about_columns(result: pa.Table, reference: pa.Table, key: KeyName) -> list[str]:
     """What is wrong with the columns' names."""
     sentences = []
     for side, table in (("result", result), ("reference", reference)):
@@ -115,9 +128,8 @@ def _about_columns(result: pa.Table, reference: pa.Table, key: str) -> list[str]
         sentences.append(f"the result has no {_columns(missing)} (it has {', '.join(result.column_names)})")
     if extra:
         sentences.append(f"the reference has no {_columns(extra)} (it has {', '.join(reference.column_names)})")
-    if not sentences and key not in result.column_names:
-        sentences.append(f"neither the result nor the reference has the key column {key!r}")
-    return sentences
+    absent = [] if sentences else [name for name in names_of(key) if name not in result.column_names]
+    return sentences + [f"neither the result nor the reference has the key column {name!r}" for name in absent]
 
 
 def _series(table: pa.Table, name: str) -> pl.Series:

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from dpa.tables._errors import explained
 from dpa.tables._paths import Location
+from dpa.tables._types import as_spark_has_it
 from dpa.tables.stage import new_stage, staged, uri_of
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def in_spark(spark: SparkSession, table: DataFrame | pa.Table, stage_dir: str | 
     if not isinstance(table, pa.Table):
         yield table
         return
+    table = as_spark_has_it(table)
     small = table.nbytes <= _SMALL_BYTES
     with explained(_HANDING):
         frame = spark.createDataFrame(table if small else table.schema.empty_table())

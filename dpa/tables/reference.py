@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from dpa.errors import TableError
+from dpa.routing.keys import KeyName, names_of
 from dpa.tables._errors import explained, listed, require_columns, spark_errors
 from dpa.tables._views import temporary_view
 from dpa.tables.exchange import fetched, in_spark
@@ -24,17 +25,17 @@ VIEW = "input"
 _QUERY = "the reference query"
 
 
-def check_reference(spark: SparkSession, frame: DataFrame | pa.Table, sql: str, key: str) -> None:
+def check_reference(spark: SparkSession, frame: DataFrame | pa.Table, sql: str, key: KeyName) -> None:
     """Have Spark resolve a reference query against the columns of an input; nothing is computed.
 
     Raises:
-        TableError: the query is wrong, or its result has no column `key`.
+        TableError: the query is wrong, or its result lacks a column of the key.
     """
     with in_spark(spark, frame.schema.empty_table() if isinstance(frame, pa.Table) else frame) as given:
         asked = _resolved(given, sql)
         with explained(_QUERY):
             columns = asked.columns
-    require_columns(columns, [key], f"the result of {_QUERY}")
+    require_columns(columns, names_of(key), f"the result of {_QUERY}")
 
 
 def compute(

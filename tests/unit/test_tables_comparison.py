@@ -31,6 +31,8 @@ def compared(values: Any, others: Any, tolerance: float = 0.0) -> Comparison:
         pytest.param([1, 2], [1.0, 2.0], id="integers and floats"),
         pytest.param([Decimal("1.10")], [Decimal("1.1000")], id="decimals of different scale"),
         pytest.param([Decimal("1.5")], [1.5], id="decimals and floats"),
+        pytest.param(pa.array([2**64 - 1], pa.uint64()), [Decimal(2**64 - 1)], id="integers and decimals"),
+        pytest.param([Decimal(10) ** 37], [Decimal(10) ** 37 + Decimal("0.0")], id="decimals of as many digits as fit"),
         pytest.param(["a"], pa.array(["a"], pa.large_string()), id="the layout of strings"),
         pytest.param(["a", "b"], pa.array(["a", "b"]).dictionary_encode(), id="dictionaries"),
         pytest.param([NOON], pa.array([NOON], pa.timestamp("ns", "UTC")), id="the unit and zone of instants"),
@@ -160,3 +162,44 @@ def test_tables_match_exactly_if_their_rows_are_the_same(first: dict, second: di
         for content in (first, second)
     ]
     assert compare(*tables, "k").matches == (first == second)
+
+
+# --- composite keys
+
+ORDERS = {"country": ["DE", "DE", None, None], "day": [dt.date(2026, 1, 31), None, dt.date(2026, 1, 31), None]}
+
+
+def test_rows_are_matched_by_all_columns_of_a_composite_key() -> None:
+    table = pa.table({**ORDERS, "n": [1, 2, 3, 4]})
+    turned = table.take([2, 0, 3, 1]).select(["n", "day", "country"])
+    assert compare(table, turned, ("country", "day")) == Comparison(True, 4)
+
+
+def test_the_components_of_a_composite_key_may_differ_in_their_physical_type() -> None:
+    result = pa.table({"a": pa.array([2**63, None], pa.uint64()), "b": pa.array([1, 2], pa.int64()), "n": [1, 2]})
+    reference = pa.table({"a": [Decimal(2**63), None], "b": pa.array([1, 2], pa.int32()), "n": [1, 2]})
+    assert compare(result, reference, ("a", "b")).matches
+    assert compare(reference, result, ("a", "b")).matches
+
+
+def test_a_difference_names_all_components_of_its_key() -> None:
+    table = pa.table({**ORDERS, "n": [1, 2, 3, 4]})
+    other = pa.table({**ORDERS, "n": [1, 9, 3, 4]}).slice(0, 3)
+    assert compare(table, other, ("country", "day")).differences == (
+        "(country, day) (None, None) is missing in the reference",
+        "(country, day) ('DE', None): n is 2, but 9 in the reference",
+    )
+
+
+def test_a_composite_key_that_comes_twice_is_told() -> None:
+    table = pa.table({**ORDERS, "n": [1, 2, 3, 4]})
+    twice = pa.concat_tables([table, table.slice(0, 1)])
+    (sentence,) = compare(twice, table, ("country", "day")).differences
+    assert sentence == "(country, day) ('DE', 2026-01-31) occurs 2 times in the result"
+
+
+def test_each_missing_column_of_a_composite_key_is_named() -> None:
+    table = pa.table({"country": ["DE"], "n": [1]})
+    assert compare(table, table, ("country", "day")).differences == (
+        "neither the result nor the reference has the key column 'day'",
+    )
