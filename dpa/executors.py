@@ -33,7 +33,8 @@ class Mapper(ABC):
     def map(self, record: Record) -> Iterable[tuple[Any, Any]]:
         """Return or yield any number of (key, value) pairs for one input row, given as a dict by column name.
 
-        Keys are strings, integers, bytes or None, of one type in a job; values are anything picklable.
+        Keys are of one type in a job, any that docs/executors.md lists, or tuples of them for a job whose `key` names
+        several columns; values are anything picklable.
         """
 
 
@@ -42,7 +43,7 @@ class BatchMapper(ABC):
 
     @abstractmethod
     def map_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch | pa.Table:
-        """Return the records made of `batch`: the job's key column, and any other columns as the value."""
+        """Return the records made of `batch`: the job's key column, or columns, and any others as the value."""
 
 
 class Reducer(ABC, Generic[S, V]):
@@ -76,7 +77,7 @@ class Groups:
     """Rows grouped by key, as a batch reducer sees them.
 
     Attributes:
-        keys: the distinct keys, shape (groups,).
+        keys: the distinct keys, shape (groups,); structs if the job's `key` names several columns.
         ids: for each row the position of its key in `keys`, shape (rows,); every group has a row.
         values: the rows' columns, shape (rows,) each.
     """

@@ -51,7 +51,7 @@ def jsonable(value: Any) -> Any:
         return [jsonable(item) for item in value]
     if hasattr(value, "item"):  # a numpy scalar
         return jsonable(value.item())
-    return str(value)  # a path, a date
+    return str(value)  # a path, a date, a decimal
 
 
 def _name(name: Any) -> str:

@@ -13,6 +13,9 @@ from collections.abc import Mapping
 from dpa.balance.decision import Outcome
 
 _ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_LEAST_LIMIT = 32
+"""Characters of a component that are shown at least, of however many a composite key is made."""
+
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _NUMBER_LIKE = re.compile(r"[+-]?[0-9]")
 
@@ -139,11 +142,22 @@ def key_text(key: object, limit: int = 60) -> str:
 
     Text is shown bare (`the`) unless it could be taken for something else: empty, with outer spaces, a leading quote,
     backslashes, unprintable characters, or looking like a number, a null or bytes. Then it is quoted: `"5"`,
-    `"a\\nb"`. Integers are digits, None is `null`, bytes are Python's literal (`b'\\xff'`). Of keys over `limit`
-    characters the beginning is shown, and their length.
+    `"a\\nb"`. Numbers are digits, None is `null`, booleans are `true` and `false`, dates and times ISO's text, bytes
+    Python's literal (`b'\\xff'`). A composite key is its components in parentheses, `(DE, 5)`; text that holds a comma
+    or a parenthesis is quoted there. Of keys over `limit` characters the beginning is shown, and their length.
     """
+    if isinstance(key, tuple):
+        each = max(limit // len(key), _LEAST_LIMIT)
+        return f"({', '.join(_component_text(component, each, ',()') for component in key)})"
+    return _component_text(key, limit)
+
+
+def _component_text(key: object, limit: int, reserved: str = "") -> str:
+    """As `key_text`, of a key that is not composite; text with one of the `reserved` characters is quoted."""
     if key is None:
         return "null"
+    if isinstance(key, bool):
+        return str(key).lower()
     if isinstance(key, (bytes, bytearray, memoryview)):
         data = bytes(key)
         if len(data) <= limit:
@@ -151,7 +165,7 @@ def key_text(key: object, limit: int = 60) -> str:
         return f"{data[: max(limit - 24, 8)]!r}... ({len(data):,} bytes)"
     if not isinstance(key, str):
         return one_line(str(key), limit)
-    if key.isprintable() and not _needs_quotes(key):
+    if key.isprintable() and not _needs_quotes(key) and not any(character in key for character in reserved):
         return one_line(key, limit)
     if len(key) <= limit:
         return f'"{_escaped(key, quoted=True)}"'
@@ -162,7 +176,7 @@ def _needs_quotes(key: str) -> bool:
     return (
         key == ""
         or key != key.strip()
-        or key == "null"
+        or key in ("null", "true", "false")
         or "\\" in key
         or key[0] in "\"'"
         or key.startswith(("b'", 'b"'))

@@ -10,6 +10,8 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import date, datetime, timezone
+from decimal import Decimal
 from typing import Any
 
 from dpa.balance.decision import Decision, Outcome
@@ -226,5 +228,14 @@ NASTY_KEYS: tuple[Any, ...] = (
     None,
     -7,
     b"\xff\x00<b>",
+    True,
+    "true",
+    date(2026, 1, 31),
+    datetime(2026, 1, 31, 12, tzinfo=timezone.utc),
+    Decimal("1.50"),
+    ("DE", date(2026, 1, 31), None),
+    ("a, b", "c"),
+    ("a", "b, c"),
+    ("two\nlines)", "x" * 5_000),
 )
 """Keys that break careless screens: markup, controls, escapes, very long, wide, and every type there is."""

@@ -7,6 +7,7 @@ import json
 import os
 import stat
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,9 @@ def test_numbers_that_json_lacks_are_null() -> None:
         (Outcome.NO_TARGET, "no_target"),
         (Path("a") / "b", str(Path("a") / "b")),
         (datetime.date(2026, 1, 2), "2026-01-02"),
+        (datetime.datetime(2026, 1, 2, 3, tzinfo=datetime.timezone.utc), "2026-01-02 03:00:00+00:00"),
+        (("DE", datetime.date(2026, 1, 2), None), ["DE", "2026-01-02", None]),
+        (Decimal("1.50"), "1.50"),
         ((1, (2, 3)), [1, [2, 3]]),
         ({3, 1, 2}, [1, 2, 3]),
         ({None: 1, 5: 2, Outcome.APPLIED: 3}, {"null": 1, "5": 2, "applied": 3}),

@@ -1,6 +1,8 @@
 """Numbers and keys as people read them."""
 
 import json
+from datetime import date, datetime
+from decimal import Decimal
 
 import pytest
 import report_samples as samples
@@ -91,6 +93,16 @@ def test_a_bar_can_do_without_block_characters() -> None:
         ("b'\\xff'", "\"b'\\\\xff'\""),
         ("x" * 5_000, "x" * 36 + "... (5,000 characters)"),
         (b"x" * 5_000, "b'" + "x" * 36 + "'... (5,000 bytes)"),
+        (True, "true"),
+        ("true", '"true"'),
+        (date(2026, 1, 31), "2026-01-31"),
+        ("2026-01-31", '"2026-01-31"'),
+        (datetime(2026, 1, 31, 12), "2026-01-31 12:00:00"),
+        (Decimal("1.50"), "1.50"),
+        (("DE", 5), "(DE, 5)"),
+        (("DE", "5", None), '(DE, "5", null)'),
+        (("DE, 5)", ""), '("DE, 5)", "")'),
+        (("x" * 5_000, 1), "(" + "x" * 8 + "... (5,000 characters), 1)"),
     ],
 )
 def test_a_key_is_shown_as(key: object, expected: str) -> None:
