@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from dpa.protocol.assembly import BalanceOptions, SignalSettings
 from dpa.routing.groupings.options import RING, GroupingOptions
-from dpa.routing.keys import KeyName, names_of
+from dpa.routing.keys import KeyName
 
 
 class Section(BaseModel):
@@ -110,9 +111,15 @@ def _as_columns(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-def _as_key(value: Any) -> Any:
-    """A key column's name, or the names of two or more: YAML has lists where the schema has tuples."""
-    return (value[0] if len(value) == 1 else tuple(value)) if isinstance(value, list | tuple) else value
+def _as_key(value: Any) -> KeyName:
+    """A key column's name, or the names of two or more: a list of one is that name."""
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"a key is the name of a column, or a list of names, not {json.dumps(value, default=str)}")
+    twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    if twice:
+        raise ValueError(f"the column {twice[0]!r} is named more than once")
+    return names[0] if len(names) == 1 else tuple(names)
 
 
 Executor = Annotated[ExecutorConfig, BeforeValidator(_as_executor, json_schema_input_type=str | ExecutorConfig)]
@@ -405,16 +412,6 @@ class JobConfig(Section):
     reference: ReferenceConfig | None = None
     spark: SparkConfig = SparkConfig()
     ray: RayConfig = RayConfig()
-
-    @field_validator("key")
-    @classmethod
-    def _columns_of_the_key_differ(cls, key: KeyName) -> KeyName:
-        if not key:
-            raise ValueError("the key needs a column: give its name, or the names of several")
-        for name in names_of(key):
-            if names_of(key).count(name) > 1:
-                raise ValueError(f"the key names the column {name!r} more than once")
-        return key
 
     @model_validator(mode="before")
     @classmethod

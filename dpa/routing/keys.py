@@ -18,8 +18,8 @@ import pyarrow.types as pat
 
 from dpa.errors import KeyTypeError
 
-Component: TypeAlias = str | int | bytes | date | Decimal | None
-"""A key, or a part of a composite one; `bool` is an `int` and `datetime` a `date`."""
+Component: TypeAlias = str | int | bool | bytes | date | Decimal | None
+"""A key, or a part of a composite one; a `datetime` is a `date`."""
 
 Key: TypeAlias = Component | tuple[Component, ...]
 

@@ -91,6 +91,28 @@ def test_an_empty_file_is_a_job_without_input(job_file) -> None:
     assert job_file("").config.input is None
 
 
+@pytest.mark.parametrize(("said", "meant"), [("a", "a"), ("[a]", "a"), ("[a, b]", ("a", "b"))])
+def test_a_key_is_a_column_or_a_list_of_them(job_file, said: str, meant: Any) -> None:
+    config = job_file(SMALL.replace("key: word", f"key: {said}")).config
+    assert config.key == meant
+    again = parse(config.model_dump(mode="json"), origin="again").config
+    assert again.key == meant, "as the resolved configuration writes it"
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ("[]", "a key is the name of a column, or a list of names, not []"),
+        ("[a, 5]", 'a key is the name of a column, or a list of names, not ["a", 5]'),
+        ("5", "a key is the name of a column, or a list of names, not 5"),
+        ("[a, b, a]", "the column 'a' is named more than once"),
+    ],
+)
+def test_a_key_that_names_no_columns_is_refused(job_file, said: str, message: str) -> None:
+    text = SMALL.replace("key: word", f"key: {said}")
+    assert explained(job_file, text) == [f"job.yaml:5: key: {message}"]
+
+
 @pytest.mark.parametrize(
     ("said", "meant"),
     [

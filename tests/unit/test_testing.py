@@ -1,5 +1,6 @@
 """The helpers for users' tests: a local run equals a naive one, and a reducer that breaks a law is caught."""
 
+from datetime import date
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from dpa.errors import ConfigError, ExecutorError, KeyTypeError
 from dpa.executors import AnyReducer, BatchReducer, Groups, Reducer, batch_mapper
 from dpa.testing import LawError, check_reducer_laws, run_local
 
+DAYS = [date(2026, 1, 31), date(2025, 1, 31), date(2026, 1, 31)]
 records = st.lists(st.fixed_dictionaries({"key": st.text(max_size=2), "value": st.integers(-99, 99)}), max_size=40)
 ways = st.fixed_dictionaries(
     {"reducers": st.integers(1, 5), "combine": st.booleans(), "batch_records": st.integers(1, 9)}
@@ -81,10 +83,32 @@ def test_a_local_run_gives_what_plain_python_gives(mapper, reducer, of_values, d
     assert dict(zip(keys, values, strict=True)) == naive(((row["key"], row["value"]) for row in data), of_values)
 
 
-@pytest.mark.parametrize("keys", [["b", "a", "b"], [5, -1, 5], [b"\xff", b"", b"\xff"], [None, "a", None], [None] * 3])
+@pytest.mark.parametrize(
+    "keys",
+    [["b", "a", "b"], [5, -1, 5], [b"\xff", b"", b"\xff"], [None, "a", None], [None] * 3, [True, False, True], DAYS],
+)
 def test_keys_of_every_kind_come_through(keys: list[Any]) -> None:
     found = run_local(None, Count(), pa.table({"key": keys})).to_pylist()
     assert {row["key"]: row["count"] for row in found} == naive(((key, 1) for key in keys), len)
+
+
+def test_a_composite_key_comes_through_in_the_order_of_its_columns() -> None:
+    table = pa.table({"day": [*DAYS, None], "n": [1, 2, 3, 4], "country": ["b", "a", "b", "a"]})
+    found = run_local(None, Sum("n"), table, key=["country", "day"])
+    assert found.to_pylist() == [
+        {"country": "a", "day": DAYS[1], "n": 2},
+        {"country": "a", "day": None, "n": 4},
+        {"country": "b", "day": DAYS[0], "n": 4},
+    ]
+
+
+def test_a_record_mapper_makes_composite_keys_of_tuples() -> None:
+    words = [{"value": "to be"}, {"value": "or not to be"}]
+    found = run_local(
+        lambda record: [((len(word), word), 1) for word in record["value"].split()], add, words, key=["length", "word"]
+    )
+    assert found.column_names == ["length", "word", "value"]
+    assert found.to_pylist()[0] == {"length": 2, "word": "be", "value": 2}
 
 
 def test_key_and_value_may_have_other_names() -> None:
