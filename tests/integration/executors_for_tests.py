@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dpa.executors import FunctionReducer, Reducer
+import pyarrow as pa
+
+from dpa.executors import BatchMapper, FunctionReducer, Mapper, Reducer
 
 
 def words(record: dict[str, Any]) -> Iterator[tuple[str, int]]:
@@ -162,3 +164,24 @@ def _refuse() -> None:
 
 def one_way(record: dict[str, Any]) -> Iterator[tuple[str, OneWay]]:
     yield "key", OneWay()
+
+
+class Keyed(Mapper):
+    """The columns of `key` as the key, and `n` as the value."""
+
+    def __init__(self, key: tuple[str, ...]) -> None:
+        self.key = key
+
+    def map(self, record: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
+        key = tuple(record[name] for name in self.key)
+        yield key if len(key) > 1 else key[0], record["n"]
+
+
+class KeyedColumns(BatchMapper):
+    """The columns of `key`, and `n`."""
+
+    def __init__(self, key: tuple[str, ...]) -> None:
+        self.key = key
+
+    def map_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch.select(["n", *self.key])

@@ -1,3 +1,5 @@
+from uuid import UUID
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -82,8 +84,17 @@ def test_a_view_of_the_users_is_not_replaced(spark) -> None:
 
 
 def test_types_that_spark_does_not_have_are_refused(spark) -> None:
-    with pytest.raises(TableError, match=r"handing the table in memory to Spark: .*uint64"):
-        compute(spark, pa.table({"word": pa.array([1], pa.uint64())}), sql=COUNT)
+    with pytest.raises(TableError, match=r"handing the table in memory to Spark: .*time32"):
+        compute(spark, pa.table({"word": pa.array([1], pa.time32("s"))}), sql=COUNT)
+
+
+def test_unsigned_integers_and_uuids_in_memory_are_what_spark_makes_of_them(spark) -> None:
+    uuids = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([UUID(int=5).bytes], pa.binary(16)))
+    table = pa.table(
+        {"large": pa.array([2**64 - 1], pa.uint64()), "small": pa.array([2**32 - 1], pa.uint32()), "id": uuids}
+    )
+    (row,) = compute(spark, table, sql="SELECT *, typeof(large) AS kind FROM input").to_pylist()
+    assert row == {"large": 2**64 - 1, "small": 2**32 - 1, "id": str(UUID(int=5)), "kind": "decimal(20,0)"}
 
 
 def test_a_spark_frame_can_be_an_input_in_memory(spark) -> None:
@@ -181,6 +192,9 @@ KEYS = {
     "int": pa.array([*range(300), None], pa.int32()),
     "binary": pa.array([*(bytes([i, 255 - i]) for i in range(200)), b"", None]),
     "null": pa.nulls(1),
+    "date": pa.array([*range(300), None], pa.int32()).cast(pa.date32()),
+    "decimal": pa.array([*range(300), None], pa.int32()).cast(pa.decimal128(12, 2)),
+    "composite": pa.array([{"a": i // 20, "b": f"k{i}" if i % 20 else None} for i in range(300)]),
 }
 
 
@@ -188,13 +202,22 @@ KEYS = {
 @pytest.mark.parametrize("partitions", [1, 7])
 def test_the_baseline_is_where_a_shuffle_really_puts_the_records(spark, keys, partitions) -> None:
     records = np.arange(1, len(keys) + 1)
-    column = keys.cast(pa.string()) if pa.types.is_null(keys.type) else keys
-    frame = spark.createDataFrame(pa.table({"key": column, "records": records}))
-    shuffled = frame.repartition(partitions, "key").selectExpr("spark_partition_id() AS partition", "records")
+    columns = keys.flatten() if pa.types.is_struct(keys.type) else [keys]
+    named = {
+        f"k{number}": column.cast(pa.string()) if pa.types.is_null(column.type) else column
+        for number, column in enumerate(columns)
+    }
+    frame = spark.createDataFrame(pa.table({**named, "records": records}))
+    shuffled = frame.repartition(partitions, *named).selectExpr("spark_partition_id() AS partition", "records")
     real = dict(shuffled.groupBy("partition").sum("records").collect())
     loads = spark_loads(spark, keys, records, partitions)
     assert loads == [real.get(partition, 0) for partition in range(partitions)]
     assert sum(loads) == records.sum()
+
+
+def test_the_baseline_takes_unsigned_integers_for_the_decimals_that_they_are_in_spark(spark) -> None:
+    keys, records = pa.array([0, 5, 2**64 - 1], pa.uint64()), np.array([1, 2, 3])
+    assert spark_loads(spark, keys, records, 7) == spark_loads(spark, keys.cast(pa.decimal128(20)), records, 7)
 
 
 def test_the_baseline_takes_dictionaries_and_chunks(spark) -> None:
