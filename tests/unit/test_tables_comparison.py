@@ -62,6 +62,7 @@ def test_equal_values_match_whatever_their_physical_type(values: Any, others: An
         ([dt.date(2020, 1, 1)], [dt.date(2020, 1, 2)], "k 0: v is 2020-01-01, but 2020-01-02 in the reference"),
         (["a"], [1], "column 'v' is string in the result and int64 in the reference"),
         ([[1]], [["a"]], "column 'v' is int64 in the result and string in the reference"),
+        (pa.array([2**63 + 1], pa.uint64()), [Decimal(2**63)], f"k 0: v is {2**63 + 1}, but {2**63} in the reference"),
         ([True], [1], "column 'v' is boolean in the result and int64 in the reference"),
     ],
 )
