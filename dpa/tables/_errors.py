@@ -11,9 +11,13 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 
 from dpa.disk import is_full
 from dpa.errors import SparkLostError, TableError
+from dpa.tables._paths import without_file_scheme
 
 _SPARK_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """Loggers on which pyspark prints each exception with its JVM stack trace, before it raises it."""
+
+_READING = re.compile(r"\[FAILED_READ_FILE\.\w+\] Encountered error while reading file (\S+?)\.\s")
+"""Where Spark names the file that it could not read: around the cause, which does not name it."""
 
 _LONGEST = 400
 """Characters of Spark's explanation that are kept."""
@@ -66,7 +70,7 @@ def _is_lost(error: Exception) -> bool:
 
 
 def brief(text: str) -> str:
-    """The one line of an exception's text that says what is wrong."""
+    """The one line of an exception's text that says what is wrong, with the file if one could not be read."""
     causes = re.findall(r"^Caused by: (.+)$", text, flags=re.MULTILINE)
     python = re.findall(r"^(\w[\w.]*(?:Error|Exception|Interrupt)\b.*)$", text, flags=re.MULTILINE)
     if "Traceback (most recent call last)" in text and python:
@@ -81,7 +85,9 @@ def brief(text: str) -> str:
     place = re.search(r"\(line \d+, pos \d+\)", line)
     line = line.split(" SQLSTATE:")[0].rstrip(" .;")
     line = f"{line} {place.group()}" if place and place.group() not in line else line
-    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]} ..."
+    line = line if len(line) <= _LONGEST else f"{line[:_LONGEST]} ..."
+    file = _READING.search(text)
+    return f"{without_file_scheme(file.group(1))} cannot be read: {line}" if file else line
 
 
 def require_columns(present: Iterable[str], wanted: Iterable[str], where: str) -> None:

@@ -117,7 +117,7 @@ def locate(path: str) -> Location:
     Raises:
         TableError: pyarrow knows no such file system, or cannot reach it.
     """
-    path = _without_file_scheme(path)
+    path = without_file_scheme(path)
     if not _URI.match(path):
         return Location(fs.LocalFileSystem(), path)
     try:
@@ -187,7 +187,7 @@ def data_files(path: str, glob: str | None = None, recursive: bool = False) -> l
 
 def _matches(path: str) -> list[Location]:
     """What exists of a path, its globs expanded one part at a time."""
-    path = _without_file_scheme(path)
+    path = without_file_scheme(path)
     address, mark, query = path.partition("?") if _URI.match(path) else (path, "", "")
     magic = _MAGIC.search(address)
     if magic is None or locate(path).kind != fs.FileType.NotFound:
@@ -205,7 +205,8 @@ def _matches(path: str) -> list[Location]:
     return found
 
 
-def _without_file_scheme(path: str) -> str:
+def without_file_scheme(path: str) -> str:
+    """A local file's path instead of its URI; anything else as it is."""
     return unquote(urlsplit(path).path) if path.startswith("file:") else path
 
 

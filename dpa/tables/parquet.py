@@ -31,11 +31,12 @@ _ROWS_AT_A_TIME = 1_000_000
 
 @dataclass(frozen=True)
 class ParquetFile:
-    """One file: its `path` or URI, its columns, and the number of rows in each of its row groups."""
+    """One file: its `path` or URI, its columns, the number of rows in each of its row groups, and its size in bytes."""
 
     path: str
     schema: pa.Schema
     row_groups: tuple[int, ...]
+    size: int
 
 
 @dataclass(frozen=True)
@@ -87,8 +88,11 @@ class ParquetTable:
         self._check_agreement(columns)
         read = _read(self.files[0], columns)
         encoded = tuple(name for name in dictionary if name in read and _is_bytes(read[name]))
+        schema = pa.schema(read)
         return [
-            ParquetSplit(file.path, groups, rows, None if columns is None else tuple(columns), encoded)
+            ParquetSplit(
+                file.path, groups, rows, None if columns is None else tuple(columns), encoded, schema, file.size
+            )
             for file in self.files
             for groups, rows in _packed(file.row_groups, split_rows)
         ]
@@ -171,7 +175,7 @@ def _footer(location: Location) -> ParquetFile:
     try:
         with location.filesystem.open_input_file(location.path) as source, pq.ParquetFile(source) as file:
             groups = tuple(file.metadata.row_group(index).num_rows for index in range(file.metadata.num_row_groups))
-            return ParquetFile(location.name, file.schema_arrow, groups)
+            return ParquetFile(location.name, file.schema_arrow, groups, source.size())
     except (pa.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0]
         raise TableError(f"{location.name}: not a Parquet file that can be read: {reason}") from None

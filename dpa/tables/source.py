@@ -60,6 +60,14 @@ class Source:
         """The paths, absolute or URIs."""
         return _absolute(self.path, self.base)
 
+    @property
+    def name(self) -> str:
+        """What the input is and where, for messages."""
+        if self.format in FILE_FORMATS:
+            return f"{self.format} files at {listed(self.paths)}"
+        names = {"sql": "the query", "jdbc": f"JDBC {self.options.get('url', '(no option `url`)')}"}
+        return names.get(self.format, f"the table {self.table!r}")
+
 
 def require_paths(source: Source) -> None:
     """Check, without Spark, that there is something at each local path of an input's files and of its query's views.
@@ -116,22 +124,21 @@ def _read(spark: SparkSession, source: Source) -> DataFrame:
             for name, view in source.views.items():
                 files = _read_files(spark, view.format, _absolute(view.path, source.base), view.options)
                 views.enter_context(temporary_view(files, name))
-            with explained("the query", f"the views are {listed(source.views)}"):
+            with explained(source.name, f"the views are {listed(source.views)}"):
                 return spark.sql(source.query)
     if source.format == "jdbc":
-        with explained(f"JDBC {source.options.get('url', '(no option `url`)')}"):
+        with explained(source.name):
             return spark.read.format("jdbc").options(**source.options).load()
     if source.format == "table" and source.table:
-        with explained(f"the table {source.table!r}"):
+        with explained(source.name):
             return spark.table(source.table)
     raise TableError(f"an input of the format {source.format!r} that Spark can read lacks its path, query or table")
 
 
 def _read_files(spark: SparkSession, kind: str, paths: list[str], options: Mapping[str, str]) -> DataFrame:
-    where = listed(paths, most=3)
     if not paths:
         raise TableError(f"an input of the format {kind!r} needs a path")
-    with explained(f"{kind} files at {where}"):
+    with explained(f"{kind} files at {listed(paths)}"):
         return spark.read.format(kind).options(**options).load(paths)
 
 

@@ -71,7 +71,8 @@ def input_table(
         frame = load(spark(), source, sample)
         require_columns(frame.columns, columns, "the input")
         frame = _valid_text(frame)
-    with staged(frame, stage_dir, row_group_rows=split_rows) as table:
+    what = f"staging {source.name} in {resolved(stage_dir or gettempdir(), '.')}"
+    with staged(frame, stage_dir, row_group_rows=split_rows, what=what) as table:
         yield table
 
 
@@ -86,7 +87,7 @@ def _valid_text(frame: DataFrame) -> DataFrame:
 
 @contextmanager
 def staged(
-    frame: DataFrame, stage_dir: str | None = None, *, row_group_rows: int = 1_000_000, what: str = ""
+    frame: DataFrame, stage_dir: str | None = None, *, row_group_rows: int = 1_000_000, what: str = "staging the input"
 ) -> Iterator[ParquetTable]:
     """Have Spark write a DataFrame as Parquet into a new directory, yield it, and remove the directory.
 
@@ -94,13 +95,13 @@ def staged(
         stage_dir: an existing or new directory or URI, which Spark's executors and the mappers' machines share; the
             machine's temporary directory if None. The new directory is made inside it.
         row_group_rows: most rows in one row group.
-        what: how a message about a failure begins; by default it names the directory.
+        what: how a message about a failure begins.
 
     Raises:
-        TableError: Spark cannot compute or write the rows.
+        TableError: Spark cannot read, compute or write the rows.
     """
     with new_stage(stage_dir) as place:
-        with explained(what or f"staging the input at {place.name}"):
+        with explained(what):
             _write(frame, place, row_group_rows)
         yield parquet_table([place.name])
 

@@ -284,3 +284,15 @@ def test_a_job_on_another_ray_than_the_one_that_is_in_use_is_refused() -> None:
 def test_a_missing_column_is_refused_before_any_actor_starts() -> None:
     with pytest.raises(ConfigError, match=r"key: the input has no column 'wrd'; it has word"):
         Job(input=pa.table({"word": ["a"]}), key="wrd", reducer="count").run()
+
+
+def test_a_damaged_input_fails_the_job_and_names_the_file_and_the_row_group(tmp_path: Path) -> None:
+    file = tmp_path / "words.parquet"
+    pq.write_table(pa.table({"word": [f"w{number % 9}" for number in range(900)]}), file, row_group_size=100)
+    chunk = pq.ParquetFile(file).metadata.row_group(5).column(0)
+    content = bytearray(file.read_bytes())
+    content[chunk.data_page_offset : chunk.data_page_offset + 4] = b"\xff" * 4
+    file.write_bytes(content)
+    job = Job(input={"format": "parquet", "path": str(file)}, key="word", value=[], reducer="count", parallelism=FEW)
+    with pytest.raises(JobFailedError, match=rf"^mapper 0: {file}: row group 5 cannot be read: [^\n]*$"):
+        job.run()

@@ -1,3 +1,4 @@
+import gzip
 import json
 from collections import Counter
 from pathlib import Path
@@ -267,9 +268,27 @@ def test_instants_keep_their_zone_and_the_session_its_settings(spark, tmp_path) 
 
 def test_a_stage_that_fails_is_explained_and_removed(spark, tmp_path) -> None:
     frame = spark.range(10).selectExpr("assert_true(id < 5, 'an id is too great')")
-    with pytest.raises(TableError, match=r"staging the input at .*: an id is too great$"), staged(frame, str(tmp_path)):
+    with pytest.raises(TableError, match=r"staging the input in .*: an id is too great$"), staged(frame, str(tmp_path)):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("form", ["csv", "text", "sql"])
+def test_a_truncated_file_that_spark_reads_is_named_and_so_is_the_input(spark, tmp_path, form) -> None:
+    whole = gzip.compress("".join(f"word,{number}\n" for number in range(100_000)).encode())
+    (tmp_path / "good.gz").write_bytes(whole)
+    (tmp_path / "cut off.gz").write_bytes(whole[: len(whole) // 2])
+    source = Source(form, "*.gz", base=str(tmp_path))
+    name = rf"{form} files at {tmp_path}/\*\.gz"
+    if form == "sql":
+        name, source = "the query", Source(form, query="SELECT * FROM t", views={"t": View("csv", str(tmp_path))})
+    message = rf"^staging {name} in {tmp_path}/stage: {tmp_path}/cut off\.gz cannot be read: Unexpected end of input"
+    with (
+        pytest.raises(TableError, match=message) as error,
+        input_table(lambda: spark, source, stage_dir=str(tmp_path / "stage")),
+    ):
+        pass
+    assert "\n" not in str(error.value)
 
 
 def test_the_stage_is_removed_if_the_job_fails(spark, tmp_path) -> None:

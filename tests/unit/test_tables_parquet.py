@@ -1,3 +1,4 @@
+import pickle
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +13,8 @@ from dpa.tables._paths import locate
 
 def write(path: Path, rows: int = 100, row_group: int = 10, start: int = 0, **columns: pa.Array) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    table = pa.table({"id": range(start, start + rows), "word": [f"w{i % 7}" for i in range(rows)], **columns})
+    made = {"id": range(start, start + rows), "word": [f"w{i % 7}" for i in range(rows)]}
+    table = pa.table({**made, **columns})
     pq.write_table(table, path, row_group_size=row_group)
     return path
 
@@ -167,6 +169,70 @@ def test_a_file_that_is_not_parquet_is_named(tmp_path) -> None:
     (tmp_path / "notes.txt").write_text("no columns here")
     with pytest.raises(TableError, match=r"notes\.txt: not a Parquet file that can be read"):
         parquet_table([str(tmp_path)])
+
+
+def damage(file: Path, row_group: int) -> None:
+    """Turn over bytes of a page of the first column."""
+    column = pq.ParquetFile(file).metadata.row_group(row_group).column(0)
+    start, content = column.dictionary_page_offset, bytearray(file.read_bytes())
+    content[start + 20 : start + 30] = bytes(255 - byte for byte in content[start + 20 : start + 30])
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize("split_rows", [1000, 10], ids=["of several", "of one"])
+def test_a_damaged_row_group_is_named_with_its_file_and_split(tmp_path, split_rows) -> None:
+    file = write(tmp_path / "a.parquet")
+    damage(file, 4)
+    splits = parquet_splits([str(file)], split_rows=split_rows)
+    split = next(split for split in splits if 4 in split.row_groups)
+    place = "row groups 0 to 9" if split_rows == 1000 else "row group 4"
+    message = rf"^{file}: row group 4 cannot be read: Corrupt snappy compressed data \(the split has {place}\)$"
+    with pytest.raises(TableError, match=message):
+        ids([split])
+    if split_rows == 10:
+        assert len(ids(other for other in splits if other != split)) == 90
+
+
+def other_values(file: Path) -> None:
+    """As many rows and row groups of the same columns, in another number of bytes."""
+    write(file, start=2**40)
+
+
+def without_words(file: Path) -> None:
+    pq.write_table(pa.table({"id": range(100)}), file, row_group_size=10)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda file: file.unlink(), r"no such file: it was removed while the job was running, or"),
+        (lambda file: file.write_bytes(b""), r"the file cannot be read: Parquet file size is 0 bytes"),
+        (lambda file: file.write_bytes(file.read_bytes()[:-99]), r"the file cannot be read: Parquet magic bytes"),
+        (lambda file: write(file, rows=30), r"was replaced while the job was running: it has 3 row groups now"),
+        (lambda file: write(file, rows=90, row_group=9), r"was replaced .*: the split's row groups have 45 rows now"),
+        (lambda file: write(file, id=pa.array(["1"] * 100)), r"was replaced .*: the column 'id' is string now"),
+        (
+            lambda file: pq.write_table(pa.table({"id": range(100)}), file, row_group_size=10),
+            r"was .*'word' is missing now",
+        ),
+        (other_values, r"was replaced .*: it has [\d,]+ bytes now, and had [\d,]+"),
+    ],
+    ids=["removed", "emptied", "truncated", "groups", "rows", "type", "column", "values"],
+)
+def test_a_file_that_is_not_what_it_was_when_splits_were_made_is_named(tmp_path, change, message) -> None:
+    file = write(tmp_path / "a.parquet")
+    split = parquet_splits([str(file)], split_rows=50, dictionary=["word"])[1]
+    change(file)
+    with pytest.raises(TableError, match=rf"^{file}: {message}.* \(the split has row groups 5 to 9\)$") as error:
+        ids([split])
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_that_is_written_again_as_it_was_is_read(tmp_path) -> None:
+    file = write(tmp_path / "a.parquet", word=pa.array(["a", "b"] * 50).dictionary_encode())
+    splits = parquet_splits([str(file)], split_rows=50, dictionary=["word"])
+    file.write_bytes(file.read_bytes())
+    assert ids(pickle.loads(pickle.dumps(splits))) == list(range(100))
 
 
 def test_no_path_at_all_is_an_error() -> None:

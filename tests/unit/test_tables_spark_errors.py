@@ -23,6 +23,13 @@ CAUSED = """An error occurred while calling o1.parquet.
 Caused by: java.io.IOException: Disk quota exceeded
 \tat java.base/java.io.FileOutputStream.writeBytes(Native Method)
 """
+UNREAD = """An error occurred while calling o1.parquet.
+: org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///a%20b.gz.  \
+SQLSTATE: KD001
+\tat org.apache.spark.Foo.bar(Foo.scala:1)
+Caused by: java.io.EOFException: Unexpected end of input stream
+\tat org.apache.hadoop.Foo.bar(Foo.java:1)
+"""
 PYTHON = """[UDF] An exception was thrown from the Python worker:
 Traceback (most recent call last):
   File "job.py", line 7, in shout
@@ -38,6 +45,11 @@ AttributeError: 'str' object has no attribute 'uper'
         (PARSE, "Syntax error at or near end of input (line 1, pos 4)"),
         (JAVA, "No suitable driver"),
         (CAUSED, "Disk quota exceeded"),
+        (UNREAD, "/a b.gz cannot be read: Unexpected end of input stream"),
+        (
+            UNREAD.replace("file://", "s3a://b"),
+            "s3a://b/a%20b.gz cannot be read: Unexpected end of input stream",
+        ),
         (PYTHON, "AttributeError: 'str' object has no attribute 'uper'"),
         ("requirement failed: Option 'url' is required.", "requirement failed: Option 'url' is required"),
         ("", ""),
