@@ -44,7 +44,7 @@ def is_surely_local(path: str) -> bool:
 
 def local_path(path: str, base: str) -> Path | None:
     """The place on this machine that a path or `file:` URI names, relative ones below `base`; None for other URIs."""
-    whole = _without_file_scheme(resolved(path, base))
+    whole = without_file_scheme(resolved(path, base))
     return None if _URI.match(whole) else Path(whole)
 
 
@@ -148,7 +148,7 @@ def exists(path: str) -> bool:
 
 def not_there(path: str) -> TableError:
     """The error that there is nothing at a path, with the local name beside it that is most like it, if any."""
-    place = Path(_without_file_scheme(path))
+    place = Path(without_file_scheme(path))
     beside = [entry.name for entry in place.parent.iterdir()] if is_surely_local(path) and place.parent.is_dir() else []
     close = difflib.get_close_matches(place.name, beside, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ""

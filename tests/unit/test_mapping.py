@@ -312,7 +312,7 @@ def test_numbers_are_taken_by_every_reducer_of_numbers(reducer: BatchReducer, ki
 
 def test_keys_of_a_type_that_is_not_supported_are_found_before_anything_runs() -> None:
     schema = pa.schema({"key": pa.list_(pa.string()), "value": pa.int64()})
-    with pytest.raises(ConfigError, match=r"key: the column 'key': keys of Arrow type list<.*`string\(key\) AS key`"):
+    with pytest.raises(ConfigError, match=r"key: the column 'key': keys of Arrow type list<.*`to_json"):
         check_columns(task_of(None), schema)
 
 

@@ -97,7 +97,7 @@ def test_a_number_that_a_promotion_would_change_is_refused() -> None:
 
 def test_keys_of_two_types_are_refused_and_never_promoted() -> None:
     text, raw = (pa.table({"key": pa.array([key]), "value": [1]}) for key in ("a", b"a"))
-    with pytest.raises(KeyTypeError, match=r"string \('a'\) and binary \(b'a'\)"):
+    with pytest.raises(KeyTypeError, match="keys of types binary and string"):
         one_table([text, raw], "key")
     assert one_table([text, pa.table({"key": pa.nulls(1), "value": [2]})], "key")["key"].to_pylist() == ["a", None]
 
@@ -111,7 +111,7 @@ def test_an_empty_share_has_no_say_and_takes_the_schema_of_the_others() -> None:
     empty = states_for(Given()).finish("key").table
     schema = agreed([ShareSchema.of(empty, "key"), ShareSchema.of(share(a=1), "key")])
     assert schema is not None
-    assert as_agreed(empty, schema).schema == schema == share(a=1).schema
+    assert as_agreed(empty, schema, "key").schema == schema == share(a=1).schema
     assert agreed([None, None]) is None
 
 
