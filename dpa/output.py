@@ -118,6 +118,8 @@ class OutputDirectory:
 
     def _refusal(self, directory: Path) -> str | None:
         """Why what a directory holds, which is the output's or has been, must not be replaced; None if it may."""
+        if directory.exists() and not directory.is_dir():
+            return f"{self._file.config.output.path} is a file; name a directory"
         known = files_of_result(directory)
         own = None if self._replacement is None else self._replacement.work
         entries = directory.iterdir() if directory.is_dir() else ()

@@ -1,6 +1,7 @@
 """Jobs whose result is checked against Spark, and what is published and reported if that cannot be done."""
 
 import json
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -37,6 +38,7 @@ def output(tmp_path: Path) -> dict[str, str]:
     path = tmp_path / "out"
     path.mkdir()
     pq.write_table(pa.table({"word": ["old"], "count": [1]}), path / "part-00000.parquet")
+    (path / "_job.yaml").write_text("name: old\n")
     return {"path": str(path), "mode": "overwrite"}
 
 
@@ -74,8 +76,7 @@ def test_a_result_that_cannot_be_published_is_a_failed_job_with_a_report(
     output: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def in_the_way(frame: Any) -> Any:
-        Path(output["path"], "part-00000.parquet").unlink()
-        Path(output["path"]).rmdir()
+        shutil.rmtree(output["path"])
         Path(output["path"]).touch()
         return frame.groupBy("word").count()
 
@@ -124,8 +125,8 @@ def test_a_wrong_query_is_found_before_anything_runs(
 
 def test_a_job_that_fails_in_the_stream_reports_how_long_and_how_fast_it_was() -> None:
     numbers = pa.table({"word": ["x"] * 13, "n": [*range(12), 13]})
-    few = {"mappers": 1, "reducers": 1}
-    job = Job(input=numbers, key="word", value="n", reducer=executors.fail_on_thirteen, parallelism=few)
+    few, slow = {"mappers": 1, "reducers": 1}, executors.SlowUntilThirteen(0.1)  # tasks report four times a second
+    job = Job(input=numbers, key="word", value="n", reducer=slow, parallelism=few)
     report = job.run(check=False).report
     assert (report.status, report.records.mapped) == ("failed", 13)
     assert report.seconds.startup > 0 and report.seconds.stream > 0

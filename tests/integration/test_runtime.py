@@ -211,9 +211,10 @@ def test_a_task_that_does_not_come_back_says_what_it_is_at_and_goes_on_saying_it
         time.sleep(1.5)
         return [("slow", record["value"])]
 
-    job = Job(input=[1], mapper=dawdle, reducer=executors.SlowSum(2.5), key="word", parallelism=FEW)
+    given = pa.table({"value": [1]})
+    job = Job(input=given, mapper=dawdle, reducer=executors.SlowSum(2.5), key="word", parallelism=FEW)
     warnings: list[str] = []
-    plan = replace(job.plan(tuple(memory_splits(pa.table({"value": [1]}), 1))), stuck_seconds=1.0)
+    plan = replace(job.plan(tuple(memory_splits(given, 1)), given.schema), stuck_seconds=1.0)
     launch.run(plan, lambda snapshot: None, warnings.append)
     at_mapper, *at_reducer = [re.sub(r" for \d s", "", warning) for warning in warnings]
     assert at_mapper.startswith("mapper 0 has been at one step; it is in ")
@@ -255,7 +256,7 @@ def test_a_full_disk_is_the_first_thing_that_is_said(small_disk: Path, tmp_path:
         reducer="count",
         spark={"stage_dir": str(small_disk)},
     )
-    with pytest.raises(ConfigError, match=r"input: staging the input at .*: the disk is full: "):
+    with pytest.raises(ConfigError, match=r"input: staging csv files at .*: the disk is full: "):
         staged.run()
     assert list(small_disk.iterdir()) == []
 

@@ -180,7 +180,7 @@ import pathlib, time
 from dpa import Job
 
 def kill():
-    while not list(pathlib.Path(os.environ["TMPDIR"]).glob("dpa-stage-*/_temporary")):
+    while not list(pathlib.Path(os.environ["TMPDIR"]).glob("dpa-stage-*/data/_temporary")):
         time.sleep(0.01)
     from pyspark import SparkContext
     os.kill(SparkContext._gateway.proc.pid, signal.SIGKILL)
@@ -193,7 +193,7 @@ print(json.dumps([result.report.status, result.report.error]))
     )
     status, error = program.facts()
     assert status == "failed"
-    assert error.startswith("input: staging the input at ") and "Spark's JVM has ended" in error and "\n" not in error
+    assert error.startswith("input: staging the query in ") and "Spark's JVM has ended" in error and "\n" not in error
     assert program.left_over() == []
 
 
