@@ -144,16 +144,18 @@ def named(parent: Path, prefix: str) -> list[Path]:
         paths = sorted(path for path in parent.iterdir() if pattern.fullmatch(path.name))
     except OSError:
         return []
-    return [path for path in paths if _is_own_directory(path) and ((path / LOCK).exists() or not any(path.iterdir()))]
+    return [path for path in paths if _is_owned(path)]
 
 
-def _is_own_directory(path: Path) -> bool:
-    """Whether a path is a directory of this user's: in `/tmp`, nobody else can put something else in its place."""
+def _is_owned(path: Path) -> bool:
+    """Whether a path is a directory with a lock or nothing in it, and this user's: in `/tmp`, nobody else can put
+    something else in its place. It may go meanwhile, if its owner ends or somebody sweeps it."""
     try:
         there = path.lstat()
+        is_own = stat.S_ISDIR(there.st_mode) and there.st_uid == os.geteuid()
+        return is_own and ((path / LOCK).exists() or not any(path.iterdir()))
     except OSError:
         return False
-    return stat.S_ISDIR(there.st_mode) and there.st_uid == os.geteuid()
 
 
 def _locked(file: Path, flags: int = 0) -> int | None:

@@ -8,6 +8,7 @@ or at the latest when this process does.
 from __future__ import annotations
 
 import atexit
+import os
 import warnings
 from typing import Protocol
 
@@ -48,6 +49,14 @@ def _removed(place: Place) -> bool:
     except OSError:
         return False
     return True
+
+
+def _forget() -> None:
+    """In a forked process, which may end as any other: the places are its parent's."""
+    _PLACES.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 @atexit.register

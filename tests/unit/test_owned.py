@@ -171,3 +171,17 @@ def test_an_empty_directory_that_was_being_made_or_removed_is_swept(tmp_path: Pa
     (tmp_path / f"dpa-stage-{'0' * 32}").mkdir()
     sweep(tmp_path, "dpa-stage-")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_that_goes_while_it_is_looked_at_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / f"dpa-stage-{'0' * 32}").mkdir()
+    exists = Path.exists
+
+    def late(self: Path) -> bool:
+        self.parent.rmdir()
+        return exists(self)
+
+    monkeypatch.setattr(Path, "exists", late)
+    assert found(tmp_path, "dpa-stage-") == ([], [])

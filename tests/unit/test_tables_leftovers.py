@@ -1,5 +1,6 @@
 """Directories with staged input are removed, sooner or later, whatever goes wrong with one of them."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -68,3 +69,15 @@ def test_what_is_left_in_the_end_is_named(tmp_path: Path, monkeypatch: pytest.Mo
     stage(tmp_path, "one", Stubborn)
     with pytest.warns(RuntimeWarning, match="one, where input was staged, could not be removed"):
         _leftovers._at_exit()
+
+
+def test_a_forked_process_removes_nothing_of_its_parents(tmp_path: Path) -> None:
+    stage(tmp_path, "one")
+    child = os.fork()
+    if not child:
+        try:
+            _leftovers.remove_all()
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert (tmp_path / "one" / "part").exists()
