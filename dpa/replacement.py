@@ -5,17 +5,20 @@ lies beside it, and two renames replace one directory by the other. A target tha
 point, is filled in place: the work directory lies in it, and files are moved one by one. `_job.yaml` is the first to go
 and the last to come, so it is there only if all of a result is.
 
-    .out.1f0c.../.lock      held by the owner
-    .out.1f0c.../new/       the new result, complete with its `_job.yaml`, until that is in its place
-    .out.1f0c.../aside/     in place only: as much of the old result as has moved; files in the target are the old one's
-    .out.1f0c.../old/       the old result; in place, files in the target are the new one's by now
+    .lock      held by the owner
+    new/       the new result, complete with its `_job.yaml`, until that is in its place
+    aside/     in place only: as much of the old result as has moved; files in the target are the old one's
+    old/       the old result; in place, files in the target are the new one's by now
 
+The work directory beside `out` is `.out.` and 32 hexadecimal digits. In place it is `.dpa-result-` and as many, so that
+in `out` none is taken for that of a result beside it, `out/out`, nor missed if `out` is mounted under another name.
 If the owner is killed in between, whoever uses the target next undoes what it did.
 """
 
 from __future__ import annotations
 
 import errno
+import os
 import re
 from collections.abc import Callable
 from contextlib import suppress
@@ -26,6 +29,8 @@ from dpa.owned import OwnedDirectory
 
 MARK = "_job.yaml"
 """The resolved configuration beside a result; readers of Parquet directories pass over names with an underscore."""
+
+_IN_PLACE = ".dpa-result-"
 
 _PART = re.compile(r"part-\d{5}\.parquet")
 
@@ -67,7 +72,7 @@ class Replacement:
 
     @classmethod
     def _begun(cls, parent: Path, target: Path, mark: str) -> Replacement:
-        replacement = cls(target, OwnedDirectory.make(parent, _prefix(target)))
+        replacement = cls(target, OwnedDirectory.make(parent, _prefix(parent, target)))
         try:
             replacement.new.mkdir()
             (replacement.new / MARK).write_text(mark, encoding="utf-8")
@@ -109,8 +114,10 @@ class Replacement:
             raise
 
     def _exchange_directories(self, accept: Callable[[Path], None]) -> None:
-        if self._target.exists():
+        if os.path.lexists(self._target):
             self._target.rename(self._old)
+            if self._old.is_symlink() or not self._old.is_dir():
+                raise NotADirectoryError(errno.ENOTDIR, "this is no directory any more", str(self._target))
             accept(self._old)  # nothing new can come to a directory that has moved
         self.new.rename(self._target)
 
@@ -133,7 +140,7 @@ class Replacement:
                 self._old.rename(self._aside)
             if self._aside.exists():
                 _move(self._aside, self._target, _mark_last(self._aside))
-        elif self._old.exists():
+        elif os.path.lexists(self._old):
             self._old.rename(self._target)
 
     def settle(self) -> None:
@@ -159,7 +166,7 @@ def settle_abandoned(target: Path) -> list[Path]:
     """Settle what killed jobs have left of their results, and return the work directories of those that live."""
     alive: list[Path] = []
     for parent in (target.parent, target):
-        abandoned, living = owned.found(parent, _prefix(target))
+        abandoned, living = owned.found(parent, _prefix(parent, target))
         alive += living
         for directory in abandoned:
             with suppress(OSError):
@@ -169,12 +176,12 @@ def settle_abandoned(target: Path) -> list[Path]:
 
 def is_unsettled(target: Path) -> bool:
     """Whether a job, which may have been killed, has begun to fill a directory in place."""
-    return bool(owned.named(target, _prefix(target)))
+    return bool(owned.named(target, _IN_PLACE))
 
 
 def files_of_result(directory: Path) -> list[str]:
-    """The names in a directory, if there is one, that are those of a result's files."""
-    entries = directory.iterdir() if directory.is_dir() else ()
+    """The names in a directory, if there is one, that are those of a result's files. A link is not followed."""
+    entries = directory.iterdir() if directory.is_dir() and not directory.is_symlink() else ()
     return sorted(entry.name for entry in entries if _is_of_result(entry))
 
 
@@ -192,5 +199,6 @@ def _move(source: Path, goal: Path, names: list[str]) -> None:
         (source / name).rename(goal / name)
 
 
-def _prefix(target: Path) -> str:
-    return f".{target.name}."
+def _prefix(parent: Path, target: Path) -> str:
+    """How the names of work directories in `parent` begin."""
+    return _IN_PLACE if parent == target else f".{target.name}."

@@ -235,6 +235,61 @@ def test_what_a_dead_process_did_is_not_undone_where_a_whole_result_has_come_sin
         assert [path.name for path in target.parent.iterdir()] == ["out"]
 
 
+@pytest.mark.parametrize("kind", ["a link to another result", "a link to nothing", "a file"])
+def test_what_takes_the_place_of_the_directory_meanwhile_stays_and_no_link_is_followed(
+    tmp_path: Path, kind: str
+) -> None:
+    target, other = tmp_path / "out", tmp_path / "other"
+    fill(target, OLD)
+    fill(other, OLD)
+    prepared = begun(target, BESIDE)
+    target.rename(tmp_path / "archive")
+    if kind == "a file":
+        target.write_text("mine", encoding="utf-8")
+    else:
+        target.symlink_to(other if kind == "a link to another result" else tmp_path / "none")
+    with pytest.raises(NotADirectoryError, match="no directory any more"):
+        prepared.publish(accept)
+    prepared.settle()
+    assert found(other) == found(tmp_path / "archive") == OLD
+    assert target.read_text(encoding="utf-8") == "mine" if kind == "a file" else target.is_symlink()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["archive", "other", "out"]
+
+
+def test_a_link_that_a_dead_process_had_moved_away_is_put_back(tmp_path: Path) -> None:
+    fill(tmp_path / "other", OLD)
+    prepared = begun(tmp_path / "out", BESIDE)
+    (tmp_path / "out").symlink_to(tmp_path / "other")
+    (tmp_path / "out").rename(prepared.work / "old")
+    prepared._owned.release()
+    settle_abandoned(tmp_path / "out")
+    assert (tmp_path / "out").is_symlink()
+    assert found(tmp_path / "other") == OLD
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "out"]
+
+
+def test_a_directory_in_one_of_the_same_name_is_not_settled_for_it_nor_the_other_way_round(tmp_path: Path) -> None:
+    outer = tmp_path / "out"
+    inner = outer / "out"
+    fill(outer, OLD)
+    in_outer = begun(outer, IN_PLACE)
+    in_outer._aside.mkdir()
+    (outer / MARK).rename(in_outer._aside / MARK)
+    in_outer._owned.release()
+    assert settle_abandoned(inner) == []
+    settle_abandoned(outer)
+    assert found(outer) == OLD
+    fill(inner, NEW)
+    beside_inner = begun(inner, BESIDE)
+    inner.rename(beside_inner.work / "old")
+    (outer / MARK).unlink()
+    beside_inner._owned.release()
+    assert settle_abandoned(outer) == []
+    assert len(found(outer)) == len(OLD) - 1
+    settle_abandoned(inner)
+    assert found(inner) == NEW
+
+
 def test_a_job_that_lives_is_named_and_its_work_stays(tmp_path: Path, how: str) -> None:
     fill(tmp_path / "out", OLD)
     prepared = begun(tmp_path / "out", how)
