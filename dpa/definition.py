@@ -109,11 +109,11 @@ class Definition:
         Raises:
             ConfigError: naming what is wrong and where.
         """
+        OutputDirectory.check(self.file)  # before executors are imported, which may change the working directory
+        RoundsDirectory.check(self.file)
         self._check_grouping()
         self._check_merge()
         self.task  # noqa: B018  (imports the executors)
-        OutputDirectory.check(self.file)
-        RoundsDirectory.check(self.file)
         reference_of(self.file)
 
     def check_picklable(self) -> None:

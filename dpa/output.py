@@ -12,7 +12,7 @@ import yaml
 from dpa.config import JobFile
 from dpa.disk import why
 from dpa.errors import JobFailedError
-from dpa.places import check_place, looked_at
+from dpa.places import check_place, is_of_file_system, looked_at
 from dpa.replacement import MARK, Replacement, files_of_result, is_unsettled, settle_abandoned
 from dpa.runtime.plan import RunOutcome
 from dpa.secrets import without_secrets
@@ -25,7 +25,7 @@ class OutputDirectory:
     """A context: on the way in a staging directory is made, on the way out it is gone, committed or not.
 
     Attributes:
-        path: where the result will be, or None if it stays in memory.
+        path: where the result will be, from `__enter__` on without links, or None if it stays in memory.
         staging: where reducers write their share.
     """
 
@@ -52,7 +52,7 @@ class OutputDirectory:
         with looked_at(file, _KEY, path):
             check_place(file, _KEY, path)
             if not is_unsettled(path.resolve()):  # or else `__enter__` looks, when it is settled
-                refusal = OutputDirectory(file)._refusal(path)
+                refusal = OutputDirectory(file)._refusal(path.resolve())
                 if refusal is not None:
                     raise file.error(_KEY, refusal)
 
@@ -65,17 +65,19 @@ class OutputDirectory:
         if self.path is None:
             return self
         target = Path(self.path).resolve()
+        self.path = str(target)
         try:
-            self._replacement = Replacement.begin(target, self._configuration())
-        except OSError as error:
-            raise self._file.error(_KEY, f"cannot write there: {why(error)}") from None
-        self.staging = str(self._replacement.new)
-        try:
-            others = [place for place in settle_abandoned(target) if place != self._replacement.work]
+            with interrupts_held():
+                self._replacement = Replacement.begin(target, self._configuration())
+                others = [place for place in settle_abandoned(target) if place != self._replacement.work]
+            self.staging = str(self._replacement.new)
             busy = f"another job writes to {target} now; wait for its end, or name another directory"
             refusal = busy if others else self._refusal(target)
             if refusal is not None:
                 raise self._file.error(_KEY, refusal)
+        except OSError as error:
+            self.__exit__()
+            raise self._file.error(_KEY, f"cannot write there: {why(error)}") from None
         except BaseException:
             self.__exit__()
             raise
@@ -85,7 +87,8 @@ class OutputDirectory:
         if self._replacement is None:
             return
         try:
-            self._replacement.settle()
+            with interrupts_held():
+                self._replacement.settle()
         except OSError as error:
             left = f"{self._replacement.work}: the next job with this output will try again to settle what is left here"
             warnings.warn(f"{left}: {error}", RuntimeWarning, stacklevel=2)
@@ -123,7 +126,8 @@ class OutputDirectory:
         known = files_of_result(directory)
         own = None if self._replacement is None else self._replacement.work
         entries = directory.iterdir() if directory.is_dir() else ()
-        strangers = sorted(entry.name for entry in entries if entry.name not in known and entry != own)
+        others = [entry for entry in entries if entry.name not in known and entry != own]
+        strangers = sorted(entry.name for entry in others if not is_of_file_system(entry))
         path = self._file.config.output.path
         more = f" and {len(strangers) - 1} more" if len(strangers) > 1 else ""
         if self._file.config.output.mode == "error" and (known or strangers):

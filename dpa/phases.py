@@ -19,7 +19,7 @@ from dpa.output import OutputDirectory, in_memory
 from dpa.protocol.metrics import Snapshot
 from dpa.published import RoundsDirectory
 from dpa.reference import Reference
-from dpa.result import OutputReport, ReferenceReport, Report, Result, Seconds
+from dpa.result import OutputReport, ReferenceReport, Report, Result, Seconds, when_written
 from dpa.runtime.cluster import ray_session
 from dpa.runtime.launch import run as run_on_ray
 from dpa.runtime.plan import RunOutcome
@@ -100,7 +100,7 @@ class Run:
         self._observer = observer or Unobserved()
         self._address = address or job.config.ray.address
         self._stopwatch = Stopwatch()
-        self._output = OutputDirectory(job.file)
+        self._output, self._rounds = OutputDirectory(job.file), RoundsDirectory(job.file)
         self._snapshot: Snapshot | None = None
         self._outcome: RunOutcome | None = None
         self._stats: KeyStats | None = None
@@ -122,7 +122,8 @@ class Run:
         except DpaError as error:
             output = OutputReport(rows=self._rows, unpublished=self._output.path)
             return Result(self._report("failed", output, str(error)))
-        return Result(self._report("mismatch" if self._compared.matches is False else "ok", output), table)
+        status = "mismatch" if self._compared.matches is False else "ok"
+        return Result(self._report(status, output), table, when_written(output))
 
     @property
     def _rows(self) -> int:
@@ -135,14 +136,14 @@ class Run:
         with ExitStack() as published:
             published.enter_context(self._output)
             with ExitStack() as stack:
-                rounds = stack.enter_context(RoundsDirectory(job.file))
+                stack.enter_context(self._rounds)
                 spark = session_of(job.config, stack)
                 self._enter("load")
                 opened = open_input(job, self._data, stack, spark)
                 reference = Reference(job, opened, spark)
                 reference.check()
-                rounds.clear()
-                outcome = self._stream(opened, rounds.path)
+                self._rounds.clear()
+                outcome = self._stream(opened)
                 table = in_memory(outcome) if self._output.path is None else None
                 if reference.asked is not None:
                     self._enter("reference")
@@ -152,9 +153,9 @@ class Run:
                     self._stopwatch.enter(None)
             return table, self._publish(outcome)
 
-    def _stream(self, opened: Input, rounds: str | None) -> RunOutcome:
+    def _stream(self, opened: Input) -> RunOutcome:
         job, config = self._job, self._job.config
-        plan = replace(job.plan(opened.splits, opened.schema), rounds=rounds, output=self._output.staging)
+        plan = replace(job.plan(opened.splits, opened.schema), rounds=self._rounds.path, output=self._output.staging)
         self._enter("startup")
         ray, actors = config.ray, config.parallelism.mappers + config.parallelism.reducers + 2
         with ray_session(

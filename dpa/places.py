@@ -46,8 +46,15 @@ def looked_at(file: JobFile, key: str, path: Path) -> Iterator[None]:
         if path.exists() and not path.is_dir():
             raise file.error(key, f"{path} is a file; name a directory")
         yield
-    except OSError as error:
+    except (OSError, ValueError, RuntimeError) as error:  # a name with a null character, a loop of links
         raise file.error(key, f"cannot look at what is there: {error}") from None
+
+
+def is_of_file_system(entry: Path) -> bool:
+    """Whether something in a directory is the file system's own, which nobody put there and nobody misses:
+    `lost+found` at the root of a volume."""
+    is_named = entry.name == "lost+found" and entry.is_dir() and not entry.is_symlink()
+    return is_named and entry.parent.resolve().is_mount()
 
 
 def holds(outer: Path, inner: Path) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dpa import owned
 from dpa.config import JobFile
-from dpa.places import check_place, holds, looked_at
+from dpa.places import check_place, holds, is_of_file_system, looked_at
 from dpa.runtime import rounds
 
 _KEY = "aggregation.path"
@@ -46,6 +46,7 @@ class RoundsDirectory:
                 raise file.error(_KEY, f"{path} and output.path, {output}, lie one in the other; name two directories")
             check_place(file, _KEY, path)
             strangers = rounds.strangers_in(path) if path.exists() else []
+            strangers = [name for name in strangers if not is_of_file_system(path / name)]
         if strangers:
             more = f" and {len(strangers) - 1} more" if len(strangers) > 1 else ""
             raise file.error(

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from dpa.balance.decision import Decision
-from dpa.errors import JobFailedError, ReferenceMismatchError
+from dpa.errors import JobFailedError, ReferenceMismatchError, TableError
 from dpa.protocol.metrics import AggregationStats, LoadSample
 from dpa.routing.keys import Key, in_words
 
@@ -165,6 +165,15 @@ class OutputReport:
     unpublished: str | None = None
 
 
+def when_written(output: OutputReport) -> tuple[int, ...] | None:
+    """When each file of a result was written, in nanoseconds, which tells it from a later one in the same directory;
+    None if they are not all there."""
+    try:
+        return tuple((Path(output.path or "") / name).stat().st_mtime_ns for name in output.files)
+    except OSError:
+        return None
+
+
 @dataclass(frozen=True)
 class Report:
     """One run of one job. `status` is `ok`, `failed` or `mismatch`; `records_per_second` are mapped records by stream
@@ -205,10 +214,12 @@ class Report:
 
 @dataclass(frozen=True)
 class Result:
-    """A finished job: `table()` is the result, `report` tells how it came about."""
+    """A finished job: `table()` is the result, `report` tells how it came about. `_written` is what
+    `when_written` said when it ended."""
 
     report: Report
     _table: pa.Table | None = field(default=None, repr=False)
+    _written: tuple[int, ...] | None = field(default=None, repr=False)
 
     @property
     def is_kept(self) -> bool:
@@ -220,10 +231,19 @@ class Result:
 
         Raises:
             JobFailedError: the job failed, so there is no result.
+            TableError: the result is no longer in its directory.
         """
         if self.report.status == "failed":
             raise JobFailedError(f"{self.report.name} failed, so it has no result: {self.report.error}")
-        return self.reader(self._table, self.report.output)()
+        output = self.report.output
+        gone = f"{output.path}: the result of {self.report.name} was replaced or removed after the job had ended"
+        try:
+            table = self.reader(self._table, output)()
+        except FileNotFoundError:
+            raise TableError(gone) from None
+        if self._written not in (None, when_written(output)):
+            raise TableError(gone)
+        return table
 
     @staticmethod
     def reader(table: pa.Table | None, output: OutputReport) -> Callable[[], pa.Table]:

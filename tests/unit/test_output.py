@@ -1,7 +1,8 @@
 """Where a result may go: nothing but a result of ours is ever replaced, and two jobs never write to one place."""
 
+import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from shutil import which
 
@@ -12,6 +13,7 @@ import yaml
 
 from dpa import config
 from dpa.config import JobFile, parse
+from dpa.definition import Definition
 from dpa.errors import ConfigError, JobFailedError
 from dpa.output import OutputDirectory
 from dpa.published import RoundsDirectory
@@ -173,6 +175,86 @@ def test_a_mount_point_gets_its_result_and_an_older_one_stays_until_then(tmp_pat
         assert (value_in(tmp_path / "out"), names(tmp_path / "volume")) == (2, RESULT)
     finally:
         subprocess.run(["umount", str(tmp_path / "out")], check=True)
+
+
+@pytest.fixture
+def volume(tmp_path: Path) -> Iterator[Path]:
+    """The root of a file system, with the directory that some of them have there."""
+    (tmp_path / "volume").mkdir()
+    mount = ["mount", "-t", "tmpfs", "none", str(tmp_path / "volume")]
+    if which("mount") is None or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("mounting is not permitted here")
+    (tmp_path / "volume" / "lost+found").mkdir(mode=0o700)
+    yield tmp_path / "volume"
+    subprocess.run(["umount", str(tmp_path / "volume")], check=True)
+
+
+def test_a_volume_may_hold_what_its_file_system_keeps_there(tmp_path: Path, volume: Path) -> None:
+    write(job(volume, "error"), 1)
+    write(job(volume), 2)
+    assert (value_in(volume / "part-00000.parquet"), names(volume)) == (2, sorted([*RESULT, "lost+found"]))
+    (volume / "part").mkdir()
+    (volume / "part" / "lost+found").mkdir()
+    with pytest.raises(ConfigError, match=r"part holds lost\+found, no file of a result"):
+        OutputDirectory.check(job(volume / "part"))
+
+
+def test_rounds_may_be_published_on_a_volume(volume: Path) -> None:
+    (volume.parent / "link").symlink_to(volume)
+    for path in (volume, volume.parent / "link"):
+        RoundsDirectory.check(parse({"key": "word", "aggregation": {"seconds": 1, "path": str(path)}}, origin="job"))
+
+
+@pytest.mark.parametrize("check", [OutputDirectory.check, RoundsDirectory.check])
+@pytest.mark.parametrize("path", ["a\0b", "loop"])
+def test_a_name_that_cannot_be_and_a_loop_of_links_are_refused(check: Callable[[JobFile], None], path: str) -> None:
+    Path("loop").symlink_to("loop")
+    sections = {"output": {"path": path}, "aggregation": {"seconds": 1, "path": path}}
+    with pytest.raises(ConfigError, match=r"path: cannot look at what is there: "):
+        check(parse(sections, origin="job"))
+
+
+def test_the_path_of_a_result_needs_nothing_that_the_given_one_passed_through(tmp_path: Path) -> None:
+    file = job("gone/../out")
+    write(file)
+    with OutputDirectory(file) as output:
+        assert output.path == str(tmp_path / "work" / "out")
+
+
+def test_an_interrupt_while_a_result_is_begun_or_ended_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(job(tmp_path / "out"))
+    mkdir, unlink = Path.mkdir, Path.unlink
+
+    def interrupted(real: Callable[..., None]) -> Callable[..., None]:
+        def operation(self: Path, *arguments: object, **options: object) -> None:
+            if self.name in ("new", ".lock"):
+                signal.raise_signal(signal.SIGINT)
+            real(self, *arguments, **options)
+
+        return operation
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "mkdir", interrupted(mkdir))
+        with pytest.raises(KeyboardInterrupt), OutputDirectory(job(tmp_path / "out")):
+            pass
+    assert names(tmp_path) == ["out", "work"]
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", interrupted(unlink))
+        with pytest.raises(KeyboardInterrupt), OutputDirectory(job(tmp_path / "out")):
+            pass
+    assert names(tmp_path) == ["out", "work"]
+
+
+def test_a_place_is_looked_at_before_an_executor_can_change_the_working_directory(tmp_path: Path) -> None:
+    write(job(tmp_path / "work" / "data"))
+    module = "import os\nos.chdir('..')\nclass Sum:\n    def reduce(self, key, values): return values\n"
+    (tmp_path / "wanders.py").write_text(module, encoding="utf-8")
+    text = "input: {format: parquet, path: work/data}\nkey: word\nreducer: wanders:Sum\n"
+    (tmp_path / "job.yaml").write_text(text + "output: {path: data, mode: overwrite}\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"output.path: data is a directory of the input"):
+        Definition(config.load(tmp_path / "job.yaml")).check_definition()
 
 
 def test_without_a_path_nothing_is_looked_at_and_nothing_made(tmp_path: Path) -> None:
