@@ -128,7 +128,9 @@ def _run(
     from dpa.report import check_directory, make_progress
 
     if report_directory is not None:
-        check_directory(report_directory, output=job.config.output.path)
+        report_directory = report_directory.absolute()  # whatever user code makes the working directory
+        rounds = None if job.config.aggregation is None else job.config.aggregation.path
+        check_directory(report_directory, output=job.config.output.path, rounds=rounds)
     with (
         make_progress(progress.value, sys.stderr, job.config.name) as watcher,
         redirect_stdout(sys.stderr),  # what user code prints, and Ray; standard output belongs to the result

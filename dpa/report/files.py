@@ -26,17 +26,17 @@ class ReportError(DpaError):
     """The report cannot be written where it was asked for."""
 
 
-def check_directory(directory: Path, *, output: str | None) -> None:
-    """Check, before a job runs, that its report can be written into `directory`; `output` is where its result goes.
-    Leaves nothing there.
+def check_directory(directory: Path, *, output: str | None, rounds: str | None = None) -> None:
+    """Check, before a job runs, that its report can be written into `directory`; `output` is where its result goes, and
+    `rounds` where its results so far do. Leaves nothing there.
 
     Raises:
-        ConfigError: the directory cannot be made or written to, or lies in the result's.
+        ConfigError: the directory cannot be made or written to, or lies in one of those.
     """
     place = directory.resolve()
-    result = Path(output).resolve() if output is not None else None
-    if result in (place, *place.parents):
-        raise ConfigError(f"--report: {directory} lies in output.path, {output}, which holds nothing but the result")
+    for key, path, what in (("output", output, "the result"), ("aggregation", rounds, "the results so far")):
+        if path is not None and Path(path).resolve() in (place, *place.parents):
+            raise ConfigError(f"--report: {directory} lies in {key}.path, {path}, which holds nothing but {what}")
     try:
         while not place.exists():
             place = place.parent

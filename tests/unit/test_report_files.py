@@ -184,6 +184,7 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         ("file/below/it", r"cannot write to .*/file/below/it: Not a directory \(.*/file\)"),
         ("out", "lies in output.path"),
         ("out/report", "lies in output.path"),
+        ("rounds/report", "lies in aggregation.path, .*/rounds, which holds nothing but the results so far"),
         pytest.param(
             "/proc/report",
             r"cannot write to /proc/report: No such file or directory \(/proc\)",
@@ -194,7 +195,7 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 def test_a_directory_that_cannot_be_written_to_is_refused_beforehand(tmp_path: Path, directory: str, why: str) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match=f"^--report: .*{why}"):
-        check_directory(tmp_path / directory, output=str(tmp_path / "out"))
+        check_directory(tmp_path / directory, output=str(tmp_path / "out"), rounds=str(tmp_path / "rounds"))
 
 
 def test_looking_whether_a_directory_can_be_written_to_leaves_nothing(tmp_path: Path) -> None:
