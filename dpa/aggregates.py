@@ -125,7 +125,9 @@ class Mean(_OfOneColumn):
 
     def finish(self, states: pa.RecordBatch) -> pa.RecordBatch:
         total, count = states.column("sum"), states.column("count")
-        if pa.types.is_decimal(total.type):
+        if pa.types.is_null(total.type):
+            mean = total
+        elif pa.types.is_decimal(total.type):
             mean = self._of_decimals(total, count)
         else:
             mean = pc.divide(total.cast(pa.float64()), count.cast(pa.float64(), safe=False))

@@ -97,12 +97,15 @@ class Groups:
     def sum(self, column: str) -> pa.Array:
         """The sum of a column in each group, shape (groups,); nulls count as nothing, a group of nulls is null.
 
-        Sums of integers are of 64 bits, those of decimals of 38 digits; both are exact.
+        Sums of integers are of 64 bits, those of decimals of 38 digits; both are exact. That of nulls of no type is of
+        none either.
 
         Raises:
             OverflowError: a sum of integers does not fit in 64 bits, or one of decimals not in 38 digits.
         """
         values = self.values.column(column)
+        if pa.types.is_null(values.type):  # Arrow's own sum of these is of integers, whatever other batches hold
+            return pa.nulls(len(self.keys))
         if pa.types.is_decimal(values.type) and not pa.types.is_decimal256(values.type):
             kind = values.type  # Arrow's own sum of these wraps around too
             return self._exact_sum(column, pa.decimal256(kind.precision, kind.scale), pa.decimal128(38, kind.scale))

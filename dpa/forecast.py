@@ -86,7 +86,7 @@ def forecast(job: Job) -> Forecast:
     counted: Reduced = counter.finish("key")
     stats = KeyStats.of(counted.table["key"], counted.mapped)
     return Forecast(
-        config=job.config.model_dump(mode="json"),
+        config=job.config.model_dump(),
         rows=rows,
         sampled=sample.num_rows,
         mapped=stats.mapped,

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pyarrow as pa
-import yaml
 
 from dpa.config import JobFile
 from dpa.disk import why
@@ -15,7 +14,7 @@ from dpa.errors import JobFailedError
 from dpa.places import check_place, is_of_file_system, looked_at
 from dpa.replacement import MARK, Replacement, files_of_result, is_unsettled, settle_abandoned
 from dpa.runtime.plan import RunOutcome
-from dpa.secrets import without_secrets
+from dpa.secrets import as_yaml
 from dpa.signals import interrupts_held
 
 _KEY = "output.path"
@@ -68,7 +67,7 @@ class OutputDirectory:
         self.path = str(target)
         try:
             with interrupts_held():
-                self._replacement = Replacement.begin(target, self._configuration())
+                self._replacement = Replacement.begin(target, as_yaml(self._file.config.model_dump()))
                 others = [place for place in settle_abandoned(target) if place != self._replacement.work]
             self.staging = str(self._replacement.new)
             busy = f"another job writes to {target} now; wait for its end, or name another directory"
@@ -109,10 +108,6 @@ class OutputDirectory:
         except OSError as error:
             raise JobFailedError(f"{_KEY}: the result cannot be put at {self.path}: {why(error)}") from None
         return names
-
-    def _configuration(self) -> str:
-        resolved = without_secrets(self._file.config.model_dump(mode="json"))
-        return yaml.safe_dump(resolved, sort_keys=False, allow_unicode=True)
 
     def _accept(self, directory: Path) -> None:
         refusal = self._refusal(directory)

@@ -195,7 +195,7 @@ class Run:
         return report_of(
             status=status,
             name=config.name,
-            config=config.model_dump(mode="json"),
+            config=config.model_dump(),
             snapshot=self._snapshot,
             seconds=self._stopwatch.seconds(None if outcome is None else outcome.times.first_record),
             keys=[part.rows for part in outputs],

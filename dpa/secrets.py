@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import yaml
+
 HIDDEN = "***"
 # As Spark hides its configuration (spark.redaction.regex), but `token` only as the last word of a name, because
 # `initial_tokens` and `tokenizer` are no secrets.
@@ -26,3 +28,17 @@ def without_secrets(value: Any, name: str = "") -> Any:
     if isinstance(value, str):
         return _SECRET_IN_TEXT.sub(lambda found: (found.group(1) or found.group(2)) + HIDDEN, value)
     return value
+
+
+def as_yaml(config: Mapping[str, Any], width: int = 80) -> str:
+    """A configuration as YAML that may be shown to others, its keys in their own order, in lines of `width`
+    characters."""
+    return yaml.dump(without_secrets(config), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=width)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes bytes, dates and times of inline records such that they are read back as they are; what YAML has no form
+    for, and only a job made in Python can hold, as text."""
+
+
+_Dumper.add_multi_representer(object, lambda dumper, value: dumper.represent_str(str(value)))

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dpa.errors import ExecutorError
+from dpa.execution import inference
 from dpa.execution.block import Block
 from dpa.execution.calls import columns
 from dpa.execution.keys import cast, encode, key_columns
@@ -119,8 +120,11 @@ def stacked(reducer: BatchReducer, states: Sequence[Any]) -> pa.RecordBatch:
     try:
         if len({tuple(table.column_names) for table in tables}) > 1:
             raise pa.ArrowInvalid(" or ".join(sorted({", ".join(table.column_names) for table in tables})))
-        whole = pa.concat_tables(tables, promote_options="permissive")
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        names = tables[0].column_names
+        kinds = [inference.one_type(table.schema.field(name).type for table in tables) for name in names]
+        schema = pa.schema(zip(names, kinds, strict=True))
+        whole = pa.concat_tables([table.cast(schema) for table in tables])
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         wanted = "must return states with the same columns for every batch"
         raise ExecutorError(f"{name_of(reducer)}.reduce {wanted}: {error}") from None
     return whole.combine_chunks().to_batches()[0]

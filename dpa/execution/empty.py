@@ -44,6 +44,7 @@ def _results(reducer: AnyReducer, block: Block | None) -> dict[str, pa.Array]:
             return {}
         values = block.values if isinstance(block.values, pa.RecordBatch) else pa.record_batch({})
         states = columns(reducer, "reduce", Groups(block.keys, block.codes, values), 0)
+        states = columns(reducer, "merge", Groups(block.keys, block.codes, states), 0)  # as any state is
         found = columns(reducer, "finish", states, 0)
         return dict(zip(found.schema.names, found.columns, strict=True))
     if isinstance(reducer, FunctionReducer):  # it has no zero; what it returns takes the place of a value

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpa.errors import KeyTypeError
+from dpa.execution.inference import array_of
 from dpa.routing.keys import KEY_RULE, KeyName, key_type, names_of, unsupported
 
 Codes = npt.NDArray[np.int32]
@@ -174,17 +175,10 @@ def _component(keys: Sequence[Any]) -> pa.Array:
     if kind == "UUID":
         keys = [None if key is None else str(key) for key in keys]
     try:
-        column = _inferred(keys)
+        column = array_of(keys)
     except (pa.ArrowException, UnicodeError, OverflowError, TypeError, ValueError) as error:
         raise KeyTypeError(f"keys of type {kind}: {error}; {KEY_RULE}") from None
     return _kept(column, key_type(column.type))
-
-
-def _inferred(keys: Sequence[Any]) -> pa.Array:
-    try:
-        return pa.array(keys)
-    except OverflowError:  # Arrow infers no type for integers beyond int64
-        return pa.array(keys, pa.uint64())
 
 
 def _family(kind: type) -> str:

@@ -13,6 +13,7 @@ from dpa.errors import ConfigError, DpaError, ExecutorError, KeyTypeError, Table
 from dpa.execution.block import Block, Values
 from dpa.execution.calls import columns, fold, zero
 from dpa.execution.failures import USER_ERRORS, at, executor_error, shown
+from dpa.execution.inference import array_of
 from dpa.execution.keys import column_of, key_column
 from dpa.execution.running import described
 from dpa.executors import AnyMapper, AnyReducer, BatchMapper, BatchReducer, Groups, Mapper, Reducer, name_of
@@ -164,8 +165,8 @@ class MapTask:
         try:
             if any(isinstance(value, dict) for value in values):
                 names = dict.fromkeys(name for value in values for name in value)
-                return pa.record_batch({name: pa.array([value.get(name) for value in values]) for name in names})
-            return pa.record_batch({"value": pa.array(values)})
+                return pa.record_batch({name: array_of([value.get(name) for value in values]) for name in names})
+            return pa.record_batch({"value": array_of(values)})
         except (pa.ArrowException, AttributeError, TypeError, UnicodeError, OverflowError) as error:
             needs = f"{name_of(self.reducer)} works on columns, so values must be of one Arrow type, or flat dicts"
             raise ExecutorError(f"{name_of(mapper)}.map: {needs}: {error}") from None

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from dpa.errors import ExecutorError
+from dpa.execution.inference import array_of, promoted
 from dpa.execution.keys import cast, key_column
 from dpa.routing.keys import Key, KeyName, in_words, names_of, one_type, to_python
 
@@ -68,15 +69,6 @@ def agreed(shares: Iterable[ShareSchema | None]) -> pa.Schema | None:
     return pa.schema([(name, kind) for name, (kind, _) in found.items()])
 
 
-def promoted(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """The type to which Arrow promotes two others, nested ones too; None if there is none."""
-    try:
-        schemas = [pa.schema([("", kind)]) for kind in (left, right)]
-        return pa.unify_schemas(schemas, promote_options="permissive").field(0).type
-    except (pa.ArrowTypeError, pa.ArrowInvalid):
-        return None
-
-
 def as_agreed(share: pa.Table, schema: pa.Schema, key: KeyName) -> pa.Table:
     """The share with the columns of `schema`, in that order; an empty one takes them whatever it had.
 
@@ -116,7 +108,7 @@ def result_column(name: str, keys: list[Key], values: list[Any]) -> pa.Array:
         ExecutorError: two values are of types that Arrow cannot promote to one, or no Arrow type holds a value.
     """
     try:
-        return pa.array(values)
+        return array_of(values)
     except _UNFIT as error:
         raise _unfit(name, keys, values) or ExecutorError(f"column {name!r} of the result: {error}; {_RULE}") from None
 
@@ -129,7 +121,7 @@ def _unfit(name: str, keys: list[Key], values: list[Any]) -> ExecutorError | Non
     known, known_key = pa.null(), keys[0]
     for key, value in zip(keys, values, strict=True):
         try:
-            kind = pa.array([value]).type
+            kind = array_of([value]).type
         except _UNFIT as error:
             return ExecutorError(f"column {name!r} of the result, for key {in_words(key)}: {error}; {_RULE}")
         both = promoted(known, kind)

@@ -11,11 +11,9 @@ from collections.abc import Mapping, Set
 from enum import Enum
 from typing import Any
 
-import yaml
-
 from dpa.report._text import key_text
 from dpa.result import Report
-from dpa.secrets import without_secrets
+from dpa.secrets import as_yaml, without_secrets
 
 
 def plain(report: Report) -> dict[str, Any]:
@@ -27,8 +25,7 @@ def plain(report: Report) -> dict[str, Any]:
 
 def resolved(report: Report) -> str:
     """The resolved configuration of `report` as YAML, its keys in their own order."""
-    config = without_secrets(jsonable(report.config))
-    return yaml.safe_dump(config, sort_keys=False, allow_unicode=True, width=120)
+    return as_yaml(report.config, width=120)
 
 
 def jsonable(value: Any) -> Any:

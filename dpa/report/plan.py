@@ -6,13 +6,11 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, TextIO
 
-import yaml
-
 from dpa.report._plain import jsonable
 from dpa.report._text import bar, count, key_text, percent
 from dpa.report.files import pretty
 from dpa.routing.groupings.options import RING
-from dpa.secrets import without_secrets
+from dpa.secrets import as_yaml, without_secrets
 
 if TYPE_CHECKING:
     from dpa.forecast import Forecast
@@ -30,9 +28,7 @@ def show_plan(forecast: Forecast, stream: TextIO, *, width: int | None = None) -
 
     console = Console(file=stream, width=width, markup=False, highlight=False, emoji=False)
     plain = console.options.ascii_only
-    resolved = yaml.safe_dump(
-        without_secrets(forecast.config), sort_keys=False, allow_unicode=True, width=console.width
-    )
+    resolved = as_yaml(forecast.config, width=console.width)
     console.print("resolved job", style="bold")
     console.print("".join(f"  {line}\n" for line in resolved.splitlines()), soft_wrap=True)
     whole = f" of {count(forecast.rows)}" if forecast.rows is not None else ""

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpa.disk import writing
-from dpa.errors import ExecutorError, TableError
+from dpa.errors import ExecutorError, KeyTypeError, TableError
 from dpa.execution.schemas import one_table
 
 LATEST = "LATEST"
@@ -133,7 +133,7 @@ def _read(directory: Path, latest: dict[str, Any]) -> pa.Table:
     parts = [pq.read_table(place / name, partitioning=None) for name in latest["parts"]]
     try:
         return one_table(parts, key=parts[0].column_names[0] if parts else "")
-    except ExecutorError as error:
+    except (ExecutorError, KeyTypeError) as error:
         raise TableError(f"{directory}: round {latest['round']} is no table, nor will the result be: {error}") from None
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from dpa.errors import TableError
+from dpa.execution.inference import array_of
 
 _ACCEPTED = (
     "an Arrow table, a list of dicts or of scalars, a pandas, polars or Spark DataFrame, or another object with "
@@ -75,7 +76,7 @@ def _of_records(records: list[Any]) -> pa.Table:
 
 def _column(name: str, values: list[Any]) -> pa.Array | pa.ChunkedArray:
     try:
-        return pa.array(values)
+        return array_of(values)
     except (pa.ArrowException, OverflowError) as error:
         kinds = list(islice(dict.fromkeys(_kind(value) for value in values if value is not None), 4))
         reason = f"mixes {' and '.join(kinds)}" if len(kinds) > 1 else f"cannot be converted to Arrow: {error}"

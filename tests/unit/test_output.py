@@ -3,6 +3,8 @@
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 from shutil import which
 
@@ -17,6 +19,7 @@ from dpa.definition import Definition
 from dpa.errors import ConfigError, JobFailedError
 from dpa.output import OutputDirectory
 from dpa.published import RoundsDirectory
+from dpa.secrets import as_yaml
 
 RESULT = ["_job.yaml", "part-00000.parquet"]
 
@@ -393,3 +396,23 @@ def test_rounds_and_results_are_held_to_the_same_places(tmp_path: Path, check: C
         if check is (RoundsDirectory.check if section == "aggregation" else OutputDirectory.check):
             with pytest.raises(ConfigError, match=rf"{section}.path: .*/old holds a directory of the input"):
                 check(parse({**sections, section: given}, origin="job"))
+
+
+# --- what `_job.yaml` says
+
+
+def test_inline_records_and_arguments_are_written_as_they_are(tmp_path: Path) -> None:
+    records = [{"k": b"\xff", "v": 1}, {"k": b"\xfe", "day": date(2026, 1, 31), "at": datetime(2026, 1, 31, 12)}]
+    given = {"input": {"format": "records", "records": records}, "key": "k"}
+    with OutputDirectory(parse({**given, "output": {"path": str(tmp_path / "out")}}, origin="job")) as output:
+        assert output.staging is not None
+        output.commit([])
+    resolved = yaml.safe_load((tmp_path / "out" / "_job.yaml").read_text(encoding="utf-8"))
+    assert resolved["input"]["records"] == records
+
+
+def test_what_yaml_has_no_form_for_is_written_as_text(tmp_path: Path) -> None:
+    assert yaml.safe_load(as_yaml({"records": [Decimal("1.50")], "path": tmp_path})) == {
+        "records": ["1.50"],
+        "path": str(tmp_path),
+    }

@@ -51,6 +51,14 @@ def test_a_column_of_nulls_takes_the_type_that_it_has_elsewhere(tmp_path: Path) 
     assert results_so_far(tmp_path).table.to_pydict() == {"key": ["a", "b"], "count": [1, None]}
 
 
+def test_keys_of_different_types_are_no_table(tmp_path: Path) -> None:
+    publish(tmp_path, 1, share("a"), pa.table({"key": [1], "count": [1]}))
+    with pytest.raises(
+        TableError, match=r"round 1 is no table, nor will the result be: .*keys of types int64 and string"
+    ):
+        results_so_far(tmp_path)
+
+
 def test_a_directory_whose_name_looks_like_a_partition_adds_no_column(tmp_path: Path) -> None:
     publish(tmp_path / "run=7", 1, share("a"))
     assert results_so_far(tmp_path / "run=7").table.column_names == ["key", "count"]

@@ -1,0 +1,95 @@
+"""Arrow arrays of Python objects, and the one type of several: neither depends on which values came together.
+
+Arrow's own inference does depend on it. Beside a date it makes a date of a timestamp, whose time is lost; beside a
+decimal it makes one of an integer, for which the type of a whole column of integers and another of decimals has too few
+digits; and it knows no integer beyond int64 beside one that is not.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pat
+
+_DIGITS = {
+    **{pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19},
+    **{pa.uint8(): 3, pa.uint16(): 5, pa.uint32(): 10, pa.uint64(): 20},
+}
+"""Decimal digits that integers of a type have at most."""
+
+
+def array_of(values: Sequence[Any]) -> pa.Array:
+    """Values as an array, of the type that `promoted` gives of those that each has.
+
+    Raises:
+        pa.ArrowInvalid: they are not of one type.
+        pa.ArrowException, OverflowError, TypeError, UnicodeError: no Arrow type holds a value.
+    """
+    kinds = set(map(type, values)) - {type(None)}
+    if len(kinds) == 1 and not any(issubclass(kind, datetime) for kind in kinds):
+        return _of_one_kind(values)
+    rows_of: dict[Any, list[int]] = {}
+    for row, value in enumerate(values):
+        rows_of.setdefault(_kind(value), []).append(row)
+    arrays = [_of_one_kind([values[row] for row in rows]) for rows in rows_of.values()]
+    if len(arrays) < 2:
+        return arrays[0] if arrays else pa.nulls(0)
+    common = one_type(array.type for array in arrays)
+    places = np.argsort(np.concatenate(list(rows_of.values())))
+    return pa.concat_arrays([array.cast(common) for array in arrays]).take(pa.array(places))
+
+
+def one_type(kinds: Iterable[pa.DataType]) -> pa.DataType:
+    """The type to which all of these are promoted.
+
+    Raises:
+        pa.ArrowInvalid: there is none.
+    """
+    return functools.reduce(_common, kinds, pa.null())
+
+
+def promoted(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    """The type to which Arrow promotes two others, nested ones too; None if there is none.
+
+    Decimals hold any integer beside them and do not become binary fractions; signed integers beside unsigned ones are
+    taken as such, as among keys; moments of different time zones are in UTC.
+    """
+    if left == right:
+        return left
+    if {left, right} == {pa.int64(), pa.uint64()}:
+        return pa.uint64()
+    if pat.is_decimal(left) or pat.is_decimal(right):
+        if pat.is_floating(left) or pat.is_floating(right):
+            return None
+        left, right = (pa.decimal128(_DIGITS[kind], 0) if kind in _DIGITS else kind for kind in (left, right))
+    if pat.is_timestamp(left) and pat.is_timestamp(right) and None not in (left.tz, right.tz):
+        left, right = (kind if left.tz == right.tz else pa.timestamp(kind.unit, "UTC") for kind in (left, right))
+    try:
+        schemas = [pa.schema([("", kind)]) for kind in (left, right)]
+        return pa.unify_schemas(schemas, promote_options="permissive").field(0).type
+    except (pa.ArrowTypeError, pa.ArrowInvalid):
+        return None
+
+
+def _common(left: pa.DataType, right: pa.DataType) -> pa.DataType:
+    both = promoted(left, right)
+    if both is None:
+        raise pa.ArrowInvalid(f"values are of types {left} and {right}")
+    return both
+
+
+def _kind(value: Any) -> Any:
+    """What values have in common of which Arrow makes one type."""
+    return (type(value), value.tzinfo) if isinstance(value, datetime) else type(value)
+
+
+def _of_one_kind(values: Sequence[Any]) -> pa.Array:
+    try:
+        return pa.array(values)
+    except OverflowError:  # Arrow infers no type for integers beyond int64
+        return pa.array(values, pa.uint64())
