@@ -1,4 +1,5 @@
-"""Executors that random jobs choose from: see `random_jobs`. All of them read the columns `k` and `v`."""
+"""Executors that random jobs choose from: see `random_jobs`. All of them read the columns `k` and `v`, and `l` if it is
+there."""
 
 from __future__ import annotations
 
@@ -16,15 +17,20 @@ from dpa import BatchReducer, Groups, Mapper, Reducer, batch_mapper
 Record = dict[str, Any]
 
 
+def key_of(record: Record) -> Any:
+    """Its key, which is composite if there is a column `l`."""
+    return (record["k"], record["l"]) if "l" in record else record["k"]
+
+
 def pairs(record: Record) -> Iterator[tuple[Any, Any]]:
-    yield record["k"], record["v"]
+    yield key_of(record), record["v"]
 
 
 def none_or_two(record: Record) -> Iterator[tuple[Any, Any]]:
     """Drops odd values, and yields even ones twice."""
     if record["v"] % 2 == 0:
-        yield record["k"], record["v"]
-        yield record["k"], record["v"]
+        yield key_of(record), record["v"]
+        yield key_of(record), record["v"]
 
 
 class Scaled(Mapper):
@@ -34,13 +40,13 @@ class Scaled(Mapper):
         self.factor = factor
 
     def map(self, record: Record) -> list[tuple[Any, Any]]:
-        return [(record["k"], record["v"] * self.factor)]
+        return [(key_of(record), record["v"] * self.factor)]
 
 
 @batch_mapper
 def batches(batch: pa.RecordBatch) -> pa.RecordBatch:
     """As they are, but without values below zero."""
-    return batch.filter(pc.greater_equal(batch["v"], 0)).select(["k", "v"])
+    return batch.filter(pc.greater_equal(batch["v"], 0))
 
 
 def largest(left: int, right: int) -> int:
@@ -112,7 +118,7 @@ class RaisesInMap(Mapper):
     def map(self, record: Record) -> list[tuple[Any, Any]]:
         if record["v"] == FATAL:
             raise ValueError("cannot map this")
-        return [(record["k"], record["v"])]
+        return [(key_of(record), record["v"])]
 
 
 def raises_in_reduce(left: int, right: int) -> int:

@@ -10,6 +10,8 @@ import random
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ from dpa.result import Report
 HERE = Path(__file__).parent
 FATAL = random_executors.FATAL
 
-Value = int | None
+Value = int | str | None
 Rows = list[tuple[Any, Value]]
 
 GROUPINGS = (
@@ -42,12 +44,20 @@ GROUPINGS = (
     "consistent",
 )
 
-KEYS: dict[str, Callable[[int], Any]] = {
-    "text": lambda number: f"key {number}" if number else "",
-    "integers": lambda number: (number - 3) * 10**number if number < 18 else number,
-    "bytes": lambda number: b"\xff" * number,
+DAY, NOON = date(2026, 1, 31), datetime(2026, 1, 31, 12, 0, 0, 5)
+
+KEYS: dict[str, tuple[Callable[[int], Any], pa.DataType]] = {
+    "text": (lambda rank: f"key {rank}" if rank else "", pa.string()),
+    "integers": (lambda rank: (rank - 3) * 10**rank if rank < 18 else rank, pa.int64()),
+    "large integers": (lambda rank: 2**63 + rank if rank % 2 else rank, pa.uint64()),
+    "bytes": (lambda rank: b"\xff" * rank, pa.binary()),
+    "booleans": (lambda rank: rank < 2, pa.bool_()),
+    "days": (lambda rank: DAY - timedelta(rank * 999), pa.date32()),
+    "times": (lambda rank: NOON + timedelta(microseconds=rank), pa.timestamp("us")),
+    "moments": (lambda rank: (NOON + timedelta(hours=rank)).astimezone(timezone.utc), pa.timestamp("us", "UTC")),
+    "decimals": (lambda rank: Decimal(rank - 3).scaleb(-(rank % 4)), pa.decimal128(20, 4)),
 }
-"""Kinds of keys, and the key of each rank."""
+"""Kinds of keys or components of them: that of each rank, and the type in a file."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +70,7 @@ class Fold:
         args: of the reducer, where values are in the column that is given.
         nulls: whether values may be null.
         merges: whether it can merge.
+        texts: whether values may be texts.
     """
 
     use: str
@@ -67,35 +78,37 @@ class Fold:
     args: Callable[[str], dict[str, Any]] = lambda column: {}
     nulls: bool = False
     merges: bool = True
+    texts: bool = False
 
 
-def _aggregate(name: str, fold: Callable[[list[Any]], Any]) -> Fold:
+def _aggregate(name: str, fold: Callable[[list[Any]], Any], *, texts: bool = False) -> Fold:
     """A ready-made reducer of one column, in which nulls are no values."""
 
     def of(values: list[Any]) -> dict[str, Any]:
         known = [value for value in values if value is not None]
         return {"<column>": fold(known) if known else None}
 
-    return Fold(name, of, lambda column: {"column": column}, nulls=True)
+    return Fold(name, of, lambda column: {"column": column}, nulls=True, texts=texts)
 
 
 FOLDS = (
-    Fold("count", lambda values: {"count": len(values)}, nulls=True),
+    Fold("count", lambda values: {"count": len(values)}, nulls=True, texts=True),
     _aggregate("sum", sum),
-    _aggregate("min", min),
-    _aggregate("max", max),
+    _aggregate("min", min, texts=True),
+    _aggregate("max", max, texts=True),
     _aggregate("mean", lambda values: sum(values) / len(values)),
     Fold(
         "top_k",
         lambda values: {"top": sorted((value for value in values if value is not None), reverse=True)[:3]},
         lambda column: {"k": 3},
         nulls=True,
+        texts=True,
     ),
-    Fold("distinct", lambda values: {"distinct": len(set(values) - {None})}, nulls=True),
-    Fold("random_executors:largest", lambda values: {"value": max(values)}),
-    Fold("random_executors:Extent", lambda values: {"least": min(values), "greatest": max(values)}),
+    Fold("distinct", lambda values: {"distinct": len(set(values) - {None})}, nulls=True, texts=True),
+    Fold("random_executors:largest", lambda values: {"value": max(values)}, texts=True),
+    Fold("random_executors:Extent", lambda values: {"least": min(values), "greatest": max(values)}, texts=True),
     Fold("random_executors:Draining", lambda values: {"value": sum(values)}),
-    Fold("random_executors:Number", lambda values: {"value": len(values)}, nulls=True, merges=False),
+    Fold("random_executors:Number", lambda values: {"value": len(values)}, nulls=True, merges=False, texts=True),
 )
 WITH_COLUMNS = Fold("random_executors:SumAndCount", lambda values: {"total": sum(values), "number": len(values)})
 """Needs the column `v`, which values of a per-record mapper are not in."""
@@ -108,6 +121,8 @@ MAPPERS: dict[str | None, Callable[[Rows], Rows]] = {
     "random_executors:batches": lambda rows: [row for row in rows if row[1] >= 0],
 }
 BATCH_MAPPERS = (None, "random_executors:batches")
+TAKES_ALL = (None, "random_executors:pairs")
+"""Bear nulls and texts as values."""
 
 FAILURES = {
     "mapper": ("random_executors:RaisesInMap", None, "cannot map this"),
@@ -177,18 +192,24 @@ class RandomJob:
                 self._check_result(pq.read_table(output))
             so_far = self.document.get("aggregation", {}).get("path")
             if so_far is not None and report.aggregation is not None and report.aggregation.rounds:
-                assert set(results_so_far(place / so_far).table.to_pydict().get("k", ())) <= set(self.expected)
+                rows = results_so_far(place / so_far).table.to_pylist()
+                assert {self._popped_key(row) for row in rows} <= set(self.expected)
         left = {path.name for path in place.iterdir()} - {"job.yaml", "input", "out", "so-far", "report"}
         assert not left, f"left behind: {left}"
 
     def _check_result(self, table: pa.Table) -> None:
         found: dict[Any, dict[str, Any]] = {}
         for row in table.to_pylist():
-            key = row.pop("k")
+            key = self._popped_key(row)
             assert key not in found, f"key {key!r} comes twice"
             found[key] = row
         assert found.keys() == self.expected.keys()
         assert found == self.expected
+
+    def _popped_key(self, row: dict[str, Any]) -> Any:
+        """The key of a row of the result, whose other columns are left."""
+        names = self.document["key"]
+        return row.pop(names) if isinstance(names, str) else tuple(row.pop(name) for name in names)
 
 
 def random_job(seed: int, place: Path) -> RandomJob:
@@ -197,7 +218,9 @@ def random_job(seed: int, place: Path) -> RandomJob:
     job = RandomJob(seed)
     failure = draw.choice(list(FAILURES)) if draw.random() < 0.25 else None
     mapper, fold = _executors(draw, failure)
-    rows = _rows(draw, fold, mapper, failure)
+    kinds = draw.sample(list(KEYS), draw.choice([1, 1, 2]))
+    texts = fold.texts and failure is None and mapper in TAKES_ALL and draw.random() < 0.3
+    rows = _rows(draw, fold, mapper, failure, kinds, texts)
     mapped = MAPPERS.get(mapper, lambda rows: rows)(rows)
     job.rows, job.mapped = len(rows), len(mapped)
     column = "v" if mapper in BATCH_MAPPERS else "value"
@@ -205,8 +228,8 @@ def random_job(seed: int, place: Path) -> RandomJob:
     job.document = {
         "name": f"random-{seed}",
         "python_path": [str(HERE)],
-        "input": _input(draw, rows, place),
-        "key": "k",
+        "input": _input(draw, rows, place, kinds, texts),
+        "key": "k" if len(kinds) == 1 else ["k", "l"],
         "reducer": {"use": fold.use, "args": fold.args(column)},
         "parallelism": {"mappers": draw.randint(1, 2), "reducers": draw.randint(1, 3)},
         "limits": {"batch_records": draw.choice([10, 100, 1_000]), "in_flight_records": draw.choice([1_000, 5_000])},
@@ -220,7 +243,7 @@ def random_job(seed: int, place: Path) -> RandomJob:
     if failure is not None and job.status == "ok":
         job.status, job.error = "failed", FAILURES[failure][2]
     if failure is None and mapper is None and fold.use in REFERENCES and draw.random() < 0.5:
-        _draw_reference(draw, job, REFERENCES[fold.use])
+        _draw_reference(draw, job, REFERENCES[fold.use], texts)
     return job
 
 
@@ -235,17 +258,26 @@ def _executors(draw: random.Random, failure: str | None) -> tuple[str | None, Fo
     return mapper, draw.choice(folds)
 
 
-def _rows(draw: random.Random, fold: Fold, mapper: str | None, failure: str | None) -> Rows:
+def _rows(
+    draw: random.Random, fold: Fold, mapper: str | None, failure: str | None, kinds: list[str], texts: bool
+) -> Rows:
     """Rows of an input: few or many, skewed or even, sorted or not, with nulls where executors bear them."""
     number, distinct = draw.choice([0, 1, 7, 400, 3_000]), draw.choice([1, 3, 40, 500])
-    make = KEYS[draw.choice(list(KEYS))]
-    null_keys, null_values = draw.random() < 0.3, fold.nulls and mapper in (None, "random_executors:pairs")
+    null_keys, nulls = draw.random() < 0.3, 0.0
+    if fold.nulls and mapper in TAKES_ALL:
+        nulls = draw.choice([0.1, 0.1, 0.1, 1.0])
+
+    def make(rank: int) -> Any:
+        parts = [KEYS[kind][0](rank) for kind in kinds]
+        return (parts[0], None if null_keys and rank % 3 == 1 else parts[1]) if len(parts) > 1 else parts[0]
+
     skew = draw.choice([0.0, 1.0, 3.0])
     weights = [1 / (rank + 1) ** skew for rank in range(distinct)]
     rows: Rows = []
     for rank in draw.choices(range(distinct), weights, k=number):
-        key = None if null_keys and rank == 1 else make(rank)
-        rows.append((key, None if null_values and draw.random() < 0.1 else draw.randint(-100, 100)))
+        key = None if null_keys and rank == 1 and len(kinds) == 1 else make(rank)
+        value = draw.randint(-100, 100)
+        rows.append((key, None if draw.random() < nulls else f"value {value}" if texts else value))
     if draw.random() < 0.3:
         rows.sort(key=repr)
     if failure is not None:  # three times for one key, so that a function reducer meets it; and another key
@@ -263,13 +295,15 @@ def _expected(mapped: Rows, fold: Fold, column: str) -> dict[Any, dict[str, Any]
     return {key: {named.get(name, name): item for name, item in row.items()} for key, row in results.items()}
 
 
-def _input(draw: random.Random, rows: Rows, place: Path) -> dict[str, Any]:
+def _input(draw: random.Random, rows: Rows, place: Path, kinds: list[str], texts: bool) -> dict[str, Any]:
     """Write the rows in some form; returns the section `input`."""
-    keys, values = [key for key, _ in rows], pa.array([value for _, value in rows], pa.int64())
-    table = pa.table({"k": pa.array(keys) if any(key is not None for key in keys) else pa.array(keys, pa.string())})
-    table = table.append_column("v", values)
-    inline = rows and not pa.types.is_binary(table["k"].type)
-    if inline and draw.random() < 0.2:
+    keys = [key if len(kinds) > 1 else (key,) for key, _ in rows]
+    columns = {
+        name: pa.array([key[place] for key in keys], KEYS[kind][1])
+        for place, (name, kind) in enumerate(zip("kl", kinds, strict=False))
+    }
+    table = pa.table({**columns, "v": pa.array([value for _, value in rows], pa.string() if texts else pa.int64())})
+    if rows and "decimals" not in kinds and draw.random() < 0.2:  # which YAML does not have
         return {"format": "records", "records": table.to_pylist()}
     directory = place / "input"
     directory.mkdir()
@@ -279,7 +313,7 @@ def _input(draw: random.Random, rows: Rows, place: Path) -> dict[str, Any]:
         part = table.slice(number * step, step)
         pq.write_table(part, directory / f"{number}.parquet", row_group_size=draw.choice([50, 1_000]))
     section: dict[str, Any] = {"format": "parquet", "path": "input"}
-    return {**section, "select": ["k", "v"]} if draw.random() < 0.15 else section  # then Spark stages it
+    return {**section, "select": table.column_names} if draw.random() < 0.15 else section  # then Spark stages it
 
 
 def _draw_balance(draw: random.Random, job: RandomJob, fold: Fold) -> None:
@@ -321,17 +355,19 @@ def _draw_output(draw: random.Random, job: RandomJob, output: Path) -> None:
         job.status, job.error = "refused", "notes.txt"
 
 
-def _draw_reference(draw: random.Random, job: RandomJob, right: str) -> None:
+def _draw_reference(draw: random.Random, job: RandomJob, right: str, texts: bool) -> None:
     """A reference, which may be right, wrong, impossible to resolve or fail."""
     column = "count" if right == "count(*)" else "v"
     kind = draw.choice(["right", "right", "wrong", "misspelt", "failing"])
+    of_texts = texts and column == "v"
     query = {
         "right": right,
-        "wrong": f"coalesce({right}, 0) + 1",
+        "wrong": f"coalesce({right}, '') || '!'" if of_texts else f"coalesce({right}, 0) + 1",
         "misspelt": right.replace("v", "w").replace("*", "w"),
-        "failing": f"CAST(raise_error('no reference') AS BIGINT) + {right}",
+        "failing": f"CAST(raise_error('no reference') AS {'STRING' if of_texts else 'BIGINT'}) || {right}",
     }[kind]
-    job.document["reference"] = {"sql": f"SELECT k, {query} AS {column} FROM input GROUP BY k"}
+    names = ", ".join(["k", "l"][: 1 if job.document["key"] == "k" else 2])
+    job.document["reference"] = {"sql": f"SELECT {names}, {query} AS {column} FROM input GROUP BY {names}"}
     if job.status != "ok":
         return
     if kind == "misspelt":
