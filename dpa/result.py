@@ -203,6 +203,11 @@ class Report:
     error: str | None = None
 
     @property
+    def static_skew(self) -> float | None:
+        """`skew.static`; None where no mapper has told of its records: a job that failed soon, or without records."""
+        return self.skew.static if self.records.mapped else None
+
+    @property
     def hot(self) -> tuple[HotKey, ...]:
         """Those of `hot_keys` that make a reducer uneven, by the rule of `hot`: what screens show."""
         return hot(self.hot_keys, self.key_distribution.distinct, len(self.reducers))
@@ -274,6 +279,7 @@ class Result:
 
     def _facts(self) -> list[tuple[str, str]]:
         report = self.report
+        static = "not known" if report.static_skew is None else f"{report.static_skew:.3f}"
         spark = "" if report.skew.spark is None else f", Spark {report.skew.spark:.3f}"
         matches = {None: "not checked", True: "match", False: "MISMATCH"}[report.reference.matches]
         return [
@@ -284,7 +290,7 @@ class Result:
             ),
             ("latency", self._latency()),
             ("keys", f"{report.output.rows:,}"),
-            ("skew S", f"{report.skew.dpa:.3f} (static {report.skew.static:.3f}{spark})"),
+            ("skew S", f"{report.skew.dpa:.3f} (static {static}{spark})"),
             ("redistributions", f"{len(report.redistributions)}, {report.records.forwarded:,} forwards"),
             ("hot keys", ", ".join(f"{in_words(hot.key)} {hot.share:.1%}" for hot in report.hot[:3]) or "none"),
             ("reference", matches),

@@ -185,10 +185,12 @@ def _skews(report: Report, ascii_only: bool) -> Table:
     grid = Table.grid(padding=(0, 2, 0, 0))
     rows = (
         ("dpa", report.skew.dpa, "this run"),
-        ("static", report.skew.static, "the same ring without balancing"),
+        ("static", report.static_skew, "the same ring without balancing"),
         ("Spark", report.skew.spark, "hash partitioning"),
     )
     for name, value, what in rows:
+        if name == "static" and value is None:
+            continue
         length = bar(value or 0.0, BAR_COLUMNS, ascii_only=ascii_only).ljust(BAR_COLUMNS)
         missing = value is None
         grid.add_row(name, skew(value), "" if missing else Text(length, BAR), "" if missing else Text(what, FAINT))

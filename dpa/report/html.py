@@ -100,12 +100,13 @@ def _cards(report: Report) -> str:
     where = "in memory" if output.path is None else f"{one_line(output.path)}, {plural(len(output.files), 'file')}"
     if report.status == "failed":
         where = "nothing was published" + ("" if output.unpublished is None else f" in {one_line(output.unpublished)}")
+    throughput = "n/a" if report.status == "failed" and not records.mapped else f"{count(report.records_per_second)}/s"
     compared = "" if reference.rows is None else f"{plural(reference.rows, 'row')}, computed by Spark"
     cards = (
         ("Skew S, this run", skew(report.skew.dpa if known else None, "n/a"), "0 is even, 1 is all on one reducer"),
-        ("Skew S, static", skew(report.skew.static if known else None, "n/a"), "the same ring without balancing"),
+        ("Skew S, static", skew(report.static_skew, "n/a"), "the same ring without balancing"),
         ("Skew S, Spark", skew(report.skew.spark), "hash partitioning of the same records"),
-        ("Throughput", f"{count(report.records_per_second)}/s", "records mapped by seconds of the stream"),
+        ("Throughput", throughput, "records mapped by seconds of the stream"),
         ("Latency p99", "n/a" if report.latency is None else latency(report.latency.p99), _latencies(report)),
         ("Records processed", count(records.processed), made),
         (

@@ -11,7 +11,7 @@ import report_samples as samples
 
 from dpa.protocol.metrics import AggregationStats
 from dpa.report.html import MOST_ROWS, render
-from dpa.result import GroupingReport, OutputReport, ReferenceReport, Report
+from dpa.result import GroupingReport, OutputReport, RecordCounts, ReferenceReport, Report, SkewReport
 
 VOID = {"meta", "use", "path", "rect", "line", "circle"}
 
@@ -140,6 +140,14 @@ def test_a_failed_job_shows_its_error() -> None:
     page = render(samples.empty_report(status="failed", error="Traceback:\n  ValueError: <oops>"))
     assert '<pre class="bad">Traceback:\n  ValueError: &lt;oops&gt;</pre>' in page
     assert "n/a" in Page(page).text
+
+
+def test_a_failed_job_whose_mappers_had_told_nothing_yet_has_neither_static_skew_nor_throughput() -> None:
+    made = samples.report(status="failed", error="no")
+    early = replace(made, records=RecordCounts(processed=3), skew=SkewReport(dpa=0.5, static=0.0), records_per_second=0)
+    text = Page(render(early)).text
+    assert "Skew S, static n/a" in text
+    assert "Throughput n/a" in text
 
 
 def test_long_tables_are_folded_and_cut() -> None:

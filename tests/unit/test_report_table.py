@@ -14,7 +14,17 @@ from rich.cells import cell_len
 
 from dpa.protocol.metrics import AggregationStats
 from dpa.report import show
-from dpa.result import GroupingReport, HotKey, KeyDistribution, OutputReport, ReferenceReport, Report, SkewReport
+from dpa.result import (
+    GroupingReport,
+    HotKey,
+    KeyDistribution,
+    OutputReport,
+    RecordCounts,
+    ReferenceReport,
+    Report,
+    Result,
+    SkewReport,
+)
 
 FILES = [Path("out/report/report.json"), Path("out/report/resolved.yaml"), Path("out/report/report.html")]
 
@@ -217,6 +227,13 @@ def test_a_failed_job_shows_how_far_it_came() -> None:
     text = shown(samples.report(status="failed", error="an actor died", reference=ReferenceReport()))
     assert "20,000,000 rows read" in text
     assert "output" not in text
+
+
+def test_a_failed_job_whose_mappers_had_told_nothing_yet_has_no_static_skew() -> None:
+    made = samples.report(status="failed", error="no")
+    early = replace(made, records=RecordCounts(processed=3), skew=SkewReport(dpa=0.5, static=0.0))
+    assert "static" not in shown(early)
+    assert "static not known" in repr(Result(early))
 
 
 def test_a_failed_job_says_where_nothing_was_published() -> None:
