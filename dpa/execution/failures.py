@@ -20,7 +20,8 @@ def executor_error(executor: AnyMapper | AnyReducer, method: str, on: str, error
     frames = traceback.TracebackException.from_exception(error)
     frames.stack = traceback.StackSummary.from_list([frame for frame in frames.stack if not _is_ours(frame.filename)])
     what = f"{type(error).__name__}: {error}".splitlines()[0]
-    return ExecutorError(f"{name_of(executor)}.{method} failed on {on}: {what}\n{''.join(frames.format()).rstrip()}")
+    message, trace = f"{name_of(executor)}.{method} failed on {on}: {what}", "".join(frames.format()).rstrip()
+    return ExecutorError(message if trace == what else f"{message}\n{trace}")
 
 
 def at(executor: AnyMapper | AnyReducer, method: str, on: str) -> str:

@@ -170,6 +170,12 @@ def test_a_mapper_that_returns_no_pairs_is_named(returned: Any) -> None:
         steps_of(task_of(lambda record: returned))
 
 
+def test_an_exception_without_a_frame_of_the_users_is_said_once() -> None:
+    with pytest.raises(ExecutorError) as error:
+        steps_of(task_of(lambda record: None))
+    assert str(error.value).count("object is not iterable") == 1
+
+
 @pytest.mark.parametrize("returned", [None, [("a", 1)], {"key": ["a"]}], ids=repr)
 def test_a_batch_mapper_must_return_arrow(returned: Any) -> None:
     wanted = f"map_batch must return a pyarrow.RecordBatch or pyarrow.Table, not {type(returned).__name__}"
