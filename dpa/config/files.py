@@ -203,6 +203,10 @@ def _explained(problems: Sequence[Any], origin: str, places: Places) -> list[str
     return [_explain(problem, origin, places) for problem in by_key.values()]
 
 
+_NO_MAPPING = {"model_type", "model_attributes_type", "dict_type"}
+"""Problems that pydantic words with the names of our classes, or as Python would."""
+
+
 def _explain(problem: Any, origin: str, places: Places) -> str:
     location = tuple(problem["loc"])
     place = _place(origin, places, location)
@@ -214,6 +218,8 @@ def _explain(problem: Any, origin: str, places: Places) -> str:
         hint = f"; did you mean {close[0]!r}?" if close else ""
         return f"{place}: {path}: unknown key{hint} (known here: {', '.join(known)})"
     message = problem["msg"].removeprefix("Value error, ")
+    if kind in _NO_MAPPING:
+        message = f"Input should be {'a text or ' if path in _SHORT_FOR else ''}a mapping of keys"
     shown = "" if isinstance(problem["input"], dict) else f", not {json.dumps(problem['input'], default=str)}"
     return f"{place}: {path}: {message}{'' if kind == 'value_error' else shown}"
 

@@ -289,6 +289,9 @@ ERRORS = [
         "job.yaml:2: parallelism.mappers: Input should be greater than or equal to 1, not 0",
     ),
     ("parallelism:\n  mappers: '2'\n", 'job.yaml:2: parallelism.mappers: Input should be a valid integer, not "2"'),
+    ("balance: 5\n", "job.yaml:1: balance: Input should be a mapping of keys, not 5"),
+    ("reducer: 5\n", "job.yaml:1: reducer: Input should be a text or a mapping of keys, not 5"),
+    ("spark: {conf: 5}\n", "job.yaml:1: spark.conf: Input should be a mapping of keys, not 5"),
     ("combiner: 1\n", "job.yaml:1: combiner: Input should be a valid boolean, not 1"),
     ("name: a b\n", "job.yaml:1: name: String should match pattern"),
     (
