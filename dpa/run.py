@@ -28,7 +28,7 @@ _STATUSES = """\b
 Exit status:
 0    the job ended well
 1    the job failed
-2    the job file, an option or the input is wrong; nothing was started
+2    the job file, an option or the input is wrong; nothing was run
 3    the result differs from the reference
 130  interrupted"""
 """Below the options in `--help`; the first character keeps the lines apart."""
