@@ -13,6 +13,8 @@ from dpa.routing.groupings.options import RING
 from dpa.secrets import as_yaml, without_secrets
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from dpa.forecast import Forecast
 
 _BAR_COLUMNS = 10
@@ -22,11 +24,21 @@ _EVEN, _UNEVEN = 0.05, 0.2
 
 
 def show_plan(forecast: Forecast, stream: TextIO, *, width: int | None = None) -> None:
-    """Print a forecast on `stream`, in `width` columns (the terminal's if None)."""
+    """Print a forecast on `stream`, in `width` columns (the terminal's if None). What the stream's encoding lacks is
+    escaped, not refused."""
     from rich.console import Console
-    from rich.table import Table
 
     console = Console(file=stream, width=width, markup=False, highlight=False, emoji=False)
+    with console.capture() as captured:  # rich itself would end the process where nobody reads the stream any more
+        _print_plan(forecast, console)
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    stream.write(captured.get().encode(encoding, "backslashreplace").decode(encoding))
+    stream.flush()
+
+
+def _print_plan(forecast: Forecast, console: Console) -> None:
+    from rich.table import Table
+
     plain = console.options.ascii_only
     resolved = as_yaml(forecast.config, width=console.width)
     console.print("resolved job", style="bold")

@@ -9,9 +9,11 @@ from dpa.report.plan import show_plan
 from dpa.result import HotKey
 
 
-def shown(loads: tuple[int, ...], hottest: int, strategy: str, grouping: str = "ring") -> str:
+def forecast_of(
+    loads: tuple[int, ...], hottest: int, strategy: str, grouping: str = "ring", key: str = "a"
+) -> Forecast:
     total = sum(loads)
-    forecast = Forecast(
+    return Forecast(
         config={"balance": {"strategy": strategy}, "grouping": {"kind": grouping}},
         rows=total,
         sampled=total,
@@ -21,10 +23,13 @@ def shown(loads: tuple[int, ...], hottest: int, strategy: str, grouping: str = "
         shares=(1 / len(loads),) * len(loads),
         loads=loads,
         skew=(max(loads) - total / len(loads)) / (total - total / len(loads)),
-        hot_keys=(HotKey("a", hottest, hottest / total, hottest, hottest),),
+        hot_keys=(HotKey(key, hottest, hottest / total, hottest, hottest),),
     )
+
+
+def shown(loads: tuple[int, ...], hottest: int, strategy: str, grouping: str = "ring") -> str:
     stream = io.StringIO()
-    show_plan(forecast, stream, width=100)
+    show_plan(forecast_of(loads, hottest, strategy, grouping), stream, width=100)
     return " ".join(stream.getvalue().split())
 
 
@@ -52,3 +57,24 @@ def test_an_even_sample_is_said_to_be_even() -> None:
 def test_a_grouping_that_shares_keys_is_not_told_what_a_hot_key_needs() -> None:
     text = shown((26, 24, 25, 25), 60, "none", "w_choices")
     assert "skew S 0.013, by the grouping `w_choices`, on reducers of equal speed: already even" in text
+
+
+class Gone(io.StringIO):
+    """A pipe whose reader has gone away."""
+
+    def write(self, text: str) -> int:
+        if text:
+            raise BrokenPipeError
+        return 0
+
+
+def test_a_plan_that_nobody_reads_any_more_does_not_end_the_process() -> None:
+    with pytest.raises(BrokenPipeError):
+        show_plan(forecast_of((10, 10), 1, "none"), Gone(), width=100)
+
+
+def test_a_stream_that_is_not_utf_8_gets_a_plan_with_escapes() -> None:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding="ascii")
+    show_plan(forecast_of((90, 10), 90, "none", key="東京"), stream, width=100)
+    assert b"\\u6771" in raw.getvalue()
