@@ -203,6 +203,12 @@ class Report:
     error: str | None = None
 
     @property
+    def is_stale(self) -> bool:
+        """Whether the counts were told by each task at another moment: the job failed while records were on their way,
+        so more may have been read and processed, and more be processed than emitted."""
+        return self.status == "failed" and self.records.processed != self.records.emitted
+
+    @property
     def static_skew(self) -> float | None:
         """`skew.static`; None where no mapper has told of its records: a job that failed soon, or without records."""
         return self.skew.static if self.records.mapped else None

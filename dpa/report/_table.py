@@ -143,7 +143,7 @@ def _facts(report: Report, files: Sequence[Path], ascii_only: bool) -> Table:
     if decided := outcomes(report.decision_counts):
         grid.add_row("decisions", _together(decided.split(", ")))
     if records.read or report.status != "failed":
-        words = [plural(records.read, "row") + " read"]
+        words = [("as last told: " if report.is_stale else "") + plural(records.read, "row") + " read"]
         words += [f"{count(getattr(records, name))} {name}" for name in ("mapped", "emitted", "processed")]
         grid.add_row("records", _together([*words, forwards(records.forwarded, records.processed)]))
         grid.add_row("throughput", f"{count(report.records_per_second)} records/s")

@@ -96,7 +96,8 @@ def _body(report: Report) -> Iterator[str]:
 def _cards(report: Report) -> str:
     records, reference, output = report.records, report.reference, report.output
     known = records.processed > 0
-    made = f"of {count(records.mapped)} mapped from {plural(records.read, 'row')}"
+    made = "as last told, " if report.is_stale else ""
+    made += f"of {count(records.mapped)} mapped from {plural(records.read, 'row')}"
     where = "in memory" if output.path is None else f"{one_line(output.path)}, {plural(len(output.files), 'file')}"
     if report.status == "failed":
         where = "nothing was published" + ("" if output.unpublished is None else f" in {one_line(output.unpublished)}")

@@ -229,6 +229,13 @@ def test_a_failed_job_shows_how_far_it_came() -> None:
     assert "output" not in text
 
 
+def test_counts_that_tasks_told_at_different_moments_are_said_to_be_such() -> None:
+    made = samples.report(status="failed", error="no")
+    early = replace(made, records=RecordCounts(read=38, mapped=38, emitted=38, processed=50))
+    assert "as last told: 38 rows read, 38 mapped, 38 emitted, 50 processed" in words(shown(early))
+    assert "as last told" not in shown(made)
+
+
 def test_a_failed_job_whose_mappers_had_told_nothing_yet_has_no_static_skew() -> None:
     made = samples.report(status="failed", error="no")
     early = replace(made, records=RecordCounts(processed=3), skew=SkewReport(dpa=0.5, static=0.0))
