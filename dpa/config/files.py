@@ -63,6 +63,9 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> JobFile:
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         document = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        where = "" if error.problem_mark is None else f":{error.problem_mark.line + 1}"
+        raise ConfigError(f"{path}{where}: not valid YAML: {error}") from None
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: not valid YAML: {error}") from None
     document = {} if document is None else document

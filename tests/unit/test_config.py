@@ -323,7 +323,8 @@ ERRORS = [
     ("reference: {sql: a, function: b}", "job.yaml:1: reference: give `sql` or `function`, not both"),
     ("input:\n  format: csv\n  path: 5\n", "job.yaml:3: input.path: "),
     ("- a\n- b\n", "job.yaml: a job file is a mapping of keys, not list"),
-    ("name: [\n", "job.yaml: not valid YAML"),
+    ("key: value\n  reducer: count\n", "job.yaml:2: not valid YAML: mapping values are not allowed here"),
+    ("name: \x07\n", "job.yaml: not valid YAML"),
 ]
 
 
