@@ -83,7 +83,7 @@ def test_a_result_that_cannot_be_published_is_a_failed_job_with_a_report(
     monkeypatch.setattr(executors, "reference", in_the_way, raising=False)
     report = counting({"function": "executors_for_tests:reference"}, output=output).run(check=False).report
     assert (report.status, report.reference.matches) == ("failed", True)
-    assert report.error is not None and "is a file" in report.error
+    assert report.error is not None and "no directory any more" in report.error
 
 
 def parquet(path: Path) -> dict[str, Any]:
