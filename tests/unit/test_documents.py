@@ -208,6 +208,11 @@ def result(name: str) -> dict[str, Any]:
     return document
 
 
+@pytest.mark.parametrize("file", sorted((ROOT / "experiments" / "results").glob("*.json")), ids=lambda file: file.stem)
+def test_a_committed_result_was_measured_on_a_commit_without_changes(file: Path) -> None:
+    assert json.loads(file.read_text(encoding="utf-8"))["stamp"]["dirty"] is False
+
+
 def readme_rows(head: str) -> list[str]:
     """The lines of the README's table whose head starts so."""
     table = re.search(rf"^\| {head} .*\n\|[ -|]*\n((?:\|.*\n)+)", TEXTS["README.md"], re.MULTILINE)
