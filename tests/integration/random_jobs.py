@@ -128,7 +128,7 @@ FAILURES = {
     "mapper": ("random_executors:RaisesInMap", None, "cannot map this"),
     "reduce": (None, "random_executors:raises_in_reduce", "cannot reduce this"),
     "exit": (None, "random_executors:exits_in_reduce", "SystemExit: 0"),
-    "death": (None, "random_executors:dies_in_reduce", r"reducer \d died"),
+    "death": (None, "random_executors:dies_in_reduce", r"(mapper|reducer) \d died"),
     "finish": (None, "random_executors:RaisesInFinish", "cannot finish this"),
     "types": (None, "random_executors:MixesTypes", "column 'value'"),
 }
