@@ -24,6 +24,7 @@ import yaml
 from dpa import results_so_far
 from dpa.protocol.assembly import STRATEGY_NAMES
 from dpa.result import Report
+from dpa.routing.groupings.options import KINDS, RING
 
 HERE = Path(__file__).parent
 FATAL = random_executors.FATAL
@@ -31,18 +32,7 @@ FATAL = random_executors.FATAL
 Value = int | str | None
 Rows = list[tuple[Any, Value]]
 
-GROUPINGS = (
-    "key",
-    "shuffle",
-    "partial_key",
-    "two_random",
-    "bounded_load",
-    "random_choices",
-    "d_choices",
-    "w_choices",
-    "weighted_w_choices",
-    "consistent",
-)
+GROUPINGS = [kind for kind in KINDS if kind != RING]
 
 DAY, NOON = date(2026, 1, 31), datetime(2026, 1, 31, 12, 0, 0, 5)
 
