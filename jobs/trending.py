@@ -1,0 +1,70 @@
+"""Trending topics of Twitter (task allocation paper, section 7.4, figure 6).
+
+| stage | reads | operators | key | reduces to |
+| --- | --- | --- | --- | --- |
+| source | `Tweets` | flat_map `hashtags` | | `tag` |
+| counts | source | | `tag` | `Count()`: `tag`, `count`; skewed, so balanced |
+| partial | counts | map `by_letter` | `letter` | `Ranking("tag", k)`: the paper divides topics by the alphabet |
+| ranking | partial | flat_map `jobs.ranking:entries` | none | `Ranking("tag", k)` |
+
+`REFERENCE` is the ranking by Spark, for k = 10. The paper ranks for ever; here the input ends, and each stage emits its
+result at its end.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dpa import Generator, batch_mapper
+from dpa.executors import Record
+from dpa.sources.distributions import names, zipf
+from jobs.ranking import reference
+
+HASHTAG = "#([A-Za-z_0-9]+)"
+"""What counts as a hashtag."""
+
+_TAGS = f"SELECT explode(regexp_extract_all(text, '{HASHTAG}', 1)) AS tag FROM input"
+REFERENCE = reference("tag", f"SELECT tag, count(*) AS count FROM ({_TAGS}) GROUP BY tag")
+
+
+class Tweets(Generator):
+    """Tweets, most of them with a hashtag or two; the column is `text`.
+
+    Topics are Zipf-distributed and drift: every `period` tweets each rank is another topic's, `step` further on.
+    """
+
+    def __init__(self, tags: int = 20_000, exponent: float = 1.2, period: int = 100_000, step: int = 7) -> None:
+        self.tags = tags
+        self.exponent = exponent
+        self.period = period
+        self.step = step
+
+    def batch(self, start: int, rows: int, random: np.random.Generator) -> pa.RecordBatch:
+        shift = np.arange(start, start + rows) // self.period * self.step
+        ranks = zipf(random, (2, rows), self.tags, self.exponent)
+        wanted = random.random((2, rows)) < [[0.8], [0.3]]
+        hashtags = [
+            pc.if_else(has, pc.binary_join_element_wise("#", names((rank + shift) % self.tags, self.tags), ""), None)
+            for has, rank in zip(wanted, ranks, strict=True)
+        ]
+        words = [names(random.integers(0, 1_000, rows), 1_000) for _ in range(3)]
+        return pa.record_batch({"text": pc.binary_join_element_wise(*words, *hashtags, " ", null_handling="skip")})
+
+
+def hashtags(tweet: Record) -> Iterator[Record]:
+    """Each hashtag of a tweet."""
+    for tag in re.findall(HASHTAG, tweet["text"]):
+        yield {"tag": tag}
+
+
+@batch_mapper
+def by_letter(counts: pa.RecordBatch) -> pa.RecordBatch:
+    """Counts with the first letter of their tag, by which they are ranked first."""
+    tag = counts.column("tag")
+    letter = pc.utf8_slice_codeunits(tag, 0, 1)
+    return pa.record_batch({"letter": letter, "tag": tag, "count": counts.column("count")})
