@@ -1,8 +1,8 @@
 """What rounds of aggregation cost (consistent grouping paper, section V-C): a count of Zipf keys without rounds, and
 with a round every T seconds.
 
-Every T runs in turn, several times, on the same records and one Ray. While results so far are published, a reader looks
-at them as another process would; the last round that it saw is held against the result.
+Every T runs in turn, several times, on the same records and one Ray. While partial results are published, a reader
+reads them as another process would; the last round it has read is compared with the result.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpa import results_so_far
+from dpa import partial_results
+from dpa.driver.inputs import OpenedInput, lazy_session
+from dpa.driver.outputs import in_memory
 from dpa.errors import TableError
-from dpa.inputs import Input
 from dpa.job import Job
-from dpa.output import in_memory
-from dpa.runtime import rounds
+from dpa.protocol.graph import REDUCER
+from dpa.protocol.plan import RunPlan
 from dpa.runtime.cluster import ray_session
-from dpa.runtime.launch import run
+from dpa.runtime.launch import launch
+from dpa.sinks import partial_results as rounds
 from experiments.charts import COLOURS, label_bars, panels
 from experiments.harness import Findings, Target, main, markdown_table, progress
 from experiments.zipf import EXPONENT, KEYS, ZipfTable, zipf_table
@@ -45,7 +47,7 @@ QUICK_RECORDS, QUICK_TIMES = 400_000, 20
 BALANCE = {
     "strategy": "doubling",
     "tau": 0.0,
-    "least_queue": 1,
+    "min_queue": 1,
     "report_every": 1_000,
     "check_seconds": 0.0,
     "max_rounds": 2,
@@ -55,13 +57,13 @@ BALANCE = {
 READ_SECONDS = 0.5
 """How often the reader looks."""
 
-MOST_RATIO = 1.1
+MAX_RATIO = 1.1
 """What a round every two seconds may cost."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A way to run the job: a round every so many seconds, or none; published, or folded only."""
+    """A way to run the job: seconds between rounds, or no rounds; published, or merged only."""
 
     seconds: float | None
     published: bool = True
@@ -78,7 +80,7 @@ QUICK_KINDS = (OFF, Kind(0.25))
 
 
 class Reader(threading.Thread):
-    """Looks at results so far until it is stopped; `last` is the records by key of the newest round that it saw."""
+    """Reads partial results until it is stopped; `last` has the records by key of the newest round it has read."""
 
     def __init__(self, directory: str) -> None:
         super().__init__(daemon=True)
@@ -88,17 +90,17 @@ class Reader(threading.Thread):
         self.last: pa.Table | None = None
 
     def run(self) -> None:
-        """Look again and again."""
+        """Read until stopped."""
         while not self._stopped.wait(READ_SECONDS):
             try:
-                found = results_so_far(self._directory)
+                found = partial_results(self._directory)
             except TableError:
                 continue
             self.rounds.add(found.round)
             self.last = found.table
 
     def stop(self) -> None:
-        """End."""
+        """Stop reading."""
         self._stopped.set()
         self.join()
 
@@ -113,7 +115,7 @@ def measure(options: argparse.Namespace) -> Findings:
         progress(f"writing {records:,} records")
         table = stack.enter_context(zipf_table(records, options.seed))
         job = table.job(TASKS, TASKS, balance=BALANCE)
-        opened = job.open_input(stack, job.spark(stack))
+        opened = job.input.open(stack, lazy_session(job.config, stack))
         opened = replace(opened, splits=opened.splits * times)
         stack.enter_context(ray_session(None, actors=2 * TASKS + 2, object_store_mb=job.config.ray.object_store_mb))
         for _ in range(repeats):
@@ -128,20 +130,20 @@ def measure(options: argparse.Namespace) -> Findings:
     )
 
 
-def _run(job: Job, opened: Input, kind: Kind, table: ZipfTable, times: int) -> dict[str, Any]:
+def _run(job: Job, opened: OpenedInput, kind: Kind, table: ZipfTable, times: int) -> dict[str, Any]:
     """Count all records once."""
     with TemporaryDirectory(prefix="dpa-rounds-") as directory:
         published_in = directory if kind.seconds is not None and kind.published else None
-        plan = replace(job.plan(opened.splits, opened.schema), aggregate_seconds=kind.seconds, rounds=published_in)
+        plan = _with_rounds(job.spec.plan(opened.splits, opened.schema), kind.seconds, published_in)
         reader = Reader(directory)
         reader.start()
-        outcome = run(plan, lambda snapshot: None, warn=print)
+        outcome = launch(plan, lambda snapshot: None, warn=print)
         reader.stop()
         published = len(rounds.rounds_in(Path(directory)))
     result = in_memory(outcome)
     table.check(str(kind), result["word"], result["count"], table.counts * times)
     _require_subset(reader.last, result)
-    stats, taken = outcome.snapshot.aggregation, outcome.times
+    stats, taken = outcome.snapshot[REDUCER].aggregation, outcome.times
     found = {
         "stream": taken.stream_ended - taken.stream_started,
         "merge": taken.merged - taken.stream_ended,
@@ -151,15 +153,24 @@ def _run(job: Job, opened: Input, kind: Kind, table: ZipfTable, times: int) -> d
         "spent": stats.seconds if stats else 0.0,
         "rounds_seen": len(reader.rounds),
         "keys": result.num_rows,
-        "redistributions": outcome.snapshot.epoch,
+        "redistributions": outcome.snapshot[REDUCER].version,
     }
-    assert bool(published) == bool(found["rounds"] and plan.rounds)
+    assert bool(published) == bool(found["rounds"] and plan.partial_results)
     progress(f"{kind}: " + ", ".join(f"{name} {value:.4g}" for name, value in found.items()))
     return found
 
 
+def _with_rounds(plan: RunPlan, seconds: float | None, directory: str | None) -> RunPlan:
+    """The same plan with a round of aggregation every so often, published in a directory; None for either: not."""
+    stages = tuple(
+        replace(stage, aggregate_seconds=seconds) if stage.name == REDUCER else stage for stage in plan.graph.stages
+    )
+    published = {} if directory is None else {REDUCER: directory}
+    return replace(plan, graph=replace(plan.graph, stages=stages), partial_results=published)
+
+
 def _require_subset(so_far: pa.Table | None, result: pa.Table) -> None:
-    """Check that a round has each key once, and of none more records than the result."""
+    """Check that a round has each key once, and of no key more records than the result."""
     if so_far is None or not so_far.num_rows:
         return
     both = so_far.join(result, "word", join_type="left outer", right_suffix=" in the end")
@@ -175,10 +186,10 @@ def _medians(kind: Kind, runs: list[dict[str, Any]], off: list[dict[str, Any]]) 
 
 
 def _targets(rows: list[dict[str, Any]]) -> list[Target]:
-    """The kind with the longest time between rounds is held against none."""
+    """Compare the kind with the longest time between rounds with the kind without rounds."""
     first = rows[1]
-    name, wanted = f"time with a round every {first['kind']}, to none", f"<= {MOST_RATIO:g}"
-    return [Target(name, wanted, first["ratio"], first["ratio"] <= MOST_RATIO)]
+    name, wanted = f"time with a round every {first['kind']}, to none", f"<= {MAX_RATIO:g}"
+    return [Target(name, wanted, first["ratio"], first["ratio"] <= MAX_RATIO)]
 
 
 def _text(
@@ -203,12 +214,12 @@ def _text(
         f"A file of {records:,} records with Zipf({EXPONENT}) keys, up to {KEYS:,} of them, is read {times} times and "
         f"counted by {TASKS} mappers and {TASKS} reducers; {repeats} runs of each kind, kinds in turn. The strategy "
         f"doubling acts at every difference of queues, {BALANCE['max_rounds']} times a reducer, so many keys leave "
-        "their homes early, and their states are handed over in every round. The time is that of stream and merge. A "
-        "round begins at the first tick, four of which are in a second, at least so many seconds after the last one "
-        "ended. In it each reducer packs the states of keys with another home, folds in what the other had, and writes "
-        "its share of the results so far as Parquet; *user code* is the time of both reducers for that. What is not "
-        "published is only packed and folded. Results are checked, and rounds, which a reader in another thread takes "
-        "in meanwhile, against them.\n\n" + markdown_table(head, body)
+        "their initial owners early, and their states are exchanged in every round. The time is that of stream and "
+        "merge. A round begins at the first tick (four a second) after the given seconds since the end of the last. "
+        "Each reducer then extracts the states of keys with another initial owner, merges those it receives, and "
+        "writes its share of the partial results as Parquet; *user code* is the time of both reducers for that. "
+        "Without publishing, states are only extracted and merged. A reader in another thread reads the rounds; they "
+        "and the result are checked.\n\n" + markdown_table(head, body)
     )
 
 

@@ -1,4 +1,4 @@
-"""The look that the experiments' pictures share; what is drawn, each experiment says itself."""
+"""The look that the experiments' pictures share; each experiment draws its own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["COLOURS", "GRID", "INK", "label_bars", "panels"]
 
 
 def panels(columns: int = 1, size: tuple[float, float] = (9.0, 3.6), *, rows: int = 1) -> tuple[Figure, list[Axes]]:
-    """A figure of so many panels side by side, in so many rows; `size` in inches."""
+    """A figure with `rows` rows of `columns` panels; `size` in inches."""
     figure = Figure(figsize=size, layout="constrained")
     made = [figure.add_subplot(rows, columns, place + 1) for place in range(rows * columns)]
     for axes in made:

@@ -1,7 +1,7 @@
 """Experiment 2 of the DPA paper (section 6.4, Figure 3): the skew S against the rounds that a reducer's load may cause.
 
 Halving and doubling run on every workload with at most 0 to 8 rounds, on Ray and in virtual time. The points of the
-paper's figure are not known; what its text says of them is checked claim by claim.
+paper's figure are not published; the claims of its text are checked one by one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 METHODS = ("halving", "doubling")
-MOST_ROUNDS = 8
+MAX_ROUNDS = 8
 
 MAP_SECONDS = (0.0, 0.005, 0.05)
 """What a letter takes a mapper in virtual time."""
@@ -55,7 +55,7 @@ class Curves:
         return sorted(self._skews[workload, method])
 
     def mean(self, workload: str, method: str, rounds: int) -> float:
-        """The mean S of the runs with so many rounds at most."""
+        """The mean S of the runs with at most `rounds` rounds."""
         return statistics.mean(self._skews[workload, method][rounds])
 
     def spread(self, workload: str, method: str, rounds: int) -> tuple[float, float]:
@@ -68,7 +68,7 @@ class Curves:
         return [rounds for rounds in self.rounds(workload, method) if rounds > 1]
 
     def change(self, workload: str, method: str, fewer: int, more: int) -> float:
-        """How much higher S is with more rounds than with fewer."""
+        """The increase of S from fewer rounds to more."""
         return self.mean(workload, method, more) - self.mean(workload, method, fewer)
 
     def best(self, workload: str, method: str) -> int:
@@ -88,7 +88,7 @@ class Curves:
         """Whether S rises noticeably from some number of rounds, at least one, to a greater one."""
         return self.change(workload, method, *self.rise(workload, method)) >= NOTICEABLE
 
-    def told(self, workload: str, method: str, fewer: int, more: int) -> str:
+    def fewer_and_more(self, workload: str, method: str, fewer: int, more: int) -> str:
         """S with fewer and with more rounds."""
         before, after = (self.mean(workload, method, rounds) for rounds in (fewer, more))
         return f"{workload} {method} {before:.2f} -> {after:.2f} (rounds {fewer} -> {more})"
@@ -96,7 +96,7 @@ class Curves:
 
 @dataclass(frozen=True)
 class Claim:
-    """Something the paper says of Figure 3, whether it is so in runs of one kind, and the numbers."""
+    """A claim of the paper on Figure 3, whether it holds in runs of one kind, and the numbers."""
 
     claim: str
     kind: str
@@ -157,7 +157,9 @@ def _helps_somewhere(curves: Curves) -> Claim:
     for workload in curves.workloads:
         methods = [method for method in METHODS if curves.helped(workload, method)]
         helped.append(bool(methods))
-        found = [curves.told(workload, method, 1, curves.best(workload, method)) for method in methods or METHODS]
+        found = [
+            curves.fewer_and_more(workload, method, 1, curves.best(workload, method)) for method in methods or METHODS
+        ]
         start = max(curves.mean(workload, method, 0) for method in METHODS)
         even = " - without balancing S is 0 already: more rounds can only undo what the first did" if start == 0 else ""
         numbers.append(("helps: " if methods else "does not help: ") + ", ".join(found) + even)
@@ -183,7 +185,7 @@ def _hurt(curves: Curves, method: str) -> tuple[bool, str]:
         for workload in curves.workloads
         if round(curves.change(workload, method, *curves.rise(workload, method)), 3) > 0
     ]
-    found = [curves.told(workload, method, *curves.rise(workload, method)) for workload in hurt or risen]
+    found = [curves.fewer_and_more(workload, method, *curves.rise(workload, method)) for workload in hurt or risen]
     return bool(hurt), ("hurts: " if hurt else "does not: ") + (", ".join(found) or "S rises nowhere")
 
 
@@ -280,9 +282,7 @@ def _draw(axes: Any, curves: Curves, workload: str, method: str) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--rounds", type=int, nargs="+", default=list(range(MOST_ROUNDS + 1)), help="0 and 1 always run"
-    )
+    parser.add_argument("--rounds", type=int, nargs="+", default=list(range(MAX_ROUNDS + 1)), help="0 and 1 always run")
     parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
     parser.add_argument("--repeats", type=int, default=1, help="runs of each on Ray")
     parser.add_argument("--seeds", type=int, default=3, help="simulated runs of each, for each speed of the mappers")

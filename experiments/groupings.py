@@ -1,4 +1,4 @@
-"""How many records a second each grouping can place, on one processor: what a mapper spends on choosing reducers."""
+"""The rate at which each grouping chooses reducers, in records a second on one processor."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import statistics
 import time
 from typing import TYPE_CHECKING
 
-from dpa.routing.groupings.options import KINDS, GroupingOptions
+from dpa.routing.groupings.options import BY_KIND, ConsistentOptions
 from dpa.routing.hashing import hash_column
 from dpa.routing.ring import TokenRing
 from experiments.charts import COLOURS, INK, panels
@@ -24,8 +24,8 @@ REPEATS = 3
 WANTED = 5_000_000
 
 FORMS = {
-    **{kind: GroupingOptions(kind) for kind in KINDS},
-    "consistent, pooled": GroupingOptions("consistent", pooled=True),
+    **{kind: options() for kind, options in BY_KIND.items()},
+    "consistent, pooled": ConsistentOptions(pooled=True),
 }
 """What is measured, by name."""
 

@@ -1,7 +1,7 @@
 """What all experiments share: the command line, the stamp, and the files that a result is written to.
 
-A result names the commit, seed, configuration and machine it comes from, and says of each target what was wanted and
-what was reached. Timings are compared within one run, as ratios of medians.
+A result names its command, commit, seed, configuration and machine, and for each target the wanted and the reached
+value. Timings are compared within one run, as ratios of medians.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpa.summary import versions
+from dpa.driver.summary import versions
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,7 +29,7 @@ RESULTS = Path(__file__).parent / "results"
 
 @dataclass(frozen=True)
 class Target:
-    """One thing an experiment is to show: `wanted` in words, `reached` as measured, `met` or not."""
+    """A target of an experiment: `wanted` in words, `reached` as measured, and whether it is `met`."""
 
     name: str
     wanted: str
@@ -38,28 +38,28 @@ class Target:
 
 
 def at_most(name: str, reached: float, bound: float) -> Target:
-    """The target that something is at most so large."""
+    """The target that `reached` is at most `bound`."""
     return Target(name, f"<= {bound:g}", reached, reached <= bound)
 
 
 def below(name: str, reached: float, bound: float) -> Target:
-    """The target that something is smaller than that."""
+    """The target that `reached` is below `bound`."""
     return Target(name, f"< {bound:g}", reached, reached < bound)
 
 
 def above(name: str, reached: float, bound: float) -> Target:
-    """The target that something is larger than that."""
+    """The target that `reached` is above `bound`."""
     return Target(name, f"> {bound:g}", reached, reached > bound)
 
 
 def holds(name: str, reached: bool) -> Target:
-    """The target that something is so."""
+    """The target that a statement holds."""
     return Target(name, "yes", "yes" if reached else "no", reached)
 
 
 @dataclass
 class Findings:
-    """What an experiment found: plain data, targets, the text of its report, and pictures."""
+    """The findings of an experiment: plain data, targets, the text of its report, and a picture."""
 
     data: dict[str, Any]
     targets: list[Target] = field(default_factory=list)
@@ -75,7 +75,7 @@ def main(
     command: str | None = None,
 ) -> None:
     """Parse the command line, measure, and write the result under a name. `--quick` runs write to a directory of their
-    own. `command` is what makes it again, if that does not follow from the name."""
+    own. `command` makes the result again; by default it follows from the name."""
     arguments.add_argument("--quick", action="store_true", help="a short run that shows the experiment works")
     arguments.add_argument("--seed", type=int, default=0)
     arguments.add_argument("--results", type=Path, default=None, help="where to write; experiments/results by default")
@@ -84,18 +84,19 @@ def main(
     findings = measure(options)
     directory = options.results or (RESULTS / "quick" if options.quick else RESULTS)
     configuration = {key: value for key, value in vars(options).items() if key != "results"}
-    stamped = stamp(configuration, time.time() - began)
-    _write(name, findings, stamped, directory, command or f"python -m experiments.{name}")
+    stamped = stamp(command or f"python -m experiments.{name}", configuration, time.time() - began)
+    _write(name, findings, stamped, directory)
     for target in findings.targets:
         print(
             "met    " if target.met else "NOT MET",
-            f"{target.name}: wanted {target.wanted}, reached {_shown(target.reached)}",
+            f"{target.name}: wanted {target.wanted}, reached {shown(target.reached)}",
         )
 
 
-def stamp(configuration: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Where a result comes from."""
+def stamp(command: str, configuration: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """The origin of a result, and the command that makes it again."""
     return {
+        "command": command,
         "commit": _git("rev-parse", "HEAD"),
         "dirty": bool(_git("status", "--porcelain", "--", ":/", ":(top,exclude)experiments/results")),
         "seed": configuration.get("seed"),
@@ -107,7 +108,7 @@ def stamp(configuration: dict[str, Any], seconds: float) -> dict[str, Any]:
 
 
 def median_seconds(run: Callable[[], Any], repeats: int) -> tuple[float, list[float]]:
-    """The median duration of some repeats, in seconds, and each one."""
+    """The median duration of `repeats` calls, in seconds, and all of them."""
     spent = []
     for _ in range(repeats):
         began = time.perf_counter()
@@ -117,17 +118,17 @@ def median_seconds(run: Callable[[], Any], repeats: int) -> tuple[float, list[fl
 
 
 def progress(line: str) -> None:
-    """Say what is being done, on standard error."""
+    """Print a line on standard error."""
     print(line, file=sys.stderr, flush=True)
 
 
 def markdown_table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """A Markdown table."""
     lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
-    return "\n".join([*lines, *("| " + " | ".join(_shown(cell) for cell in row) + " |" for row in rows)])
+    return "\n".join([*lines, *("| " + " | ".join(shown(cell) for cell in row) + " |" for row in rows)])
 
 
-def _write(name: str, findings: Findings, stamped: dict[str, Any], directory: Path, command: str) -> None:
+def _write(name: str, findings: Findings, stamped: dict[str, Any], directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     document = {"stamp": stamped, "data": findings.data, "targets": [asdict(target) for target in findings.targets]}
     (directory / f"{name}.json").write_text(json.dumps(document, indent=1, default=str) + "\n", encoding="utf-8")
@@ -135,7 +136,7 @@ def _write(name: str, findings: Findings, stamped: dict[str, Any], directory: Pa
     picture = f"\n![{name}]({name}.png)\n" if findings.figure is not None else ""
     made = f"Commit {stamped['commit'][:12]}{' (with changes)' if stamped['dirty'] else ''}, seed {stamped['seed']}, "
     made += f"{stamped['machine']['cpus']} CPUs ({stamped['machine']['cpu']}), {stamped['seconds']} s. "
-    made += f"Make it again: `{command}`."
+    made += f"Make it again: `{stamped['command']}`."
     table = markdown_table(("target", "wanted", "reached", "met"), targets) if targets else ""
     (directory / f"{name}.md").write_text(
         f"# {name}\n\n{findings.text}\n\n{table}\n{picture}\n{made}\n", encoding="utf-8"
@@ -145,7 +146,8 @@ def _write(name: str, findings: Findings, stamped: dict[str, Any], directory: Pa
     progress(f"wrote {directory / name}.json, .md{' and .png' if findings.figure is not None else ''}")
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A figure as tables show it: numbers below 1,000 in three digits, larger ones in full."""
     if isinstance(value, float):
         return f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

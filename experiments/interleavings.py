@@ -1,4 +1,5 @@
-"""Random jobs under a seeded scheduler that delays, reorders and duplicates messages: no invariant may break.
+"""Random jobs, or random graphs of stages, under a seeded scheduler that delays, reorders and duplicates messages: no
+invariant may break.
 
 Prints the seed and the event history of any violation; a seed alone repeats it. Needs neither Ray nor Spark.
 """
@@ -11,7 +12,8 @@ import time
 from collections import Counter
 
 from dpa.routing.groupings.options import KINDS, RING
-from dpa.simulation.cluster import InvariantViolationError
+from dpa.simulation.cluster import InvariantViolationError, SimulatedRun
+from dpa.simulation.random_graphs import random_graph, run_random_graph
 from dpa.simulation.random_jobs import random_job, run_random_job
 from experiments.harness import Findings, Target, main, markdown_table, progress
 
@@ -19,45 +21,70 @@ _HISTORY_SHOWN = 60
 
 
 def measure(options: argparse.Namespace) -> Findings:
-    """Run the jobs of so many seeds and count what happened in them."""
+    """Run the job or graph of each seed, and count what happened in them."""
     seeds = min(options.seeds, 100) if options.quick else options.seeds
+    run, count = (run_random_graph, _graph) if options.graphs else (run_random_job, _job)
+    what = "graphs" if options.graphs else "jobs"
     counts: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
     failed: list[int] = []
     began = time.time()
     for seed in range(options.seed, options.seed + seeds):
         try:
-            outcome = run_random_job(seed)
+            _count(run(seed), counts)
         except InvariantViolationError as violation:
             failed.append(seed)
             _show(seed, violation)
-            continue
-        kinds[random_job(seed)[0].grouping.kind] += 1
-        counts["events"] += outcome.steps
-        counts["records"] += sum(reducer.processed for reducer in outcome.snapshot.reducers)
-        counts["records forwarded"] += sum(reducer.forwarded for reducer in outcome.snapshot.reducers)
-        counts["redistributions"] += outcome.snapshot.decision_counts.get("applied", 0)
-        counts["jobs that redistributed"] += outcome.snapshot.epoch > 0
+        kinds.update(count(seed))
         if (seed + 1) % 200 == 0:
-            progress(f"{seed + 1 - options.seed} of {seeds} jobs, {len(failed)} violations")
+            progress(f"{seed + 1 - options.seed} of {seeds} {what}, {len(failed)} violations")
     seconds = time.time() - began
-    print(f"{seeds} jobs in {seconds:.1f} s: {'no violation' if not failed else f'VIOLATIONS with seeds {failed}'}")
-    rows = [("jobs", seeds), *counts.items(), *((f"jobs with the grouping `{kind}`", kinds[kind]) for kind in KINDS)]
+    print(f"{seeds} {what} in {seconds:.1f} s: {f'VIOLATIONS with seeds {failed}' if failed else 'no violation'}")
+    rows = [(what, seeds), *counts.items(), *kinds.items()]
+    targets = [Target("violations", "0", len(failed), not failed)]
+    if not options.graphs:
+        others = sum(kinds[_grouping(kind)] for kind in KINDS if kind != RING)
+        per_thousand = 1000 * seconds / seeds
+        targets += [
+            Target("jobs with other groupings than the ring", ">= 1000", others, others >= 1_000),
+            Target("seconds for 1,000 jobs", "< 120", per_thousand, per_thousand < 120),
+        ]
     return Findings(
-        data={"seeds": seeds, "failed": failed, "seconds": seconds, "counts": dict(counts), "groupings": dict(kinds)},
-        targets=[
-            Target("violations", "0", len(failed), not failed),
-            Target("jobs with other groupings than the ring", ">= 1000", *_others(kinds)),
-            Target("seconds for 1,000 jobs", "< 120", 1000 * seconds / seeds, 1000 * seconds / seeds < 120),
-        ],
-        text="Random jobs in the simulator, every invariant checked after every event.\n\n"
+        data={"seeds": seeds, "failed": failed, "seconds": seconds, "counts": dict(counts), "kinds": dict(kinds)},
+        targets=targets,
+        text=f"Random {what} in the simulator, every invariant checked after every event.\n\n"
         + markdown_table(("what", "number"), rows),
     )
 
 
-def _others(kinds: Counter[str]) -> tuple[int, bool]:
-    others = kinds.total() - kinds[RING]
-    return others, others >= 1_000
+def _count(run: SimulatedRun, counts: Counter[str]) -> None:
+    counts["events"] += run.steps
+    counts["records processed"] += sum(task.processed for stage in run.snapshot.stages for task in stage.tasks)
+    counts["records forwarded"] += sum(task.forwarded for stage in run.snapshot.stages for task in stage.tasks)
+    counts["redistributions"] += sum(stage.decision_counts.get("applied", 0) for stage in run.snapshot.stages)
+    counts["stages that were redistributed"] += sum(stage.version > 0 for stage in run.snapshot.stages)
+
+
+def _job(seed: int) -> list[str]:
+    graph = random_job(seed).job.graph
+    return [_grouping(stage.grouping.kind) for stage in graph.queue_fed()]
+
+
+def _grouping(kind: str) -> str:
+    return f"jobs with the grouping `{kind}`"
+
+
+def _graph(seed: int) -> list[str]:
+    made = random_graph(seed)
+    graph = made.job.graph
+    found = [f"stages of the kind `{kind}`" for kind in made.kinds.values()]
+    shapes = {
+        "graphs with fan-out": any(len(graph.out_of(stage.name)) > 1 for stage in graph.stages),
+        "graphs with fan-in": any(len(graph.upstream(stage.name)) > 1 for stage in graph.stages),
+        "graphs with two edges between two stages": len(set(graph.edges)) < len(graph.edges),
+        "graphs with two sources": sum(graph.is_source(stage.name) for stage in graph.stages) > 1,
+    }
+    return [*found, *(shape for shape, has in shapes.items() if has)]
 
 
 def _show(seed: int, violation: InvariantViolationError) -> None:
@@ -68,5 +95,9 @@ def _show(seed: int, violation: InvariantViolationError) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=3_500, help="how many random jobs")
-    main("interleavings", parser, measure)
+    parser.add_argument("--seeds", type=int, default=3_500, help="how many random jobs or graphs")
+    parser.add_argument("--graphs", action="store_true", help="graphs of up to six stages instead of jobs of one")
+    graphs = parser.parse_known_args()[0].graphs
+    name = "interleavings_graphs" if graphs else "interleavings"
+    command = "python -m experiments.interleavings --graphs --seeds 2000" if graphs else None
+    main(name, parser, measure, command=command)

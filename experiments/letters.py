@@ -1,6 +1,6 @@
-"""Runs of the DPA paper's letter workloads (section 6), on Ray or in virtual time, and what came of each.
+"""Runs of the DPA paper's letter workloads (section 6), on Ray or in virtual time.
 
-The jobs are those of `configs/paper/`. The experiments on top choose the runs and say what they show.
+The jobs are those of `configs/paper/`. The experiments `table1` and `figure3` choose the runs and interpret them.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dpa.balance.skew import skew
+from dpa.balance.options import BY_STRATEGY, TokenOptions
+from dpa.driver.inputs import lazy_session
 from dpa.job import Job
-from dpa.protocol.assembly import STRATEGY_NAMES
+from dpa.measure.skew import skew
+from dpa.protocol.graph import REDUCER
 from dpa.runtime.cluster import ray_session
-from dpa.simulation.cluster import SimulatedCluster, SimulatedJob
-from dpa.tables import spark_session
+from dpa.simulation.cluster import SimulatedCluster, SimulatedJob, map_reduce_job
+from dpa.spark import spark_session
 from experiments.charts import COLOURS
 from experiments.harness import progress
 from jobs.letters import WORKLOADS
@@ -47,8 +49,8 @@ UNBALANCED = {"halving": "none", "doubling": "none, 1 token"}
 
 
 def known(methods: Iterable[str]) -> list[str]:
-    """Those of the methods whose strategy there is."""
-    return [name for name in methods if METHODS[name][0].rpartition("=")[2] in STRATEGY_NAMES]
+    """The methods whose strategy exists."""
+    return [name for name in methods if METHODS[name][0].rpartition("=")[2] in BY_STRATEGY]
 
 
 @dataclass(frozen=True)
@@ -57,10 +59,10 @@ class Run:
 
     Attributes:
         workload, method: keys of `WORKLOADS` and `METHODS`.
-        rounds: how many redistributions a reducer's load may cause.
+        rounds: the most redistributions that one reducer's load may cause.
         skew: S of the letters that each reducer processed, 0 to 1.
         seconds: of the stream, from the first split asked for to the last record processed; wall time or virtual.
-        redistributions: how many there were, by all reducers' loads together.
+        redistributions: the number of redistributions, by all reducers' loads together.
         forwarded: letters passed from one reducer to another, each time counted.
         processed: letters processed by each reducer.
     """
@@ -82,11 +84,11 @@ class Run:
 
 @dataclass(frozen=True)
 class Race:
-    """What decides, besides the job, how far the reducers are when one of them is found overloaded.
+    """The parameters, besides the job, that decide the state of the queues when a reducer is found overloaded.
 
     Attributes:
-        map_seconds: what it takes one mapper to get, map and push a letter.
-        report_every: a reducer reports its queue at every so many dequeued letters; None: as in the job file.
+        map_seconds: the time one mapper takes to get, map and push a letter.
+        report_every: a reducer reports its queue each time it has dequeued this many letters; None: as in the job file.
     """
 
     map_seconds: float = 0.005
@@ -132,27 +134,27 @@ def simulate(workload: str, method: str, seeds: Iterable[int], rounds: int = 1, 
     race = race or Race()
     job = _job(workload, method, rounds, 0.0)  # time is virtual: nobody sleeps
     with ExitStack() as stack:
-        splits = job.open_input(stack, job.spark(stack)).splits
-    balance = job.balance
-    if race.report_every is not None:
+        splits = job.input.open(stack, lazy_session(job.config, stack)).splits
+    balance = job.spec.balance
+    if race.report_every is not None and isinstance(balance, TokenOptions):
         balance = dataclasses.replace(balance, report_every=race.report_every)
-    simulated = SimulatedJob(
-        splits=splits,
-        task=job.task,
+    simulated = map_reduce_job(
+        splits,
+        job.spec.task,
         mappers=job.config.parallelism.mappers,
         reducers=job.config.parallelism.reducers,
         balance=balance,
         in_flight_records=job.config.limits.in_flight_records,
-        slice_records=job.config.limits.slice_records,
+        quantum_records=job.config.limits.quantum_records,
         map_seconds=race.map_seconds,
         service_seconds=lambda reducer: SERVICE_SECONDS,
-        ticks=None if balance.is_adaptive else 0,
+        ticks=None if balance.reports and balance.reports.report_seconds else 0,
     )
     return [_simulated(workload, method, rounds, simulated, seed) for seed in seeds]
 
 
 def spread(runs: Sequence[Run]) -> dict[str, Any]:
-    """Many runs in few numbers: how many runs had which S, and means of the rest."""
+    """A summary of runs: the number of runs by S, and the means of their other values."""
     return {
         "skew": dict(sorted(Counter(f"{run.skew:.3f}" for run in runs).items())),
         "seconds": round(statistics.mean(run.seconds for run in runs), 2),
@@ -161,7 +163,7 @@ def spread(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def one_after_another(runs: Sequence[tuple[str, str, int]], *, service_seconds: float = SERVICE_SECONDS) -> list[Run]:
-    """Run (workload, method, rounds) on the Ray that is up, one after another, telling how far it is."""
+    """Run (workload, method, rounds) on the Ray that is up, one after another, and print the progress."""
     began, made = time.monotonic(), []
     for workload, method, rounds in runs:
         made.append(run := run_on_ray(workload, method, rounds, service_seconds=service_seconds))
@@ -176,7 +178,7 @@ def one_after_another(runs: Sequence[tuple[str, str, int]], *, service_seconds: 
 def _job(workload: str, method: str, rounds: int, service_seconds: float) -> Job:
     overrides = [
         *METHODS[method],
-        f"balance.max_rounds={rounds}",
+        *([f"balance.max_rounds={rounds}"] if method in UNBALANCED else []),
         f"reducer.args.seconds={service_seconds}",
         "reference.baseline=false",  # how Spark would partition the letters is of no use here
     ]
@@ -185,20 +187,21 @@ def _job(workload: str, method: str, rounds: int, service_seconds: float) -> Job
 
 def _simulated(workload: str, method: str, rounds: int, job: SimulatedJob, seed: int) -> Run:
     cluster = SimulatedCluster(job, seed)
-    outcome = cluster.run()
-    rows = [row for reduced in outcome.reduced for row in reduced.table.to_pylist()]
+    run = cluster.run()
+    rows = [row for share in run.shares[REDUCER] for row in share.table.to_pylist()]
     if Counter({row["letter"]: row["count"] for row in rows}) != Counter(WORKLOADS[workload]):
         raise RuntimeError(f"{workload}, {method}, {rounds} rounds, seed {seed}: the letters were not counted right")
-    reducers = outcome.snapshot.reducers
-    processed = tuple(reducer.processed for reducer in reducers)
-    assert cluster.coordinator.stream_ended_at is not None
+    stage = run.snapshot[REDUCER]
+    processed = tuple(task.processed for task in stage.tasks)
+    began, ended = cluster.coordinator.started_at, cluster.coordinator.stream_ended_at
+    assert began is not None and ended is not None
     return Run(
         workload,
         method,
         rounds,
         skew(processed),
-        cluster.coordinator.stream_ended_at - cluster.coordinator.started_at,
-        outcome.snapshot.decision_counts.get("applied", 0),
-        sum(reducer.forwarded for reducer in reducers),
+        ended - began,
+        stage.decision_counts.get("applied", 0),
+        sum(task.forwarded for task in stage.tasks),
         processed,
     )

@@ -1,7 +1,7 @@
-"""What key lookups, changes of the ring and routing tables cost, against the number of tokens.
+"""The cost of key lookups, changes of the ring and routing tables, by number of tokens.
 
-Keys of a block are looked up together, as mappers and reducers do; single keys through the ring, as the load balancer
-answers tools. A redistribution is a change of the ring and a new table. Needs neither Ray nor Spark.
+Keys of a block are looked up together, as mappers and reducers do; single keys through the ring, as the load balancer's
+`key_lookup` does. A redistribution is a change of the ring and a new table. Needs neither Ray nor Spark.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SINGLE_KEYS = 2_000
 
 
 def measure(options: argparse.Namespace) -> Findings:
-    """Measure rings of more and more tokens."""
+    """Measure rings of increasing numbers of tokens."""
     random = np.random.default_rng(options.seed)
     sizes, repeats = (QUICK_TOKENS, 3) if options.quick else (TOKENS, options.repeats)
     rows = []
@@ -76,7 +76,7 @@ def measure(options: argparse.Namespace) -> Findings:
 
 
 def _costs(tokens: int, repeats: int, random: np.random.Generator) -> dict[str, Any]:
-    """The costs with so many tokens in all; each is a median. A node with one token cannot be halved: None."""
+    """The costs with `tokens` tokens in all; each is a median. A node with one token cannot be halved: None."""
     each = tokens // NODES
     ring = TokenRing(NODES, each)
     table = ring.snapshot(0)
@@ -99,7 +99,7 @@ def _costs(tokens: int, repeats: int, random: np.random.Generator) -> dict[str, 
         "one_token_us": one_token * 1e6,
         "halving_ms": halving * 1e3 if each > 1 else None,
         "snapshot_ms": snapshot * 1e3,
-        "table_bytes": table.positions.nbytes + table.places.nbytes,
+        "table_bytes": table.positions.nbytes + table.assigned.nbytes,
         "pickled_bytes": len(pickle.dumps(table, protocol=5)),
     }
 

@@ -1,7 +1,8 @@
-"""How long a skewed stream takes: each strategy on real actors, Spark and key grouping, against the ideal.
+"""The time of a skewed stream with each strategy on real actors, in Spark and with key grouping, compared with the
+ideal.
 
 Every record takes the same time in the reducer, which sleeps, so the ideal is known: all service time divided by the
-number of reducers. What exceeds it is imbalance, and what balancing costs.
+number of reducers. The excess is imbalance and the cost of balancing.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from dpa.job import Job
 from dpa.result import Report
 from dpa.routing.hashing import hash_column
 from dpa.runtime.cluster import ray_session
-from dpa.tables import spark_session
+from dpa.spark import spark_session
 from experiments.charts import COLOURS, INK, panels
 from experiments.harness import Findings, Target, main, markdown_table, progress
 from experiments.zipf import Words
@@ -41,9 +42,22 @@ IN_FLIGHT = 500
 """Records of a mapper that may wait: half a second of work for the reducers in all, as slow records ask for."""
 
 REPORT_SECONDS = 0.25
-STRATEGIES = ("none", "halving", "doubling", "adaptive")
+_BY_QUEUES = {
+    "check_seconds": REPORT_SECONDS,
+    "report_every": 100,
+    "report_seconds": REPORT_SECONDS,
+    "min_queue": 50,
+}
 WANTED = 1.10
-MOST_MOVED = 0.1
+MAX_MOVED = 0.1
+BALANCE: dict[str, dict[str, Any]] = {
+    "none": {},
+    "halving": _BY_QUEUES,
+    "doubling": _BY_QUEUES,
+    "adaptive": {"check_seconds": REPORT_SECONDS, "measure_seconds": REPORT_SECONDS, "max_moved": MAX_MOVED},
+}
+"""What each strategy is set to."""
+
 RECOVERY_PERIODS = 2
 
 
@@ -60,7 +74,7 @@ def one_hot(records: int, seed: int) -> list[str]:
 
 
 def changing(records: int, seed: int) -> list[str]:
-    """A hot key of 60 % that is another one every five seconds' worth of records."""
+    """A hot key of 60 % that changes after every five seconds' worth of records."""
     phase = np.arange(records) // round(CHANGE_SECONDS * REDUCERS / SERVICE_SECONDS)
     return _with_hot(phase, seed)
 
@@ -77,7 +91,7 @@ WORKLOADS: dict[str, Callable[[int, int], list[str]]] = {
 def measure(options: argparse.Namespace) -> Findings:
     """Run every workload under every strategy, and beside it Spark and key grouping."""
     records, chosen = RECORDS, list(WORKLOADS)
-    repeats = {**dict.fromkeys(STRATEGIES, options.peers), "adaptive": options.repeats}
+    repeats = {**dict.fromkeys(BALANCE, options.peers), "adaptive": options.repeats}
     if options.quick:
         records, chosen, repeats = RECORDS // 20, ["hot key 60 %"], {"none": 1, "adaptive": 1}
     workloads = {name: WORKLOADS[name](records, options.seed) for name in chosen}
@@ -110,31 +124,23 @@ def measure(options: argparse.Namespace) -> Findings:
 
 def _run(keys: list[str], strategy: str) -> Report:
     """One run on real actors, its result checked against Spark."""
-    balance = {
-        "strategy": strategy,
-        "check_seconds": REPORT_SECONDS,
-        "report_every": 100,
-        "report_seconds": REPORT_SECONDS,
-        "least_queue": 50,
-        "adaptive": {"report_seconds": REPORT_SECONDS, "most_moved": MOST_MOVED},
-    }
     job = Job(
         input=pa.table({"key": keys}),
         key="key",
         value=[],
         reducer=PacedCount(SERVICE_SECONDS),
         parallelism={"mappers": MAPPERS, "reducers": REDUCERS},
-        balance=balance,
-        limits={"batch_records": 50, "in_flight_records": IN_FLIGHT, "slice_seconds": 0.05, "split_records": 250},
+        balance={"strategy": strategy, **BALANCE[strategy]},
+        limits={"batch_records": 50, "in_flight_records": IN_FLIGHT, "quantum_seconds": 0.05, "split_records": 250},
         reference={"sql": "SELECT key, count(*) AS count FROM input GROUP BY key", "baseline": False},
     )
     return job.run().report
 
 
 def _facts(report: Report, records: int) -> dict[str, Any]:
-    """What a run did, and for a changing hot key how soon it was spread."""
+    """The figures of a run, and for a changing hot key the time until it was split."""
     steps = [
-        {"at": round(step.at, 3), "moved": step.moved, "spread": step.spread, "reason": step.reason}
+        {"at": round(step.at, 3), "moved": step.moved, "split": step.split, "reason": step.reason}
         for step in report.redistributions
     ]
     return {
@@ -148,13 +154,13 @@ def _facts(report: Report, records: int) -> dict[str, Any]:
 
 
 def _recovery(report: Report) -> float | None:
-    """Seconds from the change of the hot key, when half of the records had been emitted, to the step that spread the
-    new one; None if none did."""
+    """Seconds from the change of the hot key, when half of the records had been emitted, to the step that split the new
+    one; None if no step did."""
     half = report.records.emitted / 2
     emitted = [(sample.at, sum(sample.queues) + sum(sample.processed)) for sample in report.samples]
     changed = next((at for at, number in emitted if number >= half), None)
-    spread = [step.at for step in report.redistributions if "'hot 1'" in step.reason and "spread" in step.reason]
-    return spread[0] - changed if spread and changed is not None else None
+    split = [step.at for step in report.redistributions if "split key 'hot 1'" in step.reason]
+    return split[0] - changed if split and changed is not None else None
 
 
 def _spark(spark: SparkSession, keys: list[str]) -> float:
@@ -177,7 +183,7 @@ def _slowly(batches: Any) -> Any:
 
 
 def _key_grouping(keys: list[str]) -> float:
-    """Seconds of the reducer that gets most if a key's reducer is its hash modulo their number."""
+    """Seconds of the most loaded reducer if a key's reducer is its hash modulo their number."""
     owners = hash_column(pa.array(keys)) % REDUCERS
     return float(np.bincount(owners, minlength=REDUCERS).max() * SERVICE_SECONDS)
 
@@ -195,7 +201,7 @@ def _targets(medians: dict[str, dict[str, float]], runs: dict[str, list[dict[str
         targets.append(Target(f"{name}: adaptive to ideal", f"<= {WANTED}", ratio, ratio <= WANTED))
     adaptive = [run for name, of_name in runs.items() if name.endswith("adaptive") for run in of_name]
     moved = max((step["moved"] for run in adaptive for step in run["redistributions"]), default=0.0)
-    targets.append(Target("load moved in one step", f"<= {MOST_MOVED}", moved, moved <= MOST_MOVED))
+    targets.append(Target("load moved in one step", f"<= {MAX_MOVED}", moved, moved <= MAX_MOVED))
     recoveries = [run["recovery"] for run in runs["changing hot key, adaptive"]]
     known = [seconds for seconds in recoveries if seconds is not None]
     periods = statistics.median(known) / REPORT_SECONDS if len(known) == len(recoveries) else float("inf")

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpa.inputs import Input
+from dpa.driver.inputs import OpenedInput, lazy_session
 from dpa.job import Job
+from dpa.protocol.graph import REDUCER
 from dpa.protocol.metrics import Snapshot
 from dpa.runtime.cluster import ray_session
-from dpa.runtime.launch import run
+from dpa.runtime.launch import launch
 from experiments.charts import COLOURS, panels
 from experiments.harness import Findings, Target, main, markdown_table, progress
 from experiments.zipf import EXPONENT, KEYS, ROW_GROUP, zipf_table
@@ -36,7 +37,10 @@ TASKS = 2
 
 MEMORY_WITHIN, TIME_WITHIN = 0.10, 0.15
 
-KINDS = ("Mapper", "Reducer", "LoadBalancer", "Coordinator")
+TASK = "StageActor"
+KINDS = (TASK, "LoadBalancerActor", "CoordinatorActor")
+"""The classes of actors; Ray names their processes by them."""
+
 MIB = 2**20
 
 
@@ -45,7 +49,7 @@ class Peaks:
     """The largest resident set seen of each actor process of this process's Ray, by process id, in bytes.
 
     `resident` is the kernel's own high-water mark. `private` and `shared` are the largest samples of its two parts, the
-    actor's own pages and those of Ray's object store that it has looked at. Where there is no /proc, nothing is seen.
+    actor's own pages and those of Ray's object store that it has looked at. Without /proc there are no samples.
     """
 
     kinds: dict[int, str] = field(default_factory=dict)
@@ -54,7 +58,7 @@ class Peaks:
     shared: dict[int, int] = field(default_factory=dict)
 
     def look(self, snapshot: Snapshot) -> None:
-        """Look at all actors; called a few times a second, and once when the job is done and all are still there."""
+        """Take a sample of all actors; called a few times a second, and once at the end of the job."""
         for process, kind in _actors():
             sizes = _sizes(process)
             self.kinds[process] = kind
@@ -62,7 +66,7 @@ class Peaks:
                 found[process] = max(found.get(process, 0), sizes.get(name, 0))
 
     def of(self, kind: str, sizes: dict[int, int]) -> int:
-        """The most that an actor of this kind took."""
+        """The largest values among the actors of this kind."""
         return max((sizes[process] for process, found in self.kinds.items() if found == kind), default=0)
 
 
@@ -76,7 +80,7 @@ def measure(options: argparse.Namespace) -> Findings:
         row_group = min(ROW_GROUP, sizes[0])
         table = stack.enter_context(zipf_table(sizes[-1], options.seed, row_group))
         job = table.job(TASKS, TASKS, limits={"split_records": row_group})
-        opened = job.open_input(stack, job.spark(stack))
+        opened = job.input.open(stack, lazy_session(job.config, stack))
         first_rows = {size: replace(opened, splits=opened.splits[: size // row_group]) for size in sizes}
         runs = [_run(job, first_rows[size], size) for _ in range(repeats) for size in sizes]
     rows = [_medians([run for run in runs if run["records"] == size]) for size in sizes]
@@ -95,28 +99,30 @@ def measure(options: argparse.Namespace) -> Findings:
     )
 
 
-def _run(job: Job, opened: Input, records: int) -> dict[str, Any]:
+def _run(job: Job, opened: OpenedInput, records: int) -> dict[str, Any]:
     """Count the `records` records of this input, with actors and a Ray of their own."""
     peaks = Peaks()
     with ray_session(None, actors=2 * TASKS + 2, object_store_mb=job.config.ray.object_store_mb):
-        outcome = run(job.plan(opened.splits, opened.schema), peaks.look, warn=print)
-    assert sum(reducer.processed for reducer in outcome.snapshot.reducers) == records
-    resident = {kind: peaks.of(kind, peaks.resident) for kind in KINDS}
-    resident["Mapper"] = max(outcome.mapper_peak_memory)
-    resident["Reducer"] = max(output.peak_memory for output in outcome.outputs)
+        outcome = launch(job.spec.plan(opened.splits, opened.schema), peaks.look, warn=print)
+    stage = outcome.snapshot[REDUCER]
+    assert sum(reducer.processed for reducer in stage.tasks) == records
+    by_stage: dict[str, int] = {}
+    for task, size in outcome.peak_memory.items():
+        by_stage[task.stage] = max(by_stage.get(task.stage, 0), size)
+    resident = {**by_stage, **{kind: peaks.of(kind, peaks.resident) for kind in KINDS if kind != TASK}}
     seconds = outcome.times.stream_ended - outcome.times.stream_started
     shown = ", ".join(f"{kind} {size / MIB:.0f} MiB" for kind, size in resident.items())
     progress(f"{records:,} records: {seconds:.2f} s, {shown}")
     return {
         "records": records,
-        "keys": sum(output.rows for output in outcome.outputs),
+        "keys": sum(output.rows for output in outcome.outputs[REDUCER]),
         "seconds": seconds,
         "resident": {kind: size for kind, size in resident.items() if size},
         "private": {kind: peaks.of(kind, peaks.private) for kind in KINDS},
         "shared": {kind: peaks.of(kind, peaks.shared) for kind in KINDS},
-        "redistributions": outcome.snapshot.epoch,
-        "forwarded": sum(reducer.forwarded for reducer in outcome.snapshot.reducers),
-        "peak_queue": max(reducer.peak_queue for reducer in outcome.snapshot.reducers),
+        "redistributions": stage.version,
+        "forwarded": sum(reducer.forwarded for reducer in stage.tasks),
+        "peak_queue": max(reducer.peak_queue for reducer in stage.tasks),
     }
 
 
@@ -172,14 +178,16 @@ def _text(rows: list[dict[str, Any]], repeats: int, slope: float, start: float, 
         f"{TASKS} reducers with job defaults; medians of {repeats} runs a size, sizes in turn.\n\n"
         "Memory is the largest resident set of the fullest actor of its kind, as the kernel notes it. In brackets two "
         "of its parts, each the largest of five samples a second: the actor's own pages, and pages of Ray's object "
-        "store that it has looked at, which all processes share. The rest is libraries, which all processes share "
-        f"too.\n\n{markdown_table(head, body)}\n\n"
+        "store that it has looked at, which all processes share; of a mapper or reducer those of the fullest of all "
+        f"tasks. The rest is libraries, which all processes share too.\n\n{markdown_table(head, body)}\n\n"
         f"The straight line through all runs: {start:.2f} s and {slope:.4f} s a million records, R^2 = {r_squared:.4f}."
     )
 
 
 def _three(row: dict[str, Any], kind: str) -> str:
-    resident, private, shared = (row[name][kind] / MIB for name in ("resident", "private", "shared"))
+    process = kind if kind in KINDS else TASK
+    resident = row["resident"][kind] / MIB
+    private, shared = (row[name][process] / MIB for name in ("private", "shared"))
     return f"{resident:.0f} ({private:.0f}, {shared:.0f})"
 
 

@@ -95,7 +95,7 @@ class Mapper:
 
 
 class Reducer:
-    """Counts what it owns and forwards the rest, until it is told to stop; no work is simulated."""
+    """Counts what it owns and forwards the rest, until it is stopped; no work is simulated."""
 
     def __init__(self, index: int, balancer: Any, queues: list[Any]) -> None:
         self._index, self._balancer, self._queues = index, balancer, queues
@@ -104,7 +104,7 @@ class Reducer:
         self._stop = threading.Event()
 
     def run(self) -> tuple[Counter[str], int]:
-        """Poll the queue; returns the counts, and how many records were forwarded."""
+        """Poll the queue. Returns the counts and the number of records forwarded."""
         own = self._queues[self._index]
         while not self._stop.is_set():
             record = ray.get(own.get.remote())
@@ -133,7 +133,7 @@ class Reducer:
 
 
 def count(items: list[str], tasks: int) -> tuple[float, int]:
-    """Count the items by so many mappers and as many reducers, new ones, on the Ray that is up.
+    """Count the items with `tasks` new mappers and as many new reducers on the running Ray.
 
     Returns the seconds, without those of starting the actors, and the number of records forwarded.
 
@@ -144,7 +144,7 @@ def count(items: list[str], tasks: int) -> tuple[float, int]:
     balancer = _actor(LoadBalancer, tasks)
     queues = [_actor(Queue) for _ in range(tasks)]
     mappers = [_actor(Mapper, coordinator, balancer, queues) for _ in range(tasks)]
-    # A reducer runs for ever, so it needs a second thread to be asked and told something meanwhile.
+    # A reducer runs for ever, so it needs a second thread for other calls.
     reducers = [_actor(Reducer, index, balancer, queues, threads=2) for index in range(tasks)]
     actors = [coordinator, balancer, *queues, *mappers, *reducers]
     try:

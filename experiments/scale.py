@@ -1,8 +1,8 @@
-"""The adaptive strategy at sizes that no test cluster has: up to 10,000 reducers, 1,000,000 tokens and 10**8 keys.
+"""The adaptive strategy at sizes beyond any test cluster: up to 10,000 reducers, 1,000,000 tokens and 10**8 keys.
 
-No actors and no records here: the load of every key is known, each reducer's measurement is made of it as its meter
-would make it, and the real policy decides on the real routing tables. In every step some of the hottest keys are
-replaced by others.
+No actors and no records here: the load of every key is known, each reducer's report is computed from it as its meter
+would, and the real policy decides on the real routing tables. In every step some of the hottest keys are replaced by
+others.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dpa.balance.adaptive.demand import Demand
-from dpa.balance.adaptive.planner import PlanOptions, level
-from dpa.balance.load import KeyLoad, Load, TokenLoad
+from dpa.balance.adaptive.rebalance import RebalanceOptions, rebalance
+from dpa.measure.load import KeyLoad, Load, TokenLoad
 from dpa.routing.change import TableChange
 from dpa.routing.hashing import hash_column
 from dpa.routing.ring import TokenRing
@@ -118,11 +118,11 @@ def _run(world: World, reducers: int, steps: int, seed: int) -> dict[str, Any]:
         hashes = hash_column(pa.array(names))
         loads = _reports(world, table, names, hashes)
         began = time.perf_counter()
-        demand = Demand.gather(table, loads, horizon=1.0)
+        demand = Demand.of(table, loads, horizon=1.0)
         gathered = time.perf_counter()
-        plan = level(demand, PlanOptions(tolerance=TOLERANCE), base=base)
+        plan = rebalance(demand, RebalanceOptions(tolerance=TOLERANCE), base=base)
         planned = time.perf_counter()
-        change = TableChange.between(table, plan.table) if plan.what else None
+        change = TableChange.between(table, plan.table) if plan.steps else None
         ended = time.perf_counter()
         before = _worst(world, table, hashes)
         table = plan.table
@@ -135,10 +135,10 @@ def _run(world: World, reducers: int, steps: int, seed: int) -> dict[str, Any]:
                 "before": before,
                 "after": _worst(world, table, hashes),
                 "moved": plan.moved,
-                "spread": plan.spread,
+                "split": plan.split,
                 "tokens": len(table.positions),
-                "spreads": len(table.spreads),
-                "widest": max((len(spread.reducers) for spread in table.spreads), default=1),
+                "splits": len(table.splits),
+                "widest": max((len(split.reducers) for split in table.splits.values()), default=1),
                 "bytes_sent": 0 if change is None else len(pickle.dumps(change, protocol=5)),
                 "bytes_table": len(pickle.dumps(table, protocol=5)),
             }
@@ -154,7 +154,7 @@ def _run(world: World, reducers: int, steps: int, seed: int) -> dict[str, Any]:
 def _reports(
     world: World, table: RoutingTable, names: npt.NDArray[np.int64], hashes: npt.NDArray[np.uint32]
 ) -> dict[int, Load]:
-    """What every reducer would report: the load of its tokens, and its hottest keys by name."""
+    """The report of every reducer: the load of its tokens, and its hottest keys by name."""
     tokens = table.tokens_of(hashes)
     by_token = world.tail_by_token(table) + np.bincount(tokens, world.loads, len(table.positions))
     first = table.owners_of(table.positions - np.uint32(1))  # the last hash before each token: its own
@@ -173,35 +173,35 @@ def _reports(
             for rank in hot_of.get(reducer, [])
         )
         measured = TokenLoad(table.positions[mine], np.zeros(len(mine)), by_token[mine], hot)
-        loads[reducer] = Load(0, table.epoch, service_seconds=1.0, evidence=1e6, by_token=measured)
+        loads[reducer] = Load(0, table.version, service_seconds=1.0, evidence=1e6, by_token=measured)
     return loads
 
 
 def _worst(world: World, table: RoutingTable, hashes: npt.NDArray[np.uint32]) -> float:
     """The load of the most loaded reducer, in units of the mean, with every key where the table sends it."""
     by_token = world.tail_by_token(table) + np.bincount(table.tokens_of(hashes), world.loads, len(table.positions))
-    single = table.places < table.reducers
-    loads = np.bincount(table.places[single], by_token[single], table.reducers)
-    for token in np.flatnonzero(~single).tolist():
-        spread = table.spreads[int(table.places[token]) - table.reducers]
-        np.add.at(loads, list(spread.reducers), by_token[token] * np.array(spread.weights))
+    owners = table.sole_owners
+    single = owners >= 0
+    loads = np.bincount(owners[single], by_token[single], table.reducers)
+    for token, split in table.splits.items():
+        np.add.at(loads, list(split.reducers), by_token[token] * np.array(split.weights))
     return float(loads.max() * table.reducers)
 
 
 def _lookup(table: RoutingTable, random: np.random.Generator) -> float:
     """Nanoseconds to look up one key of a large column."""
     hashes = random.integers(0, 2**32, LOOKED_UP, dtype=np.uint32)
-    table.places_of(hashes)
+    table.resolve(hashes)
     spent = []
     for _ in range(5):
         began = time.perf_counter()
-        table.places_of(hashes)
+        table.resolve(hashes)
         spent.append(time.perf_counter() - began)
     return statistics.median(spent) / LOOKED_UP * 1e9
 
 
 def _later(found: dict[str, Any], what: str) -> float:
-    """The median over all steps but the first, which has to level a ring that knows no loads."""
+    """The median over all steps but the first, which starts from a ring without knowledge of loads."""
     return statistics.median(row[what] for row in found["steps"][1:])
 
 
@@ -222,12 +222,12 @@ def _targets(found: dict[int, dict[str, Any]]) -> list[Target]:
 
 
 def _text(found: dict[int, dict[str, Any]], keys: int) -> str:
-    head = ("reducers", "tokens", "decision, s", "sent, kB", "table, kB", "moved", "widest spread", "lookup, ns")
+    head = ("reducers", "tokens", "decision, s", "sent, kB", "table, kB", "moved", "widest split", "lookup, ns")
     rows = []
     for size, of_size in found.items():
         last = of_size["steps"][-1]
         sent, whole = _later(of_size, "bytes_sent") / 1000, _later(of_size, "bytes_table") / 1000
-        moved = f"{_later(of_size, 'moved') + _later(of_size, 'spread'):.2%}"
+        moved = f"{_later(of_size, 'moved') + _later(of_size, 'split'):.2%}"
         rows.append(
             (
                 size,

@@ -1,6 +1,6 @@
 """From the command to the first record processed: `python -m dpa.run` in a new process, on a Ray that it starts itself.
 
-The job's records are in its file, so Spark is not started; nothing is warm but the machine's file cache.
+The job's records are in its file, so Spark is not started; only the machine's file cache is warm.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PARALLELISM = (2, 4)
 """Mappers, and as many reducers."""
 
 RECORDS = 1_000
-MOST_SECONDS = 6.0
+MAX_SECONDS = 6.0
 
 PHASES = {
     "imports": "interpreter and imports",
@@ -41,7 +41,7 @@ TIMEOUT_SECONDS = 300
 
 
 def measure(options: argparse.Namespace) -> Findings:
-    """Start the command again and again, with few and with more actors in turn."""
+    """Start the command several times, with few and with more actors in turn."""
     parallelism, repeats = (PARALLELISM[:1], 1) if options.quick else (PARALLELISM, options.repeats)
     runs: dict[int, list[dict[str, float]]] = {tasks: [] for tasks in parallelism}
     with TemporaryDirectory(prefix="dpa-startup-") as directory:
@@ -54,7 +54,7 @@ def measure(options: argparse.Namespace) -> Findings:
     for tasks, median in medians.items():
         seconds = median["first_record"]
         name = f"seconds to the first record, {tasks} mappers and {tasks} reducers"
-        targets.append(Target(name, f"<= {MOST_SECONDS:g}", seconds, seconds <= MOST_SECONDS))
+        targets.append(Target(name, f"<= {MAX_SECONDS:g}", seconds, seconds <= MAX_SECONDS))
     return Findings(
         data={"records": RECORDS, "runs": runs, "medians": medians},
         targets=targets,
@@ -140,9 +140,9 @@ def _figure(medians: dict[int, dict[str, float]]) -> Figure:
         left = [start + more for start, more in zip(left, seconds, strict=True)]
     for place, end in enumerate(left):
         axes.annotate(f"{end:.2f} s", (end, place), (5, 0), textcoords="offset points", va="center", fontsize=9)
-    axes.axvline(MOST_SECONDS, color=COLOURS[5], linewidth=1.2, linestyle="--", label=f"wanted: {MOST_SECONDS:g} s")
+    axes.axvline(MAX_SECONDS, color=COLOURS[5], linewidth=1.2, linestyle="--", label=f"wanted: {MAX_SECONDS:g} s")
     axes.invert_yaxis()
-    axes.set_xlim(0, max(*left, MOST_SECONDS) * 1.12)
+    axes.set_xlim(0, max(*left, MAX_SECONDS) * 1.12)
     axes.grid(visible=False, axis="y")
     axes.set_xlabel("seconds since the command was given (medians)")
     figure.legend(*axes.get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside upper left", ncols=5)

@@ -1,4 +1,5 @@
-"""The streams of the consistent-grouping paper, made anew: its data sets cannot be had, their published figures can.
+"""The streams of the consistent-grouping paper, made from their published figures, because its data sets are not
+available.
 
 A stream has a hottest key of a given share over a tail of Zipf-distributed keys, and a rate that changes by the hour.
 It is made slot by slot from the seed alone, so memory stays small.
@@ -25,15 +26,15 @@ SWING = 0.15
 
 @dataclass(frozen=True)
 class Stream:
-    """What a stream is like.
+    """The properties of a stream.
 
     Attributes:
-        records: how many there are.
-        keys: how many different ones can come.
+        records: the number of records.
+        keys: the number of possible keys.
         exponent: of the Zipf distribution of all keys, or of all but the hottest.
         hottest: share of the hottest key; None: what the distribution gives it.
-        seconds: how long it lasts.
-        swing: how far the hourly rate swings about its mean over a day, as a share.
+        seconds: its duration.
+        swing: the amplitude of the hourly rate about its mean over a day, as a share.
     """
 
     name: str
@@ -45,7 +46,7 @@ class Stream:
     swing: float = SWING
 
     def scaled(self, scale: float) -> Stream:
-        """The same with so much fewer records and keys, in the same time."""
+        """The same stream with this share of the records and keys, in the same time."""
         return replace(self, records=max(1, round(self.records * scale)), keys=max(2, round(self.keys * scale)))
 
     def shares(self) -> npt.NDArray[np.float64]:
@@ -68,7 +69,7 @@ class Stream:
         return rates
 
     def slots(self, seed: int, slot_seconds: float = SLOT_SECONDS) -> Iterator[Arrivals]:
-        """What arrives, slot by slot, evenly within each."""
+        """The records of each slot, evenly spaced within it."""
         random = np.random.default_rng(seed)
         cumulative = np.cumsum(self.shares())
         count = max(1, round(self.seconds / slot_seconds))

@@ -1,8 +1,8 @@
 """Experiment 1 of the DPA paper (section 6.3, Table 1): the skew S of five workloads with and without balancing.
 
 Every workload runs with every method on Ray, several times. Where a run differs from the paper's or from another run, a
-sweep in virtual time tells whether that cell of the table depends on a race: how fast the mappers are and how often the
-reducers report decides what lies in the queues when one of them is found overloaded.
+sweep in virtual time shows whether that cell of the table depends on a race: the speed of the mappers and the report
+period decide the state of the queues when a reducer is found overloaded.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ EARLIER = 18
 """The report period with which a reducer has processed 19 letters when the new table reaches it. With 20 it is 21: it
 reports when the 20th is processed, and is at the next when the table comes."""
 
-MOST_ADAPTIVE_SKEW = 0.05
-MOST_WL3_SECONDS = 6.0
+MAX_ADAPTIVE_SKEW = 0.05
+MAX_WL3_SECONDS = 6.0
 
 
 @dataclass(frozen=True)
@@ -203,10 +203,10 @@ def _targets(cells: Sequence[Cell]) -> list[Target]:
             Target("static S as the paper has it", wanted, f"{exact} of {len(static)}", exact == len(static))
         )
     if balanced:
-        told = sum(cell.on_ray or cell.in_sweep for cell in balanced)
+        reproduced = sum(cell.on_ray or cell.in_sweep for cell in balanced)
         wanted = f"{len(balanced)} of {len(balanced)}"
         name = "cells of Table 1 within the range on Ray or in the race sweep"
-        targets.append(Target(name, wanted, f"{told} of {len(balanced)}", told == len(balanced)))
+        targets.append(Target(name, wanted, f"{reproduced} of {len(balanced)}", reproduced == len(balanced)))
     ray = [run for cell in cells for run in cell.ray]
     if ray:  # a run whose result is another does not return
         targets.append(
@@ -222,19 +222,17 @@ def _adaptive_targets(cells: Sequence[Cell]) -> list[Target]:
     skew = max(run.skew for found in runs.values() for run in found)
     acts = {name: statistics.mean(run.redistributions for run in found) for name, found in runs.items()}
     mean = statistics.mean(acts.values())
-    most = f"<= {MOST_ADAPTIVE_SKEW:g}"
+    most = f"<= {MAX_ADAPTIVE_SKEW:g}"
     targets = [
-        Target(f"adaptive: S, the worst run of {len(runs)} workloads", most, skew, skew <= MOST_ADAPTIVE_SKEW),
+        Target(f"adaptive: S, the worst run of {len(runs)} workloads", most, skew, skew <= MAX_ADAPTIVE_SKEW),
         Target("adaptive: redistributions a workload, on average", "<= 1", mean, mean <= 1),
     ]
     if "wl2" in runs:
         targets.append(Target("adaptive: redistributions of wl2", "0", acts["wl2"], acts["wl2"] == 0))
     if "wl3" in runs:
         seconds = max(run.seconds for run in runs["wl3"])
-        wanted = f"<= {MOST_WL3_SECONDS:g}"
-        targets.append(
-            Target("adaptive: seconds of wl3, the slowest run", wanted, seconds, seconds <= MOST_WL3_SECONDS)
-        )
+        wanted = f"<= {MAX_WL3_SECONDS:g}"
+        targets.append(Target("adaptive: seconds of wl3, the slowest run", wanted, seconds, seconds <= MAX_WL3_SECONDS))
     return targets
 
 
@@ -309,7 +307,7 @@ def _balanced_text(cells: Sequence[Cell]) -> str:
         for cell in cells
     ]
     head = ("workload", "method", "paper", "Ray", "s", "virtual", "sweep", "the paper's S is within")
-    told = "\n".join(f"- {cell.workload}, {cell.method}: {_verdict(cell)}" for cell in cells)
+    verdicts = "\n".join(f"- {cell.workload}, {cell.method}: {_verdict(cell)}" for cell in cells)
     earlier = sum(bool(cell.just_so(EARLIER)) for cell in cells)
     return (
         f"## With balancing, one round\n\n{markdown_table(head, rows)}\n\n"
@@ -318,7 +316,7 @@ def _balanced_text(cells: Sequence[Cell]) -> str:
         f"letters go by the old table. With a report at every {EARLIER} it is 19, which is what the paper's numbers "
         "ask for: as if its reducers report when they take the 20th letter, wait for the answer, and only then look up "
         f"whose letter it is.\n\nCell by cell; in brackets with how many of the speeds of "
-        f"the mappers:\n\n{told}"
+        f"the mappers:\n\n{verdicts}"
     )
 
 

@@ -1,7 +1,7 @@
 """Counting by key: records a second of dpa, of Spark's DataFrame and RDD, and of Ray Data, side by side on one file.
 
 All systems run in turn in one process, on one Spark and one Ray that are started before and shared by all runs; the
-first round is a warm-up. Start-up of Spark, Ray and actors counts for none of them. Every result is checked.
+first round is a warm-up. The start-up of Spark, Ray and actors is not counted. Every result is checked.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpa.runtime.cluster import ray_session
-from dpa.tables import spark_session
+from dpa.spark import spark_session
 from experiments.charts import COLOURS, label_bars, panels
 from experiments.harness import Findings, Target, main, markdown_table, progress
 from experiments.zipf import EXPONENT, KEYS, ROW_GROUP, ZipfTable, zipf_table
@@ -79,7 +79,7 @@ class System:
 
 
 def measure(options: argparse.Namespace) -> Findings:
-    """Run every system once to warm up, then so many times in turn."""
+    """Run every system once to warm up, then `repeats` times in turn."""
     records, repeats = (200_000, 1) if options.quick else (options.records, options.repeats)
     parallelism, warm_up = (PARALLELISM[:1], 0) if options.quick else (PARALLELISM, 1)
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""The input that the speed experiments share: Zipf-distributed keys in one Parquet file, and what they come to.
+"""The input that the speed experiments share: Zipf-distributed keys in one Parquet file, and the expected results.
 
 The file is made in row groups from the seed alone, so that memory stays small and two runs read the same bytes. Every
 system's result is checked against what was counted meanwhile, in whatever order it gives its rows.
@@ -38,7 +38,7 @@ class Words:
         self.names = pa.array([f"w{rank}" for rank in range(keys)])
 
     def ranks(self, records: int) -> Integers:
-        """The ranks of so many keys, shape (records,)."""
+        """The ranks of `records` keys, shape (records,)."""
         found = np.searchsorted(self._cumulative, self._random.random(records), side="right")
         return np.minimum(found, len(self.names) - 1)
 
@@ -53,7 +53,7 @@ class ZipfTable:
 
     Attributes:
         path: the Parquet file.
-        counts: how often each key comes, by rank.
+        counts: the number of records of each key, by rank.
         sums: the sum of the values of each key, by rank.
     """
 
@@ -76,7 +76,7 @@ class ZipfTable:
         """Check a result given as Arrow columns: one number for each word that occurs.
 
         Raises:
-            AssertionError: the system got something wrong.
+            AssertionError: the result is wrong.
         """
         ranks = pc.utf8_slice_codeunits(words, 1).cast(pa.int64()).to_numpy()
         found = np.zeros_like(expected)
@@ -91,7 +91,7 @@ class ZipfTable:
 
 @contextmanager
 def zipf_table(records: int, seed: int, row_group: int = ROW_GROUP) -> Iterator[ZipfTable]:
-    """Have a file of so many records for as long as the block lasts."""
+    """A context with a temporary file of `records` records."""
     words = Words(seed)
     counts, sums = (np.zeros(len(words.names), dtype=np.int64) for _ in range(2))
     schema = pa.schema({"word": pa.string(), "value": pa.int64()})

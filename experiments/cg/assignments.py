@@ -27,16 +27,16 @@ EPSILONS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0)
 SOURCE_COUNTS = (1, 5, 10, 50, 100)
 FIGURE4_RECORDS = 2_000_000
 FIGURE4_KEYS = 10_000
-MOST_HEAD_BINS = 1_000
-"""D-Choices looks at up to so many bins for one record: with more the picture would take hours."""
+MAX_HEAD_BINS = 1_000
+"""The most bins for D- and W-Choices, which look at up to all of them for one record: more would take hours."""
 
 Found = dict[str, dict[float, tuple[float, float]]]
-"""By scheme and place on the axis: imbalance, and memory."""
+"""By scheme and position on the axis: imbalance, and memory."""
 
 
 @dataclass(frozen=True)
 class Assigned:
-    """What became of a stream: greatest less mean load by all records; distinct keys of all bins by distinct keys."""
+    """The outcome of a stream: greatest less mean load by all records; distinct keys of all bins by distinct keys."""
 
     imbalance: float
     memory: float
@@ -68,7 +68,7 @@ def figure4(options: argparse.Namespace) -> Findings:
         slots = list(stream.slots(options.seed, slot_seconds=HOUR))
         for count in bins:
             for scheme in schemes:
-                if count > MOST_HEAD_BINS and scheme in ("D-C", "W-C"):
+                if count > MAX_HEAD_BINS and scheme in ("D-C", "W-C"):
                     continue
                 assigned = assign(stream, count, [SCHEMES[scheme](count, 0)], slots)
                 found.setdefault(count, {}).setdefault(scheme, {})[exponent] = assigned.imbalance, assigned.memory
@@ -112,8 +112,8 @@ def figure6(options: argparse.Namespace) -> Findings:
         holds("imbalance lies between those with SG and KG", sg[0] <= first[0] <= last[0] <= kg[0]),
     ]
     text = (
-        f"{_told(stream)} {SOURCES} sources, {workers} equal workers with {VIRTUAL_WORKERS} virtual workers each. PoRC "
-        "onto the virtual workers, for each epsilon; beside it key grouping and shuffle grouping onto them."
+        f"{_about(stream)} {SOURCES} sources, {workers} equal workers with {VIRTUAL_WORKERS} virtual workers each. "
+        "PoRC onto the virtual workers, for each epsilon; beside it key grouping and shuffle grouping onto them."
         "\n\n" + _table("epsilon", found, list(epsilons))
     )
     return Findings({"found": _plain({workers: found})}, targets, text, _grid([(workers, found)], "epsilon", log=True))
@@ -161,7 +161,7 @@ def figure11(options: argparse.Namespace) -> Findings:
         grown = by_count[counts[-1]][1] / by_count[counts[0]][1]
         targets.append(below(f"{name}: memory, most to fewest sources", grown, 2))
     text = (
-        f"{_told(stream)} Consistent grouping, {VIRTUAL_WORKERS} virtual workers a worker, epsilon {EPSILON}. Sources "
+        f"{_about(stream)} Consistent grouping, {VIRTUAL_WORKERS} virtual workers a worker, epsilon {EPSILON}. Sources "
         "get the records in turn and know nothing of each other."
         "\n\n" + _table("sources", found, list(counts))
     )
@@ -196,12 +196,12 @@ def _by_workers(
         if scheme in found:
             ratio = max(found[scheme][workers][1] / found["PoRC"][workers][1] for workers in counts)
             targets.append(at_most(f"memory of {scheme} by that of PoRC, whatever the workers", ratio, 1.1))
-    text = f"{_told(stream)} {SOURCES} sources, epsilon {EPSILON}. {note}\n\n" + _table("workers", found, list(counts))
+    text = f"{_about(stream)} {SOURCES} sources, epsilon {EPSILON}. {note}\n\n" + _table("workers", found, list(counts))
     return Findings({"found": _plain({0: found})}, targets, text, _grid([(0, found)], "workers", log=True))
 
 
 def _orderings(found: Found, name: str, at: float, bins: int) -> list[Target]:
-    """What must come out (section 2.4 of the algorithms): who is even, and who holds keys how often."""
+    """The orderings to expect: which groupings are even, and how often each holds a key."""
     imbalance = {scheme: of_scheme[at][0] for scheme, of_scheme in found.items() if at in of_scheme}
     memory = {scheme: of_scheme[at][1] for scheme, of_scheme in found.items() if at in of_scheme}
     order = [scheme for scheme in ("KG", "PKG", "PoRC", "CH", "SG") if scheme in memory]
@@ -222,7 +222,7 @@ def _wikipedia(options: argparse.Namespace) -> tuple[Stream, Callable[[], Iterab
     return stream, lambda: stream.slots(options.seed, slot_seconds=HOUR)
 
 
-def _told(stream: Stream) -> str:
+def _about(stream: Stream) -> str:
     hottest = f"the hottest has {stream.hottest:.2%} of the records" if stream.hottest else ""
     return f"{stream.name} stream: {stream.records:,} records, {stream.keys:,} keys, {hottest}."
 

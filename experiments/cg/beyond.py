@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 EXPONENTS = (0.5, 0.8, 1.0, 1.2, 1.5, 2.0)
 CLUSTERS = ((0, 1.0), (3, 5.0), (5, 4.0), (2, 10.0))
-"""So many of ten workers are so many times as fast as the others."""
+"""Numbers of workers of ten, and how many times as fast as the others they are."""
 
 RECORDS, KEYS = 5_000_000, 10_000
 BALANCED = 1e-4

@@ -96,7 +96,7 @@ def _measured(options: argparse.Namespace, slowed: float) -> Findings:
 
 
 def _keys(records: int, seed: int) -> pa.Array:
-    """The keys of so many records of the Twitter-like stream, which has as many fewer keys."""
+    """The keys of a Twitter-like stream scaled to this number of records, with keys scaled alike."""
     stream = TWITTER.scaled(records / TWITTER.records)
     found = np.concatenate([slot.keys for slot in stream.slots(seed, slot_seconds=stream.seconds)])
     return pa.array(found).cast(pa.string())
@@ -114,12 +114,13 @@ def _run(
         value=None if rate else [],
         reducer=PacedCounts(service),
         grouping=grouping,
-        parallelism={"mappers": MAPPERS, "reducers": len(slowdown), "slowdown": list(slowdown)},
-        balance={"check_seconds": 0.25, "least_delay": 0.05} if grouping["kind"] == "ring" else {},
+        parallelism={"mappers": MAPPERS, "reducers": len(slowdown)},
+        testing={"slow_factor": list(slowdown)},
+        balance={"check_seconds": 0.25, "min_delay": 0.05} if grouping["kind"] == "ring" else {},
         limits={
             "batch_records": batch,
             "in_flight_records": max(batch, len(keys)) if rate else 8 * batch,
-            "slice_seconds": 0.02,
+            "quantum_seconds": 0.02,
             "split_records": max(batch, len(keys) // (20 * MAPPERS)),
         },
     )

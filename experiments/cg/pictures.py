@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpa.routing.groupings.base import Grouping
-from dpa.routing.groupings.options import KINDS, LISTENING, GroupingOptions
-from dpa.routing.groupings.signal import Signal, Wish
+from dpa.routing.groupings.options import BY_KIND, ConsistentOptions
+from dpa.routing.groupings.signal import CapacityRequest, Signal
 from dpa.routing.hashing import hash_column
 from dpa.routing.ring import TokenRing
 from experiments.charts import COLOURS, GRID, INK, panels
@@ -27,7 +27,7 @@ SLOW, SLOWDOWN = 5, 3.0
 
 SLOTS = 60
 NAMED = 6
-"""So many of the hottest keys have a colour of their own."""
+"""The number of hottest keys that have a colour of their own."""
 
 
 def draw(kind: str, make: Callable[[], Grouping], *, unequal: bool) -> Figure:
@@ -49,8 +49,10 @@ def draw(kind: str, make: Callable[[], Grouping], *, unequal: bool) -> Figure:
 def _signal(slot: int, records: int, all_records: int, work: float) -> Signal:
     """What a reducer would tell that could do an eighth more than its due."""
     used = records * work / all_records * (REDUCERS - 1 + 1 / SLOWDOWN) * 0.9
-    wish = Wish.DECREASE if used > 0.95 else Wish.INCREASE if used < 0.85 else Wish.KEEP
-    return Signal(slot, used, wish, records, 0.001 * work)
+    request = (
+        CapacityRequest.DECREASE if used > 0.95 else CapacityRequest.INCREASE if used < 0.85 else CapacityRequest.KEEP
+    )
+    return Signal(slot, used, request, records, 0.001 * work)
 
 
 def _bars(kind: str, ranks: np.ndarray, owners: np.ndarray, work: np.ndarray) -> Figure:
@@ -79,9 +81,10 @@ def main() -> None:
     """Draw all."""
     DIRECTORY.mkdir(exist_ok=True)
     table = TokenRing(REDUCERS, 64).snapshot(0)
-    for kind in KINDS:
-        options = GroupingOptions(kind, proportional=True)
-        figure = draw(kind, lambda options=options: options.create(table, 0), unequal=kind in LISTENING)  # type: ignore[misc]
+    for kind, made in {**BY_KIND, "consistent": lambda: ConsistentOptions(proportional=True)}.items():
+        options = made()
+        unequal = options.signals is not None
+        figure = draw(kind, lambda options=options: options.create(table, 0), unequal=unequal)  # type: ignore[misc]
         figure.savefig(DIRECTORY / f"{kind}.png", dpi=100)
         print(DIRECTORY / f"{kind}.png")
 

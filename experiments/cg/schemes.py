@@ -1,4 +1,8 @@
-"""The groupings by the names that the paper gives them, and the constants that its figures share."""
+"""The groupings by the names that the paper gives them, and the constants that its figures share.
+
+Figures keep the paper's words: its workers are our reducers, and bins are what a grouping chooses from, workers or
+virtual workers.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +31,7 @@ WORKERS = (5, 10, 50, 100)
 THETA_BUSY, THETA_IDLE = 0.85, 0.75
 
 Make = Callable[[int, int], Grouping]
-"""The grouping of a source onto so many bins: (bins, source)."""
+"""Makes the grouping of a source: (number of bins, number of the source)."""
 
 SCHEMES: dict[str, Make] = {
     "KG": lambda bins, source: KeyGrouping(bins),
@@ -90,4 +94,6 @@ def consistent(
 
 def delegation(slot_seconds: float = SLOT_SECONDS) -> DelegationOptions:
     """How workers judge themselves in the paper's simulations: assigned messages by capacity."""
-    return DelegationOptions(slot_seconds, THETA_BUSY, THETA_IDLE, "demand", 1)
+    return DelegationOptions(
+        slot_seconds=slot_seconds, theta_busy=THETA_BUSY, theta_idle=THETA_IDLE, utilisation="demand", queue_records=1
+    )

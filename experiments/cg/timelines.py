@@ -24,7 +24,7 @@ MEAN_UTILISATION = 0.8
 
 UNEQUAL = ((0, 3, 5.0),)
 CHANGING = ((0, 3, 5.0), (6, 5, 4.0), (12, 2, 10.0))
-"""From so many of 22 million records on, so many machines of ten are so many times as fast as the others."""
+"""Records of 22 million from which on a cluster holds; machines of ten that are faster; by which factor."""
 
 VIRTUAL = (5, 10, 50, 100, 1_000)
 BALANCED = 0.05
@@ -103,7 +103,7 @@ def figure13(options: argparse.Namespace) -> Findings:
 
 
 def capacities(machines: int, times: float, total: float) -> Floats:
-    """Records a second of ten workers, `machines` of which are so many times as fast as the others; `total` in all."""
+    """Records a second of ten workers, `machines` of which are faster than the others by a factor; `total` in all."""
     each = np.where(np.arange(WORKERS) < machines, times, 1.0)
     found: Floats = each / each.sum() * total
     return found

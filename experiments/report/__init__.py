@@ -1,0 +1,1 @@
+"""The result files as one page, `docs/results.md`, and as the table of the README: `python -m experiments.report`."""

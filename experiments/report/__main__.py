@@ -1,0 +1,13 @@
+"""Write `docs/results.md` and the table of the README from the committed result files."""
+
+from __future__ import annotations
+
+from experiments.report.findings import load_findings
+from experiments.report.page import PAGE, README, render_page, with_table
+from experiments.report.results import load_results
+
+if __name__ == "__main__":
+    results, findings = load_results(), load_findings()
+    PAGE.write_text(render_page(results, findings), encoding="utf-8")
+    README.write_text(with_table(README.read_text(encoding="utf-8"), results, findings), encoding="utf-8")
+    print(f"wrote {PAGE.name} and the table of {README.name} from {len(results)} result files")

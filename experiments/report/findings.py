@@ -1,0 +1,65 @@
+"""The sentences of the results page, which `findings.yaml` holds: what each result file answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+from pydantic import TypeAdapter
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one result file says.
+
+    Attributes:
+        result: the name of the result file.
+        title: the heading.
+        measured: one sentence on what was measured.
+        concluded: one sentence on what follows from it.
+        missed: the names of the targets that `concluded` takes for missed.
+    """
+
+    result: str
+    title: str
+    measured: str
+    concluded: str
+    missed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Question:
+    """A heading of the page with the findings that answer it; `about` explains what they have in common."""
+
+    title: str
+    findings: tuple[Finding, ...]
+    about: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the README's table: a target of a result file, in a user's words; without a target, *not yet*."""
+
+    subject: str
+    measured: str
+    result: str = ""
+    target: str = ""
+
+
+@dataclass(frozen=True)
+class Findings:
+    """All that is written by hand."""
+
+    summary: tuple[Row, ...]
+    questions: tuple[Question, ...]
+
+
+def load_findings() -> Findings:
+    """The sentences of `findings.yaml`.
+
+    Raises:
+        pydantic.ValidationError: the file lacks a key, or a value is not text.
+    """
+    text = Path(__file__).with_name("findings.yaml").read_text(encoding="utf-8")
+    return TypeAdapter(Findings).validate_python(yaml.safe_load(text))

@@ -1,0 +1,122 @@
+"""The results page and the README's table as Markdown: the findings' sentences, and figures from result files alone."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from experiments.harness import Target, markdown_table
+from experiments.report.findings import Finding, Findings
+from experiments.report.results import Result
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "results.md"
+README = ROOT / "README.md"
+
+COMMAND = "python -m experiments.report"
+MISSED = "**missed**"
+
+_BEGIN, _END = f"<!-- made by {COMMAND} -->", "<!-- end -->"
+
+
+def render_page(results: Mapping[str, Result], findings: Findings) -> str:
+    """The page `docs/results.md`.
+
+    Raises:
+        ValueError: a result file has no finding, or a finding no longer fits its result file.
+    """
+    found = [finding for question in findings.questions for finding in question.findings]
+    if left := results.keys() - {finding.result for finding in found}:
+        raise ValueError(
+            f"result files without a finding: {sorted(left)}; add them to experiments/report/findings.yaml"
+        )
+    parts = [
+        "# Results",
+        f"Made from the files in [experiments/results](../experiments/results) by `{COMMAND}`. A result names the "
+        "commit that was measured, its seed, configuration and machine, and the command that measures it again; its "
+        "*table* has every figure. Times are compared within one run only.",
+        f"{_counted(results.values())} The targets that are missed:",
+        _all_missed(results, found),
+    ]
+    for question in findings.questions:
+        parts += [f"## {question.title}", *([question.about] if question.about else [])]
+        parts += [_section(finding, results[finding.result]) for finding in question.findings]
+    return "\n\n".join(parts) + "\n"
+
+
+def render_table(results: Mapping[str, Result], findings: Findings) -> str:
+    """The README's table: each row *met* or *missed*, with the target and the figure."""
+    cells = []
+    for row in findings.summary:
+        if row.target:
+            target = results[row.result].target(row.target)
+            cells.append((row.subject, row.measured, target.wanted, target.reached, _verdict(target)))
+        else:
+            cells.append((row.subject, row.measured, "", "", "**not yet**"))
+    return markdown_table(("", "measured", "target", "reached", ""), cells)
+
+
+def with_table(readme: str, results: Mapping[str, Result], findings: Findings) -> str:
+    """The README's text with its table renewed.
+
+    Raises:
+        ValueError: the text does not have the two comments between which the table lies, or more than once.
+    """
+    before, begin, rest = readme.partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    if not begin or not end or _BEGIN in after:
+        raise ValueError(f"the README must have {_BEGIN!r} and, below it, {_END!r} exactly once")
+    return f"{before}{_BEGIN}\n{render_table(results, findings)}\n\n{_counted(results.values())}\n{_END}{after}"
+
+
+def _counted(results: Iterable[Result]) -> str:
+    targets = [target for result in results for target in result.targets]
+    met = sum(target.met for target in targets)
+    return f"Of the {len(targets)} targets of all experiments {met} are met and {len(targets) - met} are missed."
+
+
+def _all_missed(results: Mapping[str, Result], findings: Iterable[Finding]) -> str:
+    rows = [
+        (f"[{finding.result}](#{_anchor(finding.title)})", target.name, target.wanted, target.reached)
+        for finding in findings
+        for target in results[finding.result].missed
+    ]
+    return markdown_table(("result", "target", "wanted", "reached"), rows)
+
+
+def _section(finding: Finding, result: Result) -> str:
+    missed = {target.name for target in result.missed}
+    if missed != set(finding.missed):
+        raise ValueError(
+            f"the conclusion on {result.name} was written for {sorted(finding.missed)} missed, and missed are "
+            f"{sorted(missed)}; read it again in experiments/report/findings.yaml"
+        )
+    files = f"../experiments/results/{result.name}"
+    parts = [f"### {finding.title}", f"{finding.measured} *{finding.concluded}*"]
+    if result.targets:
+        rows = [(_verdict(target), target.name, target.wanted, target.reached) for target in result.targets]
+        parts.append(markdown_table(("", "target", "wanted", "reached"), rows))
+    if result.has_picture:
+        parts.append(f"![{finding.title}]({files}.png)")
+    parts.append(f"[Table]({files}.md), [data]({files}.json). {_origin(result)}")
+    return "\n\n".join(parts)
+
+
+def _origin(result: Result) -> str:
+    stamp, machine = result.stamp, result.stamp["machine"]
+    return (
+        f"Commit {stamp['commit'][:12]}, seed {stamp['seed']}, configuration `{json.dumps(stamp['configuration'])}`, "
+        f"{machine['cpus']} CPUs ({machine['cpu']}), {machine['memory_gib']} GiB, {machine['system']}. "
+        f"Again: `{stamp['command']}`."
+    )
+
+
+def _verdict(target: Target) -> str:
+    return "met" if target.met else MISSED
+
+
+def _anchor(heading: str) -> str:
+    """What Markdown makes of a heading for links."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
