@@ -13,7 +13,7 @@ run: $(INSTALLED)  ## run the main job and show its result
 test: $(INSTALLED)  ## run all tests, on two processors
 	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile
 
-coverage: $(INSTALLED)  ## run all tests, which takes half as long again, and tell which lines they miss
+coverage: $(INSTALLED)  ## run all tests, which takes half as long again, and list the lines not covered
 	$(BIN)/python -m pytest --cov=dpa --cov-report=term:skip-covered
 
 lint: $(INSTALLED)  ## check style, types and layers

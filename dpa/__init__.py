@@ -8,31 +8,41 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from dpa.executors import BatchMapper, BatchReducer, Groups, Mapper, Reducer, batch_mapper
+from dpa._util.logs import quiet_by_default
+from dpa.executors import BatchMapper, BatchReducer, Groups, Mapper, Process, Reducer, RowsReducer, batch_mapper
+from dpa.operators import batch_filter
 
 if TYPE_CHECKING:
     from dpa.job import Job
     from dpa.result import Result
-    from dpa.runtime.rounds import ResultsSoFar, results_so_far
+    from dpa.sinks.partial_results import PartialResults, partial_results
+    from dpa.sources.generated import Generator
+
+quiet_by_default()
 
 __all__ = [
     "BatchMapper",
     "BatchReducer",
+    "Generator",
     "Groups",
     "Job",
     "Mapper",
+    "PartialResults",
+    "Process",
     "Reducer",
     "Result",
-    "ResultsSoFar",
+    "RowsReducer",
+    "batch_filter",
     "batch_mapper",
-    "results_so_far",
+    "partial_results",
 ]
 
 _LATER = {
+    "Generator": "dpa.sources.generated",
     "Job": "dpa.job",
     "Result": "dpa.result",
-    "ResultsSoFar": "dpa.runtime.rounds",
-    "results_so_far": "dpa.runtime.rounds",
+    "PartialResults": "dpa.sinks.partial_results",
+    "partial_results": "dpa.sinks.partial_results",
 }
 """Names that are imported when first used, and where from: actors that only run executors do without them."""
 

@@ -1,4 +1,4 @@
-"""Ready-made reducers. A job file names them by the short names in `READY_MADE`; all of them can merge.
+"""Ready-made reducers. A job file names them by the short names in `READY_MADE`; all of them can merge states.
 
 As in SQL, nulls count as no value, except for `count`, which counts records. As in Spark, sums and means of decimals
 are decimals, and NaN is one value, greater than any other number.
@@ -14,11 +14,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpa.errors import ConfigError
-from dpa.executors import AnyReducer, BatchReducer, Groups, Reducer, exact
+from dpa.executors import AnyReducer, BatchReducer, Groups, Reducer, RowsReducer, exact
 
 
 class Count(BatchReducer):
@@ -32,7 +33,7 @@ class Count(BatchReducer):
 
 
 class _OfOneColumn(BatchReducer):
-    """An aggregate of one column; the result has its name."""
+    """An aggregate of one column; the result column has the same name."""
 
     def __init__(self, column: str = "value") -> None:
         self.column = column
@@ -56,7 +57,7 @@ class _OfOneColumn(BatchReducer):
 
 
 class _FoldsItself(_OfOneColumn):
-    """An aggregate whose states merge as values reduce, such as a sum of sums."""
+    """An aggregate in which `merge` is the same as `reduce`, such as a maximum."""
 
     @abstractmethod
     def fold(self, groups: Groups) -> pa.Array:
@@ -83,11 +84,11 @@ class Max(_FoldsItself):
         return groups.max(self.column)
 
 
-_MOST_DIGITS = 38
-"""Of a decimal in Spark."""
+_MAX_DIGITS = 38
+"""The most digits of a decimal in Spark."""
 
 _HEADROOM = 38
-"""Digits that the state of a sum of decimals has beyond those of its values: enough for 10**38 of them."""
+"""Digits of the state of a sum of decimals beyond those of its values: enough for 10**38 values."""
 
 
 class Sum(_OfOneColumn):
@@ -110,7 +111,8 @@ class Sum(_OfOneColumn):
 class Mean(_OfOneColumn):
     """The arithmetic mean of a column, under the same name; null for a key whose values are all null.
 
-    That of decimals of p digits, s of them after the point, has p + 4 and s + 4, at most 38 each, rounded half up.
+    The mean of decimals of p digits, s of them after the point, has p + 4 and s + 4 digits, at most 38 each, rounded
+    half up.
     """
 
     def reduce(self, groups: Groups) -> pa.RecordBatch:
@@ -134,14 +136,14 @@ class Mean(_OfOneColumn):
         return pa.record_batch({self.column: mean})
 
     def _of_decimals(self, total: pa.Array, count: pa.Array) -> pa.Array:
-        """Sums by counts. Arrow cuts a quotient off at 20 digits more than the dividend's scale, and has 76 in all."""
+        """Sums divided by counts. Arrow truncates a quotient at 20 digits beyond the dividend's scale, of 76 in all."""
         kind = _decimal(total.type, more_digits=4, more_scale=4)
         quotient = pc.divide(total.cast(pa.decimal256(56, total.type.scale)), count.cast(pa.decimal256(19)))
         return exact(pc.round(quotient, kind.scale, "half_towards_infinity"), kind, f"a mean of {self.column!r}")
 
 
 def _widened(values: pa.Array) -> pa.Array:
-    """Decimals in the type in which they are added up; any other values as they are."""
+    """Decimals cast to the type in which they are summed up; any other values unchanged."""
     kind = values.type
     if not pa.types.is_decimal(kind):
         return values
@@ -149,19 +151,19 @@ def _widened(values: pa.Array) -> pa.Array:
 
 
 def _sum(groups: Groups, column: str) -> pa.Array:
-    """The sum of a column in each group; of decimals it is of the same type as the column."""
+    """The sum of a column in each group; the sum of decimals has the type of the column."""
     total, kind = groups.sum(column), groups.values.column(column).type
     return total.cast(kind) if pa.types.is_decimal(kind) else total
 
 
 def _decimal(summed: pa.DataType, *, more_digits: int, more_scale: int) -> pa.DataType:
-    """The type of a result, with more digits than the values that have been summed up in the type `summed`."""
+    """The type of a result with more digits than the values, whose sums have the type `summed`."""
     digits = summed.precision - _HEADROOM + more_digits
-    return pa.decimal128(min(digits, _MOST_DIGITS), min(summed.scale + more_scale, _MOST_DIGITS))
+    return pa.decimal128(min(digits, _MAX_DIGITS), min(summed.scale + more_scale, _MAX_DIGITS))
 
 
 class _NaN:
-    """What is not a number, as Spark has it: one value, and greater than any other."""
+    """Not a number, as in Spark: one value, and greater than any other."""
 
     def __lt__(self, other: object) -> bool:
         return False
@@ -174,7 +176,7 @@ class _NaN:
 
 
 NAN = _NaN()
-"""Takes the place of NaN in states, where all NaN are one: a NaN is not equal to itself and has no order."""
+"""Replaces NaN in states, where all NaN are one value: a float NaN is not equal to itself and has no order."""
 
 
 def _comparable(value: Any) -> Any:
@@ -211,8 +213,87 @@ class TopK(Reducer[list[Any], Any]):
         return {"top": [math.nan if value is NAN else value for value in sorted(state, reverse=True)]}
 
 
+class TopRows(RowsReducer):
+    """The `k` rows with the greatest values of a column, or the least ones, as rows with their `rank`, from 1 on.
+
+    Keyed by None (one key over all rows) it ranks a whole table. Rows without a value are passed over, NaN is the
+    greatest number, and rows with equal values are ranked by their other columns, ascending, so that no two runs
+    differ. A state is the list of a key's rows so far.
+    """
+
+    def __init__(self, k: int = 10, by: str = "value", *, descending: bool = True) -> None:
+        if k < 1:
+            raise ValueError(f"k must be at least 1, not {k}")
+        self.k = k
+        self.by = by
+        self.descending = descending
+
+    def check_values(self, values: pa.Schema) -> None:
+        if self.by not in values.names:
+            raise ConfigError(f"ranks by the column {self.by!r}, and the columns are {', '.join(values.names)}")
+        if pa.types.is_nested(values.field(self.by).type):
+            raise ConfigError(f"cannot rank by the column {self.by!r}, which is {values.field(self.by).type}")
+        if "rank" in values.names:
+            raise ConfigError("gives a column 'rank', which the rows have already: rename that one")
+
+    def reduce(self, groups: Groups) -> pa.RecordBatch:
+        return self._top(groups.values, groups.ids, len(groups))
+
+    def merge(self, groups: Groups) -> pa.RecordBatch:
+        rows, places = self._rows(groups.values)
+        return self._top(rows, groups.ids[places], len(groups))
+
+    def finish_rows(self, states: pa.RecordBatch) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
+        rows, places = self._rows(states)
+        first = np.searchsorted(places, np.arange(states.num_rows))
+        rank = np.arange(len(places)) - first[places] + 1
+        names = ["rank", *rows.schema.names]
+        return pa.RecordBatch.from_arrays([pa.array(rank, pa.int64()), *rows.columns], names), places
+
+    def _top(self, rows: pa.RecordBatch, ids: npt.NDArray[np.integer[Any]], groups: int) -> pa.RecordBatch:
+        """The state of each group, from its rows."""
+        valid = rows.column(self.by).is_valid().to_numpy(zero_copy_only=False)
+        order = self._order(rows, ids)
+        order = order[valid[order]]
+        of_row = ids[order]
+        rank = np.arange(len(order)) - np.searchsorted(of_row, of_row)
+        best = order[rank < self.k]
+        ends = np.searchsorted(ids[best], np.arange(groups + 1))
+        structs = pa.StructArray.from_arrays(rows.take(pa.array(best)).columns, names=rows.schema.names)
+        return pa.record_batch({"rows": pa.ListArray.from_arrays(pa.array(ends, pa.int32()), structs)})
+
+    def _order(self, rows: pa.RecordBatch, ids: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:
+        """The positions of rows by group, then by rank."""
+        by, direction = rows.column(self.by), "descending" if self.descending else "ascending"
+        columns = {"0": pa.array(ids), "1": _nan_of(by), "2": by}
+        keys = [("0", "ascending"), ("1", direction), ("2", direction)]
+        for place, name in enumerate(rows.schema.names):
+            kind = rows.schema.field(name).type
+            if name != self.by and not (pa.types.is_nested(kind) or pa.types.is_null(kind)):
+                columns[f"more {place}"] = _plain(rows.column(name))
+                keys.append((f"more {place}", "ascending"))
+        return pc.sort_indices(pa.table(columns), sort_keys=keys).to_numpy()  # type: ignore[no-any-return]
+
+    @staticmethod
+    def _rows(states: pa.RecordBatch) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
+        """The rows of states, and the position of the state of each."""
+        lists = states.column("rows")
+        rows = pa.RecordBatch.from_struct_array(lists.flatten())
+        return rows, pc.list_parent_indices(lists).to_numpy().astype(np.int64, copy=False)
+
+
+def _nan_of(column: pa.Array) -> pa.Array:
+    """Whether each value is NaN, which Arrow sorts beside null whatever the direction."""
+    is_float = pa.types.is_floating(column.type)
+    return pc.is_nan(column).fill_null(False) if is_float else pa.array(np.zeros(len(column), dtype=bool))
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
 class Distinct(Reducer[set[Any], Any]):
-    """The number of distinct values of each key, as the column `distinct`. The state holds them all."""
+    """The number of distinct values of each key, as the column `distinct`. The state holds all of them."""
 
     def zero(self) -> set[Any]:
         return set()
@@ -236,6 +317,7 @@ READY_MADE: dict[str, type[AnyReducer]] = {
     "max": Max,
     "mean": Mean,
     "top_k": TopK,
+    "top_rows": TopRows,
     "distinct": Distinct,
 }
 """The ready-made reducers by the short name that a job file may use."""

@@ -1,10 +1,12 @@
-"""The exceptions of dpa. Every one says what was wrong, where, and what would be right."""
+"""The exceptions of dpa. Each message states the fault, its place, and a correct value."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 
 class DpaError(Exception):
-    """Base of every error that dpa raises on purpose; `exit_status` is what the command line returns for it."""
+    """Base of every error that dpa raises on purpose; `exit_status` is the exit status of the command line."""
 
     exit_status = 1
 
@@ -16,11 +18,11 @@ class ConfigError(DpaError):
 
 
 class TableError(DpaError):
-    """An input, sample or output table cannot be read or written as asked."""
+    """An input, sample or output table cannot be read or written as requested."""
 
 
 class SparkLostError(TableError):
-    """Spark's JVM has ended, or does not answer any more, whatever it was asked."""
+    """Spark's JVM has ended or no longer answers."""
 
 
 class ExecutorError(DpaError):
@@ -28,19 +30,34 @@ class ExecutorError(DpaError):
 
 
 class KeyTypeError(ExecutorError):
-    """A key is of a type that is not supported, or one job mixes two types of keys."""
+    """A key has an unsupported type, or a job mixes two types of keys."""
 
 
 class BalanceError(DpaError):
-    """The balancer was asked for something that cannot be, such as to relieve a reducer that does not exist."""
+    """An impossible request to the balancer, such as to relieve a reducer that does not exist."""
 
 
 class ProtocolError(DpaError):
-    """An invariant of the protocol (docs/design, invariants) would have been broken: a bug in dpa, never in a job."""
+    """An invariant of the protocol (docs/design.md, invariants) would have been broken: a bug in dpa, not in a job."""
 
 
 class JobFailedError(DpaError):
-    """The job ended without a result: user code failed, an actor died, or it was interrupted."""
+    """The job ended without a result: user code failed, an actor died, or it was interrupted.
+
+    Attributes:
+        events: for each task that still answered, the content of its file of events (`dpa.protocol.recording`), by the
+            file's name.
+    """
+
+    def __init__(self, message: str, events: Mapping[str, bytes] | None = None) -> None:
+        super().__init__(message)
+        self.events = dict(events or {})
+
+
+class RecordingError(DpaError):
+    """A file of events cannot be read: it is damaged, of another version, or none at all."""
+
+    exit_status = 2
 
 
 class ReferenceMismatchError(DpaError):

@@ -1,7 +1,7 @@
 """What users subclass: mappers and reducers, one record at a time or on Arrow columns.
 
-A job may also name plain functions: see `as_mapper` and `as_reducer`. Executors are pickled once to every task, so what
-they hold must be picklable; each task has a copy of its own. Ready-made reducers are in `dpa.aggregates`.
+A job may also name plain functions: see `as_mapper` and `as_reducer`. Executors are pickled once to every task, so
+their attributes must be picklable; each task has its own copy. Ready-made reducers are in `dpa.aggregates`.
 """
 
 from __future__ import annotations
@@ -27,48 +27,46 @@ Record = dict[str, Any]
 
 
 class Mapper(ABC):
-    """Makes (key, value) pairs of records, one record at a time."""
+    """Maps each record to (key, value) pairs, one record at a time."""
 
     @abstractmethod
     def map(self, record: Record) -> Iterable[tuple[Any, Any]]:
         """Return or yield any number of (key, value) pairs for one input row, given as a dict by column name.
 
-        Keys are of one type in a job, any that docs/executors.md lists, or tuples of them for a job whose `key` names
-        several columns; values are anything picklable.
+        All keys of a job have one type of those in docs/executors.md, or are tuples of them if the job's `key` names
+        several columns; values are any picklable objects.
         """
 
 
 class BatchMapper(ABC):
-    """Makes records of Arrow batches, a batch at a time."""
+    """Maps Arrow batches to records, a batch at a time."""
 
     @abstractmethod
     def map_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch | pa.Table:
-        """Return the records made of `batch`: the job's key column, or columns, and any others as the value."""
+        """Return the records of `batch`: the job's key column or columns, and any other columns as the value."""
 
 
 class Reducer(ABC, Generic[S, V]):
     """Folds the values of each key, one at a time, in the vocabulary of Spark's `Aggregator`.
 
-    The runtime owns the state: it keeps one for each key, made by `zero`. A reducer that does not override `merge`
-    cannot be balanced in merge mode, since a key's values may then meet on several reducers.
+    The runtime owns the states: one for each key, made by `zero`. A reducer without `merge` cannot be balanced in merge
+    mode, where a key may have states on several reducers.
     """
 
     @abstractmethod
     def zero(self) -> S:
-        """A new state for a key that has no values yet; never an object that was returned before if states are
-        mutable."""
+        """Return a new state for a key without values; if states are mutable, a new object at each call."""
 
     @abstractmethod
     def reduce(self, state: S, value: V) -> S:
-        """The state with one more value in it; may change `state` and return it."""
+        """Return the state with one more value; may change `state` and return it."""
 
     def merge(self, left: S, right: S) -> S:
-        """Two states of one key as one. Must be associative and commutative, with `zero()` as identity."""
+        """Merge two states of one key. Must be associative and commutative, with `zero()` as identity."""
         raise NotImplementedError(f"{type(self).__name__} has no merge")
 
     def finish(self, state: S) -> Any:
-        """What the result holds for a key: a value, for the column `value`, or a dict of columns. The state itself by
-        default."""
+        """Return the result of a key: a value, for the column `value`, or a dict of columns. By default the state."""
         return state
 
 
@@ -91,23 +89,23 @@ class Groups:
         return len(self.keys)
 
     def sizes(self) -> npt.NDArray[np.int64]:
-        """How many rows each group has, shape (groups,)."""
+        """The number of rows of each group, shape (groups,)."""
         return np.bincount(self.ids, minlength=len(self.keys))
 
     def sum(self, column: str) -> pa.Array:
-        """The sum of a column in each group, shape (groups,); nulls count as nothing, a group of nulls is null.
+        """The sum of a column in each group, shape (groups,); nulls are ignored, and a group of nulls only is null.
 
-        Sums of integers are of 64 bits, those of decimals of 38 digits; both are exact. That of nulls of no type is of
-        none either.
+        Sums of integers have 64 bits, those of decimals 38 digits; both are exact. The sum of a column of type null has
+        type null.
 
         Raises:
             OverflowError: a sum of integers does not fit in 64 bits, or one of decimals not in 38 digits.
         """
         values = self.values.column(column)
-        if pa.types.is_null(values.type):  # Arrow's own sum of these is of integers, whatever other batches hold
+        if pa.types.is_null(values.type):  # Arrow's own sum has an integer type, whatever the type in other batches
             return pa.nulls(len(self.keys))
         if pa.types.is_decimal(values.type) and not pa.types.is_decimal256(values.type):
-            kind = values.type  # Arrow's own sum of these wraps around too
+            kind = values.type  # Arrow's own sum of decimals wraps around, too
             return self._exact_sum(column, pa.decimal256(kind.precision, kind.scale), pa.decimal128(38, kind.scale))
         if pa.types.is_integer(values.type) and values.null_count == 0 and len(values):
             numbers = values.to_numpy(zero_copy_only=False)
@@ -118,18 +116,18 @@ class Groups:
         return self.aggregate(column, "sum")
 
     def _exact_sum(self, column: str, wide: pa.DataType, kind: pa.DataType) -> pa.Array:
-        """The sum of a column, added up in a wide type and brought into another."""
+        """The sum of a column, added up in the type `wide` and cast to `kind`."""
         values = pa.record_batch({column: self.values.column(column).cast(wide)})
         return exact(replace(self, values=values).aggregate(column, "sum"), kind, f"a sum of {column!r}")
 
     def min(self, column: str) -> pa.Array:
-        """The least value of a column in each group, shape (groups,); nulls are passed over. NaN is the greatest
-        number, as in Spark."""
+        """The least value of a column in each group, shape (groups,), without nulls. NaN is the greatest number, as in
+        Spark."""
         return self.aggregate(column, "min")
 
     def max(self, column: str) -> pa.Array:
-        """The greatest value of a column in each group, shape (groups,); nulls are passed over. NaN is the greatest
-        number, as in Spark."""
+        """The greatest value of a column in each group, shape (groups,), without nulls. NaN is the greatest number, as
+        in Spark."""
         greatest, values = self.aggregate(column, "max"), self.values.column(column)
         if not pa.types.is_floating(values.type):
             return greatest
@@ -143,7 +141,7 @@ class Groups:
     def aggregate(self, column: str, function: str) -> pa.Array:
         """Any of Arrow's grouped aggregations (`mean`, `first`, `stddev` ...) of a column, shape (groups,).
 
-        Arrow's own `min` and `max` pass NaN over, and its sums of integers and decimals wrap around.
+        Arrow's own `min` and `max` ignore NaN, and its sums of integers and decimals wrap around.
         """
         table = pa.table({"id": self.ids, "value": self.values.column(column)})
         grouped = table.group_by("id", use_threads=False).aggregate([("value", function)])
@@ -153,10 +151,10 @@ class Groups:
 
 
 def exact(numbers: pa.Array, kind: pa.DataType, what: str) -> pa.Array:
-    """Numbers in another type that holds them exactly.
+    """Cast numbers to a type that holds them exactly.
 
     Raises:
-        OverflowError: one does not fit; `what` says in the message what they are.
+        OverflowError: one does not fit; `what` names the numbers in the message.
     """
     try:
         return numbers.cast(kind)
@@ -171,52 +169,82 @@ class BatchReducer(ABC):
     reducer's own and must be the same in every batch.
     """
 
-    def check_values(self, values: pa.Schema) -> None:  # noqa: B027  (nothing to check is no mistake)
+    def check_values(self, values: pa.Schema) -> None:  # noqa: B027  (optional)
         """Check the columns of the values, before a job without a mapper starts; nothing by default.
 
         Raises:
-            ConfigError: the reducer cannot work on such values. The message goes on after the reducer's name.
+            ConfigError: the reducer cannot work on such values. The message continues the reducer's name.
         """
 
     @abstractmethod
     def reduce(self, groups: Groups) -> pa.RecordBatch:
-        """The state of each group after the values in `groups`, one row a group."""
+        """Return the state of each group after the values in `groups`, one row a group."""
 
     @abstractmethod
     def merge(self, groups: Groups) -> pa.RecordBatch:
-        """The rows of `groups` are states: fold those of each group into one. Associative and commutative."""
+        """Merge the states of each group, which are the rows of `groups`. Must be associative and commutative."""
 
     def finish(self, states: pa.RecordBatch) -> pa.RecordBatch:
-        """The result columns, a row for each state and in their order; the states themselves by default."""
+        """Return the result columns, a row for each state in the same order. By default the states."""
         return states
+
+
+class RowsReducer(BatchReducer):
+    """A batch reducer whose result has any number of rows for a key; a state is one row all the same."""
+
+    @abstractmethod
+    def finish_rows(self, states: pa.RecordBatch) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
+        """The result's rows, and for each of them the position of its state in `states`, shape (rows,)."""
+
+
+class Process(ABC, Generic[S, V]):
+    """Processes the values of each key, one at a time, and emits records while it does so.
+
+    The runtime owns the state: it keeps one for each key, made by `zero`. Two states of a key cannot be merged, so all
+    records of a key go to one task, in the order in which each upstream task has emitted them.
+    """
+
+    @abstractmethod
+    def zero(self) -> S:
+        """A new state for a key that has no values yet; never an object that was returned before if states are
+        mutable."""
+
+    @abstractmethod
+    def process(self, key: Any, state: S, value: V) -> tuple[S, Iterable[Record]]:
+        """The state with one more value in it, and the records to emit, dicts by column name; may change `state`."""
+
+    def finish(self, key: Any, state: S) -> Iterable[Record]:
+        """The records to emit for a key when no more values come; none by default."""
+        return ()
 
 
 AnyMapper = Mapper | BatchMapper
 AnyReducer = Reducer[Any, Any] | BatchReducer
 
 
-class FunctionMapper(Mapper):
+class FunctionExecutor:
+    """An executor that is a function of the user's, whose name messages give."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+
+class FunctionMapper(FunctionExecutor, Mapper):
     """A generator function `record -> (key, value) pairs` as a mapper."""
 
-    def __init__(self, function: Callable[[Record], Iterable[tuple[Any, Any]]]) -> None:
-        self.function = function
-
     def map(self, record: Record) -> Iterable[tuple[Any, Any]]:
-        return self.function(record)
+        return self.function(record)  # type: ignore[no-any-return]
 
 
-class FunctionBatchMapper(BatchMapper):
+class FunctionBatchMapper(FunctionExecutor, BatchMapper):
     """A function `batch -> batch` as a batch mapper."""
-
-    def __init__(self, function: Callable[[pa.RecordBatch], pa.RecordBatch | pa.Table]) -> None:
-        self.function = function
 
     def map_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch | pa.Table:
         return self.function(batch)
 
 
 class _Nothing:
-    """The state of a key without values, for functions that have no zero of their own."""
+    """The state of a key without values, for functions, which have no `zero`."""
 
     def __reduce__(self) -> str:
         return "NOTHING"
@@ -225,11 +253,8 @@ class _Nothing:
 NOTHING = _Nothing()
 
 
-class FunctionReducer(Reducer[Any, Any]):
+class FunctionReducer(FunctionExecutor, Reducer[Any, Any]):
     """An associative, commutative function `(value, value) -> value` as a reducer, as in Spark's `reduceByKey`."""
-
-    def __init__(self, function: Callable[[Any, Any], Any]) -> None:
-        self.function = function
 
     def zero(self) -> Any:
         return NOTHING
@@ -245,17 +270,17 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def batch_mapper(function: F) -> F:
-    """Mark a function as a batch mapper: it gets an Arrow record batch and returns one."""
+    """Mark a function as a batch mapper: it receives an Arrow record batch and returns one."""
     function.dpa_batch_mapper = True  # type: ignore[attr-defined]
     return function
 
 
 def as_mapper(given: Any) -> AnyMapper:
-    """A mapper made of an instance, a class without required arguments, or a function (of a record, or marked
+    """Make a mapper of an instance, a class without required arguments, or a function (of a record, or marked
     `batch_mapper`).
 
     Raises:
-        ConfigError: it is none of these, or cannot be called as a mapper is.
+        ConfigError: `given` is none of these, or cannot be called with a mapper's arguments.
     """
     made: AnyMapper
     if inspect.isclass(given) and issubclass(given, Mapper | BatchMapper):
@@ -271,10 +296,10 @@ def as_mapper(given: Any) -> AnyMapper:
 
 
 def as_reducer(given: Any) -> AnyReducer:
-    """A reducer made of an instance, a class without required arguments, or a function of two values.
+    """Make a reducer of an instance, a class without required arguments, or a function of two values.
 
     Raises:
-        ConfigError: it is none of these, or cannot be called as a reducer is.
+        ConfigError: `given` is none of these, or cannot be called with a reducer's arguments.
     """
     made: AnyReducer
     if inspect.isclass(given) and issubclass(given, Reducer | BatchReducer):
@@ -291,6 +316,19 @@ def as_reducer(given: Any) -> AnyReducer:
     return made
 
 
+def as_process(given: Any) -> Process[Any, Any]:
+    """A process made of an instance, or a class without required arguments.
+
+    Raises:
+        ConfigError: it is neither, or cannot be called as a process is.
+    """
+    made = _made(given) if inspect.isclass(given) and issubclass(given, Process) else given
+    if not isinstance(made, Process):
+        raise ConfigError(f"{given!r} is no process: give a dpa.Process")
+    _check_calls(made)
+    return made
+
+
 def _made(given: type[T]) -> T:
     try:
         return given()
@@ -302,16 +340,18 @@ _CALLS: dict[type, dict[str, tuple[str, ...]]] = {
     Mapper: {"map": ("record",)},
     BatchMapper: {"map_batch": ("batch",)},
     Reducer: {"zero": (), "reduce": ("state", "value"), "merge": ("left", "right"), "finish": ("state",)},
+    RowsReducer: {"reduce": ("groups",), "merge": ("groups",), "finish_rows": ("states",)},
     BatchReducer: {"reduce": ("groups",), "merge": ("groups",), "finish": ("states",)},
+    Process: {"zero": (), "process": ("key", "state", "value"), "finish": ("key", "state")},
 }
-"""The methods of each kind of executor, and what they are called with."""
+"""The methods of each kind of executor, with the names of their arguments; the first kind that fits counts."""
 
 
-def _check_calls(executor: AnyMapper | AnyReducer) -> None:
-    """Check that an executor's methods, or the function that it wraps, can be called as they will be.
+def _check_calls(executor: AnyMapper | AnyReducer | Process[Any, Any]) -> None:
+    """Check that an executor's methods, or the function that it wraps, accept the arguments that the runtime passes.
 
     Raises:
-        ConfigError: names the first that cannot.
+        ConfigError: one does not; the message names the first.
     """
     calls = next(calls for kind, calls in _CALLS.items() if isinstance(executor, kind))
     for method, arguments in calls.items():
@@ -325,7 +365,7 @@ def _check_calls(executor: AnyMapper | AnyReducer) -> None:
 def _require_arguments(name: str, function: Callable[..., Any], arguments: tuple[str, ...]) -> None:
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # some builtins have none that can be seen
+    except (TypeError, ValueError):  # some builtins have no visible signature
         return
     try:
         signature.bind(*arguments)
@@ -334,14 +374,14 @@ def _require_arguments(name: str, function: Callable[..., Any], arguments: tuple
         raise ConfigError(f"{name} is called with {called}, and its parameters are {signature}") from None
 
 
-def is_mergeable(reducer: AnyReducer) -> bool:
-    """Whether two states of one key can be folded into one: always so for batch reducers."""
-    return isinstance(reducer, BatchReducer) or type(reducer).merge is not Reducer.merge
+def is_mergeable(executor: object) -> bool:
+    """Whether two states of one key can be folded into one: so for all but a process and a reducer without `merge`."""
+    if isinstance(executor, Reducer):
+        return type(executor).merge is not Reducer.merge
+    return not isinstance(executor, Process)
 
 
-def name_of(executor: AnyMapper | AnyReducer) -> str:
+def name_of(executor: object) -> str:
     """`module.Name` of an executor or of the function it wraps, for messages."""
-    inner: Any = type(executor)
-    if isinstance(executor, FunctionMapper | FunctionBatchMapper | FunctionReducer):
-        inner = executor.function
+    inner: Any = executor.function if isinstance(executor, FunctionExecutor) else type(executor)
     return f"{getattr(inner, '__module__', '?')}.{getattr(inner, '__qualname__', repr(inner))}"

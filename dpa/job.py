@@ -5,33 +5,36 @@ Nothing is started before the configuration, the executors and the input's colum
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import pyarrow as pa
+from typing import Any
 
 from dpa import config as job_config
-from dpa.config import ExecutorConfig, JobFile
-from dpa.definition import Definition
+from dpa.config import ExecutorConfig, JobConfig, JobFile
+from dpa.driver.backend import Backend
+from dpa.driver.forecast import Forecast, forecast
+from dpa.driver.inputs import Input, lazy_session
+from dpa.driver.observer import Observer
+from dpa.driver.reference import Reference
+from dpa.driver.run import Run
+from dpa.driver.spec import JobSpec
 from dpa.executors import as_mapper, as_reducer
-from dpa.inputs import Input, check, open_input, sample_of, session_of
-from dpa.phases import Observer, Run
-from dpa.reference import Reference
 from dpa.result import Result
-from dpa.tables import as_table
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from dpa.runtime.backend import RayBackend
+from dpa.spark import as_table
 
 
-class Job(Definition):
+class Job:
     """A map/reduce job over a table.
 
     From Python, give what a job file would say; executors and input may be objects:
 
         Job(input=table, key="word", reducer=Count(), parallelism={"reducers": 2}).run()
+
+    Attributes:
+        spec: what to do: the configuration and the executors.
+        input: what to read.
     """
 
     def __init__(
@@ -58,12 +61,12 @@ class Job(Definition):
         given = {"input": input, "mapper": mapper, "reducer": reducer}
         plain = {name: value for name, value in given.items() if value is not None and _is_section(name, value)}
         objects = {name: value for name, value in given.items() if value is not None and name not in plain}
-        super().__init__(
+        self.spec = JobSpec(
             file or job_config.parse({**sections, **plain}, origin="Job(...)"),
             as_mapper(objects["mapper"]) if "mapper" in objects else None,
             as_reducer(objects["reducer"]) if "reducer" in objects else None,
         )
-        self._data: pa.Table | None = as_table(objects["input"]) if "input" in objects else None
+        self.input = Input(self.spec, as_table(objects["input"]) if "input" in objects else None)
 
     @classmethod
     def from_file(cls, path: str | Path, overrides: Sequence[str] = ()) -> Job:
@@ -74,13 +77,19 @@ class Job(Definition):
         """
         return cls(file=job_config.load(path, overrides))
 
+    @property
+    def config(self) -> JobConfig:
+        """The resolved configuration."""
+        return self.spec.config
+
     def check(self) -> None:
         """Check all that can be checked without reading the input: executors, and that they fit the rest.
 
         Raises:
             ConfigError: naming what is wrong and where.
         """
-        check(self, self._data)
+        self.spec.check()
+        self.input.check()
 
     def validate(self) -> None:
         """Check everything that can be checked without running: also that the input has the columns that the job and
@@ -90,46 +99,47 @@ class Job(Definition):
             ConfigError: naming what is wrong and where.
         """
         self.check()
-        self.check_picklable()
+        self.spec.check_executors(self._on_ray().check_executor)
         with ExitStack() as stack:
-            spark = self.spark(stack)
-            Reference(self, self.open_input(stack, spark, stage=False), spark).check()
+            spark = lazy_session(self.config, stack)
+            Reference(self.spec, self.input.open(stack, spark, stage=False), spark).check()
 
-    def run(self, observer: Observer | None = None, *, address: str | None = None, check: bool = True) -> Result:
+    def run(
+        self,
+        observer: Observer | None = None,
+        *,
+        address: str | None = None,
+        backend: Backend | None = None,
+        check: bool = True,
+    ) -> Result:
         """Run the job.
 
         Args:
-            observer: who is told of progress.
+            observer: receives progress.
             address: of a running Ray cluster, instead of the configuration's.
+            backend: where the tasks run, instead of Ray.
             check: whether to raise if the job fails or its result differs from the reference.
 
         Raises:
-            ConfigError: something was wrong before any actor started.
+            ConfigError: something was wrong before any task started.
             JobFailedError: the job failed, and `check` is set.
             ReferenceMismatchError: the result differs from the reference, and `check` is set.
         """
-        result = Run(self, self._data, observer, address).result()
+        result = Run(self.spec, self.input, backend or self._on_ray(address), observer).result()
         return result.check() if check else result
 
-    def open_input(self, stack: ExitStack, spark: Callable[[], SparkSession], *, stage: bool = True) -> Input:
-        """Have the input ready for as long as `stack` is open; without `stage` only its columns are looked at.
+    def forecast(self) -> Forecast:
+        """A forecast of the run from a sample of the input.
 
         Raises:
-            ConfigError: it cannot be read, or lacks a column.
+            ConfigError: the job is not valid, or its input cannot be read.
+            ExecutorError: the mapper fails on the sample.
         """
-        return open_input(self, self._data, stack, spark, stage=stage)
+        return forecast(self.spec, self.input)
 
-    def sample(self, stack: ExitStack, most_rows: int) -> tuple[int | None, pa.Table]:
-        """About `most_rows` rows of the input, drawn at random, and how many there are in all.
-
-        Raises:
-            ConfigError: the input cannot be read, or lacks a column.
-        """
-        return sample_of(self, self.open_input(stack, self.spark(stack), stage=False), most_rows)
-
-    def spark(self, stack: ExitStack) -> Callable[[], SparkSession]:
-        """A function that gives the one Spark session of `stack`, starting it when it is first called."""
-        return session_of(self.config, stack)
+    def _on_ray(self, address: str | None = None) -> RayBackend:
+        ray = self.config.ray
+        return RayBackend(address or ray.address, ray.runtime_env, ray.object_store_mb)
 
 
 def _is_section(name: str, value: Any) -> bool:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dpa._util.logs import log_to_stderr
+from dpa._util.streams import OutputError, open_closed, printing, say
+from dpa.driver.interrupts import Interrupts
 from dpa.errors import ConfigError, DpaError
-from dpa.interrupts import Interrupts
-from dpa.streams import OutputError, open_closed, printing, say
 
 if TYPE_CHECKING:
     from dpa.result import Result
@@ -34,6 +35,15 @@ Exit status:
 """Below the options in `--help`; the first character keeps the lines apart."""
 
 app = typer.Typer(add_completion=False)
+
+
+class LogLevel(str, Enum):
+    """The least that is logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
 
 
 class ProgressMode(str, Enum):
@@ -55,7 +65,9 @@ def main(
     address: Annotated[
         str | None, typer.Option(help="A running Ray cluster; without it Ray is started for this job.")
     ] = None,
-    report: Annotated[Path | None, typer.Option(metavar="DIR", help="Write report.json and report.html there.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write the report there, and a failed job's events.")
+    ] = None,
     as_json: Annotated[
         bool,
         typer.Option("--json", help="Print the report or plan as JSON, and nothing else, on standard output."),
@@ -63,6 +75,10 @@ def main(
     progress: Annotated[
         ProgressMode, typer.Option(help="How to show progress, on standard error.")
     ] = ProgressMode.AUTO,
+    log: Annotated[
+        LogLevel | None,
+        typer.Option(envvar="DPA_LOG", help="Log phases and decisions, on standard error.", show_default=False),
+    ] = None,
     validate: Annotated[
         bool, typer.Option("--validate", help="Check the job file, executors and columns; run nothing.")
     ] = False,
@@ -76,6 +92,8 @@ def main(
         if as_json and sys.stdout is None:
             raise ConfigError("--json: standard output is closed, so there is nowhere to print the report")
         open_closed()
+        if log is not None:
+            log_to_stderr(log.value, "driver")
         if schema:
             from dpa.config import json_schema
 
@@ -109,16 +127,17 @@ def _run(
     from dpa.job import Job
 
     job = Job.from_file(config, overrides)
+    for note in job.spec.file.set_aside:
+        say(f"note: {note}")
     if validate:
         job.validate()
         with printing("the answer"):
             print(f"{config}: valid")
         return 0
     if plan:
-        from dpa.forecast import forecast
         from dpa.report import plan_json, show_plan
 
-        foreseen = forecast(job)
+        foreseen = job.forecast()
         with printing("the plan"):
             if as_json:
                 print(plan_json(foreseen))
@@ -132,11 +151,11 @@ def _run(
         rounds = None if job.config.aggregation is None else job.config.aggregation.path
         check_directory(report_directory, output=job.config.output.path, rounds=rounds)
     with (
-        make_progress(progress.value, sys.stderr, job.config.name) as watcher,
+        make_progress(progress.value, sys.stderr, job.config.name) as display,
         redirect_stdout(sys.stderr),  # what user code prints, and Ray; standard output belongs to the result
     ):
-        result = job.run(interrupts.watched(watcher), address=address, check=False)
-        watcher.ended(result.report.status)
+        result = job.run(interrupts.raised_at(display), address=address, check=False)
+        display.ended(result.report.status)
     return _show(result, report_directory, as_json)
 
 
@@ -147,7 +166,7 @@ def _show(result: Result, directory: Path | None, as_json: bool) -> int:
     report = result.report
     files, lost = [], None
     try:
-        files = write(report, directory) if directory is not None else []
+        files = write(report, directory, result.events) if directory is not None else []
     except ReportError as error:
         lost = error
     if as_json:

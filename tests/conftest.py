@@ -11,7 +11,12 @@ settings.register_profile(
 settings.register_profile("explore", deadline=None, max_examples=1000, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
-for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+_HANDLERS = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGQUIT: signal.SIG_DFL,
+    signal.SIGHUP: signal.SIG_DFL,
+}
+for number, handler in _HANDLERS.items():
     if signal.getsignal(number) is signal.SIG_IGN:
-        # A shell that runs the tests in the background has them ignore Ctrl-C and Ctrl-\, and all that they start.
+        # A shell that runs the tests in the background, or `nohup`, has them ignore signals, and all that they start.
         signal.signal(number, handler)

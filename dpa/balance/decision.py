@@ -1,4 +1,4 @@
-"""What the balancer decided about one load report, and why: acted or not, a decision is always recorded."""
+"""What a policy decided about one load report, and why; decisions not to act are recorded too."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Decision:
 
     Attributes:
         at: seconds since the stream began.
-        reducer: whose report was looked at.
-        outcome: what came of it.
-        reason: one sentence for people, with the numbers that decided.
-        loads: the queue length of each reducer as last reported, in records; 0 where none was reported.
-        epoch: number of the routing table that the decision published, or None if it published none.
-        round: how many redistributions this reducer's load has caused, this one included.
+        reducer: the reducer whose load was judged.
+        outcome: how it came out.
+        reason: one sentence for people, with the numbers that led to the outcome.
+        loads: the queue length of each reducer as last reported, in records; 0 before its first report.
+        version: number of the routing table that the decision published, or None if it published none.
+        round: number of redistributions that this reducer's load has caused, this one included.
         moved: `adaptive`: the share of the measured load that changed its owner, 0 to 1.
-        spread: `adaptive`: the share of it that is dealt to further reducers besides its owner, 0 to 1.
+        split: `adaptive`: the share of it that goes to further reducers besides its owner, 0 to 1.
     """
 
     at: float
@@ -38,7 +38,7 @@ class Decision:
     outcome: Outcome
     reason: str
     loads: tuple[int, ...]
-    epoch: int | None
+    version: int | None
     round: int
     moved: float = 0.0
-    spread: float = 0.0
+    split: float = 0.0

@@ -1,12 +1,12 @@
-"""What the protocol asks of a balancing policy, whichever it is."""
+"""The interface between the protocol and any balancing policy."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
 from dpa.balance.decision import Decision
-from dpa.balance.load import Load
 from dpa.errors import BalanceError
+from dpa.measure.load import Load
 from dpa.routing.table import RoutingTable
 
 
@@ -20,7 +20,7 @@ class BalancePolicy(Protocol):
     table: RoutingTable
 
     def report(self, reducer: int, load: Load, now: float) -> Decision | None:
-        """Take in a reducer's load at time `now` (seconds, never decreasing). None: this was no moment to decide."""
+        """Take in a reducer's load at time `now` (seconds, never decreasing). None: no time to decide."""
         ...
 
     def redistribute(self, reducer: int, now: float) -> Decision:
@@ -33,7 +33,7 @@ class BalancePolicy(Protocol):
 
 
 def require_reducer(table: RoutingTable, reducer: int) -> None:
-    """Check that a table knows a reducer.
+    """Check that a table has a reducer.
 
     Raises:
         BalanceError: it does not.

@@ -7,29 +7,29 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal, Protocol, TypeAlias
 
-from dpa.balance.load import Load
+from dpa.measure.load import Load
 
 Against: TypeAlias = Literal["second", "mean"]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether to act on a report, and the numbers that decided, in words."""
+    """Whether to act on a report, and the numbers that led to this, in words."""
 
     overloaded: bool
     reason: str
 
 
 class Trigger(Protocol):
-    """Tells whether a reducer is overloaded, and which reducer is the most loaded."""
+    """Decides whether a reducer is overloaded, and measures which reducer is the most loaded."""
 
     @property
     def tau(self) -> float:
-        """The threshold: by what share one load must exceed another."""
+        """The threshold: the share by which one load must exceed another."""
         ...
 
     def measure(self, load: Load) -> float:
-        """What a load comes to in the trigger's own unit; greater is worse."""
+        """A load in the trigger's own unit; greater is worse."""
         ...
 
     def judge(self, reducer: int, loads: Mapping[int, Load]) -> Verdict:
@@ -43,13 +43,13 @@ class QueueLengthTrigger:
 
     Attributes:
         tau: threshold, at least 0; the comparison is strict.
-        least_queue: a shorter queue than this, in records, is never overloaded.
-        against: what Q_s is: the `second` longest queue, as in the paper, or the `mean` of all, which also sees two
-            overloaded reducers beside idle ones.
+        min_queue: a shorter queue than this, in records, is never overloaded.
+        against: Q_s: the `second` longest queue, as in the paper, or the `mean` of all, which also finds two overloaded
+            reducers beside idle ones.
     """
 
     tau: float
-    least_queue: int = 1
+    min_queue: int = 1
     against: Against = "second"
 
     def measure(self, load: Load) -> float:
@@ -59,10 +59,8 @@ class QueueLengthTrigger:
     def judge(self, reducer: int, loads: Mapping[int, Load]) -> Verdict:
         """Compare queue lengths."""
         own, limit = loads[reducer].queue, _reference(self, reducer, loads, self.against)
-        if own < self.least_queue:
-            return Verdict(
-                False, f"queue {own:,} of reducer {reducer} is below the least queue of {self.least_queue:,}"
-            )
+        if own < self.min_queue:
+            return Verdict(False, f"queue {own:,} of reducer {reducer} is below the least queue of {self.min_queue:,}")
         overloaded = own > limit * (1 + self.tau)
         reason = f"queue {own:,} of reducer {reducer} {_relation(overloaded)} {round(limit, 3):,} x {1 + self.tau:g}"
         return Verdict(overloaded, reason)
@@ -70,16 +68,16 @@ class QueueLengthTrigger:
 
 @dataclass(frozen=True)
 class QueueingDelayTrigger:
-    """The same for the time that it takes to work off the queue: queue length times measured service time.
+    """The same for the queueing delay: queue length times measured service time.
 
     Attributes:
         tau: threshold, at least 0; the comparison is strict.
-        least_delay: a shorter delay than this, in seconds, is never overloaded.
+        min_delay: a shorter delay than this, in seconds, is never overloaded.
         against: as for `QueueLengthTrigger`.
     """
 
     tau: float
-    least_delay: float = 0.0
+    min_delay: float = 0.0
     against: Against = "second"
 
     def measure(self, load: Load) -> float:
@@ -91,9 +89,9 @@ class QueueingDelayTrigger:
         if loads[reducer].service_seconds is None:
             return Verdict(False, f"reducer {reducer} has not processed a record yet: its delay is not known")
         own, limit = loads[reducer].delay, _reference(self, reducer, loads, self.against)
-        if own < self.least_delay:
+        if own < self.min_delay:
             return Verdict(
-                False, f"delay {own:.3g} s of reducer {reducer} is below the least delay of {self.least_delay:g} s"
+                False, f"delay {own:.3g} s of reducer {reducer} is below the least delay of {self.min_delay:g} s"
             )
         overloaded = own > limit * (1 + self.tau)
         reason = f"delay {own:.3g} s of reducer {reducer} {_relation(overloaded)} {limit:.3g} s x {1 + self.tau:g}"
@@ -126,7 +124,7 @@ class BothTrigger:
 
 
 def _reference(trigger: Trigger, reducer: int, loads: Mapping[int, Load], against: Against) -> float:
-    """What a reducer's load is compared with."""
+    """The load that a reducer's is compared with."""
     if against == "mean":
         return fmean(trigger.measure(load) for load in loads.values())
     return max((trigger.measure(load) for other, load in loads.items() if other != reducer), default=0)

@@ -14,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dpa._util import inference
 from dpa.errors import ExecutorError
-from dpa.execution import inference
-from dpa.execution.block import Block
-from dpa.execution.calls import columns
+from dpa.execution.block import Block, copied
+from dpa.execution.calls import columns, rows
 from dpa.execution.keys import cast, encode, key_columns
 from dpa.execution.states import Reduced, StatePart, result_table
-from dpa.executors import BatchReducer, Groups, name_of
+from dpa.executors import BatchReducer, Groups, RowsReducer, name_of
 from dpa.routing.hashing import hash_column
 from dpa.routing.keys import KeyName, one_type
 from dpa.routing.table import RoutingTable
@@ -46,13 +46,11 @@ class BatchStates:
 
     def reduce(self, block: Block) -> None:
         """Reduce a block's groups to partial states."""
-        groups = Groups(block.keys, block.codes, _columns(block))
+        groups = Groups(block.keys, block.codes, block.columns)
         states = groups.values if block.combined else columns(self._reducer, "reduce", groups, len(groups))
         records = np.ones(len(block.codes), dtype=np.int64) if block.combined else block.counts()
-        every = pa.array(
-            np.arange(len(block.keys))
-        )  # a copy: views would keep the whole block in memory, as long as they live
-        self.merge(StatePart(block.keys.take(every), states.take(every), records, block.mapped()))
+        # copies: views would keep the whole block in memory, as long as they live
+        self.merge(StatePart(copied(block.keys), copied(states), records, block.mapped()))
 
     def merge(self, part: StatePart) -> None:
         """Keep a part for the next folding."""
@@ -86,10 +84,12 @@ class BatchStates:
         """The result, with the key column named `key`, or the columns of a composite key."""
         whole = self._fold()
         if whole is None:
-            return Reduced(pa.table(key_columns(pa.nulls(0), key)), np.zeros(0, np.int64), np.zeros(0, np.int64))
-        found = columns(self._reducer, "finish", whole.states, len(whole.keys))
+            nobody = np.zeros(0, np.int64)
+            return Reduced(pa.table(key_columns(pa.nulls(0), key)), pa.nulls(0), nobody, nobody)
+        found, keys = finished(self._reducer, whole.states, whole.keys)
         results = dict(zip(found.schema.names, found.columns, strict=True))
-        return Reduced(result_table(self._reducer, key, whole.keys, results), whole.records, whole.mapped)
+        table = result_table(self._reducer, key, keys, results)
+        return Reduced(table, whole.keys, whole.records, whole.mapped)
 
     def _fold(self) -> StatePart | None:
         """Fold all parts into one, in which every key comes once."""
@@ -110,6 +110,18 @@ class BatchStates:
         return whole
 
 
+def finished(reducer: BatchReducer, states: pa.RecordBatch, keys: pa.Array) -> tuple[pa.RecordBatch, pa.Array]:
+    """The result of states, and the key of each of its rows; `keys` are those of the states.
+
+    Raises:
+        ExecutorError: the reducer raised, or returned something else than rows.
+    """
+    if not isinstance(reducer, RowsReducer):
+        return columns(reducer, "finish", states, len(keys)), keys
+    found, places = rows(reducer, states)
+    return found, keys.take(pa.array(places))
+
+
 def stacked(reducer: BatchReducer, states: Sequence[Any]) -> pa.RecordBatch:
     """All states of a reducer as one batch; a column of nulls takes the type that it has elsewhere.
 
@@ -128,12 +140,6 @@ def stacked(reducer: BatchReducer, states: Sequence[Any]) -> pa.RecordBatch:
         wanted = "must return states with the same columns for every batch"
         raise ExecutorError(f"{name_of(reducer)}.reduce {wanted}: {error}") from None
     return whole.combine_chunks().to_batches()[0]
-
-
-def _columns(block: Block) -> pa.RecordBatch:
-    if isinstance(block.values, np.ndarray):
-        raise TypeError("a batch reducer needs its values as columns")  # `MapTask` sees to that
-    return pa.record_batch({}) if block.values is None else block.values
 
 
 def _select(part: StatePart, rows: npt.NDArray[np.intp]) -> StatePart:

@@ -1,16 +1,19 @@
-"""Calls into a user's reducer, with its exceptions and wrong answers turned into errors that name it."""
+"""Calls into a user's reducer or process, with its exceptions and wrong answers turned into errors that name it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from dpa.errors import ExecutorError
-from dpa.execution.failures import USER_ERRORS, at, executor_error
+from dpa.execution.failures import USER_ERRORS, at, executor_error, shown
+from dpa.execution.rows import require_record
 from dpa.execution.running import described
-from dpa.executors import BatchReducer, Groups, Reducer, name_of
+from dpa.executors import BatchReducer, Groups, Process, Record, Reducer, RowsReducer, name_of
 from dpa.routing.keys import in_words
 
 
@@ -39,7 +42,7 @@ def fold(
 
 
 @described(lambda local: at(local["reducer"], "zero", f"key {in_words(local['key'])}"))
-def zero(reducer: Reducer[Any, Any], key: Any) -> Any:
+def zero(reducer: Reducer[Any, Any] | Process[Any, Any], key: Any) -> Any:
     """A new state.
 
     Raises:
@@ -67,3 +70,68 @@ def columns(reducer: BatchReducer, method: str, argument: Groups | pa.RecordBatc
         wanted = f"a pyarrow.RecordBatch with one row a group ({rows}), not {got}"
         raise ExecutorError(f"{name_of(reducer)}.{method} must return {wanted}")
     return found
+
+
+@described(lambda local: at(local["reducer"], "finish_rows", f"{local['states'].num_rows} keys"))
+def rows(reducer: RowsReducer, states: pa.RecordBatch) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
+    """What a rows reducer returns for states: the rows, and the position of the state of each.
+
+    Raises:
+        ExecutorError: it raised, or returned something else.
+    """
+    try:
+        found = reducer.finish_rows(states)
+    except USER_ERRORS as error:
+        raise executor_error(reducer, "finish_rows", f"{states.num_rows} keys", error) from None
+    match found:
+        case (pa.RecordBatch() as batch, np.ndarray() as places) if len(places) == batch.num_rows:
+            return batch, places
+    wanted = "a pyarrow.RecordBatch and an array with the position of the state of each row"
+    raise ExecutorError(f"{name_of(reducer)}.finish_rows must return {wanted}, not {type(found).__name__}")
+
+
+@described(lambda local: at(local["process"], "process", f"key {in_words(local['keys'][local['code']])}"))
+def emitted(
+    process: Process[Any, Any], states: list[Any], codes: Iterable[int], values: list[Any], keys: list[Any]
+) -> list[Record]:
+    """The records that a process emits for `values[i]`, of key `keys[codes[i]]`, in order; states change in place.
+
+    Args:
+        states: one for each key, shape (keys,).
+        codes: for each value the position of its key, shape (rows,).
+        values: shape (rows,).
+        keys: shape (keys,).
+
+    Raises:
+        ExecutorError: the method raised, or returned something else than a state and records.
+    """
+    records: list[Record] = []
+    code = 0
+    value: Any = None
+    try:
+        for code, value in zip(codes, values, strict=True):
+            states[code], made = process.process(keys[code], states[code], value)
+            for record in made:
+                require_record(record)
+                records.append(record)
+    except USER_ERRORS as error:
+        on = f"key {in_words(keys[code])} and value {shown(value)}"
+        raise executor_error(process, "process", on, error) from None
+    return records
+
+
+@described(lambda local: at(local["process"], "finish", f"key {in_words(local['key'])}"))
+def emitted_last(process: Process[Any, Any], key: Any, state: Any) -> list[Record]:
+    """The records that a process emits for a key at the end.
+
+    Raises:
+        ExecutorError: the method raised, or returned something else than records.
+    """
+    records = []
+    try:
+        for record in process.finish(key, state):
+            require_record(record)
+            records.append(record)
+    except USER_ERRORS as error:
+        raise executor_error(process, "finish", f"key {in_words(key)}", error) from None
+    return records

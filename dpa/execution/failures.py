@@ -6,7 +6,7 @@ import traceback
 from typing import Any
 
 from dpa.errors import ExecutorError
-from dpa.executors import AnyMapper, AnyReducer, name_of
+from dpa.executors import name_of
 
 USER_ERRORS = (Exception, SystemExit)
 """What user code may raise that fails the job: `sys.exit()` in an executor, or in the module that holds it, too."""
@@ -15,7 +15,7 @@ _SHOWN = 200
 """Most characters of a record that a message shows."""
 
 
-def executor_error(executor: AnyMapper | AnyReducer, method: str, on: str, error: BaseException) -> ExecutorError:
+def executor_error(executor: object, method: str, on: str, error: BaseException) -> ExecutorError:
     """The error to raise instead of `error`, which `executor.method` raised while working `on` something."""
     frames = traceback.TracebackException.from_exception(error)
     frames.stack = traceback.StackSummary.from_list([frame for frame in frames.stack if not _is_ours(frame.filename)])
@@ -24,7 +24,7 @@ def executor_error(executor: AnyMapper | AnyReducer, method: str, on: str, error
     return ExecutorError(message if trace == what else f"{message}\n{trace}")
 
 
-def at(executor: AnyMapper | AnyReducer, method: str, on: str) -> str:
+def at(executor: object, method: str, on: str) -> str:
     """Where user code is: in which method, on what."""
     return f"{name_of(executor)}.{method}, on {on}"
 

@@ -12,8 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dpa._util.inference import array_of
 from dpa.errors import KeyTypeError
-from dpa.execution.inference import array_of
 from dpa.routing.keys import KEY_RULE, KeyName, key_type, names_of, unsupported
 
 Codes = npt.NDArray[np.int32]
@@ -46,11 +46,14 @@ def encode(column: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, Codes]:
 
 
 def key_column(records: pa.RecordBatch | pa.Table, key: KeyName) -> pa.Array:
-    """The key column of some records: the column of that name, or a struct of those of a composite key.
+    """The key column of some records: the column of that name, or a struct of those of a composite key; nulls for a key
+    of no columns.
 
     Raises:
         KeyTypeError: the one column is a struct.
     """
+    if not names_of(key):
+        return pa.nulls(records.num_rows)
     columns = [_whole(records.column(name)) for name in names_of(key)]
     if not isinstance(key, str):
         return pa.StructArray.from_arrays(columns, names=list(key))
@@ -63,7 +66,7 @@ def key_columns(keys: pa.Array, key: KeyName) -> dict[str, pa.Array]:
     """The columns that a result has for its keys, by name: the inverse of `key_column`."""
     if isinstance(key, str):
         return {key: keys}
-    columns = keys.flatten() if pa.types.is_struct(keys.type) else [keys] * len(key)  # no keys at all have no type
+    columns = keys.flatten() if pa.types.is_struct(keys.type) else [keys] * len(key)  # where all are null, of no type
     return dict(zip(key, columns, strict=True))
 
 

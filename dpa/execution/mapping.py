@@ -4,24 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from dpa.errors import ConfigError, DpaError, ExecutorError, KeyTypeError, TableError
+from dpa._util.inference import array_of
+from dpa.errors import ConfigError, DpaError, ExecutorError, KeyTypeError
 from dpa.execution.block import Block, Values
 from dpa.execution.calls import columns, fold, zero
 from dpa.execution.failures import USER_ERRORS, at, executor_error, shown
-from dpa.execution.inference import array_of
 from dpa.execution.keys import column_of, key_column
+from dpa.execution.row_operators import key_of
+from dpa.execution.rows import Rows, records_of
 from dpa.execution.running import described
-from dpa.executors import AnyMapper, AnyReducer, BatchMapper, BatchReducer, Groups, Mapper, Reducer, name_of
+from dpa.executors import AnyMapper, AnyReducer, BatchMapper, BatchReducer, Groups, Mapper, Process, Reducer, name_of
+from dpa.operators import JoinOptions, RowOperator
 from dpa.routing.keys import KeyName, key_type, names_of, to_python
-from dpa.splits import MemorySplit, ParquetSplit, Split
+from dpa.sources.splits import MemorySplit, ParquetSplit
+
+Receiver: TypeAlias = AnyReducer | Process[Any, Any] | JoinOptions | None
+"""What takes an edge's records: None is a stage that keeps no state."""
 
 _ROWS_AT_ONCE = 4_096
-"""Input rows that a per-record mapper turns into Python objects at a time."""
+"""Input rows that a per-record mapper asks for at a time."""
 
 
 @dataclass(frozen=True)
@@ -41,60 +47,67 @@ class Mapped:
 
 @dataclass(frozen=True)
 class MapTask:
-    """How a job maps.
+    """How rows become the records of an edge.
 
     Attributes:
         mapper: the executor; None takes `key` and `values` from the input as they are.
-        key: name of the key column, or the names of the columns of a composite key.
+        key: name of the key column, or the names of the columns of a composite key; of no column: all records have the
+            one key null.
         values: without a mapper, the input columns that are the value; all but the key if None.
-        reducer: what will reduce the records: tells whether values travel as columns, and combines them.
+        reducer: what will take the records: decides whether values travel as columns, and combines them.
         combine: whether to fold equal keys of a block.
         seed: of the hash of keys.
         batch_records: most records in a block.
-        step_seconds: about how long a per-record mapper may work before it hands over what it has.
+        step_seconds: about how long functions of a record may work before what there is is handed over.
+        key_function: without a mapper, what gives the key of each row in place of the columns that `key` names.
+        side: of a join, the side that the records are of: 0 is the left one, 1 the right one.
     """
 
     mapper: AnyMapper | None
     key: KeyName
     values: tuple[str, ...] | None
-    reducer: AnyReducer
+    reducer: Receiver
     combine: bool
     seed: int
     batch_records: int
     step_seconds: float
+    key_function: RowOperator | None = None
+    side: int = 0
 
-    def blocks(self, split: Split, clock: Callable[[], float]) -> Iterator[Mapped]:
-        """Map a split step by step; `clock` gives seconds.
+    def blocks(self, rows: Rows, clock: Callable[[], float]) -> Iterator[Mapped]:
+        """Map rows, such as a split, step by step; `clock` gives seconds.
 
         Raises:
             ExecutorError: the mapper raised or returned something else than records.
         """
         if isinstance(self.mapper, Mapper):
-            steps = self._map_records(self.mapper, split, clock)
+            steps = self._map_records(self.mapper, rows, clock)
+        elif self.key_function is not None:
+            steps = self._map_keyed(self.key_function, rows, clock)
         else:
-            steps = self._map_batches(split)
+            steps = self._map_batches(rows)
         for step in steps:
             yield self._combined(step) if self.combine else step
 
     def empty_block(self, schema: pa.Schema) -> Block | None:
         """A block without records, of the types that an input with these columns gives; None under a per-record
-        mapper, which tells no types before it has yielded something.
+        mapper or a function of the key, which give no types before they are called.
 
         Raises:
             ExecutorError: the batch mapper raised or returned something else than records.
         """
-        if isinstance(self.mapper, Mapper):
+        if isinstance(self.mapper, Mapper) or self.key_function is not None:
             return None
         records = self._records_of(pa.RecordBatch.from_pylist([], schema))
         return self._columns(pa.RecordBatch.from_pylist([], records.schema))
 
     @described(lambda local: at(local["mapper"], "map", f"record {shown(local['record'])}"))
-    def _map_records(self, mapper: Mapper, split: Split, clock: Callable[[], float]) -> Iterator[Mapped]:
+    def _map_records(self, mapper: Mapper, rows: Rows, clock: Callable[[], float]) -> Iterator[Mapped]:
         keys: list[Any] = []
         values: list[Any] = []
         read, until = 0, clock() + self.step_seconds
-        for batch in split.batches(_ROWS_AT_ONCE):
-            for record in _rows(batch):
+        for batch in rows.batches(_ROWS_AT_ONCE):
+            for record in records_of(batch):
                 read += 1
                 try:
                     for pair in mapper.map(record):
@@ -115,8 +128,26 @@ class MapTask:
                     keys, values, read, until = [], [], 0, clock() + self.step_seconds
         yield Mapped(self._block(mapper, keys, values) if keys else None, read, len(keys))
 
-    def _map_batches(self, split: Split) -> Iterator[Mapped]:
-        for batch in split.batches(self.batch_records):
+    def _map_keyed(self, function: RowOperator, rows: Rows, clock: Callable[[], float]) -> Iterator[Mapped]:
+        for batch in rows.batches(self.batch_records):
+            keys: list[Any] = []
+            start, until = 0, clock() + self.step_seconds
+            for key in key_of(function, batch):
+                keys.append(key)
+                if clock() > until:
+                    yield self._keyed(function, keys, batch.slice(start, len(keys)))
+                    keys, start, until = [], start + len(keys), clock() + self.step_seconds
+            if keys:
+                yield self._keyed(function, keys, batch.slice(start, len(keys)))
+
+    def _keyed(self, function: RowOperator, keys: list[Any], batch: pa.RecordBatch) -> Mapped:
+        names = batch.schema.names if self.values is None else list(self.values)
+        column = self._key_column(function, "key_by", keys)
+        block = Block.of(column, batch.select(names) if names else None, self.seed, self.side)
+        return Mapped(block, len(keys), len(keys))
+
+    def _map_batches(self, rows: Rows) -> Iterator[Mapped]:
+        for batch in rows.batches(self.batch_records):
             records = self._records_of(batch)
             blocks = [self._columns(part) for part in records.to_batches(self.batch_records) if part.num_rows]
             if not blocks:
@@ -149,18 +180,20 @@ class MapTask:
         names = [name for name in records.schema.names if name not in names_of(self.key)]
         if self.mapper is None and self.values is not None:
             names = list(self.values)
-        return Block.of(key_column(records, self.key), records.select(names) if names else None, self.seed)
+        return Block.of(key_column(records, self.key), records.select(names) if names else None, self.seed, self.side)
 
     def _block(self, mapper: Mapper, keys: list[Any], values: list[Any]) -> Block:
+        return Block.of(self._key_column(mapper, "map", keys), self._values(mapper, values), self.seed, self.side)
+
+    def _key_column(self, maker: Mapper | RowOperator, method: str, keys: list[Any]) -> pa.Array:
         try:
-            column = column_of(keys, self.key)
+            return column_of(keys, self.key)
         except KeyTypeError as error:
-            raise KeyTypeError(f"{name_of(mapper)}.map yields keys that do not do: {error}") from None
-        return Block.of(column, self._values(mapper, values), self.seed)
+            raise KeyTypeError(f"{name_of(maker)}.{method} yields keys that do not do: {error}") from None
 
     def _values(self, mapper: Mapper, values: list[Any]) -> Values:
-        """Python objects as they are, or columns where the reducer works on columns."""
-        if not isinstance(self.reducer, BatchReducer):
+        """Python objects as they are, or columns where what takes them works on columns."""
+        if isinstance(self.reducer, Reducer | Process):
             return _object_array(values)
         try:
             if any(isinstance(value, dict) for value in values):
@@ -168,7 +201,8 @@ class MapTask:
                 return pa.record_batch({name: array_of([value.get(name) for value in values]) for name in names})
             return pa.record_batch({"value": array_of(values)})
         except (pa.ArrowException, AttributeError, TypeError, UnicodeError, OverflowError) as error:
-            needs = f"{name_of(self.reducer)} works on columns, so values must be of one Arrow type, or flat dicts"
+            name = "the next stage" if self.reducer is None else name_of(self.reducer)
+            needs = f"{name} works on columns, so values must be of one Arrow type, or flat dicts"
             raise ExecutorError(f"{name_of(mapper)}.map: {needs}: {error}") from None
 
     def _combined(self, step: Mapped) -> Mapped:
@@ -176,11 +210,10 @@ class MapTask:
         if block is None:
             return step
         if isinstance(self.reducer, BatchReducer):
-            assert not isinstance(block.values, np.ndarray)
-            values = pa.record_batch({}) if block.values is None else block.values
-            groups = Groups(block.keys, block.codes, values)
+            groups = Groups(block.keys, block.codes, block.columns)
             states: Values = columns(self.reducer, "reduce", groups, len(groups))
         else:
+            assert isinstance(self.reducer, Reducer)
             states = self._reduced(self.reducer, block)
         codes = np.arange(len(block.keys), dtype=np.int32)
         combined = Block(block.keys, block.hashes, codes, states, block.counts(), combined=True)
@@ -207,29 +240,22 @@ def check_columns(task: MapTask, schema: pa.Schema) -> None:
     if task.mapper is not None:
         return
     present = list(schema.names)
-    for name in (*names_of(task.key), *(task.values or ())):
+    key = () if task.key_function is not None else names_of(task.key)
+    for name in (*key, *(task.values or ())):
         if name not in present:
-            section = "key" if name in names_of(task.key) else "value"
+            section = "key" if name in key else "value"
             raise ConfigError(f"{section}: the input has no column {name!r}; it has {', '.join(present)}")
-    for name in names_of(task.key):
+    for name in key:
         try:
             key_type(schema.types[present.index(name)])
         except KeyTypeError as error:
             raise ConfigError(f"key: the column {name!r}: {error}") from None
     if isinstance(task.reducer, BatchReducer):
-        values = [name for name in present if name not in names_of(task.key)] if task.values is None else task.values
+        values = [name for name in present if name not in key] if task.values is None else task.values
         try:
             task.reducer.check_values(pa.schema([schema.field(present.index(name)) for name in values]))
         except ConfigError as error:
             raise ConfigError(f"reducer: {name_of(task.reducer)} {error}") from None
-
-
-def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    try:
-        return list(batch.to_pylist())
-    except UnicodeDecodeError as error:
-        mend = "`make_valid_utf8(column) AS column` in `input.select` replaces such bytes"
-        raise TableError(f"the input has text that is not UTF-8: {error}; {mend}") from None
 
 
 def _object_array(objects: list[Any]) -> Values:

@@ -13,10 +13,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from dpa._util.inference import array_of, promoted
 from dpa.errors import ExecutorError
-from dpa.execution.inference import array_of, promoted
 from dpa.execution.keys import cast, key_column
 from dpa.routing.keys import Key, KeyName, in_words, names_of, one_type, to_python
+
+RIGHT = "\x1f"
+"""Begins the name of a column of a join's right side while reducers have yet to agree on the columns: one that has no
+rows of the left side cannot know which names clash."""
 
 _RULE = "`finish` must return values of one Arrow type, or dicts with the same keys, for every key"
 
@@ -30,19 +34,22 @@ class ShareSchema:
         key: name of the key column, or the names of the columns of a composite key.
         examples: for each column a key with a value in it (any key if all values are null), for error messages; shape
             (columns,).
+        may_lack: whether the share may lack columns that others have, which are null in it: one of a join lacks those
+            of a side of which it has no rows.
     """
 
     schema: pa.Schema
     key: KeyName
     examples: tuple[Key, ...]
+    may_lack: bool = False
 
     @staticmethod
-    def of(share: pa.Table, key: KeyName) -> ShareSchema | None:
+    def of(share: pa.Table, key: KeyName, *, may_lack: bool = False) -> ShareSchema | None:
         """The schema of a share with this key; None for an empty one, whose types mean nothing."""
         if not share.num_rows:
             return None
         rows = pa.array([_first_valid(column) for column in share.columns])
-        return ShareSchema(share.schema, key, tuple(to_python(key_column(share, key).take(rows))))
+        return ShareSchema(share.schema, key, tuple(to_python(key_column(share, key).take(rows))), may_lack)
 
 
 def agreed(shares: Iterable[ShareSchema | None]) -> pa.Schema | None:
@@ -58,19 +65,33 @@ def agreed(shares: Iterable[ShareSchema | None]) -> pa.Schema | None:
     first = filled[0]
     found = dict(zip(first.schema.names, zip(first.schema.types, first.examples, strict=True), strict=True))
     for share in filled[1:]:
-        if set(share.schema.names) != set(found):
+        if set(share.schema.names) != set(found) and not share.may_lack:
             raise differs("columns", _names(first), first.examples[0], _names(share), share.examples[0])
         for name, kind, example in zip(share.schema.names, share.schema.types, share.examples, strict=True):
-            known, key = found[name]
+            known, key = found.get(name, (pa.null(), example))
             both = one_type([known, kind]) if name in names_of(first.key) else promoted(known, kind)
             if both is None:
                 raise differs(f"column {name!r}", known, key, kind, example)
             found[name] = (both, example if pa.types.is_null(known) else key)
-    return pa.schema([(name, kind) for name, (kind, _) in found.items()])
+    ordered = sorted(found, key=lambda name: name.startswith(RIGHT))
+    return pa.schema([(name, found[name][0]) for name in ordered])
+
+
+def named(table: pa.Table) -> pa.Table:
+    """The table with the names that its columns have in the end: one of a join's right side that another column has
+    ends with `_right`."""
+    names: list[str] = []
+    for marked in table.column_names:
+        name = marked.removeprefix(RIGHT)
+        while name != marked and name in names:
+            name += "_right"
+        names.append(name)
+    return table.rename_columns(names)
 
 
 def as_agreed(share: pa.Table, schema: pa.Schema, key: KeyName) -> pa.Table:
-    """The share with the columns of `schema`, in that order; an empty one takes them whatever it had.
+    """The share with the columns of `schema`, in that order; an empty one takes them whatever it had. A column that it
+    lacks is null.
 
     Raises:
         ExecutorError: a value does not fit into the type that its column has elsewhere.
@@ -80,6 +101,9 @@ def as_agreed(share: pa.Table, schema: pa.Schema, key: KeyName) -> pa.Table:
         return schema.empty_table()
     columns = []
     for field in schema:
+        if field.name not in share.column_names:
+            columns.append(pa.nulls(share.num_rows, field.type))
+            continue
         if field.name in names_of(key):
             columns.append(cast(share[field.name], field.type))
             continue

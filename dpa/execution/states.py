@@ -1,7 +1,7 @@
-"""The states a reducer task keeps: one for each key, made by the user's reducer and folded by it.
+"""What every store of states has in common: its interface, the states on their way elsewhere, and the finished share.
 
-`states_for` picks the store that suits the executor. Both stores also count records for each key, which is what hot
-keys and the Spark baseline are computed from.
+`dpa.execution.stores` picks the store that suits the executor. All stores also count records for each key, which is
+what hot keys and the Spark baseline are computed from.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dpa.errors import ExecutorError
 from dpa.execution.block import Block
 from dpa.execution.keys import key_column, key_columns
 from dpa.execution.schemas import as_agreed
-from dpa.executors import AnyReducer, BatchReducer, name_of
+from dpa.executors import name_of
 from dpa.routing.hashing import hash_column
 from dpa.routing.keys import KeyName
 from dpa.routing.table import RoutingTable
@@ -29,13 +29,13 @@ class StatePart:
 
     Attributes:
         keys: shape (keys,), each once.
-        states: a row or an object for each key.
+        states: a row or an object for each key; of a join, the rows themselves.
         records: processed records of each key, shape (keys,).
         mapped: mapped records of each key, shape (keys,).
     """
 
     keys: pa.Array
-    states: pa.RecordBatch | list[Any]
+    states: pa.RecordBatch | list[Any] | tuple[Block, ...]
     records: npt.NDArray[np.int64]
     mapped: npt.NDArray[np.int64]
 
@@ -45,22 +45,31 @@ class Reduced:
     """A reducer's finished share of the result.
 
     Attributes:
-        table: the key column, or the columns of a composite key, and the result columns; a row a key.
-        records: processed records of each row's key, shape (keys,).
-        mapped: mapped records of each row's key, shape (keys,).
+        table: the key column, or the columns of a composite key, and the result columns. A reducer's has a row a key,
+            in the order of `keys`; that of another store may have any number.
+        keys: the keys that the reducer holds, each once; shape (keys,).
+        records: processed records of each key, shape (keys,).
+        mapped: mapped records of each key, shape (keys,).
     """
 
     table: pa.Table
+    keys: pa.Array
     records: npt.NDArray[np.int64]
     mapped: npt.NDArray[np.int64]
 
     def owned(self, key: KeyName, table: RoutingTable, owner: int) -> Reduced:
         """The rows whose key, in the columns that `key` names, the table gives to reducer `owner`."""
-        keys = key_column(self.table, key)
-        rows = np.flatnonzero(table.owners_of(hash_column(keys, table.seed)) == owner)
-        if len(rows) == len(keys):
+        rows = _of(owner, key_column(self.table, key), table)
+        own = _of(owner, self.keys, table)
+        if len(rows) == self.table.num_rows and len(own) == len(self.keys):
             return self
-        return Reduced(self.table.take(pa.array(rows)), self.records[rows], self.mapped[rows])
+        keys = self.keys.take(pa.array(own))
+        return Reduced(self.table.take(pa.array(rows)), keys, self.records[own], self.mapped[own])
+
+    def records_by_owner(self, table: RoutingTable) -> npt.NDArray[np.int64]:
+        """The processed records of the keys that the table gives to each reducer, shape (reducers,)."""
+        owners = table.owners_of(hash_column(self.keys, table.seed))
+        return np.bincount(owners, self.records, table.reducers).astype(np.int64)
 
     def in_schema(self, schema: pa.Schema, key: KeyName) -> Reduced:
         """The same rows with the columns of `schema`; `key` is the name of the key column or columns.
@@ -79,8 +88,9 @@ class States(Protocol):
         """How many keys it holds."""
         ...
 
-    def reduce(self, block: Block) -> None:
-        """Fold a block's records, or the combined states that they are, into the states of their keys."""
+    def reduce(self, block: Block) -> pa.RecordBatch | None:
+        """Fold a block's records, or the combined states that they are, into the states of their keys. Returns the rows
+        that it emits at once, None for a store that emits none before its end."""
         ...
 
     def pack(self, table: RoutingTable, keep: int) -> dict[int, StatePart]:
@@ -101,7 +111,7 @@ class States(Protocol):
         ...
 
 
-def result_table(reducer: AnyReducer, key: KeyName, keys: pa.Array, results: dict[str, pa.Array]) -> pa.Table:
+def result_table(reducer: object, key: KeyName, keys: pa.Array, results: dict[str, pa.Array]) -> pa.Table:
     """The key's columns and the result columns beside them.
 
     Raises:
@@ -114,9 +124,6 @@ def result_table(reducer: AnyReducer, key: KeyName, keys: pa.Array, results: dic
     return pa.table({**named, **results})
 
 
-def states_for(reducer: AnyReducer) -> States:
-    """An empty store for the reducer."""
-    from dpa.execution.batch_states import BatchStates
-    from dpa.execution.record_states import RecordStates
-
-    return BatchStates(reducer) if isinstance(reducer, BatchReducer) else RecordStates(reducer)
+def _of(owner: int, keys: pa.Array, table: RoutingTable) -> npt.NDArray[np.intp]:
+    """The positions of the keys that the table gives to reducer `owner`."""
+    return np.flatnonzero(table.owners_of(hash_column(keys, table.seed)) == owner)

@@ -6,7 +6,8 @@ repaired here: an actor that died takes its messages with it, and recovery repla
 
 from __future__ import annotations
 
-from dpa.protocol.messages import Address, Envelope, Message
+from dpa.protocol.addresses import Address
+from dpa.protocol.messages import Envelope, Message
 
 
 class Outbox:

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpa.protocol.metrics import LoadSample, ReducerStats
+from dpa.protocol.metrics import LoadSample, TaskStats
 
-_MOST_SAMPLES = 1_024
+_MAX_SAMPLES = 1_024
 
 
 class LoadHistory:
-    """Keeps at most `_MOST_SAMPLES` samples, evenly spread over the time so far."""
+    """Keeps at most `_MAX_SAMPLES` samples, evenly spaced over the time so far."""
 
     def __init__(self) -> None:
         self._samples: list[LoadSample] = []
         self._every = 1
         self._seen = 0
 
-    def add(self, at: float, reducers: Sequence[ReducerStats]) -> None:
+    def add(self, at: float, tasks: Sequence[TaskStats]) -> None:
         """Note all queues at `at` seconds."""
         if self._seen % self._every == 0:
-            queues = tuple(stats.queue for stats in reducers)
-            self._samples.append(LoadSample(at, queues, tuple(stats.processed for stats in reducers)))
+            queues = tuple(stats.queue for stats in tasks)
+            self._samples.append(LoadSample(at, queues, tuple(stats.processed for stats in tasks)))
         self._seen += 1
-        if len(self._samples) > _MOST_SAMPLES:
+        if len(self._samples) > _MAX_SAMPLES:
             self._samples = self._samples[::2]
             self._every *= 2
 

@@ -1,80 +1,62 @@
-"""The load balancer's state machine: load reports in, numbered routing tables out. What to do is `dpa.balance`'s to
-say."""
+"""The load balancer's state machine: load reports in, numbered routing tables out, for every stage. The decisions are
+`dpa.balance`'s."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
 from dpa.balance.decision import Decision, Outcome
 from dpa.balance.policy import BalancePolicy, require_reducer
+from dpa.errors import BalanceError
+from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.machine import Machine, Redistribute, Tick
-from dpa.protocol.messages import (
-    BALANCER,
-    COORDINATOR,
-    Address,
-    DecisionReport,
-    Freeze,
-    LastTable,
-    LoadReport,
-    TableUpdate,
-    mapper,
-    reducer,
-)
+from dpa.protocol.messages import DecisionReport, Freeze, LastTable, LoadReport, TableUpdate
+from dpa.protocol.rules import Rule, RuledMachine, State, on
 from dpa.routing.change import TableChange
 from dpa.routing.keys import Key
 from dpa.routing.table import RoutingTable
 
 
-class LoadBalancerMachine(Machine):
-    """States: balancing, frozen. What each message does in each:
+class BalanceState(State):
+    """The states of one stage's balance."""
 
-    | message        | balancing                                     | frozen           |
-    | -------------- | --------------------------------------------- | ---------------- |
-    | `LoadReport`   | decide; publish the next table where it acted | ignore           |
-    | `Redistribute` | relieve the reducer; publish where it acted   | ignore           |
-    | `Freeze`       | answer with the epoch; publish no more        | cannot come      |
-    | `Tick`         | report refusals                               | nothing is left  |
+    BALANCING = "balancing"
+    FROZEN = "frozen"
 
-    What changes in a table goes out at once; refusals, of which there can be one for each load report, wait for a tick.
+
+class StageBalance(RuledMachine):
+    """One stage: its policy, and who must know its tables.
+
+    Changes of a table are sent at once. Refusals, of which there can be one for each load report, wait for a tick.
     """
 
-    def __init__(self, policy: BalancePolicy, mappers: int) -> None:
-        """Publish to so many mappers and to all reducers of the policy's table."""
-        super().__init__(BALANCER)
+    def __init__(self, balancer: Machine, stage: str, policy: BalancePolicy, subscribers: Sequence[Address]) -> None:
+        super().__init__(BalanceState.BALANCING)
+        self._balancer = balancer
+        self._stage = stage
         self._policy = policy
-        self._subscribers = [mapper(index) for index in range(mappers)]
-        self._subscribers += [reducer(index) for index in range(policy.table.reducers)]
+        self._subscribers = subscribers
         self._unreported: list[Decision] = []
-        self.state = "balancing"
-        self.on(LoadReport, self._load_report)
-        self.on(Redistribute, self._redistribute)
-        self.on(Freeze, self._freeze, "balancing")
-        self.on(Tick, self._tick)
 
     @property
     def table(self) -> RoutingTable:
         """The newest table."""
         return self._policy.table
 
-    def key_lookup(self, key: Key) -> int:
-        """The reducer that owns a key in the newest table (DPA paper, section 4.2)."""
-        return self.table.key_lookup(key)
-
-    def require_reducer(self, node_id: int) -> None:
-        """Check that there is such a reducer.
-
-        Raises:
-            BalanceError: there is none.
-        """
-        require_reducer(self.table, node_id)
+    def report(self) -> None:
+        """Report the decisions since the last report to the coordinator."""
+        if self._unreported:
+            self._balancer.send(COORDINATOR, DecisionReport(self._stage, tuple(self._unreported)))
+            self._unreported.clear()
 
     def _load_report(self, sender: Address, message: LoadReport) -> None:
-        if self.state == "balancing":
-            before = self.table
-            self._record(self._policy.report(sender.index, message.load, self.now), before)
+        before = self.table
+        self._record(self._policy.report(sender.index, message.load, self._balancer.now), before)
 
     def _redistribute(self, sender: Address, event: Redistribute) -> None:
-        if self.state == "balancing":
-            before = self.table
-            self._record(self._policy.redistribute(event.node_id, self.now), before)
+        before = self.table
+        self._record(self._policy.redistribute(event.node_id, self._balancer.now), before)
 
     def _record(self, decision: Decision | None, before: RoutingTable) -> None:
         if decision is None:
@@ -83,18 +65,69 @@ class LoadBalancerMachine(Machine):
         if decision.outcome is Outcome.APPLIED:
             change = TableChange.between(before, self.table)
             for subscriber in self._subscribers:
-                self.send(subscriber, TableUpdate(change))
-            self._report()
+                self._balancer.send(subscriber, TableUpdate(self._stage, change))
+            self.report()
 
     def _freeze(self, sender: Address, message: Freeze) -> None:
-        self.state = "frozen"
-        self._report()
-        self.send(COORDINATOR, LastTable(self.table.epoch))
+        self.state = BalanceState.FROZEN
+        self.report()
+        self._balancer.send(COORDINATOR, LastTable(self._stage, self.table.version))
+
+    def _ignore(self, sender: Address, event: object) -> None:
+        """An event that no longer matters."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        on(LoadReport, BalanceState.BALANCING, _load_report, "decide; publish the next table if it acted"),
+        on(Redistribute, BalanceState.BALANCING, _redistribute, "relieve the task; publish if it acted"),
+        on(Freeze, BalanceState.BALANCING, _freeze, "answer with the version; publish no more"),
+        on(LoadReport, BalanceState.FROZEN, _ignore, "ignore"),
+        on(Redistribute, BalanceState.FROZEN, _ignore, "ignore"),
+    )
+
+
+class LoadBalancerState(State):
+    """The load balancer itself has one state; each stage has its own."""
+
+    RUNNING = "running"
+
+
+class LoadBalancerMachine(Machine):
+    """All stages' balances in one task."""
+
+    def __init__(self, policies: Mapping[str, BalancePolicy], subscribers: Mapping[str, Sequence[Address]]) -> None:
+        """`policies` of the stages by name, and `subscribers`: the tasks of each stage and those that send to it."""
+        super().__init__(BALANCER, LoadBalancerState.RUNNING)
+        self.stages = {
+            stage: StageBalance(self, stage, policy, subscribers[stage]) for stage, policy in policies.items()
+        }
+
+    def key_lookup(self, key: Key, stage: str) -> int:
+        """The task of a stage that owns a key by the newest table (DPA paper, section 4.2)."""
+        return self.stages[stage].table.key_lookup(key)
+
+    def require_task(self, stage: str, node_id: int) -> None:
+        """Check that there is such a task.
+
+        Raises:
+            BalanceError: there is none.
+        """
+        if stage not in self.stages:
+            raise BalanceError(f"there is no balanced stage {stage!r}; there is {', '.join(self.stages)}")
+        require_reducer(self.stages[stage].table, node_id)
+
+    def _of_task(self, sender: Address, message: LoadReport) -> None:
+        self.stages[sender.stage].dispatch(self.address, sender, message)
+
+    def _of_stage(self, sender: Address, message: Freeze | Redistribute) -> None:
+        self.stages[message.stage].dispatch(self.address, sender, message)
 
     def _tick(self, sender: Address, event: Tick) -> None:
-        self._report()
+        for stage in self.stages.values():
+            stage.report()
 
-    def _report(self) -> None:
-        if self._unreported:
-            self.send(COORDINATOR, DecisionReport(tuple(self._unreported)))
-            self._unreported.clear()
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        on(LoadReport, LoadBalancerState.RUNNING, _of_task, "for the stage"),
+        on(Redistribute, LoadBalancerState.RUNNING, _of_stage, "for the stage"),
+        on(Freeze, LoadBalancerState.RUNNING, _of_stage, "for the stage"),
+        on(Tick, LoadBalancerState.RUNNING, _tick, "report refusals"),
+    )

@@ -1,4 +1,4 @@
-"""What all state machines share: events in, instructions out, and the dispatch between them.
+"""What all state machines share: events in, instructions out.
 
 A machine knows no Ray, no clock and no thread. A driver hands it events, one at a time, with the current time in
 seconds, and carries out the instructions that come back, in order. `handle` is the only way in, so a history of
@@ -7,23 +7,23 @@ events is enough to replay a machine exactly.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
-from dpa.errors import ProtocolError
 from dpa.execution.block import Block
-from dpa.execution.mapping import Mapped
+from dpa.execution.emission import Step
 from dpa.execution.schemas import ShareSchema
 from dpa.execution.states import StatePart
+from dpa.protocol.addresses import Address
 from dpa.protocol.channel import Inbox, Outbox
-from dpa.protocol.messages import Address, Envelope, Message
+from dpa.protocol.messages import Envelope, Message
+from dpa.protocol.rules import RuledMachine, State
 from dpa.routing.table import RoutingTable
-from dpa.splits import Split
+from dpa.sources.splits import Split
 
-# Instructions: send a message, or let user code run. A task runs one piece of user code at a time; its end is an event.
+# Instructions: send a message, start a task, or run user code. A task runs one piece of user code at a time; its end is
+# an event.
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,70 +33,89 @@ class Send:
     envelope: Envelope
 
 
+@dataclass(frozen=True)
+class StartTasks:
+    """Coordinator: start these tasks; answered by a `TaskStarted` for each."""
+
+    addresses: tuple[Address, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class OpenSplit:
-    """Mapper: begin to read a split. No event answers it."""
+    """Source: begin to read a split. No event answers it."""
 
     split: Split
 
 
 @dataclass(frozen=True)
-class MapNext:
-    """Mapper: take the next step of the open split; answered by `MapDone`."""
+class OpenResult:
+    """Operator: begin to read the rows of the written share. No event answers it."""
+
+
+@dataclass(frozen=True)
+class NextStep:
+    """Make records of the next rows of what was opened last; answered by `StepDone`."""
 
 
 @dataclass(frozen=True, eq=False)
 class Process:
-    """Reducer: fold a block, all its keys owned here by table `epoch`, into the states; answered by `ProcessDone`."""
+    """Operator: process a block, all its keys owned here by the table of this version; answered by `ProcessDone`."""
 
     block: Block
-    epoch: int
+    version: int
 
 
 @dataclass(frozen=True, eq=False)
-class Pack:
-    """Reducer: take out the states that the table gives to others; answered by `PackDone`."""
+class Extract:
+    """Operator: take out the states that the table gives to others; answered by `ExtractDone`."""
 
     table: RoutingTable
 
 
 @dataclass(frozen=True, eq=False)
-class Fold:
-    """Reducer: fold in what other reducers had in round `round`. What the table gives to this reducer is then its share
-    of the results so far: publish it, if the job publishes them. Answered by `FoldDone`."""
+class MergeStates:
+    """Operator: merge states that others extracted in a round of aggregation. The keys that the table gives to this
+    task are then its share of the partial results; publish it, if the job publishes them. Answered by `MergeDone`."""
 
-    home: RoutingTable
+    table: RoutingTable
     parts: tuple[StatePart, ...]
     round: int
 
 
 @dataclass(frozen=True, eq=False)
 class Finish:
-    """Reducer: fold in what other reducers had, and make this reducer's share of the result; answered by
-    `FinishDone`."""
+    """Operator: merge states that others extracted, and make this task's share of the result; answered by
+    `FinishDone`.
+
+    Attributes:
+        first_table: the table by which the initial load is to be counted; None where it is what was processed.
+    """
 
     parts: tuple[StatePart, ...]
+    first_table: RoutingTable | None
 
 
 @dataclass(frozen=True, eq=False)
 class Write:
-    """Reducer: write the share in this schema, which all shares have; None if all are empty. Answered by
-    `WriteDone`."""
+    """Operator: bring the share into this schema, which all shares have, and write it if the stage has a sink; None if
+    all shares are empty. Answered by `WriteDone`."""
 
     schema: pa.Schema | None
 
 
 @dataclass(frozen=True)
 class Commit:
-    """Coordinator: all shares of a round are complete; let readers see them, if the job publishes them. No event
+    """Coordinator: all shares of a round are complete; show them to readers, if the job publishes them. No event
     answers it.
 
     Attributes:
+        stage: whose round it is.
         round: number of the round.
         at: seconds from the beginning of the stream to that of the round.
-        rows: keys that each reducer published.
+        rows: keys that each task published.
     """
 
+    stage: str
     round: int
     at: float
     rows: tuple[int, ...]
@@ -107,53 +126,97 @@ class JobDone:
     """Coordinator: the result is complete."""
 
 
-Instruction = Send | OpenSplit | MapNext | Process | Pack | Fold | Finish | Write | Commit | JobDone
+@dataclass(frozen=True)
+class JobFailed:
+    """Coordinator: the job cannot go on."""
 
-# Events besides envelopes: user code has returned, or some time has passed.
+    reason: str
+
+
+Instruction = (
+    Send
+    | StartTasks
+    | OpenSplit
+    | OpenResult
+    | NextStep
+    | Process
+    | Extract
+    | MergeStates
+    | Finish
+    | Write
+    | Commit
+    | JobDone
+    | JobFailed
+)
+
+# Events besides envelopes: tasks start and die, user code has returned, or some time has passed.
 
 
 @dataclass(frozen=True)
 class Start:
-    """All tasks are up."""
+    """Coordinator: the job begins."""
+
+
+@dataclass(frozen=True)
+class TaskStarted:
+    """Coordinator: a task is up and can be sent messages."""
+
+    address: Address
+
+
+@dataclass(frozen=True)
+class TaskDied:
+    """Coordinator: a task, or the task's node, is gone or has failed."""
+
+    address: Address
+    reason: str
 
 
 @dataclass(frozen=True)
 class Tick:
-    """Some time has passed: statistics may be due. Carries no promise of regularity."""
+    """Some time has passed: statistics may be due. Ticks need not be regular."""
 
 
 @dataclass(frozen=True)
 class Redistribute:
-    """Load balancer: relieve a reducer whatever its load."""
+    """Load balancer: relieve a task of a stage whatever its load (`redistribute(node_id)` of the DPA paper, section
+    4.2)."""
 
+    stage: str
     node_id: int
 
 
 @dataclass(frozen=True, eq=False)
-class MapDone:
-    """A step of the open split, or None when the split is exhausted."""
+class StepDone:
+    """A step, which took `seconds`, or None where nothing is left to read."""
 
-    step: Mapped | None
-
-
-@dataclass(frozen=True)
-class ProcessDone:
-    """The block handed out last has been folded in, which took so many seconds."""
-
-    seconds: float
+    step: Step | None
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
-class PackDone:
-    """The states of other reducers' keys, by owner, and how many seconds it took to take them out."""
+class ProcessDone:
+    """The block handed out last has been processed in `seconds`.
+
+    Attributes:
+        blocks: records that were emitted meanwhile, each block with the position of its edge.
+    """
+
+    seconds: float
+    blocks: tuple[tuple[int, Block], ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class ExtractDone:
+    """The extracted states, by the task that owns them, and how many seconds it took to extract them."""
 
     parts: dict[int, StatePart]
     seconds: float = 0.0
 
 
 @dataclass(frozen=True)
-class FoldDone:
-    """This reducer's share of a round is complete: how many keys it published, and how many seconds that took."""
+class MergeDone:
+    """This task's share of a round is complete: how many keys it published, and how many seconds that took."""
 
     rows: int
     seconds: float
@@ -161,33 +224,52 @@ class FoldDone:
 
 @dataclass(frozen=True, eq=False)
 class FinishDone:
-    """This reducer's share of the result is complete, with these columns; None if it is empty."""
+    """This task's share of the result is complete.
+
+    Attributes:
+        schema: its columns; None if it is empty.
+        initial_load: as in the message `Finished`.
+    """
 
     schema: ShareSchema | None
+    initial_load: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class WriteDone:
-    """This reducer's share of the result is written."""
+    """This task's share of the result is written."""
 
 
-Event = Envelope | Start | Tick | Redistribute | MapDone | ProcessDone | PackDone | FoldDone | FinishDone | WriteDone
+Event = (
+    Envelope
+    | Start
+    | TaskStarted
+    | TaskDied
+    | Tick
+    | Redistribute
+    | StepDone
+    | ProcessDone
+    | ExtractDone
+    | MergeDone
+    | FinishDone
+    | WriteDone
+)
 
 
-class Machine:
-    """Base of the four machines: channels, dispatch by type, and a list of instructions under construction."""
+class Machine(RuledMachine):
+    """Base of all machines: channels, parts with rules of their own, and a list of instructions under construction."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, state: State) -> None:
+        super().__init__(state)
         self.address = address
         self.now = 0.0
         self._outbox = Outbox(address)
         self._inbox = Inbox()
         self._instructions: list[Instruction] = []
-        self.state = ""
-        self._handlers: dict[type, tuple[Callable[[Address, Any], None], tuple[str, ...]]] = {}
+        self._part_of: dict[type, RuledMachine] = {}
 
     def handle(self, event: Event, now: float) -> list[Instruction]:
-        """Take in one event at time `now` (seconds, never decreasing) and say what is to be done, in order.
+        """Take in one event at time `now` (seconds, never decreasing) and return what is to be done, in order.
 
         Raises:
             ProtocolError: the event cannot come in the machine's present state.
@@ -195,16 +277,11 @@ class Machine:
         self.now = max(self.now, now)
         if isinstance(event, Envelope):
             for message in self._inbox.accept(event):
-                self._dispatch(event.sender, message)
+                self._take(event.sender, message)
         else:
-            self._dispatch(self.address, event)
+            self._take(self.address, event)
         instructions, self._instructions = self._instructions, []
         return instructions
-
-    def on(self, kind: type, handler: Callable[[Address, Any], None], *states: str) -> None:
-        """Let `handler(sender, message)` take the messages or events of one type, in these states or, without any, in
-        all."""
-        self._handlers[kind] = (handler, states)
 
     def send(self, receiver: Address, message: Message) -> None:
         """Instruct to send a message."""
@@ -223,9 +300,13 @@ class Machine:
         """Whether no received message waits for an earlier one."""
         return self._inbox.empty
 
-    def _dispatch(self, sender: Address, message: Message | Event) -> None:
-        handler, states = self._handlers.get(type(message), (None, ()))
-        if handler is None or (states and self.state not in states):
-            state = f" while {self.state}" if self.state else ""
-            raise ProtocolError(f"{self.address} cannot take a {type(message).__name__} from {sender}{state}")
-        handler(sender, message)
+    def include(self, part: RuledMachine) -> None:
+        """Let a part take the events that its rules name."""
+        self._part_of |= {rule.kind: part for rule in part.RULES}
+
+    def settle(self) -> None:
+        """Start whatever the last event has made due; called after each."""
+
+    def _take(self, sender: Address, event: Message | Event) -> None:
+        self._part_of.get(type(event), self).dispatch(self.address, sender, event)
+        self.settle()

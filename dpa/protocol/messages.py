@@ -1,284 +1,247 @@
-"""What tasks say to each other. Every message travels in an envelope, numbered within its (sender, receiver) channel.
+"""Messages exchanged between tasks. Each travels in an envelope, numbered within its (sender, receiver) channel.
 
-Load signals and credits ride on one message, the acknowledgement; routing tables carry their own number, the epoch.
+Load signals and credits ride on one message, the acknowledgement; routing tables carry their own number, the version.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 
 import pyarrow as pa
 
 from dpa.balance.decision import Decision
-from dpa.balance.load import Load
-from dpa.balance.measure.latency import LatencySketch
 from dpa.execution.block import Block
 from dpa.execution.schemas import ShareSchema
 from dpa.execution.states import StatePart
-from dpa.protocol.metrics import MapperStats, ReducerStats
+from dpa.measure.latency import LatencySketch
+from dpa.measure.load import Load
+from dpa.protocol.addresses import Address
+from dpa.protocol.metrics import TaskStats
 from dpa.routing.change import TableChange
 from dpa.routing.groupings.signal import Signal
-from dpa.splits import Split
+from dpa.sources.splits import Split
+
+# coordinator -> source, and back
 
 
-class Role(str, Enum):
-    """The kinds of tasks."""
-
-    COORDINATOR = "coordinator"
-    BALANCER = "balancer"
-    MAPPER = "mapper"
-    REDUCER = "reducer"
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Whom a message is for."""
-
-    role: Role
-    index: int = 0
-
-    def __str__(self) -> str:
-        return self.role.value if self.role in (Role.COORDINATOR, Role.BALANCER) else f"{self.role.value} {self.index}"
-
-
-COORDINATOR = Address(Role.COORDINATOR)
-BALANCER = Address(Role.BALANCER)
-
-
-def mapper(index: int) -> Address:
-    """The address of a mapper."""
-    return Address(Role.MAPPER, index)
-
-
-def reducer(index: int) -> Address:
-    """The address of a reducer."""
-    return Address(Role.REDUCER, index)
-
-
-# mapper -> coordinator and back
+@dataclass(frozen=True)
+class Begin:
+    """All tasks are up: ask for the first split."""
 
 
 @dataclass(frozen=True)
 class SplitRequest:
-    """A mapper has nothing left to read."""
+    """A source task has nothing left to read."""
 
 
 @dataclass(frozen=True)
 class SplitGrant:
-    """The next split for a mapper, or None if there is none left."""
+    """The next split for a source task, or None if there is none left."""
 
     split: Split | None
 
 
-@dataclass(frozen=True)
-class MapperReport:
-    """A mapper's statistics; `done` once it has emitted its last record."""
+# any task -> coordinator
 
-    stats: MapperStats
+
+@dataclass(frozen=True)
+class Progress:
+    """A task's statistics; `done` once it has emitted its last record and, where its stage has a sink, written its
+    share."""
+
+    stats: TaskStats
     done: bool = False
 
 
-# mapper -> reducer, reducer -> reducer, and back
+# task -> task downstream, task -> task of the same stage, and back
 
 
 @dataclass(frozen=True, eq=False)
 class Push:
-    """Records for a reducer.
+    """Records for a task.
 
     Attributes:
         block: the records, at least one.
-        epoch: number of the routing table that chose the receiver.
-        mapper: who emitted the records and gets their credit back.
-        read_at: when the mapper began the step that read their rows, in seconds: their source time, which forwarding
-            keeps.
+        version: of the routing table by which the receiver was chosen.
+        origin: the task that emitted the records and gets their credit back.
+        edge: number of the edge on which they were emitted.
+        read_at: their source time, in seconds: when the source task began the step that read their rows, or when a
+            reduce stage finished the rows; forwarding and later stages keep it.
+        emitted_at: when `origin` pushed them, in seconds; forwarding keeps it.
         hops: how often they have been forwarded.
     """
 
     block: Block
-    epoch: int
-    mapper: int
+    version: int
+    origin: Address
+    edge: int
     read_at: float
+    emitted_at: float
     hops: int = 0
 
 
 @dataclass(frozen=True)
 class Ack:
-    """Records have been processed: as many credits for the mapper that emitted them.
+    """Records have been processed, so the task that emitted them gets their credit back.
 
     Attributes:
-        records: how many records were processed.
-        signal: what the reducer last found of its load, where the grouping listens.
+        edge: number of the edge on which they were emitted.
+        records: the number of processed records.
+        signal: the sender's last finding of its load, where the grouping listens.
     """
 
+    edge: int
     records: int
     signal: Signal | None = None
 
 
-# reducer -> load balancer, load balancer -> mappers and reducers, load balancer -> coordinator
+# task -> load balancer, load balancer -> tasks of the stage and its senders, load balancer -> coordinator
 
 
 @dataclass(frozen=True)
 class LoadReport:
-    """A reducer's load."""
+    """A task's load."""
 
     load: Load
 
 
 @dataclass(frozen=True, eq=False)
 class TableUpdate:
-    """What makes the next routing table of the one before it."""
+    """The difference between a stage's next routing table and the one before it."""
 
+    stage: str
     change: TableChange
 
 
 @dataclass(frozen=True)
 class DecisionReport:
-    """What the load balancer has decided since its last report, in order."""
+    """The decisions about a stage since the last report, in order."""
 
+    stage: str
     decisions: tuple[Decision, ...]
 
 
-# reducer -> coordinator
+# an exchange of states: coordinator -> tasks of the stage, task -> task, task -> coordinator
 
 
 @dataclass(frozen=True)
-class ReducerReport:
-    """A reducer's statistics."""
+class BeginExchange:
+    """Exchange number `number`, from 1, begins: each task extracts the states that a table gives to others, sends them
+    there and merges what it receives.
 
-    stats: ReducerStats
+    Attributes:
+        version: of the routing table that says who owns a key. A round of aggregation goes by table 0, which all tasks
+            know; the last exchange by the last table.
+        last: whether the stage has processed all its records: after this exchange its tasks finish.
+        transfer: whether states move at all; False if every state already is with its owner.
+    """
 
-
-# a round of aggregation: coordinator -> reducers, reducer -> reducer, reducer -> coordinator
-
-
-@dataclass(frozen=True)
-class Aggregate:
-    """Round `round` begins: hand the states of keys to their homes. The first round is 1."""
-
-    round: int
+    number: int
+    version: int
+    last: bool = False
+    transfer: bool = True
 
 
 @dataclass(frozen=True, eq=False)
-class Partial:
-    """The states that the sender had of the receiver's home keys when it packed; None if there were none. One from each
-    reducer to each other in a round."""
+class StateTransfer:
+    """The states that the sender extracted for the receiver; None if there were none. One from each task of a stage to
+    each other in an exchange."""
 
-    round: int
+    number: int
     part: StatePart | None
 
 
 @dataclass(frozen=True)
-class Aggregated:
-    """A reducer's share of a round is complete.
+class RoundDone:
+    """A task's share of a round of aggregation is complete.
 
     Attributes:
-        round: number of the round.
+        number: of the exchange.
         rows: keys that were published.
         states: states that the sender handed over.
         seconds: time that the sender's user code spent in the round.
     """
 
-    round: int
+    number: int
     rows: int
     states: int
     seconds: float
 
 
-# the end: coordinator -> load balancer and back, coordinator -> reducers, reducer -> reducer, reducer -> coordinator
+# the end of a stage: coordinator -> load balancer and back, coordinator -> tasks, task -> coordinator
 
 
 @dataclass(frozen=True)
 class Drain:
-    """All mappers are done: report statistics whenever the queue is empty."""
+    """All senders are done: report statistics whenever the queue is empty."""
 
 
 @dataclass(frozen=True)
 class Freeze:
-    """Publish no more tables."""
+    """Publish no more tables of a stage."""
+
+    stage: str
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class LastTable:
-    """The load balancer's answer to `Freeze`: the number of the newest table."""
+    """The load balancer's answer to `Freeze`: the version of the stage's newest table."""
 
-    epoch: int
-
-
-@dataclass(frozen=True, eq=False)
-class Merge:
-    """Every record has been processed: hand each state to the reducer that owns its key in the table of this number.
-
-    `exchange` is False if every state already is where it belongs: no other table was ever used, nor a grouping that
-    sends a key to several reducers.
-    """
-
-    epoch: int
-    exchange: bool
+    stage: str
+    version: int
 
 
 @dataclass(frozen=True, eq=False)
-class Handover:
-    """The states that the sender had of the receiver's keys; None if there were none. One from each reducer to each
-    other."""
-
-    part: StatePart | None
-
-
-@dataclass(frozen=True, eq=False)
-class Merged:
-    """A reducer has finished its share of the result, and waits to hear which schema to write it in.
+class Finished:
+    """A task has finished its share of the stage's result, and waits for the schema that all shares will have.
 
     Attributes:
-        stats: its statistics, which no longer change.
-        latency: of all records that it processed.
-        schema: what columns its share has; None if the share is empty.
+        stats: its statistics.
+        latency: from source to processed, of all records that it processed.
+        stage_latency: from emitted to processed, of the same records.
+        schema: the columns of its share; None if the share is empty.
+        initial_load: of the processed records, how many each task would have had by the first routing table; shape
+            (tasks,), or empty where that is not known.
     """
 
-    stats: ReducerStats
+    stats: TaskStats
     latency: LatencySketch
+    stage_latency: LatencySketch
     schema: ShareSchema | None
+    initial_load: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
-class WriteResult:
-    """All reducers write their shares, in this schema; None if all shares are empty."""
+class Deliver:
+    """Write the share, and emit it where stages follow, in this schema; None if all shares are empty."""
 
     schema: pa.Schema | None
 
 
-@dataclass(frozen=True)
-class Written:
-    """A reducer has written its share of the result."""
-
-
 Message = (
-    SplitRequest
+    Begin
+    | SplitRequest
     | SplitGrant
-    | MapperReport
+    | Progress
     | Push
     | Ack
     | LoadReport
     | TableUpdate
     | DecisionReport
-    | ReducerReport
-    | Aggregate
-    | Partial
-    | Aggregated
+    | BeginExchange
+    | StateTransfer
+    | RoundDone
     | Drain
     | Freeze
     | LastTable
-    | Merge
-    | Handover
-    | Merged
-    | WriteResult
-    | Written
+    | Finished
+    | Deliver
 )
 
 
 @dataclass(frozen=True, eq=False)
 class Envelope:
-    """A message under way.
+    """A message in transit.
 
     Attributes:
         sender, receiver: the channel.

@@ -1,55 +1,47 @@
-"""Frozen statistics that tasks report and the coordinator gathers: plain numbers, safe to send and to keep."""
+"""Frozen statistics that tasks report and the coordinator collects: plain numbers, safe to send and to keep."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from dpa.balance.decision import Decision
-from dpa.balance.measure.latency import LatencySketch
+from dpa.measure.latency import LatencySketch
 
 
 @dataclass(frozen=True)
-class MapperStats:
-    """One mapper so far.
+class TaskStats:
+    """One task so far. A source has no queue; a task of the last stage emits nothing.
 
     Attributes:
-        read: input rows read.
-        mapped: records that the mapper executor made.
-        emitted: records pushed to reducers; fewer than `mapped` if a combiner folds them.
-        static_load: of the emitted records, how many the first routing table gives to each reducer.
-        regrouped: how often its grouping has given a part of the keys to another reducer because of signals.
-    """
-
-    mapper: int
-    read: int = 0
-    mapped: int = 0
-    emitted: int = 0
-    static_load: tuple[int, ...] = ()
-    regrouped: int = 0
-
-
-@dataclass(frozen=True)
-class ReducerStats:
-    """One reducer so far.
-
-    Attributes:
+        stage, index: which task.
+        read: rows read: of the input, or of the stage's own result, as far as stages follow.
+        mapped: records that the operators behind the task made of them, before any combiner.
+        emitted: records pushed on each edge that leaves the stage, in the graph's order.
+        regrouped: how often its groupings have given a part of the keys to another task because of signals.
         queue: records accepted and not yet processed.
         peak_queue: the longest that the queue has been, in records.
         processed: records processed here.
-        forwarded: records passed on to the reducer that owns them now.
+        forwarded: records passed on to the task that owns them now.
         busy_seconds: time spent in user code.
-        epoch: number of the routing table held.
+        blocked_seconds: time without work because records wait for credit downstream.
+        version: of the routing table held.
         latency_p99: seconds from source to processed that 99 % of the records processed here did not exceed; None
             before the first.
     """
 
-    reducer: int
+    stage: str
+    index: int
+    read: int = 0
+    mapped: int = 0
+    emitted: tuple[int, ...] = ()
+    regrouped: int = 0
     queue: int = 0
     peak_queue: int = 0
     processed: int = 0
     forwarded: int = 0
     busy_seconds: float = 0.0
-    epoch: int = 0
+    blocked_seconds: float = 0.0
+    version: int = 0
     latency_p99: float | None = None
 
 
@@ -73,29 +65,56 @@ class LoadSample:
 
 
 @dataclass(frozen=True)
+class StageSnapshot:
+    """What is known of a stage.
+
+    Attributes:
+        name: of the stage.
+        phase: of the stage, by the name of a `StagePhase`.
+        tasks: statistics of each task.
+        version: of its newest routing table.
+        decisions: applied decisions and refusals in order, as many as are kept.
+        decision_counts: decisions by outcome, all of them.
+        samples: queue lengths over time, thinned to a bounded number.
+        latency: seconds from source to processed of all records of the tasks that have finished; None if it was left
+            out.
+        stage_latency: the same from emitted to processed.
+        initial_load: of the processed records, how many each task would have had by the first routing table; empty
+            until the stage has finished.
+        aggregation: the rounds of aggregation so far; None if the stage has none.
+    """
+
+    name: str
+    phase: str
+    tasks: tuple[TaskStats, ...]
+    version: int = 0
+    decisions: tuple[Decision, ...] = ()
+    decision_counts: dict[str, int] = field(default_factory=dict)
+    samples: tuple[LoadSample, ...] = ()
+    latency: LatencySketch | None = field(default=None, compare=False)
+    stage_latency: LatencySketch | None = field(default=None, compare=False)
+    initial_load: tuple[int, ...] = ()
+    aggregation: AggregationStats | None = None
+
+
+@dataclass(frozen=True)
 class Snapshot:
     """What the coordinator knows now; the live view and the report are drawn from it.
 
     Attributes:
-        phase: `startup`, `stream`, `merge`, `done` or `failed`.
+        phase: `startup`, `stream`, `merge` (all records are processed), `done` or `failed`.
         at: seconds since the stream began.
         rows: input rows in all.
-        decisions: applied decisions and refusals in order, as many as are kept.
-        decision_counts: decisions by outcome, all of them.
-        samples: queue lengths over time, thinned to a bounded number.
-        latency: seconds from source to processed of all records of the reducers that have merged; None if it was left
-            out.
-        aggregation: the rounds of aggregation so far; None if the job has none.
+        stages: each stage, after those that feed it.
+        edges: the stages that each edge joins, by name.
     """
 
     phase: str
     at: float
     rows: int
-    mappers: tuple[MapperStats, ...]
-    reducers: tuple[ReducerStats, ...]
-    epoch: int
-    decisions: tuple[Decision, ...]
-    decision_counts: dict[str, int]
-    samples: tuple[LoadSample, ...]
-    latency: LatencySketch | None = field(default=None, compare=False)
-    aggregation: AggregationStats | None = None
+    stages: tuple[StageSnapshot, ...]
+    edges: tuple[tuple[str, str], ...] = ()
+
+    def __getitem__(self, stage: str) -> StageSnapshot:
+        """A stage by its name."""
+        return next(found for found in self.stages if found.name == stage)

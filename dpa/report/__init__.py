@@ -4,10 +4,10 @@ Everything here is drawn from `dpa.protocol.metrics.Snapshot` and `dpa.result.Re
 computes a metric. `plots` holds the pictures, for papers and notebooks. matplotlib and rich are imported to draw only.
 """
 
-from dpa.report.files import ReportError, check_directory, schema, to_json, write
-from dpa.report.live import MODES, Progress, make_progress
-from dpa.report.plan import plan_json, show_plan
-from dpa.report.table import show
+from dpa.report._files import ReportError, check_directory, schema, to_json, write
+from dpa.report._live import MODES, Progress, make_progress
+from dpa.report._plan import plan_json, show_plan
+from dpa.report._show import show
 
 __all__ = [
     "MODES",

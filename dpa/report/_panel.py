@@ -1,7 +1,8 @@
-"""The live panel: input, a queue bar for each reducer, and redistributions with their reasons as they happen.
+"""The live panel: input, stages, a queue bar for each reducer, and redistributions with their reasons as they happen.
 
-Drawn with rich from the newest snapshot, eight times a second. `PanelState` says what is shown and `Panel` how it is
-laid out; `_queues.py` draws the reducers.
+Drawn with rich from the newest snapshot, eight times a second. `PanelState` holds what is shown, `Panel` lays it out,
+`_stage_lines.py` draws a line a stage, and `_queues.py` the reducers of one stage: of several, those of the one that
+limits the run.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TextIO
@@ -19,14 +20,14 @@ from rich.live import Live
 from rich.panel import Panel as Frame
 from rich.text import Text
 
-from dpa.balance.decision import Decision
-from dpa.protocol.metrics import Snapshot
-from dpa.report._queues import FAINT, NEWS, Bar, Queues, grid, line
+from dpa.protocol.metrics import Snapshot, TaskStats
+from dpa.report._queues import FAINT, NOTICE, Bar, Queues, grid, line
+from dpa.report._stage_lines import StageLines
 from dpa.report._text import clock, one_line, percent, plural, refusals, seconds, short
-from dpa.report._watch import Totals, Watch
+from dpa.report._tracker import Redistribution, RunTracker, Totals, decision_counts
 
 REFRESHES_PER_SECOND = 8
-NEWS_LINES = 4
+REASON_LINES = 4
 """Lines of the panel kept for redistributions, the newest at the bottom."""
 
 PROGRESS = "green"
@@ -34,7 +35,10 @@ PROGRESS = "green"
 
 @dataclass
 class PanelState:
-    """All that the panel shows. `phases`: those that ended, with their seconds; `phase_began` by the view's clock.
+    """All that the panel shows; `phase_began` is by the view's clock.
+
+    `phases` are those that ended, with their seconds, `latest` the newest redistributions, and `rounds` the number of
+    redistributions by stage and reducer.
 
     A refresh thread reads while the driver writes, so values are replaced and never changed.
     """
@@ -47,12 +51,12 @@ class PanelState:
     phase_began: float = 0.0
     totals: Totals = field(default_factory=Totals)
     snapshot: Snapshot | None = None
-    news: tuple[Decision, ...] = ()
-    rounds: Mapping[int, int] = field(default_factory=dict)
+    latest: tuple[Redistribution, ...] = ()
+    rounds: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
 
 class RichProgress:
-    """A live panel that vanishes when there is a result to show, and stays as it last was when there is none."""
+    """A live panel that vanishes when the job ends with a result, and stays when it fails."""
 
     def __init__(
         self,
@@ -67,7 +71,7 @@ class RichProgress:
             file=stream, stderr=stream is None, force_terminal=True, markup=False, highlight=False, emoji=False
         )
         self._clock = clock
-        self._watch = Watch()
+        self._tracker = RunTracker()
         self._failed = False
         self.state = PanelState(name=one_line(name, 40), began=clock(), phase_began=clock())
         self._live = Live(
@@ -77,7 +81,7 @@ class RichProgress:
             refresh_per_second=REFRESHES_PER_SECOND,
             transient=True,
             vertical_overflow="crop",
-            # What the program prints goes above the panel, but not from a pipe on stdout to the terminal on stderr.
+            # Prints of the program go above the panel, unless stdout is a pipe and the panel is on stderr.
             redirect_stdout=_is_terminal(sys.stdout),
         )
 
@@ -93,7 +97,7 @@ class RichProgress:
         self._live.stop()
 
     def phase(self, name: str, detail: str = "") -> None:
-        """Note how long the phase before took, and show this one."""
+        """Note the duration of the phase that ends, and show the phase `name`."""
         state, now = self.state, self._clock()
         if state.phase:
             state.phases = (*state.phases, (state.phase, now - state.phase_began))
@@ -103,19 +107,20 @@ class RichProgress:
     def update(self, snapshot: Snapshot) -> None:
         """Take in a newer snapshot; the refresh thread draws it."""
         state = self.state
-        for decision in self._watch.update(snapshot):
-            state.rounds = {**state.rounds, decision.reducer: state.rounds.get(decision.reducer, 0) + 1}
-            state.news = (*state.news, decision)[-NEWS_LINES:]
-        state.totals = self._watch.totals
+        for found in self._tracker.update(snapshot):
+            whose = (found.stage, found.decision.reducer)
+            state.rounds = {**state.rounds, whose: state.rounds.get(whose, 0) + 1}
+            state.latest = (*state.latest, found)[-REASON_LINES:]
+        state.totals = self._tracker.totals
         state.snapshot = snapshot
 
     def ended(self, status: str) -> None:
-        """Note whether the panel is to stay."""
+        """Note whether the panel stays."""
         self._failed = status == "failed"
 
     def warn(self, message: str) -> None:
         """Print a line above the panel, where it stays."""
-        self._console.print(Text(f"warning: {one_line(message)}", NEWS))
+        self._console.print(Text(f"warning: {one_line(message)}", NOTICE))
 
 
 def _is_terminal(stream: TextIO | None) -> bool:
@@ -137,14 +142,26 @@ class Panel:
         parts: list[RenderableType] = [self._phases()]
         if state.snapshot is not None:
             parts += [self._input(), self._records()]
-            # One line stays free for the cursor, two are the frame's, two are blank, one is the heading, one counts.
+            # One line is the cursor's, two are the frame's, two are blank, one is the heading, one has the counts.
             free = console.size.height - 1 - 2 - len(parts) - 2 - 1 - 1
-            crowded = len(state.snapshot.reducers) > free - NEWS_LINES
-            news = self._news(console, width, NEWS_LINES // 2 if crowded else NEWS_LINES)
-            queues = Queues(state.snapshot.reducers, state.rounds, width, height=max(free - len(news), 3))
-            parts += [Text(), queues.drawn(), Text(), self._counts(), *news]
+            if state.totals.is_graph:
+                stages = StageLines(state.totals, height=max(free // 2 - 2, 1))
+                parts += [Text(), stages.render()]
+                free -= stages.lines + 1
+            tasks = self._tasks_in_focus(state.snapshot)
+            crowded = len(tasks) > free - REASON_LINES
+            reasons = self._reasons(console, width, REASON_LINES // 2 if crowded else REASON_LINES)
+            rounds = {task.index: state.rounds.get((task.stage, task.index), 0) for task in tasks}
+            name = state.totals.focus if state.totals.is_graph else None
+            queues = Queues(tasks, rounds, width, height=max(free - len(reasons), 3), name=name or "reducer")
+            parts += [Text(), queues.render(), Text(), self._counts(), *reasons]
         title = Text.assemble((state.name, "bold"), f" {clock(self._now - state.began)}")
         yield Frame(Group(*parts), title=title, title_align="left", border_style=FAINT, padding=(0, 1))
+
+    def _tasks_in_focus(self, snapshot: Snapshot) -> Sequence[TaskStats]:
+        """The tasks whose queues are drawn."""
+        focus = self._state.totals.focus
+        return () if focus is None else snapshot[focus].tasks
 
     def _phases(self) -> Text:
         state = self._state
@@ -177,7 +194,7 @@ class Panel:
         )
 
     def _bar(self, name: str, share: float, words: str) -> RenderableType:
-        """A line with a bar of how far the run is, and the time that is left."""
+        """A line with a bar for the progress of the run, and the estimated time left."""
         row = grid()
         row.add_column(min_width=7)
         row.add_column(ratio=1)
@@ -188,15 +205,16 @@ class Panel:
         return row
 
     def _counts(self) -> Text:
-        refused = refusals(self._state.snapshot.decision_counts) if self._state.snapshot else ""
+        refused = refusals(decision_counts(self._state.snapshot)) if self._state.snapshot else ""
         words = plural(self._state.totals.redistributions, "redistribution")
         return line(words, f"  (decided against: {refused})" if refused else "", FAINT)
 
-    def _news(self, console: Console, width: int, height: int) -> list[Text]:
+    def _reasons(self, console: Console, width: int, height: int) -> list[Text]:
         """The newest redistributions in at most `height` lines, wrapped, the oldest first."""
         shown: list[Text] = []
-        for decision in reversed(self._state.news):
-            head = Text.assemble((f"{decision.at:6.1f} s  ", FAINT), (f"reducer {decision.reducer}  ", NEWS))
+        for found in reversed(self._state.latest):
+            decision, stage = found.decision, one_line(found.stage, 20)
+            head = Text.assemble((f"{decision.at:6.1f} s  ", FAINT), (f"{stage} {decision.reducer}  ", NOTICE))
             wrapped = Text(one_line(decision.reason, 300)).wrap(console, max(width - len(head), 20))
             if shown and len(shown) + len(wrapped) > height:
                 break

@@ -1,6 +1,7 @@
-"""The reducers in the live panel: each with a bar of its queue, in as many lines and columns as there is room for.
+"""The reducers in the live panel: each with a bar of its queue, in the lines and columns available.
 
-Reducers that do not fit below each other share lines, and of still more the least loaded are counted instead of shown.
+Reducers that do not fit one to a line share lines; if they still do not fit, those with the shortest peaks are counted
+instead of shown.
 """
 
 from __future__ import annotations
@@ -16,38 +17,40 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from dpa.protocol.metrics import ReducerStats
-from dpa.report._text import bar, percent, short
+from dpa.protocol.metrics import TaskStats
+from dpa.report._text import bar, one_line, percent, short
 
 WIDE = 92
 """From this many columns on, a reducer's row also shows its peak queue, its forwards and its redistributions."""
 CELL_COLUMNS = 25
 """Columns that a reducer takes where several share a line."""
 
-QUEUE, LONGEST, PEAK, NEWS, FAINT = "cyan", "yellow", "bright_black", "magenta", "dim"
+QUEUE, LONGEST, PEAK, NOTICE, FAINT = "cyan", "yellow", "bright_black", "magenta", "dim"
 
 
 @dataclass(frozen=True)
 class Queues:
-    """Reducers to be drawn in at most `height` lines below a heading; `rounds` counts redistributions by reducer."""
+    """Reducers to be drawn in at most `height` lines below a heading that begins with `name`; `rounds` counts
+    redistributions by reducer."""
 
-    reducers: Sequence[ReducerStats]
+    reducers: Sequence[TaskStats]
     rounds: Mapping[int, int]
     width: int
     height: int
+    name: str = "reducer"
 
-    def drawn(self) -> RenderableType:
-        """A row for each reducer; or several reducers in a row, and a line for those that still do not fit."""
+    def render(self) -> RenderableType:
+        """A row for each reducer; if there are too many, several reducers in a row and a line that counts the rest."""
         rows = self._rows()
         if len(rows) <= self.height:
-            return _full_rows(rows, wide=self.width >= WIDE)
+            return _full_rows(rows, one_line(self.name, 16), wide=self.width >= WIDE)
         columns = max(min(math.ceil(len(rows) / self.height), self.width // CELL_COLUMNS), 1)
         if len(rows) <= columns * self.height:
             return _folded_rows(rows, columns)
         room = columns * (self.height - 1)
-        # Peaks only grow, so the choice of what is shown hardly changes from one drawing to the next.
-        by_peak = sorted(rows, key=lambda row: (-row.stats.peak_queue, row.stats.reducer))
-        shown = sorted(by_peak[:room], key=lambda row: row.stats.reducer)
+        # Peaks only grow, so the reducers shown hardly change from one drawing to the next.
+        by_peak = sorted(rows, key=lambda row: (-row.stats.peak_queue, row.stats.index))
+        shown = sorted(by_peak[:room], key=lambda row: row.stats.index)
         queues = [row.stats.queue for row in by_peak[room:]]
         queued = f"{short(sum(queues))} records queued, at most {short(max(queues))}"
         return Group(_folded_rows(shown, columns), line("", f"and {len(queues):,} more reducers with {queued}", FAINT))
@@ -62,7 +65,7 @@ class Queues:
                 share=stats.processed / processed,
                 bar=Bar(stats.queue / scale, LONGEST if stats is longest else QUEUE, stats.peak_queue / scale),
                 queue=Text(short(stats.queue), LONGEST if stats is longest and stats.queue else ""),
-                rounds=self.rounds.get(stats.reducer, 0),
+                rounds=self.rounds.get(stats.index, 0),
             )
             for stats in self.reducers
         ]
@@ -70,25 +73,25 @@ class Queues:
 
 @dataclass(frozen=True)
 class _Row:
-    stats: ReducerStats
+    stats: TaskStats
     share: float
     bar: Bar
     queue: Text
     rounds: int
 
 
-def _full_rows(rows: Sequence[_Row], wide: bool) -> Table:
+def _full_rows(rows: Sequence[_Row], name: str, wide: bool) -> Table:
     table = grid()
-    head = ["reducer", "", "queue", *["peak"] * wide, "processed", "share", *["forwards", "rounds"] * wide]
+    head = [name, "", "queue", *["peak"] * wide, "processed", "share", *["forwards", "rounds"] * wide]
     for title in head:
         table.add_column(justify="right", ratio=None if title else 1)
     table.add_row(*(Text(title, FAINT, no_wrap=True) for title in head))
     for row in rows:
         stats = row.stats
-        cells: list[RenderableType] = [Text(str(stats.reducer)), row.bar, row.queue]
+        cells: list[RenderableType] = [Text(str(stats.index)), row.bar, row.queue]
         cells += [Text(short(stats.peak_queue), FAINT)] * wide
         cells += [Text(short(stats.processed)), Text(percent(row.share))]
-        cells += [Text(short(stats.forwarded)), Text(str(row.rounds or ""), NEWS)] * wide
+        cells += [Text(short(stats.forwarded)), Text(str(row.rounds or ""), NOTICE)] * wide
         table.add_row(*cells)
     return table
 
@@ -104,7 +107,7 @@ def _folded_rows(rows: Sequence[_Row], columns: int) -> Table:
     for number in range(height):
         cells: list[RenderableType] = []
         for row in rows[number::height]:
-            cells += [Text(str(row.stats.reducer)), row.bar, row.queue, Text(percent(row.share), FAINT), ""]
+            cells += [Text(str(row.stats.index)), row.bar, row.queue, Text(percent(row.share), FAINT), ""]
         table.add_row(*cells[: len(head) - 1])
     return table
 
@@ -132,10 +135,10 @@ class Bar:
 
 
 def line(first: str, then: str, style: str = "") -> Text:
-    """One line of text, cut with an ellipsis if it is too long, its second part in `style`."""
+    """One line of text, cut with an ellipsis if it is too long; `then` is in `style`."""
     return Text(first, no_wrap=True, overflow="ellipsis").append(then, style)
 
 
 def grid(gap: int = 2) -> Table:
-    """A table without lines, as wide as its place, with `gap` columns between cells."""
+    """A table without lines, as wide as the space it is given, with `gap` columns between cells."""
     return Table.grid(padding=(0, gap, 0, 0), expand=True, pad_edge=False)

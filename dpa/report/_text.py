@@ -1,7 +1,7 @@
-"""How numbers, durations and arbitrary keys are written for people, in plain text.
+"""Numbers, durations and arbitrary keys as plain text for people.
 
 Every screen, page and picture of this package shows foreign text (keys, reasons, errors) through `one_line`, `lines` or
-`key_text` and nothing else, so no control character of the data ever reaches a terminal. HTML escaping is `html.py`'s.
+`key_text` and nothing else, so no control character of the data ever reaches a terminal. `_html.py` escapes HTML.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dpa.balance.decision import Outcome
 
 _ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
-_LEAST_LIMIT = 32
-"""Characters of a component that are shown at least, of however many a composite key is made."""
+_MIN_LIMIT = 32
+"""Characters shown of each component of a composite key at least."""
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _NUMBER_LIKE = re.compile(r"[+-]?[0-9]")
@@ -80,15 +80,15 @@ def plural(number: int, noun: str) -> str:
 
 
 def forwards(number: int, processed: int) -> str:
-    """Forwards, and how many there were for each processed record: `49,380 forwards (0.0021 per record)`."""
+    """The number of forwards, in all and for each processed record: `49,380 forwards (0.0021 per record)`."""
     each = per_record(number, processed)
     return plural(number, "forward") + (f" ({each})" if each else "")
 
 
 def per_record(number: int, processed: int) -> str:
-    """How often something happened to each processed record, on average: `0.0021 per record`; empty for never.
+    """A number of events divided by the records processed: `0.0021 per record`; empty if there were none.
 
-    No percentage: a record may be forwarded several times, and 502% would look like records that were made up.
+    Not a percentage: a record may be forwarded several times, and 502% would read as a wrong count.
     """
     if not number or not processed:
         return ""
@@ -98,7 +98,7 @@ def per_record(number: int, processed: int) -> str:
 
 def outcomes(decision_counts: Mapping[str, int]) -> str:
     """Decisions by outcome, the most frequent first: `120 below threshold, 4 applied`."""
-    # `str(Outcome.APPLIED)` would name the class; its value is what people should read.
+    # `str(Outcome.APPLIED)` names the class; its value is the text for people.
     named = [(str(getattr(outcome, "value", outcome)), number) for outcome, number in decision_counts.items() if number]
     named.sort(key=lambda item: (-item[1], item[0]))
     return ", ".join(f"{number:,} {one_line(outcome.replace('_', ' '))}" for outcome, number in named)
@@ -116,13 +116,13 @@ def bar(share: float, width: int, *, ascii_only: bool = False) -> str:
     filled = (min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.0) * width
     if ascii_only:
         return "#" * round(filled)
-    eighths = math.ceil(filled * 8 - 1e-9)  # what is not zero is seen
+    eighths = math.ceil(filled * 8 - 1e-9)  # a share above zero is visible
     whole, rest = divmod(eighths, 8)
     return "█" * whole + (_EIGHTHS[rest] if rest else "")
 
 
 def one_line(text: str, limit: int = 500) -> str:
-    """`text` on one line: what does not print is escaped, what exceeds `limit` characters is cut and counted."""
+    """`text` on one line: unprintable characters are escaped; a text over `limit` is cut and its length given."""
     if len(text) > limit:
         head = max(limit - 24, 8)
         return f"{_escaped(text[:head])}... ({len(text):,} characters)"
@@ -130,7 +130,7 @@ def one_line(text: str, limit: int = 500) -> str:
 
 
 def lines(text: str, limit: int = 40) -> list[str]:
-    """The lines of `text`, each made safe; of more than `limit` the last ones, where a traceback names its cause."""
+    """The lines of `text`, each made safe; of more than `limit` lines the last, where a traceback names its cause."""
     found = [one_line(line.expandtabs(4)) for line in text.rstrip().splitlines()]
     if len(found) <= limit:
         return found
@@ -138,16 +138,16 @@ def lines(text: str, limit: int = 40) -> list[str]:
 
 
 def key_text(key: object, limit: int = 60) -> str:
-    """A key as people may read it, each key differently, always on one line.
+    """A key as readable text on one line; different keys have different texts.
 
-    Text is shown bare (`the`) unless it could be taken for something else: empty, with outer spaces, a leading quote,
-    backslashes, unprintable characters, or looking like a number, a null or bytes. Then it is quoted: `"5"`,
+    Text is shown bare (`the`) unless it could be mistaken: empty, with outer spaces, a leading quote, backslashes or
+    unprintable characters, or like a number, a null or bytes. Then it is quoted: `"5"`,
     `"a\\nb"`. Numbers are digits, None is `null`, booleans are `true` and `false`, dates and times ISO's text, bytes
     Python's literal (`b'\\xff'`). A composite key is its components in parentheses, `(DE, 5)`; text that holds a comma
-    or a parenthesis is quoted there. Of keys over `limit` characters the beginning is shown, and their length.
+    or a parenthesis is quoted there. A key longer than `limit` characters is cut, and its length is given.
     """
     if isinstance(key, tuple):
-        each = max(limit // len(key), _LEAST_LIMIT)
+        each = max(limit // len(key), _MIN_LIMIT)
         return f"({', '.join(_component_text(component, each, ',()') for component in key)})"
     return _component_text(key, limit)
 
@@ -185,7 +185,7 @@ def _needs_quotes(key: str) -> bool:
 
 
 def _escaped(text: str, quoted: bool = False) -> str:
-    """`text` with what does not print (controls, bidirectional marks, surrogates) escaped."""
+    """`text` with unprintable characters (controls, bidirectional marks, surrogates) escaped."""
     if text.isprintable() and not quoted:
         return text
     return "".join(_escape(character, quoted) for character in text)

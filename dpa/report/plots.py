@@ -1,7 +1,7 @@
-"""The pictures of a run: queue lengths over time, records a reducer, and how unequal the keys are.
+"""The pictures of a stage: queue lengths over time, records of each reducer, and the distribution of keys.
 
 Each function makes a matplotlib `Figure` of its own, without pyplot: no window, no global figure, no setting left
-behind. `svg` writes one as a fragment for a page, `figure.savefig(path)` as any other format. Nothing is measured here.
+behind. `svg` makes it a fragment of a page; `figure.savefig(path)` writes any other format. Nothing is measured here.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ import numpy.typing as npt
 
 from dpa.balance.decision import Decision
 from dpa.report._text import key_text, percent, plural, short
-from dpa.result import HotKey, KeyDistribution, Report
+from dpa.result import HotKey, KeyDistribution, StageReport
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MOST_LINES = 16
+MAX_LINES = 16
 """Beyond this many reducers, queues are drawn as bands of quantiles, and bars have no numbers."""
-MOST_BARS = 64
-"""Beyond this many reducers, their records are drawn as one stepped outline, the busiest first."""
-MOST_MARKS = 40
-"""Redistributions that are labelled with their reducer; more are only marked."""
-MOST_NAMED_KEYS = 8
+MAX_BARS = 64
+"""Beyond this many reducers, their records are drawn as one stepped outline, in descending order."""
+MAX_MARKS = 40
+"""Up to this many redistributions are labelled with their reducer; more are only marked."""
+MAX_NAMED_KEYS = 8
 
-# Okabe and Ito's colours without black and yellow, which vanish on dark and on light paper, and two of Tol's. Every
-# second run through them is dashed.
+# Okabe and Ito's colours without black and yellow, which are invisible on dark or on light paper, and two of Tol's.
+# Lines beyond the eighth are dashed.
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#999933", "#aa4499")
 INK, GRID = "#333333", "#cccccc"
 """Text and axes; grid and faint marks. `svg` turns them into the colours of the page."""
@@ -63,42 +63,42 @@ _STYLE: dict[Any, Any] = {
 }
 
 
-def queue_lengths(report: Report) -> Figure:
+def queue_lengths(stage: StageReport) -> Figure:
     """Queue length of each reducer over the seconds of the stream, redistributions marked at their moment."""
     with _figure() as (figure, axes):
         axes.set_xlabel("time since the stream began (s)")
         axes.set_ylabel("queue length (records)")
-        if not report.samples or not report.samples[0].queues:
+        if not stage.samples or not stage.samples[0].queues:
             return _nothing(figure, axes, "no samples: the stream ended before the first was taken")
-        at = np.array([sample.at for sample in report.samples])
-        queues = np.array([sample.queues for sample in report.samples], dtype=float)
-        if queues.shape[1] <= MOST_LINES:
+        at = np.array([sample.at for sample in stage.samples])
+        queues = np.array([sample.queues for sample in stage.samples], dtype=float)
+        if queues.shape[1] <= MAX_LINES:
             for place in range(queues.shape[1]):
                 colour, dashes = _line_style(place)
-                name = str(report.reducers[place].id if place < len(report.reducers) else place)
+                name = str(stage.tasks[place].id if place < len(stage.tasks) else place)
                 axes.plot(at, queues[:, place], color=colour, linestyle=dashes, linewidth=1.3, label=name)
             _legend(axes, "reducer")
         else:
             _bands(axes, at, queues)
             _legend(axes, f"of {queues.shape[1]} queues")
         axes.set_ylim(bottom=0, top=max(queues.max() * 1.12, 1))
-        axes.set_xlim(0, max(at[-1], *(decision.at for decision in report.redistributions), 1e-3))
+        axes.set_xlim(0, max(at[-1], *(decision.at for decision in stage.redistributions), 1e-3))
         axes.yaxis.set_major_formatter(_thousands)
-        _mark(axes, report.redistributions)
+        _mark(axes, stage.redistributions)
         return figure
 
 
-def records_per_reducer(report: Report) -> Figure:
+def records_per_reducer(stage: StageReport) -> Figure:
     """Records that each reducer processed, against the line of an even share."""
     with _figure() as (figure, axes):
         axes.set_xlabel("reducer")
         axes.set_ylabel("records processed")
-        records = [reducer.processed for reducer in report.reducers]
+        records = [task.processed for task in stage.tasks]
         if not any(records):
             return _nothing(figure, axes, "no records were processed")
         even = sum(records) / len(records)
-        if len(records) <= MOST_BARS:
-            _bars(axes, [reducer.id for reducer in report.reducers], records)
+        if len(records) <= MAX_BARS:
+            _bars(axes, [task.id for task in stage.tasks], records)
         else:
             axes.set_xlabel("reducers, the busiest first")
             axes.stairs(sorted(records, reverse=True), np.arange(len(records) + 1) + 0.5, fill=True, color=COLOURS[0])
@@ -112,10 +112,10 @@ def records_per_reducer(report: Report) -> Figure:
         return figure
 
 
-def key_distribution(report: Report) -> Figure:
+def key_distribution(stage: StageReport) -> Figure:
     """Share of all records that the most frequent keys hold together, by their number; the hot keys are named."""
     with _figure() as (figure, axes):
-        found = report.key_distribution
+        found = stage.key_distribution
         axes.set_xlabel("most frequent keys (number, log scale)")
         axes.set_ylabel("share of records (%)")
         if not found.ranks:
@@ -128,7 +128,7 @@ def key_distribution(report: Report) -> Figure:
         equal = np.geomspace(1, last, 200)
         equal_style: dict[str, Any] = {"color": COLOURS[5], "linewidth": 1.1, "linestyle": (0, (4, 2))}
         axes.plot(equal, 100 * equal / last, label="if all were equal", **equal_style)
-        _name_hot_keys(axes, found, report.hot_keys)
+        _name_hot_keys(axes, found, stage.hot_keys)
         axes.set_xlim(0.9, last * 1.1)
         axes.set_ylim(0, 103)
         axes.xaxis.set_major_formatter(_thousands)
@@ -142,7 +142,7 @@ PICTURES = {
     "records-per-reducer": records_per_reducer,
     "key-distribution": key_distribution,
 }
-"""The pictures of a report by the name of their file."""
+"""The pictures of an operator stage by name."""
 
 
 def svg(figure: Figure, name: str) -> str:
@@ -166,7 +166,7 @@ def svg(figure: Figure, name: str) -> str:
 
 @contextmanager
 def _settings(changes: dict[Any, Any]) -> Iterator[None]:
-    """matplotlib as it comes, with `changes`, whatever the user's own style; theirs is back afterwards."""
+    """matplotlib's defaults with `changes`, whatever the user's own style, which is restored afterwards."""
     import matplotlib
 
     with matplotlib.rc_context():
@@ -197,7 +197,7 @@ def _line_style(place: int) -> tuple[str, str | tuple[int, tuple[float, ...]]]:
 
 
 def _nothing(figure: Figure, axes: Axes, why: str) -> Figure:
-    """A low figure that says `why` there is nothing to draw."""
+    """A low figure with `why`, the reason that there is nothing to draw."""
     figure.set_size_inches(SIZE[0], 0.4)
     axes.set_axis_off()
     axes.text(0, 0.5, why, transform=axes.transAxes, va="center")
@@ -211,16 +211,16 @@ def _legend(axes: Axes, title: str | None) -> None:
 
 
 def _bars(axes: Axes, reducers: Sequence[int], records: Sequence[int]) -> None:
-    """A bar for each reducer; of few, with its number at its foot, where the line of the even share seldom is."""
+    """A bar for each reducer; if they are few, with its count at its foot, clear of the line of the even share."""
     places = np.arange(len(records))
     axes.bar(places, records, width=0.72, color=COLOURS[0])
     step = math.ceil(len(records) / 32)
     axes.set_xticks(places[::step], [str(reducer) for reducer in reducers[::step]])
     axes.set_xlim(-0.6, len(records) - 0.4)
     axes.tick_params(axis="x", length=0)
-    for place, number in enumerate(records if len(records) <= MOST_LINES else ()):
+    for place, number in enumerate(records if len(records) <= MAX_LINES else ()):
         inside = number > max(records) / 5
-        upright = inside and len(records) > MOST_LINES // 2
+        upright = inside and len(records) > MAX_LINES // 2
         look: dict[str, Any] = {
             "ha": "center",
             "size": 8,
@@ -239,10 +239,10 @@ def _bands(axes: Axes, at: npt.NDArray[np.float64], queues: npt.NDArray[np.float
 
 
 def _mark(axes: Axes, redistributions: Sequence[Decision]) -> None:
-    """A dashed line at each redistribution under a triangle, which bears the reducer's number where they are few."""
+    """A dashed line at each redistribution under a triangle, labelled with the reducer's number if they are few."""
     if not redistributions:
         return
-    few = len(redistributions) <= MOST_MARKS
+    few = len(redistributions) <= MAX_MARKS
     for decision in redistributions:
         axes.axvline(decision.at, color=INK, linewidth=0.8, alpha=0.8 if few else 0.25, linestyle=(0, (2, 2)))
     moments = [decision.at for decision in redistributions]
@@ -260,7 +260,7 @@ def _mark(axes: Axes, redistributions: Sequence[Decision]) -> None:
 
 def _name_hot_keys(axes: Axes, found: KeyDistribution, hot_keys: Sequence[HotKey]) -> None:
     """Numbered dots on the curve for the most frequent keys, and their names in the legend."""
-    ordered = sorted(hot_keys, key=lambda hot: -hot.records)[:MOST_NAMED_KEYS]
+    ordered = sorted(hot_keys, key=lambda hot: -hot.records)[:MAX_NAMED_KEYS]
     for rank, hot in enumerate(ordered, start=1):
         share = float(np.interp(math.log(rank), np.log(found.ranks), found.cumulative_share))
         name = key_text(hot.key, 200)

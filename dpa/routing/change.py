@@ -1,4 +1,4 @@
-"""What makes one routing table of the one before it: the difference is sent, not the table.
+"""The difference between a routing table and the one before it: this is what is sent, not the table.
 
 A table of a million tokens is eight megabytes and goes to every task; what a redistribution changes is a few tokens.
 """
@@ -12,45 +12,52 @@ import numpy as np
 import numpy.typing as npt
 
 from dpa.errors import ProtocolError
+from dpa.routing.assignment import Assignment
 from dpa.routing.hashing import Hashes
-from dpa.routing.table import Owners, RoutingTable, Spread
+from dpa.routing.table import Assigned, RoutingTable, in_use
 
 
 @dataclass(frozen=True, eq=False)
 class TableChange:
-    """The step to the table numbered `epoch` from the one numbered `epoch - 1`.
+    """The step to the table numbered `version` from the one numbered `version - 1`.
 
     Attributes:
-        epoch: number of the table that it makes.
+        version: number of the table that it makes.
         dropped: positions of the tokens that go, ascending.
-        positions: positions of the tokens that come or change their place, ascending.
-        places: their places in the new table, shape of `positions`.
-        spreads: the spreads of the new table, all of them: there are few.
+        positions: positions of the tokens that come or change their assignment, ascending.
+        assigned: their assignments, as numbers in `assignments`; shape of `positions`.
+        assignments: those that these tokens have, each once.
     """
 
-    epoch: int
+    version: int
     dropped: Hashes
     positions: Hashes
-    places: Owners
-    spreads: tuple[Spread, ...] = ()
+    assigned: Assigned
+    assignments: tuple[Assignment, ...]
 
     @staticmethod
     def between(old: RoutingTable, new: RoutingTable) -> TableChange:
         """The change that makes `new` of `old`. O(tokens)."""
+        numbers = {assignment: number for number, assignment in enumerate(old.assignments)}
+        in_old = np.array([numbers.get(assignment, -1) for assignment in new.assignments], dtype=np.int32)
         at = np.minimum(np.searchsorted(old.positions, new.positions), len(old.positions) - 1)
-        same = (old.positions[at] == new.positions) & (old.places[at] == new.places)
+        same = (old.positions[at] == new.positions) & (old.assigned[at] == in_old.take(new.assigned))
         dropped = np.setdiff1d(old.positions, new.positions, assume_unique=True)
-        return TableChange(new.epoch, dropped, new.positions[~same], new.places[~same], new.spreads)
+        return TableChange(new.version, dropped, new.positions[~same], *in_use(new.assigned[~same], new.assignments))
 
     @staticmethod
-    def of(
-        table: RoutingTable, places: Mapping[int, int], spreads: tuple[Spread, ...], dropped: Hashes | None = None
-    ) -> TableChange:
-        """The change of `table` that puts tokens (new ones or not) in these places, by position."""
-        none = np.empty(0, dtype=np.uint32)
-        positions = np.fromiter(sorted(places), dtype=np.uint32, count=len(places))
-        of_each = np.fromiter((places[int(position)] for position in positions), dtype=np.int32, count=len(places))
-        return TableChange(table.epoch + 1, none if dropped is None else dropped, positions, of_each, spreads)
+    def of(table: RoutingTable, assignments: Mapping[int, Assignment], dropped: Hashes | None = None) -> TableChange:
+        """The change of `table` that gives tokens (new ones or not) these assignments, by position."""
+        positions = sorted(assignments)
+        numbers: dict[Assignment, int] = {}
+        assigned = [numbers.setdefault(assignments[position], len(numbers)) for position in positions]
+        return TableChange(
+            table.version + 1,
+            np.empty(0, dtype=np.uint32) if dropped is None else dropped,
+            np.array(positions, dtype=np.uint32),
+            np.array(assigned, dtype=np.int32),
+            tuple(numbers),
+        )
 
     def apply(self, table: RoutingTable) -> RoutingTable:
         """The table that this change makes of the one before it. O(tokens).
@@ -58,18 +65,21 @@ class TableChange:
         Raises:
             ProtocolError: the table is not the one before it.
         """
-        if table.epoch != self.epoch - 1:
-            raise ProtocolError(f"the change to table {self.epoch} does not fit table {table.epoch}")
-        gone = np.concatenate([self.dropped, self.positions])
-        kept = _without(table.positions, gone)
+        if table.version != self.version - 1:
+            raise ProtocolError(f"the change to table {self.version} does not fit table {table.version}")
+        kept = _without(table.positions, np.concatenate([self.dropped, self.positions]))
         positions = np.concatenate([table.positions[kept], self.positions])
         order = np.argsort(positions, kind="stable")
-        places = np.concatenate([table.places[kept], self.places])[order]
-        return RoutingTable(self.epoch, positions[order], places, table.reducers, table.seed, self.spreads)
+        numbers = {assignment: number for number, assignment in enumerate(table.assignments)}
+        own = np.array([numbers.setdefault(one, len(numbers)) for one in self.assignments], dtype=np.int32)
+        assigned = np.concatenate([table.assigned[kept], own.take(self.assigned)])[order]
+        return RoutingTable(
+            self.version, positions[order], *in_use(assigned, tuple(numbers)), table.reducers, table.seed
+        )
 
     @property
     def tokens(self) -> int:
-        """How many tokens it names."""
+        """The number of tokens it names."""
         return len(self.dropped) + len(self.positions)
 
 

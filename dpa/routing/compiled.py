@@ -1,6 +1,6 @@
 """Loops over records that numba compiles.
 
-What is compiled is kept for other processes, beside the source or else in the user's cache directory. Where neither can
+Compiled code is kept for other processes, beside the source or else in the user's cache directory. Where neither can
 be written every process compiles anew, which takes seconds.
 """
 
@@ -15,7 +15,7 @@ Loop = Callable[..., Any]
 
 
 def compiled(loop: Loop) -> Any:
-    """Compile a function when it is first called with arguments of certain types."""
+    """Compile a function when it is first called with arguments of these types."""
     return _kept(loop)
 
 
@@ -27,5 +27,5 @@ def compiled_for(signature: str) -> Callable[[Loop], Any]:
 def _kept(loop: Loop, signature: str | None = None) -> Any:
     try:
         return njit(signature, cache=True)(loop)
-    except RuntimeError:  # numba found no place to keep it
+    except RuntimeError:  # numba found no directory to keep it in
         return njit(signature)(loop)

@@ -30,7 +30,7 @@ from dpa.routing.keys import KEY_RULE, Component, Key, to_python
 Hashes = npt.NDArray[np.uint32]
 
 _FEW = 256
-"""Up to so many keys, a loop is faster than the fixed cost of a column expression."""
+"""Up to this many keys, a loop is faster than the fixed cost of a column expression."""
 
 _NULL_COMPONENT = 2**32 - 1
 

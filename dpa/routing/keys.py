@@ -31,7 +31,7 @@ KEY_RULE = (
     "these (`key: [a, b]`), and one job has keys of one type"
 )
 
-_MOST_DIGITS = 38
+_MAX_DIGITS = 38
 _INSTANT = pa.timestamp("us", "UTC")
 
 
@@ -44,7 +44,7 @@ def key_type(found: pa.DataType) -> pa.DataType:
     """The Arrow type in which keys, or components of keys, of an Arrow type are kept.
 
     Raises:
-        KeyTypeError: keys of this type are not supported; the message says what to make of them.
+        KeyTypeError: keys of this type are not supported; the message says how to convert them.
     """
     if pat.is_dictionary(found):
         return key_type(found.value_type)
@@ -55,12 +55,12 @@ def key_type(found: pa.DataType) -> pa.DataType:
         return pa.timestamp("us") if found.tz is None else _INSTANT
     if pat.is_decimal(found):
         scale = max(found.scale, 0)  # a negative scale stands for zeros at the end
-        return pa.decimal128(min(found.precision + scale - found.scale, _MOST_DIGITS), min(scale, _MOST_DIGITS))
+        return pa.decimal128(min(found.precision + scale - found.scale, _MAX_DIGITS), min(scale, _MAX_DIGITS))
     raise unsupported(found)
 
 
 def unsupported(found: pa.DataType) -> KeyTypeError:
-    """The error that keys of an Arrow type are not supported; it says what to make of them."""
+    """The error that keys of an Arrow type are not supported; it says how to convert them."""
     return KeyTypeError(f"keys of Arrow type {found} are not supported; {KEY_RULE}: {_remedy(found)}")
 
 
@@ -121,7 +121,7 @@ def _common(left: pa.DataType, right: pa.DataType) -> pa.DataType:
     if pat.is_decimal(left) and pat.is_decimal(right):
         scale = max(left.scale, right.scale)
         digits = scale + max(left.precision - left.scale, right.precision - right.scale)
-        if digits <= _MOST_DIGITS:
+        if digits <= _MAX_DIGITS:
             return pa.decimal128(digits, scale)
     if pat.is_struct(left) and pat.is_struct(right) and left.names == right.names:
         return pa.struct([(one.name, _common(one.type, other.type)) for one, other in zip(left, right, strict=True)])
@@ -151,7 +151,7 @@ _KEPT = (
 
 
 def _remedy(found: pa.DataType) -> str:
-    """What to make of keys of a type that is not supported."""
+    """How to convert keys of a type that is not supported."""
     if pat.is_floating(found):
         return "round them to integers, or make decimals of them, as `cast(x AS decimal(18, 6)) AS x` in `input.select`"
     if pat.is_struct(found):

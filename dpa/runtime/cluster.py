@@ -8,18 +8,22 @@ import secrets
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from dpa.disk import why
+from dpa._util.disk import why
+from dpa._util.logs import chosen_level
+from dpa._util.sharing import Shared
+from dpa._util.signals import interrupts_held, terminal_kept_away
 from dpa.errors import ConfigError, JobFailedError
-from dpa.sharing import Shared
-from dpa.signals import interrupts_held, terminal_kept_away
 
-_MOST_PRESTARTED = 2
-"""Most worker processes that an embedded Ray starts before any actor asks for one; with few cores, more only queue."""
+_log = logging.getLogger(__name__)
+
+_MAX_PRESTARTED = 2
+"""Most worker processes that an embedded Ray starts before an actor needs one; with few cores, more only queue."""
 
 _CONNECT_SECONDS = 5.0
 
@@ -42,10 +46,16 @@ def ray_session(
     runtime_env: dict[str, Any] | None = None,
     object_store_mb: int = 1024,
 ) -> Iterator[None]:
-    """Have Ray ready for so many actors, and leave things as they were found: Ray that was up before stays up.
+    """A block in which Ray is ready. A Ray that was running before stays up.
 
     Without an address, Ray is started by this process, for its jobs alone; a token keeps others out. Jobs that run at
     the same time, in threads of this process, share what the first of them has started.
+
+    Args:
+        address: of a running cluster; None starts a Ray, unless the process has one.
+        actors: how many actors will run; a Ray that is started prepares worker processes for them.
+        runtime_env: Ray's runtime environment, used with an address only.
+        object_store_mb: size of the object store of a Ray that is started, in MiB.
 
     Raises:
         ConfigError: there is no cluster at `address`, or a job that is running uses another one.
@@ -58,8 +68,8 @@ def ray_session(
 
 
 def require_alive() -> None:
-    """Check that the processes of an embedded Ray are there; without this, Ray itself would try to reach one that has
-    died for a minute, and then end the whole process.
+    """Check that the processes of an embedded Ray are alive. Ray itself would try to reach a dead one for a minute, and
+    then end the whole process.
 
     Raises:
         JobFailedError: one of those that a job needs has ended.
@@ -74,7 +84,7 @@ def require_alive() -> None:
 def _ready(
     address: str | None, actors: int, runtime_env: dict[str, Any] | None, object_store_mb: int
 ) -> Iterator[str | None]:
-    """Start or find Ray, yield where it is (None: it was there before), and end or leave it."""
+    """Start or find Ray, yield where it is (None: the process had it before), and end it or leave it."""
     if address is None and "ray" not in sys.modules:
         _keep_others_out()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -82,32 +92,36 @@ def _ready(
     import ray
 
     if ray.is_initialized():
+        _log.debug("using the Ray that this process is connected to")
         yield None
         return
-    options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+    options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": chosen_level() is not None}
     if address is None:
         options |= {
             "address": "local",  # whatever RAY_ADDRESS says
-            "num_cpus": min(actors, _MOST_PRESTARTED),  # Ray starts as many workers, while it starts itself
+            "num_cpus": min(actors, _MAX_PRESTARTED),  # Ray starts as many workers, while it starts itself
             "include_dashboard": False,
             "object_store_memory": object_store_mb * 2**20,
         }
     else:
         _require_listener(address)
         options |= {"address": address, "runtime_env": runtime_env or None}
+    began, where = time.monotonic(), "a Ray of this process" if address is None else f"the Ray at {address}"
     try:
         with interrupts_held(), terminal_kept_away():
             _start(options)
+        _log.info("%s is ready after %.1f s", where, time.monotonic() - began)
         yield address or "a Ray that was started for it"
     finally:
         with interrupts_held():
             _end()
+        _log.info("%s %s", where, "has ended" if address is None else "was left")
 
 
 def _keep_others_out() -> None:
-    """Have Ray, which is not imported yet, ask for a token. Without one, Ray would write one to the user's home, as
-    would another job that starts at the same time."""
-    os.environ.setdefault("RAY_AUTH_MODE", "token")  # said out loud, as Ray's default moves
+    """Have Ray, which is not imported yet, require a token. Without one in the environment, Ray would write one to the
+    user's home, as would another job that starts at the same time."""
+    os.environ.setdefault("RAY_AUTH_MODE", "token")  # explicit, as Ray's default changes
     if "RAY_AUTH_TOKEN_PATH" not in os.environ and not _USERS_TOKEN.expanduser().exists():
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
 
@@ -124,8 +138,8 @@ def _start(options: dict[str, Any]) -> None:
 
 
 def _end() -> None:
-    """Shut Ray down, and kill what it leaves of the processes that it has started here: its agents, where the process
-    that they report to is gone."""
+    """Shut Ray down, and kill those processes it has started here that stay: its agents, where the process that they
+    report to has died."""
     import ray
 
     started = [each for _, process in _node_processes() for each in _descendants(process.pid)]
@@ -164,10 +178,10 @@ def _how(status: int) -> str:
 
 
 def _require_listener(address: str) -> None:
-    """Look whether anyone listens at `host:port`; Ray itself would try for half a minute before it says so.
+    """Check that `host:port` accepts connections; Ray itself would try for half a minute before it failed.
 
     Raises:
-        ConfigError: nobody does.
+        ConfigError: it does not.
     """
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon or not port.isdigit():

@@ -1,55 +1,68 @@
-"""The driver's side of a run: start the coordinator, watch, fetch the outcome, and leave no actor behind."""
+"""The driver's side of a run on Ray: start the coordinator, poll it, fetch the outcome, and leave no actor behind."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from dpa.errors import JobFailedError
 from dpa.protocol.metrics import Snapshot
+from dpa.protocol.plan import RunOutcome, RunPlan
 from dpa.runtime.cluster import require_alive
-from dpa.runtime.plan import RunOutcome, RunPlan, Shipment
+from dpa.runtime.packed_plan import PackedPlan
 
 if TYPE_CHECKING:
     from ray import ObjectRef
+    from ray.actor import ActorHandle
 
 _POLL_SECONDS = 0.2
 
+_EVENTS_SECONDS = 2.0
+"""How long the tasks of a failed job may take to give their last events."""
+
 _LOOK_SECONDS = 1.0
-"""How often to look whether Ray is alive while nobody answers."""
+"""How often to check that Ray is alive while an answer is outstanding."""
 
 
-def run(plan: RunPlan, observe: Callable[[Snapshot], None], warn: Callable[[str], None]) -> RunOutcome:
-    """Run a plan on the Ray of this process; `observe` gets statistics a few times a second, and those at the end,
-    `warn` what the user should know meanwhile.
+def launch(plan: RunPlan, observe: Callable[[Snapshot], None], warn: Callable[[str], None]) -> RunOutcome:
+    """Run a plan on the Ray of this process. Whatever ends the run, KeyboardInterrupt too, ends its actors.
+
+    Args:
+        plan: what to run.
+        observe: receives statistics a few times a second, and those at the end.
+        warn: receives what the user should know meanwhile.
 
     Raises:
-        JobFailedError: user code failed, or an actor died. Also on KeyboardInterrupt no actor is left behind.
+        JobFailedError: user code failed, or an actor died; carries the last events of the tasks that still answer.
     """
     import ray
     from ray.exceptions import RayError
 
-    from dpa.runtime.actors import create_coordinator
-    from dpa.runtime.failures import explained
+    from dpa.runtime.actors import create
+    from dpa.runtime.coordinator_actor import CoordinatorActor
+    from dpa.runtime.failures import cause_of
 
-    shipment = Shipment.pack(plan)
-    coordinator = create_coordinator(plan)
+    packed = PackedPlan.pack(plan)
+    coordinator = create(CoordinatorActor, plan.graph, dict(plan.partial_results), plan.log_level)
     try:
-        _answer(coordinator.begin.remote(coordinator, shipment))
+        _answer(coordinator.begin.remote(coordinator, packed))
         while True:
             snapshot, warnings, error = _answer(coordinator.poll.remote(_POLL_SECONDS))
             for warning in warnings:
                 warn(warning)
             observe(snapshot)
             if error is not None:
-                raise JobFailedError(error)
+                raise JobFailedError(error, _last_events(coordinator))
             if snapshot.phase == "done":
                 break
         snapshot, times, outputs, memory = _answer(coordinator.outcome.remote())
-        return RunOutcome(tuple(_answers(outputs)), snapshot, times, tuple(_answers(memory)))
+        found = dict(zip(outputs, _answers(list(outputs.values())), strict=True))
+        shares = {stage.name: tuple(found[address] for address in stage.addresses) for stage in plan.graph.queue_fed()}
+        return RunOutcome(shares, snapshot, times, dict(zip(memory, _answers(list(memory.values())), strict=True)))
     except RayError as error:
-        raise JobFailedError(f"the coordinator failed: {explained(error)}") from None
+        raise JobFailedError(f"the coordinator failed: {cause_of(error)}") from None
     finally:
         try:
             with suppress(Exception):
@@ -58,13 +71,30 @@ def run(plan: RunPlan, observe: Callable[[Snapshot], None], warn: Callable[[str]
             ray.kill(coordinator)
 
 
+def _last_events(coordinator: ActorHandle) -> dict[str, bytes]:
+    """The files of events of all tasks that give theirs in time, by name. Nothing that goes wrong here may hide the
+    error that ended the job."""
+    import ray
+
+    found: dict[str, bytes] = {}
+    with suppress(Exception):
+        until = time.monotonic() + _EVENTS_SECONDS
+        calls = ray.get(coordinator.events_of_all.remote(), timeout=_EVENTS_SECONDS)
+        given, _ = ray.wait(calls, num_returns=len(calls), timeout=max(0.0, until - time.monotonic()))
+        for call in given:
+            with suppress(Exception):  # the task is dead
+                name, content = ray.get(call)
+                found[name] = content
+    return found
+
+
 def _answer(call: ObjectRef) -> Any:
-    """What a call returns; see `_answers`."""
+    """The result of a call; see `_answers`."""
     return _answers([call])[0]
 
 
 def _answers(calls: list[ObjectRef]) -> list[Any]:
-    """What calls return, waited for as long as Ray is alive.
+    """The results of calls; waits for them while Ray is alive.
 
     Raises:
         JobFailedError: Ray's processes have died.

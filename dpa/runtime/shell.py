@@ -6,6 +6,7 @@ messages are taken in while it works.
 
 from __future__ import annotations
 
+import logging
 import queue
 import sys
 import threading
@@ -13,12 +14,17 @@ import time
 import traceback
 from collections.abc import Callable
 
-from dpa.disk import is_full, why
+from dpa._util.disk import is_full, why
 from dpa.errors import DpaError
 from dpa.execution.running import running
 from dpa.protocol.machine import Event, Instruction, Machine, Send, Tick
 from dpa.protocol.messages import Envelope
-from dpa.runtime.parcel import Parcel
+from dpa.protocol.recorder import Recorder
+from dpa.protocol.recording import Recording
+from dpa.runtime.pickled import PickledEnvelope
+from dpa.runtime.state_log import StateLog
+
+_log = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.25
 """How often a task reports its statistics."""
@@ -42,6 +48,8 @@ class Shell:
         """`send` delivers an envelope, `work` carries out any other instruction and returns the event that answers it,
         `fail` reports an error that ends the job, `warn` that an instruction has taken another `stuck_seconds`."""
         self._machine = machine
+        self._recorder = Recorder(machine)
+        self._states = StateLog(machine)
         self._send = send
         self._work = work
         self._fail = fail
@@ -57,6 +65,7 @@ class Shell:
 
     def start(self) -> None:
         """Start the threads."""
+        _log.info("started")
         self._worker.start()
         threading.Thread(target=self._tick, name="ticker", daemon=True).start()
 
@@ -65,10 +74,10 @@ class Shell:
         self._stopped.set()
         self._jobs.put(None)
 
-    def receive(self, parcel: Parcel) -> None:
-        """Open a parcel and hand the message to the machine."""
+    def receive(self, pickled: PickledEnvelope) -> None:
+        """Open a pickled and hand the message to the machine."""
         try:
-            envelope = parcel.open()
+            envelope = pickled.open()
         except BaseException as error:
             self._failed(error)
             return
@@ -78,13 +87,20 @@ class Shell:
         """Hand an event to the machine and carry out what it says."""
         try:
             with self.lock:
-                for instruction in self._machine.handle(event, self._clock_start + time.monotonic()):
+                instructions = self._recorder.handle(event, self._clock_start + time.monotonic())
+                self._states.look()
+                for instruction in instructions:
                     if isinstance(instruction, Send):
                         self._send(instruction.envelope)
                     else:
                         self._jobs.put(instruction)
         except BaseException as error:
             self._failed(error)
+
+    def recording(self) -> Recording:
+        """The machine's last events."""
+        with self.lock:
+            return self._recorder.recording()
 
     def _run_jobs(self) -> None:
         while (instruction := self._jobs.get()) is not None and not self._stopped.is_set():
@@ -119,4 +135,6 @@ class Shell:
             text = str(error) if isinstance(error, DpaError) else traceback.format_exc()
             if is_full(error) and not isinstance(error, DpaError):
                 text = f"{why(error)}\n{text}"
+            self._recorder.end(text)
+            _log.error("failed: %s", text)
             self._fail(f"{self._machine.address}: {text}")

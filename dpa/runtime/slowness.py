@@ -15,7 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from dpa.errors import ConfigError
-from dpa.runtime.plan import RunPlan
+from dpa.protocol.addresses import Address
+from dpa.protocol.plan import RunPlan
 
 _BUSY = """
 import os, sys
@@ -30,15 +31,16 @@ whatever way that ended."""
 class Slowness:
     """What makes one reducer slow; nothing, unless the plan says so."""
 
-    def __init__(self, plan: RunPlan, reducer: int, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, plan: RunPlan, task: Address, sleep: Callable[[float], None] = time.sleep) -> None:
         """Crowd the processor of a reducer that the plan names; called in the reducer's own process.
 
         Raises:
             ConfigError: the plan names it, and processes cannot be pinned here.
         """
-        self._factor = plan.slowdown[reducer] if plan.slowdown else 1.0
+        factors = plan.slow_factor.get(task.stage)
+        self._factor = factors[task.index] if factors else 1.0
         self._sleep = sleep
-        self._busy = _crowd(reducer) if reducer in plan.crowded else None
+        self._busy = _contend(task.index) if task.index in plan.cpu_contention.get(task.stage, ()) else None
 
     def prolong(self, seconds: float) -> None:
         """User code took so many seconds: wait for as long as it would take longer, slowed down."""
@@ -52,10 +54,10 @@ class Slowness:
             self._busy.wait()
 
 
-def _crowd(reducer: int) -> subprocess.Popen[bytes]:
+def _contend(reducer: int) -> subprocess.Popen[bytes]:
     """Pin this process to one of its processors, by the reducer's number, and start a busy process there."""
     if not hasattr(os, "sched_setaffinity"):
-        raise ConfigError(f"parallelism.crowded: {sys.platform} cannot pin reducer {reducer} to a processor")
+        raise ConfigError(f"testing.cpu_contention: {sys.platform} cannot pin reducer {reducer} to a processor")
     usable = sorted(os.sched_getaffinity(0))
     processor = usable[reducer % len(usable)]
     for thread in _threads():

@@ -1,6 +1,6 @@
 """The state machines of `dpa.protocol` in virtual time, under a seeded scheduler that delays, reorders and duplicates.
 
-User code really runs, on real blocks; only time, threads and the network are imagined. The invariants of the protocol
+User code really runs, on real blocks; only time, threads and the network are simulated. The invariants of the protocol
 are checked after every step, and a violation carries the seed and the history that led to it.
 """
 
@@ -9,48 +9,58 @@ from __future__ import annotations
 import heapq
 import itertools
 import random
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
 
 from dpa.errors import DpaError
-from dpa.execution.mapping import Mapped, MapTask
-from dpa.execution.schemas import ShareSchema
-from dpa.execution.states import Reduced, States, states_for
-from dpa.protocol.assembly import BalanceOptions, SignalSettings
+from dpa.execution.emission import Emission
+from dpa.execution.mapping import MapTask
+from dpa.execution.reduce_task import ReduceStage
+from dpa.execution.states import Reduced
+from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.coordinator import CoordinatorMachine
-from dpa.protocol.load_balancer import LoadBalancerMachine
+from dpa.protocol.graph import MAPPER, REDUCER, Graph, map_reduce
 from dpa.protocol.machine import (
     Commit,
     Event,
-    Finish,
+    ExtractDone,
     FinishDone,
-    Fold,
-    FoldDone,
     Instruction,
     JobDone,
+    JobFailed,
     Machine,
-    MapDone,
-    MapNext,
+    MergeDone,
+    MergeStates,
+    OpenResult,
     OpenSplit,
-    Pack,
-    PackDone,
     Process,
     ProcessDone,
     Send,
     Start,
+    StartTasks,
+    StepDone,
+    TaskStarted,
     Tick,
     Write,
     WriteDone,
 )
-from dpa.protocol.mapper import MapperMachine
-from dpa.protocol.messages import BALANCER, COORDINATOR, Address, Envelope, Role, mapper, reducer
+from dpa.protocol.machines import load_balancer_of, task_of
+from dpa.protocol.messages import Envelope
 from dpa.protocol.metrics import Snapshot
-from dpa.protocol.reducer import ReducerMachine
-from dpa.routing.groupings.options import GroupingOptions
-from dpa.simulation.history import describe
+from dpa.protocol.operator import OperatorMachine
+from dpa.protocol.source import SourceMachine
+from dpa.protocol.task import TaskMachine
+from dpa.protocol.user_code import StageTask, UserCode
+from dpa.protocol.words import describe
 from dpa.simulation.invariants import Invariants
 from dpa.simulation.rounds import PublishedRounds
-from dpa.splits import Split
+from dpa.sources.splits import Split
+
+_EXCHANGE_SECONDS = 0.001
+"""Virtual time to extract, merge, finish or write states."""
 
 
 class InvariantViolationError(DpaError):
@@ -65,9 +75,12 @@ class InvariantViolationError(DpaError):
 class Network:
     """How messages travel: each takes between the two delays (seconds), and may be delivered twice."""
 
-    least_delay: float = 0.0005
-    most_delay: float = 0.005
+    min_delay: float = 0.0005
+    max_delay: float = 0.005
     duplicates: float = 0.0
+
+
+NETWORK = Network()
 
 
 @dataclass(frozen=True)
@@ -75,50 +88,88 @@ class SimulatedJob:
     """A job for the simulator.
 
     Attributes:
-        splits: the input.
-        task: what mappers do.
-        mappers, reducers: how many there are.
-        balance, grouping, signals: as in a job file.
-        in_flight_records: credit of each mapper.
-        slice_records: most records a reducer processes at a time.
-        map_seconds: virtual time to map one record.
-        service_seconds: virtual time in which reducer `i` processes one record.
+        graph: its stages and edges.
+        work: what the tasks of each stage do.
+        step_seconds: virtual time in which a task of a stage makes one record.
+        service_seconds: virtual time in which task `index` of a stage processes one record.
         ticks: how many ticks each task gets, `tick_seconds` apart on average; None: one every `tick_seconds`
             as long as the job runs.
-        aggregate_seconds: virtual time from the end of a round of aggregation to the next; None: there are none.
+        variation: by how much the durations of user code vary, relative to the mean: 0.2 is up to 20 % either way.
     """
 
-    splits: tuple[Split, ...]
-    task: MapTask
-    mappers: int = 4
-    reducers: int = 4
-    balance: BalanceOptions = field(default_factory=BalanceOptions)
-    grouping: GroupingOptions = field(default_factory=GroupingOptions)
-    signals: SignalSettings = field(default_factory=SignalSettings)
-    in_flight_records: int = 100
-    slice_records: int = 100
-    map_seconds: float = 0.0001
-    service_seconds: Callable[[int], float] = lambda reducer: 0.001
-    network: Network = Network()
+    graph: Graph
+    work: Mapping[str, StageTask]
+    step_seconds: Callable[[str], float] = lambda stage: 0.0001
+    service_seconds: Callable[[str, int], float] = lambda stage, index: 0.001
+    network: Network = NETWORK
     ticks: int | None = 0
     tick_seconds: float = 0.25
-    aggregate_seconds: float | None = None
+    variation: float = 0.2
+
+
+def map_reduce_job(
+    splits: Iterable[Split],
+    task: MapTask,
+    *,
+    mappers: int = 4,
+    reducers: int = 4,
+    map_seconds: float = 0.0001,
+    service_seconds: Callable[[int], float] = lambda reducer: 0.001,
+    network: Network = NETWORK,
+    ticks: int | None = 0,
+    tick_seconds: float = 0.25,
+    **options: Any,
+) -> SimulatedJob:
+    """The smallest graph as a simulated job.
+
+    Args:
+        splits: the input.
+        task: what mappers do, and the reducer.
+        mappers, reducers: how many tasks of each.
+        map_seconds: virtual time to map one record.
+        service_seconds: virtual time in which reducer `i` processes one record.
+        network, ticks, tick_seconds: as of `SimulatedJob`.
+        options: of the reduce stage, as in `dpa.protocol.graph.Stage`.
+    """
+    options = {"in_flight_records": 100, "quantum_records": 100, **options}
+    return SimulatedJob(
+        map_reduce(tuple(splits), mappers, reducers, **options),
+        {MAPPER: Emission((task,)), REDUCER: ReduceStage(task.reducer, task.key)},
+        lambda stage: map_seconds,
+        lambda stage, index: service_seconds(index),
+        network,
+        ticks,
+        tick_seconds,
+    )
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """A finished simulated run: the result of each reducer, the statistics, the virtual time of the whole, and what
-    each reducer published in each round of aggregation."""
+class SimulatedRun:
+    """A finished simulated run.
 
-    reduced: tuple[Reduced, ...]
+    Attributes:
+        shares: the result of each task of each queue-fed stage.
+        snapshot: the statistics.
+        seconds: the virtual time of the whole.
+        steps: how many events there were.
+        rounds: what each task of a stage published in each round of aggregation.
+    """
+
+    shares: Mapping[str, tuple[Reduced, ...]]
     snapshot: Snapshot
     seconds: float
     steps: int
-    rounds: tuple[tuple[Reduced, ...], ...] = ()
+    rounds: Mapping[str, tuple[tuple[Reduced, ...], ...]]
 
 
 class SimulatedCluster:
-    """One job's machines, network and virtual clock."""
+    """One job's machines, network and virtual clock.
+
+    Attributes:
+        coordinator, tasks, machines: the state machines, by address.
+        user_code: of each task.
+        schemas: in which each task delivered its share.
+    """
 
     def __init__(
         self,
@@ -126,55 +177,55 @@ class SimulatedCluster:
         seed: int,
         *,
         coordinator: type[CoordinatorMachine] = CoordinatorMachine,
-        reducer_machine: type[ReducerMachine] = ReducerMachine,
+        source: type[SourceMachine] = SourceMachine,
+        operator: type[OperatorMachine] = OperatorMachine,
     ) -> None:
-        """Tests put deliberately broken machines in the place of `coordinator` and `reducer_machine`."""
+        """Tests put deliberately broken machines in the place of `coordinator`, `source` and `operator`."""
         self._job = job
         self._random = random.Random(seed)
         self._clock = 0.0
         self._order = itertools.count()
         self._events: list[tuple[float, int, Address, Event]] = []
         self._finished = self._checked_end = False
+        self._failure: str | None = None
         self._steps = 0
         self._log: list[tuple[float, Address, Event]] = []
-        balancer = LoadBalancerMachine(job.balance.policy(job.reducers), job.mappers)
-        table = balancer.table
-        delegation = job.signals.delegation(job.grouping, job.mappers * job.in_flight_records // job.reducers)
-        options = job.balance.reducer_options(job.slice_records, 0.1, delegation)
-        scattered = job.grouping.leaves_home(aggregates=job.aggregate_seconds is not None)
-        self.coordinator = coordinator(
-            job.splits, job.mappers, job.reducers, job.aggregate_seconds, scattered=scattered
-        )
-        self.mappers = [
-            MapperMachine(index, table, job.in_flight_records, job.grouping.create(table, index))
-            for index in range(job.mappers)
-        ]
-        self.reducers = [reducer_machine(index, table, options) for index in range(job.reducers)]
-        self.machines: dict[Address, Machine] = {COORDINATOR: self.coordinator, BALANCER: balancer}
-        self.machines |= {mapper(machine.index): machine for machine in self.mappers}
-        self.machines |= {reducer(machine.index): machine for machine in self.reducers}
-        self._states: list[States] = [states_for(job.task.reducer) for _ in range(job.reducers)]
-        self._reduced: dict[int, Reduced] = {}
-        self._open: dict[int, Iterator[Mapped]] = {}
-        pact = None if job.grouping.is_ring else job.grouping.create(table, 0)
-        self._invariants = Invariants(table, self.mappers, self.reducers, job.in_flight_records, job.balance, pact)
-        self._rounds = PublishedRounds(table, job.task.key)
+        graph = job.graph
+        self.coordinator = coordinator(graph)
+        self.tasks: dict[Address, TaskMachine] = {
+            address: task_of(graph, address, source=source, operator=operator) for address in graph.addresses
+        }
+        self.machines: dict[Address, Machine] = {
+            COORDINATOR: self.coordinator,
+            BALANCER: load_balancer_of(graph),
+            **self.tasks,
+        }
+        self.user_code = {
+            address: UserCode(job.work[address.stage], address.index, lambda: self._clock)
+            for address in graph.addresses
+        }
+        self.schemas: dict[Address, pa.Schema | None] = {}
+        self._invariants = Invariants(graph, self.tasks)
+        self._rounds = {
+            stage.name: PublishedRounds(stage.first_table(), stage_task.key)
+            for stage in graph.queue_fed()
+            if isinstance(stage_task := job.work[stage.name], ReduceStage)
+        }
 
-    def run(self, most_steps: int = 1_000_000) -> Outcome:
+    def run(self, max_steps: int = 1_000_000) -> SimulatedRun:
         """Run to the end.
 
         Raises:
             InvariantViolationError: an invariant was broken, or the job cannot end.
         """
+        self._schedule(0.0, COORDINATOR, Start())
         for address in self.machines:
-            if address.role in (Role.COORDINATOR, Role.MAPPER):
-                self._schedule(0.0, address, Start())
             ticks, every = self._job.ticks, self._job.tick_seconds
             if ticks is None:
                 self._schedule(self._random.uniform(0, every), address, Tick())
             for _ in range(ticks or 0):
                 self._schedule(self._random.uniform(0, 2 * (ticks or 0) * every), address, Tick())
-        while self._events and self._steps < most_steps:
+        while self._events and self._steps < max_steps and self._failure is None:
             self._clock, _, address, event = heapq.heappop(self._events)
             self._log.append((self._clock, address, event))
             self._steps += 1
@@ -182,16 +233,25 @@ class SimulatedCluster:
                 self._step(address, event)
             except (DpaError, AssertionError) as error:
                 raise self._violation(str(error) or repr(error)) from error
+        if self._failure is not None:
+            raise self._violation(f"the job failed: {self._failure}")
         if not self._finished:
-            raise self._violation("the job did not end: nothing is under way and it is not done")
+            raise self._violation("the job did not end: nothing is in transit and it is not done")
         if not self._events:
             try:
                 self._invariants.check_quiet(self.machines.values())
             except DpaError as error:
                 raise self._violation(str(error)) from error
-        reduced = tuple(self._reduced[index] for index in range(self._job.reducers))
-        rounds = tuple(self._rounds.committed)
-        return Outcome(reduced, self.coordinator.snapshot(), self._clock, self._steps, rounds)
+        return SimulatedRun(
+            {
+                stage.name: tuple(self.user_code[address].operator.share for address in stage.addresses)
+                for stage in self._job.graph.queue_fed()
+            },
+            self.coordinator.snapshot(),
+            self._clock,
+            self._steps,
+            {name: tuple(rounds.committed) for name, rounds in self._rounds.items()},
+        )
 
     def history(self) -> list[str]:
         """All events so far, a line each."""
@@ -201,8 +261,10 @@ class SimulatedCluster:
         machine = self.machines[address]
         if isinstance(event, Tick) and self._job.ticks is None and not self._finished:
             self._schedule(self._job.tick_seconds, address, Tick())
-        if isinstance(event, ProcessDone | PackDone | FoldDone | FinishDone | WriteDone):
+        if isinstance(event, StepDone | ProcessDone | ExtractDone | MergeDone | FinishDone | WriteDone):
             self._invariants.rests(address)
+        if isinstance(event, TaskStarted):
+            self._invariants.started(event.address)
         instructions = machine.handle(event, self._clock)
         if isinstance(event, Envelope):
             self._invariants.received(event, machine)
@@ -214,62 +276,56 @@ class SimulatedCluster:
             self._invariants.check_end()
 
     def _execute(self, address: Address, instruction: Instruction) -> None:
-        job, index = self._job, address.index
+        job = self._job
         match instruction:
             case Send(envelope):
                 self._invariants.sent(envelope)
                 copies = 2 if self._random.random() < job.network.duplicates else 1
                 for _ in range(copies):
-                    delay = self._random.uniform(job.network.least_delay, job.network.most_delay)
+                    delay = self._random.uniform(job.network.min_delay, job.network.max_delay)
                     self._schedule(delay, envelope.receiver, envelope)
-            case OpenSplit(split):
-                self._open[index] = job.task.blocks(split, lambda: self._clock)
-            case MapNext():
-                step = next(self._open[index], None)
-                mapped = 0 if step is None else step.mapped
-                self._schedule(self._takes(mapped * job.map_seconds), address, MapDone(step))
-            case Commit(number):
-                self._rounds.commit(number)
+            case StartTasks(addresses):
+                for started in addresses:
+                    delay = self._random.uniform(job.network.min_delay, job.network.max_delay)
+                    self._schedule(delay, COORDINATOR, TaskStarted(started))
+            case OpenSplit() | OpenResult():
+                self.user_code[address].carry_out(instruction)
+            case Commit(stage, number):
+                self._rounds[stage].commit(number)
             case JobDone():
                 self._finished = True
+            case JobFailed(reason):
+                self._failure = reason
             case _:
+                if isinstance(instruction, Write):
+                    self.schemas[address] = instruction.schema
                 self._invariants.works(address, instruction)
-                self._reduce(address, instruction)
+                event, seconds = self._user_code(address, instruction)
+                self._schedule(seconds, address, event)
 
-    def _reduce(self, address: Address, instruction: Instruction) -> None:
-        """Let a reducer's user code run."""
-        job, index = self._job, address.index
-        match instruction:
-            case Process(block, epoch):
-                self._invariants.acted(address, epoch, index, block)
-                self._rounds.processed(index, block)
-                self._states[index].reduce(block)
-                seconds = self._takes(block.rows * job.service_seconds(index))
-                self._schedule(seconds, address, ProcessDone(seconds))
-            case Pack(table):
-                self._rounds.packed(index)
-                parts, seconds = self._states[index].pack(table, index), self._takes(0.001)
-                self._schedule(seconds, address, PackDone(parts, seconds))
-            case Fold(home, parts, number):
-                for part in parts:
-                    self._states[index].merge(part)
-                share = self._states[index].preview(job.task.key).owned(job.task.key, home, index)
-                self._rounds.published(index, number, share)
-                seconds = self._takes(0.001)
-                self._schedule(seconds, address, FoldDone(share.table.num_rows, seconds))
-            case Finish(parts):
-                for part in parts:
-                    self._states[index].merge(part)
-                reduced = self._reduced[index] = self._states[index].finish(job.task.key)
-                schema = ShareSchema.of(reduced.table, job.task.key)
-                self._schedule(self._takes(0.001), address, FinishDone(schema))
-            case Write(schema):
-                if schema is not None:
-                    self._reduced[index] = self._reduced[index].in_schema(schema, job.task.key)
-                self._schedule(self._takes(0.001), address, WriteDone())
-
-    def _takes(self, seconds: float) -> float:
-        return seconds * self._random.uniform(0.8, 1.2)
+    def _user_code(self, address: Address, instruction: Instruction) -> tuple[Event, float]:
+        """Run a piece of user code; returns the event that answers it, and its virtual duration (seconds)."""
+        if address.stage in self._rounds:
+            self._rounds[address.stage].works(address.index, instruction)
+        event, job = self.user_code[address].carry_out(instruction), self._job
+        assert event is not None
+        seconds = self._random.uniform(1 - job.variation, 1 + job.variation)
+        match event:
+            case StepDone(step):
+                seconds *= (0 if step is None else step.mapped) * job.step_seconds(address.stage)
+            case ProcessDone():
+                assert isinstance(instruction, Process)
+                seconds *= instruction.block.rows * job.service_seconds(address.stage, address.index)
+            case MergeDone():
+                assert isinstance(instruction, MergeStates)
+                seconds *= _EXCHANGE_SECONDS
+                share = self.user_code[address].partial_share()
+                self._rounds[address.stage].published(address.index, instruction.round, share)
+            case _:
+                seconds *= _EXCHANGE_SECONDS
+        if isinstance(event, StepDone | ProcessDone | ExtractDone | MergeDone):
+            event = replace(event, seconds=seconds)
+        return event, seconds
 
     def _schedule(self, delay: float, address: Address, event: Event) -> None:
         heapq.heappush(self._events, (self._clock + delay, next(self._order), address, event))

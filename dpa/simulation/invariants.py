@@ -5,172 +5,232 @@ What the machines count is held against the messages that were really sent and t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from typing import NoReturn
 
 import numpy as np
 
 from dpa.balance.decision import Decision, Outcome
+from dpa.balance.options import TokenOptions
 from dpa.errors import ProtocolError
 from dpa.execution.block import Block
-from dpa.protocol.assembly import BalanceOptions
-from dpa.protocol.machine import Instruction, Machine
-from dpa.protocol.mapper import MapperMachine
-from dpa.protocol.messages import Address, DecisionReport, Envelope, Push, TableUpdate
-from dpa.protocol.reducer import ReducerMachine
+from dpa.protocol.addresses import COORDINATOR, Address
+from dpa.protocol.graph import Graph, Stage
+from dpa.protocol.machine import Instruction, Machine, NextStep, Process
+from dpa.protocol.messages import Begin, DecisionReport, Envelope, Push, TableUpdate
+from dpa.protocol.operator import OperatorMachine
+from dpa.protocol.task import TaskMachine
 from dpa.routing.change import TableChange
-from dpa.routing.groupings.base import Grouping
-from dpa.routing.table import RoutingTable
 
 
 class Invariants:
     """Numbers in comments are those of the design's list of invariants (docs/design.md)."""
 
-    def __init__(
-        self,
-        first_table: RoutingTable,
-        mappers: Sequence[MapperMachine],
-        reducers: Sequence[ReducerMachine],
-        in_flight_records: int,
-        balance: BalanceOptions,
-        pact: Grouping | None = None,
-    ) -> None:
-        """`pact` tells who may process what where records do not go by routing tables."""
-        self._mappers = mappers
-        self._reducers = reducers
-        self._in_flight_records = in_flight_records
-        self._balance = balance
-        self._pact = pact
-        self._under_way: dict[tuple[Address, Address, int], int] = {}
+    def __init__(self, graph: Graph, tasks: Mapping[Address, TaskMachine]) -> None:
+        self._tasks = tasks
+        self._stages = [_StageInvariants(graph, stage, tasks) for stage in graph.queue_fed()]
+        self._by_name = {stage.name: stage for stage in self._stages}
+        self._in_transit: dict[tuple[Address, Address, int], int] = {}
         self._delivered: dict[tuple[Address, Address], int] = {}
-        self._rows_under_way = 0
-        self._rows_forwarded = 0
-        self._peaks: dict[int, int] = {}
-        self._epochs: dict[Address, int] = {}
-        self._acted: dict[Address, int] = {}
-        self._tables = {first_table.epoch: first_table}
-        self._changes: dict[int, TableChange] = {}
-        self._rounds: dict[int, int] = {}
         self._at_work: set[Address] = set()
+        self._up: set[Address] = {COORDINATOR}
+
+    def started(self, address: Address) -> None:
+        """A task is up."""
+        self._up.add(address)
 
     def sent(self, envelope: Envelope) -> None:
         """A message leaves its sender."""
         message = envelope.message
+        if isinstance(message, Begin | Push):
+            require(envelope.receiver in self._up, f"records are to flow before {envelope.receiver} is up")
         if isinstance(message, Push):
-            self._sent_push(envelope, message)
+            stage, rows = self._by_name[envelope.receiver.stage], message.block.rows
+            self._in_transit[(envelope.sender, envelope.receiver, envelope.seq)] = rows
+            stage.rows_in_transit += rows
+            stage.sent_push(envelope, message)
         elif isinstance(message, TableUpdate):
-            change = message.change
-            known = self._changes.setdefault(change.epoch, change)
-            self._require(known is change, f"two routing tables are numbered {change.epoch}")  # 2
-            if change.epoch not in self._tables:
-                self._tables[change.epoch] = change.apply(self._tables[change.epoch - 1])
+            self._by_name[message.stage].updated(message.change)
         elif isinstance(message, DecisionReport):
             for decision in message.decisions:
-                self._decided(decision)
+                self._by_name[message.stage].decided(decision)
 
     def received(self, envelope: Envelope, machine: Machine) -> None:
         """A message has reached its receiver, perhaps to wait there for an earlier one."""
         channel = (envelope.sender, envelope.receiver)
         delivered = machine.delivered(envelope.sender)
         for seq in range(self._delivered.get(channel, 0), delivered):
-            self._rows_under_way -= self._under_way.pop((*channel, seq), 0)
+            rows = self._in_transit.pop((*channel, seq), 0)
+            if rows:
+                self._by_name[envelope.receiver.stage].rows_in_transit -= rows
         self._delivered[channel] = delivered
 
     def works(self, address: Address, instruction: Instruction) -> None:
         """A task lets user code run."""
-        twice = f"{address} was to carry out a {type(instruction).__name__} while its user code was at work"
-        self._require(address not in self._at_work, twice)  # 9
+        if address in self._at_work:
+            name = type(instruction).__name__
+            broken(f"{address} was to carry out a {name} while its user code was at work")  # 9
         self._at_work.add(address)
+        if isinstance(instruction, Process | NextStep):
+            for emitter in self._tasks[address].emitters:
+                holds = f"{address} takes up work while it holds {emitter.waiting} blocks for {emitter.stage}"
+                require(emitter.is_open, holds)  # 5
+        if isinstance(instruction, Process):
+            self._by_name[address.stage].acted(address, instruction.version, address.index, instruction.block)
 
     def rests(self, address: Address) -> None:
         """User code has returned."""
         self._at_work.discard(address)
 
-    def acted(self, address: Address, epoch: int, owner: int, block: Block) -> None:
-        """A task gave records to a reducer, itself perhaps, by the table of an epoch."""
-        newest = max(self._acted.get(address, 0), self._epochs.get(address, 0))  # acted on, or held before this step
-        self._require(epoch >= newest, f"{address} acted on table {epoch} when it had table {newest}")  # 3
-        self._acted[address] = epoch
-        self._require(epoch in self._tables, f"{address} acted on table {epoch}, which was never published")  # 3
-        allowed = (self._pact or self._tables[epoch]).may_process(owner, block.hashes)
-        self._require(bool(np.all(allowed)), f"{address} gave reducer {owner} a key of another reducer")  # 2
+    def check(self) -> None:
+        """What must hold after every step."""
+        for stage in self._stages:
+            stage.check()
+
+    def check_end(self) -> None:
+        """What must hold when the job says that it is done; acknowledgements and statistics may still be in transit."""
+        require(not self._in_transit, "the job ended with records in transit")  # 6
+        for stage in self._stages:
+            stage.check_end()
+
+    def check_quiet(self, machines: Iterable[Machine]) -> None:
+        """What must hold when nothing at all is in transit any more."""
+        for machine in machines:
+            require(machine.idle, f"{machine.address} still waits for a message")  # 6
+        for task in self._tasks.values():
+            for emitter in task.emitters:
+                used = f"{task.address} still has {emitter.in_flight} credits in use towards {emitter.stage}"
+                require(emitter.in_flight == 0, used)  # 6
+        for stage in self._stages:
+            stage.check_quiet()
+
+
+class _StageInvariants:
+    """The invariants of one operator stage and of the edges that enter it."""
+
+    def __init__(self, graph: Graph, stage: Stage, tasks: Mapping[Address, TaskMachine]) -> None:
+        entering = {number for number, _ in graph.into(stage.name)}
+        self.name = stage.name
+        self._stage = stage
+        self._operators = [task for at in stage.addresses if isinstance(task := tasks[at], OperatorMachine)]
+        self._emitters = [
+            emitter
+            for sender in graph.senders(stage.name)
+            for emitter in tasks[sender].emitters
+            if emitter.edge in entering
+        ]
+        self._bound = graph.queue_bound(stage.name)
+        table = stage.first_table()
+        self._pact = None if stage.grouping.is_ring else stage.grouping.create(table, 0)
+        self._tables = {0: table}
+        self._changes: dict[int, TableChange] = {}
+        self._versions: dict[Address, int] = {}
+        self._acted: dict[Address, int] = {}
+        self._peaks: dict[Address, int] = defaultdict(int)
+        self._rounds: dict[int, int] = defaultdict(int)
+        self._rows_forwarded = 0
+        self.rows_in_transit = 0
+
+    def updated(self, change: TableChange) -> None:
+        """A table was published."""
+        known = self._changes.setdefault(change.version, change)
+        require(known is change, f"two routing tables of {self.name} have version {change.version}")  # 2
+        if change.version not in self._tables:
+            self._tables[change.version] = change.apply(self._tables[change.version - 1])
+
+    def sent_push(self, envelope: Envelope, push: Push) -> None:
+        """Records leave a sender, or a task that forwards them."""
+        rows, sender = push.block.rows, envelope.sender
+        self._rows_forwarded += rows if push.hops else 0
+        require(rows > 0, f"{sender} pushed an empty block")
+        often = f"a record was forwarded {push.hops} times in {push.version} tables"
+        require(push.hops <= push.version, often)  # 7
+        self.acted(sender, push.version, envelope.receiver.index, push.block)
+
+    def acted(self, address: Address, version: int, owner: int, block: Block) -> None:
+        """A task gave records to a task of this stage, itself perhaps, by the table of a version."""
+        newest = max(self._acted.get(address, 0), self._versions.get(address, 0))  # acted on, or held before this step
+        require(version >= newest, f"{address} acted on table {version} when it had table {newest}")  # 3
+        self._acted[address] = version
+        require(version in self._tables, f"{address} acted on table {version}, which was never published")  # 3
+        allowed = (self._pact or self._tables[version]).may_process(owner, block.hashes)
+        require(bool(np.all(allowed)), f"{address} gave {self.name} {owner} a key of another task")  # 2
 
     def check(self) -> None:
         """What must hold after every step. Words are only made for what is broken: this is most of a simulation."""
-        emitted = sum(machine.emitted for machine in self._mappers)
-        processed = sum(machine.processed for machine in self._reducers)
-        queued = sum(machine.queue_length for machine in self._reducers)
-        found = processed + queued + self._rows_under_way
+        emitted = sum(emitter.emitted for emitter in self._emitters)
+        processed = sum(task.processed for task in self._operators)
+        queued = sum(task.queue.length for task in self._operators)
+        found = processed + queued + self.rows_in_transit
         if emitted != found:
-            self._broken(f"{emitted} records emitted, but {found} are processed, queued or under way")  # 1
-        for source in self._mappers:
-            if not 0 <= source.in_flight <= self._in_flight_records:
-                self._broken(f"{source.address} has {source.in_flight} records in flight")  # 5
-        bound = len(self._mappers) * self._in_flight_records
-        if queued > bound:
-            self._broken(f"{queued} records are queued, more than {bound}")  # 5
-        for index, machine in enumerate(self._reducers):
-            self._peaks[index] = max(self._peaks.get(index, 0), machine.queue_length)
-        holders: list[MapperMachine | ReducerMachine] = [*self._mappers, *self._reducers]
-        for holder in holders:
-            epoch = holder.table.epoch
-            if epoch < self._epochs.get(holder.address, 0):
-                self._broken(f"{holder.address} went back to table {epoch}")  # 3
-            self._epochs[holder.address] = epoch
+            broken(f"{emitted} records emitted to {self.name}, but {found} processed, queued or in transit")  # 1
+        for emitter in self._emitters:
+            if not 0 <= emitter.in_flight <= self._stage.in_flight_records:
+                broken(f"a sender has {emitter.in_flight} records in flight towards {self.name}")  # 5
+            self._require_growing(emitter.origin, emitter.table.version)
+        if queued > self._bound:
+            broken(f"{queued} records are queued at {self.name}, more than {self._bound}")  # 5
+        for task in self._operators:
+            self._peaks[task.address] = max(self._peaks[task.address], task.queue.length)
+            self._require_growing(task.address, task.table.version)
+
+    def _require_growing(self, holder: Address, version: int) -> None:
+        if version < self._versions.get(holder, 0):
+            broken(f"{holder} went back to table {version} of {self.name}")  # 3
+        self._versions[holder] = version
 
     def check_end(self) -> None:
-        """What must hold when the job says that it is done; acknowledgements and statistics may still be under way."""
-        self._require(not self._under_way, "the job ended with records under way")  # 6
-        for machine in self._reducers:
-            self._require(not machine.has_records, f"the job ended while {machine.address} had records")  # 6
-        finals = {machine.table.epoch for machine in self._reducers}
-        self._require(len(finals) == 1, f"reducers merged by different tables: {sorted(finals)}")  # 2
+        """What must hold when the job says that it is done."""
+        for task in self._operators:
+            require(not task.has_records, f"the job ended while {task.address} had records")  # 6
+        finals = {task.table.version for task in self._operators}
+        require(len(finals) == 1, f"tasks of {self.name} merged by different tables: {sorted(finals)}")  # 2
 
-    def check_quiet(self, machines: Iterable[Machine]) -> None:
-        """What must hold when nothing at all is under way any more."""
-        for machine in machines:
-            self._require(machine.idle, f"{machine.address} still waits for a message")  # 6
-        for source in self._mappers:
-            self._require(source.in_flight == 0, f"{source.address} still has {source.in_flight} credits in use")  # 6
-        forwarded = sum(machine.forwarded for machine in self._reducers)
-        self._require(
-            forwarded == self._rows_forwarded, f"{forwarded} records counted as forwarded, not {self._rows_forwarded}"
-        )
-        for index, reducer in enumerate(self._reducers):
-            within = self._peaks.get(index, 0) <= reducer.peak_queue <= len(self._mappers) * self._in_flight_records
-            self._require(within, f"{reducer.address} reports a peak queue of {reducer.peak_queue}")
+    def check_quiet(self) -> None:
+        """What must hold when nothing is in transit."""
+        forwarded = sum(task.queue.forwarded_out for task in self._operators)
+        counted = f"{forwarded} records counted as forwarded, not {self._rows_forwarded}"
+        require(forwarded == self._rows_forwarded, counted)
+        for task in self._operators:
+            within = self._peaks[task.address] <= task.queue.peak <= self._bound
+            require(within, f"{task.address} reports a peak queue of {task.queue.peak}")
 
-    def _sent_push(self, envelope: Envelope, push: Push) -> None:
-        rows, sender = push.block.rows, envelope.sender
-        self._under_way[(sender, envelope.receiver, envelope.seq)] = rows
-        self._rows_under_way += rows
-        self._rows_forwarded += rows if push.hops else 0
-        self._require(rows > 0, f"{sender} pushed an empty block")
-        self._require(push.hops <= push.epoch, f"a record was forwarded {push.hops} times in {push.epoch} tables")  # 7
-        self.acted(sender, push.epoch, envelope.receiver.index, push.block)
-
-    def _decided(self, decision: Decision) -> None:
+    def decided(self, decision: Decision) -> None:
+        """The load balancer decided about this stage."""
+        balance = self._stage.balance
         if decision.outcome is not Outcome.APPLIED:
             return
-        if self._balance.is_adaptive:
-            loaded = any(decision.loads) and (decision.moved or decision.spread)
-            cooled = "wider than its key needs" in decision.reason
-            self._require(bool(loaded or cooled), f"redistributed without a load reason: {decision}")  # 7
+        if not isinstance(balance, TokenOptions):
+            loaded = any(decision.loads) and (decision.moved or decision.split)
+            unsplit = "over more reducers than it needs" in decision.reason
+            require(bool(loaded or unsplit), f"redistributed without a load reason: {decision}")  # 7
             return
         loads, own = list(decision.loads), decision.loads[decision.reducer]
         second = max(loads[: decision.reducer] + loads[decision.reducer + 1 :], default=0)
         reason = own > 0
-        if self._balance.trigger in (None, "queue_length"):
-            reason = own > second * (1 + self._balance.tau) and own >= self._balance.least_queue
-        self._require(reason, f"redistributed without a load reason: {decision}")  # 7
-        self._rounds[decision.reducer] = self._rounds.get(decision.reducer, 0) + 1
-        within = self._rounds[decision.reducer] <= self._balance.max_rounds
-        self._require(within, f"reducer {decision.reducer} caused more than {self._balance.max_rounds} rounds")  # 7
+        if balance.trigger == "queue_length":
+            reason = own > second * (1 + balance.tau) and own >= balance.min_queue
+        require(reason, f"redistributed without a load reason: {decision}")  # 7
+        self._rounds[decision.reducer] += 1
+        within = self._rounds[decision.reducer] <= balance.max_rounds
+        require(within, f"task {decision.reducer} caused more than {balance.max_rounds} rounds")  # 7
 
-    def _require(self, holds: bool, otherwise: str) -> None:
-        if not holds:
-            self._broken(otherwise)
 
-    @staticmethod
-    def _broken(what: str) -> NoReturn:
-        raise ProtocolError(f"invariant broken: {what}")
+def require(holds: bool, otherwise: str) -> None:
+    """Check an invariant.
+
+    Raises:
+        ProtocolError: it does not hold.
+    """
+    if not holds:
+        broken(otherwise)
+
+
+def broken(what: str) -> NoReturn:
+    """An invariant does not hold.
+
+    Raises:
+        ProtocolError: always.
+    """
+    raise ProtocolError(f"invariant broken: {what}")

@@ -1,8 +1,9 @@
-"""Sources, and workers with unbounded queues, in virtual time: the same groupings and the same worker delegation as on
+"""Sources, and reducers with unbounded queues, in virtual time: the same groupings and the same worker delegation as on
 Ray, at tens of millions of records.
 
-This is the model of the CG paper (section IV): no network, each worker serves its queue in order, a record takes 1 /
-capacity of its worker. Unlike `dpa.simulation.cluster` it runs no protocol and no user code.
+This is the model of the CG paper (section IV), whose workers are our reducers: no network, each reducer serves its
+queue in order, a record takes 1 / capacity of its reducer. Unlike `dpa.simulation.cluster` it runs no protocol and no
+user code.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 LATENCY_STEP = 1.02
-"""Latencies are counted in classes, each so many times as long as the one before."""
+"""Latencies are counted in classes; each is longer than the one before by this factor."""
 
-LEAST_LATENCY = 1e-6
+MIN_LATENCY = 1e-6
 _LATENCY_CLASSES = 1_400
 
 
 @dataclass(frozen=True, eq=False)
 class Arrivals:
-    """What arrives in one time slot.
+    """The records that arrive in one time slot.
 
     Attributes:
         keys: the number of each record's key, shape (records,).
-        times: when it arrives, in seconds, ascending; shape (records,).
+        times: when each arrives, in seconds, ascending; shape (records,).
         end: when the slot ends, in seconds.
     """
 
@@ -46,17 +47,18 @@ class Arrivals:
 
 @dataclass(frozen=True)
 class QueueSetup:
-    """What to simulate.
+    """A simulation.
 
     Attributes:
         hashes: the hash of each key, by number.
-        grouping: makes the grouping of source number so and so.
-        sources: how many there are; records go to them in turn.
-        capacities: records a second that each worker can do, shape (workers,), from a record number on: the first
-            entry's is 0.
-        delegation: how workers judge themselves; None: they send no signals.
-        pieces: a source hears the signals of a slot when the next one is a random number of such parts old.
-        seed: of those.
+        grouping: makes the grouping of the source with this number.
+        sources: the number of sources; records go to them in turn.
+        capacities: records a second that each reducer can process, shape (reducers,), from a record number on: the
+            first entry's is 0.
+        delegation: how reducers judge themselves; None: they send no signals.
+        parts: the next slot is cut into this number of parts; a source receives the signals of a slot at the beginning
+            of a random one.
+        seed: of the randomness.
     """
 
     hashes: Hashes
@@ -64,24 +66,24 @@ class QueueSetup:
     sources: int
     capacities: tuple[tuple[int, Floats], ...]
     delegation: DelegationOptions | None = None
-    pieces: int = 4
+    parts: int = 4
     seed: int = 0
 
 
 @dataclass
 class QueueHistory:
-    """What happened: for each slot a row of one number for each worker, or one number.
+    """The course of a simulation: for each slot one number, or a row of one number for each reducer.
 
     Attributes:
         ends: when each slot ended, in seconds.
-        arrived: records sent to each worker.
-        served: records that each worker has done.
+        arrived: records sent to each reducer.
+        served: records that each reducer has processed.
         queues: its queue at the end of the slot, in records.
-        latencies: mean latency of what it did, in seconds; NaN where it did nothing.
-        capacities: records a second that it could do.
-        memory: distinct keys of all workers so far, added up, by distinct keys.
-        moved: how many virtual workers the sources have moved so far, added up.
-        classes: of all latencies so far, how many fall in each class; see `latency_quantile`.
+        latencies: mean latency of the records it processed, in seconds; NaN if there were none.
+        capacities: records a second that it could process.
+        memory: distinct keys of all reducers so far, added up, by distinct keys.
+        moved: virtual workers that the sources have moved so far, added up.
+        classes: the number of all latencies so far in each class; see `latency_quantile`.
         longest: the longest latency so far, in seconds.
     """
 
@@ -98,12 +100,12 @@ class QueueHistory:
 
     @property
     def records(self) -> int:
-        """How many records have arrived."""
+        """The number of records that have arrived."""
         return int(np.sum(self.arrived))
 
     @property
     def utilisations(self) -> Floats:
-        """The work that came by the work that could be done, shape (slots, workers)."""
+        """The work that arrived by the work that could be done, shape (slots, reducers)."""
         seconds = np.diff(np.array(self.ends), prepend=0.0)[:, None]
         found: Floats = np.array(self.arrived) / (np.array(self.capacities) * seconds)
         return found
@@ -116,42 +118,42 @@ class QueueHistory:
         return float((loads.max() - loads.mean()) / self.records)
 
     def latency_quantile(self, share: float) -> float:
-        """The latency that so large a share of the records stays within, in seconds, to about one class."""
+        """The latency that `share` of the records do not exceed, in seconds, to about one class."""
         counts = np.cumsum(self.classes)
         found = int(np.searchsorted(counts, share * counts[-1]))
-        return min(self.longest, float(LEAST_LATENCY * LATENCY_STEP ** (found + 0.5)))
+        return min(self.longest, float(MIN_LATENCY * LATENCY_STEP ** (found + 0.5)))
 
 
 def simulate(setup: QueueSetup, slots: Iterable[Arrivals]) -> QueueHistory:
-    """Run the stream through; work that is queued at its end stays undone."""
-    workers = len(setup.capacities[0][1])
+    """Run the stream; records that are queued at its end stay there."""
+    reducers = len(setup.capacities[0][1])
     sources = [setup.grouping(source) for source in range(setup.sources)]
-    watches = [Delegation(setup.delegation) for _ in range(workers)] if setup.delegation else []
-    queues = _Queues(workers)
-    replication = Replication(len(setup.hashes), workers)
+    delegations = [Delegation(setup.delegation) for _ in range(reducers)] if setup.delegation else []
+    queues = _Queues(reducers)
+    replication = Replication(len(setup.hashes), reducers)
     random = np.random.default_rng(setup.seed)
     history, began, sent = QueueHistory(), 0.0, 0
     changes = list(setup.capacities)
     capacities = changes[0][1]
     for arrivals in slots:
         records = len(arrivals.keys)
-        owners = _grouped(setup, sources, watches, arrivals, sent, random)
+        owners = _grouped(setup, sources, delegations, arrivals, sent, random)
         sent += records
         replication.note(arrivals.keys, owners)
         service = 1 / capacities
         queues.add(arrivals.times, owners)
         served, waited, history.longest = queues.serve(service, arrivals.end, history.classes, history.longest)
-        arrived = np.bincount(owners, minlength=workers)
-        for worker, watch in enumerate(watches):
-            watch.at(began, int(queues.lengths[worker]))
-            watch.arrived(int(arrived[worker]))
-            watch.worked(int(served[worker]), float(served[worker] * service[worker]))
-            watch.at(arrivals.end, int(queues.lengths[worker]))
+        arrived = np.bincount(owners, minlength=reducers)
+        for reducer, delegation in enumerate(delegations):
+            delegation.advance(began, int(queues.lengths[reducer]))
+            delegation.arrived(int(arrived[reducer]))
+            delegation.worked(int(served[reducer]), float(served[reducer] * service[reducer]))
+            delegation.advance(arrivals.end, int(queues.lengths[reducer]))
         history.ends.append(arrivals.end)
         history.arrived.append(arrived)
         history.served.append(served)
         history.queues.append(queues.lengths.copy())
-        history.latencies.append(np.divide(waited, served, out=np.full(workers, np.nan), where=served > 0))
+        history.latencies.append(np.divide(waited, served, out=np.full(reducers, np.nan), where=served > 0))
         history.capacities.append(capacities)
         history.memory.append(replication.memory)
         history.moved.append(sum(source.moved for source in sources))
@@ -165,26 +167,26 @@ def simulate(setup: QueueSetup, slots: Iterable[Arrivals]) -> QueueHistory:
 def _grouped(
     setup: QueueSetup,
     sources: list[Grouping],
-    watches: list[Delegation],
+    delegations: list[Delegation],
     arrivals: Arrivals,
     sent: int,
     random: np.random.Generator,
 ) -> npt.NDArray[np.int32]:
-    """The worker of each record. Each source hears what workers said of the last slot at a time and in an order of its
+    """The reducer of each record. Each source receives the signals of the last slot at a time and in an order of its
     own."""
     records = len(arrivals.keys)
     owners = np.empty(records, dtype=np.int32)
-    pieces = setup.pieces if watches and records >= setup.pieces * len(sources) else 1
-    bounds = np.linspace(0, records, pieces + 1).astype(np.int64)
-    hears = random.integers(0, pieces, len(sources))
-    for piece in range(pieces):
-        start, stop = int(bounds[piece]), int(bounds[piece + 1])
+    parts = setup.parts if delegations and records >= setup.parts * len(sources) else 1
+    bounds = np.linspace(0, records, parts + 1).astype(np.int64)
+    receives_in = random.integers(0, parts, len(sources))
+    for part in range(parts):
+        start, stop = int(bounds[part]), int(bounds[part + 1])
         for number, source in enumerate(sources):
-            if hears[number] == piece:
-                for worker in random.permutation(len(watches)).tolist():
-                    signal = watches[worker].signal
+            if receives_in[number] == part:
+                for reducer in random.permutation(len(delegations)).tolist():
+                    signal = delegations[reducer].signal
                     if signal is not None:
-                        source.observe(worker, signal)
+                        source.observe(reducer, signal)
             first = start + (number - sent - start) % len(sources)
             owners[first : stop : len(sources)] = source.choose(
                 setup.hashes[arrivals.keys[first : stop : len(sources)]]
@@ -193,12 +195,12 @@ def _grouped(
 
 
 class _Queues:
-    """Each worker's queue: a list of arrival times, linked in one array that grows with the stream."""
+    """Each reducer's queue: a list of arrival times, linked in one array that grows with the stream."""
 
-    def __init__(self, workers: int) -> None:
-        self.lengths = np.zeros(workers, dtype=np.int64)
-        self._ends = np.full((workers, 2), -1, dtype=np.int64)
-        self._free_at = np.zeros(workers)
+    def __init__(self, reducers: int) -> None:
+        self.lengths = np.zeros(reducers, dtype=np.int64)
+        self._ends = np.full((reducers, 2), -1, dtype=np.int64)
+        self._free_at = np.zeros(reducers)
         self._times = np.empty(1 << 16)
         self._next = np.empty(1 << 16, dtype=np.int64)
         self._stored = 0
@@ -212,7 +214,8 @@ class _Queues:
         self._stored += len(times)
 
     def serve(self, service: Floats, until: float, classes: Integers, longest: float) -> tuple[Integers, Floats, float]:
-        """Work until then: how many records each worker did, the sum of their latencies, and the longest of all."""
+        """Process records until then. Returns the number of records that each reducer processed, the sum of their
+        latencies, and the longest of all."""
         served = np.zeros(len(service), dtype=np.int64)
         waited = np.zeros(len(service))
         longest = _serve(
@@ -235,34 +238,34 @@ class _Queues:
 def _link(times, owners, stored, all_times, following, ends, lengths):  # type: ignore[no-untyped-def]
     """Append records to the lists; `ends` has the first and last of each, -1 if there is none."""
     for row in range(len(times)):
-        number, worker = stored + row, owners[row]
+        number, reducer = stored + row, owners[row]
         all_times[number] = times[row]
         following[number] = -1
-        if ends[worker, 0] < 0:
-            ends[worker, 0] = number
+        if ends[reducer, 0] < 0:
+            ends[reducer, 0] = number
         else:
-            following[ends[worker, 1]] = number
-        ends[worker, 1] = number
-        lengths[worker] += 1
+            following[ends[reducer, 1]] = number
+        ends[reducer, 1] = number
+        lengths[reducer] += 1
 
 
 @compiled
 def _serve(service, until, times, following, ends, free_at, lengths, served, waited, classes, longest):  # type: ignore[no-untyped-def]
     scale = 1 / np.log(LATENCY_STEP)
-    for worker in range(len(service)):
-        number = ends[worker, 0]
+    for reducer in range(len(service)):
+        number = ends[reducer, 0]
         while number >= 0:
-            done = max(times[number], free_at[worker]) + service[worker]
+            done = max(times[number], free_at[reducer]) + service[reducer]
             if done > until:
                 break
-            free_at[worker] = done
+            free_at[reducer] = done
             latency = done - times[number]
             longest = max(longest, latency)
-            place = int(np.log(max(latency, LEAST_LATENCY) / LEAST_LATENCY) * scale)
-            classes[min(place, len(classes) - 1)] += 1
-            waited[worker] += latency
-            served[worker] += 1
-            lengths[worker] -= 1
+            number_of_class = int(np.log(max(latency, MIN_LATENCY) / MIN_LATENCY) * scale)
+            classes[min(number_of_class, len(classes) - 1)] += 1
+            waited[reducer] += latency
+            served[reducer] += 1
+            lengths[reducer] -= 1
             number = following[number]
-        ends[worker, 0] = number
+        ends[reducer, 0] = number
     return longest

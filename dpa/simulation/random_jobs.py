@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from dpa.balance.options import BY_STRATEGY
 from dpa.execution.keys import column_of, key_column, key_columns
 from dpa.execution.mapping import MapTask
 from dpa.execution.states import Reduced
 from dpa.executors import Reducer
-from dpa.protocol.assembly import AdaptiveSettings, BalanceOptions, SignalSettings
-from dpa.protocol.coordinator import CoordinatorMachine
-from dpa.protocol.reducer import ReducerMachine
-from dpa.routing.groupings.options import KINDS, RING, GroupingOptions
+from dpa.protocol.graph import REDUCER
+from dpa.routing.groupings.options import BY_KIND, KINDS, RING
 from dpa.routing.keys import Key, KeyName, to_python
-from dpa.simulation.cluster import InvariantViolationError, Network, Outcome, SimulatedCluster, SimulatedJob
-from dpa.splits import memory_splits
+from dpa.simulation.cluster import (
+    InvariantViolationError,
+    Network,
+    SimulatedCluster,
+    SimulatedJob,
+    SimulatedRun,
+    map_reduce_job,
+)
+from dpa.sources.splits import memory_splits
 
 
 class Collect(Reducer[list[int], int]):
@@ -59,8 +66,17 @@ def _key(kind: str, rank: int) -> Key:
     return kinds[kind]
 
 
-def random_job(seed: int) -> tuple[SimulatedJob, dict[Key, list[int]]]:
-    """A job, and the records that each key must end with."""
+@dataclass(frozen=True)
+class RandomJob:
+    """A job, the name of its key, and the records that each key must end with."""
+
+    job: SimulatedJob
+    key: KeyName
+    expected: dict[Key, list[int]]
+
+
+def random_job(seed: int) -> RandomJob:
+    """The job of a seed."""
     draw = random.Random(seed)
     kind_of_key = random.Random(f"key of {seed}").choice(["text", "date", "decimal", "composite"])
     name: KeyName = ("key", "number of key") if kind_of_key == "composite" else "key"
@@ -74,89 +90,105 @@ def random_job(seed: int) -> tuple[SimulatedJob, dict[Key, list[int]]]:
     table = pa.table({**key_columns(column_of(drawn, name), name), "number": pa.array(range(len(drawn)), pa.int64())})
     batch = draw.choice([1, 3, 10])
     reducer, combine = Collect(), draw.random() < 0.25
-    kind = draw.choice([RING, RING, draw.choice(KINDS)])
-    strategy = draw.choice(["none", "halving", "doubling", "adaptive", "adaptive"]) if kind == RING else "none"
+    options = random_stage_options(draw, batch)
+    adaptive = options["balance"].strategy == "adaptive"
     slow, speed = draw.randrange(5), draw.choice([1.0, 5.0])
-    job = SimulatedJob(
-        splits=tuple(memory_splits(table, draw.choice([1, 20, 100]))),
-        task=MapTask(None, name, ("number",), reducer, combine, 0, batch, 1.0),
+    aggregate = draw.random() < 0.3
+    job = map_reduce_job(
+        memory_splits(table, draw.choice([1, 20, 100])),
+        MapTask(None, name, ("number",), reducer, combine, 0, batch, 1.0),
         mappers=draw.randint(1, 4),
         reducers=draw.randint(1, 5),
-        balance=BalanceOptions(
-            strategy=strategy,
-            tau=draw.choice([0.0, 0.2, 1.0]),
+        map_seconds=draw.choice([0.0, 0.0001, 0.002]),
+        service_seconds=lambda index: 0.001 * (speed if index == slow else 1.0),
+        network=random_network(draw),
+        ticks=None if adaptive or aggregate else draw.choice([0, 0, 10]),
+        tick_seconds=draw.choice([0.02, 0.1]) if adaptive or aggregate else 0.25,
+        aggregate_seconds=draw.choice([0.002, 0.02, 0.1]) if aggregate else None,
+        **options,
+    )
+    return RandomJob(job, name, dict(expected))
+
+
+def random_network(draw: random.Random) -> Network:
+    """A network that is fast or slow, and duplicates messages or not."""
+    return Network(0.0001, draw.choice([0.001, 0.02, 0.2]), draw.choice([0.0, 0.05, 0.3]))
+
+
+def random_stage_options(draw: random.Random, batch: int) -> dict[str, Any]:
+    """How records come to a stage: any grouping, strategy and bounds; blocks have up to `batch` records."""
+    kind = draw.choice([RING, RING, draw.choice(KINDS)])
+    strategy = draw.choice(["none", "halving", "doubling", "adaptive", "adaptive"]) if kind == RING else "none"
+    return {
+        "balance": _of(
+            BY_STRATEGY[strategy],
+            tau=(threshold := draw.choice([0.0, 0.2, 1.0])),
+            max_imbalance=threshold,
             max_rounds=draw.choice([1, 2, 3]),
-            least_queue=draw.choice([1, 5]),
+            min_queue=draw.choice([1, 5]),
             report_every=draw.choice([1, 5, 20]),
             report_seconds=draw.choice([None, 0.01]),
             report_when_idle=draw.random() < 0.5,
             check_seconds=draw.choice([0.0, 0.0, 0.01]),
             act_on_old_reports=draw.random() < 0.2,
-            initial_tokens=draw.choice([None, 4]),
+            **draw.choice([{}, {"initial_tokens": 4}]),
             forwarding=draw.choice(["eager", "lazy"]),
-            trigger=draw.choice([None, "queue_length", "queueing_delay", "both"]),
-            least_delay=draw.choice([0.0, 0.01]),
-            adaptive=AdaptiveSettings(
-                report_seconds=draw.choice([0.001, 0.02]),
-                tolerance=draw.choice([0.05, 0.5]),
-                horizon=draw.choice([0.0, 1.0]),
-                least_gain=draw.choice([0.0, 0.01]),
-                most_moved=draw.choice([0.1, 1.0]),
-                half_life=draw.choice([0.01, 1.0]),
-                hot_keys=draw.choice([1, 32]),
-            ),
+            **draw.choice([{}, *({"trigger": name} for name in ("queue_length", "queueing_delay", "both"))]),
+            min_delay=draw.choice([0.0, 0.01]),
+            measure_seconds=draw.choice([0.001, 0.02]),
+            tolerance=draw.choice([0.05, 0.5]),
+            horizon=draw.choice([0.0, 1.0]),
+            min_gain=draw.choice([0.0, 0.01]),
+            max_moved=draw.choice([0.1, 1.0]),
+            half_life=draw.choice([0.01, 1.0]),
+            hot_keys=draw.choice([1, 32]),
         ),
-        grouping=GroupingOptions(
-            kind,
+        "grouping": _of(
+            BY_KIND[kind],
             epsilon=draw.choice([0.0, 0.01, 1.0]),
             virtual_workers=draw.choice([1, 3, 10]),
-            proportional=draw.random() < 0.5,
-            pooled=seed % 2 == 1,  # not drawn: all else of a seed stays what it was
-        ),
-        signals=SignalSettings(
+            proportional=(proportional := draw.random() < 0.5),
+            pooled=draw.random() < 0.5,
             slot_seconds=draw.choice([0.001, 0.02, 0.1]),
             theta_busy=draw.choice([0.5, 0.9]),
-            theta_idle=draw.choice([0.1, 0.5]),
-            utilisation=draw.choice(["queue", "busy", "demand"]),
+            theta_idle=draw.choice([0.1, 0.4]),
+            utilisation=(draw.choice(["queue", "busy", "demand"]), "demand")[proportional],
         ),
-        in_flight_records=draw.choice([batch, 2 * batch, 50]),
-        slice_records=draw.choice([1, 4, 100]),
-        map_seconds=draw.choice([0.0, 0.0001, 0.002]),
-        service_seconds=lambda index: 0.001 * (speed if index == slow else 1.0),
-        network=Network(0.0001, draw.choice([0.001, 0.02, 0.2]), draw.choice([0.0, 0.05, 0.3])),
-        ticks=None if strategy == "adaptive" else draw.choice([0, 0, 10]),
-        tick_seconds=draw.choice([0.02, 0.1]) if strategy == "adaptive" else 0.25,
-    )
-    if draw.random() < 0.3:
-        every, ticks = draw.choice([0.002, 0.02, 0.1]), draw.choice([0.02, 0.1])
-        job = replace(job, aggregate_seconds=every, ticks=None, tick_seconds=ticks)
-    return job, dict(expected)
+        "in_flight_records": draw.choice([batch, 2 * batch, 50]),
+        "quantum_records": draw.choice([1, 4, 100]),
+    }
 
 
-def run_random_job(
-    seed: int,
-    *,
-    coordinator: type[CoordinatorMachine] = CoordinatorMachine,
-    reducer_machine: type[ReducerMachine] = ReducerMachine,
-) -> Outcome:
-    """Run the job of a seed and check its result too.
+_Options = TypeVar("_Options")
+
+
+def _of(options: type[_Options], **drawn: Any) -> _Options:
+    """Options of a class with those of the drawn values that it has a field for."""
+    names = {field.name for field in dataclasses.fields(options)}  # type: ignore[arg-type]
+    return options(**{name: value for name, value in drawn.items() if name in names})
+
+
+def run_random_job(seed: int, **machines: Any) -> SimulatedRun:
+    """Run the job of a seed and check its result too; `machines` are those of `SimulatedCluster`.
 
     Raises:
         InvariantViolationError: an invariant was broken, the job could not end, or its result is wrong.
     """
-    job, expected = random_job(seed)
-    cluster = SimulatedCluster(job, seed, coordinator=coordinator, reducer_machine=reducer_machine)
-    outcome = cluster.run()
-    rows = _rows(outcome.reduced, job.task.key)
+    made = random_job(seed)
+    cluster = SimulatedCluster(made.job, seed, **machines)
+    run = cluster.run()
+    shares = run.shares[REDUCER]
+    rows = _rows(shares, made.key)
     found = dict(rows)
     counts = Counter(key for key, _ in rows)
-    if found != expected or any(count > 1 for count in counts.values()):
-        wrong = sorted(repr(key) for key in expected.keys() | found.keys() if found.get(key) != expected.get(key))
+    if found != made.expected or any(count > 1 for count in counts.values()):
+        keys = made.expected.keys() | found.keys()
+        wrong = sorted(repr(key) for key in keys if found.get(key) != made.expected.get(key))
         raise InvariantViolationError(f"wrong result for {wrong}", cluster.history())
-    _check_rounds(outcome, expected, job.task.key, cluster)
-    if sum(int(reduced.mapped.sum()) for reduced in outcome.reduced) != sum(map(len, expected.values())):
+    _check_rounds(run, made, cluster)
+    if sum(int(share.mapped.sum()) for share in shares) != sum(map(len, made.expected.values())):
         raise InvariantViolationError("the counts of records by key are wrong", cluster.history())
-    return outcome
+    return run
 
 
 def _rows(shares: Iterable[Reduced], key: KeyName) -> list[tuple[Key, list[int]]]:
@@ -169,17 +201,15 @@ def _rows(shares: Iterable[Reduced], key: KeyName) -> list[tuple[Key, list[int]]
     ]
 
 
-def _check_rounds(
-    outcome: Outcome, expected: dict[Key, list[int]], key_name: KeyName, cluster: SimulatedCluster
-) -> None:
+def _check_rounds(run: SimulatedRun, made: RandomJob, cluster: SimulatedCluster) -> None:
     """Each round has records of the input, each once and at one reducer, among them all of the round before."""
     before: dict[Key, Counter[int]] = {}
-    for number, shares in enumerate(outcome.rounds, start=1):
-        rows = _rows(shares, key_name)
+    for number, shares in enumerate(run.rounds[REDUCER], start=1):
+        rows = _rows(shares, made.key)
         found = {key: Counter(records) for key, records in rows}
         right = len(found) == len(rows)
-        right &= all(records <= Counter(expected.get(key, [])) for key, records in found.items())
+        right &= all(records <= Counter(made.expected.get(key, [])) for key, records in found.items())
         right &= all(records <= found.get(key, Counter()) for key, records in before.items())
         if not right:
-            raise InvariantViolationError(f"the results so far of round {number} are wrong", cluster.history())
+            raise InvariantViolationError(f"the partial results of round {number} are wrong", cluster.history())
         before = found

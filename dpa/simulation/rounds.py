@@ -13,6 +13,7 @@ from dpa.errors import ProtocolError
 from dpa.execution.block import Block
 from dpa.execution.keys import key_column
 from dpa.execution.states import Reduced
+from dpa.protocol.machine import Extract, Instruction, Process
 from dpa.routing.keys import Key, KeyName, to_python
 from dpa.routing.table import RoutingTable
 
@@ -35,16 +36,18 @@ class PublishedRounds:
         self._shares: dict[tuple[int, int], Reduced] = {}
         self._before: Counter[Key] = Counter()
 
-    def processed(self, reducer: int, block: Block) -> None:
-        """User code folds a block."""
+    def works(self, reducer: int, instruction: Instruction) -> None:
+        """User code carries out an instruction."""
+        if isinstance(instruction, Process):
+            self._process(reducer, instruction.block)
+        elif isinstance(instruction, Extract):
+            self._at_packs[reducer].append(Counter(self._processed[reducer]))
+
+    def _process(self, reducer: int, block: Block) -> None:
         for key, records in zip(to_python(block.keys), block.counts().tolist(), strict=True):
             self._processed[reducer][key] += records
             if key not in self._homes:
                 self._homes[key] = self._home.key_lookup(key)
-
-    def packed(self, reducer: int) -> None:
-        """User code packs states."""
-        self._at_packs[reducer].append(Counter(self._processed[reducer]))
 
     def published(self, reducer: int, round: int, share: Reduced) -> None:
         """A reducer publishes its share: every record that any reducer had processed when it packed, and none twice."""

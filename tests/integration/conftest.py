@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dpa.runtime.cluster import ray_session
-from dpa.tables import spark_session
+from dpa.spark import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,6 +6,7 @@ and ways to go wrong. `RandomJob.check` looks at what a run of it has left.
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections import defaultdict
 from collections.abc import Callable
@@ -21,8 +22,8 @@ import pyarrow.parquet as pq
 import random_executors
 import yaml
 
-from dpa import results_so_far
-from dpa.protocol.assembly import STRATEGY_NAMES
+from dpa import partial_results
+from dpa.balance.options import BY_STRATEGY
 from dpa.result import Report
 from dpa.routing.groupings.options import KINDS, RING
 
@@ -182,7 +183,7 @@ class RandomJob:
                 self._check_result(pq.read_table(output))
             so_far = self.document.get("aggregation", {}).get("path")
             if so_far is not None and report.aggregation is not None and report.aggregation.rounds:
-                rows = results_so_far(place / so_far).table.to_pylist()
+                rows = partial_results(place / so_far).table.to_pylist()
                 assert {self._popped_key(row) for row in rows} <= set(self.expected)
         left = {path.name for path in place.iterdir()} - {"job.yaml", "input", "out", "so-far", "report"}
         assert not left, f"left behind: {left}"
@@ -316,8 +317,10 @@ def _draw_balance(draw: random.Random, job: RandomJob, fold: Fold) -> None:
     if draw.random() < 0.5:
         document["grouping"] = draw.choice(GROUPINGS)
     else:
-        soon = {"report_every": 50, "least_queue": 1, "check_seconds": 0.0, "least_delay": 0.0}
-        document["balance"] = {"strategy": draw.choice(STRATEGY_NAMES), **soon}
+        strategy = draw.choice([*BY_STRATEGY])
+        soon = {"report_every": 50, "min_queue": 1, "check_seconds": 0.0, "min_delay": 0.0}
+        known = {field.name for field in dataclasses.fields(BY_STRATEGY[strategy])}
+        document["balance"] = {"strategy": strategy, **{key: soon[key] for key in soon if key in known}}
     document["combiner"] = draw.random() < 0.25
     if draw.random() < 0.3:
         document["aggregation"] = {"seconds": 0.25, **({"path": "so-far"} if draw.random() < 0.7 else {})}

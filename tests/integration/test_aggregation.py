@@ -1,4 +1,4 @@
-"""Results so far of jobs on real Ray actors, read while they run, and left behind however they end."""
+"""Partial results of jobs on real Ray actors, read while they run, and left behind however they end."""
 
 import json
 import os
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from dpa import Job, ResultsSoFar, results_so_far
+from dpa import Job, PartialResults, partial_results
 from dpa.aggregates import Count
 from dpa.errors import ConfigError, JobFailedError, TableError
 from jobs.paced import PacedCount
@@ -24,18 +24,18 @@ HERE = Path(__file__).parent
 
 
 class Reader(threading.Thread):
-    """Reads results so far again and again, and keeps what it has not seen yet."""
+    """Reads partial results again and again, and keeps what it has not seen yet."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(daemon=True)
         self.path = path
-        self.found: list[ResultsSoFar] = []
+        self.found: list[PartialResults] = []
         self._ended = threading.Event()
 
     def run(self) -> None:
         while not self._ended.wait(0.02):
             try:
-                found = results_so_far(self.path)
+                found = partial_results(self.path)
             except TableError:
                 assert not self.found  # there is no way back to nothing
                 continue
@@ -60,7 +60,7 @@ def counts(table: pa.Table) -> Counter[str]:
 
 
 @pytest.mark.usefixtures("ray")
-def test_results_so_far_only_grow_while_a_hot_key_is_spread_and_the_result_is_right(tmp_path: Path) -> None:
+def test_results_so_far_only_grow_while_a_hot_key_is_split_and_the_result_is_right(tmp_path: Path) -> None:
     """Although the reducer's `finish` changes the state."""
     keys = ["hot" if number % 5 else f"cold {number % 7}" for number in range(6_000)]
     with Reader(tmp_path / "so-far") as reader:
@@ -72,7 +72,7 @@ def test_results_so_far_only_grow_while_a_hot_key_is_spread_and_the_result_is_ri
             parallelism={"mappers": 2, "reducers": 4},
             balance={"strategy": "adaptive", "check_seconds": 0.25},
             aggregation={"seconds": 0.5, "path": str(tmp_path / "so-far")},
-            limits={"batch_records": 20, "in_flight_records": 500, "split_records": 100, "slice_seconds": 0.05},
+            limits={"batch_records": 20, "in_flight_records": 500, "split_records": 100, "quantum_seconds": 0.05},
         ).run()
     assert counts(result.table()) == Counter(keys)
     assert result.report.redistributions
@@ -87,7 +87,7 @@ def test_results_so_far_only_grow_while_a_hot_key_is_spread_and_the_result_is_ri
         assert before <= so_far <= Counter(keys)
         before = so_far
     assert counts(reader.found[0].table) < before
-    assert results_so_far(tmp_path / "so-far").round == aggregation.rounds
+    assert partial_results(tmp_path / "so-far").round == aggregation.rounds
 
 
 @pytest.mark.usefixtures("ray")
@@ -131,11 +131,11 @@ def test_a_failed_job_leaves_its_last_complete_round(tmp_path: Path) -> None:
         parallelism={"mappers": 1, "reducers": 2},
         aggregation={"seconds": 0.25, "path": str(tmp_path / "so-far")},
         output={"path": str(tmp_path / "out")},
-        limits={"batch_records": 5, "slice_records": 5},
+        limits={"batch_records": 5, "quantum_records": 5},
     )
     with pytest.raises(JobFailedError, match="thirteen is not allowed"):
         job.run()
-    table = results_so_far(tmp_path / "so-far").table
+    table = partial_results(tmp_path / "so-far").table
     assert set(table["key"].to_pylist()) == {"k0", "k1"}
     assert 0 < sum(table["value"].to_pylist()) <= 600
     assert not (tmp_path / "out").exists()
@@ -149,7 +149,7 @@ def test_ctrl_c_leaves_the_last_complete_round(tmp_path: Path) -> None:
         "reducer": {"use": "executors_for_tests:SlowSum", "args": {"seconds": 0.02}},
         "parallelism": {"mappers": 1, "reducers": 2},
         "aggregation": {"seconds": 0.25, "path": "so-far"},
-        "limits": {"batch_records": 5, "slice_records": 5},
+        "limits": {"batch_records": 5, "quantum_records": 5},
     }
     (tmp_path / "slow.yaml").write_text(yaml.safe_dump(job), encoding="utf-8")
     process = subprocess.Popen(
@@ -168,7 +168,7 @@ def test_ctrl_c_leaves_the_last_complete_round(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     rest = process.communicate(timeout=90)[1]
     assert process.returncode == 130, rest
-    found = results_so_far(tmp_path / "so-far")
+    found = partial_results(tmp_path / "so-far")
     assert 0 < sum(found.table["value"].to_pylist()) < 3_000
 
 

@@ -57,14 +57,19 @@ def job(tmp_path: Path) -> Path:
 def test_json_is_the_only_thing_on_standard_output_and_the_report_is_written(job: Path, tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     home = str(tmp_path / "home")
-    done = run("small.yaml", "--json", "--report", "report", "--progress", "plain", cwd=tmp_path, HOME=home)
+    done = run(
+        "small.yaml", "--json", "--report", "report", "--progress", "plain", "--log", "info", cwd=tmp_path, HOME=home
+    )
     assert done.returncode == 0, done.stderr
     assert not (tmp_path / "home" / ".ray").exists(), "Ray wrote a token for all jobs to the user's home"
     report = json.loads(done.stdout)
     assert report["status"] == "ok"
     assert report["records"]["processed"] == 6
-    assert {hot["key"]: hot["records"] for hot in report["hot_keys"]} == {"a": 3, "b": 2, "c": 1}
+    assert {hot["key"]: hot["records"] for hot in report["stages"][-1]["hot_keys"]} == {"a": 3, "b": 2, "c": 1}
     assert "small: stream" in done.stderr
+    for logged in ("runtime.cluster: a Ray of this process is ready", "run: small: phase stream", "has ended"):
+        assert re.search(rf"^[-\d]+ [\d:,]+ INFO    driver dpa\..*{logged}", done.stderr, re.MULTILINE), done.stderr
+    assert re.search(r"INFO    [a-z]+ 0 dpa\.runtime\.state_log: state: .* -> done", done.stderr), done.stderr
     assert json.loads((tmp_path / "report" / "report.json").read_text(encoding="utf-8")) == report
     assert "<svg" in (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
 
@@ -92,6 +97,25 @@ def test_a_failing_executor_gives_status_1_and_says_which(job: Path) -> None:
     assert done.stdout.rstrip().endswith("ValueError: no sums today")
     assert "done" not in done.stderr
     assert done.stderr.rstrip().endswith("small: failed in stream")
+
+
+@pytest.mark.usefixtures("ray")
+def test_the_last_events_of_a_failed_job_are_written_and_can_be_repeated_without_its_executors(
+    job: Path, tmp_path: Path
+) -> None:
+    run_here(
+        str(job), "--set", "reducer=executors_for_tests:never_add", "--report", str(tmp_path), "--progress", "none"
+    )
+    files = sorted((tmp_path / "events").iterdir())
+    tasks = ["coordinator-0", "load-balancer-0", "mapper-0", "reducer-0", "reducer-1"]
+    assert [file.name for file in files] == [f"{task}.events" for task in tasks]
+    replay = [sys.executable, "-m", "dpa.replay", *map(str, files)]
+    done = subprocess.run(replay, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "coordinator did the same, and is failed" in done.stdout
+    assert "mapper 0 did the same" in done.stdout
+    [failed] = re.findall(r"^(reducer \d) then failed:\n.*never_add.reduce failed", done.stdout, re.MULTILINE)
+    assert f"{failed} did the same, and is streaming\n" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from dpa import Job
 from dpa.result import Report
-from dpa.routing.groupings.options import KINDS, LISTENING, RING
+from dpa.routing.groupings.options import BY_KIND, RING
 from jobs.paced import PacedCounts
 
 if TYPE_CHECKING:
@@ -36,18 +36,20 @@ def run(words: pa.Table, **grouping: object) -> Report:
         value=[],
         reducer=PacedCounts(0.0002),
         grouping=grouping,
-        parallelism={"mappers": 2 if grouping["kind"] in LISTENING else 1, "reducers": REDUCERS, "slowdown": [1, 1, 4]},
-        limits={"batch_records": 60, "in_flight_records": 240, "slice_seconds": 0.02, "split_records": 600},
+        parallelism={"mappers": 2 if "slot_seconds" in grouping else 1, "reducers": REDUCERS},
+        testing={"slow_factor": [1, 1, 4]},
+        limits={"batch_records": 60, "in_flight_records": 240, "quantum_seconds": 0.02, "split_records": 600},
         reference={"sql": "SELECT word, count(*) AS count FROM input GROUP BY word", "baseline": False},
     )
     return job.run().report
 
 
-@pytest.mark.parametrize(("kind", "ours"), [*((kind, {}) for kind in KINDS), ("consistent", OURS)])
+@pytest.mark.parametrize(("kind", "ours"), [*((kind, {}) for kind in BY_KIND), ("consistent", OURS)])
 def test_the_result_of_every_grouping_is_that_of_spark(
     kind: str, ours: dict[str, bool], words: pa.Table, ray: None, spark: SparkSession
 ) -> None:
-    report = run(words, kind=kind, slot_seconds=0.1, **ours)
+    slots = {"slot_seconds": 0.1} if BY_KIND[kind]().signals else {}
+    report = run(words, kind=kind, **slots, **ours)
     assert report.status == "ok"
     assert report.reference.matches is True
     assert report.grouping.kind == kind

@@ -26,9 +26,9 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.usefixtures("ray", "spark")
 @pytest.mark.parametrize("name", ["wordcount", "first_letter", "naive_bayes"])
 def test_the_result_of_a_shipped_job_equals_sparks(name: str, text: Path, tmp_path: Path) -> None:
-    overrides = [f"input.path={text}", "limits.batch_records=2000", "balance.report_every=500", "balance.least_queue=1"]
+    overrides = [f"input.path={text}", "limits.batch_records=2000", "balance.min_queue=1"]
     if name != "first_letter":
-        overrides.append(f"output.path={tmp_path / 'out'}")
+        overrides += ["balance.report_every=500", f"output.path={tmp_path / 'out'}"]
     result = Job.from_file(ROOT / "configs" / f"{name}.yaml", overrides).run()
     report = result.report
     assert report.reference.checked

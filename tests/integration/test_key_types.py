@@ -1,4 +1,4 @@
-"""Keys of every type on real Ray actors, moved and spread on the way, their result checked by Spark's own GROUP BY."""
+"""Keys of every type on real Ray actors, moved and split on the way, their result checked by Spark's own GROUP BY."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def run(data: pa.Table, key: tuple[str, ...], form: str, **sections: Any) -> Res
     ).run()
 
 
-MOVED = {"balance": {"strategy": "doubling", "report_every": 100, "least_queue": 1, "check_seconds": 0.0}}
+MOVED = {"balance": {"strategy": "doubling", "report_every": 100, "min_queue": 1, "check_seconds": 0.0}}
 SPREAD = {"grouping": "shuffle"}
 JOBS = {
     "date of a record mapper": (("day",), "records", MOVED),

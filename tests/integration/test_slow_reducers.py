@@ -22,11 +22,12 @@ def is_running(process: int) -> bool:
         return False
 
 
-def test_a_slowed_reducer_takes_so_many_times_as_long_for_a_record() -> None:
+def test_user_code_takes_longer_by_the_factor_of_a_slow_reducer() -> None:
     result = Job(
         input=[{"key": f"key {number % 60}", "value": 1} for number in range(600)],
         reducer=executors.SlowSum(0.002),
-        parallelism={"mappers": 1, "reducers": 3, "slowdown": [1, 1, 5]},
+        parallelism={"mappers": 1, "reducers": 3},
+        testing={"slow_factor": [1, 1, 5]},
         balance={"strategy": "none"},
     ).run()
     assert sum(result.table()["value"].to_pylist()) == 600
@@ -36,17 +37,18 @@ def test_a_slowed_reducer_takes_so_many_times_as_long_for_a_record() -> None:
 
 
 @can_pin
-def test_a_busy_process_crowds_the_processor_of_a_reducer_and_ends_with_it() -> None:
+def test_a_busy_process_contends_for_the_processor_of_a_reducer_and_ends_with_it() -> None:
     result = Job(
         input=[{"key": f"key {number}", "value": 1} for number in range(60)],
         reducer=executors.Beside(),
-        parallelism={"mappers": 1, "reducers": 2, "crowded": [1]},
+        parallelism={"mappers": 1, "reducers": 2},
+        testing={"cpu_contention": [1]},
         balance={"strategy": "none"},
     ).run()
-    crowded = [row for row in result.table().to_pylist() if row["beside"]]
-    assert len(crowded) == result.report.reducers[1].keys < 60
-    assert {row["processors"] for row in crowded} == {1}
-    [busy] = {process for row in crowded for process in row["beside"]}
+    contended = [row for row in result.table().to_pylist() if row["beside"]]
+    assert len(contended) == result.report.reducers[1].keys < 60
+    assert {row["processors"] for row in contended} == {1}
+    [busy] = {process for row in contended for process in row["beside"]}
     assert not is_running(busy)
 
 
@@ -56,7 +58,8 @@ def test_a_busy_process_ends_with_a_reducer_that_is_killed(tmp_path: Path) -> No
     job = Job(
         input=pa.table({"key": ["a"], "value": [13]}),
         reducer=executors.Beside(str(notes)),
-        parallelism={"mappers": 1, "reducers": 1, "crowded": [0]},
+        parallelism={"mappers": 1, "reducers": 1},
+        testing={"cpu_contention": [0]},
         balance={"strategy": "none"},
     )
     with pytest.raises(JobFailedError, match="reducer 0 died"):

@@ -7,10 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dpa._util.owned import OwnedDirectory
 from dpa.errors import TableError
-from dpa.owned import OwnedDirectory
-from dpa.splits import total_rows
-from dpa.tables import Sample, Source, View, input_table, load, sampled, schema_of, staged
+from dpa.sources.splits import total_rows
+from dpa.spark import Sample, Source, View, input_table, load, sampled, schema_of, staged
 
 WORDS = ["the", "quick", "brown", "the"]
 

@@ -5,8 +5,8 @@ import pyarrow as pa
 import pytest
 
 from dpa.errors import TableError
-from dpa.tables import as_table, compare, compute, exchange, key_counts, key_table, sample_rows, spark_loads
-from dpa.tables._errors import explained
+from dpa.spark import as_table, compare, compute, exchange, sample_rows, spark_loads
+from dpa.spark._errors import as_table_error
 
 WORDS = pa.table({"word": ["a", "b", "a", None], "n": [1, 2, 3, 4]})
 COUNT = "SELECT word, sum(n) AS n FROM input GROUP BY word"
@@ -167,7 +167,7 @@ def test_what_is_large_is_left_in_no_directory(spark, monkeypatch, tmp_path) -> 
 def test_where_spark_ran_out_of_memory_the_message_says_what_to_set(text: str, remedy: bool) -> None:
     from pyspark.errors import PySparkException
 
-    with pytest.raises(TableError) as error, explained("the query"):
+    with pytest.raises(TableError) as error, as_table_error("the query"):
         raise PySparkException(text)
     assert ("`spark.conf: {spark.driver.memory: 4g}`" in str(error.value)) is remedy
 
@@ -227,40 +227,8 @@ def frame(spark):
     return spark.range(1000).selectExpr(f"{word} AS `a word`", f"CAST({word} AS BINARY) AS raw", "id")
 
 
-def test_the_hottest_keys_of_strings_come_with_their_counts_and_the_number_of_rows(frame) -> None:
-    top = key_counts(frame, "a word", 2)
-    assert (top.keys, top.rows, top.exact) == ((("hot", 500), (None, 250)), 1000, False)
-
-
-def test_the_hottest_keys_of_types_without_a_sketch_are_counted_exactly(frame) -> None:
-    top = key_counts(frame, "raw", 2)
-    assert (top.keys, top.rows, top.exact) == (((b"hot", 500), (None, 250)), 1000, True)
-
-
-def test_counts_of_fewer_keys_than_asked_for_are_exact(frame) -> None:
-    assert key_counts(frame.where("id < 2"), "a word", 5).exact
-
-
-def test_the_keys_of_a_small_input_are_counted_without_a_sample(frame) -> None:
-    table = key_table(frame, "a word")
-    counts = dict(zip(table["key"].to_pylist(), table["records"].to_pylist(), strict=True))
-    assert (len(counts), counts["hot"], counts[None]) == (252, 500, 250)
-
-
-def test_the_keys_of_a_big_input_are_counted_on_a_sample(frame) -> None:
-    table = key_table(frame, "a word", most_rows=100, seed=3)
-    assert 50 < sum(table["records"].to_pylist()) < 150
-    assert table.schema == pa.schema([("key", pa.string()), pa.field("records", pa.int64(), nullable=False)])
-
-
 def test_rows_are_drawn_and_counted(frame) -> None:
     rows, drawn = sample_rows(frame, 100, seed=3)
     assert rows == 1000 and 50 < drawn.num_rows < 150
     assert drawn.schema.names == frame.columns
     assert sample_rows(frame, 1000)[1].num_rows == 1000
-
-
-def test_keys_in_a_column_that_is_missing_are_refused(frame) -> None:
-    for count in (lambda: key_counts(frame, "wrd", 2), lambda: key_table(frame, "wrd")):
-        with pytest.raises(TableError, match="the input has no column 'wrd'"):
-            count()

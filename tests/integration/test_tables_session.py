@@ -17,8 +17,8 @@ PRELUDE = """
 import json, os, signal, sys, threading
 from pathlib import Path
 from dpa.errors import TableError
-from dpa.owned import OwnedDirectory
-from dpa.tables import Source, load, spark_session, staged
+from dpa._util.owned import OwnedDirectory
+from dpa.spark import Source, load, spark_session, staged
 
 def alive(pid):
     try:
@@ -65,7 +65,7 @@ def test_a_session_is_quiet_and_leaves_nothing_behind_even_after_its_jvm_has_die
     program = Program(
         tmp_path,
         """
-assert "pyspark" not in sys.modules, "importing dpa.tables must not import Spark"
+assert "pyspark" not in sys.modules, "importing dpa.spark must not import Spark"
 OwnedDirectory.make(Path(os.environ["TMPDIR"]), "dpa-spark-").release()  # as a process that is killed leaves it
 search_path, handler = list(sys.path), signal.getsignal(signal.SIGINT)
 errors = []
@@ -133,7 +133,7 @@ def test_a_job_whose_jvm_dies_fails_with_a_report_and_only_if_spark_is_still_nee
         tmp_path,
         """
 from dpa import Job
-from dpa.phases import Unobserved
+from dpa.driver.observer import Unobserved
 
 class Killer(Unobserved):
     def __init__(self, fatal):

@@ -9,106 +9,110 @@ from typing import Any
 import pytest
 
 from dpa.execution.record_states import RecordStates
-from dpa.protocol import reducer as reducer_module
-from dpa.protocol.aggregation import Exchange
+from dpa.protocol.addresses import Address
 from dpa.protocol.coordinator import CoordinatorMachine
-from dpa.protocol.machine import Instruction, Pack, PackDone
-from dpa.protocol.messages import Address, LastTable, Partial
-from dpa.protocol.reducer import ReducerMachine
-from dpa.simulation.cluster import InvariantViolationError, Outcome
+from dpa.protocol.graph import REDUCER
+from dpa.protocol.machine import Extract, ExtractDone, Instruction
+from dpa.protocol.messages import DecisionReport, LastTable, StateTransfer
+from dpa.protocol.operator import OperatorMachine
+from dpa.protocol.rules import on
+from dpa.protocol.state_exchange import ExchangeState, StateExchange
+from dpa.simulation.cluster import InvariantViolationError, SimulatedRun
 from dpa.simulation.random_jobs import random_job, run_random_job
 
-WITH_ROUNDS = [seed for seed in range(400) if random_job(seed)[0].aggregate_seconds is not None]
+WITH_ROUNDS = [seed for seed in range(400) if random_job(seed).job.graph[REDUCER].aggregate_seconds is not None]
 
 
 def test_the_random_jobs_have_rounds_worth_looking_at() -> None:
     happened: Counter[str] = Counter()
     for seed in WITH_ROUNDS[:40]:
-        outcome = run_random_job(seed)
-        stats = outcome.snapshot.aggregation
-        assert stats is not None and stats.rounds == len(outcome.rounds)
+        run = run_random_job(seed)
+        stats = run.snapshot[REDUCER].aggregation
+        assert stats is not None and stats.rounds == len(run.rounds[REDUCER])
         happened["rounds"] += stats.rounds > 0
         happened["several"] += stats.rounds > 3
-        happened["states handed over"] += stats.states > 0
-        happened["grown"] += _records(outcome, 0) < _records(outcome, -1)
-        happened["redistributed"] += outcome.snapshot.epoch > 0 and stats.rounds > 0
-    wanted = ("rounds", "several", "states handed over", "grown", "redistributed")
+        happened["states transferred"] += stats.states > 0
+        happened["grown"] += _records(run, 0) < _records(run, -1)
+        happened["redistributed"] += run.snapshot[REDUCER].version > 0 and stats.rounds > 0
+    wanted = ("rounds", "several", "states transferred", "grown", "redistributed")
     assert all(happened[what] >= 5 for what in wanted), happened
 
 
-def _records(outcome: Outcome, number: int) -> int:
-    return sum(int(share.records.sum()) for share in outcome.rounds[number]) if outcome.rounds else 0
+def _records(run: SimulatedRun, number: int) -> int:
+    rounds = run.rounds[REDUCER]
+    return sum(int(share.records.sum()) for share in rounds[number]) if rounds else 0
 
 
 def test_a_job_without_aggregation_publishes_nothing() -> None:
     seed = next(seed for seed in range(400) if seed not in WITH_ROUNDS)
-    outcome = run_random_job(seed)
-    assert outcome.rounds == () and outcome.snapshot.aggregation is None
+    run = run_random_job(seed)
+    assert run.rounds[REDUCER] == () and run.snapshot[REDUCER].aggregation is None
 
 
 # --- machines that are broken on purpose
 
 
-class DoesNotWait(Exchange):
-    """Folds what is there when it has packed; what comes later, it folds in the next round."""
+class DoesNotWait(StateExchange):
+    """Merges what is there when it has extracted; what comes later, it merges in the next round."""
 
     @property
-    def _complete(self) -> bool:
-        return True
+    def is_complete(self) -> bool:
+        return self.state is ExchangeState.COLLECTING
 
-    def _partial(self, sender: Address, message: Partial) -> None:
+    def _transferred(self, sender: Address, message: StateTransfer) -> None:
         self._parts[len(self._parts)] = message.part
 
-    def _require(self, step: str, otherwise: str) -> None:
-        pass
+    RULES = (
+        *(rule for rule in StateExchange.RULES if rule.kind is not StateTransfer),
+        on(StateTransfer, ExchangeState, _transferred, "keep"),
+    )
 
 
-class LosesPartials(Exchange):
-    """Folds nothing that others hand over."""
+class LosesStates(StateExchange):
+    """Merges nothing that others send."""
 
-    def _partial(self, sender: Address, message: Partial) -> None:
-        super()._partial(sender, Partial(message.round, None))
+    def _transferred(self, sender: Address, message: StateTransfer) -> None:
+        super()._transferred(sender, StateTransfer(message.number, None))
 
 
-class HandsOverTwice(Exchange):
-    """Keeps the states that it handed over last, and hands them over again."""
+class SendsStatesTwice(StateExchange):
+    """Keeps the states that it sent last, and sends them again."""
 
-    def packed(self, event: PackDone) -> None:
+    def _extracted(self, sender: Address, event: ExtractDone) -> None:
         given = event.parts or getattr(self, "_last", {})
         self._last = given
-        super().packed(PackDone(given))
+        super()._extracted(sender, ExtractDone(given))
 
 
-class PacksByItsOwnTable(ReducerMachine):
-    """Hands states to those who own the keys now, who may hold another table, instead of to their homes."""
+class ExtractsByItsOwnTable(OperatorMachine):
+    """Sends states to those who own the keys now, which may be by another table, instead of to their initial owners."""
 
     def instruct(self, instruction: Instruction) -> None:
-        super().instruct(Pack(self.table) if isinstance(instruction, Pack) else instruction)
+        super().instruct(Extract(self.table) if isinstance(instruction, Extract) else instruction)
 
 
-class DoesNotTakeTurns(Exchange):
-    """Lets user code pack while it has records."""
+class DoesNotTakeTurns(StateExchange):
+    """Lets user code have records while it extracts or merges."""
 
-    def takes_turn(self) -> bool:
-        super().takes_turn()
-        return False
+    occupies_user_code = False
 
 
-class MergesInARound(CoordinatorMachine):
-    """Has the reducers merge although a round is in progress."""
+class EndsInARound(CoordinatorMachine):
+    """Begins the last exchange although a round is in progress."""
 
-    def _last_table(self, sender: Address, message: LastTable) -> None:
-        self._rounds.in_progress = False
-        super()._last_table(sender, message)
+    def _of_stage(self, sender: Address, message: LastTable | DecisionReport) -> None:
+        if isinstance(message, LastTable):
+            self.stages[message.stage]._rounds.in_progress = False
+        super()._of_stage(sender, message)
 
 
 BROKEN: dict[str, tuple[Any, str]] = {
-    "does not wait for partial states": (DoesNotWait, r"before reducer \d had packed|lacks \d+ records"),
-    "loses partial states": (LosesPartials, r"lacks \d+ records"),
-    "hands states over twice": (HandsOverTwice, r"has \d+ records, but only|results so far|wrong result"),
-    "packs by its own table": (PacksByItsOwnTable, r"lacks \d+ records"),
-    "packs while a block is processed": (DoesNotTakeTurns, "while its user code was at work"),
-    "merges in a round": (MergesInARound, "is to merge in a round|cannot take"),
+    "does not wait for the states of others": (DoesNotWait, r"before reducer \d had packed|lacks \d+ records"),
+    "loses states": (LosesStates, r"lacks \d+ records"),
+    "sends states twice": (SendsStatesTwice, r"has \d+ records, but only|partial results|wrong result"),
+    "extracts by its own table": (ExtractsByItsOwnTable, r"lacks \d+ records"),
+    "processes a block while it extracts": (DoesNotTakeTurns, "while its user code was at work"),
+    "ends in a round": (EndsInARound, "is to begin exchange|cannot take"),
 }
 
 
@@ -116,10 +120,10 @@ BROKEN: dict[str, tuple[Any, str]] = {
 def test_a_broken_machine_is_caught(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
     variant, expected = BROKEN[broken]
     machines = {}
-    if issubclass(variant, Exchange):
-        monkeypatch.setattr(reducer_module, "Exchange", variant)
+    if issubclass(variant, StateExchange):
+        monkeypatch.setattr("dpa.protocol.operator.StateExchange", variant)
     else:
-        machines["coordinator" if issubclass(variant, CoordinatorMachine) else "reducer_machine"] = variant
+        machines["coordinator" if issubclass(variant, CoordinatorMachine) else "operator"] = variant
     for seed in WITH_ROUNDS:
         try:
             run_random_job(seed, **machines)
@@ -131,6 +135,6 @@ def test_a_broken_machine_is_caught(broken: str, monkeypatch: pytest.MonkeyPatch
 
 def test_a_round_that_finishes_the_states_themselves_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RecordStates, "preview", RecordStates.finish)
-    with pytest.raises(InvariantViolationError, match=r"results so far|wrong result"):
+    with pytest.raises(InvariantViolationError, match=r"partial results|wrong result"):
         for seed in WITH_ROUNDS[:10]:
             run_random_job(seed)

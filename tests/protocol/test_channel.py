@@ -3,10 +3,12 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from wires import mapper, reducer
 
-from dpa.balance.load import Load
+from dpa.measure.load import Load
+from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.channel import Inbox, Outbox
-from dpa.protocol.messages import BALANCER, COORDINATOR, Address, LoadReport, Role, mapper, reducer
+from dpa.protocol.messages import LoadReport
 
 numbers = st.lists(st.integers(0, 9), max_size=12)
 
@@ -69,8 +71,7 @@ def test_nothing_is_expected_of_a_sender_that_was_never_heard_but_its_first_mess
 
 @pytest.mark.parametrize(
     ("address", "text"),
-    [(COORDINATOR, "coordinator"), (BALANCER, "balancer"), (mapper(3), "mapper 3"), (reducer(0), "reducer 0")],
+    [(COORDINATOR, "coordinator"), (BALANCER, "load balancer"), (Address("counts", 3), "counts 3")],
 )
 def test_an_address_reads_as_people_say_it(address: Address, text: str) -> None:
     assert str(address) == text
-    assert address == Address(Role(text.partition(" ")[0]), address.index)

@@ -1,67 +1,122 @@
-"""The coordinator's state machine: splits handed out, records counted, the end seen by counting, states merged."""
+"""The coordinator of the smallest graph: tasks started, splits handed out, records counted, its end by counting."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from builders import INPUT, CoordinatorWire, sent, told
 from hypothesis import given
 from hypothesis import strategies as st
+from wires import INPUT, CoordinatorWire, instructed, mapper, reducer, sent
 
-from dpa.balance.measure.latency import LatencySketch
 from dpa.errors import ExecutorError, ProtocolError
 from dpa.execution.schemas import ShareSchema
-from dpa.protocol.machine import JobDone, ProcessDone, Tick
+from dpa.measure.latency import LatencySketch
+from dpa.protocol.addresses import BALANCER, Address
+from dpa.protocol.coordinator import CoordinatorMachine, CoordinatorState
+from dpa.protocol.graph import MAPPER, map_reduce
+from dpa.protocol.machine import (
+    Instruction,
+    JobDone,
+    JobFailed,
+    ProcessDone,
+    Start,
+    StartTasks,
+    TaskDied,
+    TaskStarted,
+    Tick,
+)
 from dpa.protocol.messages import (
-    BALANCER,
     Ack,
-    Address,
+    Begin,
+    BeginExchange,
+    Deliver,
     Drain,
+    Finished,
     Freeze,
     LastTable,
-    Merge,
-    Merged,
-    Role,
     SplitGrant,
     SplitRequest,
-    WriteResult,
-    Written,
-    mapper,
-    reducer,
 )
-from dpa.protocol.metrics import ReducerStats
+from dpa.protocol.metrics import TaskStats
+from dpa.routing.groupings.options import BY_KIND
 
 
-def drained(emitted: tuple[int, int] = (4, 3), *, scattered: bool = False) -> CoordinatorWire:
+def drained(emitted: tuple[int, int] = (4, 3), **options) -> CoordinatorWire:
     """All mappers are done."""
-    coordinator = CoordinatorWire(scattered=scattered)
+    coordinator = CoordinatorWire(**options)
     for index in (0, 1):
         coordinator.mapped(index, emitted[index], done=True)
     return coordinator
 
 
-def merging(epoch: int = 1) -> CoordinatorWire:
+def last_table(coordinator: CoordinatorWire, version: int) -> list[Instruction]:
+    return coordinator(BALANCER, LastTable("reducer", version))
+
+
+def exchanging() -> CoordinatorWire:
     """All records are processed, and the last table is known."""
     coordinator = drained()
     coordinator.reduced(0, 5)
     coordinator.reduced(1, 2)
-    coordinator(BALANCER, LastTable(epoch))
+    last_table(coordinator, 1)
+    return coordinator
+
+
+def delivering() -> CoordinatorWire:
+    """All reducers have finished their shares."""
+    coordinator = exchanging()
+    coordinator.finished(reducer(0), 5)
+    coordinator.finished(reducer(1), 2)
     return coordinator
 
 
 def done() -> CoordinatorWire:
-    coordinator = writing()
+    coordinator = delivering()
     for index in (0, 1):
-        coordinator(reducer(index), Written())
+        coordinator.progress(reducer(index), processed=(5, 2)[index], done=True)
     return coordinator
 
 
-def writing() -> CoordinatorWire:
-    """All reducers have finished their shares."""
-    coordinator = merging()
-    coordinator.merged(0, 5)
-    coordinator.merged(1, 2)
-    return coordinator
+def created() -> CoordinatorMachine:
+    return CoordinatorMachine(map_reduce(INPUT, 2, 2))
+
+
+# --- the start
+
+
+def test_all_tasks_and_the_load_balancer_are_started_first() -> None:
+    [start] = created().handle(Start(), 0.0)
+    assert start == StartTasks((mapper(0), mapper(1), reducer(0), reducer(1), BALANCER))
+
+
+def test_sources_begin_once_the_last_task_has_started() -> None:
+    coordinator = created()
+    [start] = coordinator.handle(Start(), 1.0)
+    assert isinstance(start, StartTasks)
+    begun = [sent(coordinator.handle(TaskStarted(at), 5.0), Begin) for at in start.addresses]
+    assert begun == [[], [], [], [], [(mapper(0), Begin()), (mapper(1), Begin())]]
+    assert (coordinator.state, coordinator.started_at) == (CoordinatorState.RUNNING, 5.0)
+
+
+def test_a_task_that_dies_fails_the_job_whether_the_stream_has_begun_or_not() -> None:
+    starting, running = created(), CoordinatorWire().coordinator
+    starting.handle(Start(), 0.0)
+    for coordinator in (starting, running):
+        assert coordinator.handle(TaskDied(reducer(1), "reducer 1 was killed"), 0.0) == [
+            JobFailed("reducer 1 was killed")
+        ]
+        assert coordinator.state is CoordinatorState.FAILED
+        assert coordinator.handle(TaskDied(mapper(0), "too"), 1.0) == [] == coordinator.handle(Tick(), 2.0)
+
+
+def test_a_job_that_has_failed_hands_out_no_more_splits() -> None:
+    coordinator = CoordinatorWire()
+    coordinator.coordinator.handle(TaskDied(reducer(1), "why"), 0.0)
+    assert coordinator(mapper(0), SplitRequest()) == []
+
+
+def test_what_ends_after_the_job_is_done_fails_nothing() -> None:
+    assert done().coordinator.handle(TaskDied(mapper(0), "ended"), 9.0) == []
 
 
 # --- splits
@@ -92,7 +147,7 @@ def test_the_stream_ends_when_as_many_records_are_processed_as_were_emitted() ->
     coordinator = drained((4, 3))
     assert coordinator.reduced(0, 5) == []
     assert coordinator.reduced(1, 1) == []
-    assert sent(coordinator.reduced(1, 2), Freeze) == [(BALANCER, Freeze())]
+    assert sent(coordinator.reduced(1, 2), Freeze) == [(BALANCER, Freeze("reducer"))]
 
 
 def test_empty_queues_alone_do_not_end_the_stream() -> None:
@@ -107,8 +162,19 @@ def test_equal_counts_do_not_end_the_stream_while_a_mapper_works() -> None:
     assert coordinator.reduced(0, 4) == []
 
 
-def test_a_stream_without_records_ends_too() -> None:
-    assert sent(drained((0, 0)).reduced(0, 0), Freeze) == [(BALANCER, Freeze())]
+def test_a_stream_without_records_ends_with_its_sources() -> None:
+    coordinator = CoordinatorWire()
+    coordinator.mapped(0, 0, done=True)
+    assert sent(coordinator.mapped(1, 0, done=True), Freeze) == [(BALANCER, Freeze("reducer"))]
+
+
+def test_the_stream_ends_with_its_sources_if_all_records_are_known_to_be_processed_by_then() -> None:
+    coordinator = CoordinatorWire()
+    coordinator.reduced(0, 7)
+    coordinator.mapped(0, 4, done=True)
+    instructions = coordinator.mapped(1, 3, done=True)
+    assert [to for to, _ in sent(instructions, Drain)] == [reducer(0), reducer(1)]
+    assert sent(instructions, Freeze) == [(BALANCER, Freeze("reducer"))]
 
 
 def test_the_table_is_frozen_only_once() -> None:
@@ -133,11 +199,13 @@ def test_the_stream_ends_by_counting_whatever_the_order_of_reports(case: tuple) 
     coordinator, ended = CoordinatorWire(), []
     left = {who: list(reports) for who, reports in counts.items()}
     last = dict.fromkeys(counts, 0)
-    for who in [*order, reducer(0)]:  # reducers report again when they are told to drain
+    for who in [*order, reducer(0)]:  # reducers report again when they drain
         last[who] = left[who].pop(0) if left[who] else last[who]
-        report = coordinator.mapped if who.role is Role.MAPPER else coordinator.reduced
-        more = {"done": not left[who]} if who.role is Role.MAPPER else {}
-        freeze = sent(report(who.index, last[who], **more), Freeze)
+        if who.stage == MAPPER:
+            instructions = coordinator.mapped(who.index, last[who], done=not left[who])
+        else:
+            instructions = coordinator.reduced(who.index, last[who])
+        freeze = sent(instructions, Freeze)
         mapped = not left[mapper(0)] and not left[mapper(1)]
         if freeze:
             assert mapped and last[reducer(0)] + last[reducer(1)] == last[mapper(0)] + last[mapper(1)]
@@ -160,8 +228,17 @@ def overdue(at: float = 0.0) -> CoordinatorWire:
 def test_records_that_nobody_has_fail_the_job_after_a_while_instead_of_letting_it_wait_for_ever() -> None:
     coordinator = overdue(at=1e9)
     assert coordinator.coordinator.handle(Tick(), 1e9 + 59) == []
-    with pytest.raises(ProtocolError, match="3 of 7 records were lost"):
+    for index, processed in ((0, 4), (1, 0)):
+        coordinator.progress(reducer(index), processed=processed, now=1e9 + 61)
+    with pytest.raises(ProtocolError, match="3 of 7 records to reducer were lost: no task has had any for 60 s"):
         coordinator.coordinator.handle(Tick(), 1e9 + 61)
+
+
+def test_a_reducer_that_reports_nothing_may_have_the_records() -> None:
+    """User code that holds the interpreter keeps even statistics from being sent."""
+    coordinator = overdue()
+    coordinator.progress(reducer(0), processed=4, now=1000.0)
+    assert coordinator.coordinator.handle(Tick(), 1000.0) == []
 
 
 def test_a_reducer_may_take_as_long_as_it_likes() -> None:
@@ -172,24 +249,26 @@ def test_a_reducer_may_take_as_long_as_it_likes() -> None:
     assert sent(coordinator.reduced(1, 3), Freeze)
 
 
-def test_a_tick_as_the_last_mapper_is_done_takes_no_record_for_lost() -> None:
+def test_a_tick_as_the_last_mapper_is_done_considers_no_record_lost() -> None:
     coordinator = CoordinatorWire(at=1e9)
     for index in (0, 1):
         coordinator.mapped(index, 3, done=True)
     assert coordinator.coordinator.handle(Tick(), 1e9 + 0.1) == []
 
 
-# --- the merge
+# --- the last exchange and the result
 
 
-@pytest.mark.parametrize(("epoch", "exchange"), [(0, False), (2, True)])
-def test_reducers_merge_by_the_last_table_and_exchange_states_if_there_was_another(epoch: int, exchange: bool) -> None:
-    coordinator = drained()
+@pytest.mark.parametrize(
+    ("kind", "version", "transfer"), [("ring", 0, False), ("ring", 2, True), ("key", 0, False), ("shuffle", 0, True)]
+)
+def test_states_move_in_the_last_exchange_if_they_may_be_elsewhere_than_with_their_owners(
+    kind: str, version: int, transfer: bool
+) -> None:
+    coordinator = drained(grouping=BY_KIND[kind]())
     coordinator.reduced(0, 7)
-    merges = sent(coordinator(BALANCER, LastTable(epoch)), Merge)
-    assert [(to, message.epoch, message.exchange) for to, message in merges] == [
-        (reducer(0), epoch, exchange),
-        (reducer(1), epoch, exchange),
+    assert sent(last_table(coordinator, version), BeginExchange) == [
+        (reducer(index), BeginExchange(1, version, last=True, transfer=transfer)) for index in (0, 1)
     ]
 
 
@@ -197,58 +276,70 @@ def share(value: pa.Array) -> ShareSchema | None:
     return ShareSchema.of(pa.table({"key": [f"k{number}" for number in range(len(value))], "value": value}), "key")
 
 
-def test_shares_are_written_in_one_schema_once_every_reducer_has_merged() -> None:
-    coordinator = merging()
-    assert sent(coordinator.merged(1, 2, share(pa.array([1]))), WriteResult) == []
-    written = sent(coordinator.merged(0, 5, share(pa.nulls(1))), WriteResult)
-    assert [to for to, _ in written] == [reducer(0), reducer(1)]
-    assert {message.schema for _, message in written} == {pa.schema([("key", pa.string()), ("value", pa.int64())])}
+def test_shares_are_delivered_in_one_schema_once_every_task_has_finished() -> None:
+    coordinator = exchanging()
+    assert sent(coordinator.finished(reducer(1), 2, share(pa.array([1]))), Deliver) == []
+    delivered = sent(coordinator.finished(reducer(0), 5, share(pa.nulls(1))), Deliver)
+    assert [to for to, _ in delivered] == [reducer(0), reducer(1)]
+    assert {message.schema for _, message in delivered} == {pa.schema([("key", pa.string()), ("value", pa.int64())])}
 
 
 def test_shares_that_have_no_schema_in_common_fail_the_job_before_anything_is_written() -> None:
-    coordinator = merging()
-    coordinator.merged(1, 2, share(pa.array([1])))
+    coordinator = exchanging()
+    coordinator.finished(reducer(1), 2, share(pa.array([1])))
     with pytest.raises(ExecutorError, match="column 'value': string for key 'k0' and int64 for key 'k0'"):
-        coordinator.merged(0, 5, share(pa.array(["one"])))
+        coordinator.finished(reducer(0), 5, share(pa.array(["one"])))
 
 
-def test_the_job_is_done_once_every_reducer_has_written() -> None:
-    coordinator = writing()
-    assert told(coordinator(reducer(1), Written()), JobDone) == []
-    assert told(coordinator(reducer(0), Written()), JobDone) == [JobDone()]
+def test_the_job_is_done_once_every_task_has_delivered() -> None:
+    coordinator = delivering()
+    assert instructed(coordinator.progress(reducer(1), processed=2, done=True), JobDone) == []
+    assert instructed(coordinator.progress(reducer(0), processed=5, done=True), JobDone) == [JobDone()]
 
 
 # --- what cannot come
 
 
+SHARE = Finished(TaskStats("reducer", 0), LatencySketch(), LatencySketch(), None)
+CANNOT_COME = [
+    (CoordinatorWire, LastTable("reducer", 0)),
+    (CoordinatorWire, SHARE),
+    (CoordinatorWire, Ack(0, 1)),
+    (exchanging, LastTable("reducer", 1)),
+    (delivering, SHARE),
+    (done, SplitRequest()),
+    (done, LastTable("reducer", 1)),
+    (done, SHARE),
+]
+
+
 @pytest.mark.parametrize(
     ("state", "message"),
-    [
-        (CoordinatorWire, LastTable(0)),
-        (CoordinatorWire, Merged(ReducerStats(0), LatencySketch(), None)),
-        (merging, SplitRequest()),
-        (merging, LastTable(1)),
-        (done, SplitRequest()),
-        (done, LastTable(1)),
-        (done, Merged(ReducerStats(0), LatencySketch(), None)),
-        (CoordinatorWire, Ack(1)),
-        (CoordinatorWire, Written()),
-        (merging, Written()),
-        (done, Written()),
-    ],
-    ids=lambda given: getattr(given, "__name__", type(given).__name__),
+    CANNOT_COME,
+    ids=[f"{type(message).__name__} while {state.__name__}" for state, message in CANNOT_COME],
 )
 def test_what_cannot_come_in_a_state_is_refused(state, message) -> None:
-    coordinator = state()
-    with pytest.raises(ProtocolError, match="coordinator"):
-        coordinator(BALANCER if isinstance(message, LastTable) else mapper(0), message)
+    with pytest.raises(ProtocolError, match=f"(coordinator|reducer) cannot take a {type(message).__name__}"):
+        state()(BALANCER if isinstance(message, LastTable) else reducer(0), message)
 
 
-def test_an_event_of_a_reducer_is_refused() -> None:
-    with pytest.raises(ProtocolError, match="coordinator cannot take a ProcessDone"):
-        CoordinatorWire().coordinator.handle(ProcessDone(0.0), 0.0)
+@pytest.mark.parametrize("state", [CoordinatorWire, drained, exchanging], ids=lambda state: state.__name__)
+def test_a_task_cannot_be_done_before_its_share_is_to_be_written(state) -> None:
+    with pytest.raises(ProtocolError, match="reducer 0 cannot be done while reducer is"):
+        state().progress(reducer(0), done=True)
+
+
+def test_a_source_has_no_share_to_finish() -> None:
+    with pytest.raises(ProtocolError, match="mapper cannot take a Finished from mapper 0 while streaming"):
+        CoordinatorWire()(mapper(0), SHARE)
+
+
+@pytest.mark.parametrize("event", [ProcessDone(0.0), Start()], ids=lambda event: type(event).__name__)
+def test_an_event_that_cannot_come_is_refused(event) -> None:
+    with pytest.raises(ProtocolError, match=f"coordinator cannot take a {type(event).__name__}"):
+        CoordinatorWire().coordinator.handle(event, 0.0)
 
 
 def test_more_records_processed_than_emitted_are_a_broken_invariant_and_no_reason_to_wait_for_ever() -> None:
-    with pytest.raises(ProtocolError, match="processed"):
+    with pytest.raises(ProtocolError, match="reducer: 3 records were processed, but only 2 were emitted"):
         drained((1, 1)).reduced(0, 3)

@@ -2,63 +2,103 @@
 
 from __future__ import annotations
 
-from builders import CoordinatorWire
 from hypothesis import given
 from hypothesis import strategies as st
+from wires import CoordinatorWire, instructed, mapper, reducer
 
 from dpa.balance.decision import Decision, Outcome
+from dpa.protocol.addresses import BALANCER
 from dpa.protocol.coordinator import CoordinatorMachine
+from dpa.protocol.graph import MAPPER, REDUCER, map_reduce
 from dpa.protocol.history import LoadHistory
-from dpa.protocol.machine import Tick
-from dpa.protocol.messages import (
-    BALANCER,
-    DecisionReport,
-)
-from dpa.protocol.metrics import ReducerStats
+from dpa.protocol.machine import JobFailed, Start, TaskDied, Tick
+from dpa.protocol.messages import DecisionReport, LastTable
+from dpa.protocol.metrics import StageSnapshot, TaskStats
 
 
-def decision(at: float, outcome: Outcome = Outcome.BELOW_THRESHOLD, epoch: int | None = None) -> Decision:
-    return Decision(at, 0, outcome, "why", (1, 0), epoch, 1)
+def decision(at: float, outcome: Outcome = Outcome.BELOW_THRESHOLD, version: int | None = None) -> Decision:
+    return Decision(at, 0, outcome, "why", (1, 0), version, 1)
 
 
-def test_a_snapshot_tells_the_phase_and_the_time_since_the_start() -> None:
-    assert (CoordinatorMachine([], 1, 1).snapshot().phase, CoordinatorMachine([], 1, 1).snapshot().at) == (
-        "startup",
-        0.0,
-    )
+def decided(coordinator: CoordinatorWire, *decisions: Decision) -> None:
+    coordinator(BALANCER, DecisionReport("reducer", decisions))
+
+
+def last(coordinator: CoordinatorWire, *, history: bool = True) -> StageSnapshot:
+    return coordinator.coordinator.snapshot(history=history)[REDUCER]
+
+
+def test_a_snapshot_has_the_phase_and_the_time_since_the_stream_began() -> None:
+    before = CoordinatorMachine(map_reduce((), 1, 1)).snapshot()
+    assert (before.phase, before.at) == ("startup", 0.0)
     coordinator = CoordinatorWire(at=10.0)
     coordinator.coordinator.handle(Tick(), 12.5)
-    assert (coordinator.coordinator.snapshot().phase, coordinator.coordinator.snapshot().at) == ("stream", 2.5)
+    snapshot = coordinator.coordinator.snapshot()
+    assert (snapshot.phase, snapshot.at) == ("stream", 2.5)
+
+
+def test_a_snapshot_has_the_stages_in_order_and_the_edges_by_name() -> None:
+    coordinator = CoordinatorWire()
+    coordinator.mapped(1, 5)
+    snapshot = coordinator.coordinator.snapshot()
+    assert [(stage.name, stage.phase, len(stage.tasks)) for stage in snapshot.stages] == [
+        ("mapper", "streaming", 2),
+        ("reducer", "streaming", 2),
+    ]
+    assert snapshot.edges == (("mapper", "reducer"),)
+    assert [task.emitted for task in snapshot[MAPPER].tasks] == [(), (5,)]
 
 
 def test_a_job_that_fails_before_its_stream_begins_has_streamed_for_no_time() -> None:
-    coordinator = CoordinatorMachine([], 1, 1)
-    coordinator.handle(Tick(), 1_000.0)
-    coordinator.state = "failed"
-    assert coordinator.snapshot().at == 0.0
+    coordinator = CoordinatorMachine(map_reduce((), 1, 1))
+    coordinator.handle(Start(), 999.0)
+    assert instructed(coordinator.handle(TaskDied(reducer(), "why"), 1_000.0), JobFailed)
+    assert (coordinator.snapshot().phase, coordinator.snapshot().at) == ("failed", 0.0)
+
+
+def test_all_records_are_processed_before_the_result_is_merged() -> None:
+    coordinator = CoordinatorWire()
+    for index in (0, 1):
+        coordinator.progress(mapper(index), emitted=(3,), done=True)
+    assert (coordinator.coordinator.snapshot().phase, last(coordinator).phase) == ("stream", "draining")
+    coordinator.reduced(0, 6)
+    assert (coordinator.coordinator.snapshot().phase, last(coordinator).phase) == ("merge", "freezing")
+
+
+def test_the_initial_load_is_known_once_all_shares_are_finished() -> None:
+    coordinator = CoordinatorWire()
+    for index in (0, 1):
+        coordinator.progress(mapper(index), emitted=(3,), done=True)
+    coordinator.reduced(0, 6)
+    coordinator(BALANCER, LastTable("reducer", 0))
+    assert last(coordinator).initial_load == ()
+    coordinator.finished(reducer(1), 2, initial_load=(1, 1))
+    assert last(coordinator).initial_load == ()
+    coordinator.finished(reducer(0), 4, initial_load=(4, 0))
+    assert last(coordinator).initial_load == (5, 1)
 
 
 def test_decisions_are_counted_put_in_order_and_timed_from_the_start_of_the_stream() -> None:
     coordinator = CoordinatorWire(at=10.0)
-    coordinator(BALANCER, DecisionReport((decision(11.0), decision(12.0, Outcome.APPLIED, epoch=1))))
-    coordinator(BALANCER, DecisionReport((decision(11.5, Outcome.COOL_DOWN),)))
-    snapshot = coordinator.coordinator.snapshot()
+    decided(coordinator, decision(11.0), decision(12.0, Outcome.APPLIED, version=1))
+    decided(coordinator, decision(11.5, Outcome.COOL_DOWN))
+    snapshot = last(coordinator)
     assert [(noted.at, noted.outcome.value) for noted in snapshot.decisions] == [
         (1.0, "below_threshold"),
         (1.5, "cool_down"),
         (2.0, "applied"),
     ]
     assert snapshot.decision_counts == {"below_threshold": 1, "cool_down": 1, "applied": 1}
-    assert snapshot.epoch == 1
-    assert [noted.at for noted in coordinator.coordinator.snapshot(history=False).decisions] == [2.0]
+    assert snapshot.version == 1
+    assert [noted.at for noted in last(coordinator, history=False).decisions] == [2.0]
 
 
 def test_of_very_many_refusals_the_last_are_kept_while_all_are_counted() -> None:
     coordinator = CoordinatorWire()
-    coordinator(BALANCER, DecisionReport((decision(0.0, Outcome.APPLIED, epoch=1),)))
+    decided(coordinator, decision(0.0, Outcome.APPLIED, version=1))
     for at in range(1, 3001):
-        coordinator(BALANCER, DecisionReport((decision(float(at)),)))
-    snapshot = coordinator.coordinator.snapshot()
+        decided(coordinator, decision(float(at)))
+    snapshot = last(coordinator)
     assert snapshot.decision_counts == {"applied": 1, "below_threshold": 3000}
     assert [noted.at for noted in snapshot.decisions] == [0.0, *map(float, range(1001, 3001))]
 
@@ -66,18 +106,18 @@ def test_of_very_many_refusals_the_last_are_kept_while_all_are_counted() -> None
 def test_a_snapshot_without_history_stays_small_however_many_tables_there_were() -> None:
     coordinator = CoordinatorWire()
     for at in range(1, 501):
-        coordinator(BALANCER, DecisionReport((decision(float(at), Outcome.APPLIED, epoch=at),)))
-    recent = coordinator.coordinator.snapshot(history=False)
+        decided(coordinator, decision(float(at), Outcome.APPLIED, version=at))
+    recent = last(coordinator, history=False)
     assert [noted.at for noted in recent.decisions] == [float(at) for at in range(401, 501)]
     assert recent.decision_counts == {"applied": 500}
-    assert len(coordinator.coordinator.snapshot().decisions) == 500
+    assert len(last(coordinator).decisions) == 500
 
 
 def test_queues_are_sampled_at_every_tick_of_the_stream() -> None:
     coordinator = CoordinatorWire(at=1.0)
     coordinator.reduced(1, 3, queue=9)
     coordinator.coordinator.handle(Tick(), 1.5)
-    [sample] = coordinator.coordinator.snapshot().samples
+    [sample] = last(coordinator).samples
     assert (sample.at, sample.queues, sample.processed) == (0.5, (0, 9), (0, 3))
 
 
@@ -85,7 +125,7 @@ def test_queues_are_sampled_at_every_tick_of_the_stream() -> None:
 def test_samples_of_a_long_stream_are_thinned_evenly(number: int) -> None:
     history = LoadHistory()
     for at in range(number):
-        history.add(float(at), [ReducerStats(0)])
+        history.add(float(at), [TaskStats("reducer", 0)])
     times = [sample.at for sample in history.samples]
     assert len(times) <= 1024
     assert times == [float(at) for at in range(0, number, int(times[1]) if len(times) > 1 else 1)]

@@ -2,152 +2,137 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
-from builders import REDUCER_TABLES, CoordinatorWire, ReducerWire, Wire, block_of, map_task, sent, table_giving
-from builders import push as push_of
+from builders import map_task, table_giving
+from wires import CoordinatorWire, OperatorWire, SourceWire, emitter_for, mapper, push, reducer, sent
 
-from dpa.balance.measure.latency import LatencySketch
-from dpa.execution.mapping import Mapped
-from dpa.protocol.assembly import BalanceOptions
-from dpa.protocol.machine import FinishDone, Instruction, MapDone, ProcessDone, Start, Tick
-from dpa.protocol.mapper import MapperMachine
-from dpa.protocol.messages import (
-    BALANCER,
-    COORDINATOR,
-    Ack,
-    LastTable,
-    Merge,
-    Merged,
-    Push,
-    ReducerReport,
-    SplitGrant,
-    mapper,
-    reducer,
-)
-from dpa.protocol.metrics import ReducerStats
-from dpa.simulation.cluster import Network, SimulatedCluster, SimulatedJob
+from dpa.balance.options import NoBalancingOptions
+from dpa.measure.latency import LatencySketch
+from dpa.protocol.addresses import BALANCER, COORDINATOR
+from dpa.protocol.graph import REDUCER
+from dpa.protocol.machine import FinishDone, Instruction, ProcessDone, Tick
+from dpa.protocol.messages import Ack, Begin, BeginExchange, Finished, LastTable, Progress, Push, SplitGrant
+from dpa.simulation.cluster import Network, SimulatedCluster, map_reduce_job
 from dpa.simulation.random_jobs import Collect, run_random_job
-from dpa.splits import MemorySplit, memory_splits
+from dpa.sources.splits import MemorySplit, memory_splits
 
 SPLIT = MemorySplit(pa.table({"key": ["a"]}))
 
 
+def reading(owners: dict[str, int], credit: int) -> SourceWire:
+    """A source that takes its first step at 1 s."""
+    source = SourceWire(emitter_for(table_giving(owners), credit), fresh=True)
+    source(COORDINATOR, Begin())
+    source(COORDINATOR, SplitGrant(SPLIT), 1.0)
+    return source
+
+
+def times(instructions: list[Instruction]) -> list[tuple[float, float]]:
+    """When the pushed records were read and emitted."""
+    return [(message.read_at, message.emitted_at) for _, message in sent(instructions, Push)]
+
+
 def test_a_block_counts_from_the_step_that_made_it_however_long_it_waits_for_credit() -> None:
-    machine = MapperMachine(0, table_giving({"a": 0, "b": 1}), 3)
-    wire = Wire(machine)
-    machine.handle(Start(), 0.0)
-    wire(COORDINATOR, SplitGrant(SPLIT), 1.0)  # the first step begins
-
-    def mapped(keys: str, now: float) -> list[Instruction]:
-        return machine.handle(MapDone(Mapped(block_of(list(keys)), len(keys), len(keys))), now)
-
-    def read_at(instructions: list[Instruction]) -> list[float]:
-        return [push.read_at for _, push in sent(instructions, Push)]
-
-    assert read_at(mapped("aab", 2.5)) == [1.0, 1.0]  # to both reducers; the second step begins
-    assert read_at(mapped("a", 4.0)) == []  # no credit; the third begins
-    assert read_at(mapped("b", 5.0)) == []
-    assert read_at(wire(reducer(0), Ack(3), 9.0)) == [2.5, 4.0]
+    source = reading({"a": 0, "b": 1}, 3)
+    assert times(source.stepped("aab", now=2.5)) == [(1.0, 2.5)] * 2  # to both reducers; the second step begins
+    assert times(source.stepped("a", now=4.0)) == []  # no credit; the third begins
+    assert times(source.stepped("b", now=5.0)) == []
+    assert times(source(reducer(0), Ack(0, 3), 9.0)) == [(2.5, 9.0), (4.0, 9.0)]
 
 
 def test_blocks_that_one_step_has_mapped_together_count_from_that_step() -> None:
-    """A batch mapper makes several blocks of the rows that it reads at once; only the first step tells of the rows."""
-    machine = MapperMachine(0, table_giving({"a": 0}), 1)
-    wire = Wire(machine)
-    machine.handle(Start(), 0.0)
-    wire(COORDINATOR, SplitGrant(SPLIT), 1.0)
+    """A batch mapper makes several blocks of the rows that it reads at once; only the first step reports the rows."""
+    source = reading({"a": 0}, 1)
     found = []
     for now, read in ((2.0, 3), (3.0, 0), (4.0, 0), (6.0, 3), (8.0, 0)):
-        found += sent(machine.handle(MapDone(Mapped(block_of(["a"]), read, 1)), now), Push)
-        found += sent(wire(reducer(0), Ack(1), now), Push)
-    assert [push.read_at for _, push in found] == [1.0, 1.0, 1.0, 4.0, 4.0]
+        found += times(source.stepped("a", read=read, now=now))
+        found += times(source(reducer(0), Ack(0, 1), now))
+    assert [read_at for read_at, _ in found] == [1.0, 1.0, 1.0, 4.0, 4.0]
 
 
-def test_records_count_from_their_source_to_the_end_of_their_slice() -> None:
-    reducer_0 = ReducerWire(most=2)
-    reducer_0(mapper(0), push_of(["a", "b", "c"], read_at=1.0), 2.0)
-    reducer_0(mapper(1), push_of(["a"], mapper=1, read_at=3.0), 3.5)
+def test_records_count_from_their_source_and_from_their_sender_to_the_end_of_their_quantum() -> None:
+    task = OperatorWire(most=2)
+    task(mapper(0), push(["a", "b", "c"], read_at=1.0, emitted_at=1.5), 2.0)
+    task(mapper(1), push(["a"], origin=mapper(1), read_at=3.0, emitted_at=3.0), 3.5)
     for now in (4.0, 6.0, 6.5):
-        reducer_0.reducer.handle(ProcessDone(0.5), now)
-    reducer_0(COORDINATOR, Merge(0, exchange=False), 7.0)
-    [(_, merged)] = sent(reducer_0.reducer.handle(FinishDone(None), 8.0), Merged)
-    assert (merged.latency.records, merged.latency.max) == (4, 5.0)
-    assert merged.latency.mean == pytest.approx((3.0 + 3.0 + 5.0 + 3.5) / 4)
-    assert merged.stats.latency_p99 == merged.latency.quantile(0.99)
+        task.task.handle(ProcessDone(0.5), now)
+    task(COORDINATOR, BeginExchange(1, 0, last=True, transfer=False), 7.0)
+    [(_, finished)] = sent(task.task.handle(FinishDone(None), 8.0), Finished)
+    assert (finished.latency.records, finished.latency.max) == (4, 5.0)
+    assert finished.latency.mean == pytest.approx((3.0 + 3.0 + 5.0 + 3.5) / 4)
+    assert (finished.stage_latency.records, finished.stage_latency.max) == (4, 4.5)
+    assert finished.stage_latency.mean == pytest.approx((2.5 + 2.5 + 4.5 + 3.5) / 4)
+    assert finished.stats.latency_p99 == finished.latency.quantile(0.99)
 
 
-def test_a_forwarded_record_keeps_its_source_time() -> None:
-    reducer_0 = ReducerWire()
-    reducer_0.update(1)
-    assert REDUCER_TABLES[1].epoch == 1
-    instructions = reducer_0(mapper(0), push_of(["a", "b"], read_at=1.5), 2.0)
-    assert [(push.hops, push.read_at) for _, push in sent(instructions, Push)] == [(1, 1.5)]
+def test_a_forwarded_record_keeps_its_times() -> None:
+    task = OperatorWire()
+    task.update(1)
+    instructions = task(mapper(0), push(["a", "b"], read_at=1.5, emitted_at=1.75), 2.0)
+    assert times(instructions) == [(1.5, 1.75)]
 
 
-def test_while_it_runs_a_reducer_tells_its_99th_percentile() -> None:
-    reducer_0 = ReducerWire()
-    [(_, report)] = sent(reducer_0.reducer.handle(Tick(), 0.5), ReducerReport)
+def test_while_it_runs_a_task_reports_its_99th_percentile() -> None:
+    task = OperatorWire()
+    [(_, report)] = sent(task.task.handle(Tick(), 0.5), Progress)
     assert report.stats.latency_p99 is None
-    reducer_0(mapper(0), push_of(["a"], read_at=1.0), 2.0)
-    reducer_0.reducer.handle(ProcessDone(0.5), 3.0)
-    [(_, report)] = sent(reducer_0.reducer.handle(Tick(), 4.0), ReducerReport)
+    task(mapper(0), push(["a"], read_at=1.0), 2.0)
+    task.task.handle(ProcessDone(0.5), 3.0)
+    [(_, report)] = sent(task.task.handle(Tick(), 4.0), Progress)
     assert report.stats.latency_p99 == pytest.approx(2.0, rel=0.01)
 
 
-def test_the_coordinator_merges_what_the_reducers_measured() -> None:
+def test_the_coordinator_merges_what_the_tasks_of_a_stage_measured() -> None:
     coordinator = CoordinatorWire()
     for index in (0, 1):
         coordinator.mapped(index, 2, done=True)
         coordinator.reduced(index, 2)
-    coordinator(BALANCER, LastTable(0))
+    coordinator(BALANCER, LastTable("reducer", 0))
     for index, seconds in ((1, 4.0), (0, 1.0)):
         measured = LatencySketch()
         measured.add(seconds, 2)
-        coordinator(reducer(index), Merged(ReducerStats(index, processed=2), measured, None))
-    found = coordinator.coordinator.snapshot().latency
+        coordinator.finished(reducer(index), 2, latency=measured)
+    found = coordinator.coordinator.snapshot()[REDUCER].latency
     assert found is not None
     assert (found.records, found.max, found.mean) == (4, 4.0, 2.5)
-    assert coordinator.coordinator.snapshot(history=False).latency is None
-
-
-class Exact(SimulatedCluster):
-    """User code takes exactly as long as the job says."""
-
-    def _takes(self, seconds: float) -> float:
-        return seconds
+    assert coordinator.coordinator.snapshot(history=False)[REDUCER].latency is None
 
 
 def test_a_simulated_job_measures_virtual_time_exactly() -> None:
     """One mapper and one reducer, blocks of two records: a step takes 0.2 s, a record 0.5 s, a message 0.25 s.
 
-    The mapper has its split at 0.5 s. The steps of three blocks begin at 0.5, 0.7 and 0.9 s. The first is at the
-    reducer at 0.95 s. It is processed in one slice; then, as that took long, each record by itself.
+    The mapper has its split at 1 s. The steps of three blocks begin at 1, 1.2 and 1.4 s. The first is at the reducer
+    at 1.45 s. It is processed in one quantum; then, as that took long, each record by itself.
     """
     table = pa.table({"key": ["a"] * 6, "number": range(6)})
-    job = SimulatedJob(
-        tuple(memory_splits(table, 6)),
+    job = map_reduce_job(
+        memory_splits(table, 6),
         map_task(None, Collect(), batch_records=2),
         mappers=1,
         reducers=1,
-        balance=BalanceOptions(strategy="none"),
         map_seconds=0.1,
         service_seconds=lambda reducer: 0.5,
         network=Network(0.25, 0.25),
+        balance=NoBalancingOptions(),
     )
-    snapshot = Exact(job, seed=0).run().snapshot
-    assert snapshot.latency is not None
-    assert snapshot.latency.records == 6
-    assert snapshot.latency.max == pytest.approx(3.95 - 0.9)
-    began, ended = (0.5, 0.5, 0.7, 0.7, 0.9, 0.9), (1.95, 1.95, 2.45, 2.95, 3.45, 3.95)
-    assert snapshot.latency.mean == pytest.approx((sum(ended) - sum(began)) / 6)
+    found = SimulatedCluster(replace(job, variation=0.0), seed=0).run().snapshot[REDUCER]
+    assert found.latency is not None and found.stage_latency is not None
+    assert found.latency.records == found.stage_latency.records == 6
+    assert found.latency.max == pytest.approx(4.45 - 1.4)
+    assert found.stage_latency.max == pytest.approx(4.45 - 1.6)
+    began, ended = (1.0, 1.0, 1.2, 1.2, 1.4, 1.4), (2.45, 2.45, 2.95, 3.45, 3.95, 4.45)
+    assert found.latency.mean == pytest.approx((sum(ended) - sum(began)) / 6)
+    assert found.stage_latency.mean == pytest.approx(found.latency.mean - 0.2)
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_whatever_happens_every_record_counts_once_and_none_longer_than_the_stream(seed: int) -> None:
-    outcome = run_random_job(seed)
-    found = outcome.snapshot.latency
-    assert found is not None
-    assert found.records == sum(stats.processed for stats in outcome.snapshot.reducers)
-    assert 0.0 <= found.max <= outcome.seconds
-    assert bool(found.max) == bool(found.records)
+    run = run_random_job(seed)
+    for found in (run.snapshot[REDUCER].latency, run.snapshot[REDUCER].stage_latency):
+        assert found is not None
+        assert found.records == sum(stats.processed for stats in run.snapshot[REDUCER].tasks)
+        assert 0.0 <= found.max <= run.seconds
+        assert bool(found.max) == bool(found.records)

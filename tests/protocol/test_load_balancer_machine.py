@@ -1,70 +1,77 @@
-"""The load balancer's state machine: numbered tables go out to all at once, refusals wait, a freeze is final."""
+"""The load balancer: numbered tables go at once to all who need them, refusals wait, a stage's freeze is final."""
 
 from __future__ import annotations
 
 import pytest
-from builders import Wire, same_table, sent
+from builders import same_table
+from wires import Wire, mapper, reducer, sent
 
 from dpa.balance.decision import Outcome
-from dpa.balance.load import Load
-from dpa.errors import ProtocolError
-from dpa.protocol.assembly import BalanceOptions
-from dpa.protocol.load_balancer import LoadBalancerMachine
+from dpa.balance.options import BY_STRATEGY, BalanceOptions
+from dpa.errors import BalanceError, ProtocolError
+from dpa.measure.load import Load
+from dpa.protocol.addresses import COORDINATOR, Address
+from dpa.protocol.graph import REDUCER, Edge, Graph, Stage, map_reduce
+from dpa.protocol.load_balancer import StageBalance
 from dpa.protocol.machine import Instruction, Redistribute, Start, Tick
-from dpa.protocol.messages import (
-    COORDINATOR,
-    Ack,
-    DecisionReport,
-    Freeze,
-    LastTable,
-    LoadReport,
-    TableUpdate,
-    mapper,
-    reducer,
-)
+from dpa.protocol.machines import load_balancer_of
+from dpa.protocol.messages import Ack, DecisionReport, Freeze, LastTable, LoadReport, TableUpdate
+from dpa.routing.table import RoutingTable
 
 
 class Balancer(Wire):
-    """A load balancer of two mappers and three reducers."""
+    """The load balancer of two mappers and three reducers, or of another graph."""
 
-    def __init__(self, strategy: str = "halving", **options) -> None:
-        fields = {"initial_tokens": 8, "least_queue": 1, "check_seconds": 0.0, **options}
-        policy = BalanceOptions(strategy, **fields).policy(3)
-        self.balancer = LoadBalancerMachine(policy, mappers=2)
+    def __init__(self, strategy: str = "halving", graph: Graph | None = None, **options) -> None:
+        self.balancer = load_balancer_of(graph or map_reduce((), 2, 3, balance=balance(strategy, **options)))
         super().__init__(self.balancer)
 
-    def report(self, index: int, queue: int, now: float = 0.0) -> list[Instruction]:
-        """A reducer that holds the newest table reports its queue."""
-        return self(reducer(index), LoadReport(Load(queue, self.balancer.table.epoch)), now)
+    @property
+    def stage(self) -> StageBalance:
+        return self.balancer.stages[REDUCER]
+
+    @property
+    def table(self) -> RoutingTable:
+        return self.stage.table
+
+    def report(self, index: int, queue: int, now: float = 0.0, stage: str = REDUCER) -> list[Instruction]:
+        """A task that holds the newest table reports its queue."""
+        load = Load(queue, self.balancer.stages[stage].table.version)
+        return self(Address(stage, index), LoadReport(load), now)
 
     def event(self, event: Tick | Redistribute | Start) -> list[Instruction]:
         return self.balancer.handle(event, 0.0)
 
-    def freeze(self) -> list[Instruction]:
-        return self(COORDINATOR, Freeze())
+    def freeze(self, stage: str = REDUCER) -> list[Instruction]:
+        return self(COORDINATOR, Freeze(stage))
+
+
+def balance(strategy: str = "halving", **options) -> BalanceOptions:
+    given = {"initial_tokens": 8, **({} if strategy == "none" else {"min_queue": 1, "check_seconds": 0.0}), **options}
+    return BY_STRATEGY[strategy](**given)
 
 
 def outcomes(instructions: list[Instruction]) -> list[Outcome]:
-    """What is told to the coordinator, in order."""
+    """What is reported to the coordinator, in order."""
     return [decision.outcome for _, report in sent(instructions, DecisionReport) for decision in report.decisions]
 
 
 def tables(instructions: list[Instruction]) -> list[int]:
-    return [update.change.epoch for _, update in sent(instructions, TableUpdate)]
+    return [update.change.version for _, update in sent(instructions, TableUpdate)]
 
 
 def test_the_first_table_is_numbered_0_and_needs_no_message() -> None:
-    assert Balancer().balancer.table.epoch == 0
+    assert Balancer().table.version == 0
 
 
 def test_a_redistribution_goes_out_at_once_to_all_mappers_and_reducers_and_to_the_coordinator() -> None:
     balancer = Balancer()
-    before = balancer.balancer.table
+    before = balancer.table
     instructions = balancer.report(1, 100)
     receivers = [to for to, _ in sent(instructions, TableUpdate)]
     assert receivers == [mapper(0), mapper(1), reducer(0), reducer(1), reducer(2)]
     [change] = {update.change for _, update in sent(instructions, TableUpdate)}
-    assert same_table(change.apply(before), balancer.balancer.table)
+    assert same_table(change.apply(before), balancer.table)
     assert outcomes(instructions) == [Outcome.APPLIED]
 
 
@@ -80,13 +87,13 @@ def test_a_refusal_waits_for_a_tick() -> None:
     assert balancer.event(Tick()) == []
 
 
-def test_refusals_are_told_before_the_redistribution_that_follows_them() -> None:
+def test_refusals_are_reported_before_the_redistribution_that_follows_them() -> None:
     balancer = Balancer()
     balancer.report(0, 0)
     assert outcomes(balancer.report(1, 100)) == [Outcome.BELOW_THRESHOLD, Outcome.APPLIED]
 
 
-def test_the_policy_is_told_the_time() -> None:
+def test_the_policy_knows_the_time() -> None:
     balancer = Balancer(check_seconds=1.0)
     for now in (5.0, 5.5, 6.5, 7.0):
         balancer.report(0, 0, now)
@@ -94,24 +101,24 @@ def test_the_policy_is_told_the_time() -> None:
     assert outcomes(balancer.event(Tick())) == [wait, wait, look, wait]
 
 
-def test_the_policy_is_told_under_which_table_a_queue_was_measured() -> None:
+def test_the_policy_knows_under_which_table_a_queue_was_measured() -> None:
     balancer = Balancer()
     balancer.report(1, 100)
-    balancer(reducer(1), LoadReport(Load(100, epoch=0)))
+    balancer(reducer(1), LoadReport(Load(100, version=0)))
     assert outcomes(balancer.event(Tick())) == [Outcome.COOL_DOWN]
 
 
 def test_a_redistribution_may_be_asked_for() -> None:
     balancer = Balancer()
-    assert set(tables(balancer.event(Redistribute(2)))) == {1}
+    assert set(tables(balancer.event(Redistribute(REDUCER, 2)))) == {1}
 
 
 def test_a_key_is_looked_up_in_the_newest_table() -> None:
     balancer = Balancer()
     moved = False
-    while tables(balancer.event(Redistribute(0))):
-        owners = [balancer.balancer.table.key_lookup(key) for key in range(100)]
-        assert [balancer.balancer.key_lookup(key) for key in range(100)] == owners
+    while tables(balancer.event(Redistribute(REDUCER, 0))):
+        owners = [balancer.table.key_lookup(key) for key in range(100)]
+        assert [balancer.balancer.key_lookup(key, REDUCER) for key in range(100)] == owners
         moved = True
     assert moved
 
@@ -119,7 +126,7 @@ def test_a_key_is_looked_up_in_the_newest_table() -> None:
 def test_with_balancing_off_nothing_is_published() -> None:
     balancer = Balancer("none")
     assert balancer.report(0, 1000) == []
-    assert tables(balancer.event(Redistribute(0))) == []
+    assert tables(balancer.event(Redistribute(REDUCER, 0))) == []
 
 
 # --- the freeze
@@ -132,15 +139,15 @@ def test_a_freeze_is_answered_with_the_number_of_the_last_table_after_all_that_w
     instructions = balancer.freeze()
     assert outcomes(instructions) == [Outcome.BELOW_THRESHOLD]
     [(to, last)] = sent(instructions, LastTable)
-    assert (to, last.epoch) == (COORDINATOR, balancer.balancer.table.epoch) == (COORDINATOR, 1)
+    assert (to, last.version) == (COORDINATOR, balancer.table.version) == (COORDINATOR, 1)
     assert instructions[-1].envelope.message is last
 
 
 def test_after_a_freeze_no_table_is_published_whatever_comes() -> None:
     balancer = Balancer()
     balancer.freeze()
-    assert balancer.report(1, 100) == [] == balancer.event(Redistribute(1)) == balancer.event(Tick())
-    assert balancer.balancer.table.epoch == 0
+    assert balancer.report(1, 100) == [] == balancer.event(Redistribute(REDUCER, 1)) == balancer.event(Tick())
+    assert balancer.table.version == 0
 
 
 def test_a_second_freeze_cannot_come() -> None:
@@ -150,12 +157,66 @@ def test_a_second_freeze_cannot_come() -> None:
         balancer.freeze()
 
 
-@pytest.mark.parametrize("message", [Ack(1), LastTable(0)], ids=["Ack", "LastTable"])
+# --- several stages
+
+
+def two_stages() -> Balancer:
+    """`words` with two tasks feeds `counts` with three and `ranks` with one; `counts` feeds `ranks` too."""
+    stages = (Stage("words", 2), Stage("counts", 3, balance=balance()), Stage("ranks", 2, balance=balance("none")))
+    edges = (Edge("words", "counts"), Edge("counts", "ranks"), Edge("words", "ranks"))
+    return Balancer(graph=Graph(stages, edges))
+
+
+def addresses(stage: str, tasks: int) -> list[Address]:
+    return [Address(stage, index) for index in range(tasks)]
+
+
+def test_a_table_goes_to_the_tasks_of_its_stage_and_of_those_that_feed_it() -> None:
+    balancer = two_stages()
+    updates = sent(balancer.report(1, 100, stage="counts"), TableUpdate)
+    assert [to for to, _ in updates] == [*addresses("words", 2), *addresses("counts", 3)]
+    assert {update.stage for _, update in updates} == {"counts"}
+    assert [(name, stage.table.version) for name, stage in balancer.balancer.stages.items()] == [
+        ("counts", 1),
+        ("ranks", 0),
+    ]
+
+
+def test_each_stage_has_a_policy_and_a_freeze_of_its_own() -> None:
+    balancer = two_stages()
+    balancer.report(1, 0, stage="counts")
+    assert outcomes(balancer.report(0, 100, stage="ranks")) == []
+    instructions = balancer.freeze("ranks")
+    assert [last for _, last in sent(instructions, LastTable)] == [LastTable("ranks", 0)]
+    assert [report.stage for _, report in sent(balancer.report(2, 100, stage="counts"), DecisionReport)] == ["counts"]
+    assert [last for _, last in sent(balancer.freeze("counts"), LastTable)] == [LastTable("counts", 1)]
+
+
+def test_a_key_is_looked_up_by_the_table_of_a_stage() -> None:
+    balancer = two_stages()
+    owners = {stage: [balancer.balancer.key_lookup(key, stage) for key in range(50)] for stage in ("counts", "ranks")}
+    assert (set(owners["counts"]), set(owners["ranks"])) == ({0, 1, 2}, {0, 1})
+
+
+@pytest.mark.parametrize(
+    ("stage", "node_id", "what"),
+    [("counts", 3, "3"), ("words", 0, "there is no balanced stage 'words'; there is counts, ranks")],
+)
+def test_only_a_task_of_a_balanced_stage_can_be_relieved(stage: str, node_id: int, what: str) -> None:
+    two_stages().balancer.require_task("counts", 2)
+    with pytest.raises(BalanceError, match=what):
+        two_stages().balancer.require_task(stage, node_id)
+
+
+# --- what cannot come
+
+
+@pytest.mark.parametrize("message", [Ack(0, 1), LastTable(REDUCER, 0)], ids=["Ack", "LastTable"])
 def test_a_message_for_others_is_refused_by_name(message) -> None:
-    with pytest.raises(ProtocolError, match=f"balancer cannot take a {type(message).__name__} from coordinator"):
+    with pytest.raises(ProtocolError, match=f"load balancer cannot take a {type(message).__name__} from coordinator"):
         Balancer()(COORDINATOR, message)
 
 
 def test_an_event_of_others_is_refused() -> None:
-    with pytest.raises(ProtocolError, match="balancer cannot take a Start"):
+    with pytest.raises(ProtocolError, match="load balancer cannot take a Start"):
         Balancer().event(Start())

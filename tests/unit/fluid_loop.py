@@ -9,9 +9,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dpa.balance.decision import Decision, Outcome
-from dpa.balance.load import KeySample, Load
-from dpa.balance.measure.meter import LoadMeter
-from dpa.protocol.assembly import AdaptiveSettings, BalanceOptions
+from dpa.balance.options import AdaptiveOptions
+from dpa.measure.load import KeySample, Load
+from dpa.measure.meter import LoadMeter
 from dpa.routing.hashing import hash_column
 from dpa.routing.table import RoutingTable
 
@@ -38,7 +38,7 @@ class FluidLoop:
         rates: Callable[[float], Floats],
         speeds: list[float],
         *,
-        settings: AdaptiveSettings | None = None,
+        options: AdaptiveOptions | None = None,
         noise: float = 0.05,
         limit: float = np.inf,
         seed: int = 0,
@@ -48,8 +48,7 @@ class FluidLoop:
         keys = len(rates(0.0))
         self.reducers = len(speeds)
         self.names = pa.array([f"key {index}" for index in range(keys)])
-        settings = settings or AdaptiveSettings()
-        options = BalanceOptions(strategy="adaptive", adaptive=settings)
+        options = options or AdaptiveOptions()
         self.balancer = options.policy(self.reducers)
         self.hashes = hash_column(self.names, self.balancer.table.seed)
         self.queues = np.zeros((self.reducers, keys))
@@ -57,10 +56,10 @@ class FluidLoop:
         self.held = self.routed = self.balancer.table
         self._to_adopt: list[tuple[int, RoutingTable]] = []
         self.meters = [
-            LoadMeter(self.held, half_life=settings.half_life, hot_keys=settings.hot_keys) for _ in range(self.reducers)
+            LoadMeter(self.held, half_life=options.half_life, hot_keys=options.hot_keys) for _ in range(self.reducers)
         ]
         self.random = np.random.default_rng(seed)
-        self.sent_on, self.taken_over, self.done = (np.zeros(self.reducers) for _ in range(3))
+        self.forwarded_out, self.forwarded_in, self.done = (np.zeros(self.reducers) for _ in range(3))
         self.steps = 0
         self.arrived = 0.0
         self.decisions: list[Decision] = []
@@ -81,9 +80,7 @@ class FluidLoop:
 
     def owners_of(self, key: int) -> tuple[int, ...]:
         """The reducers that the newest table gives a key to."""
-        place = int(self.balancer.table.places_of(self.hashes[key : key + 1])[0])
-        spread = self.balancer.table.spread_at(place)
-        return spread.reducers if spread else (place,)
+        return self.balancer.table.assignment_of(int(self.hashes[key])).reducers
 
     def run(self, seconds: float) -> "FluidLoop":
         """Go on for so long."""
@@ -94,7 +91,7 @@ class FluidLoop:
     def _step(self) -> None:
         self.steps += 1
         self.queues += self.between
-        self.taken_over += self.between.sum(axis=1)
+        self.forwarded_in += self.between.sum(axis=1)
         self.between[:] = 0
         self._arrive()
         self._adopt()
@@ -125,13 +122,10 @@ class FluidLoop:
     def _shares(self, table: RoutingTable) -> Floats:
         """Of each key's records, the share that each reducer gets; shape (reducers, keys)."""
         shares = np.zeros(self.queues.shape)
-        places = table.places_of(self.hashes)
-        for key, place in enumerate(places.tolist()):
-            spread = table.spread_at(place)
-            if spread is None:
-                shares[place, key] = 1
-            else:
-                shares[list(spread.reducers), key] = spread.weights
+        owners, splits = table.resolve(self.hashes)
+        shares[owners, np.arange(len(owners))] = 1
+        for split, keys in splits:
+            shares[np.ix_(split.reducers, keys)] = np.array(split.weights)[:, np.newaxis]
         return shares
 
     def _adopt(self) -> None:
@@ -146,25 +140,27 @@ class FluidLoop:
             self.routed = self._to_adopt.pop(0)[1]
 
     def _forward(self, old: RoutingTable, records: Floats) -> None:
-        """Reducers send on what of these was routed by an older table and is not theirs by the one held."""
-        places = self.held.places_of(self.hashes)
-        for key in range(len(places)):
-            spread = self.held.spread_at(int(places[key]))
-            if spread is None and records[:, key].sum() == records[places[key], key]:
+        """Reducers forward those of these records that an older table routed and that are not theirs by the one
+        held."""
+        owners, splits = self.held.resolve(self.hashes)
+        split_of = {key: split for split, keys in splits for key in keys.tolist()}
+        for key, owner in enumerate(owners.tolist()):
+            split = split_of.get(key)
+            if split is None and records[:, key].sum() == records[owner, key]:
                 continue
             for reducer in np.flatnonzero(records[:, key]).tolist():
-                if spread is None:
-                    dealt = {int(places[key]): 1.0}
-                elif spread.since <= old.epoch and reducer in spread.reducers:
+                if split is None:
+                    shares = {owner: 1.0}
+                elif split.since <= old.version and reducer in split.reducers:
                     continue
                 else:
-                    dealt = dict(zip(spread.reducers, spread.weights_at(reducer), strict=True))
-                for to, share in dealt.items():
+                    shares = dict(zip(split.reducers, split.weights_at(reducer), strict=True))
+                for to, share in shares.items():
                     if to != reducer and share:
                         sent = records[reducer, key] * share
                         self.between[to, key] += sent
-                        self.sent_on[reducer] += sent
-                records[reducer, key] *= dealt.get(reducer, 0.0)
+                        self.forwarded_out[reducer] += sent
+                records[reducer, key] *= shares.get(reducer, 0.0)
 
     def _work(self) -> None:
         waiting = self.queues.sum(axis=1)
@@ -179,11 +175,11 @@ class FluidLoop:
         seconds = float(off / self.speeds[reducer]) if self.done[reducer] else None
         load = Load(
             queue=round(self.queues[reducer].sum()),
-            epoch=self.held.epoch,
+            version=self.held.version,
             service_seconds=seconds,
             evidence=min(self.done[reducer], 1.4 * self.speeds[reducer]),
-            sent_on=round(self.sent_on[reducer]),
-            taken_over=round(self.taken_over[reducer]),
+            forwarded_out=round(self.forwarded_out[reducer]),
+            forwarded_in=round(self.forwarded_in[reducer]),
         )
         load = replace(load, by_token=self.meters[reducer].measure([sample] if len(some) else [], self.now))
         decision = self.balancer.report(reducer, load, self.now)

@@ -9,25 +9,28 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from typing import Any
 
 from dpa.balance.decision import Decision, Outcome
-from dpa.protocol.metrics import LoadSample, MapperStats, ReducerStats, Snapshot
+from dpa.config import parse
+from dpa.driver.stage_summary import StageOutcome
+from dpa.driver.summary import build_report
+from dpa.protocol.graph import MAPPER, REDUCER
+from dpa.protocol.metrics import LoadSample, Snapshot, StageSnapshot, TaskStats
 from dpa.result import (
     GroupingReport,
     HotKey,
     KeyDistribution,
     LatencyReport,
     OutputReport,
-    RecordCounts,
-    ReducerReport,
     ReferenceReport,
     Report,
     Seconds,
     SkewReport,
+    StageReport,
 )
 
 ROWS = 20_000_000
@@ -35,13 +38,13 @@ SECONDS = 5.0
 
 
 def decision(
-    at: float = 1.0, reducer: int = 1, outcome: Outcome = Outcome.APPLIED, epoch: int | None = 1, **changes: Any
+    at: float = 1.0, reducer: int = 1, outcome: Outcome = Outcome.APPLIED, version: int | None = 1, **changes: Any
 ) -> Decision:
     """A decision with plausible words; `changes` replace fields."""
     reason = "queue of 131,072 exceeds 1.2 times the second longest, 40,960 of reducer 0; gives up 32 of its 64 tokens"
     if outcome is not Outcome.APPLIED:
-        epoch, reason = None, "queue of 41,000 does not exceed 1.2 times the second longest, 40,960 of reducer 0"
-    made = Decision(at, reducer, outcome, reason, (40_960, 131_072, 9_000, 12_500), epoch, 1)
+        version, reason = None, "queue of 41,000 does not exceed 1.2 times the second longest, 40,960 of reducer 0"
+    made = Decision(at, reducer, outcome, reason, (40_960, 131_072, 9_000, 12_500), version, 1)
     return replace(made, **changes)
 
 
@@ -52,7 +55,7 @@ def decisions(rounds: int = 4) -> tuple[Decision, ...]:
     for number in range(1, rounds + 1):
         at = SECONDS * 0.8 * number / (rounds + 1)
         made.append(decision(at - 0.1, outcome=Outcome.BELOW_THRESHOLD))
-        made.append(decision(at, epoch=number, reducer=(1, 1, 3, 0)[number % 4], round=number))
+        made.append(decision(at, version=number, reducer=(1, 1, 3, 0)[number % 4], round=number))
     return tuple(made)
 
 
@@ -70,7 +73,7 @@ def _peak(reducer: int, twentieths: int) -> int:
 
 
 def snapshot(at: float, reducers: int = 4, rounds: int = 4, **changes: Any) -> Snapshot:
-    """The run as it stands at `at` seconds of the stream."""
+    """The run as it stands at `at` seconds of the stream; `changes` replace fields of its reduce stage."""
     share = min(at / SECONDS, 1.0)
     known = tuple(found for found in decisions(rounds) if found.at <= at)
     applied = sum(found.outcome is Outcome.APPLIED for found in known)
@@ -78,30 +81,43 @@ def snapshot(at: float, reducers: int = 4, rounds: int = 4, **changes: Any) -> S
     queues = [queue(reducer, at) for reducer in range(reducers)]
     emitted = round(ROWS * 1.2 * share)
     processed = max(emitted - sum(queues), 0)
-    made = Snapshot(
-        phase="stream",
-        at=at,
-        rows=ROWS,
-        mappers=tuple(
-            MapperStats(mapper, round(ROWS * share / 2), emitted // 2, emitted // 2, ()) for mapper in range(2)
-        ),
-        reducers=tuple(
-            ReducerStats(
-                reducer,
-                queue=queues[reducer],
-                peak_queue=max(_peak(reducer, round(at * 20)), queues[reducer]),
-                processed=round(processed * weights[reducer] / sum(weights)),
-                forwarded=12_345 * applied if reducer == 1 else 0,
-                epoch=applied,
-            )
-            for reducer in range(reducers)
-        ),
-        epoch=applied,
-        decisions=known,
-        decision_counts={"applied": applied, "below_threshold": round(at * 30), "rounds_used_up": round(at)},
-        samples=(),
+    mapper_tasks = tuple(
+        TaskStats(
+            MAPPER,
+            index,
+            read=round(ROWS * share / 2),
+            mapped=emitted // 2,
+            emitted=(emitted // 2,),
+            busy_seconds=0.55 * at,
+            blocked_seconds=0.31 * at,
+        )
+        for index in range(2)
     )
-    return replace(made, **changes)
+    reducer_tasks = tuple(
+        TaskStats(
+            REDUCER,
+            index,
+            queue=queues[index],
+            peak_queue=max(_peak(index, round(at * 20)), queues[index]),
+            processed=round(processed * weights[index] / sum(weights)),
+            forwarded=12_345 * applied if index == 1 else 0,
+            busy_seconds=at * (0.62 + index / 50),
+            version=applied,
+            latency_p99=0.05 + index,
+        )
+        for index in range(reducers)
+    )
+    counts = {"applied": applied, "below_threshold": round(at * 30), "rounds_used_up": round(at)}
+    stages = (
+        StageSnapshot(MAPPER, "streaming", mapper_tasks),
+        replace(StageSnapshot(REDUCER, "streaming", reducer_tasks, applied, known, counts), **changes),
+    )
+    return Snapshot(phase="stream", at=at, rows=ROWS, stages=stages, edges=((MAPPER, REDUCER),))
+
+
+def with_stage(made: Snapshot, stage: str, **changes: Any) -> Snapshot:
+    """The same snapshot with fields of one stage replaced."""
+    return replace(made, stages=tuple(replace(each, **changes) if each.name == stage else each for each in made.stages))
 
 
 def snapshots(reducers: int = 4, steps: int = 50, rounds: int = 4) -> list[Snapshot]:
@@ -128,51 +144,45 @@ def _harmonic(number: int) -> float:
     return math.log(number) + 0.57722 + 1 / (2 * number) - 1 / (12 * number**2)
 
 
+STAGE_FIELDS = {field.name for field in fields(StageReport)} - {field.name for field in fields(Report)}
+
+
 def report(reducers: int = 4, rounds: int = 4, **changes: Any) -> Report:
-    """The report after the run; `changes` replace fields."""
+    """The report after the run; `changes` replace fields, of the reduce stage those that only a stage has."""
     last = snapshot(SECONDS, reducers, rounds)
-    processed = sum(found.processed for found in last.reducers)
-    forwarded = sum(found.forwarded for found in last.reducers)
-    made = Report(
+    made = build_report(
         status="ok",
-        name="wordcount",
-        records=RecordCounts(ROWS, round(ROWS * 1.2), processed, processed, forwarded),
-        reducers=tuple(
-            ReducerReport(
-                found.reducer,
-                found.processed,
-                found.processed / processed,
-                found.forwarded,
-                found.peak_queue,
-                200_000 // reducers + found.reducer,
-                3.1 + found.reducer / 10,
-                0.05 + found.reducer,
-            )
-            for found in last.reducers
-        ),
+        config=parse({}).config,
+        seconds=Seconds(2.31, 1.08, SECONDS, 0.42, 6.2, 15.3, 3.6),
+        snapshot=with_stage(last, REDUCER, samples=() if "samples" in changes else load_samples(reducers, rounds)),
+    )
+    tasks = tuple(replace(task, keys=200_000 // reducers + task.id) for task in made.main.tasks)
+    reduced = replace(
+        made.main,
+        tasks=tasks,
         skew=SkewReport(dpa=0.034, static=0.412, spark=0.398),
         grouping=GroupingReport("ring", 1.02),
-        redistributions=tuple(found for found in last.decisions if found.outcome is Outcome.APPLIED),
-        decisions=last.decisions,
-        decision_counts=last.decision_counts,
-        reference=ReferenceReport(checked=True, matches=True, rows=200_000),
-        seconds=Seconds(2.31, 1.08, SECONDS, 0.42, 6.2, 15.3, 3.6),
-        records_per_second=ROWS * 1.2 / SECONDS,
         latency=LatencyReport(0.0312, 0.41, 1.12, 2.5, 0.105),
+        stage_latency=LatencyReport(0.0291, 0.38, 1.05, 2.3, 0.098),
         hot_keys=hot_keys(),
         key_distribution=key_distribution(),
         output=OutputReport("out/wordcount/result", 200_000, tuple(f"part-{part:05}.parquet" for part in range(4))),
-        config={
+    )
+    own = {name: value for name, value in changes.items() if name in STAGE_FIELDS}
+    job: dict[str, Any] = {
+        "name": "wordcount",
+        "reference": ReferenceReport(checked=True, matches=True, rows=200_000),
+        "config": {
             "name": "wordcount",
             "seed": 0,
             "input": {"format": "parquet", "path": "data/words.parquet"},
             "parallelism": {"mappers": 2, "reducers": reducers},
             "balance": {"strategy": "halving", "tau": 0.2, "max_rounds": 4, "initial_tokens": 64},
         },
-        versions={"dpa": "0.1.0", "python": "3.11.2", "pyspark": "4.3.0", "ray": "2.57.0"},
-        samples=() if "samples" in changes else load_samples(reducers, rounds),
-    )
-    return replace(made, **changes)
+        "versions": {"dpa": "0.1.0", "python": "3.11.2", "pyspark": "4.3.0", "ray": "2.57.0"},
+        **{name: value for name, value in changes.items() if name not in STAGE_FIELDS},
+    }
+    return replace(made, **{"stages": (*made.stages[:-1], replace(reduced, **own)), **job})
 
 
 @functools.cache
@@ -181,8 +191,8 @@ def load_samples(reducers: int, rounds: int) -> tuple[LoadSample, ...]:
     return tuple(
         LoadSample(
             found.at,
-            tuple(stats.queue for stats in found.reducers),
-            tuple(stats.processed for stats in found.reducers),
+            tuple(stats.queue for stats in found[REDUCER].tasks),
+            tuple(stats.processed for stats in found[REDUCER].tasks),
         )
         for found in snapshots(reducers, 120, rounds)
     )
@@ -190,27 +200,86 @@ def load_samples(reducers: int, rounds: int) -> tuple[LoadSample, ...]:
 
 def empty_report(**changes: Any) -> Report:
     """A job that ended before anything happened."""
-    made = Report(
+    return replace(Report("ok", "empty"), **changes)
+
+
+CHAIN = (("trades", "vwap"), ("vwap", "ranked"))
+"""A source and two stages."""
+DIAMOND = (
+    ("trades", "big"),
+    ("trades", "small"),
+    ("quotes", "priced"),
+    ("big", "priced"),
+    ("small", "audited trades of the day"),
+    ("priced", "bargains"),
+    ("audited trades of the day", "bargains"),
+    ("trades", "bargains"),
+)
+"""Seven stages: two sources, a fan-out, two fan-ins, and an edge that passes three layers."""
+
+
+def stages_of(edges: Sequence[tuple[str, str]]) -> list[str]:
+    """The stages that edges join, each after those that feed it."""
+    left, placed = list(dict.fromkeys(name for edge in edges for name in edge)), []
+    while left:
+        ready = [name for name in left if all(source in placed for source, target in edges if target == name)]
+        placed += ready
+        left = [name for name in left if name not in ready]
+    return placed
+
+
+def graph_snapshot(
+    edges: Sequence[tuple[str, str]] = DIAMOND, at: float = 3.0, limit: str = "priced", tasks: int = 3
+) -> Snapshot:
+    """A graph of stages at `at` seconds of the stream, in which all that feed the stage `limit` wait for it."""
+    names = stages_of(edges)
+    fed = {target for _, target in edges}
+    upstream = {limit}
+    for _ in names:
+        upstream |= {source for source, target in edges if target in upstream}
+    emitted = {name: round(1_000_000 * at / (1 + 3 * place)) for place, name in enumerate(names)}
+    stages = []
+    for place, name in enumerate(names):
+        outs = [target for source, target in edges if source == name]
+        taken = sum(emitted[source] for source, target in edges if target == name)
+        made = tuple(
+            TaskStats(
+                name,
+                index,
+                read=0 if name in fed else emitted[name] // tasks,
+                mapped=emitted[name] // tasks if outs else 0,
+                emitted=tuple(emitted[name] // tasks for _ in outs),
+                queue=(30_000 if name == limit else 700 + 10 * place) if name in fed else 0,
+                peak_queue=(131_072 if name == limit else 1_500 + 10 * index) if name in fed else 0,
+                processed=taken // tasks - 100 * index if name in fed else 0,
+                busy_seconds=at * ((0.97 - 0.3 * index) if name == limit else 0.2),
+                blocked_seconds=at * (0.62 if name in upstream and name != limit else 0.01),
+            )
+            for index in range(tasks)
+        )
+        own = decisions(2) if name == limit else ()
+        counts = {"applied": 2, "below_threshold": 7} if own else {}
+        stages.append(StageSnapshot(name, "streaming", made, len(own) // 2, own, counts))
+    return Snapshot("stream", at, ROWS, tuple(stages), tuple(edges))
+
+
+def graph_report(edges: Sequence[tuple[str, str]] = DIAMOND, limit: str = "priced", **changes: Any) -> Report:
+    """The report of a run of such a graph."""
+    found = graph_snapshot(edges, SECONDS, limit)
+    last = found.stages[-1].name
+    made = build_report(
         status="ok",
-        name="empty",
-        records=RecordCounts(),
-        reducers=(),
-        skew=SkewReport(0.0, 0.0),
-        grouping=GroupingReport("ring"),
-        redistributions=(),
-        decisions=(),
-        decision_counts={},
-        reference=ReferenceReport(),
-        seconds=Seconds(),
-        records_per_second=0.0,
-        latency=None,
-        hot_keys=(),
-        key_distribution=KeyDistribution(),
-        output=OutputReport(),
-        config={},
-        versions={},
+        config=parse({}).config,
+        seconds=Seconds(2.31, 1.08, SECONDS, 0.42, 6.2, 15.3, 3.6),
+        snapshot=found,
+        outcomes={last: StageOutcome(reference=ReferenceReport(True, True, 20), output=OutputReport("out/last", 20))},
     )
-    return replace(made, **changes)
+    keyed = {"latency": LatencyReport(0.03, 0.41, 1.12, 2.5, 0.1), "hot_keys": hot_keys()}
+    stages = tuple(
+        replace(stage, **keyed, key_distribution=key_distribution()) if stage.kind == "operator" else stage
+        for stage in made.stages
+    )
+    return replace(made, **{"name": "bargains", "stages": stages, **changes})
 
 
 NASTY_KEYS: tuple[Any, ...] = (

@@ -13,8 +13,8 @@ from builders import naive
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpa.aggregates import READY_MADE, Count, Distinct, Max, Mean, Min, Sum, TopK
-from dpa.errors import ExecutorError
+from dpa.aggregates import READY_MADE, Count, Distinct, Max, Mean, Min, Sum, TopK, TopRows
+from dpa.errors import ConfigError, ExecutorError
 from dpa.executors import AnyReducer, BatchReducer, Groups, is_mergeable
 from dpa.testing import check_reducer_laws, run_local
 
@@ -44,7 +44,7 @@ VALUES = {
 ORDERED = ("count", "min", "max", "top_k", "distinct")
 CASES = [(name, kind) for name in NAIVE for kind in VALUES if kind != "texts" or name in ORDERED]
 
-every_reducer = pytest.mark.parametrize("name", READY_MADE)
+every_reducer = pytest.mark.parametrize("name", NAIVE)
 
 
 def rows_of(kind: str) -> st.SearchStrategy[list[tuple[str, Any]]]:
@@ -63,7 +63,7 @@ def alike(found: Any, expected: Any, of_size: float = 1e6) -> bool:
 
 
 def test_every_ready_made_reducer_is_tested_here() -> None:
-    assert READY_MADE.keys() == NAIVE.keys()
+    assert READY_MADE.keys() == {*NAIVE, "top_rows"}
     assert all(is_mergeable(made()) for made in READY_MADE.values())
 
 
@@ -272,3 +272,58 @@ def test_values_that_cannot_be_compared_or_hashed_are_explained() -> None:
     for reducer, values in ((TopK(), [1, "x"]), (Distinct(), [[1], [1]])):
         with pytest.raises(ExecutorError, match=rf"{type(reducer).__name__}\.(reduce|merge) failed.*TypeError"):
             run_local(lambda record, values=values: [("a", value) for value in values], reducer, [1])
+
+
+# --- rows with their rank
+
+
+RANKED = pa.schema([("tag", pa.string()), ("n", pa.float64()), ("more", pa.int64())])
+rows_to_rank = st.lists(
+    st.tuples(st.sampled_from("abc"), st.none() | st.sampled_from([1.0, 2.0, math.nan, -1.5]), st.integers(0, 3)),
+    max_size=25,
+)
+
+
+def ranked(rows: list[tuple[Any, ...]], k: int, *, descending: bool) -> list[tuple[Any, ...]]:
+    """Each group of equal values in the order of the other columns; NaN is the greatest number."""
+
+    def order(row: tuple[Any, ...]) -> tuple[Any, ...]:
+        number = (1, 0.0) if math.isnan(row[1]) else (0, row[1])
+        return (*((-part for part in number) if descending else number), row[0], row[2])
+
+    best = sorted((row for row in rows if row[1] is not None), key=order)[:k]
+    return [(rank, *row) for rank, row in enumerate(best, 1)]
+
+
+@pytest.mark.parametrize("combine", [False, True], ids=["plain", "combined"])
+@pytest.mark.parametrize("descending", [True, False], ids=["greatest", "least"])
+@given(rows=rows_to_rank, k=st.integers(1, 6))
+def test_the_top_rows_of_a_table_are_those_of_a_sort(rows, k: int, descending: bool, combine: bool) -> None:
+    columns = list(zip(*rows, strict=True)) or [()] * len(RANKED)
+    table = pa.table([pa.array(values, field.type) for values, field in zip(columns, RANKED, strict=True)], RANKED)
+    found = run_local(None, TopRows(k, "n", descending=descending), table, key=None, combine=combine)
+    rows_found = sorted(tuple(row.values()) for row in found.to_pylist())
+    assert repr(rows_found) == repr(ranked(rows, k, descending=descending))
+    assert found.schema == pa.schema([("rank", pa.int64()), *RANKED])
+
+
+def test_the_top_rows_of_each_key_have_the_key_beside_them() -> None:
+    rows = [{"day": day, "tag": tag, "n": n} for day, tag, n in (("Mo", "a", 1), ("Mo", "b", 2), ("Tu", "c", 3))]
+    found = run_local(None, TopRows(1, "n"), rows, key="day").to_pylist()
+    assert found == [{"day": "Mo", "rank": 1, "tag": "b", "n": 2}, {"day": "Tu", "rank": 1, "tag": "c", "n": 3}]
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ({"x": pa.int64()}, "ranks by the column 'n', and the columns are x"),
+        ({"n": pa.list_(pa.int64())}, "cannot rank by the column 'n', which is list"),
+        ({"n": pa.int64(), "rank": pa.int64()}, "a column 'rank', which the rows have already"),
+    ],
+    ids=["missing", "nested", "rank"],
+)
+def test_columns_that_cannot_be_ranked_are_refused(schema: dict[str, pa.DataType], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        TopRows(3, "n").check_values(pa.schema(schema))
+    with pytest.raises(ValueError, match="k must be at least 1"):
+        TopRows(0, "n")

@@ -1,9 +1,7 @@
 """README and docs say what the code says: keys, defaults, names, options; their blocks run and their links resolve."""
 
 import hashlib
-import json
 import re
-import statistics
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,9 +11,13 @@ import yaml
 
 from dpa.aggregates import READY_MADE
 from dpa.balance.decision import Outcome
+from dpa.balance.options import BY_STRATEGY
 from dpa.config import json_schema, parse
-from dpa.protocol.assembly import STRATEGY_NAMES
+from dpa.config.variants import VARIANTS, Variants
 from dpa.testing import run_local
+from experiments.report.findings import load_findings
+from experiments.report.page import COMMAND, render_page, with_table
+from experiments.report.results import load_results
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -30,28 +32,34 @@ HEADINGS = {
     "JobConfig": "## The job",
     "ViewConfig": "### `input.views`",
     "ExecutorConfig": "## `mapper` and `reducer`",
-    "AdaptiveConfig": "### `balance.adaptive`",
     **{f"{name.title()}Config": f"## `{name}`" for name in SCHEMA["properties"]},
 }
 """Under which heading of docs/job-files.md a section of the schema is described."""
 
-SECTIONS = {"JobConfig": SCHEMA, **SCHEMA["$defs"]}
+OF_VARIANTS = {options.__name__ for variants in VARIANTS.values() for options in variants.classes.values()}
+SECTIONS = {"JobConfig": SCHEMA, **{name: SCHEMA["$defs"][name] for name in SCHEMA["$defs"] if name not in OF_VARIANTS}}
 
 every_page = pytest.mark.parametrize("page", TEXTS)
 every_section = pytest.mark.parametrize("section", SECTIONS)
+every_choice = pytest.mark.parametrize("variants", VARIANTS.values(), ids=VARIANTS)
 
 
 def blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", TEXTS[page], re.MULTILINE | re.DOTALL)
 
 
-def rows(section: str) -> list[list[str]]:
-    """The cells of the first table below a section's heading, without its head."""
-    _, found, below = JOB_FILES.partition(f"\n{HEADINGS[section]}\n")
-    assert found, f"docs/job-files.md has no heading {HEADINGS[section]!r}"
+def table_below(heading: str) -> list[list[str]]:
+    """The cells of the first table below a heading, without its head."""
+    _, found, below = JOB_FILES.partition(f"\n{heading}\n")
+    assert found, f"docs/job-files.md has no heading {heading!r}"
     table = re.search(r"^\| key .*\n\|[ -|]*\n((?:\|.*\n)+)", below, re.MULTILINE)
-    assert table, f"docs/job-files.md has no table below {HEADINGS[section]!r}"
+    assert table, f"docs/job-files.md has no table below {heading!r}"
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table.group(1).splitlines()]
+
+
+def rows(section: str) -> list[list[str]]:
+    """The rows of a section's table."""
+    return table_below(HEADINGS[section])
 
 
 def shown_default(section: str, key: str) -> str:
@@ -59,7 +67,11 @@ def shown_default(section: str, key: str) -> str:
     found = SECTIONS[section]["properties"][key]
     if key in SECTIONS[section].get("required", []):
         return "required"
-    default = found["default"] if "$ref" not in found else SECTIONS
+    return shown(found["default"] if "$ref" not in found else SECTIONS)
+
+
+def shown(default: Any) -> str:
+    """A default as the page should show it."""
     if isinstance(default, dict) and default:
         return "section"
     return f"`{default}`" if isinstance(default, str) else f"`{yaml.safe_dump(default).splitlines()[0]}`"
@@ -107,6 +119,31 @@ def test_every_key_has_a_meaning_in(section: str) -> None:
     assert all(len(row) == 4 and row[3] for row in rows(section))
 
 
+@every_choice
+def test_job_files_describes_exactly_the_keys_of_every_variant_of(variants: Variants) -> None:
+    described = {row[0].strip("`"): row[1] for row in table_below(f"## `{variants.section}`")}
+    names = [*variants.classes]
+    assert set(described) == {key for name in names for key in variants.keys_of(name)}
+    for key, of in described.items():
+        has = variants.that_have(key)
+        assert of == ("all" if has == names else ", ".join(f"`{name}`" for name in has)), key
+
+
+@every_choice
+def test_job_files_states_the_defaults_and_allowed_values_of_every_variant_of(variants: Variants) -> None:
+    [(chooser, _, names, default, _), *others] = table_below(f"## `{variants.section}`")
+    assert (chooser, default) == (f"`{variants.by}`", f"`{variants.default}`")
+    assert re.findall(r"`(\w+)`", names) == [*variants.classes]
+    for cell, _, kind, stated, meaning in others:
+        key, (usual, *exceptions) = cell.strip("`"), stated.split("; ")
+        assert meaning
+        for name in variants.that_have(key):
+            schema = SCHEMA["$defs"][variants.classes[name].__name__]["properties"][key]
+            assert all(constraint in kind for constraint in constraints(schema)), key
+            default = dict(exception.split(": ") for exception in exceptions).get(f"`{name}`", usual)
+            assert default == shown(schema["default"]), f"{key} of {name}"
+
+
 # --- docs/executors.md and docs/balancing.md
 
 
@@ -118,8 +155,8 @@ def test_executors_names_every_ready_made_reducer() -> None:
 
 def test_balancing_names_every_strategy_trigger_and_outcome() -> None:
     named = re.findall(r"^\| `(\w+)` \| (?!the overloaded)", TEXTS["docs/balancing.md"], re.MULTILINE)
-    triggers = SECTIONS["BalanceConfig"]["properties"]["trigger"]["anyOf"][0]["enum"]
-    assert set(named) == {*STRATEGY_NAMES, *triggers, *(outcome.value for outcome in Outcome)}
+    triggers = SCHEMA["$defs"]["AdaptiveOptions"]["properties"]["trigger"]["enum"]
+    assert set(named) == {*BY_STRATEGY, *triggers, *(outcome.value for outcome in Outcome)}
 
 
 # --- what all pages have in common
@@ -155,6 +192,10 @@ def test_job_files_are_valid_that_are_shown_in(page: str) -> None:
 @every_page
 def test_overrides_are_of_keys_that_exist_in(page: str) -> None:
     for override in re.findall(r"--set '?([\w.]+)=", TEXTS[page]):
+        section, _, key = override.partition(".")
+        if section in VARIANTS and key:
+            assert VARIANTS[section].that_have(key), f"{page}: --set {override}"
+            continue
         current: Any = SCHEMA
         for part in override.split("."):
             if part == "section":
@@ -199,50 +240,23 @@ def test_the_license_is_the_text_that_the_package_names() -> None:
     assert hashlib.sha256(text).hexdigest() == "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30"
 
 
-# --- numbers in the README
+# --- docs/results.md and the numbers of the README
+
+RESULTS, FINDINGS = load_results(), load_findings()
 
 
-def result(name: str) -> dict[str, Any]:
-    file = ROOT / "experiments" / "results" / f"{name}.json"
-    document: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return document
+@pytest.mark.parametrize("name", RESULTS)
+def test_a_committed_result_names_where_it_comes_from(name: str) -> None:
+    stamp = RESULTS[name].stamp
+    assert stamp["dirty"] is False
+    assert all(stamp[key] for key in ("commit", "command", "configuration", "machine"))
+    assert stamp["seed"] == stamp["configuration"]["seed"]
+    assert stamp["configuration"]["quick"] is False
 
 
-@pytest.mark.parametrize("file", sorted((ROOT / "experiments" / "results").glob("*.json")), ids=lambda file: file.stem)
-def test_a_committed_result_was_measured_on_a_commit_without_changes(file: Path) -> None:
-    assert json.loads(file.read_text(encoding="utf-8"))["stamp"]["dirty"] is False
+def test_the_results_page_is_what_the_result_files_say() -> None:
+    assert TEXTS["docs/results.md"] == render_page(RESULTS, FINDINGS), f"renew it by `{COMMAND}`"
 
 
-def readme_rows(head: str) -> list[str]:
-    """The lines of the README's table whose head starts so."""
-    table = re.search(rf"^\| {head} .*\n\|[ -|]*\n((?:\|.*\n)+)", TEXTS["README.md"], re.MULTILINE)
-    assert table, f"README.md has no table that starts with {head!r}"
-    return table.group(1).splitlines()
-
-
-def test_the_readme_compares_systems_as_they_were_measured() -> None:
-    systems = result("throughput")["data"]["systems"]
-    base = next(system["records_per_second"] for system in systems if system["system"] == "Spark DataFrame")
-    wanted = []
-    for system in systems:
-        taken, rate = system["seconds"], system["records_per_second"]
-        seconds = f"{statistics.median(taken):.2f} ({min(taken):.2f} ... {max(taken):.2f})"
-        wanted.append(f"| {system['system']} | {system['tasks']} | {seconds} | {rate / 1e6:.2f} | {rate / base:.2f} |")
-    assert readme_rows("system") == wanted
-    assert f"commit {result('throughput')['stamp']['commit'][:7]}, " in TEXTS["README.md"]
-
-
-OTHERS = ("naive", "memory", "startup", "interleavings", "table1", "figure3", "walltime", "makespan", "scale")
-GROUPINGS = ("groupings", "cg_9", "cg_10", "cg_13", "cg_14", "cg_15", "cg_beyond", "aggregation")
-
-
-@pytest.mark.parametrize(("head", "names"), [("what", OTHERS), ("of groupings", GROUPINGS)])
-def test_the_readme_states_every_other_target_and_what_was_reached(head: str, names: tuple[str, ...]) -> None:
-    wanted = []
-    for name in names:
-        for target in result(name)["targets"]:
-            reached = target["reached"]
-            if isinstance(reached, float):
-                reached = f"{reached:,.3g}" if abs(reached) < 1000 else f"{reached:,.0f}"
-            wanted.append(f"| {target['name']} | `{name}` | {target['wanted']} | {reached} |")
-    assert readme_rows(f"{head} \\| experiment") == wanted
+def test_the_table_of_the_readme_is_what_the_result_files_say() -> None:
+    assert TEXTS["README.md"] == with_table(TEXTS["README.md"], RESULTS, FINDINGS), f"renew it by `{COMMAND}`"

@@ -21,7 +21,7 @@ def ended(directory: Path, value: int) -> Result:
     pq.write_table(pa.table({"word": ["a"], "value": [value]}), directory / FILE)
     os.utime(directory / FILE, (value, value))
     output = OutputReport(str(directory), 1, (FILE,))
-    return Result(dataclasses.replace(samples.report(), output=output), None, when_written(output))
+    return Result(samples.report(output=output), {}, {"reducer": when_written(output)})
 
 
 def test_a_result_is_read_from_its_directory(tmp_path: Path) -> None:
@@ -36,3 +36,28 @@ def test_a_later_result_in_the_same_directory_is_not_taken_for_it(tmp_path: Path
     (tmp_path / "out" / FILE).unlink()
     with pytest.raises(TableError, match="was replaced or removed"):
         second.table()
+
+
+def test_each_stage_with_a_result_has_a_table() -> None:
+    made = samples.graph_report()
+    stages = (*made.stages[:-1], dataclasses.replace(made.main, output=OutputReport(rows=1)))
+    result = Result(dataclasses.replace(made, stages=stages), {"bargains": pa.table({"key": ["a"]})})
+    assert result.table().equals(result.table("bargains"))
+    assert not result.is_kept
+    with pytest.raises(TableError, match="bargains has no result of a stage 'priced', but of bargains"):
+        result.table("priced")
+
+
+def test_a_stage_of_a_report_is_found_by_its_name_and_the_last_operator_is_the_main_one() -> None:
+    report = samples.graph_report()
+    assert report["priced"].name == report.bottleneck.stage == "priced"
+    assert [stage.name for stage in report.sources] == ["trades", "quotes"]
+    assert report.main is report["bargains"] and report.skew is report.main.skew
+    assert (report.taken_in("quotes"), report.given_out("trades")) == (1_249_998, 14_999_994)
+    with pytest.raises(KeyError):
+        report["nowhere"]
+
+
+def test_a_report_of_a_job_that_never_began_has_empty_numbers() -> None:
+    report = samples.empty_report(status="failed")
+    assert (report.skew.dpa, report.reducers, report.output.path, report.latency) == (0.0, (), None, None)

@@ -1,1 +1,1 @@
-"""The adaptive strategy: measured load by token and by key in, the cheapest set of moves that evens it out, out."""
+"""The adaptive strategy: from measured load by token and by key to the cheapest set of moves that evens it out."""

@@ -11,7 +11,7 @@ from dpa.routing.ring import TokenRing
 
 @dataclass(frozen=True)
 class Proposal:
-    """New numbers of tokens for some nodes, and why in one sentence."""
+    """New numbers of tokens for some reducers, and the reason in one sentence."""
 
     tokens: dict[int, int]
     reason: str
@@ -19,17 +19,17 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why nothing can be changed."""
+    """The reason why nothing can be changed."""
 
     outcome: Outcome
     reason: str
 
 
 class Strategy(Protocol):
-    """Chooses how to relieve an overloaded node.
+    """Chooses how to relieve an overloaded reducer.
 
     Attributes:
-        initial_tokens: how many tokens a node starts with, unless the job says otherwise.
+        initial_tokens: the number of tokens a reducer starts with, unless the job sets it.
         acts: whether the strategy ever changes anything; if not, reducers need not report their load.
     """
 
@@ -37,5 +37,6 @@ class Strategy(Protocol):
     acts: ClassVar[bool]
 
     def relieve(self, ring: TokenRing, overloaded: int) -> Proposal | Refusal:
-        """Propose a change of the ring that takes load off the node `overloaded`; the ring itself is left alone."""
+        """Propose a change of the ring that takes load off the reducer `overloaded`; the ring itself stays
+        unchanged."""
         ...

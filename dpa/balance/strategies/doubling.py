@@ -8,25 +8,26 @@ from dpa.balance.decision import Outcome
 from dpa.balance.strategies.base import Proposal, Refusal
 from dpa.routing.ring import TokenRing
 
-_MOST_TOKENS = 65_536
-"""Doubling grows without end, while a ring with some thousand tokens a node is as even as it gets: stop there."""
+_MAX_TOKENS = 65_536
+"""Doubling could go on without end, while a ring with some thousand tokens a reducer is as even as it gets."""
 
 
 class Doubling:
-    """Doubles all other nodes' tokens. Takes more from the overloaded node than halving does, and reshuffles the rest
-    too."""
+    """Doubles all other reducers' tokens. Takes more from the overloaded reducer than halving does, and reshuffles the
+    rest too."""
 
     initial_tokens: ClassVar[int] = 1
     acts: ClassVar[bool] = True
 
     def relieve(self, ring: TokenRing, overloaded: int) -> Proposal | Refusal:
-        """Propose to double the tokens of all other nodes, or refuse where there is none."""
-        others = [node for node in range(ring.nodes) if node != overloaded]
+        """Propose to double the tokens of all other reducers, or refuse if there is none."""
+        others = [reducer for reducer in range(ring.reducers) if reducer != overloaded]
         if not others:
             return Refusal(Outcome.NO_TARGET, "there is no other reducer")
-        total = ring.tokens_of(overloaded) + sum(2 * ring.tokens_of(node) for node in others)
-        if total > _MOST_TOKENS:
-            return Refusal(Outcome.UNSPLITTABLE, f"the ring would have {total:,} tokens, more than {_MOST_TOKENS:,}")
+        total = ring.tokens_of(overloaded) + sum(2 * ring.tokens_of(other) for other in others)
+        if total > _MAX_TOKENS:
+            return Refusal(Outcome.UNSPLITTABLE, f"the ring would have {total:,} tokens, more than {_MAX_TOKENS:,}")
         return Proposal(
-            {node: 2 * ring.tokens_of(node) for node in others}, f"double the tokens of all reducers but {overloaded}"
+            {other: 2 * ring.tokens_of(other) for other in others},
+            f"double the tokens of all reducers but {overloaded}",
         )

@@ -1,5 +1,5 @@
-"""Token halving (DPA paper, section 4.2): the overloaded node gives up half of its tokens to whoever comes next on
-the ring."""
+"""Token halving (DPA paper, section 4.2): the overloaded reducer gives up half of its tokens to those that come
+next on the ring."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from dpa.routing.ring import TokenRing
 
 
 class Halving:
-    """Drops the upper half of the overloaded node's tokens; runs out at one token. Moves keys of that node only."""
+    """Drops the upper half of the overloaded reducer's tokens, down to one. Moves keys of that reducer only."""
 
     initial_tokens: ClassVar[int] = 64
     acts: ClassVar[bool] = True
 
     def relieve(self, ring: TokenRing, overloaded: int) -> Proposal | Refusal:
-        """Propose to halve the node's tokens, or refuse where one is left or there is no other node."""
+        """Propose to halve the reducer's tokens, or refuse if one is left or there is no other reducer."""
         tokens = ring.tokens_of(overloaded)
-        if ring.nodes == 1:
+        if ring.reducers == 1:
             return Refusal(Outcome.NO_TARGET, "there is no other reducer")
         if tokens == 1:
             return Refusal(Outcome.UNSPLITTABLE, f"reducer {overloaded} has one token left, which cannot be halved")

@@ -10,7 +10,7 @@ from dpa.routing.ring import TokenRing
 
 
 class NoBalancing:
-    """Never changes the ring. Starts with halving's ring, so that both can be compared."""
+    """Never changes the ring, which is that of halving, so that both can be compared."""
 
     initial_tokens: ClassVar[int] = 64
     acts: ClassVar[bool] = False

@@ -19,32 +19,32 @@ from dpa.routing.hashing import Hashes
 from dpa.routing.table import Owners
 
 _COUNTERS = 4 * HEAD
-"""Counters for each reducer: enough to tell hot keys with a quarter of their least share as error."""
+"""Counters for each reducer: enough to find hot keys with a quarter of their least share as error."""
 
-_LEAST_COUNTERS = 256
+_MIN_COUNTERS = 256
 
 
 class HeadTailGrouping(Grouping):
-    """A hot key goes to the least loaded of `choices` reducers, all of them if that many; another to the less loaded of
+    """A hot key goes to the least loaded of `_choices` reducers, which may be all; another key to the less loaded of
     two slots."""
 
-    def __init__(self, bins: int, slots: int | None = None) -> None:
-        """Keys have their two places among `slots` equal slots, which `_slot_owners` gives to reducers; without
-        `slots` each reducer is one."""
-        super().__init__(bins)
-        self._choices = bins
+    def __init__(self, reducers: int, slots: int | None = None) -> None:
+        """A key has two of `slots` equal slots, which `_slot_owners` gives to reducers; without `slots` each reducer is
+        one."""
+        super().__init__(reducers)
+        self._choices = reducers
         self._slack = 0.0
-        self._reach = np.zeros(bins)
+        self._reach = np.zeros(reducers)
         self._sent = np.zeros(2, dtype=np.int64)  # in all, and until capacities last changed
-        self._loads = np.zeros(bins)
-        self._slot_owners: npt.NDArray[np.int64] = np.arange(slots or bins) * bins // (slots or bins)
-        leaves = 2 ** math.ceil(math.log2(max(bins, 2)))
+        self._loads = np.zeros(reducers)
+        self._slot_owners: npt.NDArray[np.int64] = np.arange(slots or reducers) * reducers // (slots or reducers)
+        leaves = 2 ** math.ceil(math.log2(max(reducers, 2)))
         self._tree, self._ranks = np.zeros(2 * leaves, dtype=np.int64), np.zeros(2 * leaves)
-        self._rely_on(np.ones(bins))
-        self._sketch = SpaceSaving.empty(max(_LEAST_COUNTERS, _COUNTERS * bins))
+        self._rely_on(np.ones(reducers))
+        self._sketch = SpaceSaving.empty(max(_MIN_COUNTERS, _COUNTERS * reducers))
 
     def _rely_on(self, capacities: npt.NDArray[np.float64]) -> None:
-        """Weigh loads by these capacities from now on; shape (bins,)."""
+        """Weigh loads by these capacities from now on; shape (reducers,)."""
         self._work = 1 / capacities
         self._sent[1] = self._sent[0]
         rank_all(self._tree, self._ranks, self._loads, self._work)

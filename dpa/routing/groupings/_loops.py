@@ -1,8 +1,9 @@
 """The compiled loops of all groupings, and the hash functions that they share.
 
 They are in one file because numba keeps what it has compiled for as long as that file is unchanged: a loop that used a
-function of another file would go on with its old form. What each loop is for, its grouping says. All change their array
-arguments in place, and write the chosen bin of each record to the last one.
+function of another file would go on with its old form. The purpose of each loop is described by its grouping. All
+change their array arguments in place, and write the chosen reducer of each record to the last one. Where a grouping is
+a part of consistent grouping, its reducers are virtual workers.
 """
 
 from __future__ import annotations
@@ -21,22 +22,23 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 _ALL_HASHES = 2.0**32
 
 ARC_BITS = 12
-"""Of bounded loads: the circle is cut into so many bits of equal arcs, to find a key's token without a search."""
+"""Of bounded loads: the circle is cut into 2**ARC_BITS equal arcs, to find a key's token without a search."""
 
 MEMO = 2**14
-"""Of random choices: keys whose place in their sequence is remembered, by the low bits of their hash; a power of 2."""
+"""Of random choices: the number of keys whose position in their sequence is remembered, by the low bits of their hash;
+a power of 2."""
 
-MOST_PROBES = 4
-"""Of random choices: after so many probes for each bin, nearly all bins have been looked at, and the least loaded one
+MAX_PROBES = 4
+"""Of random choices: after this many probes for each reducer nearly all have been looked at, and the least loaded one
 is taken."""
 
 CHANCE = 0.2
-"""Of W-Choices by capacity: a reducer may be ahead of the least loaded by so many square roots of a reducer's records,
-besides its slack; evening out what chance makes up for itself would cost copies."""
+"""Of W-Choices by capacity: a reducer may be ahead of the least loaded by CHANCE times the square root of a reducer's
+records, besides its slack: evening out differences that chance evens out by itself would cost copies."""
 
 WIDEN, NARROW = 4.0, 0.5
-"""Of W-Choices by capacity: how much of a reducer's tail more may leave it after a record that found it too far ahead,
-and less after another, in units of 1 / a reducer's records."""
+"""Of W-Choices by capacity: by how much the part of a reducer's tail that may leave it grows after a record that found
+it too far ahead, and shrinks after another, in units of 1 / a reducer's records."""
 
 HEAD = 5
 """Of D- and W-Choices: a key is hot if it has more than 1 / (HEAD n) of the records."""
@@ -53,37 +55,37 @@ def salted(key, salt):  # type: ignore[no-untyped-def]
 
 
 @compiled_for("int64(uint64, uint64, uint64)")
-def choice(key, salt, bins):  # type: ignore[no-untyped-def]
-    """The bin of a key by its hash function number `salt`; number 0 is the hash itself, as key grouping has it. The
-    others multiply and shift, which is several times as fast as to divide."""
-    return key % bins if salt == uint64(0) else salted(key, salt) * bins >> _SHIFT
+def choice(key, salt, reducers):  # type: ignore[no-untyped-def]
+    """The reducer of a key by its hash function number `salt`; number 0 is the hash itself, as key grouping has it. The
+    others multiply and shift, which is several times as fast as division."""
+    return key % reducers if salt == uint64(0) else salted(key, salt) * reducers >> _SHIFT
 
 
 @compiled
 def less_loaded_of_two(hashes, loads, owners):  # type: ignore[no-untyped-def]
-    bins = uint64(len(loads))
+    reducers = uint64(len(loads))
     for row in range(len(hashes)):
         key = uint64(hashes[row])
-        first, second = choice(key, uint64(0), bins), choice(key, uint64(1), bins)
+        first, second = choice(key, uint64(0), reducers), choice(key, uint64(1), reducers)
         chosen = first if loads[first] <= loads[second] else second
         loads[chosen] += 1
         owners[row] = chosen
 
 
 @compiled
-def both_choices(hashes, bins, both):  # type: ignore[no-untyped-def]
+def both_choices(hashes, reducers, both):  # type: ignore[no-untyped-def]
     for row in range(len(hashes)):
         key = uint64(hashes[row])
-        both[0, row] = choice(key, uint64(0), uint64(bins))
-        both[1, row] = choice(key, uint64(1), uint64(bins))
+        both[0, row] = choice(key, uint64(0), uint64(reducers))
+        both[1, row] = choice(key, uint64(1), uint64(reducers))
 
 
 @compiled
 def less_loaded_of_drawn(sent, source, loads, owners):  # type: ignore[no-untyped-def]
-    bins = uint64(len(loads))
+    reducers = uint64(len(loads))
     for row in range(len(owners)):
         number = uint64(2 * (sent + row))
-        drawn = salted(uint64(source), number) % bins, salted(uint64(source), number + uint64(1)) % bins
+        drawn = salted(uint64(source), number) % reducers, salted(uint64(source), number + uint64(1)) % reducers
         chosen = drawn[0] if loads[drawn[0]] <= loads[drawn[1]] else drawn[1]
         loads[chosen] += 1
         owners[row] = chosen
@@ -91,7 +93,8 @@ def less_loaded_of_drawn(sent, source, loads, owners):  # type: ignore[no-untype
 
 @compiled
 def _least_loaded(loads, counters):  # type: ignore[no-untyped-def]
-    """A bin of the least load. Loads only grow, so the search goes on where it stood: O(1) a record in the long run."""
+    """A reducer of the least load. Loads only grow, so the search goes on where it stood: O(1) a record in the long
+    run."""
     looked_at = 0
     least, at = counters[1], counters[2]
     while loads[at] > least:
@@ -105,20 +108,20 @@ def _least_loaded(loads, counters):  # type: ignore[no-untyped-def]
 
 @compiled
 def first_with_room(hashes, epsilon, loads, counters, memo, owners):  # type: ignore[no-untyped-def]
-    """`counters`: records so far, and the least load and the bin at which the search for the least loaded stands.
-    `memo`: of a key its hash, the capacity, and how many salts are known to lead to full bins."""
-    bins = len(loads)
+    """`counters`: records so far, and the least load and the reducer at which the search for the least loaded stands.
+    `memo`: of a key its hash, the capacity, and the number of salts that are known to lead to full reducers."""
+    reducers = len(loads)
     for row in range(len(hashes)):
         counters[0] += 1
-        capacity = math.ceil((1 + epsilon) * counters[0] / bins)  # a whole load is below it just if below its ceiling
+        capacity = math.ceil((1 + epsilon) * counters[0] / reducers)  # whole loads are below it just if below this
         key = hashes[row]
-        chosen = choice(uint64(key), uint64(0), uint64(bins))
+        chosen = choice(uint64(key), uint64(0), uint64(reducers))
         if loads[chosen] >= capacity:
             known = memo[key & (MEMO - 1)]
             salt = known[2] if known[0] == key and known[1] == capacity else 0
-            while loads[chosen] >= capacity and salt < MOST_PROBES * bins:
+            while loads[chosen] >= capacity and salt < MAX_PROBES * reducers:
                 salt += 1
-                chosen = choice(uint64(key), uint64(salt), uint64(bins))
+                chosen = choice(uint64(key), uint64(salt), uint64(reducers))
             full = loads[chosen] >= capacity
             known[0], known[1], known[2] = key, capacity, salt if full else salt - 1
             if full:
@@ -128,37 +131,37 @@ def first_with_room(hashes, epsilon, loads, counters, memo, owners):  # type: ig
 
 
 @compiled
-def first_worker_with_room(hashes, epsilon, workers, counts, a_bin, loads, sent, chosen):  # type: ignore[no-untyped-def]
-    """`workers`: the worker of each bin; `counts`: how many bins each worker has; `a_bin`: one of them; `loads`: of
-    each worker."""
-    bins = len(workers)
+def first_reducer_with_room(hashes, epsilon, owners, counts, firsts, loads, sent, chosen):  # type: ignore[no-untyped-def]
+    """`owners`: the reducer of each virtual worker; of each reducer, `counts`: the number of its virtual workers,
+    `firsts`: one of them, `loads`."""
+    virtual_workers = len(owners)
     for row in range(len(hashes)):
         sent[0] += 1
-        capacity = (1 + epsilon) * sent[0] / bins
+        capacity = (1 + epsilon) * sent[0] / virtual_workers
         salt, full = 0, True
-        while full and salt <= MOST_PROBES * len(loads):
-            found = choice(uint64(hashes[row]), uint64(salt), uint64(bins))
-            worker = workers[found]
-            full = loads[worker] >= capacity * counts[worker]
+        while full and salt <= MAX_PROBES * len(loads):
+            found = choice(uint64(hashes[row]), uint64(salt), uint64(virtual_workers))
+            reducer = owners[found]
+            full = loads[reducer] >= capacity * counts[reducer]
             salt += 1
         if full:
-            worker = 0
+            reducer = 0
             for other in range(len(loads)):
-                if loads[other] * counts[worker] < loads[worker] * counts[other]:
-                    worker = other
-            found = a_bin[worker]
-        loads[worker] += 1
+                if loads[other] * counts[reducer] < loads[reducer] * counts[other]:
+                    reducer = other
+            found = firsts[reducer]
+        loads[reducer] += 1
         chosen[row] = found
 
 
 @compiled
 def _skip_full(token, capacity, owners, loads, skips):  # type: ignore[no-untyped-def]
-    """The first token, from `token` on clockwise, whose bin has room. `skips`: for each token the capacity at which
+    """The first token, from `token` on clockwise, whose reducer has room. `skips`: for each token the capacity at which
     all tokens from it up to another were full, and that other one."""
     found = token
     while loads[owners[found]] >= capacity:
         found = skips[found, 1] if skips[found, 0] == capacity else (found + 1) % len(owners)
-    while token != found:  # shorten the way for the next walk, as union-find does
+    while token != found:  # shorten the next walk, as union-find does
         following = skips[token, 1] if skips[token, 0] == capacity else (token + 1) % len(owners)
         skips[token, 0], skips[token, 1] = capacity, found
         token = following
@@ -207,7 +210,7 @@ def count(sketch, key):  # type: ignore[no-untyped-def]
 @compiled
 def _least_counter(counters, least, state):  # type: ignore[no-untyped-def]
     """A counter of the least count. Counts only grow, so of those that had the least one when all were looked at, each
-    is taken unless it has grown since; most of the many keys that come seldom have it, so all are looked at rarely."""
+    is taken unless it has grown since; most of the many rare keys have it, so all are seldom looked at."""
     while True:
         while state[1] < state[2]:
             counter = least[state[1]]
@@ -246,7 +249,7 @@ def _forget(counters, table, key):  # type: ignore[no-untyped-def]
 @compiled
 def rank_all(tree, ranks, loads, work):  # type: ignore[no-untyped-def]
     """Rank reducers by what their load would be with one record more: a tournament, the leaves of which are reducers.
-    `tree` and `ranks` have the winner of each place and its rank, the left one of equals; `tree[1]` wins over all."""
+    `tree` and `ranks` have the winner of each match and its rank, the left one of equals; `tree[1]` wins over all."""
     leaves = len(tree) // 2
     for leaf in range(leaves):
         tree[leaves + leaf] = leaf
@@ -258,7 +261,7 @@ def rank_all(tree, ranks, loads, work):  # type: ignore[no-untyped-def]
 
 @compiled
 def _add(tree, ranks, loads, work, chosen):  # type: ignore[no-untyped-def]
-    """Add a record to a reducer. Places above one that it does not change stay as they are."""
+    """Add a record to a reducer. Matches above one that it does not change stay as they are."""
     loads[chosen] += work[chosen]
     at = len(tree) // 2 + chosen
     ranks[at] = loads[chosen] + work[chosen]
@@ -273,7 +276,7 @@ def _add(tree, ranks, loads, work, chosen):  # type: ignore[no-untyped-def]
 @compiled
 def _spills(key, reducer, slack, sent, loads, tree, reach):  # type: ignore[no-untyped-def]
     """Whether a tail key may leave its first reducer: only if that is ahead, and only keys whose hash number 2 lies
-    below `reach`, always the same ones. The reach is as wide as it takes to keep the reducer from getting ahead.
+    below `reach`, always the same ones. The reach widens until the reducer no longer gets ahead.
     `sent`: records since capacities last changed."""
     each = sent / len(loads)
     allowed = max(slack * sent, CHANCE * math.sqrt(each))
@@ -287,20 +290,20 @@ def _spills(key, reducer, slack, sent, loads, tree, reach):  # type: ignore[no-u
 
 @compiled
 def head_or_tail(hashes, choices, slack, reach, sent, loads, work, tree, ranks, slot_owners, sketch, owners):  # type: ignore[no-untyped-def]
-    bins, slots = len(loads), uint64(len(slot_owners))
+    reducers, slots = len(loads), uint64(len(slot_owners))
     counters = sketch.counters
     for row in range(len(hashes)):
         sent[0] += 1
         key = uint64(hashes[row])
         counter = count(sketch, np.int64(key))
         chosen = slot_owners[choice(key, uint64(0), slots)]
-        if (counters[counter, 1] - counters[counter, 2]) * HEAD * bins <= sent[0]:
+        if (counters[counter, 1] - counters[counter, 2]) * HEAD * reducers <= sent[0]:
             second = slot_owners[choice(key, uint64(1), slots)]
             if loads[second] + work[second] < loads[chosen] + work[chosen] and (
                 slack == 0 or _spills(key, chosen, slack, sent[0] - sent[1], loads, tree, reach)
             ):
                 chosen = second
-        elif choices < bins:
+        elif choices < reducers:
             for salt in range(1, choices):
                 other = slot_owners[choice(key, uint64(salt), slots)]
                 if loads[other] + work[other] < loads[chosen] + work[chosen]:

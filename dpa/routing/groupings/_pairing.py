@@ -1,36 +1,43 @@
-"""Pairing of busy and idle workers at one source: two queues, first come, first served (CG paper, section V-B)."""
+"""Pairing of busy and idle reducers at one source: two queues, first come, first served (CG paper, section V-B)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from dpa.routing.groupings.signal import Wish
+from dpa.routing.groupings.signal import CapacityRequest
 
 
 class PairingQueues:
-    """Who waits to give up a virtual worker, and who to gain one. Nobody waits in both, or twice."""
+    """Reducers that wait to give up a virtual worker, and others that wait to gain one. None waits in both, or
+    twice."""
 
     def __init__(self) -> None:
-        self._waiting: dict[Wish, dict[int, None]] = {Wish.DECREASE: {}, Wish.INCREASE: {}}
+        self._waiting: dict[CapacityRequest, dict[int, None]] = {
+            CapacityRequest.DECREASE: {},
+            CapacityRequest.INCREASE: {},
+        }
 
-    def pair(self, worker: int, wish: Wish, may_give: Callable[[int], bool]) -> tuple[int, int] | None:
-        """A worker's wish: who gives a virtual worker to whom, or None if the worker now waits, or wants nothing.
+    def pair(self, reducer: int, request: CapacityRequest, may_give: Callable[[int], bool]) -> tuple[int, int] | None:
+        """Take in a reducer's request. Returns the giver and the taker of a virtual worker, or None if the reducer now
+        waits, or requests nothing.
 
-        Whoever is paired has been served and must ask again; whoever asks again before keeps its place. A worker that
-        may not give is not waited for.
+        A pair has been served and must ask again; a reducer that asks again before keeps its position in the queue. A
+        reducer that may not give does not wait.
         """
-        wants = wish is Wish.INCREASE or (wish is Wish.DECREASE and may_give(worker))
+        wants = request is CapacityRequest.INCREASE or (request is CapacityRequest.DECREASE and may_give(reducer))
         for queued, queue in self._waiting.items():
-            if not wants or queued is not wish:
-                queue.pop(worker, None)
+            if not wants or queued is not request:
+                queue.pop(reducer, None)
         if not wants:
             return None
-        others = self._waiting[Wish.INCREASE if wish is Wish.DECREASE else Wish.DECREASE]
+        others = self._waiting[
+            CapacityRequest.INCREASE if request is CapacityRequest.DECREASE else CapacityRequest.DECREASE
+        ]
         for other in list(others):
             del others[other]
-            giver, taker = (worker, other) if wish is Wish.DECREASE else (other, worker)
+            giver, taker = (reducer, other) if request is CapacityRequest.DECREASE else (other, reducer)
             if may_give(giver):
-                self._waiting[wish].pop(worker, None)
+                self._waiting[request].pop(reducer, None)
                 return giver, taker
-        self._waiting[wish][worker] = None
+        self._waiting[request][reducer] = None
         return None

@@ -1,4 +1,4 @@
-"""Equal parts of the keys, given to reducers in proportion to what each can do."""
+"""Equal parts of the keys, given to reducers in proportion to their capacity."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ Weights = npt.NDArray[np.float64]
 
 
 def apportion(weights: Weights, parts: int) -> npt.NDArray[np.int64]:
-    """How many of so many parts each reducer is to have: at least one each, else by its weight, largest remainders
-    first; shape of `weights`."""
+    """The number of the `parts` that each reducer gets: at least one, else by its weight, largest remainders first;
+    shape of `weights`."""
     free = parts - len(weights)
     exact = weights / weights.sum() * parts
     above = np.maximum(exact - 1, 0)
@@ -25,7 +25,7 @@ def apportion(weights: Weights, parts: int) -> npt.NDArray[np.int64]:
 
 
 def reassign(owners: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The parts that must change their owner, so that each reducer has as many as wanted; `owners` changes in place.
+    """Change `owners` in place so that each reducer has the number of parts wanted. Returns the parts that moved.
 
     No more parts move than must: those with the highest numbers of each reducer that has too many.
     """

@@ -1,6 +1,6 @@
-"""The keys that come most, in bounded memory: SpaceSaving (Metwally, Agrawal and El Abbadi), on key hashes.
+"""The most frequent keys, in bounded memory: SpaceSaving (Metwally, Agrawal and El Abbadi), on key hashes.
 
-Compiled, one key at a time (`_loops.count`), because a grouping must know what is hot at every single record.
+Compiled, one key at a time (`_loops.count`), because a grouping must know the hot keys at every single record.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import numpy.typing as npt
 
 
 class SpaceSaving(NamedTuple):
-    """So many counters.
+    """A bounded number of counters.
 
     Attributes:
-        counters: for each counter its key, its count, and how much of the count may belong to other keys;
+        counters: for each counter its key, its count, and the part of the count that may belong to other keys;
             shape (most, 3).
         table: the counter of each key, or -1: a hash table with linear probing, a power of two of entries.
         least: counters that had the least count when all were looked at last; shape (most,).
-        state: how many counters are in use; from where on, and up to where, those in `least` have not been taken; and
+        state: the number of counters in use; the start and the stop of those in `least` that have not been taken; and
             that least count.
     """
 

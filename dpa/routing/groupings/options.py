@@ -1,108 +1,299 @@
-"""What a job may say about its grouping, and the grouping that comes of it."""
+"""What a job may say about its grouping, and the grouping that comes of it: one class of options for each kind.
+
+The classes are plain and frozen. A job file's section `grouping` is made of them, so their fields, defaults, bounds and
+docstrings are its keys (docs/job-files.md). Groupings are imported when they are made: most are compiled, by a library
+that takes a while to load.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from importlib import import_module
-from typing import Any
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import numpy as np
+from annotated_types import Ge, Gt, Le
 
 from dpa.routing.groupings.base import Grouping
 from dpa.routing.groupings.ring import RingGrouping
 from dpa.routing.table import RoutingTable
 
-_CLASSES = {
-    "key": "key.KeyGrouping",
-    "shuffle": "shuffle.ShuffleGrouping",
-    "partial_key": "partial_key.PartialKeyGrouping",
-    "two_random": "two_random.TwoRandomGrouping",
-    "bounded_load": "bounded_load.BoundedLoadGrouping",
-    "random_choices": "random_choices.RandomChoicesGrouping",
-    "d_choices": "d_choices.DChoicesGrouping",
-    "w_choices": "w_choices.WChoicesGrouping",
-    "weighted_w_choices": "weighted_w_choices.WeightedWChoicesGrouping",
-    "consistent": "consistent.ConsistentGrouping",
-}
-"""Imported when they are used: most are compiled, by a library that takes a while to load."""
-
-_POOLED = "pooled_choices.PooledChoicesGrouping"
-"""A part of `consistent`, not a grouping of its own: onto reducers it is `random_choices`."""
-
-RING = "ring"
-KINDS = (RING, *_CLASSES)
-"""Every grouping that a job file may name."""
-
-LISTENING = ("weighted_w_choices", "consistent")
-"""Those that go by what reducers report, too."""
+Utilisation: TypeAlias = Literal["queue", "busy", "demand"]
 
 
-@dataclass(frozen=True)
-class GroupingOptions:
-    """How records find their reducer; the fields mean what they mean in a job file (docs/job-files.md, `grouping`),
-    which takes its defaults from here.
+@dataclass(frozen=True, kw_only=True)
+class SignalOptions:
+    """How reducers judge their load for senders that listen.
 
     Attributes:
-        epsilon: how much above the average a bin may be loaded, as a share, in `bounded_load`, `random_choices` and
-            `consistent`.
-        virtual_workers: of each reducer, in `consistent`.
-        proportional: whether `consistent` moves all that is due in one slot.
-        pooled: whether the virtual workers of a reducer share their room, in `consistent`.
+        slot_seconds: length of a time slot.
+        theta_busy: utilisation above which a reducer requests less.
+        theta_idle: utilisation below which a reducer requests more.
+        utilisation: `queue`: the mean queue in units of a full one, as the paper's engine has it. `busy`: the share of
+            the time spent in user code, at most about 1. `demand`: the work that arrived in the slot in units of the
+            slot, which is the paper's messages by capacity, and above 1 where more arrives than can be done.
     """
 
-    kind: str = RING
-    epsilon: float = 0.01
-    virtual_workers: int = 100
-    proportional: bool = False
-    pooled: bool = False
+    slot_seconds: float = 1.0
+    theta_busy: float = 0.9
+    theta_idle: float = 0.75
+    utilisation: Utilisation = "demand"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupingOptions(ABC):
+    """How records find their reducer."""
+
+    is_ring: ClassVar[bool] = False
+    """Whether records go by a routing table, which balancing may change."""
+    splits_keys: ClassVar[bool] = True
+    """Whether records of one key may go to several reducers, also where the routing table never changes."""
+
+    kind: str
+    """How a sender chooses the reducer of each record."""
 
     @property
-    def listens(self) -> bool:
-        """Whether reducers are to send signals."""
-        return self.kind in LISTENING
+    def signals(self) -> SignalOptions | None:
+        """How reducers judge their load for the senders; None where senders do not listen."""
+        return None
 
-    @property
-    def is_ring(self) -> bool:
-        """Whether records go by a routing table."""
-        return self.kind == RING
-
-    @property
-    def scatters(self) -> bool:
-        """Whether records of one key may go to several reducers, also where the routing table never changes."""
-        return not self.is_ring and bool(_class_of(self.kind).several_owners)
-
-    def leaves_home(self, *, aggregates: bool) -> bool:
+    def moves_states(self, *, aggregates: bool) -> bool:
         """Whether a state may be elsewhere than with the owner of its key by the first routing table, also where the
         table never changes: so may those of any grouping but the ring, once rounds of aggregation send them there."""
-        return self.scatters or (aggregates and not self.is_ring)
+        return self.splits_keys or (aggregates and not self.is_ring)
 
     def create(self, table: RoutingTable, source: int) -> Grouping:
-        """The grouping of one sender, ready to choose: what is compiled has been."""
-        grouping: Grouping = self._of(self.kind, table, source)
+        """The grouping of the sender number `source`, ready to choose: what is compiled has been."""
+        grouping = self._make(table, source)
         grouping.choose(np.empty(0, dtype=np.uint32))  # of a block's type: read-only ones would be another to numba
         return grouping
 
-    def _of(self, kind: str, table: RoutingTable, source: int) -> Any:
-        bins = table.reducers
-        match kind:
-            case "ring":
-                return RingGrouping(table, source)
-            case "shuffle" | "two_random":
-                return _class_of(kind)(bins, source)
-            case "bounded_load" | "random_choices":
-                return _class_of(kind)(bins, self.epsilon)
-            case "consistent":
-                inner = _POOLED if self.pooled else _CLASSES["random_choices"]
-                virtual = _named(inner)(bins * self.virtual_workers, self.epsilon)
-                return _class_of(kind)(bins, virtual, proportional=self.proportional)
-        return _class_of(kind)(bins)
+    @abstractmethod
+    def _make(self, table: RoutingTable, source: int) -> Grouping:
+        """The grouping as its class makes it."""
 
 
-def _class_of(kind: str) -> Any:
-    """The class of a grouping; what its constructor takes differs, `_of` knows."""
-    return _named(_CLASSES[kind])
+@dataclass(frozen=True, kw_only=True)
+class BoundedOptions(GroupingOptions):
+    """What groupings have that bound the load of whatever they choose."""
+
+    epsilon: Annotated[float, Gt(0)] = 0.01
+    """How far above the average a reducer, or a virtual worker of `consistent`, may be loaded, as a share of the
+    average."""
 
 
-def _named(path: str) -> Any:
-    module, _, name = path.partition(".")
-    return getattr(import_module(f"dpa.routing.groupings.{module}"), name)
+@dataclass(frozen=True, kw_only=True)
+class ListeningOptions(GroupingOptions):
+    """What groupings have whose senders listen to signals."""
+
+    slot_seconds: Annotated[float, Ge(0.01)] = SignalOptions.slot_seconds
+    """Seconds after which a reducer judges its load anew."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RingOptions(GroupingOptions):
+    """`ring`: consistent hashing, balanced while it runs."""
+
+    is_ring: ClassVar[bool] = True
+    splits_keys: ClassVar[bool] = False
+
+    kind: Literal["ring"] = "ring"
+    """Consistent hashing, balanced while it runs."""
+
+    def _make(self, table: RoutingTable, source: int) -> Grouping:
+        return RingGrouping(table, source)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyOptions(GroupingOptions):
+    """`key`: key grouping."""
+
+    splits_keys: ClassVar[bool] = False
+
+    kind: Literal["key"] = "key"
+    """The hash of the key modulo the number of reducers."""
+
+    def _make(self, table: RoutingTable, source: int) -> Grouping:
+        from dpa.routing.groupings.key import KeyGrouping
+
+        return KeyGrouping(table.reducers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShuffleOptions(GroupingOptions):
+    """`shuffle`: shuffle grouping."""
+
+    kind: Literal["shuffle"] = "shuffle"
+    """Round robin, whatever the key."""
+
+    def _make(self, table: RoutingTable, source: int) -> Grouping:
+        from dpa.routing.groupings.shuffle import ShuffleGrouping
+
+        return ShuffleGrouping(table.reducers, source)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartialKeyOptions(GroupingOptions):
+    """`partial_key`: partial key grouping."""
+
+    kind: Literal["partial_key"] = "partial_key"
+    """The less loaded of two reducers of the key."""
+
+    def _make(self, table: RoutingTable, source: int) -> Grouping:
+        from dpa.routing.groupings.partial_key import PartialKeyGrouping
+
+        return PartialKeyGrouping(table.reducers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwoRandomOptions(GroupingOptions):
+    """`two_random`: power of two choices."""
+
+    kind: Literal["two_random"] = "two_random"
+    """The less loaded of two reducers at random, whatever the key."""
+
+    def _make(self, table: RoutingTable, source: int) -> Grouping:
+        from dpa.routing.groupings.two_random import TwoRandomGrouping
+
+        return TwoRandomGrouping(table.reducers, source)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoundedLoadOptions(BoundedOptions):
+    """`bounded_load`: consistent hashing with bounded loads."""
+
+    kind: Literal["bounded_load"] = "bounded_load"
+    """Clockwise from the key's point to the first reducer that has room."""
+
+    def _make(self, table: RoutingTable, source: int) -> Grouping:
+        from dpa.routing.groupings.bounded_load import BoundedLoadGrouping
+
+        return BoundedLoadGrouping(table.reducers, self.epsilon)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomChoicesOptions(BoundedOptions):
+    """`random_choices`: power of random choices."""
+
+    kind: Literal["random_choices"] = "random_choices"
+    """The first reducer with room of the key's random sequence."""
+
+    def _make(self, table: RoutingTable, source: int) -> Grouping:
+        from dpa.routing.groupings.random_choices import RandomChoicesGrouping
+
+        return RandomChoicesGrouping(table.reducers, self.epsilon)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DChoicesOptions(GroupingOptions):
+    """`d_choices`: hot keys to the least loaded of d reducers, others to one of two."""
+
+    kind: Literal["d_choices"] = "d_choices"
+    """Hot keys go to the least loaded of d reducers, others to one of two."""
+
+    def _make(self, table: RoutingTable, source: int) -> Grouping:
+        from dpa.routing.groupings.d_choices import DChoicesGrouping
+
+        return DChoicesGrouping(table.reducers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WChoicesOptions(GroupingOptions):
+    """`w_choices`: hot keys to the least loaded of all reducers, others to one of two."""
+
+    kind: Literal["w_choices"] = "w_choices"
+    """Hot keys go to the least loaded of all reducers, others to one of two."""
+
+    def _make(self, table: RoutingTable, source: int) -> Grouping:
+        from dpa.routing.groupings.w_choices import WChoicesGrouping
+
+        return WChoicesGrouping(table.reducers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightedWChoicesOptions(ListeningOptions):
+    """`weighted_w_choices`: W-Choices by capacity."""
+
+    kind: Literal["weighted_w_choices"] = "weighted_w_choices"
+    """As `w_choices`, by capacities that reducers report."""
+
+    @property
+    def signals(self) -> SignalOptions:
+        """Service times, at the end of every slot."""
+        return SignalOptions(slot_seconds=self.slot_seconds)
+
+    def _make(self, table: RoutingTable, source: int) -> Grouping:
+        from dpa.routing.groupings.weighted_w_choices import WeightedWChoicesGrouping
+
+        return WeightedWChoicesGrouping(table.reducers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsistentOptions(BoundedOptions, ListeningOptions):
+    """`consistent`: consistent grouping."""
+
+    kind: Literal["consistent"] = "consistent"
+    """Keys go to virtual workers, virtual workers to reducers by what each requests."""
+    virtual_workers: Annotated[int, Ge(1), Le(10_000)] = 100
+    """Virtual workers that each reducer starts with."""
+    proportional: bool = False
+    """Whether all virtual workers that are due move at once; else, as in the paper, one a signal. Needs `utilisation:
+    demand`."""
+    pooled: bool = False
+    """Whether a key that finds its virtual worker full goes to another one of the same reducer, if that has room; else,
+    as in the paper, to one at random. Fewer copies."""
+    theta_busy: Annotated[float, Gt(0)] = SignalOptions.theta_busy
+    """Without `proportional`: utilisation above which a reducer requests less."""
+    theta_idle: Annotated[float, Ge(0)] = SignalOptions.theta_idle
+    """Without `proportional`: utilisation below which a reducer requests more."""
+    utilisation: Utilisation = SignalOptions.utilisation
+    """`queue`: the mean queue by its fair share of all records in flight. `busy`: the share of the time spent in user
+    code. `demand`: the work that arrived by the work that can be done, which may exceed 1."""
+
+    def __post_init__(self) -> None:
+        if self.theta_idle >= self.theta_busy:
+            raise ValueError(f"theta_idle ({self.theta_idle}) must be below theta_busy ({self.theta_busy})")
+        if self.proportional and self.utilisation != "demand":
+            why = f"{self.utilisation!r} does not measure by how much a reducer is overloaded"
+            raise ValueError(f"proportional needs utilisation 'demand': {why}")
+
+    @property
+    def signals(self) -> SignalOptions:
+        """Capacity requests, at the end of every slot."""
+        return SignalOptions(
+            slot_seconds=self.slot_seconds,
+            theta_busy=self.theta_busy,
+            theta_idle=self.theta_idle,
+            utilisation=self.utilisation,
+        )
+
+    def _make(self, table: RoutingTable, source: int) -> Grouping:
+        from dpa.routing.groupings.consistent import ConsistentGrouping
+        from dpa.routing.groupings.pooled_choices import PooledChoicesGrouping
+        from dpa.routing.groupings.random_choices import RandomChoicesGrouping
+
+        choices = PooledChoicesGrouping if self.pooled else RandomChoicesGrouping
+        inner = choices(table.reducers * self.virtual_workers, self.epsilon)
+        return ConsistentGrouping(table.reducers, inner, proportional=self.proportional)
+
+
+BY_KIND: dict[str, type[GroupingOptions]] = {
+    options.kind: options
+    for options in (
+        RingOptions,
+        KeyOptions,
+        ShuffleOptions,
+        PartialKeyOptions,
+        TwoRandomOptions,
+        BoundedLoadOptions,
+        RandomChoicesOptions,
+        DChoicesOptions,
+        WChoicesOptions,
+        WeightedWChoicesOptions,
+        ConsistentOptions,
+    )
+}
+"""The options of every grouping, by the name that a job file gives it."""
+
+RING = RingOptions.kind
+KINDS = tuple(BY_KIND)

@@ -18,9 +18,9 @@ from dpa.routing.table import Owners
 class PartialKeyGrouping(Grouping):
     """Two hashes of the key, the one that this sender has sent less; a tie goes to the first."""
 
-    def __init__(self, bins: int) -> None:
-        super().__init__(bins)
-        self._loads = np.zeros(bins, dtype=np.int64)
+    def __init__(self, reducers: int) -> None:
+        super().__init__(reducers)
+        self._loads = np.zeros(reducers, dtype=np.int64)
 
     def choose(self, hashes: Hashes) -> Owners:
         """The reducer of each record."""
@@ -31,6 +31,6 @@ class PartialKeyGrouping(Grouping):
     def may_process(self, reducer: int, hashes: Hashes) -> npt.NDArray[np.bool_]:
         """Whether the reducer is one of the two of each key."""
         both = np.empty((2, len(hashes)), dtype=np.int32)
-        both_choices(hashes, self.bins, both)
+        both_choices(hashes, self.reducers, both)
         found: npt.NDArray[np.bool_] = (both == reducer).any(axis=0)
         return found

@@ -10,14 +10,14 @@ from dpa.routing.table import Owners
 
 
 class ShuffleGrouping(Grouping):
-    """Each record to the next reducer; senders begin at different ones."""
+    """Each record to the next reducer; senders start at different ones."""
 
-    def __init__(self, bins: int, source: int = 0) -> None:
-        super().__init__(bins)
-        self._next = source % bins
+    def __init__(self, reducers: int, source: int = 0) -> None:
+        super().__init__(reducers)
+        self._next = source % reducers
 
     def choose(self, hashes: Hashes) -> Owners:
         """The reducer of each record."""
-        owners = (np.arange(self._next, self._next + len(hashes)) % self.bins).astype(np.int32)
-        self._next = (self._next + len(hashes)) % self.bins
+        owners = (np.arange(self._next, self._next + len(hashes)) % self.reducers).astype(np.int32)
+        self._next = (self._next + len(hashes)) % self.reducers
         return owners

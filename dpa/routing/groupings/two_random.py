@@ -14,13 +14,13 @@ from dpa.routing.table import Owners
 
 
 class TwoRandomGrouping(Grouping):
-    """Two reducers drawn by the record's number, which with the sender's is all the randomness there is."""
+    """Two reducers drawn by the record's number and the sender's, the only source of randomness."""
 
-    def __init__(self, bins: int, source: int = 0) -> None:
-        super().__init__(bins)
+    def __init__(self, reducers: int, source: int = 0) -> None:
+        super().__init__(reducers)
         self._source = source
         self._sent = 0
-        self._loads = np.zeros(bins, dtype=np.int64)
+        self._loads = np.zeros(reducers, dtype=np.int64)
 
     def choose(self, hashes: Hashes) -> Owners:
         """The reducer of each record."""

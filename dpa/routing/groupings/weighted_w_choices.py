@@ -1,9 +1,9 @@
 """W-Choices for reducers of unequal speed, ours: the least (load + 1) / capacity, and tail keys placed by capacity.
 
 Three things differ from W-Choices. Capacities are estimated from the service times that reducers report. A tail key has
-its two places among equal slots, and reducers hold slots in proportion to their capacity: else most tail keys of a
-cluster with few fast machines would have two slow ones to choose from. And of a reducer that is ahead, only as many
-tail keys go to their second place as it takes, always the same ones: most tail keys have one reducer, not two.
+two equal slots, and reducers hold slots in proportion to their capacity: else most tail keys of a cluster with few fast
+machines would have two slow ones to choose from. And a reducer that is ahead gives up no more tail keys to their second
+slot than it must, always the same ones: most tail keys have one reducer, not two.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpa.routing.groupings._head_tail import HeadTailGrouping
-from dpa.routing.groupings._heard import Heard
+from dpa.routing.groupings._reported_slots import ReportedSlots
 from dpa.routing.groupings._shares import apportion, reassign
 from dpa.routing.groupings.signal import Signal
 
@@ -23,46 +23,46 @@ SLACK = 4e-5
 """How far a reducer may be ahead of the least loaded before tail keys leave it, as a share of all records sent."""
 
 _CHANGED = 0.1
-"""A capacity is taken over when it differs by such a share from what is assumed."""
+"""A measured capacity replaces the assumed one when it differs by this share."""
 
-_LEAST_CAPACITY = 0.01
-"""Of the mean, so one record weighs no more than a hundred: what a wrong measurement has done is made good soon."""
+_MIN_CAPACITY = 0.01
+"""Of the mean, so that one record weighs no more than a hundred: the effect of a wrong measurement soon passes."""
 
 
 class WeightedWChoicesGrouping(HeadTailGrouping):
-    """Its capacities have mean 1; all are 1 until reducers report service times."""
+    """Capacities have mean 1; all are 1 until reducers report service times."""
 
     def __init__(
         self,
-        bins: int,
+        reducers: int,
         capacities: npt.NDArray[np.float64] | None = None,
         *,
         slots: int = SLOTS,
         slack: float = SLACK,
     ) -> None:
-        """Start with the capacities given, in any unit, shape (bins,)."""
+        """Start with the capacities given, in any unit, shape (reducers,)."""
         self._moved = 0
-        super().__init__(bins, bins * slots)
+        super().__init__(reducers, reducers * slots)
         self._slack = slack
-        self._seconds = np.zeros(bins)
-        self._heard = Heard(bins)
+        self._seconds = np.zeros(reducers)
+        self._reported = ReportedSlots(reducers)
         if capacities is not None:
             self._rely_on(capacities / capacities.mean())
 
     @property
     def moved(self) -> int:
-        """How many slots have changed their reducer."""
+        """The number of times that a slot changed its reducer."""
         return self._moved
 
     def observe(self, reducer: int, signal: Signal) -> None:
-        """Learn a reducer's service time. Capacities are judged once all have told of a new slot: some new ones among
-        old ones would be taken for shares that nobody has."""
-        if not signal.service_seconds or not self._heard.is_news(reducer, signal.slot):
+        """Receive a reducer's service time. Capacities are updated once all reducers have reported a new slot: new
+        service times among old ones would give shares that no reducer has."""
+        if not signal.service_seconds or not self._reported.is_news(reducer, signal.slot):
             return
         self._seconds[reducer] = signal.service_seconds
-        if self._heard.is_complete():
+        if self._reported.is_complete():
             speeds = self._seconds.min() / self._seconds
-            found = np.maximum(speeds / speeds.mean(), _LEAST_CAPACITY)
+            found = np.maximum(speeds / speeds.mean(), _MIN_CAPACITY)
             if np.any(np.abs(found * self._work - 1) > _CHANGED):
                 self._rely_on(found)
 

@@ -1,0 +1,38 @@
+"""Errors of writing, a full disk above all, which each library reports in its own way."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dpa.errors import JobFailedError
+
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_SAID = ("No space left on device", "Disk quota exceeded", "local disk is full", "over capacity")
+"""What messages of Arrow, Spark and Ray contain, which may be many lines long."""
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether the error is about a disk, or a quota of it, that is full."""
+    return getattr(error, "errno", None) in _FULL or any(said in str(error) for said in _SAID)
+
+
+def why(error: BaseException) -> str:
+    """The error in a line, which begins with the disk if that is full."""
+    said = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return f"the disk is full: {said}" if is_full(error) else said
+
+
+@contextmanager
+def writing(path: str | Path) -> Iterator[None]:
+    """Write to `path` in this block.
+
+    Raises:
+        JobFailedError: it cannot be written; names the cause and the place.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise JobFailedError(f"{why(error)}, writing {path}") from None

@@ -1,0 +1,40 @@
+"""A resource that jobs in several threads of one process share: the first of them starts it, the last ends it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Generic, TypeVar
+
+from dpa._util.signals import interrupts_held
+
+T = TypeVar("T")
+
+
+class Shared(Generic[T]):
+    """One context for any number of blocks, in any threads: it is entered with the first of them, and left with the
+    last."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._context: AbstractContextManager[T]
+        self._value: T
+
+    @contextmanager
+    def use(self, context: Callable[[], AbstractContextManager[T]]) -> Iterator[T]:
+        """Yield the value of the context that is open, or else of a new one, which `context` makes. Callers wait
+        while it is being entered or left."""
+        with self._lock:
+            if self._users == 0:
+                self._context = context()
+                self._value = self._context.__enter__()
+            self._users += 1
+        try:
+            yield self._value
+        finally:
+            with interrupts_held(), self._lock:
+                self._users -= 1
+                if self._users == 0:
+                    self._context.__exit__(None, None, None)

@@ -1,0 +1,60 @@
+"""The signals that ask a job to end. They are held back while something is started or ended that must not be left half
+done, and kept from processes that this process itself ends."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name))
+"""Ctrl-C, `kill`, a terminal that closes, and Ctrl-\\."""
+
+_OF_A_TERMINAL = {number for number in ENDING if number not in (signal.SIGINT, signal.SIGTERM)}
+"""What a terminal sends to all processes that were started in it, besides Ctrl-C, which Ray and Spark ignore."""
+
+
+def ending_handlers() -> dict[int, Any]:
+    """The handler of each signal that ends a job. What is ignored (as SIGHUP is under `nohup`) stays so and is left
+    out, and so are handlers that are not Python's."""
+    handlers = {number: signal.getsignal(number) for number in ENDING}
+    return {number: handler for number, handler in handlers.items() if handler not in (None, signal.SIG_IGN)}
+
+
+@contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Hold the signals back until the block has ended; a second Ctrl-C gets through. Outside of the main thread, the
+    block is not protected."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = ending_handlers()
+    held: list[int] = []
+
+    def hold(number: int, frame: object) -> None:
+        held.append(number)
+        if signal.SIGINT in before:
+            signal.signal(signal.SIGINT, before[signal.SIGINT])
+
+    for number in before:
+        signal.signal(number, hold)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if held:
+            signal.raise_signal(held[0])
+
+
+@contextmanager
+def terminal_kept_away() -> Iterator[None]:
+    """Have the processes that are started in this block never receive what a terminal sends to all of its processes, so
+    that they do not end before, or beside, the one that started them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _OF_A_TERMINAL)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,0 +1,186 @@
+"""From measured demand to the next routing table: the cheapest moves that bring every reducer near the mean.
+
+The search is greedy: the reducer with most seconds of work ahead gives its largest fitting range to the one with least,
+until all are within the tolerance. A range that fits nowhere is split, down to a single key; a key that fits nowhere is
+split over several reducers, each getting as much as it has room for. So nothing moves but the excess, in as few ranges
+as will do (the objective is Dicer's: imbalance plus a movement cost).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpa.balance.adaptive.compaction import compacted
+from dpa.balance.adaptive.demand import Demand
+from dpa.balance.adaptive.draft import Draft
+from dpa.routing.table import RoutingTable
+
+_MIN_FIT = 0.25
+"""A move must fill this share of the tolerance, or it is not worth an entry in the table."""
+
+_HOT = 0.5
+"""A key with at least this share of a mean reducer's work is split before others are moved out of its way; a colder
+one only where nothing else helps."""
+
+
+@dataclass(frozen=True)
+class RebalanceOptions:
+    """What a rebalance aims at.
+
+    Attributes:
+        tolerance: how far above the mean a reducer may stay, as a share of it.
+        max_moved: the most of all work that may change its owner at once, as a share; splitting a key adds owners and
+            takes none away, so it does not count.
+        may_split: whether one key may have several reducers; needs a reducer executor that can merge.
+    """
+
+    tolerance: float = 0.05
+    max_moved: float = 1.0
+    may_split: bool = True
+
+
+@dataclass(frozen=True)
+class Rebalance:
+    """A proposed routing table and what it would do.
+
+    Attributes:
+        table: the proposal.
+        before, after: seconds of work of the most loaded reducer, now and then.
+        mean: seconds of work of each reducer if all had the same.
+        moved: share of all work that changes its owner.
+        split: share of all work that goes to a further reducer besides its owner, as it did not before.
+        steps: the steps in words, as one phrase; empty if there are none.
+        stuck: why no more was done, if the aim was not reached; else empty.
+    """
+
+    table: RoutingTable
+    before: float
+    after: float
+    mean: float
+    moved: float
+    split: float
+    steps: str
+    stuck: str
+
+
+def rebalance(
+    demand: Demand,
+    options: RebalanceOptions,
+    *,
+    base: frozenset[int] = frozenset(),
+    unsplit: Iterable[int] = (),
+    only: int | None = None,
+) -> Rebalance:
+    """Plan the next table.
+
+    Args:
+        demand: the work ahead.
+        options: what to aim at.
+        base: positions of tokens that are never dropped from the table.
+        unsplit: indices of split tokens that are to have one owner again; then no others but those owners are relieved.
+        only: relieve this reducer alone, and to the mean itself.
+    """
+    draft = Draft(demand, options.max_moved)
+    search = _Search(draft, options)
+    before = draft.longest()
+    keepers = [draft.unsplit(token) for token in unsplit]
+    among = {keeper for keeper in keepers if keeper is not None}
+    if only is not None:
+        search.relieve(0.0, {only})
+    elif among or not keepers:
+        search.relieve(options.tolerance, among)
+    table, moved, steps = demand.table, draft.moved, draft.in_words()
+    if steps:
+        negligible = _MIN_FIT * options.tolerance * draft.total / table.reducers
+        table, back = compacted(draft.next_table(), demand, base, draft.touched, negligible, draft.allowed)
+        moved += back
+    total = draft.total or 1.0
+    moved += draft.moved_by_unsplitting()
+    return Rebalance(
+        table, before, draft.longest(), draft.mean, moved / total, draft.split / total, steps, search.stuck
+    )
+
+
+class _Search:
+    """The greedy search; `stuck` says why it did no more, if it did not reach its aim."""
+
+    def __init__(self, draft: Draft, options: RebalanceOptions) -> None:
+        self.stuck = ""
+        self._draft = draft
+        self._options = options
+
+    def relieve(self, tolerance: float, among: set[int]) -> None:
+        """Move work from the most to the least loaded until no donor is above the mean by more than the tolerance.
+        Donors are all reducers, or those of `among` if there are any."""
+        draft = self._draft
+        limit = draft.mean * (1 + tolerance)
+        seconds = draft.seconds
+        overloaded = np.flatnonzero((seconds > limit) & draft.reported).tolist()
+        donors = [(-float(seconds[donor]), donor) for donor in overloaded if not among or donor in among]
+        receivers = [(float(seconds[reducer]), reducer) for reducer in np.flatnonzero(draft.reported).tolist()]
+        heapq.heapify(donors)
+        heapq.heapify(receivers)
+        while donors:
+            donor = heapq.heappop(donors)[1]
+            while draft.seconds_of(donor) > limit * (1 + 1e-9):
+                receiver = self._least_loaded(receivers, donor)
+                if receiver is None:
+                    break
+                done = not self._step(donor, receiver)
+                heapq.heappush(receivers, (draft.seconds_of(receiver), receiver))
+                if done:
+                    break
+
+    def _step(self, donor: int, receiver: int) -> bool:
+        """Have the donor give one range to the receiver, or split one. Returns whether either was possible."""
+        draft, options, speeds = self._draft, self._options, self._draft.demand.speeds
+        excess = (draft.seconds_of(donor) - draft.mean) * speeds[donor]
+        room = (draft.mean * (1 + options.tolerance / 2) - draft.seconds_of(receiver)) * speeds[receiver]
+        fit = float(min(excess, room))
+        least = _MIN_FIT * options.tolerance * draft.mean * float(min(speeds[donor], speeds[receiver]))
+        if fit < least:
+            return False
+        ranges = draft.ranges_of(donor)
+        limit = min(fit, draft.allowed)
+        small, large = ranges.largest_within(limit), ranges.smallest_above(max(limit, least))
+        if large is not None and (small is None or small.records < limit / 2):
+            indivisible = large.single or large.shared
+            if not indivisible and limit >= least:
+                draft.cut(large, 0.95 * limit, donor)
+                return True
+            hot = large.shared or large.records >= _HOT * draft.mean * speeds[donor]
+            if indivisible and options.may_split and (hot or small is None or small.records < least):
+                given = min(fit, large.records / 2) if large.records <= fit else fit
+                draft.share(large, given, donor, receiver)
+                return True
+        if small is not None and small.records > 0:
+            draft.move(small, donor, receiver)
+            return True
+        if limit < fit:
+            self.stuck = f"the rest would move more than {options.max_moved:.0%} of the load at once"
+        elif large is not None:
+            self.stuck = f"{large.name} of reducer {donor} cannot be split"
+        else:
+            self.stuck = f"reducer {donor} has one range"
+        return False
+
+    def _least_loaded(self, receivers: list[tuple[float, int]], donor: int) -> int | None:
+        """The reducer with the least work, off the heap; entries that are out of date are corrected on the way."""
+        aside = None
+        found = None
+        while receivers:
+            seconds, reducer = heapq.heappop(receivers)
+            if reducer == donor:
+                aside = reducer
+            elif seconds < self._draft.seconds_of(reducer) - 1e-12:
+                heapq.heappush(receivers, (self._draft.seconds_of(reducer), reducer))
+            else:
+                found = reducer
+                break
+        if aside is not None:
+            heapq.heappush(receivers, (self._draft.seconds_of(aside), aside))
+        return found

@@ -1,0 +1,27 @@
+"""What a job may say about balancing a stage, and the policy that comes of it: one class of options for each strategy.
+
+A further strategy is a subclass of `BalanceOptions` in a file here, beside its policy, and a row of `BY_STRATEGY`: the
+job file's schema, its documentation's tests and the suites that run every strategy take it up from there.
+"""
+
+from __future__ import annotations
+
+from dpa.balance.options.adaptive import AdaptiveOptions
+from dpa.balance.options.base import BalanceOptions, LoadReportOptions
+from dpa.balance.options.tokens import DoublingOptions, HalvingOptions, NoBalancingOptions, TokenOptions
+
+BY_STRATEGY: dict[str, type[BalanceOptions]] = {
+    options.strategy: options for options in (NoBalancingOptions, HalvingOptions, DoublingOptions, AdaptiveOptions)
+}
+"""The options of every strategy, by the name that a job file gives it."""
+
+__all__ = [
+    "BY_STRATEGY",
+    "AdaptiveOptions",
+    "BalanceOptions",
+    "DoublingOptions",
+    "HalvingOptions",
+    "LoadReportOptions",
+    "NoBalancingOptions",
+    "TokenOptions",
+]

@@ -1,0 +1,64 @@
+"""Options of the strategy `adaptive`: measure, expect, plan, weigh (docs/balancing.md)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Gt, Le
+
+from dpa.balance.adaptive.policy import AdaptivePolicy
+from dpa.balance.adaptive.rebalance import RebalanceOptions
+from dpa.balance.options.base import LoadReportOptions, TriggeredOptions
+from dpa.balance.policy import BalancePolicy
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptiveOptions(TriggeredOptions):
+    """`adaptive`: the excess that is measured moves, and a key that is too hot is split over several reducers."""
+
+    strategy: Literal["adaptive"] = "adaptive"
+    """The excess that is measured moves, and a key that is too hot is split over several reducers."""
+    initial_tokens: Annotated[int, Ge(1)] = 64
+    """Tokens that each reducer starts with; their arcs are small enough to move one by one."""
+    trigger: Literal["queue_length", "queueing_delay", "both"] = "queueing_delay"
+    """What a reducer's load is: its queue in records, in seconds of work, or both, each of which must then exceed."""
+    max_imbalance: Annotated[float, Ge(0)] = 0.2
+    """Act when the greatest load exceeds the mean of all by more than this share."""
+    measure_seconds: Annotated[float, Gt(0)] = 0.25
+    """Seconds between two reports of each reducer's load by token and its hot keys; in effect a multiple of a quarter
+    of a second."""
+    tolerance: Annotated[float, Gt(0)] = RebalanceOptions.tolerance
+    """How far above the mean a rebalance may leave a reducer, as a share of the mean."""
+    horizon: Annotated[float, Ge(0)] = 2.0
+    """Seconds of expected arrivals that a rebalance counts beside what is queued."""
+    min_gain: Annotated[float, Ge(0)] = 0.25
+    """Seconds by which a rebalance must let the most loaded reducer end earlier, or it is not carried out."""
+    movement_cost: Annotated[float, Ge(0)] = 0.25
+    """Cost of moving the whole load, in units of the mean reducer's work (Dicer's objective): a rebalance must
+    gain more than the share that it moves costs."""
+    max_moved: Annotated[float, Gt(0), Le(1)] = RebalanceOptions.max_moved
+    """Greatest share of the load that one rebalance may take from its owners. Splitting a hot key takes nothing away,
+    and does not count."""
+    hot_keys: Annotated[int, Ge(1), Le(1000)] = 32
+    """The most keys that a report names."""
+
+    @property
+    def rebalance(self) -> RebalanceOptions:
+        """The aim of a rebalance."""
+        return RebalanceOptions(tolerance=self.tolerance, max_moved=self.max_moved)
+
+    def policy(self, reducers: int) -> BalancePolicy:
+        """The adaptive policy, on a new ring."""
+        return AdaptivePolicy(self.ring(reducers).snapshot(0), self._trigger(self.max_imbalance, "mean"), self)
+
+    @property
+    def reports(self) -> LoadReportOptions:
+        """The load by token and by hot key, periodically."""
+        return LoadReportOptions(
+            report_every=None,
+            report_seconds=self.measure_seconds,
+            report_when_idle=False,
+            half_life=self.half_life,
+            hot_keys=self.hot_keys,
+        )

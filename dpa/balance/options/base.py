@@ -1,0 +1,113 @@
+"""What the options of every strategy have in common: the ring that a stage starts with, and what machines ask of them.
+
+The classes are plain and frozen. A job file's section `balance` is made of them, so their fields, defaults, bounds and
+docstrings are its keys (docs/job-files.md).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+from annotated_types import Ge, Gt, Le
+
+from dpa.balance.policy import BalancePolicy
+from dpa.balance.trigger import Against, BothTrigger, QueueingDelayTrigger, QueueLengthTrigger, Trigger
+from dpa.routing.ring import PAPER_TOKEN_FORMAT, TokenRing
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadReportOptions:
+    """When a reducer reports its load to the load balancer, and what a report holds.
+
+    Attributes:
+        report_every: dequeued records between two reports; None: their number causes none.
+        report_seconds: time after which the next report is due at a tick; None: time causes none.
+        report_when_idle: whether a queue that runs empty is reported at once.
+        half_life: seconds after which a measurement counts half.
+        hot_keys: the most keys that a report names; None: a report has the queue alone, else also the load by token and
+            by hot key, and is due whether or not anything is queued.
+    """
+
+    report_every: int | None
+    report_seconds: float | None
+    report_when_idle: bool
+    half_life: float
+    hot_keys: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BalanceOptions(ABC):
+    """How one stage is balanced."""
+
+    moves_keys: ClassVar[bool] = True
+    """Whether a key may get another reducer while the stage runs."""
+
+    strategy: str
+    """When and how load moves between reducers."""
+    initial_tokens: Annotated[int, Ge(1)]
+    """Tokens that each reducer starts with."""
+    token_format: str = PAPER_TOKEN_FORMAT
+    """How a token is named before it is hashed; must contain `{node}` and `{token}`."""
+    hash_seed: Annotated[int, Ge(0), Le(2**32 - 1)] = 0
+    """Seed of the Murmur3 hash of tokens and keys."""
+
+    def __post_init__(self) -> None:
+        if not _names_tokens(self.token_format):
+            raise ValueError("token_format must contain {node} and {token}, and no other placeholder")
+
+    def ring(self, reducers: int) -> TokenRing:
+        """The ring that a stage of `reducers` tasks starts with."""
+        return TokenRing(reducers, self.initial_tokens, token_format=self.token_format, seed=self.hash_seed)
+
+    @abstractmethod
+    def policy(self, reducers: int) -> BalancePolicy:
+        """A balancing policy for `reducers` tasks, on a new ring."""
+
+    @property
+    @abstractmethod
+    def reports(self) -> LoadReportOptions | None:
+        """The load reports that the policy needs; None: none."""
+
+    @property
+    def forwards_eagerly(self) -> bool:
+        """Whether queued records that moved are forwarded as soon as the table comes, not at the head of the queue."""
+        return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class TriggeredOptions(BalanceOptions):
+    """What every strategy that redistributes has: what makes a reducer overloaded, and how often that is judged."""
+
+    trigger: Literal["queue_length", "queueing_delay", "both"]
+    """What a reducer's load is: its queue in records, in seconds of work, or both, each of which must then exceed."""
+    min_queue: Annotated[int, Ge(0)] = 1_000
+    """For the triggers `queue_length` and `both`: records below which no queue counts as overloaded. Lower it where a
+    record takes long; the paper: 1."""
+    min_delay: Annotated[float, Ge(0)] = 0.25
+    """For the triggers `queueing_delay` and `both`: seconds of work below which no queue counts as overloaded."""
+    check_seconds: Annotated[float, Ge(0)] = 0.5
+    """Least time between two evaluations of the trigger, and before the first; 0: at every report, as in the paper's
+    code."""
+    half_life: Annotated[float, Gt(0)] = 1.0
+    """Seconds after which a measurement counts half: of service times, and of arrivals where they are measured."""
+
+    def _trigger(self, tau: float, against: Against) -> Trigger:
+        length = QueueLengthTrigger(tau, self.min_queue, against)
+        delay = QueueingDelayTrigger(tau, self.min_delay, against)
+        match self.trigger:
+            case "queue_length":
+                return length
+            case "queueing_delay":
+                return delay
+        return BothTrigger(length, delay)
+
+
+def _names_tokens(token_format: str) -> bool:
+    """Whether a format gives every token of every node a name of its own."""
+    try:
+        pairs = [(1, 23), (12, 3), (12, 33), (1, 22)]
+        return len({token_format.format(node=node, token=token) for node, token in pairs}) == len(pairs)
+    except (KeyError, IndexError, ValueError, AttributeError):
+        return False

@@ -1,0 +1,114 @@
+"""What pydantic finds wrong with a job file, in words: a line for each key, with its place and what would be right."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dpa.config._overrides import SHORT_FOR
+from dpa.config._places import KeyPath, Places, place_of, written_at
+from dpa.config.schema import json_schema
+from dpa.config.variants import VARIANTS, Variants, choice
+
+_CHOICE = re.compile(r"(str|int|float|bool|list|dict)(\[.*\])?|\w+Config")
+"""How pydantic marks, at the end of a location, which of several allowed types it was trying."""
+
+_UNKNOWN_KEY = {"extra_forbidden", "unexpected_keyword_argument"}
+_UNKNOWN_VARIANT = {"union_tag_invalid", "union_tag_not_found"}
+_NO_MAPPING = {"model_type", "model_attributes_type", "dataclass_type", "dict_type"}
+"""Problems that pydantic words with the names of our classes, or as Python would."""
+
+
+def explained(problems: Sequence[Any], document: Mapping[str, Any], origin: str, places: Places) -> list[str]:
+    """A line for each key: what several allowed types complain of is one problem."""
+    by_key: dict[KeyPath, Any] = {}
+    for problem in problems:
+        location = _without_variants(problem["loc"])
+        while len(location) > 1 and location not in places and _CHOICE.fullmatch(str(location[-1])):
+            if problem["type"] in _UNKNOWN_KEY:
+                break
+            location = location[:-1]
+        if location in by_key:
+            more = problem["msg"].removeprefix("Input should be ")
+            by_key[location] = {**by_key[location], "msg": f"{by_key[location]['msg']} or {more}"}
+        else:
+            by_key[location] = problem
+    return [_explain(location, problem, document, origin, places) for location, problem in by_key.items()]
+
+
+def _without_variants(location: Sequence[str | int]) -> KeyPath:
+    """The key path of a location, in which pydantic names the variant of a section after the section."""
+    path: list[str | int] = []
+    for part, before in zip(location, (None, *location), strict=False):
+        if before not in VARIANTS or part not in VARIANTS[str(before)].classes:
+            path.append(part)
+    return tuple(path)
+
+
+def _explain(path: KeyPath, problem: Any, document: Mapping[str, Any], origin: str, places: Places) -> str:
+    kind, value, variants = problem["type"], problem["input"], VARIANTS.get(str(path[-1])) if path else None
+    message = problem["msg"].removeprefix("Value error, ")
+    if kind in _UNKNOWN_VARIANT and variants is not None:
+        path, value = (*path, variants.by), value[variants.by]
+        names = [repr(name) for name in variants.classes]
+        message = f"Input should be {', '.join(names[:-1])} or {names[-1]}"
+    line = f"{place_of(origin, places, path)}: {'.'.join(map(str, path)) or 'job'}"
+    if kind in _UNKNOWN_KEY:
+        return f"{line}: {_unknown_key(path, problem['loc'], document, places)}"
+    if kind in _NO_MAPPING:
+        message = f"Input should be {'a text or ' if path and path[-1] in SHORT_FOR else ''}a mapping of keys"
+    shown = "" if isinstance(value, dict) else f", not {json.dumps(value, default=str)}"
+    return f"{line}: {message}{'' if kind == 'value_error' else shown}"
+
+
+def _unknown_key(path: KeyPath, location: Sequence[str | int], document: Mapping[str, Any], places: Places) -> str:
+    key, section = str(path[-1]), path[:-1]
+    variants = VARIANTS.get(str(section[-1])) if section else None
+    if variants is None:
+        known = near = _keys_at(section)
+    elif variants.that_have(key):
+        return _of_another_variant(key, section, str(location[-2]), variants, document, places)
+    else:
+        known = variants.keys_of(str(location[-2]))
+        near = [name for variant in variants.classes for name in variants.keys_of(variant)]
+    close = difflib.get_close_matches(key, near, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return f"unknown key{hint} (known here: {', '.join(known)})"
+
+
+def _of_another_variant(
+    key: str, section: KeyPath, variant: str, variants: Variants, document: Mapping[str, Any], places: Places
+) -> str:
+    """Which variants have a key that the chosen one has not, and what chose that."""
+    stage: Any = document
+    for part in section[:-1]:
+        stage = stage[part]
+    decided = choice(stage, variants).path
+    if decided is None:
+        why = "by default"
+    else:
+        written = written_at(places, (*section[:-1], *decided))
+        by = "" if decided[0] == section[-1] else f"with this {decided[0]}"
+        why = ", ".join(filter(None, [by, written]))
+    has = ", ".join(f"`{name}`" for name in variants.that_have(key))
+    return f"is a key of {has}, but the {variants.by} is `{variant}`{f' ({why})' if why else ''}"
+
+
+def _keys_at(path: Sequence[str | int]) -> list[str]:
+    """The keys that the section at a path knows."""
+    schema = json_schema()
+    current: Any = schema
+    for part in path:
+        current = _resolve(schema, current)
+        current = current.get("properties", {}).get(part) or current.get("additionalProperties") or {}
+    return sorted(_resolve(schema, current).get("properties", {}))
+
+
+def _resolve(schema: dict[str, Any], node: Any) -> dict[str, Any]:
+    for option in [node, *node.get("anyOf", [])]:
+        if "$ref" in option:
+            return dict(schema["$defs"][option["$ref"].rsplit("/", 1)[1]])
+    return dict(node)

@@ -1,0 +1,83 @@
+"""The sections of a job file that say where the records come from."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from dpa.config.section import Section, SparkText
+
+
+class ViewConfig(Section):
+    """A table that an SQL query may name."""
+
+    format: Literal["parquet", "csv", "json", "text"]
+    """How the files are encoded."""
+    path: str | list[str]
+    """File, directory or glob; relative paths start at the job file's directory."""
+    options: dict[str, SparkText] = {}
+    """Options of Spark's reader."""
+
+
+class InputConfig(Section):
+    """Where the records come from. Parquet without `select`, `where` or `sample` is read in place; the rest is
+    staged."""
+
+    format: Literal["parquet", "csv", "json", "text", "sql", "jdbc", "table", "records", "generated"]
+    """`parquet`, `csv`, `json`, `text`: files. `sql`: a query over `views`. `jdbc`: see `options`. `table`: a catalog
+    table. `records`: inline. `generated`: made by `use`."""
+    path: str | list[str] | None = None
+    """Files, directories or globs, for file formats. `${python.stdlib}` and `${env.NAME}` are replaced."""
+    glob: str | None = None
+    """Only files whose name matches, in a directory tree, such as `*.py`."""
+    recursive: bool = False
+    """Whether to descend into sub-directories."""
+    options: dict[str, SparkText] = {}
+    """Options of Spark's reader: `header` for CSV; `url`, `dbtable`, `driver` for JDBC."""
+    query: str | None = None
+    """The query, for `format: sql`."""
+    views: dict[str, ViewConfig] = {}
+    """The tables that `query` names."""
+    table: str | None = None
+    """The catalog table, for `format: table`."""
+    records: list[Any] | None = None
+    """The records themselves: scalars become the column `value`, mappings become rows."""
+    select: list[str] = []
+    """Spark SQL expressions to keep, such as `lower(word) AS word`; all columns if empty."""
+    where: str | None = None
+    """A Spark SQL predicate: which rows to keep."""
+    use: str | None = None
+    """`package.module:Name` of a `dpa.Generator`, for `format: generated`."""
+    args: dict[str, Any] = {}
+    """Keyword arguments for it."""
+    rows: int = Field(default=1_000_000, ge=0)
+    """How many rows it generates."""
+    seed: int | None = None
+    """Its seed; the job's seed if absent."""
+    rate: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Records a second that all mappers together read of it; as many as they can if absent."""
+    padding: int = Field(default=0, ge=0)
+    """Bytes of the column `padding` that each of its rows gets; none if 0."""
+
+    @model_validator(mode="after")
+    def _has_what_its_format_needs(self) -> InputConfig:
+        needs = {"sql": "query", "table": "table", "records": "records", "jdbc": "options", "generated": "use"}
+        need = needs.get(self.format, "path")
+        if not getattr(self, need) and not (need == "records" and self.records == []):
+            raise ValueError(f"format {self.format!r} needs the key {need!r}")
+        if self.format in ("records", "generated") and (self.select or self.where):
+            raise ValueError(f"`select` and `where` are Spark's, which does not read the format {self.format!r}")
+        return self
+
+
+class SampleConfig(Section):
+    """Work on a sample instead of the whole input; the reference then sees the same sample."""
+
+    fraction: float = Field(gt=0, le=1)
+    """Share of the rows to keep. Without `by` each row is drawn on its own, so the number of rows varies."""
+    by: str | None = None
+    """Stratify: keep the fraction of the rows of each value of this column, null too. Costs Spark a shuffle and a
+    sort."""
+    seed: int | None = None
+    """Seed of the draw; the job's seed if absent."""

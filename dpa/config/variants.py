@@ -1,0 +1,125 @@
+"""Sections whose keys depend on one of them: `grouping` on its `kind`, `balance` on its `strategy`.
+
+Such a section is one of several frozen dataclasses, which whoever uses the options has in a registry. Fields, defaults,
+bounds and docstrings are taken from there, so a key that does not apply is refused, and nothing is written twice.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+from dpa.balance.options import BY_STRATEGY, AdaptiveOptions, NoBalancingOptions
+from dpa.routing.groupings.options import BY_KIND, RING
+
+
+@dataclass(frozen=True, eq=False)
+class Variants:
+    """A section that is one of several dataclasses. As an annotation, it makes a pydantic field of them.
+
+    Attributes:
+        section: the section's name.
+        by: the key that names the variant; a text in place of the section stands for this key alone.
+        classes: the dataclass of each variant.
+        default: the variant where nothing names one.
+    """
+
+    section: str
+    by: str
+    classes: Mapping[str, type]
+    default: str
+
+    def keys_of(self, variant: str) -> list[str]:
+        """The keys of a variant."""
+        return sorted(field.name for field in dataclasses.fields(self.classes[variant]))
+
+    def that_have(self, key: str) -> list[str]:
+        """The variants that have a key."""
+        return [variant for variant in self.classes if key in self.keys_of(variant)]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        choices: dict[Any, CoreSchema] = {}
+        for variant, options in self.classes.items():
+            schema = handler.resolve_ref_schema(handler.generate_schema(options))
+            schema["strict"] = False  # type: ignore[index]  # also made of a mapping, whose values stay strict
+            choices[variant] = schema
+        union = core_schema.tagged_union_schema(choices, discriminator=self.by)
+        return core_schema.no_info_before_validator_function(self._written_out, union)
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        union = handler(schema)
+        for choice in union["oneOf"]:
+            section = handler.resolve_ref_schema(choice)
+            variant = section["properties"][self.by]["const"]
+            if variant != self.default:
+                section["required"] = [self.by]
+            for key, description in _docstrings(self.classes[variant]).items():
+                section["properties"][key]["description"] = description
+        return {"anyOf": [{"type": "string", "enum": list(self.classes)}, union]}
+
+    def _written_out(self, given: Any) -> Any:
+        if isinstance(given, str):
+            return {self.by: given}
+        return {self.by: self.default, **given} if isinstance(given, Mapping) else given
+
+
+def _docstrings(options: type) -> dict[str, str]:
+    """The docstring of each field, which pydantic finds only for fields that the class itself declares."""
+    found = {}
+    for base in filter(dataclasses.is_dataclass, reversed(options.__mro__)):
+        [declared] = ast.parse(inspect.getsource(base)).body
+        assert isinstance(declared, ast.ClassDef)
+        for statement, after in itertools.pairwise(declared.body):
+            match statement, after:
+                case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                    found[name] = inspect.cleandoc(text)
+    names = {field.name for field in dataclasses.fields(options)}
+    return {name: text for name, text in found.items() if name in names}
+
+
+GROUPING = Variants("grouping", "kind", BY_KIND, default=RING)
+BALANCE = Variants("balance", "strategy", BY_STRATEGY, default=AdaptiveOptions.strategy)
+VARIANTS = {variants.section: variants for variants in (GROUPING, BALANCE)}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The variant of a section, and the key path that decided it; None: no key did."""
+
+    variant: Any
+    path: tuple[str, ...] | None
+
+
+def choice(document: Mapping[str, Any], variants: Variants) -> Choice:
+    """The variant of a section in a document, or in one of its stages, whose sections stand side by side.
+
+    Only a ring can be balanced: beside another grouping the strategy is `none`, unless one is named.
+    """
+    given = document.get(variants.section)
+    if isinstance(given, str):
+        return Choice(given, (variants.section,))
+    if isinstance(given, Mapping) and variants.by in given:
+        return Choice(given[variants.by], (variants.section, variants.by))
+    if dataclasses.is_dataclass(given):
+        return Choice(getattr(given, variants.by, None), (variants.section,))
+    if variants is BALANCE:
+        grouping = choice(document, GROUPING)
+        if grouping.variant != RING:
+            return Choice(NoBalancingOptions.strategy, grouping.path)
+    return Choice(variants.default, None)
+
+
+def with_strategy(document: Any) -> Any:
+    """A document, or a stage, whose section `balance` names its strategy."""
+    given = document.get(BALANCE.section, {}) if isinstance(document, Mapping) else None
+    if not isinstance(given, Mapping) or BALANCE.by in given:
+        return document
+    return {**document, BALANCE.section: {BALANCE.by: choice(document, BALANCE).variant, **given}}

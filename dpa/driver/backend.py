@@ -1,0 +1,35 @@
+"""Where the tasks of a run are: the one interface that `dpa.driver.run` has to Ray, the simulator or neither."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from dpa.executors import AnyMapper, AnyReducer
+from dpa.protocol.metrics import Snapshot
+from dpa.protocol.plan import RunOutcome, RunPlan
+
+
+class Backend(Protocol):
+    """Runs plans. `dpa.runtime.backend.RayBackend`, `dpa.simulation.backend.SimulatedBackend` and
+    `dpa.testing.LocalBackend` are backends."""
+
+    def check_executor(self, executor: AnyMapper | AnyReducer) -> None:
+        """Check, before the input is loaded, that an executor can be taken to where the tasks run.
+
+        Raises:
+            ConfigError: it cannot.
+        """
+
+    def run(self, plan: RunPlan, observe: Callable[[Snapshot], None], warn: Callable[[str], None]) -> RunOutcome:
+        """Run a plan to its end; on return, or when this raises, no task is left.
+
+        Args:
+            plan: what to run; shares of results are written to the directories of `plan.results`, or returned.
+            observe: receives statistics now and then, and at the end of a run that does not fail.
+            warn: receives what the user should know meanwhile.
+
+        Raises:
+            DpaError: the job failed.
+        """
+        ...

@@ -1,0 +1,151 @@
+"""Loads the executors that a job file names: imports modules, makes objects, and explains what is missing."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import inspect
+import sys
+from pathlib import Path
+from typing import Any
+
+from dpa.aggregates import READY_MADE
+from dpa.config import ExecutorConfig, JobFile
+from dpa.errors import ConfigError
+from dpa.execution.failures import USER_ERRORS
+from dpa.executors import AnyMapper, AnyReducer, as_mapper, as_reducer
+from dpa.sources.generated import Generator
+
+
+def search_path(file: JobFile) -> tuple[str, ...]:
+    """The directories in which a job's modules are looked up: `python_path`, the job file's own, and the working
+    one."""
+    directories = [file.directory / extra for extra in file.config.python_path]
+    return tuple(dict.fromkeys(str(path.resolve()) for path in (*directories, file.directory, Path.cwd())))
+
+
+def actors_path(file: JobFile) -> tuple[str, ...]:
+    """The directories in which actors look modules up: those of `search_path`, and all of this process, as executors
+    given as objects may come from anywhere."""
+    return tuple(dict.fromkeys((*search_path(file), *(path for path in sys.path if path))))
+
+
+def mapper_of(file: JobFile) -> AnyMapper | None:
+    """The job's mapper, or None if the input has the key and the value already.
+
+    Raises:
+        ConfigError: it cannot be found or made.
+    """
+    if file.config.mapper is None:
+        return None
+    made = _made(file, "mapper", file.config.mapper)
+    try:
+        return as_mapper(made)
+    except ConfigError as error:
+        raise file.error("mapper", str(error)) from None
+
+
+def reducer_of(file: JobFile) -> AnyReducer:
+    """The job's reducer.
+
+    Raises:
+        ConfigError: it is not named, or cannot be found or made.
+    """
+    if file.config.reducer is None:
+        raise file.error("reducer", f"a job needs a reducer: `package.module:Name`, or one of {', '.join(READY_MADE)}")
+    made = _made(file, "reducer", file.config.reducer)
+    try:
+        return as_reducer(made)
+    except ConfigError as error:
+        raise file.error("reducer", str(error)) from None
+
+
+def generator_of(file: JobFile) -> Generator:
+    """What makes the rows of the job's generated input.
+
+    Raises:
+        ConfigError: it cannot be found or made, or is no generator.
+    """
+    section = file.config.input
+    assert section is not None
+    assert section.use is not None
+    made = _made(file, "input", ExecutorConfig(use=section.use, args=section.args))
+    if not isinstance(made, Generator):
+        raise file.error("input.use", f"{section.use!r} is {type(made).__name__}, not a `dpa.Generator`")
+    return made
+
+
+def reference_of(file: JobFile) -> Any:
+    """The function that computes the job's reference, or None if none is named.
+
+    Raises:
+        ConfigError: it cannot be found, or cannot be called with a DataFrame.
+    """
+    key, section = "reference.function", file.config.reference
+    if section is None or section.function is None:
+        return None
+    found = named(file, key, section.function)
+    if not callable(found):
+        raise file.error(key, f"{section.function!r} is {type(found).__name__}, not a function of a DataFrame")
+    try:
+        signature = inspect.signature(found)
+    except ValueError:  # some functions written in C have none
+        return found
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        takes = f"{section.function}{signature} cannot be called with one argument, a DataFrame"
+        raise file.error(key, f"{takes}: {error}") from None
+    return found
+
+
+def named(file: JobFile, key: str, name: str) -> Any:
+    """The object that `package.module:Name` names; `key` is the key of the job file that has the name.
+
+    Raises:
+        ConfigError: there is no such module, or nothing of that name in it.
+    """
+    module_name, colon, attribute = name.partition(":")
+    if not colon or not module_name or not attribute:
+        raise file.error(key, f"{name!r} should be `package.module:Name`")
+    paths = search_path(file)
+    sys.path[:0] = [path for path in paths if path not in sys.path]
+    importlib.invalidate_caches()
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        searched = f"looked in {', '.join(paths)} and the installed packages"
+        missing = "" if error.name == module_name else f" (needed by {module_name!r})"
+        raise file.error(key, f"there is no module {error.name!r}{missing}; {searched}") from None
+    except USER_ERRORS as error:
+        raise file.error(key, f"the module {module_name!r} cannot be imported: {error!r}") from None
+    try:
+        found: Any = module
+        for part in attribute.split("."):
+            found = getattr(found, part)
+        return found
+    except AttributeError:
+        public = [item for item in vars(module) if not item.startswith("_")]
+        close = difflib.get_close_matches(attribute, public, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(sorted(public)[:20])}"
+        raise file.error(key, f"the module {module_name!r} has no {attribute!r}; {hint}") from None
+
+
+def _made(file: JobFile, section: str, executor: ExecutorConfig) -> Any:
+    """The named object, called with the arguments given if it is a class."""
+    if section == "reducer" and ":" not in executor.use:
+        if executor.use not in READY_MADE:
+            known = f"the ready-made ones are {', '.join(READY_MADE)}; your own is `package.module:Name`"
+            raise file.error("reducer", f"there is no ready-made reducer {executor.use!r}; {known}")
+        found: Any = READY_MADE[executor.use]
+    else:
+        found = named(file, section, executor.use)
+    if not isinstance(found, type):
+        if executor.args:
+            raise file.error(f"{section}.args", f"{executor.use!r} is not a class, so it takes no arguments")
+        return found
+    try:
+        return found(**executor.args)
+    except USER_ERRORS as error:
+        raise file.error(f"{section}.args", f"{executor.use} cannot be made of {executor.args}: {error!r}") from None

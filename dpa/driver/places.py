@@ -1,0 +1,90 @@
+"""Directories that a job reads, works in or takes its code from: what it writes must replace none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from pathlib import Path
+from tempfile import gettempdir
+
+from dpa.config import JobFile
+from dpa.config.inputs import InputConfig
+from dpa.sources.paths import local_directories, local_path
+
+_SOME_PART = "part-00000.parquet"
+
+
+def check_place(file: JobFile, key: str, path: Path) -> None:
+    """Check that a directory which a job will fill, the value of `key`, neither is nor holds one that the job needs.
+
+    Links are followed, and a directory is known under any name that it has.
+
+    Raises:
+        ConfigError: it does; names one of them.
+    """
+    for what, directory in _needed(file):
+        if holds(path, directory):
+            relation = "is" if holds(directory, path) else "holds"
+            raise file.error(key, f"{path} {relation} {what}, {directory}; name a directory for the result alone")
+    given = file.config.input
+    if given is not None and given.recursive and (given.glob is None or fnmatchcase(_SOME_PART, given.glob)):
+        for root in _directories(file, given.path):
+            if holds(root, path):
+                why = "which is read with all its sub-directories: the next run would read what this one writes"
+                raise file.error(key, f"{path} lies in the input {root}, {why}; name a directory outside of it")
+
+
+@contextmanager
+def inspecting(file: JobFile, key: str, path: Path) -> Iterator[None]:
+    """A block that inspects a directory which a job will fill; nothing need be there.
+
+    Raises:
+        ConfigError: it is a file, or cannot be inspected.
+    """
+    try:
+        if path.exists() and not path.is_dir():
+            raise file.error(key, f"{path} is a file; name a directory")
+        yield
+    except (OSError, ValueError, RuntimeError) as error:  # a name with a null character, a loop of links
+        raise file.error(key, f"cannot look at what is there: {error}") from None
+
+
+def is_of_file_system(entry: Path) -> bool:
+    """Whether an entry of a directory belongs to the file system and to no user: `lost+found` at the root of a
+    volume."""
+    is_named = entry.name == "lost+found" and entry.is_dir() and not entry.is_symlink()
+    return is_named and entry.parent.resolve().is_mount()
+
+
+def holds(outer: Path, inner: Path) -> bool:
+    """Whether one directory, which need not exist, is another one or a parent of it."""
+    outer, inner = outer.resolve(), inner.resolve()
+    line = (inner, *inner.parents)
+    return outer in line or (outer.exists() and any(each.exists() and outer.samefile(each) for each in line))
+
+
+def _needed(file: JobFile) -> Iterator[tuple[str, Path]]:
+    """The directories that must stay, each with what it is to the job."""
+    config = file.config
+    yield "the working directory", Path.cwd()
+    yield "the job file's directory", file.directory
+    for extra in config.python_path:
+        yield "a directory of python_path", file.directory / extra
+    for directory in _input_directories(file, config.input):
+        yield "a directory of the input", directory
+    stage_dir = local_path(config.spark.stage_dir or gettempdir(), ".")
+    if stage_dir is not None:
+        yield "the directory where inputs are staged", stage_dir
+
+
+def _input_directories(file: JobFile, given: InputConfig | None) -> Iterator[Path]:
+    if given is not None:
+        yield from _directories(file, given.path)
+        for view in given.views.values():
+            yield from _directories(file, view.path)
+
+
+def _directories(file: JobFile, paths: str | list[str] | None) -> Iterator[Path]:
+    for path in [paths] if isinstance(paths, str) else paths or []:
+        yield from local_directories(path, str(file.directory))

@@ -1,0 +1,152 @@
+"""What a report says of one stage, computed from its last statistics and its tasks' shares of the result: busy shares,
+skew, hot keys and latency are computed here and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from dpa.balance.decision import Outcome
+from dpa.execution.key_stats import KeyStats
+from dpa.measure.latency import LatencySketch
+from dpa.measure.skew import skew
+from dpa.protocol.metrics import LoadSample, Snapshot, StageSnapshot, TaskStats
+from dpa.protocol.plan import TaskOutput
+from dpa.result import (
+    GroupingReport,
+    HotKey,
+    KeyDistribution,
+    LatencyReport,
+    LoadReport,
+    OutputReport,
+    RecordCounts,
+    ReferenceReport,
+    SkewReport,
+    StageReport,
+    TaskReport,
+)
+from dpa.routing.groupings.options import RING
+
+_HOT_KEYS = 10
+
+
+@dataclass(frozen=True)
+class StageOutcome:
+    """What is known of a stage besides its statistics.
+
+    Attributes:
+        grouping: by which records find its tasks.
+        shares: of the result, one a task; none if the job failed before it had them.
+        spark_skew: the skew of Spark's hash partitioning of its records, or None if it was not asked for.
+        reference: the comparison of its result.
+        output: where its result is, or None if it is not wanted.
+    """
+
+    grouping: str = RING
+    shares: Sequence[TaskOutput] = ()
+    spark_skew: float | None = None
+    reference: ReferenceReport = field(default_factory=ReferenceReport)
+    output: OutputReport | None = None
+
+
+def stage_report(name: str, snapshot: Snapshot, outcome: StageOutcome, seconds: float) -> StageReport:
+    """The report of a stage after a stream of `seconds` seconds."""
+    stage = snapshot[name]
+    senders = [source for source, target in snapshot.edges if target == name]
+    processed = [task.processed for task in stage.tasks]
+    records = RecordCounts(
+        read=sum(task.read for task in stage.tasks),
+        mapped=sum(task.mapped for task in stage.tasks),
+        emitted=sum(sum(task.emitted) for task in stage.tasks),
+        processed=sum(processed),
+        forwarded=sum(task.forwarded for task in stage.tasks),
+    )
+    tasks = tuple(_task(task, records.processed, outcome.shares) for task in stage.tasks)
+    load = load_of(stage.tasks, stage.samples, seconds)
+    if not senders:
+        return StageReport(name, "source", records, load, tasks)
+    stats = KeyStats.union(share.stats for share in outcome.shares) if outcome.shares else None
+    moved = sum(task.regrouped for sender in dict.fromkeys(senders) for task in snapshot[sender].tasks)
+    return StageReport(
+        name=name,
+        kind="operator",
+        records=records,
+        load=load,
+        tasks=tasks,
+        grouping=GroupingReport(outcome.grouping, _replication(stage, outcome.shares, stats), moved),
+        skew=SkewReport(skew(processed), skew(stage.initial_load) if stage.initial_load else None, outcome.spark_skew),
+        redistributions=tuple(found for found in stage.decisions if found.outcome is Outcome.APPLIED),
+        decisions=stage.decisions,
+        decision_counts=stage.decision_counts,
+        latency=latency(stage.latency),
+        stage_latency=latency(stage.stage_latency),
+        hot_keys=hot_keys(stats) if stats else (),
+        key_distribution=KeyDistribution(stats.distinct, *stats.cumulative()) if stats else KeyDistribution(),
+        samples=stage.samples,
+        aggregation=stage.aggregation,
+        reference=outcome.reference,
+        output=outcome.output,
+    )
+
+
+def load_of(tasks: Sequence[TaskStats], samples: Sequence[LoadSample], seconds: float) -> LoadReport:
+    """What tasks did with `seconds` seconds."""
+    busy = [task.busy_seconds for task in tasks]
+    blocked = [task.blocked_seconds for task in tasks]
+    queues = [queue for sample in samples for queue in sample.queues]
+    return LoadReport(
+        busy=_share(_mean(busy), seconds),
+        blocked=_share(_mean(blocked), seconds),
+        busiest=_share(max(busy, default=0.0), seconds),
+        mean_queue=_mean(queues),
+        peak_queue=max((task.peak_queue for task in tasks), default=0),
+    )
+
+
+def _task(task: TaskStats, processed: int, shares: Sequence[TaskOutput]) -> TaskReport:
+    """The report of a task of a stage that processed `processed` records in all."""
+    return TaskReport(
+        id=task.index,
+        read=task.read,
+        mapped=task.mapped,
+        emitted=sum(task.emitted),
+        processed=task.processed,
+        forwarded=task.forwarded,
+        share=task.processed / processed if processed else 0.0,
+        peak_queue=task.peak_queue,
+        keys=shares[task.index].rows if shares else 0,
+        states=shares[task.index].states if shares else 0,
+        busy_seconds=task.busy_seconds,
+        blocked_seconds=task.blocked_seconds,
+        latency_p99=task.latency_p99,
+    )
+
+
+def _mean(numbers: Sequence[float]) -> float:
+    return sum(numbers) / len(numbers) if numbers else 0.0
+
+
+def _share(part: float, seconds: float) -> float:
+    """A part of the stream's time; user code that finishes after the stream's end makes no more of it than all."""
+    return min(part / seconds, 1.0) if seconds > 0 else 0.0
+
+
+def hot_keys(stats: KeyStats) -> tuple[HotKey, ...]:
+    """The most frequent keys. Their counts are exact, so both bounds equal them."""
+    named = stats.top[:_HOT_KEYS]
+    return tuple(HotKey(key, count, count / stats.mapped, count, count) for key, count in named)
+
+
+def latency(sketch: LatencySketch | None) -> LatencyReport | None:
+    """The latencies in a sketch; None if there are none."""
+    if sketch is None or not sketch.records:
+        return None
+    p50, p95, p99 = (sketch.quantile(share) for share in (0.5, 0.95, 0.99))
+    return LatencyReport(p50, p95, p99, sketch.max, sketch.mean)
+
+
+def _replication(stage: StageSnapshot, shares: Sequence[TaskOutput], stats: KeyStats | None) -> float | None:
+    """The mean number of reducers that held a key. Unknown after a round of aggregation, which moves states, so that
+    the number of states that a reducer holds says nothing about it."""
+    rounds = stage.aggregation.rounds if stage.aggregation else 0
+    return sum(share.states for share in shares) / stats.distinct if stats and stats.distinct and not rounds else None

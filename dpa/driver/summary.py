@@ -1,0 +1,104 @@
+"""The report of a run, built from its outcome, stage by stage."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+
+from dpa.config import JobConfig
+from dpa.driver.stage_summary import StageOutcome, stage_report
+from dpa.measure.bottleneck import StageLoad, bottleneck, held_up
+from dpa.protocol.metrics import Snapshot
+from dpa.result import EdgeReport, RecordCounts, ReferenceReport, Report, Seconds, StageReport
+
+_PACKAGES = ("dpa", "ray", "pyspark", "pyarrow", "polars", "numpy", "mmh3")
+
+
+def build_report(
+    *,
+    status: str,
+    config: JobConfig,
+    seconds: Seconds,
+    snapshot: Snapshot | None = None,
+    outcomes: Mapping[str, StageOutcome] | None = None,
+    warnings: Sequence[str] = (),
+    error: str | None = None,
+) -> Report:
+    """The report of a run, made of what is known at its end: the last statistics of all stages, or None if no task had
+    started, and `outcomes` by stage."""
+    known = outcomes or {}
+    if snapshot is None:
+        stages = tuple(_unstarted(name, outcome) for name, outcome in known.items())
+    else:
+        stages = tuple(
+            stage_report(stage.name, snapshot, known.get(stage.name, StageOutcome()), seconds.stream)
+            for stage in snapshot.stages
+        )
+    sources = [stage.records for stage in stages if stage.kind == "source"]
+    mapped = sum(records.mapped for records in sources)
+    loads, edges = [stage_load(stage) for stage in stages], snapshot.edges if snapshot else ()
+    return Report(
+        status=status,
+        name=config.name,
+        seconds=seconds,
+        records=RecordCounts(
+            read=sum(records.read for records in sources),
+            mapped=mapped,
+            emitted=sum(stage.records.emitted for stage in stages),
+            processed=sum(stage.records.processed for stage in stages),
+            forwarded=sum(stage.records.forwarded for stage in stages),
+        ),
+        records_per_second=mapped / seconds.stream if seconds.stream else 0.0,
+        bottleneck=bottleneck(loads, edges),
+        stages=stages,
+        edges=_edges(snapshot, held_up(loads, edges)) if snapshot else (),
+        reference=_verdict(stages),
+        config=config.model_dump(),
+        versions=versions(),
+        warnings=tuple(warnings),
+        error=error,
+    )
+
+
+def stage_load(stage: StageReport) -> StageLoad:
+    """What the tasks of a stage did with their time."""
+    load = stage.load
+    busiest = max(stage.tasks, key=lambda task: task.busy_seconds, default=None)
+    return StageLoad(stage.name, load.busy, load.blocked, load.busiest, busiest.id if busiest else 0)
+
+
+def versions() -> dict[str, str]:
+    """The versions that a result depends on."""
+    found = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def _unstarted(name: str, outcome: StageOutcome) -> StageReport:
+    """Of an operator stage of which no task has started."""
+    return StageReport(name, "operator", reference=outcome.reference, output=outcome.output)
+
+
+def _edges(snapshot: Snapshot, blocked: Sequence[bool]) -> tuple[EdgeReport, ...]:
+    """The edges with their records, which senders count by the position of an edge among those that leave them."""
+    made: list[EdgeReport] = []
+    for (source, target), is_blocked in zip(snapshot.edges, blocked, strict=True):
+        position = sum(edge.source == source for edge in made)
+        records = sum(task.emitted[position] for task in snapshot[source].tasks if task.emitted)
+        made.append(EdgeReport(source, target, records, is_blocked))
+    return tuple(made)
+
+
+def _verdict(stages: Sequence[StageReport]) -> ReferenceReport:
+    """The comparisons of all stages as one; of several, each difference names its stage."""
+    checked = [stage for stage in stages if stage.reference.checked]
+    if len(checked) < 2:
+        return checked[0].reference if checked else ReferenceReport()
+    differences = [f"{stage.name}: {found}" for stage in checked for found in stage.reference.differences]
+    matches = all(stage.reference.matches for stage in checked)
+    return ReferenceReport(True, matches, sum(stage.reference.rows or 0 for stage in checked), tuple(differences))

@@ -1,0 +1,102 @@
+"""What a task emits: its rows after the operators fused into it, as blocks for every edge that leaves it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import zip_longest
+
+import pyarrow as pa
+
+from dpa.execution.block import Block
+from dpa.execution.mapping import Mapped, MapTask
+from dpa.execution.row_operators import Chunk, Limits, apply, schema_after
+from dpa.execution.rows import OneBatch, Rows
+from dpa.operators import RowOperator
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a task that reads rows.
+
+    Attributes:
+        blocks: the records for each edge, with the position of the edge in `Emission.edges`; an edge may be missing,
+            and comes once at most.
+        read: input rows read since the last step.
+        mapped: records made of them for all edges together, before any combiner.
+    """
+
+    blocks: tuple[tuple[int, Block], ...]
+    read: int
+    mapped: int
+
+
+@dataclass(frozen=True)
+class Emission:
+    """A tree of operators, each of which runs once; its leaves are the edges.
+
+    Attributes:
+        outputs: what takes the rows after the operators: the keying of an edge, or operators that only some edges need.
+        operators: what all outputs have in common, in order.
+    """
+
+    outputs: tuple[Emission | MapTask, ...]
+    operators: tuple[RowOperator, ...] = ()
+
+    @property
+    def edges(self) -> tuple[MapTask, ...]:
+        """The keying of each edge, in the order of the tree."""
+        leaves = ((output,) if isinstance(output, MapTask) else output.edges for output in self.outputs)
+        return tuple(edge for of_output in leaves for edge in of_output)
+
+    def steps(self, rows: Rows, clock: Callable[[], float]) -> Iterator[Step]:
+        """Emit rows step by step; `clock` gives seconds. The blocks and the duration of a step are within the limits
+        that the edges have.
+
+        Raises:
+            ExecutorError: user code raised or returned what it must not.
+        """
+        if len(self.outputs) == 1 and not self.operators:
+            yield from _steps(self.outputs[0], rows, clock)
+            return
+        edges = self.edges
+        limits = Limits(min(edge.batch_records for edge in edges), min(edge.step_seconds for edge in edges), clock)
+        chunks = (Chunk(batch, batch.num_rows) for batch in rows.batches(limits.rows))
+        for chunk in apply(self.operators, chunks, limits):
+            yield from self._distributed(chunk, clock)
+
+    def schemas(self, schema: pa.Schema | None) -> tuple[pa.Schema | None, ...]:
+        """The columns of the rows that reach each edge, of rows with these columns; None where they are not known
+        before a record function has been called.
+
+        Raises:
+            ExecutorError: a batch function failed on no rows.
+        """
+        after = schema_after(self.operators, schema)
+        leaves = ((after,) if isinstance(output, MapTask) else output.schemas(after) for output in self.outputs)
+        return tuple(found for of_output in leaves for found in of_output)
+
+    def _distributed(self, chunk: Chunk, clock: Callable[[], float]) -> Iterator[Step]:
+        """The steps of a chunk: each has the next blocks of all outputs."""
+        if not chunk.batch.num_rows:
+            yield Step((), chunk.read, 0)
+            return
+        outputs = (_steps(output, OneBatch(chunk.batch), clock) for output in self.outputs)
+        widths = [1 if isinstance(output, MapTask) else len(output.edges) for output in self.outputs]
+        for number, steps in enumerate(zip_longest(*outputs, fillvalue=_NOTHING)):
+            blocks, first = [], 0
+            for step, width in zip(steps, widths, strict=True):
+                blocks += [(first + edge, block) for edge, block in step.blocks]
+                first += width
+            yield Step(tuple(blocks), chunk.read if number == 0 else 0, sum(step.mapped for step in steps))
+
+
+_NOTHING = Step((), 0, 0)
+
+
+def _steps(output: Emission | MapTask, rows: Rows, clock: Callable[[], float]) -> Iterator[Step]:
+    return output.steps(rows, clock) if isinstance(output, Emission) else map(_step, output.blocks(rows, clock))
+
+
+def _step(mapped: Mapped) -> Step:
+    return Step(() if mapped.block is None else ((0, mapped.block),), mapped.read, mapped.mapped)

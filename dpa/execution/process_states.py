@@ -1,0 +1,104 @@
+"""Stores of stages that emit rows while they run: a process, with a state a key, and a stage that keeps no state."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dpa.errors import ExecutorError, ProtocolError
+from dpa.execution.block import Block
+from dpa.execution.calls import emitted, emitted_last, zero
+from dpa.execution.object_table import ObjectTable
+from dpa.execution.rows import batch_of
+from dpa.execution.states import Reduced, StatePart
+from dpa.executors import Process, Record, name_of
+from dpa.routing.keys import KeyName
+from dpa.routing.table import RoutingTable
+
+
+class ProcessStates:
+    """The store of a process. A key's state can move to another task, but it cannot be merged with one there."""
+
+    def __init__(self, process: Process[Any, Any]) -> None:
+        self._process = process
+        self._table = ObjectTable(partial(zero, process))
+
+    @property
+    def size(self) -> int:
+        """How many keys it holds."""
+        return self._table.size
+
+    def reduce(self, block: Block) -> pa.RecordBatch | None:
+        """Process the block's values, in order. Returns the emitted rows."""
+        places = self._table.add_block(block)
+        return self._rows(emitted(self._process, self._table.states, places, block.objects(), self._table.keys))
+
+    def merge(self, part: StatePart) -> None:
+        """Take in states that came from another task.
+
+        Raises:
+            ProtocolError: there is a state of such a key already.
+        """
+        before = self.size
+        places = self._table.add(part.keys, part.records, part.mapped)
+        assert isinstance(part.states, list)
+        if len(places) and int(places.min()) < before:
+            raise ProtocolError(f"{name_of(self._process)} has two states of one key, which a process cannot merge")
+        for place, state in zip(places.tolist(), part.states, strict=True):
+            self._table.states[place] = state
+
+    def pack(self, table: RoutingTable, keep: int) -> dict[int, StatePart]:
+        """Take out the states of all keys that the table does not give to task `keep`, by their owner."""
+        return self._table.pack(table, keep)
+
+    def preview(self, key: KeyName) -> Reduced:
+        """Refused: records that were emitted cannot be taken back."""
+        raise ProtocolError(f"{name_of(self._process)} is a process, which has no partial results")
+
+    def finish(self, key: KeyName) -> Reduced:
+        """The rows emitted at the end; they have no key columns but those that the process gives them."""
+        held = self._table
+        pairs = zip(held.keys, held.states, strict=True)
+        rows = self._rows([record for name, state in pairs for record in emitted_last(self._process, name, state)])
+        table = pa.table({}) if rows is None else pa.Table.from_batches([rows])
+        return Reduced(table, held.column, held.records, held.mapped)
+
+    def _rows(self, records: list[Record]) -> pa.RecordBatch | None:
+        if not records:
+            return None
+        try:
+            return batch_of(records)
+        except pa.ArrowException as error:
+            needs = "must emit records whose columns are each of one Arrow type"
+            raise ExecutorError(f"{name_of(self._process)} {needs}: {error}") from None
+
+
+class NoStates:
+    """The store of a stage that keeps no state: its rows are those that it receives."""
+
+    size = 0
+
+    def reduce(self, block: Block) -> pa.RecordBatch | None:
+        """The block's rows."""
+        assert not isinstance(block.values, np.ndarray)
+        return block.values
+
+    def merge(self, part: StatePart) -> None:
+        """Refused: there are no states."""
+        raise ProtocolError("a stage without state received states")
+
+    def pack(self, table: RoutingTable, keep: int) -> dict[int, StatePart]:
+        """Nothing."""
+        return {}
+
+    def preview(self, key: KeyName) -> Reduced:
+        """Nothing."""
+        return self.finish(key)
+
+    def finish(self, key: KeyName) -> Reduced:
+        """No rows: all have been emitted."""
+        nobody = np.zeros(0, dtype=np.int64)
+        return Reduced(pa.table({}), pa.nulls(0), nobody, nobody)

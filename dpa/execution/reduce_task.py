@@ -1,0 +1,165 @@
+"""A queue-fed task's user code: what its protocol's instructions ask of the stage's store and emission.
+
+The Ray actor, the simulator and `run_local` carry instructions out by it; clocks, networks and slowness are theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dpa.errors import ExecutorError
+from dpa.execution.block import Block
+from dpa.execution.emission import Emission
+from dpa.execution.key_stats import KeyStats
+from dpa.execution.mapping import Receiver
+from dpa.execution.rows import concatenated, plain
+from dpa.execution.schemas import ShareSchema, as_agreed, named
+from dpa.execution.states import Reduced, StatePart
+from dpa.execution.stores import states_for
+from dpa.executors import BatchReducer, Process, Reducer
+from dpa.routing.keys import KeyName
+from dpa.routing.table import RoutingTable
+from dpa.sources.splits import MemorySplit
+
+
+@dataclass(frozen=True)
+class ReduceStage:
+    """What all tasks of a queue-fed stage have in common.
+
+    Attributes:
+        receiver: what takes the records: a reducer, a process, a join, or None for a stage that keeps no state.
+        key: name of the result's key column, or the names of several; of none where all records have one key.
+        emission: what becomes of its rows in the stages that follow; None if none do.
+        keeps_rows: whether rows that are emitted before the end belong to the share too, as a sink needs them.
+    """
+
+    receiver: Receiver
+    key: KeyName
+    emission: Emission | None = None
+    keeps_rows: bool = True
+
+    @property
+    def row_key(self) -> KeyName:
+        """The key columns of the rows: none in those that user code emits."""
+        return () if self.receiver is None or isinstance(self.receiver, Process) else self.key
+
+    @property
+    def may_lack_columns(self) -> bool:
+        """Whether a task's share may lack columns that those of others have."""
+        return not isinstance(self.receiver, Reducer | BatchReducer)
+
+
+class ReduceTask:
+    """One task: its store, and in the end its share.
+
+    The order of calls: `process`, `extract`, `merge` and `preview` as often as need be, then `finish`, `conform`, and
+    what is to be known of the share.
+
+    Attributes:
+        most_keys: the most keys that it has held when that was looked at.
+    """
+
+    def __init__(self, stage: ReduceStage, index: int) -> None:
+        """`index` is the task's number in routing tables."""
+        self.most_keys = 0
+        self._stage = stage
+        self._index = index
+        self._states = states_for(stage.receiver)
+        self._kept: list[pa.RecordBatch] = []
+        self._emitted = 0
+        self._finished: Reduced | None = None
+
+    def process(self, block: Block) -> tuple[tuple[int, Block], ...]:
+        """Process a block. Returns the blocks emitted for it, each with the position of its edge."""
+        rows = self._states.reduce(block)
+        if rows is None or not rows.num_rows:
+            return ()
+        if self._stage.keeps_rows:
+            self._kept.append(rows)
+        if self._stage.emission is None:
+            return ()
+        split = MemorySplit(pa.Table.from_batches([rows]))
+        steps = self._stage.emission.steps(split, lambda: 0.0)  # a quantum of records is short enough for one step
+        return tuple(emitted for step in steps for emitted in step.blocks)
+
+    def extract(self, table: RoutingTable) -> dict[int, StatePart]:
+        """Take out the states of all keys that the table gives to other tasks, by their owner."""
+        self.most_keys = max(self.most_keys, self._states.size)
+        return self._states.pack(table, self._index)
+
+    def merge(self, parts: Iterable[StatePart]) -> None:
+        """Merge states that came from other tasks."""
+        for part in parts:
+            self._states.merge(part)
+
+    def preview(self, home: RoutingTable) -> Reduced:
+        """The share as of now, of the keys that the table gives to this task: what partial results publish."""
+        key = self._stage.row_key
+        share = self._states.preview(key).owned(key, home, self._index)
+        return replace(share, table=named(plain(share.table)))
+
+    def finish(self, parts: Iterable[StatePart] = ()) -> ShareSchema | None:
+        """Merge the last states and finish. Returns the share's schema, None if it is empty."""
+        self.merge(parts)
+        self.most_keys = max(self.most_keys, self._states.size)
+        found = self._states.finish(self._stage.row_key)
+        if self._kept:
+            found = replace(found, table=self._with_kept(found.table))
+        found = self._finished = replace(found, table=plain(found.table))
+        return ShareSchema.of(found.table, self._stage.row_key, may_lack=self._stage.may_lack_columns)
+
+    def _with_kept(self, last: pa.Table) -> pa.Table:
+        """The rows that were emitted before the end, and those of the end."""
+        batches = [*self._kept, *last.to_batches()]
+        self._kept, self._emitted = [], sum(rows.num_rows for rows in self._kept)
+        try:
+            return pa.table(concatenated([(rows, rows.num_rows) for rows in batches]))
+        except pa.ArrowInvalid as error:
+            raise ExecutorError(f"the rows of a stage must have columns of one type each: {error}") from None
+
+    def conform(self, schema: pa.Schema | None, empty: pa.Table | None = None) -> None:
+        """Bring the share into the schema of all shares.
+
+        Args:
+            schema: as `dpa.execution.schemas.agreed` returns it; None if all are empty.
+            empty: the columns of an empty result, where they are known: the share if all are empty.
+
+        Raises:
+            ExecutorError, KeyTypeError: a value or a key does not fit.
+        """
+        table = self.share.table
+        if schema is not None:
+            table = as_agreed(table, schema, self._stage.row_key)
+        elif empty is not None:
+            table = empty
+        self._finished = replace(self.share, table=named(table))
+
+    @property
+    def share(self) -> Reduced:
+        """The finished share; in the schema of all only after `conform`."""
+        assert self._finished is not None
+        return self._finished
+
+    def rows(self) -> MemorySplit:
+        """The share's rows, for the stages that follow; without those that were emitted before the end."""
+        return MemorySplit(self.share.table.slice(self._emitted))
+
+    def write(self, path: Path) -> None:
+        """Write the share as a Parquet file."""
+        pq.write_table(self.share.table, path)
+
+    def key_stats(self) -> KeyStats:
+        """How often its keys came."""
+        return KeyStats.of(self.share.keys, self.share.mapped)
+
+    def loads(self, table: RoutingTable) -> npt.NDArray[np.int64]:
+        """The processed records of its keys by the reducer to which the table gives them, shape (reducers,): over all
+        tasks the load that this table alone would have brought."""
+        return self.share.records_by_owner(table)

@@ -1,0 +1,233 @@
+"""Stateless operators on rows, fused into the task before them: a run of record functions turns each row into a dict
+once, whatever their number. A batch function sees each batch as it comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+
+from dpa.errors import DpaError, ExecutorError
+from dpa.execution.failures import USER_ERRORS, at, executor_error, shown
+from dpa.execution.rows import batch_of, records_of, require_record
+from dpa.execution.running import described
+from dpa.executors import Record, name_of
+from dpa.operators import RowKind, RowOperator
+
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Some rows, and how many rows of the task's input were read for them since the chunk before."""
+
+    batch: pa.RecordBatch
+    read: int
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When an operator hands over the rows that it has.
+
+    Attributes:
+        rows: most rows in a chunk.
+        seconds: about how long record functions may work on a chunk.
+        clock: gives seconds.
+    """
+
+    rows: int
+    seconds: float
+    clock: Clock
+
+
+def apply(operators: Sequence[RowOperator], chunks: Iterator[Chunk], limits: Limits) -> Iterator[Chunk]:
+    """The chunks after all operators; at least one for those that read rows.
+
+    Raises:
+        ExecutorError: a function raised or returned what it must not.
+    """
+    for on_batches, run in groupby(operators, lambda operator: operator.on_batches):
+        if on_batches:
+            for operator in run:
+                chunks = _on_batches(operator, chunks, limits.rows)
+        else:
+            chunks = _on_records(tuple(run), chunks, limits)
+    return chunks
+
+
+def _on_batches(operator: RowOperator, chunks: Iterator[Chunk], most: int) -> Iterator[Chunk]:
+    for chunk in chunks:
+        if not chunk.batch.num_rows:
+            yield chunk
+            continue
+        for number, batch in enumerate(_cut(call_on_batch(operator, chunk.batch), most)):
+            yield Chunk(batch, chunk.read if number == 0 else 0)
+
+
+@described(lambda local: at(local["operator"], local["operator"].kind.value, f"a batch of {local['rows']} rows"))
+def call_on_batch(operator: RowOperator, batch: pa.RecordBatch) -> pa.RecordBatch | pa.Table:
+    """What a batch function makes of a batch.
+
+    Raises:
+        ExecutorError: it raised, or returned neither rows nor, as a filter, a boolean for each row.
+    """
+    rows, method = batch.num_rows, operator.kind.value
+    try:
+        found = operator.function(batch)
+        if operator.kind is RowKind.FILTER:
+            return pa.Table.from_batches([batch]).filter(_mask(found))
+    except USER_ERRORS as error:
+        raise executor_error(operator, method, f"a batch of {rows} rows", error) from None
+    if not isinstance(found, pa.RecordBatch | pa.Table):
+        wanted = "must return a pyarrow.RecordBatch or pyarrow.Table"
+        raise ExecutorError(f"{name_of(operator)}.{method} {wanted}, not {type(found).__name__}")
+    return found
+
+
+def _mask(found: Any) -> pa.Array | pa.ChunkedArray:
+    return found if isinstance(found, pa.Array | pa.ChunkedArray) else pa.array(found, pa.bool_())
+
+
+def _cut(rows: pa.RecordBatch | pa.Table, most: int) -> list[pa.RecordBatch]:
+    table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
+    batches = [batch for batch in table.to_batches(most) if batch.num_rows]
+    return batches or [pa.RecordBatch.from_pylist([], table.schema)]
+
+
+def _on_records(operators: tuple[RowOperator, ...], chunks: Iterator[Chunk], limits: Limits) -> Iterator[Chunk]:
+    if all(operator.kind is RowKind.FILTER for operator in operators):  # columns keep the types that they have
+        for chunk in chunks:
+            for rows, read in _runs(operators, _Source(iter((chunk,))), limits, positions=True):
+                yield Chunk(chunk.batch.take(pa.array(rows, pa.int64())), read)
+        return
+    for made, read in _runs(operators, _Source(chunks), limits):
+        try:
+            yield Chunk(batch_of(made), read)
+        except pa.ArrowException as error:
+            last = next(operator for operator in reversed(operators) if operator.kind is not RowKind.FILTER)
+            needs = "must make records whose columns are each of one Arrow type"
+            raise ExecutorError(f"{name_of(last)}.{last.kind.value} {needs}: {error}") from None
+
+
+@dataclass
+class _Source:
+    """The rows of chunks as dicts, one by one, for as long as somebody takes them.
+
+    Attributes:
+        row: position of the last row in its chunk.
+        read: rows of the task's input that were read for all rows so far; in parts, where one gave several rows.
+        ended: whether there are no more rows.
+    """
+
+    chunks: Iterator[Chunk]
+    row: int = -1
+    read: int = 0
+    ended: bool = False
+    _records: Iterator[Record] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._records = self._all()
+
+    def until(self, due: Callable[[], bool]) -> Iterator[Record]:
+        """The next rows, up to one after which, all made of it being taken, `due` says yes."""
+        for record in self._records:
+            yield record
+            if due():
+                return
+        self.ended = True
+
+    def _all(self) -> Iterator[Record]:
+        for chunk in self.chunks:
+            before = self.read
+            for self.row, record in enumerate(records_of(chunk.batch)):
+                self.read = before + chunk.read * (self.row + 1) // chunk.batch.num_rows
+                yield record
+            self.read = before + chunk.read
+
+
+def _runs(
+    operators: tuple[RowOperator, ...], source: _Source, limits: Limits, *, positions: bool = False
+) -> Iterator[tuple[list[Any], int]]:
+    """The records after all operators, or the positions of the rows they were made of, in lists within the limits; and
+    the rows read for each list."""
+    made: list[Any] = []
+    counted, until = 0, 0.0
+
+    def due() -> bool:
+        return bool(made) and limits.clock() > until
+
+    while not source.ended:
+        until = limits.clock() + limits.seconds
+        records = source.until(due)
+        for operator in operators:
+            records = _call(operator, records)
+        for record in records:
+            made.append(source.row if positions else record)
+            if len(made) == limits.rows:
+                yield made, source.read - counted
+                made, counted, until = [], source.read, limits.clock() + limits.seconds
+        if made or (source.ended and source.read > counted):
+            yield made, source.read - counted
+            made, counted = [], source.read
+
+
+@described(lambda local: at(local["operator"], local["operator"].kind.value, f"record {shown(local['record'])}"))
+def _call(operator: RowOperator, records: Iterator[Record]) -> Iterator[Record]:
+    """What a record function makes of each record."""
+    function, kind = operator.function, operator.kind
+    try:
+        if kind is RowKind.FILTER:
+            for record in records:
+                if function(record):
+                    yield record
+        elif kind is RowKind.MAP:
+            for record in records:
+                found = function(record)
+                require_record(found)
+                yield found
+        else:
+            for record in records:
+                for found in function(record):
+                    require_record(found)
+                    yield found
+    except DpaError:
+        raise
+    except USER_ERRORS as error:
+        raise executor_error(operator, kind.value, f"record {shown(record)}", error) from None
+
+
+def key_of(operator: RowOperator, batch: pa.RecordBatch) -> Iterator[Any]:
+    """The key of each row, by a function of a record.
+
+    Raises:
+        ExecutorError: the function raised.
+    """
+    return _keys(operator, records_of(batch))
+
+
+@described(lambda local: at(local["operator"], "key_by", f"record {shown(local['record'])}"))
+def _keys(operator: RowOperator, records: Iterator[Record]) -> Iterator[Any]:
+    for record in records:
+        try:
+            key = operator.function(record)
+        except USER_ERRORS as error:
+            raise executor_error(operator, "key_by", f"record {shown(record)}", error) from None
+        yield key
+
+
+def schema_after(operators: Sequence[RowOperator], schema: pa.Schema | None) -> pa.Schema | None:
+    """The columns of rows with these columns after all operators; None where a record function makes rows, which tells
+    none before it is called.
+
+    Raises:
+        ExecutorError: a batch function failed on no rows.
+    """
+    for operator in operators:
+        if schema is None or (operator.kind is not RowKind.FILTER and not operator.on_batches):
+            return None
+        if operator.kind is not RowKind.FILTER:
+            schema = call_on_batch(operator, pa.RecordBatch.from_pylist([], schema)).schema
+    return schema

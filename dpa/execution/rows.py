@@ -1,0 +1,121 @@
+"""Rows on their way between operators: as Arrow batches, and as dicts for functions of a record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from dpa._util.inference import array_of, one_type
+from dpa.errors import TableError
+from dpa.executors import Record
+
+_AT_ONCE = 4_096
+"""Rows that are turned into Python objects at a time."""
+
+
+class Rows(Protocol):
+    """What a task reads: a split, or rows in memory."""
+
+    def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in order, at most `batch_rows` of them at a time."""
+        ...
+
+
+@dataclass(frozen=True)
+class OneBatch:
+    """The rows of one batch."""
+
+    batch: pa.RecordBatch
+
+    def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """Yield slices of the batch; an empty one as it is."""
+        for start in range(0, max(self.batch.num_rows, 1), batch_rows):
+            yield self.batch.slice(start, batch_rows)
+
+
+def records_of(batch: pa.RecordBatch) -> Iterator[Record]:
+    """The rows of a batch as dicts.
+
+    Raises:
+        TableError: a string is not UTF-8.
+    """
+    for start in range(0, batch.num_rows, _AT_ONCE):
+        try:
+            records = batch.slice(start, _AT_ONCE).to_pylist()
+        except UnicodeDecodeError as error:
+            mend = "`make_valid_utf8(column) AS column` in `input.select` replaces such bytes"
+            raise TableError(f"the input has text that is not UTF-8: {error}; {mend}") from None
+        yield from records
+
+
+def require_record(made: object) -> None:
+    """Check that what user code made is a row.
+
+    Raises:
+        TypeError: it is no dict.
+    """
+    if not isinstance(made, Mapping):
+        raise TypeError(f"a record is a dict by column name, not {made!r}")
+
+
+def batch_of(records: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
+    """Rows as a batch, null where one lacks a column that another has.
+
+    Raises:
+        pa.ArrowException, OverflowError, TypeError, UnicodeError: the values of a column are not of one Arrow type; the
+            message begins with the column.
+    """
+    columns = {}
+    for name in dict.fromkeys(name for record in records for name in record):
+        try:
+            columns[str(name)] = array_of([record.get(name) for record in records])
+        except (pa.ArrowException, OverflowError, TypeError, UnicodeError) as error:
+            raise pa.ArrowInvalid(f"column {name!r}: {error}") from None
+    return pa.record_batch(columns)
+
+
+def concatenated(parts: Sequence[tuple[pa.RecordBatch | None, int]]) -> dict[str, pa.ChunkedArray]:
+    """The columns of batches, one below the other: null where a batch lacks one; None is a batch without columns.
+
+    Args:
+        parts: each batch with its number of rows.
+
+    Raises:
+        pa.ArrowInvalid: the values of a column are of types that cannot be promoted to one; names the column.
+    """
+    names = dict.fromkeys(name for batch, _ in parts if batch is not None for name in batch.schema.names)
+    columns = {}
+    for name in names:
+        found = [
+            (None if batch is None or name not in batch.schema.names else batch.column(name)) for batch, _ in parts
+        ]
+        try:
+            kind = _one_type({column.type for column in found if column is not None})
+            chunks = [
+                pa.nulls(rows, kind) if column is None else column.cast(kind)
+                for column, (_, rows) in zip(found, parts, strict=True)
+            ]
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise pa.ArrowInvalid(f"column {name!r}: {error}") from None
+        columns[name] = pa.chunked_array(chunks, kind)
+    return columns
+
+
+def _column(batch: pa.RecordBatch | None, name: str) -> pa.Array | None:
+    return batch.column(name) if batch is not None and name in batch.schema.names else None
+
+
+def _one_type(kinds: set[pa.DataType]) -> pa.DataType:
+    return next(iter(kinds)) if len(kinds) == 1 else one_type(map(_decoded, kinds))
+
+
+def plain(table: pa.Table) -> pa.Table:
+    """The table without dictionaries, which are a way of reading, in the types that Spark knows."""
+    return table.cast(pa.schema([field.with_type(_decoded(field.type)) for field in table.schema]))
+
+
+def _decoded(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind

@@ -1,0 +1,27 @@
+"""Which store of states suits what a stage runs."""
+
+from __future__ import annotations
+
+from dpa.execution.batch_states import BatchStates
+from dpa.execution.join_states import JoinStates
+from dpa.execution.mapping import Receiver
+from dpa.execution.process_states import NoStates, ProcessStates
+from dpa.execution.record_states import RecordStates
+from dpa.execution.states import States
+from dpa.executors import BatchReducer, Process
+from dpa.operators import JoinOptions
+
+
+def states_for(receiver: Receiver) -> States:
+    """An empty store for a reducer, a process, a join or, for None, a stage that keeps no state."""
+    match receiver:
+        case BatchReducer():
+            return BatchStates(receiver)
+        case Process():
+            return ProcessStates(receiver)
+        case JoinOptions():
+            return JoinStates(receiver)
+        case None:
+            return NoStates()
+        case _:
+            return RecordStates(receiver)

@@ -1,0 +1,77 @@
+"""The latency of records, from source to processed: a sketch of its quantiles that can be merged and sent.
+
+DDSketch (Masson, Rim and Lee, "DDSketch: a fast and fully-mergeable quantile sketch with relative-error guarantees",
+VLDB 2019) in bounded memory. The mapper decides when a record's time begins, the reducer when it ends.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from ddsketch import LogCollapsingLowestDenseDDSketch
+
+RELATIVE_ERROR = 0.01
+"""The greatest error of a quantile, as a share of its value."""
+
+_MAX_BINS = 2_048
+"""At most 19 kB pickled. Quantiles below a 10**17th of the longest latency (1.02**-2048) may be off by more."""
+
+
+class LatencySketch:
+    """The latencies of any number of records, in seconds. Adding takes about two microseconds, whatever the number of
+    records added."""
+
+    def __init__(self) -> None:
+        self._sketch = LogCollapsingLowestDenseDDSketch(RELATIVE_ERROR, _MAX_BINS)
+        self._seconds = 0.0
+        self._records = 0
+        self._max = 0.0
+
+    @classmethod
+    def union(cls, sketches: Iterable[LatencySketch]) -> LatencySketch:
+        """A new sketch of the records of all `sketches`, which stay unchanged."""
+        made = cls()
+        for sketch in sketches:
+            made.merge(sketch)
+        return made
+
+    @property
+    def records(self) -> int:
+        """The number of records added, exactly."""
+        return self._records
+
+    @property
+    def max(self) -> float:
+        """The longest latency, exactly; 0 if there was none."""
+        return self._max
+
+    @property
+    def mean(self) -> float:
+        """The mean latency, exactly but for rounding; NaN if there was none."""
+        return self._seconds / self._records if self._records else math.nan
+
+    def add(self, seconds: float, records: int) -> None:
+        """Add `records` records (at least one) that took `seconds` each. A negative time, which clocks that differ may
+        give, counts as 0."""
+        seconds = max(seconds, 0.0)
+        self._sketch.add(seconds, records)
+        self._seconds += seconds * records
+        self._records += records
+        self._max = max(self._max, seconds)
+
+    def merge(self, other: LatencySketch) -> None:
+        """Add the records of another sketch, as if they had been added here."""
+        self._sketch.merge(other._sketch)
+        self._seconds += other._seconds
+        self._records += other._records
+        self._max = max(self._max, other._max)
+
+    def quantile(self, share: float) -> float:
+        """The latency that `share` of the records (0 to 1) do not exceed, within `RELATIVE_ERROR`; NaN if there was
+        none."""
+        found = self._sketch.get_quantile_value(share)
+        return math.nan if found is None else min(float(found), self._max)
+
+    def __repr__(self) -> str:
+        return f"LatencySketch(records={self._records}, mean={self.mean:.6f}, max={self._max:.6f})"

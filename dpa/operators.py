@@ -1,0 +1,96 @@
+"""Operators between the stages of a graph, as plain data: stateless ones on rows, and joins. A flow makes them; users
+write the functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from dpa.errors import ConfigError
+from dpa.executors import FunctionExecutor
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class RowKind(Enum):
+    """What a row operator makes of a row; the value is the method that messages name."""
+
+    MAP = "map"
+    FLAT_MAP = "flat_map"
+    FILTER = "filter"
+    KEY = "key_by"
+
+
+@dataclass(frozen=True)
+class RowOperator(FunctionExecutor):
+    """A stateless operator on rows.
+
+    Attributes:
+        kind: `MAP` makes a row of each row, `FLAT_MAP` any number, `FILTER` keeps some, `KEY` returns a row's key.
+        function: called with each row, a dict by column name, and returns a dict, an iterable of dicts, whether to keep
+            the row, or its key. With `on_batches` it is called with Arrow record batches and returns a batch or table,
+            or, of a filter, an array of booleans.
+        on_batches: whether the function takes batches.
+    """
+
+    kind: RowKind
+    function: Callable[..., Any]
+    on_batches: bool = False
+
+
+def batch_filter(function: F) -> F:
+    """Mark a function as a batch filter: it gets an Arrow record batch and returns an array of booleans, one a row."""
+    function.dpa_batch_filter = True  # type: ignore[attr-defined]
+    return function
+
+
+def as_row_operator(kind: RowKind, given: Any) -> RowOperator:
+    """A row operator made of a function of a record, or one marked `batch_mapper` or `batch_filter`.
+
+    Raises:
+        ConfigError: it is no function, or is marked for another kind of operator.
+    """
+    if not callable(given) or isinstance(given, type):
+        raise ConfigError(f"{given!r} is no function of a record, which `{kind.value}` needs")
+    marks = {mark for mark in ("batch_mapper", "batch_filter") if getattr(given, f"dpa_{mark}", False)}
+    fitting = {RowKind.MAP: "batch_mapper", RowKind.FLAT_MAP: "batch_mapper", RowKind.FILTER: "batch_filter"}
+    if marks - {fitting.get(kind)}:
+        raise ConfigError(f"{given!r} is marked `{marks.pop()}`, which `{kind.value}` cannot call")
+    return RowOperator(kind, given, bool(marks))
+
+
+JOINS = ("inner", "left", "right", "full", "semi", "anti")
+"""How two sides may be joined: as Spark's `inner`, `left`, `right`, `full`, `left_semi` and `left_anti`."""
+
+
+@dataclass(frozen=True)
+class JoinOptions:
+    """An equality join of two sides, left and right.
+
+    Attributes:
+        how: one of `JOINS`.
+        on: the key columns of the left side and those of the right, in the same order.
+        columns: the value columns of the left side and of the right, where they are known beforehand: what the result
+            has of a side that turns out to have no rows.
+    """
+
+    how: str
+    on: tuple[tuple[str, ...], tuple[str, ...]]
+    columns: tuple[pa.Schema | None, pa.Schema | None] = (None, None)
+
+    def __post_init__(self) -> None:
+        if self.how not in JOINS:
+            raise ConfigError(f"how: {self.how!r} is no join; there are {', '.join(JOINS)}")
+        left, right = self.on
+        if not left or len(left) != len(right):
+            raise ConfigError(f"on: a join needs as many columns of one side as of the other, not {left} and {right}")
+
+    @property
+    def key(self) -> str | tuple[str, ...]:
+        """The result's key: the left side's key columns."""
+        left = self.on[0]
+        return left[0] if len(left) == 1 else left

@@ -1,0 +1,157 @@
+"""A job as the protocol sees it: stages of equal tasks, and the edges along which records travel between them.
+
+A stage that no edge enters is a source: its tasks read splits. All other stages take records from queues. What the
+tasks do with records is not told here, only how many tasks there are and how records find them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from dpa.balance.options import AdaptiveOptions, BalanceOptions
+from dpa.errors import ConfigError
+from dpa.protocol.addresses import RESERVED, Address
+from dpa.routing.groupings.options import GroupingOptions, RingOptions
+from dpa.routing.table import RoutingTable
+from dpa.sources.splits import Split
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Tasks that do the same to different records. The options say how records come to them; a source has no use for
+    them.
+
+    Attributes:
+        name: unique in the graph; error messages and reports name tasks by it.
+        tasks: how many there are.
+        splits: of a source, its input in the order in which it is handed out.
+        grouping: how senders choose the task of a record.
+        balance: when keys are redistributed, and how.
+        in_flight_records: records that one sender may have pushed on one edge and that are not processed yet.
+        quantum_records: most records that a task processes at a time.
+        quantum_seconds: about how long it may take to process them.
+        aggregate_seconds: time from the end of a round of aggregation to the next; None: there are no rounds.
+    """
+
+    name: str
+    tasks: int
+    splits: tuple[Split, ...] = ()
+    grouping: GroupingOptions = field(default_factory=RingOptions)
+    balance: BalanceOptions = field(default_factory=AdaptiveOptions)
+    in_flight_records: int = 1_048_576
+    quantum_records: int = 262_144
+    quantum_seconds: float = 0.1
+    aggregate_seconds: float | None = None
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """Its tasks."""
+        return tuple(Address(self.name, index) for index in range(self.tasks))
+
+    def first_table(self) -> RoutingTable:
+        """The routing table that all tasks and their senders start with."""
+        return self.balance.ring(self.tasks).snapshot(0)
+
+
+@dataclass(frozen=True)
+class Edge:
+    """Records travel from every task of one stage to the tasks of another. Two stages may have several edges."""
+
+    source: str
+    target: str
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Stages and edges without a cycle. An edge's number is its position in `edges`.
+
+    Raises:
+        ConfigError: a stage is named twice or by a reserved name, an edge names no stage, or edges form a cycle.
+    """
+
+    stages: tuple[Stage, ...]
+    edges: tuple[Edge, ...]
+
+    def __post_init__(self) -> None:
+        names = [stage.name for stage in self.stages]
+        for name in names:
+            if name in RESERVED:
+                raise ConfigError(f"a stage must not be named {name!r}: that name is taken by a task of every job")
+            if names.count(name) > 1:
+                raise ConfigError(f"two stages are named {name!r}")
+        for edge in self.edges:
+            for name in (edge.source, edge.target):
+                if name not in names:
+                    raise ConfigError(f"there is no stage {name!r}; the stages are {', '.join(names)}")
+        if len(self.in_order) < len(self.stages):
+            cyclic = [name for name in names if name not in {stage.name for stage in self.in_order}]
+            raise ConfigError(f"the stages {', '.join(cyclic)} form a cycle, or follow one")
+
+    def __getitem__(self, name: str) -> Stage:
+        """The stage of a name."""
+        return self._by_name[name]
+
+    @cached_property
+    def in_order(self) -> tuple[Stage, ...]:
+        """The stages, each after all that feed it; without those of a cycle."""
+        placed: dict[str, Stage] = {}
+        left = list(self.stages)
+        while ready := [stage for stage in left if all(edge.source in placed for _, edge in self.into(stage.name))]:
+            placed |= {stage.name: stage for stage in ready}
+            left = [stage for stage in left if stage.name not in placed]
+        return tuple(placed.values())
+
+    @cached_property
+    def _by_name(self) -> dict[str, Stage]:
+        return {stage.name: stage for stage in self.stages}
+
+    def into(self, name: str) -> list[tuple[int, Edge]]:
+        """The edges that enter a stage, with their numbers."""
+        return [(number, edge) for number, edge in enumerate(self.edges) if edge.target == name]
+
+    def out_of(self, name: str) -> list[tuple[int, Edge]]:
+        """The edges that leave a stage, with their numbers."""
+        return [(number, edge) for number, edge in enumerate(self.edges) if edge.source == name]
+
+    def is_source(self, name: str) -> bool:
+        """Whether the tasks of a stage read splits."""
+        return not self.into(name)
+
+    def upstream(self, name: str) -> list[Stage]:
+        """The stages that feed a stage, each once."""
+        return [self[source] for source in dict.fromkeys(edge.source for _, edge in self.into(name))]
+
+    def senders(self, name: str) -> list[Address]:
+        """The tasks that emit records to a stage."""
+        return [address for stage in self.upstream(name) for address in stage.addresses]
+
+    def queue_bound(self, name: str) -> int:
+        """The most records that all queues of a stage can hold together."""
+        senders = sum(self[edge.source].tasks for _, edge in self.into(name))
+        return senders * self[name].in_flight_records
+
+    def queue_fed(self) -> Iterator[Stage]:
+        """The stages that are no sources, in order."""
+        return (stage for stage in self.in_order if not self.is_source(stage.name))
+
+    def without_splits(self) -> Graph:
+        """The same graph without input."""
+        return replace(self, stages=tuple(replace(stage, splits=()) for stage in self.stages))
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """All tasks of all stages."""
+        return tuple(address for stage in self.in_order for address in stage.addresses)
+
+
+MAPPER, REDUCER = "mapper", "reducer"
+"""The stages of the smallest graph."""
+
+
+def map_reduce(splits: tuple[Split, ...], mappers: int, reducers: int, **options: Any) -> Graph:
+    """The smallest graph: one source stage and one reduce stage; `options` are those of the latter."""
+    stages = (Stage(MAPPER, mappers, splits=splits), Stage(REDUCER, reducers, **options))
+    return Graph(stages, (Edge(MAPPER, REDUCER),))

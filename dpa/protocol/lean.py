@@ -1,0 +1,157 @@
+"""Events and instructions without what machines do not look at: values, states and the content of splits.
+
+A machine looks at keys, hashes and counts alone, so it does the same on a lean event as on the event itself. A lean
+event holds no user object, and its arrays are its own: it keeps no shared memory alive in which values came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar, get_args
+
+import pyarrow as pa
+
+from dpa.execution.block import Block
+from dpa.execution.emission import Step
+from dpa.execution.states import StatePart
+from dpa.protocol.machine import (
+    Event,
+    ExtractDone,
+    Finish,
+    MergeStates,
+    OpenSplit,
+    Process,
+    ProcessDone,
+    Send,
+    StepDone,
+)
+from dpa.protocol.messages import Envelope, Push, SplitGrant, StateTransfer
+from dpa.sources.splits import Split
+
+T = TypeVar("T")
+
+LARGE: dict[type, str] = {
+    Push: "block",
+    Process: "block",
+    ProcessDone: "blocks",
+    Step: "blocks",
+    StepDone: "step",
+    SplitGrant: "split",
+    OpenSplit: "split",
+    StateTransfer: "part",
+    ExtractDone: "parts",
+    MergeStates: "parts",
+    Finish: "parts",
+}
+"""The events, messages and instructions with something that machines do not look at, and the field that has it."""
+
+
+@dataclass(frozen=True)
+class SplitOutline:
+    """What is left of a split: its number of rows."""
+
+    rows: int
+
+
+@dataclass(frozen=True)
+class StatesOutline:
+    """What is left of states on their way: a place for each key."""
+
+    keys: range
+
+
+class BlockOutline(NamedTuple):
+    """What tells two blocks apart: how many records and keys it has, and the hashes of its first key and its last."""
+
+    rows: int
+    keys: int
+    first: int
+    last: int
+
+
+def lean_event(event: Event) -> Event:
+    """An event on which a machine does the same; blocks keep their keys, hashes and codes."""
+    return _opened(event, _LEAN)
+
+
+def outline(thing: T) -> T:
+    """An event or instruction with an outline in place of each block, so that `repr` says all of it."""
+    return _opened(thing, _OUTLINE)
+
+
+def lean_part(part: Any) -> object:
+    """What stands for a part of a machine whose type is one of `LEAN`."""
+    return _LEAN[type(part)](part)
+
+
+def rows_of(event: Event) -> int:
+    """The number of records that an event brings."""
+    match event:
+        case Envelope(message=Push(block=block)):
+            return block.rows
+        case StepDone(step=Step(blocks=blocks)) | ProcessDone(blocks=blocks):
+            return sum(block.rows for _, block in blocks)
+    return 0
+
+
+def _lean_block(block: Block) -> Block:
+    if block.values is None and block.weights is None:
+        return block
+    keys = block.keys.copy_to(pa.default_cpu_memory_manager())
+    return Block(keys, block.hashes.copy(), block.codes.copy())
+
+
+def _block_outline(block: Block) -> BlockOutline:
+    hashes = block.hashes
+    return BlockOutline(block.rows, len(hashes), int(hashes[0]), int(hashes[-1])) if len(hashes) else _NO_RECORDS
+
+
+def _lean_states(part: StatePart) -> StatesOutline:
+    return StatesOutline(range(len(part.keys)))
+
+
+def _lean_split(split: Split) -> SplitOutline:
+    return SplitOutline(split.rows)
+
+
+_NO_RECORDS = BlockOutline(0, 0, 0, 0)
+
+_Conversions = dict[type, Callable[[Any], Any]]
+_LEAN: _Conversions = {Block: _lean_block, StatePart: _lean_states, **dict.fromkeys(get_args(Split), _lean_split)}
+_OUTLINE: _Conversions = {**_LEAN, Block: _block_outline}
+
+LEAN = frozenset(_LEAN)
+"""The types of parts that have a lean form."""
+
+
+def _opened(thing: T, conversions: _Conversions) -> T:
+    """An event or instruction with its large field, or that of the message inside, converted; the same one if that
+    changes nothing."""
+    kind = type(thing)
+    field = "message" if kind is Envelope else "envelope" if kind is Send else LARGE.get(kind)
+    if field is None:
+        return thing
+    value = getattr(thing, field)
+    converted = _converted(value, conversions)
+    return thing if converted is value else _with(thing, field, converted)
+
+
+def _converted(value: Any, conversions: _Conversions) -> Any:
+    """A field's value, which may be a collection, with what it holds converted."""
+    convert = conversions.get(type(value))
+    if convert is not None:
+        return convert(value)
+    if isinstance(value, tuple):
+        return tuple([_converted(item, conversions) for item in value])
+    if isinstance(value, dict):
+        return {key: _converted(item, conversions) for key, item in value.items()}
+    return _opened(value, conversions)
+
+
+def _with(thing: T, field: str, value: Any) -> T:
+    """As `dataclasses.replace` with one field, which takes a few times as long: this is done for every message."""
+    made = object.__new__(type(thing))
+    made.__dict__.update(thing.__dict__)
+    made.__dict__[field] = value
+    return made

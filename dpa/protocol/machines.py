@@ -1,0 +1,66 @@
+"""All machines of a job, made of its graph: what the runtime and the simulator both start from."""
+
+from __future__ import annotations
+
+from dpa.balance.delegation import DelegationOptions
+from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
+from dpa.protocol.coordinator import CoordinatorMachine
+from dpa.protocol.emitter import Emitter
+from dpa.protocol.graph import Graph
+from dpa.protocol.load_balancer import LoadBalancerMachine
+from dpa.protocol.machine import Machine
+from dpa.protocol.operator import OperatorMachine
+from dpa.protocol.quantum import QuantumSizer
+from dpa.protocol.source import SourceMachine
+from dpa.protocol.task import TaskMachine
+
+
+def machine_of(graph: Graph, address: Address) -> Machine:
+    """The machine of any task of a job."""
+    if address == COORDINATOR:
+        return CoordinatorMachine(graph)
+    return load_balancer_of(graph) if address == BALANCER else task_of(graph, address)
+
+
+def load_balancer_of(graph: Graph) -> LoadBalancerMachine:
+    """The machine of the load balancer."""
+    stages = list(graph.queue_fed())
+    return LoadBalancerMachine(
+        {stage.name: stage.balance.policy(stage.tasks) for stage in stages},
+        {stage.name: [*graph.senders(stage.name), *stage.addresses] for stage in stages},
+    )
+
+
+def task_of(
+    graph: Graph,
+    address: Address,
+    *,
+    source: type[SourceMachine] = SourceMachine,
+    operator: type[OperatorMachine] = OperatorMachine,
+) -> TaskMachine:
+    """The machine of a task of a stage. Tests give broken machines in place of `source` and `operator`."""
+    stage = graph[address.stage]
+    emitters = emitters_of(graph, address)
+    if graph.is_source(stage.name):
+        return source(address, emitters)
+    return operator(
+        address,
+        stage.first_table(),
+        emitters,
+        eager=stage.balance.forwards_eagerly,
+        goes_by_table=stage.grouping.is_ring,
+        quantum=QuantumSizer(stage.quantum_records, stage.quantum_seconds),
+        reports=stage.balance.reports,
+        delegation=DelegationOptions.of(stage.grouping.signals, graph.queue_bound(stage.name) // stage.tasks),
+    )
+
+
+def emitters_of(graph: Graph, address: Address) -> list[Emitter]:
+    """A task's emitters, one for each edge that leaves its stage."""
+    emitters = []
+    for number, edge in graph.out_of(address.stage):
+        target = graph[edge.target]
+        table = target.first_table()
+        grouping = target.grouping.create(table, graph.senders(target.name).index(address))
+        emitters.append(Emitter(number, target.name, address, table, grouping, target.in_flight_records))
+    return emitters

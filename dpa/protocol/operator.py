@@ -1,0 +1,271 @@
+"""The state machine of an operator task: a bounded queue, forwarding of what the task no longer owns, the exchange of
+states, and the share of the stage's result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+from dpa.balance.delegation import DelegationOptions
+from dpa.balance.options import LoadReportOptions
+from dpa.errors import ProtocolError
+from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
+from dpa.protocol.emitter import Emitter
+from dpa.protocol.load_reporter import LoadReporter
+from dpa.protocol.machine import (
+    Finish,
+    FinishDone,
+    OpenResult,
+    Process,
+    ProcessDone,
+    Tick,
+    Write,
+    WriteDone,
+)
+from dpa.protocol.messages import Ack, Deliver, Drain, Finished, LoadReport, Push, TableUpdate
+from dpa.protocol.metrics import TaskStats
+from dpa.protocol.quantum import QuantumSizer
+from dpa.protocol.record_queue import Forwards, RecordQueue
+from dpa.protocol.rules import Rule, State, on
+from dpa.protocol.state_exchange import StateExchange
+from dpa.protocol.task import TaskMachine
+from dpa.routing.table import RoutingTable
+
+
+class OperatorState(State):
+    """The states of an operator task."""
+
+    STREAMING = "streaming"
+    EXCHANGING = "exchanging"
+    FINISHING = "finishing"
+    FINISHED = "finished"
+    DELIVERING = "delivering"
+    DONE = "done"
+
+
+class OperatorMachine(TaskMachine):
+    """Streams until the coordinator begins the last exchange, which it does when the stage has processed all its
+    records. Then the task merges, finishes, waits for the schema of all shares, and delivers its own: it writes it and,
+    where stages follow, emits its rows as a source does.
+
+    A round of aggregation takes place while the task streams. Tables reach each task in order, and none is published
+    once the last exchange has begun.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        table: RoutingTable,
+        emitters: Sequence[Emitter] = (),
+        *,
+        eager: bool = True,
+        goes_by_table: bool = True,
+        quantum: QuantumSizer,
+        reports: LoadReportOptions | None = None,
+        delegation: DelegationOptions | None = None,
+    ) -> None:
+        """Start with routing table 0 and an empty queue. `goes_by_table`: whether senders choose tasks by it."""
+        super().__init__(address, emitters, OperatorState.STREAMING)
+        self.queue = RecordQueue(address.index, table, eager=eager)
+        self.processed = 0
+        self._first_table = table
+        self._goes_by_table = goes_by_table
+        self._quantum = quantum
+        self._reporter = LoadReporter(table, reports, delegation)
+        self._working_on: Push | None = None
+        self._draining = False
+        self._is_written = False
+        self._had_records = False
+        self._exchange = StateExchange(self, table, self._begin_last_exchange)
+        self.include(self._exchange)
+
+    @property
+    def table(self) -> RoutingTable:
+        """The routing table held."""
+        return self.queue.table
+
+    @property
+    def stats(self) -> TaskStats:
+        """Statistics so far."""
+        queue = self.queue
+        return replace(
+            super().stats,
+            queue=queue.length,
+            peak_queue=queue.peak,
+            processed=self.processed,
+            forwarded=queue.forwarded_out,
+            version=queue.table.version,
+            latency_p99=self._reporter.latency.quantile(0.99) if self.processed else None,
+        )
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is queued, held, being processed or waiting for an earlier message, and no round is in
+        progress."""
+        return super().idle and not self.has_records and self._exchange.is_idle
+
+    @property
+    def has_records(self) -> bool:
+        """Whether any record is queued, held or being processed."""
+        return not self.queue.is_empty or self._working_on is not None
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether the task has no work until records find credit downstream."""
+        if self.state is OperatorState.STREAMING:
+            return self.queue.has_next and self._is_free and not self.is_open
+        return self._is_written and super().is_blocked
+
+    @property
+    def _is_free(self) -> bool:
+        """Whether no user code is at work on records or states."""
+        return self._working_on is None and not self._exchange.occupies_user_code
+
+    def advance(self) -> None:
+        """Let user code have the next records, or its turn in an exchange; report the load if that is due."""
+        if self.state is OperatorState.STREAMING:
+            self._process_next()
+            if self._reporter.is_due:
+                self._report_load()
+            if self._had_records and self.queue.length == 0:
+                self._had_records = False
+                self._report_empty()
+        elif self.state is OperatorState.EXCHANGING:
+            self._exchange.advance(self.table)
+            if self._exchange.is_complete:
+                self._finish()
+        elif self.state is OperatorState.DELIVERING and self._is_written and self.has_emitted_all:
+            self.state = OperatorState.DONE
+            self.report_progress(done=True)
+
+    def _process_next(self) -> None:
+        """Hand out the next quantum of records that are owned here; forward the others that come before them."""
+        if self._is_free:
+            self._exchange.advance(self.table)
+        if not self._is_free or not self.is_open:
+            return
+        self._working_on, forwards = self.queue.take(self._quantum.size)
+        self._forward(forwards)
+        if self._working_on is not None:
+            self.instruct(Process(self._working_on.block, self._working_on.version))
+
+    def _pushed(self, sender: Address, push: Push) -> None:
+        self._had_records = True
+        self._reporter.arriving(push.block.rows, self.queue.length, self.now)
+        queued, forwards = self.queue.accept(push)
+        if not push.hops and self._reporter.measures_keys:
+            self._reporter.emitted_to(self.queue.sample(queued), self.now)
+        self._forward(forwards)
+
+    def _updated(self, sender: Address, message: TableUpdate) -> None:
+        if message.stage != self.address.stage:
+            self._update_emitters(sender, message)
+            return
+        if self.state not in (OperatorState.STREAMING, OperatorState.EXCHANGING):
+            raise ProtocolError(f"{self.address} got a routing table of its own stage while {self.state.value}")
+        table = message.change.apply(self.table)
+        self._reporter.retable(table, self.now)
+        self._forward(self.queue.retable(table))
+
+    def _forward(self, forwards: Forwards) -> None:
+        for owner, push in forwards:
+            self.send(Address(self.address.stage, owner), push)
+            self._reporter.dequeued(push.block.rows)
+
+    def _process_done(self, sender: Address, event: ProcessDone) -> None:
+        push, self._working_on = self._working_on, None
+        if push is None:
+            raise ProtocolError(f"{self.address} processed a block that it was not given")
+        rows = push.block.rows
+        self._quantum.observe(rows, event.seconds)
+        self._reporter.processed(rows, event.seconds, self.queue.length, self.now)
+        self._reporter.latency.add(self.now - push.read_at, rows)
+        self._reporter.stage_latency.add(self.now - push.emitted_at, rows)
+        self._reporter.dequeued(rows)
+        self.busy_seconds += event.seconds
+        self.queue.processed(rows)
+        self.processed += rows
+        self.keep(event.blocks, push.read_at)
+        if self.processed == rows:  # the first
+            self.report_progress()
+        self.send(push.origin, Ack(push.edge, rows, self._reporter.signal))
+
+    def _report_load(self) -> None:
+        queue = self.queue
+        forwarded = (queue.forwarded_out, queue.forwarded_in)
+        load = self._reporter.report(queue.length, queue.table.version, forwarded, queue.samples(), self.now)
+        self.send(BALANCER, LoadReport(load))
+
+    def _report_empty(self) -> None:
+        if self._reporter.reports_when_idle:
+            self._report_load()
+        if self._draining:
+            self.report_progress()
+
+    def _drain(self, sender: Address, message: Drain) -> None:
+        self._draining = True
+        self._reporter.end()
+        self.report_progress()
+
+    def _begin_last_exchange(self) -> None:
+        """The stage has processed all its records.
+
+        Raises:
+            ProtocolError: this task still has some, or a round of aggregation is in progress.
+        """
+        if self.has_records:
+            raise ProtocolError(f"{self.address} is to finish with {self.queue.length} records in its queue")
+        self.state = OperatorState.EXCHANGING
+
+    def _finish(self) -> None:
+        self.state = OperatorState.FINISHING
+        self.instruct(Finish(self._exchange.end(), None if self._processed_by_first_table else self._first_table))
+
+    def _finish_done(self, sender: Address, event: FinishDone) -> None:
+        self.state = OperatorState.FINISHED
+        reporter = self._reporter
+        load = self._own_load() if self._processed_by_first_table else event.initial_load
+        self.send(COORDINATOR, Finished(self.stats, reporter.latency, reporter.stage_latency, event.schema, load))
+
+    @property
+    def _processed_by_first_table(self) -> bool:
+        """Whether every record came here by the first table."""
+        return self._goes_by_table and self.table is self._first_table
+
+    def _own_load(self) -> tuple[int, ...]:
+        """What this task processed, where the first table is the last."""
+        return tuple(self.processed if index == self.address.index else 0 for index in range(self.table.reducers))
+
+    def _deliver(self, sender: Address, message: Deliver) -> None:
+        self.state = OperatorState.DELIVERING
+        self.instruct(Write(message.schema))
+
+    def _write_done(self, sender: Address, event: WriteDone) -> None:
+        self._is_written = True
+        if self.emitters:
+            self._production.open(OpenResult())
+
+    def _tick(self, sender: Address, event: Tick) -> None:
+        self.report_progress()
+        streaming = self.state is OperatorState.STREAMING
+        if streaming and self._reporter.is_due_at(self.now, queued=self.queue.length > 0):
+            self._report_load()
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        on(Push, OperatorState.STREAMING, _pushed, "queue it, or hold it for its table"),
+        on(ProcessDone, OperatorState.STREAMING, _process_done, "acknowledge, take the next"),
+        on(Drain, OperatorState.STREAMING, _drain, "report whenever the queue is empty"),
+        on(TableUpdate, OperatorState, _updated, "adopt, forward what moved"),
+        on(FinishDone, OperatorState.FINISHING, _finish_done, "report the share's columns"),
+        on(Deliver, OperatorState.FINISHED, _deliver, "write the share"),
+        on(WriteDone, OperatorState.DELIVERING, _write_done, "emit the share where stages follow"),
+        on(Ack, OperatorState, TaskMachine._acknowledged, "return credit, push what waits"),
+        on(
+            Tick,
+            [OperatorState.STREAMING, OperatorState.EXCHANGING, OperatorState.FINISHING, OperatorState.DELIVERING],
+            _tick,
+            "report",
+        ),
+        on(Tick, [OperatorState.FINISHED, OperatorState.DONE], TaskMachine._ignore, "ignore"),
+    )

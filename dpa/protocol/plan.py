@@ -1,0 +1,97 @@
+"""What a backend needs to know to run a job, and what it gives back: plain data, nothing read from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from dpa.execution.key_stats import KeyStats
+from dpa.protocol.addresses import Address
+from dpa.protocol.graph import Graph
+from dpa.protocol.metrics import Snapshot
+from dpa.protocol.user_code import StageTask
+from dpa.sources.splits import total_rows
+
+STUCK_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """One run.
+
+    Attributes:
+        graph: stages and edges, with the input's splits.
+        tasks: what the tasks of each stage do.
+        columns: the columns of each source's input.
+        results: the stages whose result is wanted, each with an existing directory to which tasks write their share as
+            Parquet, or None to keep it in memory.
+        partial_results: for each stage that publishes rounds of aggregation, the directory.
+        counted: the stages whose tasks also give back the number of records of every key.
+        python_path: directories that the actors add to their module search path.
+        slow_factor: for each stage that is slowed down, the factor by which user code takes longer on each task.
+        cpu_contention: for each stage, the numbers of the tasks that share a processor with a busy process.
+        stuck_seconds: a task that works on one step for this long reports on what, and again after as long.
+        log_level: the level at which tasks log, as a number of `logging`; None: they log nothing.
+    """
+
+    graph: Graph
+    tasks: Mapping[str, StageTask]
+    columns: Mapping[str, pa.Schema]
+    results: Mapping[str, str | None]
+    partial_results: Mapping[str, str] = field(default_factory=dict)
+    counted: frozenset[str] = frozenset()
+    python_path: tuple[str, ...] = ()
+    slow_factor: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    cpu_contention: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    stuck_seconds: float = STUCK_SECONDS
+    log_level: int | None = None
+
+    @property
+    def rows(self) -> int:
+        """Input rows in all."""
+        return sum(total_rows(stage.splits) for stage in self.graph.stages)
+
+
+@dataclass(frozen=True, eq=False)
+class TaskOutput:
+    """One task's share of its stage's result.
+
+    Attributes:
+        rows: rows in it.
+        states: the most keys that it held before other tasks' states were merged in.
+        file: name of the Parquet file in the stage's output directory, or None.
+        table: the share itself if it is wanted and was kept in memory, or None.
+        stats: how often its keys came.
+        key_counts: table of `key` and `records` (processed records), if the plan asks for it.
+    """
+
+    rows: int
+    states: int
+    file: str | None
+    table: pa.Table | None
+    stats: KeyStats
+    key_counts: pa.Table | None
+
+
+@dataclass(frozen=True)
+class Times:
+    """Wall-clock moments of a run, in seconds since the epoch."""
+
+    started: float
+    stream_started: float
+    first_record: float | None
+    stream_ended: float
+    merged: float
+
+
+@dataclass(frozen=True)
+class RunOutcome:
+    """What a run gives back: every task's share of each operator stage's result, the last statistics, the moments, and
+    the largest resident set of each task's process, in bytes."""
+
+    outputs: Mapping[str, tuple[TaskOutput, ...]]
+    snapshot: Snapshot
+    times: Times
+    peak_memory: Mapping[Address, int]

@@ -1,0 +1,23 @@
+"""How many records an operator task processes at a time, so that messages reach it soon however slow its user code."""
+
+from __future__ import annotations
+
+_FIRST = 16
+"""The first quantum: small enough to learn the speed of slow user code soon."""
+_GROWTH = 8.0
+"""A quantum is at most this many times as long as the one before: one lucky measurement must not cost seconds."""
+
+
+class QuantumSizer:
+    """Adapts the quantum to the measured service time, so that one takes about `seconds`."""
+
+    def __init__(self, max_records: int, seconds: float) -> None:
+        """Quanta have between 1 and `max_records` records."""
+        self._max = max_records
+        self._seconds = seconds
+        self.size = min(_FIRST, max_records)
+
+    def observe(self, records: int, seconds: float) -> None:
+        """Learn that `records` took `seconds`."""
+        fitting = records * self._seconds / seconds if seconds > 0 else float("inf")
+        self.size = int(max(1, min(fitting, self.size * _GROWTH, self._max)))

@@ -1,0 +1,164 @@
+"""The records that an operator task has accepted: those in its queue, and those held until their routing table comes.
+
+A forwarded record was admitted once and never waits for credit again, so tasks that forward to each other cannot block
+each other.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
+
+import numpy as np
+import numpy.typing as npt
+
+from dpa.measure.load import KeySample
+from dpa.protocol.messages import Push
+from dpa.routing.assignment import KeySplit
+from dpa.routing.distributor import Distributor
+from dpa.routing.groupings.ring import RingGrouping
+from dpa.routing.table import RoutingTable
+
+_SAMPLED = 1_024
+"""Rows of a block that are looked at to measure it: one in 256 of the largest, every one of the small ones."""
+
+Forwards = list[tuple[int, Push]]
+"""Pushes for other tasks of the stage, each with the task's number."""
+
+
+@dataclass(eq=False)
+class Queued:
+    """Records of one push that are still to be processed: those from `start` on."""
+
+    push: Push
+    start: int = 0
+    measured: KeySample | None = None
+
+    def rest(self) -> Push:
+        """The same push without the records before `start`."""
+        return replace(self.push, block=self.push.block.slice(self.start, self.push.block.rows))
+
+    def sample(self, random: np.random.Generator) -> KeySample:
+        """The keys of its records, measured once for the whole push."""
+        if self.measured is None:
+            self.measured = self.push.block.sample(_SAMPLED, random)
+        left = 1 - self.start / self.push.block.rows
+        return replace(self.measured, records=self.measured.records * left) if self.start else self.measured
+
+
+class RecordQueue:
+    """Every command returns what is to be forwarded because the table gives it to other tasks.
+
+    Attributes:
+        table: the newest routing table that the task holds.
+        length: records accepted and neither processed nor forwarded.
+        peak: the longest that the queue has been.
+        forwarded_out, forwarded_in: records forwarded to other tasks so far, and accepted from them.
+    """
+
+    def __init__(self, index: int, table: RoutingTable, *, eager: bool) -> None:
+        """The queue of task `index`. If `eager`, queued records are forwarded as soon as a table moves them; else when
+        they reach the head."""
+        self.table = table
+        self.length = 0
+        self.peak = 0
+        self.forwarded_out = 0
+        self.forwarded_in = 0
+        self._index = index
+        self._eager = eager
+        self._distributor = Distributor(index)
+        self._random = np.random.default_rng(index)
+        self._queue: deque[Queued] = deque()
+        self._held: list[Queued] = []
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no record is queued or held."""
+        return not (self._queue or self._held)
+
+    @property
+    def has_next(self) -> bool:
+        """Whether a record is queued."""
+        return bool(self._queue)
+
+    def samples(self) -> Iterator[KeySample]:
+        """The keys of what is queued and held."""
+        return (queued.sample(self._random) for queued in chain(self._queue, self._held))
+
+    def accept(self, push: Push) -> tuple[Queued, Forwards]:
+        """Queue a push, or hold it if its table has not come yet."""
+        queued, forwards = Queued(push), Forwards()
+        self.length += push.block.rows
+        self.forwarded_in += push.block.rows if push.hops else 0
+        if push.version > self.table.version:
+            self._held.append(queued)
+        elif self._eager and push.version < self.table.version:
+            kept, forwards = self._owned(queued)
+            self._queue.extend(kept)
+        else:
+            self._queue.append(queued)
+        self.peak = max(self.peak, self.length)
+        return queued, forwards
+
+    def sample(self, queued: Queued) -> KeySample:
+        """The keys of a push that was just accepted."""
+        return queued.sample(self._random)
+
+    def retable(self, table: RoutingTable) -> Forwards:
+        """Adopt the next table."""
+        self.table = table
+        self._distributor.retain(table.splits.values())
+        self._queue.extend(queued for queued in self._held if queued.push.version <= table.version)
+        self._held = [queued for queued in self._held if queued.push.version > table.version]
+        forwards = Forwards()
+        if self._eager:
+            waiting, self._queue = self._queue, deque()
+            for queued in waiting:
+                kept, others = self._owned(queued)
+                self._queue.extend(kept)
+                forwards += others
+        return forwards
+
+    def take(self, records: int) -> tuple[Push | None, Forwards]:
+        """Take out up to `records` records that this task owns, of one push; None if none is left."""
+        forwards = Forwards()
+        while self._queue:
+            kept, others = self._owned(self._queue.popleft())
+            forwards += others
+            for queued in kept:
+                push, start, stop = queued.push, queued.start, queued.start + records
+                if push.block.rows > stop:
+                    queued.start = stop
+                    self._queue.appendleft(queued)
+                return replace(push, block=push.block.slice(start, stop)), forwards
+        return None, forwards
+
+    def processed(self, records: int) -> None:
+        """Records that were taken out have been processed."""
+        self.length -= records
+
+    def _owned(self, queued: Queued) -> tuple[list[Queued], Forwards]:
+        """What of a push stays here by the newest table, marked as of its version, and what goes to others."""
+        version = queued.push.version
+        if version == self.table.version:
+            return [queued], []
+        kept, forwards, push = [], Forwards(), queued.rest()
+        for owner, block in push.block.route(RingGrouping(self.table, distribute=partial(self._distribute, version))):
+            part = replace(push, block=block, version=self.table.version)
+            if owner == self._index:
+                kept.append(Queued(part))
+                continue
+            forwards.append((owner, replace(part, hops=push.hops + 1)))
+            self.length -= block.rows
+            self.forwarded_out += block.rows
+        return kept, forwards
+
+    def _distribute(self, version: int, split: KeySplit, records: int) -> npt.NDArray[np.int64]:
+        """Distribute records of a split key that were routed by an older table. Those that the same split gave to this
+        task stay."""
+        if split.since <= version and self._index in split.reducers:
+            return np.array([records if index == self._index else 0 for index in split.reducers])
+        return self._distributor.distribute(split, records, self._index)

@@ -1,0 +1,61 @@
+"""The state machine of a source task: asks for splits, makes records of them, and emits these as far as credit goes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from dpa.protocol.addresses import COORDINATOR, Address
+from dpa.protocol.emitter import Emitter
+from dpa.protocol.machine import OpenSplit, Tick
+from dpa.protocol.messages import Ack, Begin, SplitGrant, SplitRequest, TableUpdate
+from dpa.protocol.rules import Rule, State, on
+from dpa.protocol.task import TaskMachine
+
+
+class SourceState(State):
+    """The states of a source task."""
+
+    STARTING = "starting"
+    REQUESTING = "requesting"
+    READING = "reading"
+    DONE = "done"
+
+
+class SourceMachine(TaskMachine):
+    """It reads ahead by one block of each edge, and asks for the next split when all records of the last are pushed."""
+
+    def __init__(self, address: Address, emitters: Sequence[Emitter]) -> None:
+        super().__init__(address, emitters, SourceState.STARTING)
+
+    def advance(self) -> None:
+        """Ask for a split if the last one is finished."""
+        if self.state is SourceState.READING and self.has_emitted_all:
+            self._request()
+
+    def _begin(self, sender: Address, message: Begin) -> None:
+        self._request()
+
+    def _request(self) -> None:
+        self.state = SourceState.REQUESTING
+        self.send(COORDINATOR, SplitRequest())
+
+    def _granted(self, sender: Address, message: SplitGrant) -> None:
+        if message.split is None:
+            self.state = SourceState.DONE
+            self.report_progress(done=True)
+        else:
+            self.state = SourceState.READING
+            self._production.open(OpenSplit(message.split))
+
+    def _tick(self, sender: Address, event: Tick) -> None:
+        self.report_progress()
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        on(Begin, SourceState.STARTING, _begin, "ask for a split"),
+        on(SplitGrant, SourceState.REQUESTING, _granted, "open it, or be done"),
+        on(Ack, SourceState, TaskMachine._acknowledged, "return credit, push what waits"),
+        on(TableUpdate, SourceState, TaskMachine._update_emitters, "adopt"),
+        on(Tick, [SourceState.STARTING, SourceState.REQUESTING, SourceState.READING], _tick, "report"),
+        on(Tick, SourceState.DONE, TaskMachine._ignore, "ignore"),
+    )

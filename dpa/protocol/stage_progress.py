@@ -1,0 +1,251 @@
+"""How far a stage has come: the coordinator's view of one stage, from its first record to its delivered result.
+
+A stage ends by counting. When all stages that feed it are done, and its tasks have processed as many records as were
+emitted to it, nothing of it can be in flight: forwarding moves records and never makes any. Empty queues alone would
+not show that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+from dpa.errors import ProtocolError
+from dpa.execution.schemas import ShareSchema, agreed
+from dpa.measure.latency import LatencySketch
+from dpa.protocol.addresses import BALANCER, Address
+from dpa.protocol.decisions import Decisions
+from dpa.protocol.graph import Stage
+from dpa.protocol.history import LoadHistory
+from dpa.protocol.machine import Machine
+from dpa.protocol.messages import (
+    BeginExchange,
+    DecisionReport,
+    Deliver,
+    Drain,
+    Finished,
+    Freeze,
+    LastTable,
+    Message,
+    Progress,
+    RoundDone,
+)
+from dpa.protocol.metrics import StageSnapshot, TaskStats
+from dpa.protocol.rounds import Rounds
+from dpa.protocol.rules import Rule, RuledMachine, State, on
+
+_LOST_SECONDS = 60.0
+"""A record unaccounted for this long (seconds), with all senders done and all queues empty, is considered lost."""
+
+
+class StagePhase(State):
+    """The phases of a stage."""
+
+    STREAMING = "streaming"
+    DRAINING = "draining"
+    FREEZING = "freezing"
+    EXCHANGING = "exchanging"
+    DELIVERING = "delivering"
+    DONE = "done"
+
+
+class StageProgress(RuledMachine):
+    """One stage. A source goes from streaming to done.
+
+    Attributes:
+        tasks: the newest statistics of each task.
+        drained_at: when all its records were processed, or None.
+        first_record_at: when the first record was known to be processed, or None.
+    """
+
+    def __init__(self, coordinator: Machine, stage: Stage, *, is_source: bool, moves_states: bool) -> None:
+        """`moves_states`: whether states may be elsewhere than with their owners by the first table, though it is the
+        last."""
+        super().__init__(StagePhase.STREAMING)
+        self.name = stage.name
+        self.tasks = [TaskStats(stage.name, index) for index in range(stage.tasks)]
+        self.drained_at: float | None = None
+        self.first_record_at: float | None = None
+        self._coordinator = coordinator
+        self._is_source = is_source
+        self._moves_states = moves_states
+        self._emitted_to: int | None = None
+        self._done: set[int] = set()
+        self._last_version: int | None = None
+        self._schemas: dict[int, ShareSchema | None] = {}
+        self._latencies: list[LatencySketch] = []
+        self._stage_latencies: list[LatencySketch] = []
+        self._initial_loads: list[Sequence[int]] = []
+        self._rounds = Rounds(stage.name, stage.aggregate_seconds, stage.tasks)
+        self._decisions = Decisions()
+        self._history = LoadHistory()
+        self._heard_at = [0.0] * stage.tasks
+        self._started_at = self._changed_at = 0.0
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all its tasks have emitted and written everything."""
+        return self.state is StagePhase.DONE
+
+    @property
+    def is_streaming(self) -> bool:
+        """Whether a stage that feeds it, or a source itself, is not done yet."""
+        return self.state is StagePhase.STREAMING
+
+    @property
+    def processed(self) -> int:
+        """Records processed as far as reported."""
+        return sum(stats.processed for stats in self.tasks)
+
+    def emitted_on(self, position: int) -> int:
+        """Records emitted on the edge at this position among those that leave the stage; final once it is done."""
+        return sum(stats.emitted[position] for stats in self.tasks if stats.emitted)
+
+    def start(self, now: float) -> None:
+        """The stream begins."""
+        self._started_at = self._changed_at = now
+        self._rounds.start(now)
+
+    def drain(self, emitted: int) -> None:
+        """All stages that feed this one are done, and have emitted `emitted` records to it."""
+        self._emitted_to = emitted
+        self.state = StagePhase.DRAINING
+        self._changed_at = self._coordinator.now
+        self._broadcast(Drain())
+        self._freeze_if_drained()
+
+    def snapshot(self, *, history: bool) -> StageSnapshot:
+        """What is known now; without `history` little enough to send several times a second."""
+        return StageSnapshot(
+            name=self.name,
+            phase=str(self.state.value),
+            tasks=tuple(self.tasks),
+            version=self._decisions.version,
+            decisions=self._decisions.kept(history=history),
+            decision_counts=dict(self._decisions.counts),
+            samples=self._history.samples if history else (),
+            latency=LatencySketch.union(self._latencies) if history else None,
+            stage_latency=LatencySketch.union(self._stage_latencies) if history else None,
+            initial_load=self._initial_load(),
+            aggregation=self._rounds.stats,
+        )
+
+    def _initial_load(self) -> tuple[int, ...]:
+        if len(self._initial_loads) < len(self.tasks) or not all(self._initial_loads):
+            return ()
+        return tuple(sum(loads) for loads in zip(*self._initial_loads, strict=True))
+
+    def tick(self, now: float) -> None:
+        """Sample the queues, look for lost records, and begin a round of aggregation if one is due."""
+        if self._is_source or self.state not in (StagePhase.STREAMING, StagePhase.DRAINING):
+            return
+        self._history.add(now - self._started_at, self.tasks)
+        self._check_progress(now)
+        if self._rounds.due(now):
+            self._broadcast(self._rounds.begin(now))
+
+    def _noted(self, sender: Address, message: Progress) -> None:
+        if message.done:
+            raise ProtocolError(f"{sender} cannot be done while {self.name} is {self.state.value}")
+        self._note(message.stats)
+
+    def _drain_noted(self, sender: Address, message: Progress) -> None:
+        self._noted(sender, message)
+        self._freeze_if_drained()
+
+    def _task_done(self, sender: Address, message: Progress) -> None:
+        self._note(message.stats)
+        if message.done:
+            if self.state is StagePhase.STREAMING and not self._is_source:
+                raise ProtocolError(f"{sender} cannot be done while {self.name} is {self.state.value}")
+            self._done.add(sender.index)
+            if len(self._done) == len(self.tasks):
+                self.state = StagePhase.DONE
+
+    def _freeze_if_drained(self) -> None:
+        emitted, processed = self._emitted_to or 0, self.processed
+        if processed > emitted:
+            raise ProtocolError(f"{self.name}: {processed} records were processed, but only {emitted} were emitted")
+        if processed == emitted:
+            self.state = StagePhase.FREEZING
+            self.drained_at = self._coordinator.now
+            self._coordinator.send(BALANCER, Freeze(self.name))
+
+    def _frozen(self, sender: Address, message: LastTable) -> None:
+        self._last_version = message.version
+        self._begin_last_exchange()
+
+    def _round_done(self, sender: Address, message: RoundDone) -> None:
+        commit = self._rounds.note(sender, message, self._coordinator.now)
+        if commit is not None:
+            self._coordinator.instruct(commit)
+            self._begin_last_exchange()
+
+    def _begin_last_exchange(self) -> None:
+        """Begin it once the last table is known and no round of aggregation is in progress."""
+        if self._last_version is not None and not self._rounds.in_progress:
+            self.state = StagePhase.EXCHANGING
+            transfer = self._last_version > 0 or self._moves_states
+            number = self._rounds.number + 1
+            self._broadcast(BeginExchange(number, self._last_version, last=True, transfer=transfer))
+
+    def _finished(self, sender: Address, message: Finished) -> None:
+        self._note(message.stats)
+        self._latencies.append(message.latency)
+        self._stage_latencies.append(message.stage_latency)
+        self._initial_loads.append(message.initial_load)
+        self._schemas[sender.index] = message.schema
+        if len(self._schemas) == len(self.tasks):
+            self.state = StagePhase.DELIVERING
+            self._broadcast(Deliver(agreed(self._schemas[index] for index in range(len(self.tasks)))))
+
+    def _decided(self, sender: Address, message: DecisionReport) -> None:
+        self._decisions.note(replace(decision, at=decision.at - self._started_at) for decision in message.decisions)
+
+    def _note(self, stats: TaskStats) -> None:
+        if stats.processed > self.tasks[stats.index].processed:
+            self._changed_at = self._coordinator.now
+            if self.first_record_at is None:
+                self.first_record_at = self._coordinator.now
+        self.tasks[stats.index] = stats
+        self._heard_at[stats.index] = self._coordinator.now
+
+    def _check_progress(self, now: float) -> None:
+        """Fail rather than wait for ever for records that were lost: nobody has any, yet some are not processed. A task
+        that reports nothing may have them: user code that holds the interpreter keeps reports from being sent.
+
+        Raises:
+            ProtocolError: records are lost.
+        """
+        if self.state is not StagePhase.DRAINING or any(stats.queue for stats in self.tasks):
+            self._changed_at = now
+        elif min(self._heard_at) - self._changed_at > _LOST_SECONDS:
+            emitted = self._emitted_to or 0
+            lost = f"{emitted - self.processed} of {emitted} records to {self.name} were lost"
+            raise ProtocolError(f"{lost}: no task has had any for {_LOST_SECONDS:g} s")
+
+    def _broadcast(self, message: Message) -> None:
+        for address in self.addresses:
+            self._coordinator.send(address, message)
+
+    @property
+    def addresses(self) -> Iterable[Address]:
+        """Its tasks."""
+        return [Address(self.name, index) for index in range(len(self.tasks))]
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        on(Progress, StagePhase.STREAMING, _task_done, "note; a source is done with its last task"),
+        on(Progress, StagePhase.DRAINING, _drain_noted, "note; freeze the table if all records are processed"),
+        on(Progress, [StagePhase.FREEZING, StagePhase.EXCHANGING, StagePhase.DONE], _noted, "note"),
+        on(Progress, StagePhase.DELIVERING, _task_done, "note; done with the last task"),
+        on(
+            RoundDone,
+            [StagePhase.STREAMING, StagePhase.DRAINING, StagePhase.FREEZING],
+            _round_done,
+            "note; commit the round with the last share",
+        ),
+        on(LastTable, StagePhase.FREEZING, _frozen, "begin the last exchange, after the round"),
+        on(Finished, StagePhase.EXCHANGING, _finished, "note; with the last share, agree on a schema and deliver"),
+        on(DecisionReport, StagePhase, _decided, "note"),
+    )

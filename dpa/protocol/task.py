@@ -1,0 +1,169 @@
+"""What source and operator tasks have in common: they emit records along edges, a step at a time, and report
+statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from dpa.errors import ProtocolError
+from dpa.execution.block import Block
+from dpa.protocol.addresses import COORDINATOR, Address
+from dpa.protocol.emitter import Emitter
+from dpa.protocol.machine import Machine, NextStep, OpenResult, OpenSplit, StepDone
+from dpa.protocol.messages import Ack, Progress, TableUpdate
+from dpa.protocol.metrics import TaskStats
+from dpa.protocol.rules import Rule, RuledMachine, State, on
+
+
+class ProductionState(State):
+    """The states of a production."""
+
+    CLOSED = "closed"
+    READY = "ready"
+    STEPPING = "stepping"
+
+
+class Production(RuledMachine):
+    """Rows that become records: those of a split, or of a stage's own result. The next step is taken when the records
+    of all but the last one have been pushed."""
+
+    def __init__(self, task: TaskMachine) -> None:
+        super().__init__(ProductionState.CLOSED)
+        self._task = task
+        self._step_began = self._read_began = 0.0
+
+    def open(self, instruction: OpenSplit | OpenResult) -> None:
+        """Begin with the rows that the instruction opens."""
+        self.state = ProductionState.READY
+        self._read_began = self._task.now
+        self._task.instruct(instruction)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing is left to read."""
+        return self.state is ProductionState.CLOSED
+
+    @property
+    def is_stepping(self) -> bool:
+        """Whether user code takes a step now."""
+        return self.state is ProductionState.STEPPING
+
+    def advance(self) -> None:
+        """Take the next step if records may be emitted."""
+        if self.state is ProductionState.READY and self._task.is_open:
+            self.state, self._step_began = ProductionState.STEPPING, self._task.now
+            self._task.instruct(NextStep())
+
+    def _step_done(self, sender: Address, event: StepDone) -> None:
+        task = self._task
+        task.busy_seconds += event.seconds
+        if event.step is None:
+            self.state = ProductionState.CLOSED
+            return
+        self.state = ProductionState.READY
+        if event.step.read:  # else its records are of rows that an earlier step has read
+            self._read_began = self._step_began
+        task.read += event.step.read
+        task.mapped += event.step.mapped
+        task.keep(event.step.blocks, self._read_began)
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        on(StepDone, ProductionState.STEPPING, _step_done, "keep the records, or close after the last"),
+    )
+
+
+class TaskMachine(Machine):
+    """A task of a stage.
+
+    Attributes:
+        emitters: one for each edge that leaves the stage, in the graph's order.
+        read, mapped, busy_seconds, blocked_seconds: as in `TaskStats`.
+    """
+
+    def __init__(self, address: Address, emitters: Sequence[Emitter], state: State) -> None:
+        super().__init__(address, state)
+        self.emitters = tuple(emitters)
+        self.read = self.mapped = 0
+        self.busy_seconds = self.blocked_seconds = 0.0
+        self._blocked_since: float | None = None
+        self._production = Production(self)
+        self.include(self._production)
+
+    @property
+    def stats(self) -> TaskStats:
+        """Statistics so far."""
+        blocked = 0.0 if self._blocked_since is None else self.now - self._blocked_since
+        return TaskStats(
+            self.address.stage,
+            self.address.index,
+            read=self.read,
+            mapped=self.mapped,
+            emitted=tuple(emitter.emitted for emitter in self.emitters),
+            regrouped=sum(emitter.regrouped for emitter in self.emitters),
+            busy_seconds=self.busy_seconds,
+            blocked_seconds=self.blocked_seconds + blocked,
+        )
+
+    @property
+    def is_open(self) -> bool:
+        """Whether every emitter takes further blocks."""
+        return all(emitter.is_open for emitter in self.emitters)
+
+    @property
+    def has_emitted_all(self) -> bool:
+        """Whether nothing is left to read and no block waits for credit."""
+        return self._production.is_closed and self._has_pushed_all
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether the task has no work until records find credit downstream."""
+        return not self._production.is_stepping and not self._has_pushed_all
+
+    @property
+    def _has_pushed_all(self) -> bool:
+        return all(emitter.is_empty for emitter in self.emitters)
+
+    def keep(self, blocks: Sequence[tuple[int, Block]], read_at: float) -> None:
+        """Take blocks to be pushed, each with the position of its emitter."""
+        for position, block in blocks:
+            self.emitters[position].keep(block, read_at)
+
+    def settle(self) -> None:
+        """Push what credit allows, take the next step, and note whether the task is blocked."""
+        for emitter in self.emitters:
+            for receiver, push in emitter.release(self.now):
+                self.send(receiver, push)
+        self._production.advance()
+        self.advance()
+        self._note_blocked()
+
+    def advance(self) -> None:
+        """Start whatever else is due."""
+
+    def report_progress(self, *, done: bool = False) -> None:
+        """Report statistics to the coordinator."""
+        self.send(COORDINATOR, Progress(self.stats, done))
+
+    def _acknowledged(self, sender: Address, message: Ack) -> None:
+        for emitter in self.emitters:
+            if emitter.edge == message.edge:
+                emitter.acknowledged(sender, message)
+                return
+        raise ProtocolError(f"{self.address} got credit back for edge {message.edge}, which does not leave it")
+
+    def _update_emitters(self, sender: Address, message: TableUpdate) -> None:
+        for emitter in self.emitters:
+            if emitter.stage == message.stage:
+                emitter.update(message.change)
+
+    def _ignore(self, sender: Address, event: object) -> None:
+        """An event that no longer matters."""
+
+    def _note_blocked(self) -> None:
+        if self.is_blocked:
+            if self._blocked_since is None:
+                self._blocked_since = self.now
+        elif self._blocked_since is not None:
+            self.blocked_seconds += self.now - self._blocked_since
+            self._blocked_since = None

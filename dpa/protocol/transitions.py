@@ -1,0 +1,46 @@
+"""The page of all state machines (docs/protocol.md), printed from their rules: `python -m dpa.protocol.transitions`."""
+
+from __future__ import annotations
+
+import inspect
+
+from dpa.protocol.coordinator import CoordinatorMachine
+from dpa.protocol.load_balancer import LoadBalancerMachine, StageBalance
+from dpa.protocol.operator import OperatorMachine
+from dpa.protocol.rules import RuledMachine, transition_table
+from dpa.protocol.source import SourceMachine
+from dpa.protocol.stage_progress import StageProgress
+from dpa.protocol.state_exchange import StateExchange
+from dpa.protocol.task import Production
+
+MACHINES: dict[str, tuple[type[RuledMachine], ...]] = {
+    "Coordinator": (CoordinatorMachine, StageProgress),
+    "Load balancer": (LoadBalancerMachine, StageBalance),
+    "Source task": (SourceMachine,),
+    "Operator task": (OperatorMachine, StateExchange),
+    "Every task of a stage": (Production,),
+}
+"""Who runs which machines."""
+
+_HEAD = """# State transitions
+
+Every machine of [`dpa/protocol`](../dpa/protocol) dispatches its events from a tuple of rules, `RULES`. This page is
+printed from them by `python -m dpa.protocol.transitions > docs/protocol.md`; a test compares the two. A row is a kind
+of event or message, a column a state, and a cell what the machine then does. `-` means that the event cannot come in
+that state: it raises `ProtocolError`, which ends the job.
+"""
+
+
+def page() -> str:
+    """The page as Markdown."""
+    parts = [_HEAD]
+    for owner, machines in MACHINES.items():
+        parts.append(f"## {owner}\n")
+        for machine in machines:
+            about = inspect.cleandoc(machine.__doc__ or "").partition("\n\nAttributes:")[0]
+            parts.append(f"### `{machine.__name__}`\n\n{about}\n\n{transition_table(machine)}\n")
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    print(page(), end="")

@@ -1,0 +1,109 @@
+"""`python -m dpa.replay EVENTS...`: repeat the last events of tasks of a failed job, offline (docs/debugging.md).
+
+Exit status: 0 every machine did again what it had done, 1 one did not, 2 a file cannot be read.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dpa._util.streams import say
+from dpa.errors import RecordingError
+from dpa.protocol.coordinator import CoordinatorMachine
+from dpa.protocol.lean import outline
+from dpa.protocol.load_balancer import LoadBalancerMachine
+from dpa.protocol.machine import Machine
+from dpa.protocol.recording import Outcome, Recording, Replayed
+from dpa.protocol.task import TaskMachine
+from dpa.protocol.words import in_words
+
+_SHOWN = 20
+"""Events that are shown of each task, the last ones, without `--verbose`."""
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def main(
+    files: Annotated[list[Path], typer.Argument(metavar="EVENTS...", help="Files of events; open only your own.")],
+    until: Annotated[int | None, typer.Option(metavar="N", help="Stop after event number N.")] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Show all events, each with the instructions that came back.")
+    ] = False,
+) -> None:
+    """Repeat the last events of tasks of a failed job, and show them."""
+    try:
+        recordings = [Recording.read(path) for path in files]
+    except RecordingError as error:
+        say(f"error: {error}")
+        raise typer.Exit(error.exit_status) from None
+    start = min((handled.now for recording in recordings for handled in recording.events), default=0.0)
+    agree = [_replay(recording, start, until, verbose) for recording in recordings]
+    raise typer.Exit(0 if all(agree) else 1)
+
+
+def _replay(recording: Recording, start: float, until: int | None, verbose: bool) -> bool:
+    """Replay one recording and show it, with times relative to `start`; returns whether the machine did the same."""
+    print(f"{recording.task}: events {recording.first:,} to {recording.last:,}")
+    steps: deque[Replayed] = deque(maxlen=None if verbose else _SHOWN)
+    for step in recording.replay():
+        steps.append(step)
+        if not step.agrees or step.number == until:
+            break
+    for step in steps:
+        print(f"  #{step.number:<6} {step.handled.now - start:10.6f}  {in_words(outline(step.handled.event))}")
+        if verbose:
+            _show(step.outcome)
+    if not steps:
+        return True
+    last = steps[-1]
+    if not last.agrees:
+        print(f"{recording.task} diverges at event {last.number}. Recorded:")
+        _show(last.handled.outcome)
+        print("Replayed:")
+        _show(last.outcome)
+        return False
+    print(f"{recording.task} did the same, and is {_condition(last.machine)}")
+    if isinstance(last.outcome, str):
+        print(f"{recording.task} raised {_printable(last.outcome)}")
+    elif recording.error is not None and last.number == recording.last:
+        print(f"{recording.task} then failed:")
+        print("\n".join(f"  {_printable(line)}" for line in recording.error.splitlines()))
+    return True
+
+
+def _show(outcome: Outcome) -> None:
+    """Print what came of an event, a line an instruction."""
+    for line in [f"raised {_printable(outcome)}"] if isinstance(outcome, str) else map(in_words, outcome):
+        print(f"{'':21}{line}")
+
+
+def _condition(machine: Machine) -> str:
+    """A machine's state, and its statistics as far as they are not zero."""
+    known: dict[str, object] = {}
+    match machine:
+        case TaskMachine():
+            known = {name: value for name, value in asdict(machine.stats).items() if value and name != "stage"}
+        case CoordinatorMachine():
+            known = {
+                name: f"{stage.state.value}, {stage.processed:,} processed" for name, stage in machine.stages.items()
+            }
+        case LoadBalancerMachine():
+            known = {
+                name: f"{stage.state.value}, table {stage.table.version}" for name, stage in machine.stages.items()
+            }
+    return "\n".join([machine.state.value, *(f"  {name}: {value}" for name, value in known.items())])
+
+
+def _printable(text: str) -> str:
+    """Text without control characters, which keys may bring."""
+    return text if text.isprintable() else repr(text)
+
+
+if __name__ == "__main__":
+    app()

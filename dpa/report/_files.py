@@ -1,0 +1,134 @@
+"""The files of a report: `report.json`, `resolved.yaml` and `report.html`, and the last events of the tasks of a failed
+job, each written to a temporary name and then renamed.
+
+docs/report.md and `schema()` describe `report.json`; `_html.py` draws the page.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from dpa._util.disk import why
+from dpa.errors import ConfigError, DpaError
+from dpa.report import _html
+from dpa.report._data import report_data, resolved_yaml
+from dpa.result import Report
+
+LINE_COLUMNS = 120
+
+
+class ReportError(DpaError):
+    """The report cannot be written to the given directory."""
+
+
+def check_directory(directory: Path, *, output: str | None, rounds: str | None = None) -> None:
+    """Check, before a job runs, that its report can be written into `directory`; `output` is the directory of its
+    result, and `rounds` that of its partial results. Leaves nothing behind.
+
+    Raises:
+        ConfigError: the directory cannot be created or written to, or lies in one of the others.
+    """
+    place = directory.resolve()
+    for key, path, what in (("output", output, "the result"), ("aggregation", rounds, "the partial results")):
+        if path is not None and Path(path).resolve() in (place, *place.parents):
+            raise ConfigError(f"--report: {directory} lies in {key}.path, {path}, which holds nothing but {what}")
+    try:
+        while not place.exists():
+            place = place.parent
+        TemporaryFile(dir=place).close()
+    except OSError as error:
+        beneath = f" ({place})" if place != directory.resolve() else ""
+        raise ConfigError(
+            f"--report: cannot write to {directory}: {error.strerror}{beneath}; name another directory"
+        ) from None
+
+
+def write(report: Report, directory: Path, events: Mapping[str, bytes] | None = None) -> list[Path]:
+    """Write the report into `directory`, which is created if it does not exist; return the files' paths, the page last.
+
+    A file appears complete or not at all, and replaces an older one of its name. The data is written first, so
+    that it exists even if a picture cannot be drawn.
+
+    Args:
+        report: what is written.
+        directory: where to.
+        events: files of events by name, for the directory `events` in it; those of an earlier job are removed.
+
+    Raises:
+        ReportError: the directory cannot be created or written to.
+    """
+    directory = Path(directory)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        data = _write(directory / "report.json", to_json(report) + "\n")
+        resolved = _write(directory / "resolved.yaml", resolved_yaml(report))
+        recorded = _write_events(directory / "events", events or {})
+        page = _write(directory / "report.html", _html.render(report))
+        return [data, resolved, *([recorded] if events else []), page]
+    except OSError as error:
+        raise ReportError(f"{directory}: cannot write the report: {why(error)}") from error
+
+
+def to_json(report: Report) -> str:
+    """The report as strict JSON in ASCII, fit for any pipe; docs/report.md describes each field.
+
+    Numbers that JSON lacks (NaN, infinities) are null, enums are their values, bytes a Python literal (`b'\\xff'`).
+    """
+    return dump_json(report_data(report))
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of `report.json`."""
+    made = TypeAdapter(Report).json_schema(mode="serialization")
+    made["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    made["properties"] = {"schema": {"const": "dpa-report-2", "title": "Schema"}, **made["properties"]}
+    made["required"] = ["schema", *made["required"]]
+    return made
+
+
+def dump_json(value: Any, indent: str = "") -> str:
+    """JSON with each value that fits on one line, and each list of numbers, on one line."""
+    compact = json.dumps(value, allow_nan=False)
+    if len(indent) + len(compact) <= LINE_COLUMNS or not value or not isinstance(value, (dict, list)):
+        return compact
+    deeper = indent + "  "
+    if isinstance(value, dict):
+        items = [f"{deeper}{json.dumps(name)}: {dump_json(item, deeper)}" for name, item in value.items()]
+        return "{\n" + ",\n".join(items) + f"\n{indent}}}"
+    if all(isinstance(item, (int, float)) for item in value):
+        return compact
+    return "[\n" + ",\n".join(deeper + dump_json(item, deeper) for item in value) + f"\n{indent}]"
+
+
+def _write_events(directory: Path, events: Mapping[str, bytes]) -> Path:
+    """Leave these files of events in a directory, and no others; no directory for none."""
+    for old in directory.glob("*.events"):
+        old.unlink()
+    if events:
+        directory.mkdir(exist_ok=True)
+    elif directory.is_dir() and not any(directory.iterdir()):
+        directory.rmdir()
+    for name, content in events.items():
+        _write(directory / name, content)
+    return directory
+
+
+def _write(path: Path, content: str | bytes) -> Path:
+    # Named by process, not by `tempfile`, whose files only their owner may read.
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with beside.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+    return path

@@ -1,0 +1,97 @@
+"""The graph of a run as an SVG drawing: one look finds the stage that limits it.
+
+A stage is filled from the left by its busy share; the one that limits the run has a heavy border. An edge is as wide as
+its share of the records, and in the warning colour if its sender was blocked because of it. The page gives the colours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+
+from dpa.measure.bottleneck import BLOCKED
+from dpa.report._layout import GAP, HEIGHT, LABEL_HEIGHT, LABEL_WIDTH, WIDTH, Layout, Point, layout
+from dpa.report._text import one_line, plural, short, skew
+from dpa.result import EdgeReport, Report, StageReport
+
+NAME_CHARACTERS = 18
+_THINNEST, _WIDEST = 1.5, 7.0
+_LINE = 17.0
+_ARROW = 7.0
+
+
+def draw(report: Report) -> str:
+    """The graph of a report as an `<svg>` element; empty if nothing is known of any stage."""
+    if not report.stages:
+        return ""
+    pairs = [(edge.source, edge.target) for edge in report.edges]
+    placed = layout([stage.name for stage in report.stages], pairs)
+    body = "\n".join((*_edges(report, placed), *_stages(report, placed)))
+    size = f"{placed.width:.0f} {placed.height:.0f}"
+    limits = f"max-width:{placed.width:.0f}px;min-width:{0.75 * placed.width:.0f}px"
+    return f'<svg viewBox="0 0 {size}" style="{limits}" class="graph">\n{body}\n</svg>'
+
+
+def _stages(report: Report, placed: Layout) -> Iterator[str]:
+    for stage in report.stages:
+        x, y = placed.stages[stage.name]
+        limits = ' class="limit"' if stage.name == report.bottleneck.stage else ""
+        name = one_line(stage.name)
+        short_name = name if len(name) <= NAME_CHARACTERS else f"{name[: NAME_CHARACTERS - 1]}…"
+        yield f'<g transform="translate({x:.1f} {y:.1f})"{limits}><title>{escape(name)}</title>'
+        yield f'<rect class="back" width="{WIDTH:.0f}" height="{HEIGHT:.0f}" rx="6"/>'
+        yield f'<rect class="busy" width="{WIDTH * stage.load.busy:.1f}" height="{HEIGHT:.0f}" rx="6"/>'
+        yield f'<rect class="frame" width="{WIDTH:.0f}" height="{HEIGHT:.0f}" rx="6"/>'
+        yield f'<text x="10" y="20" class="name">{escape(short_name)}</text>'
+        for number, (words, warns) in enumerate(_facts(stage), start=1):
+            kind = ' class="warns"' if warns else ""
+            yield f'<text x="10" y="{20 + _LINE * number:.0f}"{kind}>{escape(words)}</text>'
+        yield "</g>"
+
+
+def _facts(stage: StageReport) -> Iterator[tuple[str, bool]]:
+    """The lines below a stage's name, each with whether it warns."""
+    load = stage.load
+    rows = f", {short(stage.records.read)} rows" if stage.kind == "source" else ""
+    if stage.skew is not None and stage.records.processed:
+        rows = f", S {skew(stage.skew.dpa)}"
+    yield f"{plural(len(stage.tasks), 'task')}{rows}", False
+    yield f"busy {load.busy:.0%}, busiest {load.busiest:.0%}", False
+    yield f"blocked {load.blocked:.0%}", load.blocked >= BLOCKED
+    if stage.kind == "operator":
+        yield f"queue {short(load.mean_queue)}, peak {short(load.peak_queue)}", False
+
+
+def _edges(report: Report, placed: Layout) -> Iterator[str]:
+    """All lines, and above them all labels."""
+    most = max((edge.records for edge in report.edges), default=0) or 1
+    for edge, path in zip(report.edges, placed.paths, strict=True):
+        width = _THINNEST + (_WIDEST - _THINNEST) * edge.records / most
+        kind = "edge warns" if edge.blocked else "edge"
+        yield f'<path class="{kind}" d="{_curve(path)}" stroke-width="{width:.1f}"/>'
+        x, y = path[-1]
+        yield f'<path class="head{kind.removeprefix("edge")}" d="M{x:.1f} {y:.1f}l{-_ARROW} {-_ARROW}v{2 * _ARROW}z"/>'
+    for edge, (x, y) in zip(report.edges, placed.labels, strict=True):
+        yield _label(edge, x, y)
+
+
+def _label(edge: EdgeReport, x: float, y: float) -> str:
+    left, top = x - LABEL_WIDTH / 2, y - LABEL_HEIGHT / 2
+    kind = "label warns" if edge.blocked else "label"
+    back = f'<rect class="paper" x="{left:.1f}" y="{top:.1f}" width="{LABEL_WIDTH:.0f}" height="{LABEL_HEIGHT:.0f}"/>'
+    return f'{back}<text class="{kind}" x="{x:.1f}" y="{y + 4:.1f}">{short(edge.records)}</text>'
+
+
+def _curve(path: tuple[Point, ...]) -> str:
+    """A line that is level where it leaves and enters a layer, and ends where the arrow begins."""
+    (x, y), *points = path
+    (end, level) = points[-1]
+    points[-1] = (end - _ARROW, level)
+    words = [f"M{x:.1f} {y:.1f}"]
+    for place, (right, below) in enumerate(points):
+        if place % 2 == 0:  # through a gap
+            words.append(f"C{x + GAP / 2:.1f} {y:.1f} {right - GAP / 2:.1f} {below:.1f} {right:.1f} {below:.1f}")
+        else:
+            words.append(f"H{right:.1f}")
+        x, y = right, below
+    return "".join(words)

@@ -1,0 +1,214 @@
+"""Progress of a running job on the terminal, fed with snapshots by the driver.
+
+`make_progress` chooses the view: a live panel on a terminal (`_panel.py`), otherwise few log lines, so that logs
+of a batch system stay short. Views write to stderr and leave stdout to the result. Nothing here polls the job, decides
+anything, or raises on a stream that has been closed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Protocol, TextIO
+
+from dpa.errors import ConfigError
+from dpa.protocol.metrics import Snapshot
+from dpa.report._text import one_line, outcomes, percent, plural, short
+from dpa.report._tracker import Redistribution, RunTracker, Totals, decision_counts
+
+MODES = ("auto", "rich", "plain", "none")
+
+MIN_LINE_SECONDS = 1.0
+"""Progress lines of the plain view are at least this far apart."""
+MAX_LINE_SECONDS = 30.0
+"""While records are read or processed, a progress line comes at least this often."""
+REDISTRIBUTION_LINES = 20
+"""Redistributions that the plain view names; later ones are only counted."""
+
+
+class Progress(Protocol):
+    """A view of one run: enter it, announce each phase as it begins, hand it snapshots in order, report the run's
+    status, leave it.
+
+    The last snapshot of a phase comes before the next phase is announced. A view that is left by an exception needs
+    no status.
+    """
+
+    def __enter__(self) -> Progress: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def phase(self, name: str, detail: str = "") -> None:
+        """The run enters a phase: `startup`, `load`, `stream`, `merge`, `reference`; `detail` says what it works on."""
+
+    def update(self, snapshot: Snapshot) -> None:
+        """Show a newer snapshot. Cheap enough to call ten times a second."""
+
+    def ended(self, status: str) -> None:
+        """The run has ended: `ok`, `failed` or `mismatch`, as in `Report.status`."""
+
+    def warn(self, message: str) -> None:
+        """Show a warning while the run goes on."""
+
+
+def make_progress(mode: str = "auto", stream: TextIO | None = None, name: str = "job") -> Progress:
+    """The view for `mode`, one of `MODES`, on `stream` (stderr if None), of the job called `name`.
+
+    `auto` is `rich` if the stream is a UTF-8 terminal that can move its cursor, else `plain`.
+
+    Raises:
+        ConfigError: there is no such mode.
+    """
+    if mode not in MODES:
+        raise ConfigError(f"progress {mode!r} is unknown; use one of {', '.join(MODES)}")
+    if mode == "none":
+        return NoProgress()
+    if mode == "rich" or (mode == "auto" and _can_draw(sys.stderr if stream is None else stream)):
+        from dpa.report._panel import RichProgress
+
+        return RichProgress(stream, name)
+    return PlainProgress(sys.stderr if stream is None else stream, name)
+
+
+def _can_draw(stream: TextIO) -> bool:
+    try:
+        terminal = stream.isatty()
+    except ValueError:  # closed
+        return False
+    utf = (getattr(stream, "encoding", None) or "").lower().startswith("utf")
+    return terminal and utf and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
+
+
+class NoProgress:
+    """Shows nothing."""
+
+    def __enter__(self) -> NoProgress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    def phase(self, name: str, detail: str = "") -> None:
+        return None
+
+    def update(self, snapshot: Snapshot) -> None:
+        return None
+
+    def ended(self, status: str) -> None:
+        return None
+
+    def warn(self, message: str) -> None:
+        return None
+
+
+class PlainProgress:
+    """Log lines: at each phase; at every tenth of the input, then of the records still to be processed, or every 30
+    seconds; and for the first redistributions."""
+
+    def __init__(self, stream: TextIO, name: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream: TextIO | None = stream
+        self._name = one_line(name)
+        self._clock = clock
+        self._began = self._last_line = clock()
+        self._phase = ""
+        self._tenth = 0
+        self._named = 0
+        self._tracker = RunTracker()
+        self._decisions: dict[str, int] = {}
+        self._status = "ok"
+
+    def __enter__(self) -> PlainProgress:
+        self._began = self._last_line = self._clock()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        phase = self._phase or "startup"
+        if kind is not None:
+            self._write(f"stopped in {phase} by {kind.__name__}")
+        elif self._status == "failed":
+            self._write(f"failed in {phase}")
+        else:
+            self._end_phase()
+            self._write("done" if self._status == "ok" else "done, but the result differs from the reference")
+
+    def phase(self, name: str, detail: str = "") -> None:
+        """Write that the phase `name` begins, and the counts of the stream if it is the phase that ends."""
+        self._end_phase()
+        self._phase = one_line(name)
+        self._last_line = self._clock()
+        self._write(f"{self._phase}: {one_line(detail)}" if detail else self._phase)
+
+    def update(self, snapshot: Snapshot) -> None:
+        """Write a line if one is due."""
+        for found in self._tracker.update(snapshot):
+            self._redistribution(found)
+        self._decisions = decision_counts(snapshot)
+        totals = self._tracker.totals
+        waited = self._clock() - self._last_line
+        tenth = 10 + int(10 * totals.share_processed) if totals.all_read else int(10 * (totals.share_read or 0.0))
+        if waited >= MAX_LINE_SECONDS or (tenth > self._tenth and waited >= MIN_LINE_SECONDS):
+            self._tenth = tenth
+            self._last_line = self._clock()
+            self._write(f"{self._phase or 'stream'}: {_progress(totals)}")
+
+    def ended(self, status: str) -> None:
+        """Note the status for the last line."""
+        self._status = status
+
+    def warn(self, message: str) -> None:
+        """Write a line."""
+        self._write(f"warning: {one_line(message)}")
+
+    def _redistribution(self, found: Redistribution) -> None:
+        self._named += 1
+        if self._named <= REDISTRIBUTION_LINES:
+            whose = f"{one_line(found.stage)} {found.decision.reducer}"
+            self._write(f"redistribution {self._named} for {whose}: {one_line(found.decision.reason)}")
+        elif self._named == REDISTRIBUTION_LINES + 1:
+            self._write("more redistributions follow; from here on they are only counted")
+
+    def _end_phase(self) -> None:
+        if self._phase != "stream":
+            return
+        totals = self._tracker.totals
+        # No duration and no rate: this clock sees the end one poll late, and the table has the exact ones.
+        self._write(
+            f"stream ended: {plural(totals.read, 'row')} read, {plural(totals.processed, 'record')} processed, "
+            f"{plural(totals.redistributions, 'redistribution')}"
+        )
+        if decided := outcomes(self._decisions):
+            self._write(f"decisions: {decided}")
+        self._phase = ""
+
+    def _write(self, line: str) -> None:
+        if self._stream is None:
+            return
+        try:
+            encoding = getattr(self._stream, "encoding", None) or "utf-8"
+            text = f"[{self._clock() - self._began:7.1f} s] {self._name}: {line}\n"
+            self._stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+            self._stream.flush()
+        except (OSError, ValueError):  # the reader has gone; the job goes on
+            self._stream = None
+
+
+def _progress(totals: Totals) -> str:
+    share = totals.share_read
+    read = f"{short(totals.read)} rows" if share is None else f"{percent(share)} of {plural(totals.rows, 'row')}"
+    processed = f"{short(totals.processed)} of {short(totals.emitted)} emitted records processed"
+    parts = [f"{read} read", f"{processed} ({short(totals.processed_rate)}/s)"]
+    if totals.longest is not None:
+        parts.append(f"longest queue {short(totals.longest.queue)} ({totals.longest.stage} {totals.longest.index})")
+    parts.append(plural(totals.redistributions, "redistribution"))
+    if totals.is_graph and totals.bottleneck.stage is not None:
+        parts.append(f"{totals.bottleneck.stage} limits the run")
+    return ", ".join(parts)

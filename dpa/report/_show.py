@@ -1,0 +1,45 @@
+"""The final table of a run on the terminal: reducers, skew, decisions, and where the result is.
+
+Its last line is `reference: match`, `reference: MISMATCH` or `reference: not checked`, without colour, so that a script
+can read it; only the error of a failed job comes below it. The table shows a `Report` and computes no metric;
+`_table.py` draws it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TextIO
+
+import pyarrow as pa
+
+from dpa.result import ReferenceReport, Report
+
+
+def show(
+    report: Report,
+    stream: TextIO | None = None,
+    *,
+    files: Sequence[Path] = (),
+    result: pa.Table | None = None,
+    width: int | None = None,
+) -> None:
+    """Print the final table of `report` on `stream` (stdout if None), in `width` columns (the terminal's if None).
+
+    `files` are the report's files, as `dpa.report.write` returned them. The first rows of `result` are shown; give it
+    if the result is not written to a directory. Characters that the stream's encoding lacks are escaped.
+    """
+    from dpa.report._table import table_lines
+
+    stream = sys.stdout if stream is None else stream
+    text = "\n".join([*table_lines(report, reference_line(report.reference), files, result, stream, width), ""])
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    stream.flush()
+
+
+def reference_line(reference: ReferenceReport) -> str:
+    """The verdict below the table: `reference: match`, `reference: MISMATCH` or `reference: not checked`."""
+    words = {None: "not checked", True: "match", False: "MISMATCH"}
+    return f"reference: {words[reference.matches if reference.checked else None]}"

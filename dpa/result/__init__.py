@@ -1,0 +1,43 @@
+"""What a finished job gives back: the results and the report, a tree of plain dataclasses.
+
+`Report` is the one description of a run: `report.json` is `Report.to_dict()`, and every screen and picture in
+`dpa.report` is drawn from it.
+"""
+
+from dpa.result._report import Report, Seconds
+from dpa.result._result import Result, when_written
+from dpa.result._stage import (
+    EdgeReport,
+    GroupingReport,
+    HotKey,
+    KeyDistribution,
+    LatencyReport,
+    LoadReport,
+    OutputReport,
+    RecordCounts,
+    ReferenceReport,
+    SkewReport,
+    StageReport,
+    TaskReport,
+    hot,
+)
+
+__all__ = [
+    "EdgeReport",
+    "GroupingReport",
+    "HotKey",
+    "KeyDistribution",
+    "LatencyReport",
+    "LoadReport",
+    "OutputReport",
+    "RecordCounts",
+    "ReferenceReport",
+    "Report",
+    "Result",
+    "Seconds",
+    "SkewReport",
+    "StageReport",
+    "TaskReport",
+    "hot",
+    "when_written",
+]

@@ -1,0 +1,196 @@
+"""The report of a run: what is known of the whole job, of each stage, and of the edges between them."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+from dpa.balance.decision import Decision
+from dpa.measure.bottleneck import Bottleneck
+from dpa.protocol.metrics import AggregationStats, LoadSample
+from dpa.result._stage import (
+    EdgeReport,
+    GroupingReport,
+    HotKey,
+    KeyDistribution,
+    LatencyReport,
+    OutputReport,
+    RecordCounts,
+    ReferenceReport,
+    SkewReport,
+    StageReport,
+    TaskReport,
+)
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """Wall time by phase: Ray and actors; Spark and splits; the stream; the state merge; reference and baseline;
+    everything. `first_record`: from the start of the job to the first record processed."""
+
+    startup: float = 0.0
+    load: float = 0.0
+    stream: float = 0.0
+    merge: float = 0.0
+    reference: float = 0.0
+    total: float = 0.0
+    first_record: float | None = None
+
+
+@dataclass(frozen=True)
+class Report:
+    """One run of one job, of which `report.json` is `to_dict()`.
+
+    The properties of a stage (`reducers`, `skew`, `latency` ...) are those of `main`. The smallest graph has no other
+    stage that has any.
+
+    Attributes:
+        status: `ok`, `failed` or `mismatch`.
+        records: rows read and records mapped by all sources; records emitted, processed and forwarded by all stages.
+        records_per_second: `records.mapped` by the seconds of the stream.
+        bottleneck: what limited the run, if anything did.
+        stages: each after those that feed it; none if the job failed before anything was known of them.
+        reference: the comparisons of all stages as one.
+        error: why the job failed, or None.
+    """
+
+    status: str
+    name: str
+    seconds: Seconds = field(default_factory=Seconds)
+    records: RecordCounts = field(default_factory=RecordCounts)
+    records_per_second: float = 0.0
+    bottleneck: Bottleneck = field(default_factory=Bottleneck)
+    stages: tuple[StageReport, ...] = ()
+    edges: tuple[EdgeReport, ...] = ()
+    reference: ReferenceReport = field(default_factory=ReferenceReport)
+    config: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    error: str | None = None
+
+    def __getitem__(self, stage: str) -> StageReport:
+        """The stage of a name.
+
+        Raises:
+            KeyError: there is none.
+        """
+        try:
+            return next(found for found in self.stages if found.name == stage)
+        except StopIteration:
+            raise KeyError(
+                f"there is no stage {stage!r}; the stages are {[found.name for found in self.stages]}"
+            ) from None
+
+    def taken_in(self, stage: str) -> int:
+        """The records emitted to a stage, or the rows that a source has read."""
+        found = self[stage]
+        if found.kind == "source":
+            return found.records.read
+        return sum(edge.records for edge in self.edges if edge.target == stage)
+
+    def given_out(self, stage: str) -> int:
+        """The records that a stage emitted, or the rows of its result if no other follows."""
+        followed = any(edge.source == stage for edge in self.edges)
+        return self[stage].records.emitted if followed else sum(task.keys for task in self[stage].tasks)
+
+    @property
+    def sources(self) -> tuple[StageReport, ...]:
+        """The stages that read the input."""
+        return tuple(stage for stage in self.stages if stage.kind == "source")
+
+    @property
+    def operators(self) -> tuple[StageReport, ...]:
+        """The stages that take records from queues."""
+        return tuple(stage for stage in self.stages if stage.kind == "operator")
+
+    @property
+    def main(self) -> StageReport:
+        """The last operator stage; of a job with one mapper and one reducer, the reducer's. An empty one if nothing is
+        known of any."""
+        return next(reversed(self.operators), StageReport("", "operator"))
+
+    @property
+    def is_graph(self) -> bool:
+        """Whether there is more than one source and one operator stage, so that screens show a line a stage."""
+        return len(self.stages) > 2
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether each task reported its counts at a different moment: the job failed while records were on their way,
+        so more may have been read and processed, and more be processed than emitted."""
+        return self.status == "failed" and self.records.processed != self.records.emitted
+
+    @property
+    def reducers(self) -> tuple[TaskReport, ...]:
+        """The tasks of `main`."""
+        return self.main.tasks
+
+    @property
+    def skew(self) -> SkewReport:
+        """Of `main`."""
+        return self.main.skew or SkewReport()
+
+    @property
+    def static_skew(self) -> float | None:
+        """Of `main`."""
+        return self.main.static_skew
+
+    @property
+    def grouping(self) -> GroupingReport:
+        """Of `main`."""
+        return self.main.grouping or GroupingReport()
+
+    @property
+    def redistributions(self) -> tuple[Decision, ...]:
+        """Of `main`."""
+        return self.main.redistributions
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """Of `main`."""
+        return self.main.decisions
+
+    @property
+    def decision_counts(self) -> dict[str, int]:
+        """Of `main`."""
+        return self.main.decision_counts
+
+    @property
+    def latency(self) -> LatencyReport | None:
+        """Of `main`."""
+        return self.main.latency
+
+    @property
+    def hot_keys(self) -> tuple[HotKey, ...]:
+        """Of `main`."""
+        return self.main.hot_keys
+
+    @property
+    def hot(self) -> tuple[HotKey, ...]:
+        """Of `main`."""
+        return self.main.hot
+
+    @property
+    def key_distribution(self) -> KeyDistribution:
+        """Of `main`."""
+        return self.main.key_distribution
+
+    @property
+    def samples(self) -> tuple[LoadSample, ...]:
+        """Of `main`."""
+        return self.main.samples
+
+    @property
+    def aggregation(self) -> AggregationStats | None:
+        """Of `main`."""
+        return self.main.aggregation
+
+    @property
+    def output(self) -> OutputReport:
+        """Of `main`."""
+        return self.main.output or OutputReport()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as JSON-ready plain data, with `schema` naming its version (docs/report.md)."""
+        return {"schema": "dpa-report-2", **dataclasses.asdict(self)}

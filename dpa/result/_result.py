@@ -1,0 +1,128 @@
+"""What a finished job gives back: its results and its report."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+
+from dpa.errors import JobFailedError, ReferenceMismatchError, TableError
+from dpa.result._report import Report
+from dpa.result._stage import OutputReport
+from dpa.routing.keys import in_words
+
+
+def when_written(output: OutputReport) -> tuple[int, ...] | None:
+    """When each file of a result was written, in nanoseconds, which tells it from a later one in the same directory;
+    None if they are not all there."""
+    try:
+        return tuple((Path(output.path or "") / name).stat().st_mtime_ns for name in output.files)
+    except OSError:
+        return None
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished job: `table()` is a result, `report` says how it came about. `_tables` are the results that stayed in
+    memory, by stage; `_written` is what `when_written` returned at the end for those that were written; `events` are
+    those of a failed job, as `JobFailedError` has them."""
+
+    report: Report
+    _tables: Mapping[str, pa.Table] = field(default_factory=dict, repr=False)
+    _written: Mapping[str, tuple[int, ...] | None] = field(default_factory=dict, repr=False)
+    events: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether nothing is lost with this object: the results were written to directories, or there are none."""
+        outputs = [stage.output for stage in self.report.stages if stage.output is not None]
+        return self.report.status == "failed" or all(output.path is not None for output in outputs)
+
+    def table(self, stage: str | None = None) -> pa.Table:
+        """The result of a stage, by default of the last, as one Arrow table, a row a key; read from its directory if it
+        was written there.
+
+        Raises:
+            JobFailedError: the job failed, so there is no result.
+            TableError: the result is no longer in its directory, or the stage has none.
+        """
+        report = self.report
+        if report.status == "failed":
+            raise JobFailedError(f"{report.name} failed, so it has no result: {report.error}")
+        outputs = {found.name: found.output for found in report.stages if found.output is not None}
+        name = report.main.name if stage is None else stage
+        output = outputs.get(name)
+        if output is None:
+            raise TableError(f"{report.name} has no result of a stage {name!r}, but of {', '.join(outputs) or 'none'}")
+        gone = f"{output.path}: the result of {report.name} was replaced or removed after the job had ended"
+        try:
+            table = self.reader(self._tables.get(name), output)()
+        except FileNotFoundError:
+            raise TableError(gone) from None
+        if self._written.get(name) not in (None, when_written(output)):
+            raise TableError(gone)
+        return table
+
+    @staticmethod
+    def reader(table: pa.Table | None, output: OutputReport) -> Callable[[], pa.Table]:
+        """A function that gives the result: the table in memory, or what was written to the output directory."""
+
+        def read() -> pa.Table:
+            if table is not None:
+                return table
+            assert output.path is not None
+            import pyarrow.parquet as pq
+
+            return pa.concat_tables([pq.read_table(Path(output.path) / name) for name in output.files])
+
+        return read
+
+    def check(self) -> Result:
+        """Return self if the job ended well.
+
+        Raises:
+            JobFailedError: it failed.
+            ReferenceMismatchError: its result differs from the reference.
+        """
+        if self.report.status == "failed":
+            raise JobFailedError(self.report.error or "the job failed", self.events)
+        if self.report.status == "mismatch":
+            raise ReferenceMismatchError("\n".join(self.report.reference.differences))
+        return self
+
+    def _facts(self) -> list[tuple[str, str]]:
+        report = self.report
+        static = "not known" if report.static_skew is None else f"{report.static_skew:.3f}"
+        spark = "" if report.skew.spark is None else f", Spark {report.skew.spark:.3f}"
+        matches = {None: "not checked", True: "match", False: "MISMATCH"}[report.reference.matches]
+        return [
+            ("status", report.status),
+            (
+                "records",
+                f"{report.records.processed:,} in {report.seconds.stream:.2f} s ({report.records_per_second:,.0f}/s)",
+            ),
+            ("latency", self._latency()),
+            ("bottleneck", report.bottleneck.reason),
+            ("keys", f"{report.output.rows:,}"),
+            ("skew S", f"{report.skew.dpa:.3f} (static {static}{spark})"),
+            ("redistributions", f"{len(report.redistributions)}, {report.records.forwarded:,} forwards"),
+            ("hot keys", ", ".join(f"{in_words(hot.key)} {hot.share:.1%}" for hot in report.hot[:3]) or "none"),
+            ("reference", matches),
+        ]
+
+    def _latency(self) -> str:
+        found = self.report.latency
+        if found is None:
+            return "not measured"
+        return ", ".join(f"{name} {getattr(found, name):.3f} s" for name in ("p50", "p95", "p99", "max"))
+
+    def __repr__(self) -> str:
+        facts = "\n".join(f"  {name:<16}{value}" for name, value in self._facts())
+        return f"Result of {self.report.name}\n{facts}"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(f"<tr><th>{name}</th><td>{html.escape(value)}</td></tr>" for name, value in self._facts())
+        return f"<table><caption>{html.escape(self.report.name)}</caption>{rows}</table>"

@@ -1,0 +1,214 @@
+"""The Ray actors of the coordinator, which creates all others, and of the load balancer."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import ray
+from ray.actor import ActorHandle
+from ray.exceptions import RayError
+
+from dpa.errors import JobFailedError
+from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
+from dpa.protocol.coordinator import CoordinatorMachine, CoordinatorState
+from dpa.protocol.graph import Graph
+from dpa.protocol.machine import (
+    Commit,
+    Event,
+    Instruction,
+    JobDone,
+    JobFailed,
+    Redistribute,
+    Start,
+    StartTasks,
+    TaskDied,
+    TaskStarted,
+)
+from dpa.protocol.machines import load_balancer_of
+from dpa.protocol.metrics import Snapshot
+from dpa.protocol.plan import Times
+from dpa.routing.keys import Key
+from dpa.runtime.actors import Handles, StageActor, TaskActor, create
+from dpa.runtime.failures import cause_of
+from dpa.runtime.packed_plan import PackedPlan
+from dpa.sinks import partial_results
+
+
+class LoadBalancerActor(TaskActor):
+    """The load balancer, with the DPA paper's two calls (section 4.2) for tools and tests."""
+
+    def __init__(self, graph: Graph, log_level: int | None) -> None:
+        self._machine = load_balancer_of(graph)
+        super().__init__(self._machine, log_level)
+
+    @ray.method(concurrency_group="control")
+    def key_lookup(self, key: Key, stage: str) -> int:
+        """The task of a stage that owns a key now."""
+        with self._shell.lock:
+            return self._machine.key_lookup(key, stage)
+
+    @ray.method(concurrency_group="control")
+    def redistribute(self, node_id: int, stage: str) -> None:
+        """Relieve a task whatever its load.
+
+        Raises:
+            BalanceError: there is no such task.
+        """
+        with self._shell.lock:
+            self._machine.require_task(stage, node_id)
+        self._shell.post(Redistribute(stage, node_id))
+
+
+class CoordinatorActor(TaskActor):
+    """Creates all other actors, which live and die with it, and notices their deaths."""
+
+    def __init__(self, graph: Graph, partial_results: dict[str, str], log_level: int | None) -> None:
+        self._machine = CoordinatorMachine(graph)
+        super().__init__(self._machine, log_level)
+        self._graph = graph
+        self._log_level = log_level
+        self._partial_results = partial_results
+        self._packed: Any = None
+        self._ended = threading.Event()
+        self._changed = threading.Event()
+        self._error: str | None = None
+        self._warnings: list[str] = []
+        self._started = time.time()
+
+    @ray.method(concurrency_group="control")
+    def begin(self, own_handle: ActorHandle, packed: PackedPlan) -> None:
+        """Start the job."""
+        self._packed = ray.put(packed)
+        self._handles = {COORDINATOR: own_handle}
+        self._shell.start()
+        self._shell.post(Start())
+
+    @ray.method(concurrency_group="watch")
+    def poll(self, seconds: float) -> tuple[Snapshot, list[str], str | None]:
+        """Statistics, without their history, new warnings, and the error if there is one: after `seconds`, or at the
+        end."""
+        self._changed.wait(seconds)
+        with self._shell.lock:
+            warnings, self._warnings = self._warnings, []
+            return self._machine.snapshot(history=False), warnings, self._error
+
+    @ray.method(concurrency_group="control")
+    def outcome(self) -> tuple[Snapshot, Times, dict[Address, Any], dict[Address, Any]]:
+        """Of a finished job: all statistics, the moments, and references to the outputs of operator tasks and to the
+        peak memory of all tasks."""
+        with self._shell.lock:
+            machine, snapshot = self._machine, self._machine.snapshot()
+            times = Times(
+                started=self._started,
+                stream_started=machine.started_at or machine.now,
+                first_record=machine.first_record_at,
+                stream_ended=machine.stream_ended_at or machine.now,
+                merged=machine.done_at or machine.now,
+            )
+        operators = [address for stage in self._graph.queue_fed() for address in stage.addresses]
+        outputs = {address: self._handles[address].output.remote() for address in operators}
+        memory = {address: self._handles[address].peak_memory.remote() for address in self._graph.addresses}
+        return snapshot, times, outputs, memory
+
+    @ray.method(concurrency_group="control")
+    def events_of_all(self) -> list[Any]:
+        """References to the last events of all tasks, this one too, as `events` gives them."""
+        return [handle.events.remote() for handle in self._handles.values()]
+
+    @ray.method(concurrency_group="control")
+    def balancer(self) -> ActorHandle:
+        """The load balancer's handle."""
+        return self._handles[BALANCER]
+
+    @ray.method(concurrency_group="control", num_returns=0)
+    def fail(self, message: str) -> None:
+        """End the job with an error of a task; the first one counts."""
+        with self._shell.lock:
+            if self._machine.state is not CoordinatorState.DONE:  # known at once, whatever the worker is at
+                self._error = self._error or message
+                self._changed.set()
+        self._shell.post(TaskDied(COORDINATOR, message))
+
+    @ray.method(concurrency_group="control", num_returns=0)
+    def warn(self, message: str) -> None:
+        """Pass on a warning for the user while the job goes on."""
+        with self._shell.lock:
+            self._warnings.append(message)
+
+    @ray.method(concurrency_group="watch")
+    def close(self) -> None:
+        """End all other actors."""
+        self._ended.set()
+        self._shell.stop()
+        for address, handle in self._handles.items():
+            if address != COORDINATOR:
+                ray.kill(handle)
+
+    def _work(self, instruction: Instruction) -> Event | None:
+        match instruction:
+            case StartTasks(addresses):
+                self._start_tasks(addresses)
+            case Commit(stage, number, at, rows):
+                if stage in self._partial_results:
+                    partial_results.commit(self._partial_results[stage], number, at, rows)
+            case JobDone():
+                self._changed.set()
+            case JobFailed(reason):
+                self._fail(reason)
+            case _:
+                return super()._work(instruction)
+        return None
+
+    def _start_tasks(self, addresses: tuple[Address, ...]) -> None:
+        started = {address: self._create(address) for address in addresses}
+        handles = {**self._handles, **started}
+        self._connect(started, handles)
+        self._handles = handles
+        threading.Thread(target=self._watch, args=(started,), name="watch", daemon=True).start()
+        for address in addresses:
+            self._shell.post(TaskStarted(address))
+
+    def _create(self, address: Address) -> ActorHandle:
+        if address == BALANCER:
+            return create(LoadBalancerActor, self._graph.without_splits(), self._log_level)
+        return create(StageActor, address, self._packed)
+
+    @staticmethod
+    def _connect(started: Handles, handles: Handles) -> None:
+        """Give every new actor the handles of all; the first call that it answers, so it is also when it is known to
+        be up.
+
+        Raises:
+            JobFailedError: one did not start.
+        """
+        connected = {address: handle.connect.remote(handles) for address, handle in started.items()}
+        for address, reference in connected.items():
+            try:
+                ray.get(reference)
+            except RayError as error:
+                raise JobFailedError(f"{address} did not start: {cause_of(error)}") from None
+
+    def _fail(self, message: str) -> None:
+        with self._shell.lock:
+            self._error = self._error or message
+        self._shell.stop()
+        self._changed.set()
+
+    def _warn(self, message: str) -> None:
+        self.warn(message)
+
+    def _watch(self, others: Handles) -> None:
+        """Wait for the first actor that dies."""
+        joins = {handle.join.remote(): address for address, handle in others.items()}
+        while not self._ended.is_set():
+            ended, _ = ray.wait(list(joins), timeout=1.0)
+            for reference in ended:
+                try:
+                    ray.get(reference)
+                except Exception as error:
+                    if not self._ended.is_set():
+                        why = cause_of(error) if isinstance(error, RayError) else repr(error)
+                        self.fail(f"{joins[reference]} died: {why}")
+                    return

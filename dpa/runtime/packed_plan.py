@@ -1,0 +1,77 @@
+"""A plan on its way to actors."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+
+from dpa.errors import ConfigError
+from dpa.executors import AnyMapper, AnyReducer, name_of
+from dpa.protocol.plan import RunPlan
+
+
+@dataclass(frozen=True)
+class PackedPlan:
+    """A plan on its way to an actor, still pickled: the actor must know where to find the user's modules first.
+
+    Attributes:
+        python_path: where to look for them.
+        pickled: the plan without its splits, which sources get one by one.
+        rows: how many input rows the splits have.
+    """
+
+    python_path: tuple[str, ...]
+    pickled: bytes
+    rows: int
+
+    @staticmethod
+    def pack(plan: RunPlan) -> PackedPlan:
+        """The plan, ready to be sent.
+
+        Raises:
+            ConfigError: an executor cannot be pickled.
+        """
+        from ray import cloudpickle
+
+        try:
+            pickled = cloudpickle.dumps(replace(plan, graph=plan.graph.without_splits()))
+            return PackedPlan(plan.python_path, pickled, plan.rows)
+        except Exception as error:
+            raise ConfigError(
+                f"the executors cannot be sent to the actors: {error!r}; keep what they hold picklable"
+            ) from None
+
+    def unpack(self) -> RunPlan:
+        """The plan, in an actor.
+
+        Raises:
+            ConfigError: a module of the user's is not to be found there.
+        """
+        from ray import cloudpickle
+
+        sys.path += [path for path in self.python_path if path not in sys.path]
+        try:
+            plan: RunPlan = cloudpickle.loads(self.pickled)
+        except ImportError as error:
+            hint = "on a cluster, name its directory in `ray.runtime_env.working_dir`"
+            raise ConfigError(f"an executor's module is missing where the actors run: {error}; {hint}") from None
+        return plan
+
+
+def require_picklable(executor: AnyMapper | AnyReducer) -> None:
+    """Check, before Ray is there, that an executor can be sent to actors.
+
+    Raises:
+        ConfigError: it cannot be pickled.
+    """
+    # What Ray reads of the environment it reads when it is imported, which is too early here. Spark brings the same
+    # library; but only Ray's copy can pickle Ray's own handles, which nobody has who has not imported it.
+    if "ray" in sys.modules:
+        from ray import cloudpickle
+    else:
+        from pyspark import cloudpickle
+    try:
+        cloudpickle.dumps(executor)
+    except Exception as error:
+        why = f"{error!r}; keep what it holds picklable"
+        raise ConfigError(f"{name_of(executor)} cannot be sent to the actors: {why}") from None

@@ -1,0 +1,73 @@
+"""The simulator as the place where tasks run: the machines of `dpa.protocol` in virtual time. User code runs for real,
+in this process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dpa.protocol.coordinator import CoordinatorMachine
+from dpa.protocol.metrics import Snapshot
+from dpa.protocol.plan import RunOutcome, RunPlan, Times
+from dpa.simulation.cluster import NETWORK, Network, SimulatedCluster, SimulatedJob
+from dpa.sinks.shares import deliver
+
+
+@dataclass(frozen=True)
+class SimulatedBackend:
+    """Runs plans in virtual time, whose seconds are those of the report's stream and merge.
+
+    Neither slowness nor partial results are simulated.
+
+    Attributes:
+        seed: of the scheduler, which varies delays and order.
+        step_seconds: virtual time in which a task of a stage makes one record.
+        service_seconds: virtual time in which a task, by stage and number, processes one record.
+        network: how messages travel.
+    """
+
+    seed: int = 0
+    step_seconds: Callable[[str], float] = lambda stage: 0.0001
+    service_seconds: Callable[[str, int], float] = lambda stage, index: 0.001
+    network: Network = NETWORK
+
+    def check_executor(self, executor: object) -> None:
+        """Nothing: executors stay in this process."""
+
+    def run(self, plan: RunPlan, observe: Callable[[Snapshot], None], warn: Callable[[str], None]) -> RunOutcome:
+        """Run a plan; `observe` receives the statistics at the end.
+
+        Raises:
+            InvariantViolationError: user code failed, or a machine broke an invariant; carries the events until then.
+        """
+        if plan.partial_results:
+            warn("partial results are not published in a simulation")
+        started = time.time()
+        times = (self.step_seconds, self.service_seconds)
+        cluster = SimulatedCluster(SimulatedJob(plan.graph, plan.tasks, *times, self.network, ticks=None), self.seed)
+        try:
+            run = cluster.run()
+        finally:
+            observe(cluster.coordinator.snapshot())
+        outputs = {
+            stage.name: tuple(
+                deliver(plan, address, cluster.user_code[address].operator, cluster.schemas.get(address))
+                for address in stage.addresses
+            )
+            for stage in plan.graph.queue_fed()
+        }
+        memory = dict.fromkeys(plan.graph.addresses, 0)
+        return RunOutcome(outputs, run.snapshot, _moments(cluster.coordinator, started), memory)
+
+
+def _moments(coordinator: CoordinatorMachine, started: float) -> Times:
+    """The machine's virtual moments, as if virtual time had begun at `started`."""
+    first = coordinator.first_record_at
+    return Times(
+        started=started,
+        stream_started=started + (coordinator.started_at or 0.0),
+        first_record=None if first is None else started + first,
+        stream_ended=started + (coordinator.stream_ended_at or coordinator.now),
+        merged=started + (coordinator.done_at or coordinator.now),
+    )

@@ -1,0 +1,243 @@
+"""Random small graphs for the simulator, each made of a seed alone, and the check of every stage's result.
+
+Records are numbers. A number that reaches a stage along two paths reaches it twice. What a stage passes on depends on
+its kind: all numbers that it has collected by key or processed, or those of a join's left side that the right side
+matches or does not match.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from dpa.balance.options import NoBalancingOptions
+from dpa.execution.emission import Emission
+from dpa.execution.mapping import MapTask, Receiver
+from dpa.execution.reduce_task import ReduceStage
+from dpa.executors import Process, Record
+from dpa.operators import JoinOptions, RowKind, RowOperator
+from dpa.protocol.graph import Edge, Graph, Stage
+from dpa.protocol.user_code import StageTask
+from dpa.routing.groupings.options import KeyOptions
+from dpa.simulation.cluster import InvariantViolationError, SimulatedCluster, SimulatedJob, SimulatedRun
+from dpa.simulation.random_jobs import Collect, random_network, random_stage_options
+from dpa.sources.splits import Split, memory_splits
+
+_MAX_STAGES = 6
+_ONE_OWNER = {"grouping": KeyOptions(), "balance": NoBalancingOptions()}
+"""How records come to a stage whose states cannot be merged."""
+
+Numbers = Counter[int]
+Keys = Mapping[int, str]
+
+
+class PassOn(Process[int, int]):
+    """Emits each number when it comes, and how many of its key came at the end, as a number below 0."""
+
+    def zero(self) -> int:
+        return 0
+
+    def process(self, key: str, state: int, value: int) -> tuple[int, Iterable[Record]]:
+        """Count the number, and emit it."""
+        return state + 1, [{"number": value}]
+
+    def finish(self, key: str, state: int) -> Iterable[Record]:
+        """Emit the count."""
+        return [{"number": -state}]
+
+
+@dataclass(frozen=True)
+class ToKeyed:
+    """Rows of a source, or of a stage of any kind, as rows of a number and its key at the next stage."""
+
+    keys: Keys
+
+    def __call__(self, record: Record) -> list[Record]:
+        """A row for each number of a row; counts are no numbers."""
+        numbers = record["records"] if "records" in record else [record["number"]]
+        return [{"key": self.keys[number], "number": number} for number in numbers if number >= 0]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a stage does with numbers.
+
+    Attributes:
+        receiver: what its tasks run.
+        passes: the numbers that it passes on, given those that reach it on each edge, in order, and their keys.
+    """
+
+    receiver: Receiver
+    passes: Callable[[list[Numbers], Keys], Numbers]
+
+    @property
+    def is_collect(self) -> bool:
+        """Whether its result has a row a key, with the numbers collected."""
+        return isinstance(self.receiver, Collect)
+
+
+def _all(reaching: list[Numbers], keys: Keys) -> Numbers:
+    return sum(reaching, Counter())
+
+
+def _joined(*, matched: bool) -> Callable[[list[Numbers], Keys], Numbers]:
+    def passes(reaching: list[Numbers], keys: Keys) -> Numbers:
+        left, right = reaching
+        known = {keys[number] for number in right}
+        return Counter({number: times for number, times in left.items() if (keys[number] in known) is matched})
+
+    return passes
+
+
+_ON_KEY = (("key",), ("key",))
+KINDS = {
+    "collect": Kind(Collect(), _all),
+    "process": Kind(PassOn(), _all),
+    "rows": Kind(None, _all),
+    "semi join": Kind(JoinOptions("semi", _ON_KEY), _joined(matched=True)),
+    "anti join": Kind(JoinOptions("anti", _ON_KEY), _joined(matched=False)),
+}
+"""The kinds of stages; a join has two edges that enter it."""
+
+
+@dataclass(frozen=True)
+class RandomGraph:
+    """A job, the kind of each operator stage, and the numbers that must be in its result."""
+
+    job: SimulatedJob
+    kinds: Mapping[str, str]
+    expected: Mapping[str, Counter[int]]
+
+
+def random_graph(seed: int) -> RandomGraph:
+    """The graph of a seed: one or two sources, up to six operator stages; chains, diamonds, joins, fan-in, fan-out."""
+    draw = random.Random(f"graph {seed}")
+    numbers = range(draw.randint(0, 60))
+    batch = draw.choice([1, 3, 10])
+    sources = [f"source {position}" for position in range(draw.choice([1, 1, 2]))]
+    operators = [f"stage {position}" for position in range(draw.randint(1, _MAX_STAGES))]
+    edges = _random_edges(draw, sources, operators)
+    keys = {name: _random_keys(draw, numbers) for name in operators}
+    kinds = {name: _random_kind(draw, sum(edge.target == name for edge in edges)) for name in operators}
+    passed: dict[str, Numbers] = {name: Counter(numbers) for name in sources}
+    for name in operators:
+        reaching = [passed[edge.source] for edge in edges if edge.target == name]
+        passed[name] = KINDS[kinds[name]].passes(reaching, keys[name])
+    graph = Graph(
+        (
+            *(Stage(name, draw.randint(1, 3), splits=_splits(draw, numbers)) for name in sources),
+            *(Stage(name, draw.randint(1, 4), **_options(draw, kinds[name], batch)) for name in operators),
+        ),
+        edges,
+    )
+    combined = {edge: draw.random() < 0.2 for edge in edges}
+    work = {stage.name: _work(graph, stage.name, kinds, keys, batch, combined) for stage in graph.stages}
+    rounds = any(stage.aggregate_seconds for stage in graph.stages)
+    slow, ticking = draw.choice(operators), rounds or draw.random() < 0.7
+    job = SimulatedJob(
+        graph,
+        work,
+        step_seconds=lambda stage: 0.0001,
+        service_seconds=lambda stage, index: 0.005 if stage == slow and index == 0 else 0.001,
+        network=random_network(draw),
+        ticks=None if ticking else draw.choice([0, 10]),
+        tick_seconds=draw.choice([0.02, 0.1]),
+    )
+    return RandomGraph(job, kinds, {name: passed[name] for name in operators})
+
+
+def run_random_graph(seed: int, **machines: Any) -> SimulatedRun:
+    """Run the graph of a seed and check the result of every stage; `machines` are those of `SimulatedCluster`.
+
+    Raises:
+        InvariantViolationError: an invariant was broken, the job could not end, or a result is wrong.
+    """
+    made = random_graph(seed)
+    cluster = SimulatedCluster(made.job, seed, **machines)
+    run = cluster.run()
+    for stage, expected in made.expected.items():
+        rows = [row for share in run.shares[stage] for row in share.table.to_pylist()]
+        found = _found(KINDS[made.kinds[stage]], rows, cluster)
+        if found != expected:
+            wrong = sorted((found - expected) + (expected - found))
+            raise InvariantViolationError(f"wrong result of {stage}, a {made.kinds[stage]}: {wrong}", cluster.history())
+    return run
+
+
+def _random_edges(draw: random.Random, sources: list[str], operators: list[str]) -> tuple[Edge, ...]:
+    """Edges that feed every operator from stages before it, some twice, and let every source feed one."""
+    edges = []
+    for position, name in enumerate(operators):
+        before = [*sources, *operators[:position]]
+        feeders = [draw.choice(before[-3:]) for _ in range(draw.choice([1, 1, 2, 3]))]
+        edges += [Edge(feeder, name) for feeder in feeders]
+    idle = [name for name in sources if all(edge.source != name for edge in edges)]
+    return (*edges, *(Edge(name, draw.choice(operators)) for name in idle))
+
+
+def _random_keys(draw: random.Random, numbers: range) -> dict[int, str]:
+    """The key of each number at a stage, evenly distributed or skewed."""
+    distinct, exponent = draw.randint(1, 12), draw.choice([0.0, 1.2, 3.0])
+    weights = [1 / (rank + 1) ** exponent for rank in range(distinct)]
+    ranks = draw.choices(range(distinct), weights, k=len(numbers))
+    return {number: f"key {rank}" for number, rank in zip(numbers, ranks, strict=True)}
+
+
+def _random_kind(draw: random.Random, entering: int) -> str:
+    joins = ["semi join", "anti join"] if entering == 2 else []
+    return draw.choice(["collect", "collect", "process", "rows", *joins])
+
+
+def _options(draw: random.Random, kind: str, batch: int) -> dict[str, Any]:
+    """How records come to a stage."""
+    options = random_stage_options(draw, batch)
+    if kind == "process":
+        options |= _ONE_OWNER
+    rounds = draw.choice([0.002, 0.02]) if draw.random() < 0.2 else None
+    return {**options, "aggregate_seconds": rounds if kind == "collect" else None}
+
+
+def _work(
+    graph: Graph,
+    stage: str,
+    kinds: Mapping[str, str],
+    keys: Mapping[str, Keys],
+    batch: int,
+    combined: Mapping[Edge, bool],
+) -> StageTask:
+    """What the tasks of a stage do."""
+    outputs = []
+    for number, edge in graph.out_of(stage):
+        receiver = KINDS[kinds[edge.target]].receiver
+        combine = combined[edge] and isinstance(receiver, Collect)
+        side = [other for other, _ in graph.into(edge.target)].index(number) if isinstance(receiver, JoinOptions) else 0
+        key = "key" if receiver is not None else ()
+        to_keyed = RowOperator(RowKind.FLAT_MAP, ToKeyed(keys[edge.target]))
+        leaf = MapTask(None, key, None, receiver, combine, 0, batch, 1.0, side=side)
+        outputs.append(Emission((leaf,), (to_keyed,)))
+    emission = Emission(tuple(outputs)) if outputs else None
+    if graph.is_source(stage):
+        assert emission is not None
+        return emission
+    receiver = KINDS[kinds[stage]].receiver
+    return ReduceStage(receiver, "key" if receiver is not None else (), emission)
+
+
+def _found(kind: Kind, rows: list[Record], cluster: SimulatedCluster) -> Numbers:
+    """The numbers of a result."""
+    if kind.is_collect:
+        keys = [row["key"] for row in rows]
+        if len(set(keys)) < len(keys):
+            raise InvariantViolationError("a key is twice in a result", cluster.history())
+        return Counter(number for row in rows for number in row["records"])
+    return Counter(row["number"] for row in rows if row["number"] >= 0)
+
+
+def _splits(draw: random.Random, numbers: range) -> tuple[Split, ...]:
+    table = pa.table({"number": pa.array(numbers, pa.int64())})
+    return tuple(memory_splits(table, draw.choice([1, 7, 100])))

@@ -1,0 +1,204 @@
+"""Replaces the result in a directory by another one as a whole: whatever fails, the old result or the new one is there.
+
+The new result is prepared in a work directory that this process owns. If the target can be renamed, the work directory
+lies beside it, and two renames replace one directory by the other. A target that cannot be renamed, such as a mount
+point, is filled in place: the work directory lies in it, and files are moved one by one. `_job.yaml` is the first to go
+and the last to come, so it is there only if all of a result is.
+
+    .lock      held by the owner
+    new/       the new result, complete with its `_job.yaml`, until that is in its place
+    aside/     in place only: as much of the old result as has moved; files in the target are the old one's
+    old/       the old result; in place, files in the target are the new one's by now
+
+The work directory beside `out` is `.out.` and 32 hexadecimal digits. In place it is `.dpa-result-` and as many, so that
+in `out` none is taken for that of a result beside it, `out/out`, nor missed if `out` is mounted under another name.
+If the owner is killed in between, whoever uses the target next undoes what it did.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from dpa._util import owned
+from dpa._util.owned import OwnedDirectory
+
+MARK = "_job.yaml"
+"""The resolved configuration beside a result; readers of Parquet directories pass over names with an underscore."""
+
+_IN_PLACE = ".dpa-result-"
+
+_PART = re.compile(r"part-\d{5}\.parquet")
+
+
+class Replacement:
+    """The new result of a directory while it is prepared.
+
+    Attributes:
+        new: the directory in which it is prepared.
+        work: the work directory around it.
+    """
+
+    def __init__(self, target: Path, work: OwnedDirectory) -> None:
+        self.work = work.path
+        self.new = work.path / "new"
+        self._aside = work.path / "aside"
+        self._old = work.path / "old"
+        self._owned = work
+        self._target = target
+        self._is_in_place = work.path.parent == target
+
+    @classmethod
+    def begin(cls, target: Path, mark: str) -> Replacement:
+        """Prepare a new result of `target`, which need not exist, with `mark` as the text of its `_job.yaml`.
+
+        Raises:
+            OSError: nothing can be written to the target or beside it.
+        """
+        try:
+            beside = cls._begun(target.parent, target, mark)
+        except OSError:
+            if not target.is_dir():
+                raise
+        else:
+            if beside._can_rename_target():
+                return beside
+            beside.settle()
+        return cls._begun(target, target, mark)
+
+    @classmethod
+    def _begun(cls, parent: Path, target: Path, mark: str) -> Replacement:
+        replacement = cls(target, OwnedDirectory.make(parent, _prefix(parent, target)))
+        try:
+            replacement.new.mkdir()
+            (replacement.new / MARK).write_text(mark, encoding="utf-8")
+        except BaseException:
+            with suppress(OSError):
+                replacement.settle()
+            raise
+        return replacement
+
+    def _can_rename_target(self) -> bool:
+        """Whether the target can be moved into the work directory: asked by a rename that must fail, as its goal is not
+        empty. Mount points, also those that look like any other directory, and missing rights fail in another way."""
+        if not self._target.exists():
+            return True
+        try:
+            self._target.rename(self.new)
+        except OSError as error:
+            return error.errno in (errno.ENOTEMPTY, errno.EEXIST)
+        self.new.rename(self._target)  # this file system replaces what is not empty: move it back
+        return False
+
+    def publish(self, accept: Callable[[Path], None]) -> None:
+        """Put the new result in its place. If this raises, the old one is there.
+
+        Args:
+            accept: looks at the directory that holds what is to be replaced, and raises if that must stay.
+
+        Raises:
+            OSError: a file cannot be moved.
+        """
+        try:
+            if self._is_in_place:
+                self._exchange_files(accept)
+            else:
+                self._exchange_directories(accept)
+        except BaseException:
+            with suppress(OSError):  # tried again by `settle`
+                self._undo()
+            raise
+
+    def _exchange_directories(self, accept: Callable[[Path], None]) -> None:
+        if os.path.lexists(self._target):
+            self._target.rename(self._old)
+            if self._old.is_symlink() or not self._old.is_dir():
+                raise NotADirectoryError(errno.ENOTDIR, "this is no directory any more", str(self._target))
+            accept(self._old)  # nothing new can come to a directory that has moved
+        self.new.rename(self._target)
+
+    def _exchange_files(self, accept: Callable[[Path], None]) -> None:
+        names = files_of_result(self._target)
+        accept(self._target)
+        self._aside.mkdir()
+        _move(self._target, self._aside, sorted(names, key=lambda name: name != MARK))
+        self._aside.rename(self._old)
+        _move(self.new, self._target, _mark_last(self.new))
+
+    def _undo(self) -> None:
+        """Bring back the old result, unless nothing was done to it, or a whole result is there."""
+        if not (self.new / MARK).exists() or (self._target / MARK).exists():
+            return
+        if self._is_in_place:
+            if self._old.exists():
+                for name in files_of_result(self._target):
+                    (self._target / name).unlink()
+                self._old.rename(self._aside)
+            if self._aside.exists():
+                _move(self._aside, self._target, _mark_last(self._aside))
+        elif os.path.lexists(self._old):
+            self._old.rename(self._target)
+
+    def settle(self) -> None:
+        """Undo what was begun and not completed, and remove the work directory. If that fails, the next job that uses
+        the target tries again.
+
+        Raises:
+            OSError: something cannot be moved or removed, or the old result's directory holds what is not of a result.
+        """
+        try:
+            self._undo()
+            for place in (self._old, self._aside):
+                for name in files_of_result(place):
+                    (place / name).unlink()
+                if place.exists():
+                    place.rmdir()
+            self._owned.remove_directory()
+        finally:
+            self._owned.release()
+
+
+def settle_abandoned(target: Path) -> list[Path]:
+    """Settle what killed jobs have left of their results, and return the work directories of running ones."""
+    alive: list[Path] = []
+    for parent in (target.parent, target):
+        abandoned, living = owned.found(parent, _prefix(parent, target))
+        alive += living
+        for directory in abandoned:
+            with suppress(OSError):
+                Replacement(target, directory).settle()
+    return alive
+
+
+def is_unsettled(target: Path) -> bool:
+    """Whether a job, which may have been killed, has begun to fill a directory in place."""
+    return bool(owned.named(target, _IN_PLACE))
+
+
+def files_of_result(directory: Path) -> list[str]:
+    """The names in a directory, if there is one, that are those of a result's files. A link is not followed."""
+    entries = directory.iterdir() if directory.is_dir() and not directory.is_symlink() else ()
+    return sorted(entry.name for entry in entries if _is_of_result(entry))
+
+
+def _is_of_result(entry: Path) -> bool:
+    named = entry.name == MARK or _PART.fullmatch(entry.name)
+    return bool(named) and entry.is_file() and not entry.is_symlink()
+
+
+def _mark_last(directory: Path) -> list[str]:
+    return sorted((entry.name for entry in directory.iterdir()), key=lambda name: name == MARK)
+
+
+def _move(source: Path, goal: Path, names: list[str]) -> None:
+    for name in names:
+        (source / name).rename(goal / name)
+
+
+def _prefix(parent: Path, target: Path) -> str:
+    """How the names of work directories in `parent` begin."""
+    return _IN_PLACE if parent == target else f".{target.name}."

@@ -1,0 +1,28 @@
+"""Checks of a table's columns, with messages that name what there is."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from dpa.errors import TableError
+
+
+def require_columns(present: Iterable[str], wanted: Iterable[str], where: str) -> None:
+    """Check that a table has some columns.
+
+    Raises:
+        TableError: names the first that is missing, a likely spelling, and the columns there are.
+    """
+    present = list(present)
+    for column in wanted:
+        if column not in present:
+            close = difflib.get_close_matches(column, present, n=1)
+            likely = f"; did you mean {close[0]!r}?" if close else ""
+            raise TableError(f"{where} has no column {column!r}{likely} (it has {listed(present)})")
+
+
+def listed(names: Iterable[str], most: int = 30) -> str:
+    """Names for a message, the first `most` of them."""
+    names = list(names)
+    return ", ".join(names[:most] or ["none"]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -1,0 +1,216 @@
+"""Generated inputs: every row is a pure function of a seed and its position, so any task can make any part of a table.
+
+Nothing here reads a clock or sleeps by itself: a `Pace` is given both.
+"""
+
+from __future__ import annotations
+
+import pickle
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+import pyarrow as pa
+
+from dpa.errors import TableError
+
+BLOCK_ROWS = 4_096
+"""Rows that are generated at a time, with random numbers of their own. Another value would give other tables."""
+
+_RELEASE_SECONDS = 0.05
+"""Stream time of the rows that a paced split releases together."""
+
+_SPLIT_SECONDS = 1.0
+"""Stream time of a paced split: short, so that tasks run out of splits at about the same time."""
+
+
+class Generator(ABC):
+    """Makes the rows of an input. Picklable and small: it travels with every split."""
+
+    @abstractmethod
+    def batch(self, start: int, rows: int, random: np.random.Generator) -> pa.RecordBatch:
+        """Return the rows at the positions `start` to `start + rows - 1`.
+
+        Must depend on nothing but the arguments and what the generator was made with, and return the same column names
+        and types for any part. A row beyond the end of the table may be asked for, and is then dropped.
+
+        Args:
+            random: the source of all randomness, seeded for this part.
+        """
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How fast a split is read. Its record number i is released i / `rate` seconds after the split was opened, by the
+    thread that reads, so what the thread does between two batches delays nothing.
+
+    Attributes:
+        rate: records a second of this split; the rate of a whole input divided by the tasks that read it.
+        clock: gives seconds, from any start.
+        sleep: blocks for that many seconds.
+    """
+
+    rate: float
+    clock: Callable[[], float]
+    sleep: Callable[[float], None]
+
+    def rows_in(self, seconds: float) -> int:
+        """The number of records released in that time, at least one."""
+        return max(1, round(self.rate * seconds))
+
+    def released(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield each batch when its last record is due."""
+        opened, rows = self.clock(), 0
+        for batch in batches:
+            rows += batch.num_rows
+            early = opened + rows / self.rate - self.clock()
+            if early > 0:
+                self.sleep(early)
+            yield batch
+
+
+@dataclass(frozen=True)
+class GeneratedSplit:
+    """A range of a generated table's rows.
+
+    Attributes:
+        generator: the `Generator`, pickled: only tasks that read must be able to import the user's module.
+        schema: the columns.
+        seed: of the table.
+        start: position of the first row.
+        rows: how many there are.
+        padding: bytes of the column `padding`; 0 for no such column.
+        pace: how fast the split is read; None for as fast as possible.
+    """
+
+    generator: bytes
+    schema: pa.Schema
+    seed: int
+    start: int
+    rows: int
+    padding: int = 0
+    pace: Pace | None = None
+
+    def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """Yield the split's rows in order, at most `batch_rows` of them at a time.
+
+        Raises:
+            TableError: the generator cannot be imported, raises, or returns other rows than it was asked for.
+        """
+        if self.pace is None:
+            yield from self._generated(batch_rows)
+        else:
+            due_together = self.pace.rows_in(_RELEASE_SECONDS)
+            yield from self.pace.released(self._generated(min(batch_rows, due_together)))
+
+    def _generated(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        generator = _unpickled(self.generator)
+        block = lru_cache(maxsize=1)(lambda number: self._block(generator, number))
+        end = self.start + self.rows
+        for first in range(self.start, end, batch_rows):
+            last = min(first + batch_rows, end)
+            parts = [
+                _part(block(number), first - number * BLOCK_ROWS, last - number * BLOCK_ROWS)
+                for number in range(first // BLOCK_ROWS, -(-last // BLOCK_ROWS))
+            ]
+            yield from pa.Table.from_batches(parts).combine_chunks().to_batches()
+
+    def _block(self, generator: Generator, number: int) -> pa.RecordBatch:
+        made = padded(_generated_block(generator, self.seed, number), self.padding)
+        if made.schema != self.schema:
+            found = ", ".join(f"{field.name}: {field.type}" for field in made.schema)
+            where = f"at row {number * BLOCK_ROWS} than at row 0"
+            raise TableError(f"{_name(generator)}.batch returned columns of other names or types {where}: {found}")
+        return made
+
+
+@dataclass(frozen=True)
+class GeneratedTable:
+    """A table that a generator makes; nothing is held in memory.
+
+    Attributes:
+        generator: makes the rows.
+        rows: how many there are.
+        seed: tables that differ in nothing but their number of rows or padding agree on the rows that they share.
+        padding: bytes of the column `padding` of each row, which holds zeros; 0 for no such column.
+    """
+
+    generator: Generator
+    rows: int
+    seed: int = 0
+    padding: int = 0
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns, for which the first rows are generated.
+
+        Raises:
+            TableError: the generator raises, or returns other rows than it was asked for.
+        """
+        return padded(_generated_block(self.generator, self.seed, 0), self.padding).schema
+
+    def splits(self, split_rows: int, pace: Pace | None = None) -> list[GeneratedSplit]:
+        """Cut the table into splits of `split_rows` rows, or of about a second if that is fewer, in order.
+
+        Raises:
+            TableError: the generator cannot be pickled.
+        """
+        try:
+            packed = pickle.dumps(self.generator)
+        except Exception as error:
+            raise TableError(f"{_name(self.generator)} cannot be pickled: {error}") from None
+        size = split_rows if pace is None else min(split_rows, pace.rows_in(_SPLIT_SECONDS))
+        return [
+            GeneratedSplit(packed, self.schema, self.seed, start, min(size, self.rows - start), self.padding, pace)
+            for start in range(0, self.rows, size)
+        ]
+
+    def sample(self, max_rows: int, seed: int = 0) -> pa.Table:
+        """The rows of blocks drawn at random, in order: about `max_rows`; all rows if there are no more."""
+        blocks, wanted = -(-self.rows // BLOCK_ROWS), -(-max_rows // BLOCK_ROWS)
+        drawn = np.sort(np.random.default_rng(seed).permutation(blocks)[:wanted])
+        splits = self.splits(BLOCK_ROWS)
+        parts = (batch for number in drawn for batch in splits[number].batches(BLOCK_ROWS))
+        return pa.Table.from_batches(parts, self.schema)
+
+
+def padded(batch: pa.RecordBatch, size: int) -> pa.RecordBatch:
+    """The batch with a column `padding` of `size` zero bytes a row; as it is if `size` is 0."""
+    if not size:
+        return batch
+    zeros = pa.repeat(pa.scalar(bytes(size), pa.binary()), batch.num_rows)
+    return pa.record_batch([*batch.columns, zeros], names=[*batch.schema.names, "padding"])
+
+
+def _generated_block(generator: Generator, seed: int, number: int) -> pa.RecordBatch:
+    """A whole block of rows."""
+    start = number * BLOCK_ROWS
+    try:
+        made = generator.batch(start, BLOCK_ROWS, np.random.default_rng([seed % 2**64, number]))
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}"
+        raise TableError(f"{_name(generator)}.batch failed on {BLOCK_ROWS} rows from {start}: {what}") from error
+    if not isinstance(made, pa.RecordBatch) or made.num_rows != BLOCK_ROWS:
+        found = f"{made.num_rows} rows" if isinstance(made, pa.RecordBatch) else type(made).__name__
+        raise TableError(f"{_name(generator)}.batch must return a RecordBatch of {BLOCK_ROWS} rows, not {found}")
+    return made
+
+
+def _part(block: pa.RecordBatch, first: int, last: int) -> pa.RecordBatch:
+    """The rows from `first` to before `last` that are in a block; both may lie outside of it."""
+    first = max(first, 0)
+    return block.slice(first, min(last, BLOCK_ROWS) - first)
+
+
+def _unpickled(packed: bytes) -> Generator:
+    try:
+        generator: Generator = pickle.loads(packed)
+    except Exception as error:
+        raise TableError(f"the input's generator cannot be imported where it is read: {error}") from None
+    return generator
+
+
+def _name(generator: Generator) -> str:
+    return f"{type(generator).__module__}.{type(generator).__qualname__}"

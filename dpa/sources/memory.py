@@ -1,0 +1,89 @@
+"""Inputs that are in memory already, as Arrow tables. `dpa.spark.frames` adds Spark's own DataFrames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+
+from dpa._util.inference import array_of
+from dpa.errors import TableError
+
+_ACCEPTED = (
+    "an Arrow table, a list of dicts or of scalars, a pandas, polars or Spark DataFrame, or another object with "
+    "`__arrow_c_stream__`"
+)
+
+
+def as_table(data: Any) -> pa.Table:
+    """Make an Arrow table of an input in memory.
+
+    Scalars become the column `value`; dicts become rows, null where one lacks a key that another has.
+
+    Args:
+        data: an Arrow table, an iterable of dicts or of scalars, a pandas or polars DataFrame, or anything that exports
+            an Arrow stream.
+
+    Raises:
+        TableError: it is none of these, two columns share a name, or a column mixes types.
+    """
+    table = _converted(data)
+    names = table.column_names
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise TableError(f"the input has more than one column named {twice[0]!r}")
+    return table
+
+
+def _converted(data: Any) -> pa.Table:
+    if isinstance(data, pa.Table):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    try:
+        if type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns"):
+            return pa.Table.from_pandas(data, preserve_index=False)
+        if hasattr(data, "__arrow_c_stream__"):
+            return _without_views(pa.table(data))
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise TableError(f"the {type(data).__name__} cannot be converted to Arrow: {error}") from None
+    if isinstance(data, Iterable) and not isinstance(data, str | bytes | Mapping):
+        return _of_records(list(data))
+    raise TableError(f"the input must be {_ACCEPTED}; not {type(data).__name__}")
+
+
+def _of_records(records: list[Any]) -> pa.Table:
+    rows = [isinstance(record, Mapping) for record in records]
+    if any(rows) and not all(rows):
+        odd = rows.index(not rows[0])
+        found = f"record 0 is {_kind(records[0])}, record {odd} {_kind(records[odd])}"
+        raise TableError(f"records are either all mappings or all scalars; {found}")
+    if not any(rows):
+        return pa.table({"value": _column("value", records)})
+    names = list(dict.fromkeys(name for record in records for name in record))
+    odd_name = next((name for name in names if not isinstance(name, str)), None)
+    if odd_name is not None:
+        raise TableError(f"the keys of a record are column names and must be strings, not {odd_name!r}")
+    return pa.table({name: _column(name, [record.get(name) for record in records]) for name in names})
+
+
+def _column(name: str, values: list[Any]) -> pa.Array | pa.ChunkedArray:
+    try:
+        return array_of(values)
+    except (pa.ArrowException, OverflowError) as error:
+        kinds = list(islice(dict.fromkeys(_kind(value) for value in values if value is not None), 4))
+        reason = f"mixes {' and '.join(kinds)}" if len(kinds) > 1 else f"cannot be converted to Arrow: {error}"
+        raise TableError(f"the column {name!r} of the records {reason}") from None
+
+
+def _kind(value: Any) -> str:
+    return "a mapping" if isinstance(value, Mapping) else type(value).__name__
+
+
+def _without_views(table: pa.Table) -> pa.Table:
+    """The table with plain strings: neither Spark nor every Arrow kernel knows the string views that polars exports."""
+    plain = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+    fields = [field.with_type(plain.get(field.type, field.type)) for field in table.schema]
+    return table.cast(pa.schema(fields, metadata=table.schema.metadata))

@@ -1,0 +1,201 @@
+"""Parquet files as splits, read in place: without Spark. To make splits, only the footers are read.
+
+Partition columns in directory names (`year=2024/...`) are not read: `dpa.spark.stage` has Spark read such a directory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dpa.errors import TableError
+from dpa.sources.columns import require_columns
+from dpa.sources.paths import Location, data_files, locate, resolved
+from dpa.sources.splits import ParquetSplit
+
+_FOOTERS_AT_A_TIME = 16
+"""Files whose footers are read at the same time; on object storage each costs a round trip or two."""
+
+_SAMPLED_GROUPS = 64
+"""Most row groups that a sample is drawn from."""
+
+
+_ROWS_AT_A_TIME = 1_000_000
+"""Rows of a batch where a table is read as a whole."""
+
+
+@dataclass(frozen=True)
+class ParquetFile:
+    """One file: its `path` or URI, its columns, the number of rows in each of its row groups, and its size in bytes."""
+
+    path: str
+    schema: pa.Schema
+    row_groups: tuple[int, ...]
+    size: int
+
+
+@dataclass(frozen=True)
+class ParquetTable:
+    """Some Parquet files that hold one table; at least one of them, which may be empty."""
+
+    files: tuple[ParquetFile, ...]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns, as the first file has them."""
+        return self.files[0].schema
+
+    @property
+    def paths(self) -> list[str]:
+        """The files' paths or URIs, in the order of their rows; what Spark must read to see the same table."""
+        return [file.path for file in self.files]
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return sum(sum(file.row_groups) for file in self.files)
+
+    def read(self) -> pa.Table:
+        """All rows, in memory.
+
+        Raises:
+            TableError: the files do not agree on a column.
+        """
+        splits = self.splits(_ROWS_AT_A_TIME)
+        return pa.Table.from_batches(
+            (batch for split in splits for batch in split.batches(_ROWS_AT_A_TIME)), schema=self.schema
+        )
+
+    def splits(
+        self, split_rows: int, columns: Sequence[str] | None = None, dictionary: Sequence[str] = ()
+    ) -> list[ParquetSplit]:
+        """Pack the row groups into splits, in order. A split never spans two files, and a row group is never divided.
+
+        Args:
+            split_rows: about how many rows a split should have. It gets more only if a single row group has more.
+            columns: the columns to read; all if None.
+            dictionary: columns to decode as dictionaries. Those that are not strings or bytes are left as they are.
+
+        Raises:
+            TableError: a column is missing, or the files do not agree on a column that is read.
+        """
+        require_columns(self.schema.names, [*(columns or ()), *dictionary], f"the input {self.files[0].path}")
+        self._check_agreement(columns)
+        read = _read(self.files[0], columns)
+        encoded = tuple(name for name in dictionary if name in read and _is_bytes(read[name]))
+        schema = pa.schema(read)
+        return [
+            ParquetSplit(
+                file.path, groups, rows, None if columns is None else tuple(columns), encoded, schema, file.size
+            )
+            for file in self.files
+            for groups, rows in _packed(file.row_groups, split_rows)
+        ]
+
+    def sample(self, max_rows: int, seed: int = 0, columns: Sequence[str] | None = None) -> pa.Table:
+        """About `max_rows` rows drawn at random, in order; all if there are no more.
+
+        Only `_SAMPLED_GROUPS` row groups are read, which are drawn at random too: where equal rows lie side by side, a
+        sample of a large table says less than one of all its row groups would.
+
+        Raises:
+            TableError: a file cannot be read, or the files do not agree on a column.
+        """
+        self._check_agreement(columns)
+        random = np.random.default_rng(seed)
+        groups = [(file, index) for file in self.files for index, rows in enumerate(file.row_groups) if rows]
+        if len(groups) > _SAMPLED_GROUPS:
+            groups = [groups[place] for place in np.sort(random.permutation(len(groups))[:_SAMPLED_GROUPS])]
+        ends = np.cumsum([0, *(file.row_groups[index] for file, index in groups)])
+        drawn = np.sort(random.choice(ends[-1], min(max_rows, ends[-1]), replace=False, shuffle=False))
+        parts = []
+        for (file, index), start, end in zip(groups, ends[:-1], ends[1:], strict=True):
+            rows = drawn[(drawn >= start) & (drawn < end)] - start
+            if len(rows):
+                parts.append(_rows(file, index, columns).take(pa.array(rows)))
+        return pa.concat_tables(parts) if parts else self.schema.empty_table()
+
+    def _check_agreement(self, columns: Sequence[str] | None) -> None:
+        first = self.files[0]
+        expected = _read(first, columns)
+        for file in self.files[1:]:
+            found = _read(file, columns)
+            if list(found.items()) == list(expected.items()):
+                continue
+            name = next((name for name in {**expected, **found} if expected.get(name) != found.get(name)), None)
+            if name is None:
+                what = f"the columns come in different orders in {first.path} and {file.path}"
+            else:
+                here, there = found.get(name, "missing"), expected.get(name, "missing")
+                what = f"column {name!r} is {there} in {first.path} and {here} in {file.path}"
+            raise TableError(f"{what}: all files of one input must have the same columns")
+
+
+def parquet_table(
+    paths: Sequence[str], base: str = ".", *, glob: str | None = None, recursive: bool = False
+) -> ParquetTable:
+    """Find Parquet files and read their footers.
+
+    Args:
+        paths: files, directories and globs; relative ones start at `base`. A file named twice counts once.
+        glob: only files in directories whose name matches.
+        recursive: whether to descend into sub-directories.
+
+    Raises:
+        TableError: there is nothing at a path, or a file is not Parquet.
+    """
+    if not paths:
+        raise TableError("no path of Parquet files was given")
+    found = [file for path in paths for file in data_files(resolved(path, base), glob, recursive)]
+    locations = list({file.name: file for file in found}.values())
+    with ThreadPoolExecutor(_FOOTERS_AT_A_TIME) as pool:
+        return ParquetTable(tuple(pool.map(_footer, locations)))
+
+
+def _footer(location: Location) -> ParquetFile:
+    try:
+        with location.filesystem.open_input_file(location.path) as source, pq.ParquetFile(source) as file:
+            groups = tuple(file.metadata.row_group(index).num_rows for index in range(file.metadata.num_row_groups))
+            return ParquetFile(location.name, file.schema_arrow, groups, source.size())
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise TableError(f"{location.name}: not a Parquet file that can be read: {reason}") from None
+
+
+def _rows(file: ParquetFile, group: int, columns: Sequence[str] | None) -> pa.Table:
+    location = locate(file.path)
+    try:
+        with location.filesystem.open_input_file(location.path) as source, pq.ParquetFile(source) as opened:
+            return opened.read_row_group(group, columns and list(columns))
+    except (pa.ArrowException, OSError) as error:
+        raise TableError(f"{file.path}: row group {group} cannot be read: {str(error).splitlines()[0]}") from None
+
+
+def _read(file: ParquetFile, columns: Sequence[str] | None) -> dict[str, pa.DataType]:
+    """The types of those columns of a file that are read, in the file's order."""
+    return {field.name: field.type for field in file.schema if columns is None or field.name in columns}
+
+
+def _packed(row_groups: Sequence[int], split_rows: int) -> list[tuple[tuple[int, ...], int]]:
+    """Consecutive row groups together while they stay within `split_rows`: their indices, and their rows."""
+    packs: list[tuple[tuple[int, ...], int]] = []
+    for index, rows in enumerate(row_groups):
+        if rows == 0:
+            continue
+        if packs and packs[-1][1] + rows <= split_rows:
+            packs[-1] = ((*packs[-1][0], index), packs[-1][1] + rows)
+        else:
+            packs.append(((index,), rows))
+    return packs
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return any(
+        check(kind)
+        for check in (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+    )

@@ -1,0 +1,158 @@
+"""Splits: the pieces of an input that mappers read, each a range of Parquet row groups, an Arrow table in memory, or a
+range of generated rows.
+
+A split can be read again, and yields the same batches in the same order. Nothing here knows Spark: `dpa.spark` makes
+splits, backends read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from dpa.errors import TableError
+from dpa.sources.generated import GeneratedSplit
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+_UNREADABLE = (pa.ArrowException, OSError)
+"""What pyarrow raises for a file that is damaged, gone or out of reach."""
+
+
+@dataclass(frozen=True)
+class ParquetSplit:
+    """Some row groups of one Parquet file, read in place.
+
+    Attributes:
+        path: local path or URI of the file; every mapper's machine must be able to open it.
+        row_groups: indices of the row groups, ascending.
+        rows: how many rows they hold together.
+        columns: the columns to read, or None for all.
+        dictionary: string columns to decode as dictionaries: repeated keys are then hashed once a batch.
+        schema: the columns that are read, as the file's footer had them when the split was made; None if unknown.
+        size: the file's size in bytes then; None if unknown.
+    """
+
+    path: str
+    row_groups: tuple[int, ...]
+    rows: int
+    columns: tuple[str, ...] | None = None
+    dictionary: tuple[str, ...] = ()
+    schema: pa.Schema | None = None
+    size: int | None = None
+
+    def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """Yield the split's rows in order, at most `batch_rows` of them at a time.
+
+        Raises:
+            TableError: the file is damaged or gone, or another than when the split was made; names what cannot be read.
+        """
+        import pyarrow.parquet as pq
+        from pyarrow import fs
+
+        unreadable = "the file"
+        try:
+            filesystem, path = (
+                fs.FileSystem.from_uri(self.path) if "://" in self.path else (fs.LocalFileSystem(), self.path)
+            )
+            with filesystem.open_input_file(path) as source:
+                footer = pq.read_metadata(source)
+                self._require_unchanged(footer, source.size())
+                dictionary = list(self.dictionary) or None
+                file = pq.ParquetFile(source, metadata=footer, read_dictionary=dictionary, pre_buffer=True)
+                try:
+                    yield from self._read(file, self.row_groups, batch_rows)
+                except _UNREADABLE:
+                    unreadable = self._unreadable_group(file)
+                    raise
+        except FileNotFoundError:
+            why = "it was removed while the job was running, or the mapper's machine cannot see it"
+            raise TableError(f"{self.path}: no such file: {why} ({self._place})") from None
+        except _UNREADABLE as error:
+            reason = str(error).partition("\n")[0].rstrip(". ")
+            raise TableError(f"{self.path}: {unreadable} cannot be read: {reason} ({self._place})") from None
+
+    @property
+    def _place(self) -> str:
+        first, last = self.row_groups[0], self.row_groups[-1]
+        return f"the split has row group {first}" if first == last else f"the split has row groups {first} to {last}"
+
+    def _read(self, file: pq.ParquetFile, row_groups: Sequence[int], batch_rows: int) -> Iterator[pa.RecordBatch]:
+        columns = None if self.columns is None else list(self.columns)
+        yield from file.iter_batches(batch_size=batch_rows, row_groups=list(row_groups), columns=columns)
+
+    def _require_unchanged(self, footer: pq.FileMetaData, size: int) -> None:
+        """Check that the file is the one whose footer was read when the split was made, as far as a footer shows.
+
+        Raises:
+            TableError: it is another one; says how they differ.
+        """
+        difference = self._difference(footer, size)
+        if difference is not None:
+            raise TableError(f"{self.path}: was replaced while the job was running: {difference} ({self._place})")
+
+    def _difference(self, footer: pq.FileMetaData, size: int) -> str | None:
+        groups = footer.num_row_groups
+        if max(self.row_groups) >= groups:
+            return f"it has {groups} row groups now"
+        rows = sum(footer.row_group(group).num_rows for group in self.row_groups)
+        if rows != self.rows:
+            return f"the split's row groups have {rows:,} rows now, and had {self.rows:,}"
+        kinds = {field.name: field.type for field in footer.schema.to_arrow_schema()}
+        for field in self.schema or ():
+            if kinds.get(field.name) != field.type:
+                return f"the column {field.name!r} is {kinds.get(field.name, 'missing')} now, and was {field.type}"
+        if self.size not in (None, size):
+            return f"it has {size:,} bytes now, and had {self.size:,}"
+        return None
+
+    def _unreadable_group(self, file: pq.ParquetFile) -> str:
+        """Of a split that cannot be read, the row group that cannot, found by reading one at a time."""
+        for group in self.row_groups:
+            try:
+                for _ in self._read(file, [group], 65_536):
+                    pass
+            except _UNREADABLE:
+                return f"row group {group}"
+        return "the file"
+
+
+@dataclass(frozen=True)
+class MemorySplit:
+    """An Arrow table that travels to the mapper with the split itself."""
+
+    table: pa.Table
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return int(self.table.num_rows)
+
+    def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """Yield the table's rows in order, at most `batch_rows` of them at a time."""
+        yield from self.table.to_batches(max_chunksize=batch_rows)
+
+
+Split = ParquetSplit | MemorySplit | GeneratedSplit
+
+
+def memory_splits(table: pa.Table, split_rows: int) -> list[MemorySplit]:
+    """Cut a table into splits of `split_rows` rows, in order; the last may be shorter."""
+    return [MemorySplit(_own(table.slice(start, split_rows))) for start in range(0, table.num_rows, split_rows)]
+
+
+def _own(table: pa.Table) -> pa.Table:
+    """A copy that holds no more than its own rows: a slice would travel with the whole table it was cut from."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return pa.ipc.open_stream(sink.getvalue()).read_all()
+
+
+def total_rows(splits: Sequence[Split]) -> int:
+    """The number of rows in all splits together."""
+    return sum(split.rows for split in splits)

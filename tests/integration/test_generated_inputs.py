@@ -1,0 +1,114 @@
+"""Generated inputs in Spark: the same rows as in a task, and the papers' topologies as reference queries over them."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+import topologies as oracle
+from topologies import CUSTOMERS, LINES, ORDERS, QUOTES, REQUESTS, TRADES, TWEETS, rows_of
+
+import jobs.bargains
+import jobs.orders
+import jobs.trending
+import jobs.weblog
+from dpa import Generator, Job
+from dpa.errors import TableError
+from dpa.sources.generated import BLOCK_ROWS, GeneratedTable
+from dpa.spark import generated_frame, write_generated
+from dpa.spark._views import temporary_view
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parents[2]
+
+
+class Numbers(Generator):
+    """Positions in a type that Spark does not have; fails where it is asked to."""
+
+    def __init__(self, fails_at: int | None = None) -> None:
+        self.fails_at = fails_at
+
+    def batch(self, start: int, rows: int, random: Any) -> pa.RecordBatch:
+        if start == self.fails_at:
+            raise ValueError("no more numbers")
+        return pa.record_batch({"n": pa.array(range(start, start + rows), pa.uint32())})
+
+
+def rows(spark: SparkSession, query: str, **inputs: GeneratedTable) -> list[dict[str, Any]]:
+    with ExitStack() as views:
+        for name, table in inputs.items():
+            views.enter_context(temporary_view(generated_frame(spark, table), name))
+        return spark.sql(query).toArrow().to_pylist()
+
+
+# --- rows
+
+
+@pytest.mark.parametrize("table", [LINES, TRADES], ids=["lines", "trades"])
+def test_spark_writes_the_rows_that_tasks_generate(spark: SparkSession, table: GeneratedTable, tmp_path: Path) -> None:
+    written = write_generated(spark, table, str(tmp_path / "rows"))
+    assert written.rows == table.rows
+    assert written.read().equals(rows_of(table))
+
+
+def test_rows_are_written_in_order_over_several_partitions(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dpa.spark.generated._PARTITION_ROWS", 3_000)
+    written = write_generated(spark, GeneratedTable(Numbers(), 10_000), str(tmp_path / "rows"))
+    assert len(written.files) == 4
+    assert written.read()["n"].to_pylist() == list(range(10_000))
+
+
+def test_a_table_without_rows_keeps_its_columns(spark: SparkSession) -> None:
+    frame = generated_frame(spark, GeneratedTable(Numbers(), 0))
+    assert (frame.columns, frame.count()) == (["n"], 0)
+
+
+def test_a_generator_that_fails_in_spark_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    table = GeneratedTable(Numbers(fails_at=BLOCK_ROWS), 2 * BLOCK_ROWS)
+    with pytest.raises(TableError, match=r"Numbers.batch failed on 4096 rows from 4096: ValueError: no more numbers"):
+        write_generated(spark, table, str(tmp_path / "rows"))
+
+
+# --- topologies
+
+
+def test_spark_ranks_trending_topics(spark: SparkSession) -> None:
+    (found,) = rows(spark, jobs.trending.REFERENCE, input=TWEETS)
+    assert found["ranking"] == oracle.trending(rows_of(TWEETS))
+
+
+def test_spark_finds_bargains(spark: SparkSession) -> None:
+    found = rows(spark, jobs.bargains.REFERENCE, trades=TRADES, quotes=QUOTES)
+    of_symbol = {row["symbol"]: (row["bargains"], row["saving"]) for row in found}
+    assert of_symbol == oracle.bargains(rows_of(TRADES), rows_of(QUOTES))
+
+
+def test_spark_joins_orders_with_customers(spark: SparkSession) -> None:
+    found = rows(spark, jobs.orders.REFERENCE, orders=ORDERS, customers=CUSTOMERS)
+    assert {row["segment"]: row["amount"] for row in found} == oracle.revenue(rows_of(ORDERS), rows_of(CUSTOMERS))
+
+
+def test_spark_ranks_pages(spark: SparkSession) -> None:
+    (found,) = rows(spark, jobs.weblog.TOP_PAGES, input=REQUESTS)
+    assert found["ranking"] == oracle.top_pages(rows_of(REQUESTS))
+
+
+def test_spark_joins_traffic_with_errors(spark: SparkSession) -> None:
+    found = rows(spark, jobs.weblog.ERRORS, input=REQUESTS)
+    assert {row["page"]: (row["bytes"], row["count"]) for row in found} == oracle.errors(rows_of(REQUESTS))
+
+
+@pytest.mark.usefixtures("ray", "spark")
+def test_a_job_over_a_generated_input_equals_spark() -> None:
+    overrides = ["input.rows=20000", "input.rate=40000", "input.padding=8", "limits.batch_records=2000"]
+    report = Job.from_file(ROOT / "configs" / "generated_wordcount.yaml", overrides).run().report
+    assert report.reference.checked
+    assert report.reference.matches, report.reference.differences
+    assert report.records.read == 20_000

@@ -1,0 +1,134 @@
+"""Graphs of stages: what follows what, who sends to whom, and what is refused."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpa.errors import ConfigError
+from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
+from dpa.protocol.coordinator import CoordinatorMachine
+from dpa.protocol.graph import Edge, Graph, Stage, map_reduce
+from dpa.protocol.load_balancer import LoadBalancerMachine
+from dpa.protocol.machines import machine_of, task_of
+from dpa.protocol.operator import OperatorMachine
+from dpa.protocol.source import SourceMachine
+from dpa.routing.groupings.options import ShuffleOptions
+from dpa.sources.splits import MemorySplit
+
+
+def graph(tasks: dict[str, int], *edges: str) -> Graph:
+    """A graph of stages with these numbers of tasks, and of edges like `a b`."""
+    stages = tuple(Stage(name, number) for name, number in tasks.items())
+    return Graph(stages, tuple(Edge(*edge.split()) for edge in edges))
+
+
+DIAMOND = graph({"sink": 1, "right": 3, "left": 2, "rows": 2}, "rows left", "rows right", "left sink", "right sink")
+
+
+def test_stages_come_after_all_that_feed_them() -> None:
+    assert [stage.name for stage in DIAMOND.in_order] == ["rows", "right", "left", "sink"]
+    assert [stage.name for stage in DIAMOND.queue_fed()] == ["right", "left", "sink"]
+    assert [name for name in ("rows", "left", "right", "sink") if DIAMOND.is_source(name)] == ["rows"]
+
+
+@given(st.data())
+def test_whatever_the_order_in_which_stages_are_named_none_comes_before_one_that_feeds_it(data: st.DataObject) -> None:
+    names = [f"s{number}" for number in range(6)]
+    drawn = [f"{names[i]} {names[j]}" for i in range(6) for j in range(i + 1, 6) if data.draw(st.booleans())]
+    made = graph(dict.fromkeys(data.draw(st.permutations(names)), 1), *data.draw(st.permutations(drawn)))
+    place = {stage.name: number for number, stage in enumerate(made.in_order)}
+    assert len(place) == 6
+    assert all(place[edge.source] < place[edge.target] for edge in made.edges)
+
+
+def test_edges_keep_their_numbers_in_the_graph() -> None:
+    assert [number for number, _ in DIAMOND.into("sink")] == [2, 3]
+    assert [number for number, _ in DIAMOND.out_of("rows")] == [0, 1]
+
+
+def test_the_senders_of_a_stage_are_all_tasks_of_the_stages_that_feed_it() -> None:
+    assert [stage.name for stage in DIAMOND.upstream("sink")] == ["left", "right"]
+    expected = [Address("left", 0), Address("left", 1), *(Address("right", index) for index in range(3))]
+    assert DIAMOND.senders("sink") == expected
+
+
+def test_a_stage_that_feeds_another_along_two_edges_is_one_sender_with_twice_the_credit() -> None:
+    twice = graph({"rows": 2, "sink": 1}, "rows sink", "rows sink")
+    assert [stage.name for stage in twice.upstream("sink")] == ["rows"]
+    assert twice.senders("sink") == [Address("rows", 0), Address("rows", 1)]
+    assert twice.queue_bound("sink") == 2 * 2 * twice["sink"].in_flight_records
+
+
+def test_the_queues_of_a_stage_hold_at_most_the_credit_of_all_senders() -> None:
+    assert DIAMOND.queue_bound("sink") == 5 * DIAMOND["sink"].in_flight_records
+
+
+def test_the_smallest_graph_is_a_source_and_a_reduce_stage() -> None:
+    splits = (MemorySplit(pa.table({"n": [1]})),)
+    smallest = map_reduce(splits, 2, 3, quantum_records=7)
+    assert [(stage.name, stage.tasks) for stage in smallest.in_order] == [("mapper", 2), ("reducer", 3)]
+    assert (smallest["mapper"].splits, smallest["reducer"].quantum_records) == (splits, 7)
+    assert smallest.without_splits()["mapper"].splits == ()
+    assert smallest.without_splits().edges == smallest.edges
+
+
+# --- what is refused
+
+
+@pytest.mark.parametrize(
+    ("tasks", "edges", "what"),
+    [
+        ({"a": 1, "b": 1}, ["a b", "b a"], "the stages a, b form a cycle, or follow one"),
+        ({"a": 1}, ["a a"], "the stages a form a cycle"),
+        ({"a": 1, "b": 1, "c": 1, "d": 1}, ["a b", "b c", "c b", "c d"], "the stages b, c, d form a cycle"),
+        ({"a": 1, "b": 1}, ["a counts"], "there is no stage 'counts'; the stages are a, b"),
+        ({"a": 1, "b": 1}, ["rows b"], "there is no stage 'rows'"),
+        ({"a": 1, COORDINATOR.stage: 1}, ["a coordinator"], "a stage must not be named 'coordinator'"),
+    ],
+)
+def test_a_graph_that_cannot_be_run_is_refused(tasks: dict[str, int], edges: list[str], what: str) -> None:
+    with pytest.raises(ConfigError, match=what):
+        graph(tasks, *edges)
+
+
+def test_the_load_balancer_is_no_stage() -> None:
+    with pytest.raises(ConfigError, match="a stage must not be named 'load balancer'"):
+        Graph((Stage(BALANCER.stage, 1),), ())
+
+
+def test_two_stages_have_two_names() -> None:
+    with pytest.raises(ConfigError, match="two stages are named 'a'"):
+        Graph((Stage("a", 1), Stage("a", 2)), ())
+
+
+# --- its machines
+
+
+def test_every_task_of_a_graph_has_a_machine() -> None:
+    assert isinstance(machine_of(DIAMOND, COORDINATOR), CoordinatorMachine)
+    assert isinstance(machine_of(DIAMOND, BALANCER), LoadBalancerMachine)
+    for address in DIAMOND.addresses:
+        machine = machine_of(DIAMOND, address)
+        assert isinstance(machine, SourceMachine if address.stage == "rows" else OperatorMachine)
+        assert machine.address == address
+
+
+def test_a_task_has_an_emitter_for_each_edge_that_leaves_its_stage() -> None:
+    emitters = task_of(DIAMOND, Address("rows", 1)).emitters
+    assert [(emitter.edge, emitter.stage, emitter.table.reducers) for emitter in emitters] == [
+        (0, "left", 2),
+        (1, "right", 3),
+    ]
+    assert task_of(DIAMOND, Address("sink")).emitters == ()
+
+
+def test_the_senders_of_a_stage_have_groupings_with_numbers_of_their_own() -> None:
+    """Round-robin senders that all began with the same task would load it first."""
+    stages = (Stage("a", 2), Stage("b", 1), Stage("sink", 3, grouping=ShuffleOptions()))
+    made = Graph(stages, (Edge("a", "sink"), Edge("b", "sink")))
+    groupings = [task_of(made, at).emitters[0]._grouping for at in made.senders("sink")]
+    first = [int(grouping.choose(pa.array([0], pa.uint32()).to_numpy())[0]) for grouping in groupings]
+    assert len(set(first)) == 3

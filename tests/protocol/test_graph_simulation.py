@@ -1,0 +1,137 @@
+"""Graphs in the simulator: no interleaving of random chains, diamonds and joins breaks an invariant, and machines that
+are broken on purpose are caught."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from dpa.protocol.coordinator import CoordinatorMachine
+from dpa.protocol.machine import TaskStarted
+from dpa.protocol.messages import Ack, TableUpdate
+from dpa.protocol.operator import OperatorMachine
+from dpa.protocol.source import SourceMachine
+from dpa.protocol.task import TaskMachine
+from dpa.simulation.cluster import InvariantViolationError
+from dpa.simulation.random_graphs import random_graph, run_random_graph
+
+SEEDS = range(40)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_no_random_graph_breaks_an_invariant(seed: int) -> None:
+    run_random_graph(seed)
+
+
+def test_random_graphs_have_all_shapes() -> None:
+    happened: Counter[str] = Counter()
+    for seed in range(100):
+        graph = random_graph(seed).job.graph
+        happened["chain"] += len(graph.stages) > 2
+        happened["fan-out"] += any(len(graph.out_of(stage.name)) > 1 for stage in graph.stages)
+        happened["fan-in"] += any(len(graph.upstream(stage.name)) > 1 for stage in graph.stages)
+        happened["two edges between two stages"] += len(set(graph.edges)) < len(graph.edges)
+        happened["two sources"] += sum(graph.is_source(stage.name) for stage in graph.stages) > 1
+        happened["rounds"] += any(stage.aggregate_seconds for stage in graph.stages)
+    assert min(happened.values()) >= 5, happened
+
+
+class DrainsWithTheFirst(CoordinatorMachine):
+    """Takes a stage for fed when one of the stages that feed it is done."""
+
+    def _has_all_input(self, name: str) -> bool:
+        return any(self.stages[feeder.name].is_done for feeder in self._graph.upstream(name))
+
+
+class CountsOneEdge(CoordinatorMachine):
+    """Forgets the records of all edges into a stage but the first."""
+
+    def _emitted_to(self, name: str) -> int:
+        number, edge = self._graph.into(name)[0]
+        leaving = [other for other, _ in self._graph.out_of(edge.source)]
+        return self.stages[edge.source].emitted_on(leaving.index(number))
+
+
+class BeginsWithTheFirstTask(CoordinatorMachine):
+    """Lets sources begin when one task is up."""
+
+    def _task_started(self, sender: Any, event: TaskStarted) -> None:
+        self._starting = {event.address}
+        super()._task_started(sender, event)
+
+
+class _Hasty(TaskMachine):
+    @property
+    def has_emitted_all(self) -> bool:
+        return self._production.is_closed
+
+
+class HastySource(_Hasty, SourceMachine):
+    """Asks for the next split, or is done, while blocks wait for credit."""
+
+
+class HastyOperator(_Hasty, OperatorMachine):
+    """Is done while blocks of its result wait for credit."""
+
+
+class _Boundless(TaskMachine):
+    @property
+    def is_open(self) -> bool:
+        return True
+
+
+class BoundlessSource(_Boundless, SourceMachine):
+    """Makes records however many wait for credit."""
+
+
+class BoundlessOperator(_Boundless, OperatorMachine):
+    """Emits its result however many records wait for credit."""
+
+
+class MixesTables(OperatorMachine):
+    """Takes the table of any stage that it sends to for that of all."""
+
+    def _update_emitters(self, sender: Any, message: TableUpdate) -> None:
+        for emitter in self.emitters:
+            emitter.update(message.change)
+
+
+class MixesEdges(OperatorMachine):
+    """Returns the credit of every record on the first edge of the graph that enters its stage."""
+
+    def send(self, receiver: Any, message: Any) -> None:
+        if isinstance(message, Ack):
+            self._first_edge = min(getattr(self, "_first_edge", message.edge), message.edge)
+            message = Ack(self._first_edge, message.records, message.signal)
+        super().send(receiver, message)
+
+
+class SkipsItsResult(OperatorMachine):
+    """Is done once its share is written, without emitting it."""
+
+    def _write_done(self, sender: Any, event: Any) -> None:
+        self._is_written = True
+
+
+BROKEN = [
+    {"coordinator": DrainsWithTheFirst},
+    {"coordinator": CountsOneEdge},
+    {"coordinator": BeginsWithTheFirstTask},
+    {"source": HastySource},
+    {"operator": HastyOperator},
+    {"source": BoundlessSource},
+    {"operator": BoundlessOperator},
+    {"operator": MixesTables},
+    {"operator": MixesEdges},
+    {"operator": SkipsItsResult},
+]
+
+
+@pytest.mark.parametrize("machines", BROKEN, ids=lambda machines: next(iter(machines.values())).__name__)
+def test_a_broken_machine_is_caught(machines: dict[str, Any]) -> None:
+    for seed in SEEDS:
+        try:
+            run_random_graph(seed, **machines)
+        except InvariantViolationError:
+            return
+    pytest.fail(f"no seed of {SEEDS} catches it")

@@ -1,0 +1,80 @@
+"""What an operator task reports of itself, to the load balancer and to the coordinator, and when."""
+
+from __future__ import annotations
+
+import pytest
+from wires import OperatorWire, sent
+
+from dpa.protocol.addresses import BALANCER, COORDINATOR
+from dpa.protocol.machine import Tick
+from dpa.protocol.messages import Drain, LoadReport, Progress
+
+both_ways = pytest.mark.parametrize("eager", [True, False], ids=["eager", "lazy"])
+
+
+def test_the_load_is_reported_at_every_nth_record_dequeued() -> None:
+    reducer_0 = OperatorWire(every=3, most=1)
+    reducer_0.push("aaaaaaa")
+    reports = [[report.load.queue for _, report in sent(reducer_0.done(), LoadReport)] for _ in range(7)]
+    assert reports == [[], [], [4], [], [], [1], []]
+
+
+@both_ways
+def test_forwarded_records_count_as_dequeued(eager: bool) -> None:
+    reducer_0 = OperatorWire(eager=eager, every=3, most=1)
+    reducer_0.update(1)
+    instructions = reducer_0.push("aabbc")
+    [(to, report)] = sent(instructions, LoadReport)
+    assert (to, report.load.queue, report.load.version) == (BALANCER, 2, 1)
+    assert [bool(sent(reducer_0.done(), LoadReport)) for _ in range(2)] == [False, False]
+
+
+def test_an_empty_queue_is_reported_if_asked_for() -> None:
+    reducer_0 = OperatorWire(every=100, idle=True)
+    reducer_0.push("ab")
+    reducer_0.push("c")
+    assert sent(reducer_0.done(), LoadReport) == []
+    [(to, report)] = sent(reducer_0.done(), LoadReport)
+    assert (to, report.load.queue, report.load.version) == (BALANCER, 0, 0)
+
+
+def test_a_queue_that_empties_by_forwarding_alone_is_reported_too() -> None:
+    reducer_0 = OperatorWire(every=4, idle=True)
+    reducer_0.update(1)
+    reports = [report.load.queue for _, report in sent(reducer_0.push("bbbbc"), LoadReport)]
+    assert (reducer_0.task.queue.length, reports[-1]) == (0, 0)
+
+
+def test_without_balancing_no_load_is_reported() -> None:
+    reducer_0 = OperatorWire(every=None, idle=True, report_seconds=0.1)
+    reducer_0.push("ab")
+    assert sent(reducer_0.done() + reducer_0.task.handle(Tick(), 9.0), LoadReport) == []
+
+
+@pytest.mark.parametrize(("seconds", "reports"), [(0.5, [[], [2], [], [2]]), (None, [[]] * 4)])
+def test_a_queue_that_makes_no_progress_is_reported_from_time_to_time(seconds, reports) -> None:
+    reducer_0 = OperatorWire(every=100, report_seconds=seconds)
+    reducer_0.push("ab")
+    ticks = [sent(reducer_0.task.handle(Tick(), now), LoadReport) for now in (0.4, 0.6, 1.0, 1.2)]
+    assert [[report.load.queue for _, report in tick] for tick in ticks] == reports
+
+
+def test_the_first_records_processed_and_every_tick_are_reported_to_the_coordinator() -> None:
+    reducer_0 = OperatorWire()
+    reducer_0.push("ab")
+    reducer_0.push("c")
+    [(to, first)] = sent(reducer_0.done(seconds=0.25), Progress)
+    assert (to, first.stats.processed, first.stats.busy_seconds) == (COORDINATOR, 2, 0.25)
+    assert sent(reducer_0.done(), Progress) == []
+    [(_, tick)] = sent(reducer_0.task.handle(Tick(), 1.0), Progress)
+    assert (tick.stats.processed, tick.stats.queue) == (3, 0)
+
+
+def test_while_draining_the_count_is_reported_whenever_the_queue_runs_empty() -> None:
+    reducer_0 = OperatorWire()
+    reducer_0.push("ab")
+    [(_, at_once)] = sent(reducer_0(COORDINATOR, Drain()), Progress)
+    assert (at_once.stats.processed, at_once.stats.queue) == (0, 2)
+    assert sent(reducer_0.done(), Progress)[-1][1].stats.processed == 2
+    reducer_0.push("c")
+    assert sent(reducer_0.done(), Progress)[-1][1].stats.processed == 3

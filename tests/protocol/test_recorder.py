@@ -1,0 +1,243 @@
+"""Recordings of machines: replayed from any segment, a machine does what it did, and is what it was."""
+
+import pickle
+import random
+import typing
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from pathlib import Path
+from types import MethodType
+from typing import Any, get_args, get_type_hints
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dpa.errors import ProtocolError, RecordingError
+from dpa.execution.block import Block
+from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
+from dpa.protocol.graph import map_reduce
+from dpa.protocol.lean import LARGE, LEAN
+from dpa.protocol.machine import Event, Instruction, Machine, Process, ProcessDone, Tick
+from dpa.protocol.machines import machine_of
+from dpa.protocol.messages import Deliver, Envelope, Message, Push
+from dpa.protocol.recorder import Recorder
+from dpa.protocol.recording import Recording, Replayed
+from dpa.routing.groupings.options import BY_KIND, KINDS
+from dpa.simulation.cluster import InvariantViolationError, SimulatedCluster, SimulatedJob
+from dpa.simulation.random_graphs import random_graph
+from dpa.simulation.random_jobs import random_job
+
+SOURCE, OPERATOR = Address("mapper", 0), Address("reducer", 0)
+
+
+class RecordedMachine:
+    """In the place of a machine of a simulated cluster: handles events through a recorder with short segments."""
+
+    def __init__(self, machine: Machine, max_events: int, max_rows: int) -> None:
+        self._machine = machine
+        self.recorder = Recorder(machine, max_events, max_rows)
+        self.handle = self.recorder.handle
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._machine, name)
+
+
+def recordings(job: SimulatedJob, seed: int) -> Iterator[tuple[Machine, Recording]]:
+    """All machines of a simulated run, whatever became of it, and their recordings."""
+    draw = random.Random(seed)
+    cluster = SimulatedCluster(job, seed)
+    machines = dict(cluster.machines)
+    recorded = {at: RecordedMachine(machine, draw.randint(1, 60), 40) for at, machine in machines.items()}
+    cluster.machines |= recorded  # type: ignore[arg-type]
+    with suppress(InvariantViolationError):
+        cluster.run()
+    return ((machines[at], recorded[at].recorder.recording()) for at in machines)
+
+
+def content(thing: Any, above: tuple[int, ...] = ()) -> Any:
+    """All that an object holds, as plain data that can be compared; `above` are the objects that hold it."""
+    if thing is None or isinstance(
+        thing, str | bytes | int | float | Enum | np.generic | type | pa.DataType | pa.Schema
+    ):
+        return repr(thing)
+    if isinstance(thing, np.ndarray | pa.Array):
+        return repr(thing.tolist())
+    if type(thing) in LEAN or type(thing).__name__.endswith("Outline"):
+        return "left out"
+    if id(thing) in above:
+        return "above"
+    above = (*above, id(thing))
+    if isinstance(thing, MethodType):
+        return thing.__name__, content(thing.__self__, above)
+    if isinstance(thing, set | frozenset):
+        return sorted(repr(item) for item in thing)
+    if isinstance(thing, dict):
+        return {repr(key): content(value, above) for key, value in thing.items() if key != "_handlers"}
+    if hasattr(thing, "__iter__"):
+        return [content(item, above) for item in thing]
+    return type(thing).__name__, content(fields_of(thing), above)
+
+
+def fields_of(thing: Any) -> Any:
+    """What an object is made of, without what is derived from it."""
+    if is_dataclass(thing):
+        return {field.name: getattr(thing, field.name) for field in fields(thing)}
+    return thing.__getstate__() if hasattr(type(thing), "__setstate__") else getattr(thing, "__dict__", repr(thing))
+
+
+def replayed(recording: Recording) -> list[Replayed]:
+    """The whole replay, from the file as it would be written; what the file shares with nobody."""
+    return list(pickle.loads(pickle.dumps(recording)).replay())
+
+
+@pytest.mark.parametrize("made", [random_job, random_graph], ids=["jobs", "graphs"])
+@pytest.mark.parametrize("seed", range(15))
+def test_every_machine_of_a_random_run_can_be_replayed(made: Callable[[int], Any], seed: int) -> None:
+    for machine, recording in recordings(made(seed).job, seed):
+        steps = replayed(recording)
+        disagreeing = [(step.handled, step.outcome) for step in steps if not step.agrees]
+        assert not disagreeing
+        assert len(steps) == len(recording.events)
+        if steps:
+            assert content(steps[-1].machine) == content(machine)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_machine_can_be_copied_whatever_the_grouping(kind: str) -> None:
+    graph = map_reduce((), 2, 3, grouping=BY_KIND[kind]())
+    for address in (*graph.addresses, COORDINATOR, BALANCER):
+        recorder = Recorder(machine_of(graph, address))
+        recorder.handle(Tick(), 1.0)
+        assert all(step.agrees for step in replayed(recorder.recording()))
+
+
+def reducer() -> Machine:
+    """The only task of its stage."""
+    return machine_of(map_reduce((), 1, 1), OPERATOR)
+
+
+def push(number: int, rows: int) -> Event:
+    """Records with values from the source."""
+    values = np.array([object() for _ in range(rows)])
+    block = Block.of(pa.array([f"key {row}" for row in range(rows)]), values, 0)
+    return Envelope(SOURCE, OPERATOR, number, Push(block, 0, SOURCE, 0, 0.0, 0.0))
+
+
+def test_the_last_two_segments_are_kept_each_of_so_many_events() -> None:
+    recorder = Recorder(reducer(), max_events=10)
+    for _ in range(35):
+        recorder.handle(Tick(), 0.0)
+    recording = recorder.recording()
+    assert [len(segment.events) for segment in recording.segments] == [10, 5]
+    assert [step.number for step in recording.replay()] == list(range(21, 36))
+
+
+def test_a_segment_also_ends_with_so_many_records() -> None:
+    recorder = Recorder(reducer(), max_rows=100)
+    for number in range(6):
+        recorder.handle(push(number, 60), 0.0)
+    assert [len(segment.events) for segment in recorder.recording().segments] == [2, 2]
+
+
+def test_values_are_dropped_from_events_and_from_the_queue() -> None:
+    recorder = Recorder(reducer(), max_events=3)
+    for number in range(5):
+        recorder.handle(push(number, 20), 0.0)  # whose values no pickle takes
+    assert all(step.agrees for step in replayed(recorder.recording()))
+    blocks = [handled.event.message.block for handled in recorder.recording().segments[0].events]
+    assert all(block.values is None and block.rows == 20 for block in blocks)
+
+
+def test_what_a_machine_raises_is_the_last_event_and_is_raised_again() -> None:
+    recorder = Recorder(reducer())
+    recorder.handle(Tick(), 0.0)
+    with pytest.raises(ProtocolError):
+        recorder.handle(Envelope(COORDINATOR, OPERATOR, 0, Deliver(None)), 1.0)
+    recorder.handle(Tick(), 2.0)
+    recording = recorder.recording()
+    last = list(recording.replay())[-1]
+    assert len(recording.events) == last.number == 2
+    assert last.agrees
+    assert last.outcome == f"ProtocolError: {recording.error}"
+    assert "cannot take a Deliver" in str(recording.error)
+
+
+def test_a_machine_that_acts_differently_disagrees() -> None:
+    recorder = Recorder(reducer())
+    recorder.handle(push(0, 5), 0.0)
+    recorder.handle(ProcessDone(0.0), 0.0)
+    recording = recorder.recording()
+    recording.segments[0].events[0] = recording.segments[0].events[0]._replace(event=push(0, 4))
+    assert [step.agrees for step in recording.replay()] == [False, False]
+
+
+def test_all_that_machines_do_not_look_at_is_known_by_its_field() -> None:
+    """Whoever adds a message with a block, states or a split names the field in `LARGE`."""
+    for kind in (*get_args(Event), *get_args(Message), *get_args(Instruction)):
+        hints = get_type_hints(kind)
+        large = [name for name, hint in hints.items() if LEAN & set(_parts(hint))]
+        assert large == ([LARGE[kind]] if kind in LARGE and kind is not Process else large), kind
+        assert not large or kind in LARGE, f"{kind.__name__}.{large[0]}"
+
+
+def _parts(hint: Any) -> Iterator[Any]:
+    """A type, the types that it is made of, and those of the fields of `Step`."""
+    yield hint
+    for part in get_args(hint):
+        yield from _parts(part)
+    if getattr(hint, "__name__", "") == "Step":
+        for part in typing.get_type_hints(hint).values():
+            yield from _parts(part)
+
+
+# --- files
+
+
+def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
+    recorder = Recorder(reducer())
+    for number in range(3):
+        recorder.handle(push(number, 5), number)
+    recorder.end("no sums today")
+    path = tmp_path / recorder.recording().file_name
+    path.write_bytes(recorder.recording().to_bytes())
+    read = Recording.read(path)
+    assert path.name == "reducer-0.events"
+    assert (read.task, len(read.events), read.error) == (OPERATOR, 3, "no sums today")
+    assert all(step.agrees for step in read.replay())
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda data: pickle.dumps("foreign"), "no events of a task"),
+        (lambda data: b"", "no events of a task"),
+        (lambda data: data[:-1], "incomplete"),
+        (lambda data: data.replace(b'"dpa": "', b'"dpa": "9.', 1), r"written by dpa 9\."),
+        (lambda data: data.replace(b"{", b"[", 1), "damaged"),
+        (lambda data: data[:-100] + bytes(100), "cannot be read"),
+    ],
+    ids=["foreign", "empty", "cut off", "another version", "header", "pickle"],
+)
+def test_a_file_that_is_no_recording_is_refused(change: Callable[[bytes], bytes], why: str, tmp_path: Path) -> None:
+    recorder = Recorder(reducer())
+    recorder.handle(Tick(), 0.0)
+    path = tmp_path / "reducer-0.events"
+    path.write_bytes(change(recorder.recording().to_bytes()))
+    with pytest.raises(RecordingError, match=why):
+        Recording.read(path)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RecordingError, match=r"nothing\.events: No such file"):
+        Recording.read(tmp_path / "nothing.events")
+
+
+def test_a_machine_that_cannot_be_copied_works_without_a_recording() -> None:
+    machine = reducer()
+    machine.unpicklable = lambda: None  # type: ignore[attr-defined]
+    recorder = Recorder(machine)
+    assert recorder.handle(push(0, 2), 1.0)
+    assert "could be recorded" in str(recorder.recording().error)

@@ -1,0 +1,134 @@
+"""Rules as data: what a machine does comes from them, and so does the page that says it."""
+
+from __future__ import annotations
+
+from typing import ClassVar, get_args
+
+import pytest
+
+from dpa.errors import ProtocolError
+from dpa.protocol.addresses import COORDINATOR, Address
+from dpa.protocol.coordinator import CoordinatorMachine
+from dpa.protocol.load_balancer import LoadBalancerMachine, StageBalance
+from dpa.protocol.machine import Event
+from dpa.protocol.messages import Envelope, Message
+from dpa.protocol.operator import OperatorMachine
+from dpa.protocol.rules import Rule, RuledMachine, State, on, on_each, transition_table
+from dpa.protocol.source import SourceMachine
+from dpa.protocol.stage_progress import StageProgress
+from dpa.protocol.state_exchange import StateExchange
+from dpa.protocol.task import Production
+
+
+class Light(State):
+    RED = "red"
+    GREEN = "green"
+
+
+class Button:
+    """A kind of event."""
+
+
+class Clock:
+    """Another."""
+
+
+class Crossing(RuledMachine):
+    def __init__(self) -> None:
+        super().__init__(Light.RED)
+        self.pressed = 0
+
+    def _press(self, sender: Address, event: Button) -> None:
+        self.pressed += 1
+        self.state = Light.GREEN
+
+    def _wait(self, sender: Address, event: object) -> None:
+        self.state = Light.RED
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        on(Button, Light.RED, _press, "turn green"),
+        *on_each((Clock, Button), [Light.GREEN], _wait, "turn red"),
+    )
+
+
+class Broken(Crossing):
+    def _press(self, sender: Address, event: Button) -> None:
+        self.pressed -= 1
+
+
+def test_an_event_is_handled_by_the_rule_for_the_present_state() -> None:
+    crossing = Crossing()
+    for expected in (Light.GREEN, Light.RED, Light.GREEN):
+        crossing.dispatch("crossing", COORDINATOR, Button())
+        assert crossing.state is expected
+    assert crossing.pressed == 2
+
+
+def test_what_no_rule_names_cannot_come() -> None:
+    with pytest.raises(ProtocolError, match="the crossing cannot take a Clock from coordinator while red"):
+        Crossing().dispatch("the crossing", COORDINATOR, Clock())
+
+
+def test_a_method_of_a_subclass_replaces_the_handler_of_its_name() -> None:
+    broken = Broken()
+    broken.dispatch("broken", COORDINATOR, Button())
+    assert (broken.pressed, broken.state) == (-1, Light.RED)
+
+
+def test_the_table_has_a_row_for_each_kind_of_event_and_a_column_for_each_state() -> None:
+    assert transition_table(Crossing) == (
+        "| event | red | green |\n| --- | --- | --- |\n| `Button` | turn green | turn red |\n| `Clock` | - | turn red |"
+    )
+
+
+# --- the machines of the protocol
+
+PARTS: dict[type[RuledMachine], list[type[RuledMachine]]] = {
+    CoordinatorMachine: [StageProgress],
+    LoadBalancerMachine: [StageBalance],
+    SourceMachine: [Production],
+    OperatorMachine: [Production, StateExchange],
+}
+"""Each machine, and the parts with rules of their own."""
+
+RECEIVED: dict[type[RuledMachine], set[str]] = {
+    CoordinatorMachine: {
+        *("Start", "TaskStarted", "TaskDied", "Tick"),
+        *("SplitRequest", "Progress", "DecisionReport", "RoundDone", "LastTable", "Finished"),
+    },
+    LoadBalancerMachine: {"Tick", "Redistribute", "LoadReport", "Freeze"},
+    SourceMachine: {"Tick", "StepDone", "Begin", "SplitGrant", "Ack", "TableUpdate"},
+    OperatorMachine: {
+        *("Tick", "StepDone", "ProcessDone", "ExtractDone", "MergeDone", "FinishDone", "WriteDone"),
+        *("Push", "Ack", "TableUpdate", "BeginExchange", "StateTransfer", "Drain", "Deliver"),
+    },
+}
+"""The events that each machine receives."""
+
+
+@pytest.mark.parametrize("machine", PARTS, ids=lambda machine: machine.__name__)
+def test_a_machine_has_rules_for_what_it_receives_and_for_nothing_else(machine: type[RuledMachine]) -> None:
+    kinds = {rule.kind.__name__ for each in (machine, *PARTS[machine]) for rule in each.RULES}
+    assert kinds == RECEIVED[machine]
+
+
+def test_every_message_and_every_event_is_received_by_some_machine() -> None:
+    kinds = {kind.__name__ for kind in (*get_args(Message), *get_args(Event)) if kind is not Envelope}
+    assert kinds == set().union(*RECEIVED.values())
+
+
+EVERY = [*PARTS, *dict.fromkeys(part for parts in PARTS.values() for part in parts)]
+
+
+@pytest.mark.parametrize("machine", EVERY, ids=lambda machine: machine.__name__)
+def test_no_two_rules_of_a_machine_are_for_the_same_event_in_the_same_state(machine: type[RuledMachine]) -> None:
+    cases = [(rule.kind, state) for rule in machine.RULES for state in rule.states]
+    assert len(cases) == len(set(cases))
+    assert all(rule.does and "|" not in rule.does for rule in machine.RULES)
+
+
+@pytest.mark.parametrize("machine", EVERY, ids=lambda machine: machine.__name__)
+def test_the_table_of_a_machine_is_rectangular(machine: type[RuledMachine]) -> None:
+    lines = transition_table(machine).splitlines()
+    assert len(lines) == 2 + len({rule.kind for rule in machine.RULES})
+    assert len({line.count("|") for line in lines}) == 1

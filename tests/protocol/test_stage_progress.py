@@ -1,0 +1,178 @@
+"""Stages on their way to the end: each drains when all that feed it are done, and ends by counting what came to it."""
+
+from __future__ import annotations
+
+import pytest
+from wires import CoordinatorWire, instructed, sent
+
+from dpa.errors import ProtocolError
+from dpa.protocol.addresses import BALANCER, Address
+from dpa.protocol.graph import Edge, Graph, Stage
+from dpa.protocol.machine import Commit, Instruction, JobDone, Tick
+from dpa.protocol.messages import BeginExchange, Deliver, Drain, Freeze, LastTable, RoundDone
+from dpa.protocol.stage_progress import StagePhase
+
+
+class GraphWire(CoordinatorWire):
+    """The coordinator of stages with one task each, and of edges like `a b`."""
+
+    def __init__(self, stages: str, *edges: str, **options) -> None:
+        made = tuple(Stage(name, 1, **options.get(name, {})) for name in stages.split())
+        super().__init__(graph=Graph(made, tuple(Edge(*edge.split()) for edge in edges)))
+
+    def emitted(self, stage: str, *emitted: int, **stats) -> list[Instruction]:
+        """The task of a stage has emitted so much on each edge, its last."""
+        return self.progress(Address(stage), emitted=emitted, done=True, **stats)
+
+    def processed(self, stage: str, records: int) -> list[Instruction]:
+        return self.progress(Address(stage), processed=records)
+
+    def end(self, stage: str, records: int, *emitted: int) -> list[Instruction]:
+        """A stage whose records are all processed exchanges, finishes and delivers."""
+        self(BALANCER, LastTable(stage, 0))
+        self.finished(Address(stage), records)
+        return self.emitted(stage, *emitted, processed=records)
+
+    def phase(self, stage: str) -> StagePhase:
+        state = self.coordinator.stages[stage].state
+        assert isinstance(state, StagePhase)
+        return state
+
+
+def receivers(instructions: list[Instruction], kind: type) -> list[str]:
+    return [to.stage for to, _ in sent(instructions, kind)]
+
+
+def frozen(instructions: list[Instruction]) -> list[str]:
+    """The stages whose tables are to be frozen."""
+    return [message.stage for _, message in sent(instructions, Freeze)]
+
+
+# --- two stages feed one
+
+
+def join() -> GraphWire:
+    return GraphWire("clicks users joined", "clicks joined", "users joined")
+
+
+def test_a_stage_drains_when_the_last_of_those_that_feed_it_is_done() -> None:
+    coordinator = join()
+    assert coordinator.emitted("users", 3) == []
+    assert receivers(coordinator.emitted("clicks", 4), Drain) == ["joined"]
+
+
+def test_a_stage_ends_when_it_has_processed_what_all_that_feed_it_have_emitted() -> None:
+    coordinator = join()
+    coordinator.emitted("users", 3)
+    coordinator.processed("joined", 3)
+    assert coordinator.phase("joined") is StagePhase.STREAMING
+    coordinator.emitted("clicks", 4)
+    assert frozen(coordinator.processed("joined", 6)) == []
+    assert frozen(coordinator.processed("joined", 7)) == ["joined"]
+
+
+def test_two_edges_from_one_stage_count_both() -> None:
+    coordinator = GraphWire("rows pairs", "rows pairs", "rows pairs")
+    coordinator.emitted("rows", 2, 3)
+    assert frozen(coordinator.processed("pairs", 3)) == []
+    assert frozen(coordinator.processed("pairs", 5)) == ["pairs"]
+
+
+def test_each_stage_that_a_source_feeds_counts_its_own_edge() -> None:
+    coordinator = GraphWire("rows left right", "rows left", "rows right")
+    assert receivers(coordinator.emitted("rows", 2, 3), Drain) == ["left", "right"]
+    assert frozen(coordinator.processed("left", 2)) == ["left"]
+    with pytest.raises(ProtocolError, match="right: 4 records were processed, but only 3 were emitted"):
+        coordinator.processed("right", 4)
+
+
+# --- a chain
+
+
+def chain() -> GraphWire:
+    return GraphWire("tags counts ranks", "tags counts", "counts ranks")
+
+
+def test_the_stages_of_a_chain_drain_one_after_another() -> None:
+    coordinator = chain()
+    assert receivers(coordinator.emitted("tags", 5), Drain) == ["counts"]
+    assert frozen(coordinator.processed("counts", 5)) == ["counts"]
+    assert coordinator.phase("ranks") is StagePhase.STREAMING
+    ended = coordinator.end("counts", 5, 2)
+    assert (receivers(ended, Drain), instructed(ended, JobDone)) == (["ranks"], [])
+    assert frozen(coordinator.processed("ranks", 2)) == ["ranks"]
+    assert instructed(coordinator.end("ranks", 2), JobDone) == [JobDone()]
+
+
+def test_a_stage_that_was_given_nothing_ends_at_once() -> None:
+    coordinator = chain()
+    assert frozen(coordinator.emitted("tags", 0)) == ["counts"]
+    assert frozen(coordinator.end("counts", 0, 0)) == ["ranks"]
+
+
+def test_the_messages_of_a_stage_s_end_go_to_its_tasks_alone() -> None:
+    coordinator = chain()
+    coordinator.emitted("tags", 5)
+    coordinator.processed("counts", 5)
+    assert receivers(coordinator(BALANCER, LastTable("counts", 0)), BeginExchange) == ["counts"]
+    assert receivers(coordinator.finished(Address("counts"), 5), Deliver) == ["counts"]
+
+
+def test_the_stream_ends_when_the_last_stage_has_processed_all_its_records() -> None:
+    coordinator = chain()
+    coordinator.emitted("tags", 5)
+    coordinator.processed("counts", 5)
+    assert coordinator.coordinator.snapshot().phase == "stream"
+    coordinator.end("counts", 5, 2)
+    coordinator.processed("ranks", 2)
+    assert coordinator.coordinator.snapshot().phase == "merge"
+    coordinator.end("ranks", 2)
+    snapshot = coordinator.coordinator.snapshot()
+    assert (snapshot.phase, [stage.phase for stage in snapshot.stages]) == ("done", ["done"] * 3)
+
+
+def test_a_job_is_done_only_with_all_its_last_stages() -> None:
+    coordinator = GraphWire("rows left right", "rows left", "rows right")
+    coordinator.emitted("rows", 1, 1)
+    for stage in ("left", "right"):
+        coordinator.processed(stage, 1)
+    assert instructed(coordinator.end("right", 1), JobDone) == []
+    assert instructed(coordinator.end("left", 1), JobDone) == [JobDone()]
+
+
+# --- while others stream
+
+
+def test_each_stage_has_rounds_of_its_own() -> None:
+    coordinator = GraphWire(
+        "tags counts ranks",
+        "tags counts",
+        "counts ranks",
+        counts={"aggregate_seconds": 1.0},
+        ranks={"aggregate_seconds": 2.0},
+    )
+    assert receivers(coordinator.coordinator.handle(Tick(), 1.0), BeginExchange) == ["counts"]
+    assert receivers(coordinator.coordinator.handle(Tick(), 2.0), BeginExchange) == ["ranks"]
+    [commit] = instructed(coordinator(Address("counts"), RoundDone(1, 4, 0, 0.0), 2.0), Commit)
+    assert commit == Commit("counts", 1, at=1.0, rows=(4,))
+
+
+def test_records_of_one_stage_are_not_lost_because_another_takes_long() -> None:
+    coordinator = chain()
+    coordinator.emitted("tags", 5)
+    for now in (50.0, 100.0, 1000.0):
+        coordinator.progress(Address("counts"), processed=0, queue=5, now=now)
+        coordinator.coordinator.handle(Tick(), now)
+    coordinator.processed("counts", 5)
+    coordinator.end("counts", 5, 2)
+    coordinator.coordinator.handle(Tick(), 1001.0)
+    for index in range(len(coordinator.coordinator.stages["ranks"].tasks)):
+        coordinator.progress(Address("ranks", index), processed=0, now=1100.0)
+    with pytest.raises(ProtocolError, match="2 of 2 records to ranks were lost"):
+        coordinator.coordinator.handle(Tick(), 1100.0)
+
+
+def test_a_source_s_queues_are_not_sampled() -> None:
+    coordinator = chain()
+    coordinator.coordinator.handle(Tick(), 1.0)
+    assert [len(stage.samples) for stage in coordinator.coordinator.snapshot().stages] == [0, 1, 1]

@@ -1,0 +1,253 @@
+"""Wires that play all other tasks to one machine, and the machines that most tests of the protocol look at."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+from builders import block_of, records_of, table_giving
+
+from dpa.balance.delegation import DelegationOptions
+from dpa.balance.options import LoadReportOptions
+from dpa.execution.emission import Step
+from dpa.execution.schemas import ShareSchema
+from dpa.execution.states import StatePart
+from dpa.measure.latency import LatencySketch
+from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
+from dpa.protocol.channel import Outbox
+from dpa.protocol.coordinator import CoordinatorMachine
+from dpa.protocol.emitter import Emitter
+from dpa.protocol.graph import MAPPER, REDUCER, Graph, map_reduce
+from dpa.protocol.machine import Instruction, Machine, Process, ProcessDone, Send, Start, StepDone, TaskStarted
+from dpa.protocol.messages import Begin, Finished, Message, Progress, Push, SplitGrant, TableUpdate
+from dpa.protocol.metrics import TaskStats
+from dpa.protocol.operator import OperatorMachine
+from dpa.protocol.quantum import QuantumSizer
+from dpa.protocol.source import SourceMachine
+from dpa.routing.change import TableChange
+from dpa.routing.groupings.base import Grouping
+from dpa.routing.groupings.ring import RingGrouping
+from dpa.routing.keys import Key
+from dpa.routing.table import RoutingTable
+from dpa.sources.splits import MemorySplit
+
+M = TypeVar("M")
+
+
+def mapper(index: int = 0) -> Address:
+    """A task of the source stage of the smallest graph."""
+    return Address(MAPPER, index)
+
+
+def reducer(index: int = 0) -> Address:
+    """A task of its reduce stage."""
+    return Address(REDUCER, index)
+
+
+class Wire:
+    """Plays all other tasks to one machine: numbers what they send to it, in order, and hands it over."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self._outboxes: dict[Address, Outbox] = {}
+
+    def __call__(self, sender: Address, message: Message, now: float = 0.0) -> list[Instruction]:
+        outbox = self._outboxes.setdefault(sender, Outbox(sender))
+        return self.machine.handle(outbox.envelope(self.machine.address, message), now)
+
+
+def sent(instructions: Iterable[Instruction], kind: type[M]) -> list[tuple[Address, M]]:
+    """The messages of one kind that are to be sent, each with its receiver."""
+    envelopes = [instruction.envelope for instruction in instructions if isinstance(instruction, Send)]
+    return [(envelope.receiver, envelope.message) for envelope in envelopes if isinstance(envelope.message, kind)]
+
+
+def instructed(instructions: Iterable[Instruction], kind: type[M]) -> list[M]:
+    """The instructions of one kind."""
+    return [instruction for instruction in instructions if isinstance(instruction, kind)]
+
+
+def update_between(old: RoutingTable, new: RoutingTable, stage: str = REDUCER) -> TableUpdate:
+    """The message that makes the second table of a stage of the first."""
+    return TableUpdate(stage, TableChange.between(old, new))
+
+
+def push(of_keys: Sequence[Key], *, origin: Address | None = None, **changes: Any) -> Push:
+    """A push of records with these keys, made by mapper 0 at 0 s by table 0; `changes` replace fields."""
+    fields = {"version": 0, "edge": 0, "read_at": 0.0, "emitted_at": 0.0, "hops": 0, **changes}
+    return Push(block_of(of_keys), origin=origin or mapper(), **fields)
+
+
+def keys_of(pushed: Push) -> str:
+    """The keys of pushed records, one letter each."""
+    return "".join(key for key, _ in records_of(pushed.block))
+
+
+# --- tasks that emit
+
+SPLIT = MemorySplit(pa.table({"key": ["a"]}))
+
+
+def emitter_for(
+    table: RoutingTable,
+    credit: int = 10,
+    *,
+    edge: int = 0,
+    stage: str = REDUCER,
+    origin: Address | None = None,
+    grouping: Grouping | None = None,
+) -> Emitter:
+    """An emitter of mapper 0, unless another `origin` is given; without a grouping, records go by the table."""
+    return Emitter(edge, stage, origin or mapper(), table, grouping or RingGrouping(table, 0), credit)
+
+
+def step_of(*blocks: str, read: int | None = None) -> Step:
+    """A step that made a block for each edge of these keys, one letter each; an empty one is left out."""
+    made = tuple((position, block_of(list(keys))) for position, keys in enumerate(blocks) if keys)
+    records = sum(block.rows for _, block in made)
+    return Step(made, records if read is None else read, records)
+
+
+class SourceWire(Wire):
+    """Mapper 0, with a split open unless it is to be `fresh`."""
+
+    def __init__(self, *emitters: Emitter, fresh: bool = False) -> None:
+        self.task = SourceMachine(mapper(), emitters)
+        super().__init__(self.task)
+        if not fresh:
+            self(COORDINATOR, Begin())
+            self(COORDINATOR, SplitGrant(SPLIT))
+
+    def stepped(
+        self, *blocks: str, read: int | None = None, now: float = 0.0, seconds: float = 0.0
+    ) -> list[Instruction]:
+        """A step is done: a block for each edge, of these keys."""
+        return self.task.handle(StepDone(step_of(*blocks, read=read), seconds), now)
+
+    def exhausted(self, now: float = 0.0, seconds: float = 0.0) -> list[Instruction]:
+        """Nothing is left of the split."""
+        return self.task.handle(StepDone(None, seconds), now)
+
+
+# --- a task with a queue
+
+REDUCER_TABLES = [
+    table_giving({"a": 0, "b": 0, "c": 0, "x": 1, "y": 2}),
+    table_giving({"a": 0, "b": 1, "c": 2, "x": 1, "y": 2}, version=1),
+    table_giving({"a": 0, "b": 1, "c": 0, "x": 1, "y": 2}, version=2),
+]
+
+
+class OperatorWire(Wire):
+    """Reducer 0 of three, which owns a, b and c by table 0, a by table 1, and a and c by table 2."""
+
+    def __init__(
+        self,
+        *emitters: Emitter,
+        eager: bool = True,
+        most: int = 1000,
+        goes_by_table: bool = True,
+        every: int | None = None,
+        idle: bool = False,
+        report_seconds: float | None = 0.5,
+        measure: bool = False,
+        half_life: float = 1.0,
+        hot_keys: int = 32,
+        delegation: DelegationOptions | None = None,
+        tables: Sequence[RoutingTable] = REDUCER_TABLES,
+    ) -> None:
+        """`most`: records in a quantum; `every` to `hot_keys`: what it reports of its load, nothing by default."""
+        reports = LoadReportOptions(
+            report_every=every,
+            report_seconds=report_seconds,
+            report_when_idle=idle,
+            half_life=half_life,
+            hot_keys=hot_keys if measure else None,
+        )
+        self.tables = tables
+        self.task = OperatorMachine(
+            reducer(),
+            tables[0],
+            emitters,
+            eager=eager,
+            goes_by_table=goes_by_table,
+            quantum=QuantumSizer(most, seconds=0.1),
+            reports=reports if measure or every is not None else None,
+            delegation=delegation,
+        )
+        super().__init__(self.task)
+
+    def push(self, keys: str, *, origin: Address | None = None, now: float = 0.0, **changes: Any) -> list[Instruction]:
+        """A mapper pushes records with these keys."""
+        message = push(list(keys), origin=origin, **changes)
+        return self(message.origin, message, now)
+
+    def update(self, version: int) -> list[Instruction]:
+        """All tables up to this one come, in order."""
+        steps = itertools.pairwise(self.tables[self.task.table.version : version + 1])
+        return [instruction for old, new in steps for instruction in self(BALANCER, update_between(old, new))]
+
+    def done(self, seconds: float = 0.0) -> list[Instruction]:
+        """The records given to user code have been processed."""
+        return self.task.handle(ProcessDone(seconds), seconds)
+
+
+def processing(instructions: list[Instruction]) -> list[str]:
+    """The keys of the records that user code is to process."""
+    return ["".join(key for key, _ in records_of(given.block)) for given in instructed(instructions, Process)]
+
+
+def pushed(instructions: list[Instruction]) -> list[tuple[int, str]]:
+    """The keys of the records that are pushed or forwarded, with the number of their receiver."""
+    return [(to.index, keys_of(message)) for to, message in sent(instructions, Push)]
+
+
+def part(*keys: str) -> StatePart:
+    """States of these keys, of a record each."""
+    ones = np.ones(len(keys), np.int64)
+    return StatePart(pa.array(keys), [1] * len(keys), ones, ones)
+
+
+# --- a coordinator
+
+INPUT = tuple(MemorySplit(pa.table({"n": range(rows)})) for rows in (3, 2, 1))
+
+
+class CoordinatorWire(Wire):
+    """The coordinator of two mappers and two reducers, or of another graph, whose tasks have all started."""
+
+    def __init__(self, at: float = 0.0, graph: Graph | None = None, **options: Any) -> None:
+        """The stream begins at `at` seconds; `options` are those of the reduce stage."""
+        self.graph = graph or map_reduce(INPUT, 2, 2, **options)
+        self.coordinator = CoordinatorMachine(self.graph)
+        super().__init__(self.coordinator)
+        self.began = self.coordinator.handle(Start(), at)
+        for address in (*self.graph.addresses, BALANCER):
+            self.began += self.coordinator.handle(TaskStarted(address), at)
+
+    def progress(self, task: Address, *, done: bool = False, now: float = 0.0, **stats: Any) -> list[Instruction]:
+        """A task reports these statistics."""
+        return self(task, Progress(TaskStats(task.stage, task.index, **stats), done), now)
+
+    def mapped(self, index: int, emitted: int, *, done: bool = False) -> list[Instruction]:
+        """A mapper has emitted so much."""
+        return self.progress(mapper(index), emitted=(emitted,), done=done)
+
+    def reduced(self, index: int, processed: int, *, queue: int = 0) -> list[Instruction]:
+        """A reducer has processed so much."""
+        return self.progress(reducer(index), processed=processed, queue=queue)
+
+    def finished(
+        self,
+        task: Address,
+        processed: int,
+        schema: ShareSchema | None = None,
+        latency: LatencySketch | None = None,
+        **fields: Any,
+    ) -> list[Instruction]:
+        """A task has finished its share of the result."""
+        stats = TaskStats(task.stage, task.index, processed=processed)
+        return self(task, Finished(stats, latency or LatencySketch(), LatencySketch(), schema, **fields))

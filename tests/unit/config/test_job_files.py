@@ -1,0 +1,372 @@
+"""Job files: what they may say, overrides, placeholders; every error says where it is and what would be right."""
+
+import json
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from dpa.config import ExecutorConfig, JobFile, json_schema, load, parse
+from dpa.driver.loading import mapper_of, reducer_of
+from dpa.errors import ConfigError
+from dpa.executors import is_mergeable
+
+CONFIGS = sorted((Path(__file__).parents[3] / "configs").rglob("*.yaml"))
+SMALL = """\
+name: small
+input:
+  format: csv
+  path: words.csv
+key: word
+reducer: count
+balance:
+  strategy: halving
+  tau: 0.5
+"""
+
+every_config = pytest.mark.parametrize("path", CONFIGS, ids=[path.stem for path in CONFIGS])
+
+
+@pytest.fixture
+def job_file(tmp_path: Path):
+    """Writes a job file and loads it."""
+
+    def loaded(text: str = SMALL, *overrides: str) -> JobFile:
+        path = tmp_path / "job.yaml"
+        path.write_text(text, encoding="utf-8")
+        return load(path, overrides)
+
+    return loaded
+
+
+def explained(call: Any, *arguments: Any) -> list[str]:
+    """The lines of the error that a call raises, from the job file's name on."""
+    with pytest.raises(ConfigError) as error:
+        call(*arguments)
+    return [
+        line[max(line.rfind("/") + 1, 0) :] if "job.yaml" in line else line for line in str(error.value).splitlines()
+    ]
+
+
+# --- the configurations at hand
+
+
+@every_config
+def test_every_configuration_parses_and_its_executors_are_found(path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    file = load(path)
+    assert file.config.input is not None
+    assert mapper_of(file) is not None or file.config.mapper is None
+    assert is_mergeable(reducer_of(file)) or file.config.balance.strategy == "none"
+
+
+@every_config
+def test_every_configuration_fits_the_schema_that_editors_use(path: Path) -> None:
+    jsonschema.validate(yaml.safe_load(path.read_text(encoding="utf-8")), json_schema())
+
+
+def test_the_schema_is_valid_and_describes_every_key() -> None:
+    schema = json_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    json.dumps(schema)
+    for section in (schema, *schema["$defs"].values()):
+        assert section["additionalProperties"] is False
+        assert all("description" in of_key or "$ref" in str(of_key) for of_key in section["properties"].values())
+
+
+# --- what a file may say
+
+
+def test_what_is_not_said_has_a_default(job_file) -> None:
+    config = job_file().config
+    assert (config.balance.tau, config.balance.max_rounds, config.parallelism.reducers) == (0.5, 4, 4)
+    assert (config.mapper, config.value, config.output.path, config.reference) == (None, None, None, None)
+
+
+def test_an_empty_file_is_a_job_without_input(job_file) -> None:
+    assert job_file("").config.input is None
+
+
+@pytest.mark.parametrize(("said", "meant"), [("a", "a"), ("[a]", "a"), ("[a, b]", ("a", "b"))])
+def test_a_key_is_a_column_or_a_list_of_them(job_file, said: str, meant: Any) -> None:
+    config = job_file(SMALL.replace("key: word", f"key: {said}")).config
+    assert config.key == meant
+    again = parse(config.model_dump(mode="json"), origin="again").config
+    assert again.key == meant, "as the resolved configuration writes it"
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ("[]", "a key is the name of a column, or a list of names, not []"),
+        ("[a, 5]", 'a key is the name of a column, or a list of names, not ["a", 5]'),
+        ("5", "a key is the name of a column, or a list of names, not 5"),
+        ("[a, b, a]", "the column 'a' is named more than once"),
+    ],
+)
+def test_a_key_that_names_no_columns_is_refused(job_file, said: str, message: str) -> None:
+    text = SMALL.replace("key: word", f"key: {said}")
+    assert explained(job_file, text) == [f"job.yaml:5: key: {message}"]
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("mapper: jobs.wordcount:words", ExecutorConfig(use="jobs.wordcount:words")),
+        ("mapper: {use: a:B, args: {n: 3}}", ExecutorConfig(use="a:B", args={"n": 3})),
+        ("reducer: count", ExecutorConfig(use="count")),
+        ("reducer: {use: sum, args: {column: x}}", ExecutorConfig(use="sum", args={"column": "x"})),
+    ],
+)
+def test_an_executor_is_a_name_or_a_name_with_arguments(job_file, said: str, meant: ExecutorConfig) -> None:
+    assert getattr(job_file(said).config, said.partition(":")[0]) == meant
+
+
+@pytest.mark.parametrize(("said", "meant"), [("value: x", ["x"]), ("value: [x, y]", ["x", "y"]), ("value: []", [])])
+def test_a_value_is_a_column_or_a_list_of_them(job_file, said: str, meant: list[str]) -> None:
+    assert job_file(said).config.value == meant
+
+
+def test_options_of_spark_may_be_true_false_or_numbers(job_file) -> None:
+    config = job_file(
+        "input:\n  format: sql\n  query: q\n  options: {header: true, maxColumns: 5, samplingRatio: 0.5, sep: ','}\n"
+        "  views: {t: {format: csv, path: x, options: {header: false}}}\n"
+        "spark: {conf: {spark.ui.enabled: false, spark.sql.shuffle.partitions: 4}}\n"
+    ).config
+    assert config.input.options == {"header": "true", "maxColumns": "5", "samplingRatio": "0.5", "sep": ","}
+    assert config.input.views["t"].options == {"header": "false"}
+    assert config.spark.conf == {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "4"}
+
+
+def test_relative_paths_start_at_the_job_file_and_those_of_a_job_in_python_at_the_working_directory(
+    job_file, tmp_path
+) -> None:
+    assert job_file().directory == tmp_path
+    assert parse({}).directory == Path.cwd()
+
+
+def test_placeholders_are_replaced_at_any_depth(job_file, monkeypatch) -> None:
+    monkeypatch.setenv("DATA", "/data")
+    said = "input: {format: csv, path: ['${python.stdlib}/x', '${env.DATA}/${env.DATA}'], options: {a: '${env.DATA}'}}"
+    read = job_file(said).config.input
+    assert read.path == [f"{sysconfig.get_paths()['stdlib']}/x", "/data//data"]
+    assert read.options == {"a": "/data"}
+
+
+@pytest.mark.parametrize(
+    ("placeholder", "message"),
+    [
+        ("${env.NO_SUCH_VARIABLE}", "the environment variable NO_SUCH_VARIABLE is not set"),
+        ("${python.home}", "${python.home} is unknown; use ${python.stdlib} or ${env.NAME}"),
+        ("${}", "${} is unknown"),
+    ],
+)
+def test_a_placeholder_without_a_meaning_is_refused(job_file, placeholder: str, message: str) -> None:
+    [line] = explained(job_file, f"name: '{placeholder}'")
+    assert message in line and line.startswith("job.yaml")
+
+
+# --- overrides
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key", "value"),
+    [
+        (["balance.strategy=none"], "balance.strategy", "none"),
+        (["balance.tau=1"], "balance.tau", 1.0),
+        (["balance=doubling"], "balance.strategy", "doubling"),
+        (["balance=none", "balance.hash_seed=5"], "balance.hash_seed", 5),
+        (["parallelism.reducers=7"], "parallelism.reducers", 7),
+        (["sample.fraction=0.1"], "sample.fraction", 0.1),
+        (["reducer.use=sum"], "reducer.use", "sum"),
+        (["reducer.use=sum", "reducer.args.column=x"], "reducer.args", {"column": "x"}),
+        (["grouping=key", "grouping.kind=consistent"], "grouping.kind", "consistent"),
+        (["grouping=consistent", "grouping.virtual_workers=7"], "grouping.kind", "consistent"),
+        (["spark.conf={a.b: 'c'}"], "spark.conf", {"a.b": "c"}),
+        (["value=[x, y]"], "value", ["x", "y"]),
+        (["name=a", "name=b"], "name", "b"),
+        (["output.path=out/a=b"], "output.path", "out/a=b"),
+        (["balance.report_seconds="], "balance.report_seconds", None),
+        (["sample=", "sample.fraction=0.1"], "sample.fraction", 0.1),
+    ],
+    ids=lambda given: " ".join(given) if isinstance(given, list) else "",
+)
+def test_overrides_replace_what_the_file_says(job_file, overrides: list[str], key: str, value: Any) -> None:
+    found: Any = job_file(SMALL, *overrides).config
+    for part in key.split("."):
+        found = getattr(found, part)
+    assert found == value
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("balance.strategy", "--set balance.strategy: write it as section.key=value"),
+        ("=3", "--set =3: write it as section.key=value"),
+        ("balance..tau=3", "--set balance..tau=3: write it as section.key=value"),
+        ("name.first=x", "--set name.first=x: 'name' is not a section"),
+        ("name=[", "--set name=[: the value is not YAML"),
+        ("balance.tua=3", "--set balance.tua=3: balance.tua: unknown key; did you mean 'tau'?"),
+        ("balance.tau=high", '--set balance.tau=high: balance.tau: Input should be a valid number, not "high"'),
+        (
+            "balance={horizon: x}",
+            '--set balance={horizon: x}: balance.horizon: Input should be a valid number, not "x"',
+        ),
+        ("sample.fraction=2", "--set sample.fraction=2: sample.fraction: Input should be less than or equal to 1"),
+        ("sample.by=x", "--set sample.by=x: sample.fraction: Field required"),
+        (
+            "balance.initial_tokens=3",
+            "job.yaml:7 and --set balance.initial_tokens=3: balance: halving needs a power of two",
+        ),
+        (f"value={'x' * 200}:", f"--set value={'x' * 94}...: value: "),
+    ],
+)
+def test_a_wrong_override_is_explained(job_file, override: str, message: str) -> None:
+    [line, *_] = explained(job_file, SMALL, override)
+    assert line.startswith(message)
+
+
+def test_an_error_elsewhere_is_still_one_of_the_file(job_file) -> None:
+    [line] = explained(job_file, SMALL.replace("tau:", "tua:"), "balance.strategy=none")
+    assert line.startswith("job.yaml:9: balance.tua: unknown key")
+
+
+def test_later_errors_name_the_option_of_an_overridden_key(job_file) -> None:
+    file = job_file(SMALL, "reducer=sum", "input.path=other.csv")
+    assert str(file.error("reducer", "is odd")) == "--set reducer=sum: reducer: is odd"
+    assert str(file.error("input", "is odd")).endswith("job.yaml:2 and --set input.path=other.csv: input: is odd")
+    assert str(file.error("input.format", "is odd")).endswith("job.yaml:3: input.format: is odd")
+
+
+# --- errors
+
+
+ERRORS = [
+    ("grouping: {kind: cg}\n", "job.yaml:1: grouping.kind: Input should be 'ring', 'key', 'shuffle',"),
+    (
+        "grouping: {kind: consistent, proportional: true, utilisation: busy}\n",
+        "job.yaml:1: grouping: proportional needs utilisation 'demand': 'busy' does not measure by how much",
+    ),
+    (
+        "grouping: {kind: consistent, slot_seconds: 0}\n",
+        "job.yaml:1: grouping.slot_seconds: Input should be greater than or equal to 0.01",
+    ),
+    ("grouping: {knd: key}\n", "job.yaml:1: grouping.knd: unknown key; did you mean 'kind'?"),
+    (
+        "grouping: {kind: consistent, theta_idle: 0.9, theta_busy: 0.9}\n",
+        "job.yaml:1: grouping: theta_idle (0.9) must be below theta_busy",
+    ),
+    (
+        "nam: x\n",
+        "job.yaml:1: nam: unknown key; did you mean 'name'? (known here: aggregation, balance, combiner, grouping,",
+    ),
+    (
+        SMALL + "  treshold: 1\n",
+        "job.yaml:10: balance.treshold: unknown key (known here: act_on_old_reports, check_seconds, forwarding,",
+    ),
+    ("input:\n  format: csv\n  path: x\n  globb: y\n", "job.yaml:4: input.globb: unknown key; did you mean 'glob'?"),
+    (
+        "input:\n  format: sql\n  query: q\n  views:\n    t: {format: csv, pth: x}\n",
+        "job.yaml:5: input.views.t.pth: unknown key; did you mean 'path'? (known here: format, options, path)",
+    ),
+    ("reducer:\n  usee: count\n", "job.yaml:2: reducer.usee: unknown key; did you mean 'use'? (known here: args, use)"),
+    ("limits: {batch_records: 5, in_flight_records: 4}", "job.yaml:1: limits: batch_records (5) must not exceed"),
+    (
+        "parallelism: {reducers: 3}\ntesting: {slow_factor: [1, 5]}",
+        "job.yaml:2: testing: slow_factor needs a factor for each reducer, or none at all, not 2 for 3 reducers",
+    ),
+    (
+        "parallelism: {reducers: 2}\ntesting:\n  slow_factor: [1, 0.5]\n",
+        "job.yaml:3: testing.slow_factor.1: Input should be greater than or equal to 1, not 0.5",
+    ),
+    (
+        "parallelism: {reducers: 3}\ntesting: {cpu_contention: [0, 3]}",
+        "job.yaml:2: testing: cpu_contention names reducer 3, and the last one is 2",
+    ),
+    ("testing: {cpu_contention: [1, 0, 1]}", "job.yaml:1: testing: cpu_contention names reducer 1 more than once"),
+    (
+        "testing:\n  cpu_contention: [-1]\n",
+        "job.yaml:2: testing.cpu_contention.0: Input should be greater than or equal to 0, not -1",
+    ),
+    (
+        "parallelism:\n  mappers: 0\n",
+        "job.yaml:2: parallelism.mappers: Input should be greater than or equal to 1, not 0",
+    ),
+    ("parallelism:\n  mappers: '2'\n", 'job.yaml:2: parallelism.mappers: Input should be a valid integer, not "2"'),
+    ("balance: 5\n", "job.yaml:1: balance: Input should be a text or a mapping of keys, not 5"),
+    ("reducer: 5\n", "job.yaml:1: reducer: Input should be a text or a mapping of keys, not 5"),
+    ("spark: {conf: 5}\n", "job.yaml:1: spark.conf: Input should be a mapping of keys, not 5"),
+    ("combiner: 1\n", "job.yaml:1: combiner: Input should be a valid boolean, not 1"),
+    ("name: a b\n", "job.yaml:1: name: String should match pattern"),
+    (
+        "balance:\n  strategy: halfing\n",
+        "job.yaml:2: balance.strategy: Input should be 'none', 'halving', 'doubling' or 'adaptive', not \"halfing\"",
+    ),
+    (
+        "balance: {strategy: halving, initial_tokens: 12}",
+        "job.yaml:1: balance: halving needs a power of two as initial_tokens, not 12",
+    ),
+    ("balance: {token_format: '{node}'}", "job.yaml:1: balance: token_format must contain {node} and {token}"),
+    ("balance: {token_format: '{node}{token}'}", "job.yaml:1: balance: token_format"),
+    ("key: a\nname: x\nkey: b\n", "job.yaml:3: key: stands here again, first on line 1"),
+    ("Name: x\n", "job.yaml:1: Name: unknown key; did you mean 'name'?"),
+    ("list: x\n", "job.yaml:1: list: unknown key"),
+    (
+        "input:\n  format: csv\n  path: x\n  options:\n    header: [true]\n",
+        "job.yaml:5: input.options.header: Input should be a valid string, not [true]",
+    ),
+    (
+        "input:\n  format: csv\n  path: x\n  options:\n    nullValue:\n",
+        "job.yaml:5: input.options.nullValue: Input should be a valid string, not null",
+    ),
+    ("balance: {token_format: '{node}-{token}-{zone}'}", "job.yaml:1: balance: token_format must contain"),
+    ("balance:\n", "job.yaml:1: balance: Input should be"),
+    ("input: {format: csv}", "job.yaml:1: input: format 'csv' needs the key 'path'"),
+    ("input: {format: sql}", "job.yaml:1: input: format 'sql' needs the key 'query'"),
+    ("input: {format: records, records: [a], where: x}", "job.yaml:1: input: `select` and `where` are Spark's"),
+    ("reference: {sql: a, function: b}", "job.yaml:1: reference: give `sql` or `function`, not both"),
+    ("input:\n  format: csv\n  path: 5\n", "job.yaml:3: input.path: "),
+    ("- a\n- b\n", "job.yaml: a job file is a mapping of keys, not list"),
+    ("key: value\n  reducer: count\n", "job.yaml:2: not valid YAML: mapping values are not allowed here"),
+    ("name: \x07\n", "job.yaml: not valid YAML"),
+]
+
+
+@pytest.mark.parametrize(("text", "line"), ERRORS, ids=[line.split(": ")[1] for _, line in ERRORS])
+def test_an_error_names_file_line_and_key_and_what_would_be_right(job_file, text: str, line: str) -> None:
+    lines = explained(job_file, text)
+    assert any(found.startswith(line) for found in lines), lines
+
+
+def test_every_problem_has_a_line_of_its_own(job_file) -> None:
+    lines = explained(job_file, "nam: x\nseed: y\nbalance:\n  min_gain: -1\n")
+    assert sorted(line.split(": ")[:2] for line in lines) == [
+        ["job.yaml:1", "nam"],
+        ["job.yaml:2", "seed"],
+        ["job.yaml:4", "balance.min_gain"],
+    ]
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    missing, binary = tmp_path / "none.yaml", tmp_path / "binary.yaml"
+    binary.write_bytes(b"\xff\xfe\x00")
+    for path in (missing, binary, tmp_path):
+        with pytest.raises(ConfigError, match=f"{path.name}: cannot read the job file"):
+            load(path)
+
+
+def test_a_job_in_python_is_checked_in_the_same_way() -> None:
+    lines = explained(parse, {"balance": {"strategy": "halving", "tua": 1}})
+    assert lines[0].startswith("job: balance.tua: unknown key; did you mean 'tau'?")
+
+
+@pytest.mark.parametrize(
+    ("key", "place"),
+    [("balance.tau", "job.yaml:9: "), ("balance.max_rounds", "job.yaml:7: "), ("mapper", "job.yaml: ")],
+)
+def test_later_errors_find_the_line_of_a_key_or_of_its_section(job_file, key: str, place: str) -> None:
+    assert str(job_file().error(key, "is odd")).endswith(f"{place}{key}: is odd")

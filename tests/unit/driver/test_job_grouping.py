@@ -1,0 +1,75 @@
+"""What a job makes of `grouping`, and what it refuses, before anything starts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dpa import Job, Reducer
+from dpa.aggregates import Count
+from dpa.balance.options import NoBalancingOptions
+from dpa.errors import ConfigError
+from dpa.routing.groupings.options import BY_KIND, KINDS, SignalOptions
+
+
+class Last(Reducer[Any, Any]):
+    """Cannot merge."""
+
+    def zero(self) -> Any:
+        return None
+
+    def reduce(self, state: Any, value: Any) -> Any:
+        return value
+
+
+def job(reducer: Any = None, **sections: Any) -> Job:
+    return Job(input=[{"key": "a"}], key="key", reducer=reducer or Count(), **sections)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_the_ring_is_balanced(kind: str) -> None:
+    made = job(grouping=kind)
+    made.check()
+    assert made.spec.grouping.kind == kind
+    assert made.config.balance.strategy == ("adaptive" if kind == "ring" else "none")
+    assert job(grouping={"kind": kind}, balance={"hash_seed": 5}).spec.balance.strategy == made.spec.balance.strategy
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_section_that_is_an_object_means_the_same(kind: str) -> None:
+    given = job(grouping=BY_KIND[kind]())
+    assert (given.spec.grouping, given.spec.balance) == (
+        job(grouping=kind).spec.grouping,
+        job(grouping=kind).spec.balance,
+    )
+    static = job(grouping=kind, balance=NoBalancingOptions(hash_seed=5)).spec.balance
+    assert static == job(grouping=kind, balance={"strategy": "none", "hash_seed": 5}).spec.balance
+
+
+def test_a_strategy_for_another_grouping_than_the_ring_is_refused() -> None:
+    with pytest.raises(
+        ConfigError, match=r"balance.strategy: `halving` redistributes the ring, which the grouping `key`"
+    ):
+        job(grouping="key", balance={"strategy": "halving"}).check()
+    job(grouping="key", balance={"strategy": "none"}).check()
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("ring", "key")])
+def test_a_reducer_that_cannot_merge_is_refused_where_keys_are_scattered(kind: str) -> None:
+    wanted = rf"grouping: `{kind}` sends records of one key to several reducers, but .*Last has no `merge`"
+    with pytest.raises(ConfigError, match=wanted):
+        job(Last(), grouping=kind).check()
+
+
+def test_key_grouping_needs_no_merge() -> None:
+    job(Last(), grouping="key").check()
+
+
+def test_what_a_job_says_of_its_grouping_reaches_mappers_and_reducers() -> None:
+    said = {"kind": "consistent", "epsilon": 0.5, "virtual_workers": 7, "proportional": False, "pooled": True}
+    signals = {"slot_seconds": 2.0, "theta_busy": 0.8, "theta_idle": 0.1, "utilisation": "queue"}
+    made = job(grouping={**said, **signals})
+    assert vars(made.spec.grouping) == {**said, **signals}
+    assert made.spec.grouping.signals == SignalOptions(**signals)
+    assert job(grouping="random_choices").spec.grouping.signals is None

@@ -1,0 +1,420 @@
+"""Where a result may go: nothing but a result of ours is ever replaced, and two jobs never write to one place."""
+
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from shutil import which
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from dpa import config
+from dpa._util.secrets import as_yaml
+from dpa.config import JobFile, parse
+from dpa.driver.outputs import OutputDirectory
+from dpa.driver.partial_results import PartialResultsDirectory
+from dpa.driver.spec import JobSpec
+from dpa.errors import ConfigError, JobFailedError
+
+RESULT = ["_job.yaml", "part-00000.parquet"]
+
+
+def job(path: Path | str, mode: str = "overwrite", **sections: object) -> JobFile:
+    return parse({"key": "word", "output": {"path": str(path), "mode": mode}, **sections}, origin="job")
+
+
+def write(file: JobFile, value: int = 1) -> None:
+    """Run a job whose result is one part."""
+    OutputDirectory.check(file)
+    with OutputDirectory(file) as output:
+        pq.write_table(pa.table({"word": ["a"], "value": [value]}), f"{output.staging}/part-00000.parquet")
+        assert output.commit(["part-00000.parquet"]) == ("part-00000.parquet",)
+
+
+def value_in(directory: Path) -> int:
+    return int(pq.read_table(directory)["value"][0].as_py())
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work in a directory of its own, so that no other one is the working directory."""
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+
+
+# --- what is there
+
+
+def test_a_result_replaces_an_older_one_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
+    for value in (1, 2):
+        write(job(tmp_path / "results" / "out"), value)
+        assert value_in(tmp_path / "results" / "out") == value
+        assert names(tmp_path / "results" / "out") == RESULT
+        assert names(tmp_path / "results") == ["out"]
+    resolved = yaml.safe_load((tmp_path / "results" / "out" / "_job.yaml").read_text(encoding="utf-8"))
+    assert resolved["key"] == "word"
+
+
+def test_an_empty_directory_is_filled_in_both_modes(tmp_path: Path) -> None:
+    for mode in ("error", "overwrite"):
+        (tmp_path / mode).mkdir()
+        write(job(tmp_path / mode, mode))
+        assert names(tmp_path / mode) == RESULT
+
+
+@pytest.mark.parametrize("stranger", ["data.csv", ".hidden", "part-1.parquet", "_SUCCESS", "part-00000.parquet.crc"])
+def test_what_holds_anything_but_a_result_is_never_overwritten(tmp_path: Path, stranger: str) -> None:
+    write(job(tmp_path / "out"))
+    (tmp_path / "out" / stranger).touch()
+    for mode, why in (("overwrite", f"holds {stranger}, no file of a result"), ("error", f"not empty: .* {stranger};")):
+        with pytest.raises(ConfigError, match=rf"output.path: .*/out .*{why}.*name another directory"):
+            OutputDirectory.check(job(tmp_path / "out", mode))
+        with pytest.raises(ConfigError, match=why), OutputDirectory(job(tmp_path / "out", mode)):
+            pass
+    assert names(tmp_path / "out") == sorted([*RESULT, stranger])
+    assert names(tmp_path) == ["out", "work"]
+
+
+def test_what_only_looks_like_a_result_is_never_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "of others").mkdir()
+    (tmp_path / "of others" / "part-00000.parquet").touch()
+    with pytest.raises(ConfigError, match=r"holds part-00000.parquet and no _job.yaml, so it is no result"):
+        OutputDirectory.check(job(tmp_path / "of others"))
+    write(job(tmp_path / "out"))
+    (tmp_path / "out" / "part-00001.parquet").mkdir()
+    (tmp_path / "out" / "part-00002.parquet").symlink_to(tmp_path / "of others" / "part-00000.parquet")
+    with pytest.raises(ConfigError, match=r"holds part-00001.parquet and 1 more, no file of a result"):
+        OutputDirectory.check(job(tmp_path / "out"))
+
+
+def test_a_result_is_not_overwritten_unless_that_is_asked_for(tmp_path: Path) -> None:
+    write(job(tmp_path / "out"))
+    with pytest.raises(ConfigError, match=r"/out is not empty: set output.mode to `overwrite`; or name another"):
+        OutputDirectory.check(job(tmp_path / "out", "error"))
+
+
+@pytest.mark.parametrize("mode", ["error", "overwrite"])
+def test_what_comes_there_while_the_job_runs_stays_and_fails_the_job(tmp_path: Path, mode: str) -> None:
+    if mode == "overwrite":
+        write(job(tmp_path / "out"))
+    with OutputDirectory(job(tmp_path / "out", mode)) as output:
+        (tmp_path / "out").mkdir(exist_ok=True)
+        (tmp_path / "out" / "data.csv").touch()
+        with pytest.raises(JobFailedError, match=r"output.path: .*data.csv.*; it was not so when the job began"):
+            output.commit([])
+    assert names(tmp_path / "out") == (["data.csv"] if mode == "error" else [*RESULT[:1], "data.csv", *RESULT[1:]])
+    assert names(tmp_path) == ["out", "work"]
+
+
+def test_a_result_that_cannot_be_put_in_its_place_fails_the_job_and_the_old_one_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(job(tmp_path / "out"), 1)
+    rename, renames = Path.rename, []
+
+    def busy(self: Path, goal: Path) -> Path:
+        renames.append(goal)
+        if len(renames) == 2:
+            raise OSError(16, "Device or resource busy")
+        return rename(self, goal)
+
+    with OutputDirectory(job(tmp_path / "out")) as output:
+        monkeypatch.setattr(Path, "rename", busy)
+        with pytest.raises(JobFailedError, match=r"output.path: the result cannot be put at .*: .*resource busy"):
+            output.commit([])
+    assert value_in(tmp_path / "out") == 1
+    assert names(tmp_path) == ["out", "work"]
+
+
+def test_a_link_to_a_directory_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    (tmp_path / "out").symlink_to(tmp_path / "store" / "here")
+    for value in (1, 2):
+        write(job(tmp_path / "out"), value)
+        assert value_in(tmp_path / "store" / "here") == value
+        assert (tmp_path / "out").is_symlink()
+    assert names(tmp_path / "store") == ["here"]
+
+
+def test_a_place_that_cannot_be_written_is_refused_on_the_way_in(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(ConfigError, match=r"output.path: cannot write there: .*file"),
+        OutputDirectory(job(tmp_path / "file" / "out")),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("check", [OutputDirectory.check, PartialResultsDirectory.check])
+def test_a_place_that_cannot_be_looked_at_is_refused(check: Callable[[JobFile], None]) -> None:
+    sections = {"output": {"path": "x" * 300}, "aggregation": {"seconds": 1, "path": "y" * 300}}
+    with pytest.raises(ConfigError, match=r"path: cannot look at what is there: .*File name too long"):
+        check(parse(sections, origin="job"))
+
+
+def test_a_mount_point_gets_its_result_and_an_older_one_stays_until_then(tmp_path: Path) -> None:
+    for name in ("out", "volume"):
+        (tmp_path / name).mkdir()
+    bind = ["mount", "--bind", str(tmp_path / "volume"), str(tmp_path / "out")]
+    if which("mount") is None or subprocess.run(bind, capture_output=True, check=False).returncode:
+        pytest.skip("mounting is not permitted here")
+    try:
+        for value in (1, 2):
+            write(job(tmp_path / "out"), value)
+            assert (value_in(tmp_path / "out"), names(tmp_path / "volume")) == (value, RESULT)
+        with OutputDirectory(job(tmp_path / "out")):
+            OutputDirectory.check(job(tmp_path / "out"))
+            with pytest.raises(ConfigError, match="another job writes"), OutputDirectory(job(tmp_path / "out")):
+                pass
+        assert (value_in(tmp_path / "out"), names(tmp_path / "volume")) == (2, RESULT)
+    finally:
+        subprocess.run(["umount", str(tmp_path / "out")], check=True)
+
+
+@pytest.fixture
+def volume(tmp_path: Path) -> Iterator[Path]:
+    """The root of a file system, with the directory that some of them have there."""
+    (tmp_path / "volume").mkdir()
+    mount = ["mount", "-t", "tmpfs", "none", str(tmp_path / "volume")]
+    if which("mount") is None or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("mounting is not permitted here")
+    (tmp_path / "volume" / "lost+found").mkdir(mode=0o700)
+    yield tmp_path / "volume"
+    subprocess.run(["umount", str(tmp_path / "volume")], check=True)
+
+
+def test_a_volume_may_hold_what_its_file_system_keeps_there(tmp_path: Path, volume: Path) -> None:
+    write(job(volume, "error"), 1)
+    write(job(volume), 2)
+    assert (value_in(volume / "part-00000.parquet"), names(volume)) == (2, sorted([*RESULT, "lost+found"]))
+    (volume / "part").mkdir()
+    (volume / "part" / "lost+found").mkdir()
+    with pytest.raises(ConfigError, match=r"part holds lost\+found, no file of a result"):
+        OutputDirectory.check(job(volume / "part"))
+
+
+def test_rounds_may_be_published_on_a_volume(volume: Path) -> None:
+    (volume.parent / "link").symlink_to(volume)
+    for path in (volume, volume.parent / "link"):
+        PartialResultsDirectory.check(
+            parse({"key": "word", "aggregation": {"seconds": 1, "path": str(path)}}, origin="job")
+        )
+
+
+@pytest.mark.parametrize("check", [OutputDirectory.check, PartialResultsDirectory.check])
+@pytest.mark.parametrize("path", ["a\0b", "loop"])
+def test_a_name_that_cannot_be_and_a_loop_of_links_are_refused(check: Callable[[JobFile], None], path: str) -> None:
+    Path("loop").symlink_to("loop")
+    sections = {"output": {"path": path}, "aggregation": {"seconds": 1, "path": path}}
+    with pytest.raises(ConfigError, match=r"path: cannot look at what is there: "):
+        check(parse(sections, origin="job"))
+
+
+def test_the_path_of_a_result_needs_nothing_that_the_given_one_passed_through(tmp_path: Path) -> None:
+    file = job("gone/../out")
+    write(file)
+    with OutputDirectory(file) as output:
+        assert output.path == str(tmp_path / "work" / "out")
+
+
+def test_an_interrupt_while_a_result_is_begun_or_ended_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(job(tmp_path / "out"))
+    mkdir, unlink = Path.mkdir, Path.unlink
+
+    def interrupted(real: Callable[..., None]) -> Callable[..., None]:
+        def operation(self: Path, *arguments: object, **options: object) -> None:
+            if self.name in ("new", ".lock"):
+                signal.raise_signal(signal.SIGINT)
+            real(self, *arguments, **options)
+
+        return operation
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "mkdir", interrupted(mkdir))
+        with pytest.raises(KeyboardInterrupt), OutputDirectory(job(tmp_path / "out")):
+            pass
+    assert names(tmp_path) == ["out", "work"]
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", interrupted(unlink))
+        with pytest.raises(KeyboardInterrupt), OutputDirectory(job(tmp_path / "out")):
+            pass
+    assert names(tmp_path) == ["out", "work"]
+
+
+def test_a_place_is_looked_at_before_an_executor_can_change_the_working_directory(tmp_path: Path) -> None:
+    write(job(tmp_path / "work" / "data"))
+    module = "import os\nos.chdir('..')\nclass Sum:\n    def reduce(self, key, values): return values\n"
+    (tmp_path / "wanders.py").write_text(module, encoding="utf-8")
+    text = "input: {format: parquet, path: work/data}\nkey: word\nreducer: wanders:Sum\n"
+    (tmp_path / "job.yaml").write_text(text + "output: {path: data, mode: overwrite}\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"output.path: data is a directory of the input"):
+        JobSpec(config.load(tmp_path / "job.yaml")).check()
+
+
+def test_without_a_path_nothing_is_looked_at_and_nothing_made(tmp_path: Path) -> None:
+    file = parse({"key": "word"}, origin="job")
+    OutputDirectory.check(file)
+    with OutputDirectory(file) as output:
+        assert (output.path, output.staging, output.commit([])) == (None, None, ())
+    assert names(tmp_path) == ["work"]
+
+
+# --- two jobs, and what a killed one leaves
+
+
+def test_a_second_job_with_the_same_output_is_refused_while_the_first_one_runs(tmp_path: Path) -> None:
+    with OutputDirectory(job(tmp_path / "out")) as first:
+        with (
+            pytest.raises(ConfigError, match=r"output.path: another job writes to .*/out now.*wait for its end"),
+            OutputDirectory(job(tmp_path / "out")),
+        ):
+            pass
+        pq.write_table(pa.table({"value": [1]}), f"{first.staging}/part-00000.parquet")
+        first.commit(["part-00000.parquet"])
+    write(job(tmp_path / "out"), 2)
+    assert names(tmp_path) == ["out", "work"]
+
+
+def test_what_a_killed_job_left_is_removed_by_the_next_one(tmp_path: Path) -> None:
+    write(job(tmp_path / "out"), 1)
+    killed = OutputDirectory(job(tmp_path / "out")).__enter__()
+    assert killed._replacement is not None
+    killed._replacement._owned.release()
+    assert len(names(tmp_path)) == 3
+    write(job(tmp_path / "out"), 2)
+    assert names(tmp_path) == ["out", "work"]
+    assert value_in(tmp_path / "out") == 2
+
+
+def test_a_result_that_a_killed_job_had_moved_away_is_put_back_before_it_is_judged(tmp_path: Path) -> None:
+    write(job(tmp_path / "out"), 1)
+    killed = OutputDirectory(job(tmp_path / "out")).__enter__()
+    assert killed._replacement is not None
+    (tmp_path / "out").rename(killed._replacement.work / "old")
+    killed._replacement._owned.release()
+    OutputDirectory.check(job(tmp_path / "out", "error"))
+    with pytest.raises(ConfigError, match="not empty"), OutputDirectory(job(tmp_path / "out", "error")):
+        pass
+    assert value_in(tmp_path / "out") == 1
+    assert names(tmp_path) == ["out", "work"]
+
+
+# --- where it may go
+
+
+CSV = "input: {format: csv, path: PATH}"
+SQL = "input: {format: sql, query: SELECT 1, views: {v: {format: csv, path: PATH}}}"
+
+
+@pytest.mark.parametrize("mode", ["error", "overwrite"])
+@pytest.mark.parametrize(
+    ("text", "output", "which"),
+    [
+        ("key: word", "work", "is the working directory"),
+        ("key: word", "", "holds the working directory"),
+        (CSV.replace("PATH", "../data/a.csv"), "project", "is the job file's directory"),
+        (CSV.replace("PATH", "../data/a.csv"), "data", "is a directory of the input"),
+        (CSV.replace("PATH", "../data/none.csv"), "data", "is a directory of the input"),
+        (CSV.replace("PATH", "../data"), "data", "is a directory of the input"),
+        (CSV.replace("PATH", "../data/deep"), "data", "holds a directory of the input"),
+        (CSV.replace("PATH", "[../link.csv, x.csv]"), "data", "is a directory of the input"),
+        (CSV.replace("PATH", '"../da*/*.csv"'), "data", "is a directory of the input"),
+        (CSV.replace("PATH", '"../data/*/*.csv"'), "data", "holds a directory of the input"),
+        (CSV.replace("PATH", '"../{other,data}/a.csv"'), "data", "is a directory of the input"),
+        (CSV.replace("PATH", '"file:ROOT/data/a.csv"'), "data", "is a directory of the input"),
+        (SQL.replace("PATH", "../data/a.csv"), "data", "is a directory of the input"),
+        ("python_path: [../code]", "code", "is a directory of python_path"),
+        ("spark: {stage_dir: ../stage/here}", "stage", "holds the directory where inputs are staged"),
+        ("spark: {stage_dir: 'file:ROOT/stage'}", "stage", "is the directory where inputs are staged"),
+        ("aggregation: {seconds: 1, path: ../out/so-far}", "out", "lie one in the other"),
+        ("aggregation: {seconds: 1, path: ../out}", "out/result", "lie one in the other"),
+        (CSV.replace("PATH", "../data, recursive: true"), "data/out", "lies in the input .*/data, .* outside of it"),
+    ],
+)
+def test_a_place_that_the_job_needs_is_refused(tmp_path: Path, text: str, output: str, which: str, mode: str) -> None:
+    (tmp_path / "data" / "deep").mkdir(parents=True)
+    (tmp_path / "data" / "deep" / "b.csv").touch()
+    (tmp_path / "data" / "a.csv").touch()
+    (tmp_path / "link.csv").symlink_to(tmp_path / "data" / "a.csv")
+    (tmp_path / "project").mkdir()
+    path, where = tmp_path / "project" / "job.yaml", f"output: {{path: ../{output}, mode: {mode}}}"
+    path.write_text(f"{text.replace('ROOT', str(tmp_path))}\n{where}", encoding="utf-8")
+    file = config.load(path)
+    with pytest.raises(ConfigError, match=rf"job.yaml:[12]: \w+.path: .*{which}"):
+        OutputDirectory.check(file)
+        PartialResultsDirectory.check(file)
+
+
+def test_a_place_is_known_by_a_link_and_by_another_name(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    file = job(tmp_path / "link", input={"format": "csv", "path": str(tmp_path / "data" / "a.csv")})
+    with pytest.raises(ConfigError, match="link is a directory of the input"):
+        OutputDirectory.check(file)
+
+
+def test_an_earlier_result_that_is_the_input_is_not_overwritten(tmp_path: Path) -> None:
+    write(job(tmp_path / "out"))
+    for path in (tmp_path / "out", tmp_path / "out" / "part-00000.parquet", tmp_path / "o*" / "part-*.parquet"):
+        with pytest.raises(ConfigError, match="out is a directory of the input"):
+            OutputDirectory.check(job(tmp_path / "out", input={"format": "parquet", "path": str(path)}))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"format": "csv", "path": "data"},
+        {"format": "csv", "path": "data/*.csv"},
+        {"format": "csv", "path": "s3://bucket/data/*"},
+        {"format": "text", "path": "data", "recursive": True, "glob": "*.py"},
+    ],
+)
+def test_a_place_beside_or_below_what_the_job_needs_is_good(tmp_path: Path, given: dict[str, object]) -> None:
+    (tmp_path / "work" / "data").mkdir()
+    file = job(tmp_path / "work" / "data" / "out", input=given, python_path=["."])
+    for _ in range(2):
+        OutputDirectory.check(file)
+        write(file)
+
+
+@pytest.mark.parametrize("check", [OutputDirectory.check, PartialResultsDirectory.check])
+def test_rounds_and_results_are_held_to_the_same_places(tmp_path: Path, check: Callable[[JobFile], None]) -> None:
+    """Rounds of an older run are removed when a job begins, and it may read them."""
+    (tmp_path / "old" / "round-000001").mkdir(parents=True)
+    sections = {"input": {"format": "parquet", "path": str(tmp_path / "old" / "round-000001")}}
+    where = {"aggregation": {"seconds": 1, "path": str(tmp_path / "old")}, "output": {"path": str(tmp_path / "old")}}
+    for section, given in where.items():
+        if check is (PartialResultsDirectory.check if section == "aggregation" else OutputDirectory.check):
+            with pytest.raises(ConfigError, match=rf"{section}.path: .*/old holds a directory of the input"):
+                check(parse({**sections, section: given}, origin="job"))
+
+
+# --- what `_job.yaml` says
+
+
+def test_inline_records_and_arguments_are_written_as_they_are(tmp_path: Path) -> None:
+    records = [{"k": b"\xff", "v": 1}, {"k": b"\xfe", "day": date(2026, 1, 31), "at": datetime(2026, 1, 31, 12)}]
+    given = {"input": {"format": "records", "records": records}, "key": "k"}
+    with OutputDirectory(parse({**given, "output": {"path": str(tmp_path / "out")}}, origin="job")) as output:
+        assert output.staging is not None
+        output.commit([])
+    resolved = yaml.safe_load((tmp_path / "out" / "_job.yaml").read_text(encoding="utf-8"))
+    assert resolved["input"]["records"] == records
+
+
+def test_what_yaml_has_no_form_for_is_written_as_text(tmp_path: Path) -> None:
+    assert yaml.safe_load(as_yaml({"records": [Decimal("1.50")], "path": tmp_path})) == {
+        "records": ["1.50"],
+        "path": str(tmp_path),
+    }

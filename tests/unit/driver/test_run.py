@@ -1,0 +1,294 @@
+"""A whole run without Ray: its phases, what a run that fails reports, and a result that is published whole or not."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from builders import Total, pairs
+
+from dpa import Job, Reducer, Result
+from dpa.config import parse
+from dpa.driver.backend import Backend
+from dpa.driver.observer import Unobserved
+from dpa.driver.outputs import MARK
+from dpa.errors import ConfigError, JobFailedError
+from dpa.executors import AnyMapper, AnyReducer
+from dpa.protocol.graph import MAPPER, REDUCER
+from dpa.protocol.metrics import Snapshot, StageSnapshot, TaskStats
+from dpa.protocol.plan import RunOutcome, RunPlan
+from dpa.simulation.backend import SimulatedBackend
+from dpa.testing import LocalBackend
+
+WORDS = ["the"] * 300 + [f"word {number % 40}" for number in range(400)]
+TABLE = pa.table({"word": WORDS})
+COUNTS = Counter(WORDS)
+
+backends = pytest.mark.parametrize("backend", [LocalBackend(), SimulatedBackend()], ids=["local", "simulated"])
+
+
+class Observed(Unobserved):
+    """Notes what it receives."""
+
+    def __init__(self) -> None:
+        self.phases: list[str] = []
+        self.snapshots: list[Snapshot] = []
+        self.warnings: list[str] = []
+
+    def phase(self, name: str, detail: str = "") -> None:
+        self.phases.append(name)
+
+    def update(self, snapshot: Snapshot) -> None:
+        self.snapshots.append(snapshot)
+
+    def warn(self, message: str) -> None:
+        self.warnings.append(message)
+
+
+class Around(LocalBackend):
+    """A backend around which something happens; keeps its plan."""
+
+    plan: RunPlan
+
+    def __init__(self, *, before: Callable[..., Any] | None = None, after: Callable[[], Any] | None = None) -> None:
+        self._before = before
+        self._after = after
+
+    def run(self, plan: RunPlan, observe: Callable[[Snapshot], None], warn: Callable[[str], None]) -> RunOutcome:
+        self.plan = plan
+        if self._before:
+            self._before(observe, warn)
+        outcome = super().run(plan, observe, warn)
+        if self._after:
+            self._after()
+        return outcome
+
+
+class Refusing(LocalBackend):
+    """A backend that no executor can be taken to."""
+
+    def check_executor(self, executor: AnyMapper | AnyReducer) -> None:
+        raise ConfigError("it cannot travel")
+
+
+def fail(*arguments: Any) -> Any:
+    raise LookupError("no luck")
+
+
+def job(**sections: Any) -> Job:
+    small = {"parallelism": {"mappers": 2, "reducers": 3}, "limits": {"batch_records": 40, "split_records": 100}}
+    return Job(**{"input": TABLE, "key": "word", "reducer": "count", **small, **sections})
+
+
+def counts(result: Result) -> dict[str, int]:
+    return {row["word"]: row["count"] for row in result.table().to_pylist()}
+
+
+def entries(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+# --- a run that ends well
+
+
+@backends
+@pytest.mark.parametrize("grouping", ["ring", "key", "partial_key"])
+@pytest.mark.parametrize("combiner", [False, True])
+def test_every_backend_gives_the_result_whatever_the_grouping(backend: Backend, grouping: str, combiner: bool) -> None:
+    result = job(grouping=grouping, combiner=combiner).run(backend=backend)
+    assert counts(result) == COUNTS
+    records = result.report.records
+    assert (result.report.status, records.read, records.mapped) == ("ok", len(WORDS), len(WORDS))
+    assert records.emitted == records.processed == sum(reducer.processed for reducer in result.report.reducers)
+    assert result.report.output.rows == sum(reducer.keys for reducer in result.report.reducers) == len(COUNTS)
+    assert result.report.hot_keys[0].key == "the"
+
+
+@backends
+def test_the_phases_come_in_order_and_the_stream_has_its_last_numbers_before_it_ends(backend: Backend) -> None:
+    observed = Observed()
+    report = job().run(observed, backend=backend).report
+    assert observed.phases == ["load", "startup", "stream", "merge"]
+    assert observed.snapshots[-1].phase == "done"
+    assert report.seconds.stream > 0
+    assert min(vars(report.seconds)[name] or 0 for name in vars(report.seconds)) >= 0
+
+
+@backends
+def test_a_reducer_that_cannot_merge_works_where_nothing_is_redistributed(backend: Backend) -> None:
+    class Values(Reducer[list[int], list[int]]):
+        def zero(self) -> list[int]:
+            return []
+
+        def reduce(self, state: list[int], value: int) -> list[int]:
+            return [*state, value]
+
+        def finish(self, state: list[int]) -> list[int]:
+            return sorted(state)
+
+    table = pa.table({"word": ["a", "b"] * 50, "value": range(100)})
+    given = job(input=table, value=["value"], reducer=Values(), balance={"strategy": "none"})
+    found = {row["word"]: row["value"] for row in given.run(backend=backend).table().to_pylist()}
+    assert found == {"a": list(range(0, 100, 2)), "b": list(range(1, 100, 2))}
+
+
+@backends
+def test_an_empty_input_gives_an_empty_result_with_its_columns(backend: Backend) -> None:
+    result = job(input=TABLE.slice(0, 0)).run(backend=backend)
+    assert result.table().schema == pa.schema([("word", pa.string()), ("count", pa.int64())])
+    assert (result.report.status, result.report.output.rows) == ("ok", 0)
+
+
+def test_a_simulation_redistributes_as_a_real_run_does_and_reports_it() -> None:
+    slow = SimulatedBackend(service_seconds=lambda stage, reducer: 0.02 if reducer == 0 else 0.001)
+    limits = {"batch_records": 10, "split_records": 100, "quantum_records": 5}
+    report = job(limits=limits, balance={"min_delay": 0.05, "check_seconds": 0.1}).run(backend=slow).report
+    assert report.redistributions
+    assert report.records.forwarded >= 0
+    assert report.seconds.stream > report.seconds.total, "virtual seconds, of which there are more than real ones"
+
+
+@backends
+def test_a_result_is_published_whole(backend: Backend, tmp_path: Path) -> None:
+    result = job(output={"path": str(tmp_path / "out")}).run(backend=backend)
+    assert entries(tmp_path) == ["out"]
+    assert entries(tmp_path / "out") == [MARK, *result.report.output.files]
+    assert counts(result) == COUNTS
+
+
+@backends
+def test_of_an_empty_result_one_file_has_the_columns(backend: Backend, tmp_path: Path) -> None:
+    result = job(input=TABLE.slice(0, 0), output={"path": str(tmp_path / "out")}).run(backend=backend)
+    assert result.report.output.files == ("part-00000.parquet",)
+    assert result.table().column_names == ["word", "count"]
+
+
+# --- a run that fails
+
+
+@backends
+def test_a_job_whose_reducer_raises_reports_that_and_publishes_nothing(backend: Backend, tmp_path: Path) -> None:
+    broken = type("Broken", (Total,), {"reduce": fail})
+    table = pa.table({"key": ["a"], "value": [1]})
+    path = str(tmp_path / "out")
+    given = job(input=table, mapper=pairs, key="key", reducer=broken(), output={"path": path})
+    observed = Observed()
+    result = given.run(observed, backend=backend, check=False)
+    assert result.report.status == "failed"
+    assert "Broken.reduce failed on key 'a'" in (result.report.error or "")
+    assert (result.report.output.path, result.report.output.unpublished) == (None, path)
+    assert "merge" not in observed.phases
+    assert entries(tmp_path) == []
+    with pytest.raises(JobFailedError, match="no luck"):
+        given.run(backend=backend)
+
+
+def test_a_failed_run_reports_what_was_known_by_then() -> None:
+    mappers = (TaskStats(MAPPER, 0, read=200, mapped=200, emitted=(180,)),)
+    reducers = tuple(TaskStats(REDUCER, index, processed=50) for index in range(3))
+    stages = (StageSnapshot(MAPPER, "streaming", mappers), StageSnapshot(REDUCER, "streaming", reducers))
+    known = Snapshot("stream", 2.0, 700, stages, ((MAPPER, REDUCER),))
+
+    def break_off(observe: Callable[[Snapshot], None], warn: Callable[[str], None]) -> None:
+        observe(known)
+        raise JobFailedError("reducer 1 died")
+
+    observed = Observed()
+    report = job().run(observed, backend=Around(before=break_off), check=False).report
+    assert (report.status, report.error) == ("failed", "reducer 1 died")
+    assert (report.records.read, report.records.processed, report.is_stale) == (200, 150, True)
+    assert observed.phases == ["load", "startup", "stream"]
+    assert report.output.rows == 0
+
+
+def test_the_result_of_an_earlier_job_stays_if_this_one_fails(tmp_path: Path) -> None:
+    output = {"path": str(tmp_path / "out"), "mode": "overwrite"}
+    first = job(output=output).run(backend=LocalBackend())
+
+    def break_off(*arguments: Any) -> None:
+        raise JobFailedError("too late")
+
+    failed = job(input=TABLE.slice(0, 10), output=output).run(backend=Around(before=break_off), check=False)
+    assert failed.report.status == "failed"
+    assert counts(first) == COUNTS
+    assert entries(tmp_path) == ["out"]
+
+
+def test_a_result_that_cannot_be_put_in_its_place_fails_the_job(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+
+    def come_between() -> None:
+        out.mkdir()
+        (out / "mine.txt").write_text("not a result")
+
+    report = job(output={"path": str(out)}).run(backend=Around(after=come_between), check=False).report
+    assert report.status == "failed"
+    assert "holds mine.txt" in (report.error or "")
+    assert report.output.rows == len(COUNTS), "the result was known"
+    assert entries(out) == ["mine.txt"] and entries(tmp_path) == ["out"]
+
+
+def test_an_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:
+    def interrupt(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        job(output={"path": str(tmp_path / "out")}).run(backend=Around(before=interrupt))
+    assert entries(tmp_path) == []
+
+
+# --- what is checked, passed on and logged
+
+
+def test_an_executor_that_cannot_be_taken_to_the_tasks_is_refused_before_the_input_is_loaded() -> None:
+    observed = Observed()
+    with pytest.raises(ConfigError, match="reducer: it cannot travel"):
+        job().run(observed, backend=Refusing())
+    assert observed.phases == []
+
+
+def test_a_job_without_input_is_refused() -> None:
+    with pytest.raises(ConfigError, match="input: a job needs an input"):
+        Job(file=parse({"key": "word", "reducer": "count"})).run(backend=LocalBackend())
+
+
+@backends
+def test_partial_results_of_an_older_run_are_removed_and_the_user_hears_that_none_follow(
+    backend: Backend, tmp_path: Path
+) -> None:
+    (tmp_path / "round-000001").mkdir()
+    observed = Observed()
+    aggregation = {"seconds": 1, "path": str(tmp_path)}
+    assert counts(job(aggregation=aggregation).run(observed, backend=backend)) == COUNTS
+    assert any("partial results are not published" in warning for warning in observed.warnings)
+    assert entries(tmp_path) == []
+
+
+def test_phases_redistributions_and_publishing_are_logged(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    slow = SimulatedBackend(service_seconds=lambda stage, reducer: 0.02 if reducer == 0 else 0.001)
+    limits = {"batch_records": 10, "split_records": 100, "quantum_records": 5}
+    balance = {"min_delay": 0.05, "check_seconds": 0.1}
+    with caplog.at_level(logging.INFO, logger="dpa"):
+        made = job(name="words", limits=limits, balance=balance, output={"path": str(tmp_path / "out")})
+        report = made.run(backend=slow).report
+    lines = [record.getMessage() for record in caplog.records if record.name == "dpa.driver.run"]
+    assert [line for line in lines if line.startswith("words: phase")] == [
+        f"words: phase {name}" for name in ("load", "startup", "stream", "merge")
+    ]
+    moved = [line for line in lines if line.startswith("words: redistribution for reducer")]
+    assert len(moved) == len(report.redistributions) > 0
+    assert report.redistributions[0].reason in moved[0]
+    assert lines[-1] == f"words: published {len(COUNTS)} rows at {tmp_path / 'out'}"
+
+
+def test_tasks_are_to_log_at_the_level_of_the_driver(caplog: pytest.LogCaptureFixture) -> None:
+    quiet, talkative = Around(), Around()
+    job().run(backend=quiet)
+    with caplog.at_level(logging.DEBUG, logger="dpa"):
+        job().run(backend=talkative)
+    assert (quiet.plan.log_level, talkative.plan.log_level) == (None, logging.DEBUG)

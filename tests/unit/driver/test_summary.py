@@ -1,0 +1,135 @@
+"""What the report makes of the statistics of a run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from dpa.config import parse
+from dpa.driver.stage_summary import StageOutcome, load_of
+from dpa.driver.summary import build_report
+from dpa.execution.key_stats import KeyStats
+from dpa.protocol.graph import MAPPER, REDUCER
+from dpa.protocol.metrics import AggregationStats, LoadSample, Snapshot, StageSnapshot, TaskStats
+from dpa.protocol.plan import TaskOutput
+from dpa.result import EdgeReport, OutputReport, RecordCounts, ReferenceReport, Report, Seconds
+
+STATS = KeyStats.of(pa.chunked_array([pa.array(["a", "b"])]), pa.array([1, 1]).to_numpy())
+SECONDS = Seconds(0.0, 0.0, 2.0, 0.0, 0.0, 2.0)
+
+
+def share(states: int) -> TaskOutput:
+    """Of a reducer with two keys in its result."""
+    return TaskOutput(2, states, None, None, STATS, None)
+
+
+def built(snapshot: Snapshot | None, **outcomes: StageOutcome) -> Report:
+    return build_report(status="ok", config=parse({}).config, snapshot=snapshot, seconds=SECONDS, outcomes=outcomes)
+
+
+def report(aggregation: AggregationStats | None = None, initial_load: tuple[int, ...] = (2, 2)) -> Report:
+    """Of a run by key grouping: four keys on two reducers, one of which held another home's key after a round."""
+    reducers = tuple(TaskStats(REDUCER, index, processed=2) for index in range(2))
+    mapper = TaskStats(MAPPER, 0, read=4, mapped=4, emitted=(4,), regrouped=3)
+    stages = (
+        StageSnapshot(MAPPER, "done", (mapper,)),
+        StageSnapshot(REDUCER, "done", reducers, initial_load=initial_load, aggregation=aggregation),
+    )
+    snapshot = Snapshot(phase="done", at=1.0, rows=4, stages=stages, edges=((MAPPER, REDUCER),))
+    shares = [share(2), share(2)] if aggregation is None or not aggregation.rounds else [share(4), share(3)]
+    return built(snapshot, reducer=StageOutcome("key", shares))
+
+
+@pytest.mark.parametrize("aggregation", [None, AggregationStats()])
+def test_replication_is_states_by_keys(aggregation: AggregationStats | None) -> None:
+    assert report(aggregation).grouping.replication == 1
+
+
+def test_replication_is_unknown_once_a_round_has_moved_states() -> None:
+    assert report(AggregationStats(2, 0.1, 3)).grouping.replication is None
+
+
+def test_parts_of_the_keys_are_moved_by_those_that_feed_a_stage() -> None:
+    assert (report().grouping.kind, report().grouping.moved) == ("key", 3)
+
+
+@pytest.mark.parametrize(("initial_load", "static"), [((2, 2), 0.0), ((4, 0), 1.0), ((), None)])
+def test_the_static_skew_is_that_of_the_load_by_the_first_table_where_it_is_known(
+    initial_load: tuple[int, ...], static: float | None
+) -> None:
+    assert report(initial_load=initial_load).skew.static == static
+
+
+def test_records_are_summed_over_the_tasks_of_a_stage_and_over_stages() -> None:
+    found = report()
+    assert found[MAPPER].records == RecordCounts(read=4, mapped=4, emitted=4)
+    assert found[REDUCER].records == RecordCounts(processed=4)
+    assert found.records == RecordCounts(4, 4, 4, 4, 0)
+    assert found.records_per_second == 2
+
+
+def test_a_source_has_no_skew_and_no_grouping() -> None:
+    found = report()[MAPPER]
+    assert (found.kind, found.skew, found.grouping, found.output) == ("source", None, None, None)
+
+
+def test_shares_of_the_time_are_means_over_the_tasks_and_at_most_all_of_it() -> None:
+    tasks = (
+        TaskStats("s", 0, busy_seconds=1.0, blocked_seconds=0.5, peak_queue=7),
+        TaskStats("s", 1, busy_seconds=2.0, peak_queue=9),
+    )
+    load = load_of(tasks, [LoadSample(0.5, (4, 0), (0, 0)), LoadSample(1.0, (6, 2), (0, 0))], 2.0)
+    assert (load.busy, load.blocked, load.busiest) == (0.75, 0.125, 1.0)
+    assert (load.mean_queue, load.peak_queue) == (3.0, 9)
+    assert load_of(tasks, (), 1.0).busiest == 1.0
+    assert load_of(tasks, (), 0.0).busy == 0.0
+
+
+def fan_out() -> Snapshot:
+    """One source that feeds two stages, one of which feeds the other."""
+    edges = (("read", "left"), ("left", "right"), ("read", "right"))
+    counts = {"read": (5, 7), "left": (2,), "right": ()}
+    stages = tuple(
+        StageSnapshot(
+            name,
+            "done",
+            tuple(
+                TaskStats(name, task, emitted=emitted, blocked_seconds=1.0 if name == "read" else 0.0, busy_seconds=0.2)
+                for task in range(2)
+            ),
+        )
+        for name, emitted in counts.items()
+    )
+    return Snapshot("done", 2.0, 0, stages, edges)
+
+
+def test_an_edge_has_the_records_that_were_emitted_on_it_and_one_that_holds_up_its_sender_is_marked() -> None:
+    assert built(fan_out()).edges == (
+        EdgeReport("read", "left", 10, blocked=True),
+        EdgeReport("left", "right", 4),
+        EdgeReport("read", "right", 14),
+    )
+
+
+def test_the_bottleneck_is_found_from_the_busy_and_blocked_shares() -> None:
+    found = built(fan_out()).bottleneck
+    assert (found.kind, found.stage) == ("stage", "left")
+    assert "read, which feeds it, is blocked 50% of the time" in found.reason
+
+
+def test_comparisons_of_several_stages_are_summed_up_and_their_differences_named() -> None:
+    left = StageOutcome(reference=ReferenceReport(True, True, 3))
+    right = StageOutcome(reference=ReferenceReport(True, False, 4, ("a: 1, reference 2",)))
+    assert built(fan_out(), left=left).reference == left.reference
+    assert built(fan_out(), left=left, right=right).reference == ReferenceReport(
+        True, False, 7, ("right: a: 1, reference 2",)
+    )
+    assert built(fan_out()).reference == ReferenceReport()
+
+
+def test_of_a_job_in_which_no_task_started_its_results_are_known() -> None:
+    output = OutputReport(unpublished="/data/out")
+    found = replace(built(None, reducer=StageOutcome("key", output=output)), status="failed")
+    assert (found.output, found.records, found.edges) == (output, RecordCounts(), ())

@@ -1,0 +1,212 @@
+"""Blocks: routing divides the records exactly and keeps their order, slices are what they say, values come back."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from builders import block_of, key_lists, records_of, rings, table_giving, tables
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpa.execution.block import Block
+from dpa.routing.assignment import KeySplit, Single
+from dpa.routing.groupings.ring import RingGrouping
+from dpa.routing.hashing import hash_column
+from dpa.routing.keys import Key, to_python
+from dpa.routing.ring import TokenRing
+from dpa.routing.table import RoutingTable
+
+
+@st.composite
+def blocks(draw: st.DrawFn) -> Block:
+    """A block with values of any form, with and without weights."""
+    some: list[Key] = draw(key_lists(least=1))
+    numbers, texts = list(range(len(some))), [f"v{number}" for number in range(len(some))]
+    objects = np.empty(len(some), dtype=object)
+    objects[:] = [(number, text) for number, text in zip(numbers, texts, strict=True)]
+    columns = [
+        objects,
+        pa.record_batch({"n": numbers}),
+        pa.record_batch({"n": [None, *numbers[1:]], "t": texts}),
+    ]
+    block = block_of(some, draw(st.sampled_from(columns)))
+    weights = np.array(draw(st.lists(st.integers(1, 9), min_size=len(some), max_size=len(some))), dtype=np.int64)
+    return draw(st.sampled_from([block, Block(block.keys, block.hashes, block.codes, block.values, weights, True)]))
+
+
+def table_of(ring: TokenRing) -> RoutingTable:
+    """The ring's tokens, with keys hashed as those of the blocks here."""
+    return replace(ring.snapshot(0), seed=0)
+
+
+def weights_of(block: Block) -> list[int]:
+    return [1] * block.rows if block.weights is None else block.weights.tolist()
+
+
+def check_consistent(block: Block, whole: Block) -> None:
+    """The keys are used and hashed, and what is not in the records themselves is as in the block it was cut from."""
+    assert sorted(set(block.codes.tolist())) == list(range(len(block.keys)))
+    assert block.hashes.tolist() == hash_column(block.keys).tolist()
+    assert block.combined == whole.combined
+    assert (block.weights is None) == (whole.weights is None)
+
+
+@given(blocks(), rings())
+def test_routing_gives_every_record_to_the_owner_of_its_key_and_keeps_their_order(
+    block: Block, ring: TokenRing
+) -> None:
+    table = table_of(ring)
+    parts = list(block.route(RingGrouping(table)))
+    records = list(zip(records_of(block), weights_of(block), strict=True))
+    for owner, part in parts:
+        check_consistent(part, block)
+        expected = [record for record in records if table.key_lookup(record[0][0]) == owner]
+        assert list(zip(records_of(part), weights_of(part), strict=True)) == expected != []
+    assert sum(part.rows for _, part in parts) == block.rows
+    owners = [owner for owner, _ in parts]
+    assert owners == sorted(set(owners))
+
+
+@pytest.mark.parametrize("reducers", [2, 16, 17, 256, 257, 700])
+def test_routing_is_exact_for_few_owners_and_for_many(reducers: int) -> None:
+    owners = np.arange(reducers, dtype=np.int32)
+    positions = (np.arange(1, reducers + 1) * (2**32 // (reducers + 1))).astype(np.uint32)
+    table = RoutingTable.unsplit(0, positions, owners, reducers)
+    block = block_of([(number * 7919) % 3001 for number in range(4000)])
+    expected: dict[int, list[Any]] = {}
+    for record in records_of(block):
+        expected.setdefault(table.key_lookup(record[0]), []).append(record)
+    assert {owner: records_of(part) for owner, part in block.route(RingGrouping(table))} == expected
+    assert len(expected) > reducers * 0.9
+
+
+def test_a_block_whose_keys_have_one_owner_is_passed_on_as_it_is() -> None:
+    block = block_of(["a", "b", "a"])
+    [(owner, part)] = block.route(RingGrouping(TokenRing(1, 3).snapshot(0)))
+    assert (owner, part) == (0, block)
+
+
+@given(blocks(), rings())
+def test_loads_are_the_sizes_of_the_parts(block: Block, ring: TokenRing) -> None:
+    table = table_of(ring)
+    sizes = {owner: part.rows for owner, part in block.route(RingGrouping(table))}
+    assert block.loads(table).tolist() == [sizes.get(reducer, 0) for reducer in range(ring.reducers)]
+
+
+@given(blocks(), st.data())
+def test_a_slice_has_the_records_from_start_up_to_stop(block: Block, data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, block.rows - 1))
+    stop = data.draw(st.integers(start + 1, block.rows + 5))
+    part = block.slice(start, stop)
+    check_consistent(part, block)
+    assert records_of(part) == records_of(block)[start:stop]
+    assert weights_of(part) == weights_of(block)[start:stop]
+
+
+@given(blocks())
+def test_counts_are_of_records_and_mapped_of_what_they_stand_for(block: Block) -> None:
+    names, weights = to_python(block.keys), weights_of(block)
+    keys = [key for key, _ in records_of(block)]
+    assert block.counts().tolist() == [keys.count(name) for name in names]
+    by_key = [sum(weight for key, weight in zip(keys, weights, strict=True) if key == name) for name in names]
+    assert block.mapped().tolist() == by_key
+
+
+@pytest.mark.parametrize(
+    ("values", "objects"),
+    [
+        (None, [None, None]),
+        (np.array([{"any": 1}, "thing"], dtype=object), [{"any": 1}, "thing"]),
+        (pa.record_batch({"v": [2**62, -1]}), [2**62, -1]),
+        (pa.record_batch({"v": pa.array([1.5, None])}), [1.5, None]),
+        (pa.record_batch({"v": pa.array([1, 2], pa.uint8())}), [1, 2]),
+        (pa.record_batch({"v": ["x", None]}), ["x", None]),
+        (pa.record_batch({"v": [1, 2], "w": ["x", None]}), [{"v": 1, "w": "x"}, {"v": 2, "w": None}]),
+    ],
+    ids=["none", "objects", "integers", "floats with null", "small integers", "strings", "two columns"],
+)
+def test_values_reach_a_reducer_as_python_objects(values: Any, objects: list[Any]) -> None:
+    found = Block.of(pa.array(["a", "b"]), values, 0).objects()
+    assert found == objects
+    assert [type(item) for item in found] == [type(item) for item in objects]
+
+
+# --- key splits
+
+
+@given(blocks(), tables(reducers=3), st.integers(0, 9))
+def test_routing_with_key_splits_gives_every_record_once_to_one_that_may_have_it_and_keeps_their_order(
+    block: Block, table: RoutingTable, seed: int
+) -> None:
+    records = zip(records_of(block), weights_of(block), strict=True)
+    numbered = {repr(record): number for number, record in enumerate(records)}
+    found: list[int] = []
+    owners = []
+    for owner, part in block.route(RingGrouping(table, seed)):
+        check_consistent(part, block)
+        assert part.rows > 0
+        assert table.may_process(owner, part.hashes).all()
+        at = [numbered[repr(record)] for record in zip(records_of(part), weights_of(part), strict=True)]
+        assert at == sorted(at)
+        found += at
+        owners.append(owner)
+    assert sorted(found) == list(range(block.rows))
+    assert owners == sorted(set(owners))
+
+
+def test_the_records_of_a_split_key_are_distributed_by_weight_and_other_keys_stay_whole() -> None:
+    block = block_of(["hot"] * 400 + ["cold"] * 30)
+    ordinary = table_giving({"hot": 0, "cold": 2}, reducers=3)
+    assignments = (KeySplit((0, 1), (0.25, 0.75), (1.0, 0.0), since=1), Single(1), Single(2))
+    table = RoutingTable(1, ordinary.positions, ordinary.assigned, assignments, 3)
+    parts = {owner: part.rows for owner, part in block.route(RingGrouping(table))}
+    assert parts == {0: pytest.approx(100, abs=1), 1: pytest.approx(300, abs=1), 2: 30}
+    assert block.loads(table).tolist() == [400, 0, 30]
+
+
+def test_a_block_without_records_has_no_parts() -> None:
+    block = Block(pa.array([], pa.string()), np.zeros(0, np.uint32), np.zeros(0, np.int32))
+    assert list(block.route(RingGrouping(TokenRing(2, 3).snapshot(0)))) == []
+
+
+# --- samples
+
+
+@given(blocks())
+def test_a_sample_of_a_small_block_is_exact(block: Block) -> None:
+    for most in (block.rows, block.rows + 1):
+        sample = block.sample(most, np.random.default_rng(0))
+        assert sample.keys.equals(block.keys)
+        assert (sample.hashes.tolist(), sample.records.tolist()) == (block.hashes.tolist(), block.counts().tolist())
+
+
+LARGE = {
+    "periodic": [number % 8 for number in range(8_192)],
+    "sorted": sorted(number % 8 for number in range(8_192)),
+    "one hot": [0 if number % 4 else 1 + number // 4 % 7 for number in range(8_000)],
+    "odd length": [number % 3 for number in range(7_001)],
+}
+
+
+@pytest.mark.parametrize("of_keys", LARGE.values(), ids=LARGE)
+def test_a_sample_of_a_large_block_has_about_the_shares_of_the_keys_and_all_records(of_keys: list[Key]) -> None:
+    block, random = block_of(of_keys), np.random.default_rng(1)
+    names = block.keys.to_pylist()
+    seen = np.zeros(len(names))
+    for _ in range(200):
+        sample = block.sample(256, random)
+        assert sample.records.sum() == pytest.approx(block.rows)
+        assert len(set(sample.keys.to_pylist())) == len(sample.keys)
+        assert sample.hashes.tolist() == hash_column(sample.keys).tolist()
+        for key, records in zip(sample.keys.to_pylist(), sample.records, strict=True):
+            seen[names.index(key)] += records / 200
+    assert seen.tolist() == pytest.approx(block.counts().tolist(), rel=0.1)
+
+
+@given(blocks(), rings())
+def test_the_side_of_a_join_stays_with_the_parts_of_a_block(block: Block, ring: TokenRing) -> None:
+    right = replace(block, side=1)
+    parts = [part for _, part in right.route(RingGrouping(ring.snapshot(0)))]
+    assert {part.side for part in [*parts, right.slice(0, 1), right.copy()]} == {1}

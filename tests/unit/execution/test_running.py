@@ -1,0 +1,116 @@
+"""Which piece of user code runs, read from a frame: here the user code itself looks, from its own frame."""
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from builders import map_task
+
+from dpa.execution.block import Block
+from dpa.execution.running import running
+from dpa.execution.stores import states_for
+from dpa.executors import BatchMapper, BatchReducer, Groups, Mapper, Reducer
+from dpa.routing.ring import TokenRing
+from dpa.sources.splits import MemorySplit
+
+ROWS = pa.table({"key": ["a", "b"], "value": [1, 2]})
+seen: list[str | None] = []
+
+
+@pytest.fixture(autouse=True)
+def nothing_seen() -> None:
+    seen.clear()
+
+
+def look(result: Any) -> Any:
+    seen.append(running(sys._getframe(1)))
+    return result
+
+
+class Looks(Reducer[int, int]):
+    def zero(self) -> int:
+        return look(0)
+
+    def reduce(self, state: int, value: int) -> int:
+        return look(state + value)
+
+    def merge(self, left: int, right: int) -> int:
+        return look(left + right)
+
+    def finish(self, state: int) -> int:
+        return look(state)
+
+
+class LooksAtBatches(BatchReducer):
+    def reduce(self, groups: Groups) -> pa.RecordBatch:
+        return look(pa.record_batch({"n": [0] * len(groups)}))
+
+    def merge(self, groups: Groups) -> pa.RecordBatch:
+        return look(pa.record_batch({"n": [0] * len(groups)}))
+
+    def finish(self, states: pa.RecordBatch) -> pa.RecordBatch:
+        return look(states)
+
+
+def through(reducer: Reducer[Any, Any] | BatchReducer) -> None:
+    """Reduce, merge and finish a block."""
+    states, block = states_for(reducer), Block.of(pa.array(["a", "b"]), pa.record_batch({"value": [1, 2]}), 0)
+    states.reduce(block)
+    other = states_for(reducer)
+    other.reduce(block)
+    for part in other.pack(TokenRing(1, 1).snapshot(0), keep=1).values():
+        states.merge(part)
+    states.finish("key")
+
+
+def test_a_reducers_methods_are_named_with_the_key() -> None:
+    through(Looks())
+    for method in ("zero", "reduce", "merge", "finish"):
+        assert f"test_running.Looks.{method}, on key 'b'" in seen
+
+
+def test_a_batch_reducers_methods_are_named_with_the_number_of_keys() -> None:
+    through(LooksAtBatches())
+    for method in ("reduce", "merge", "finish"):
+        assert f"test_running.LooksAtBatches.{method}, on 2 keys" in seen
+
+
+class Maps(Mapper):
+    def map(self, record: dict[str, Any]) -> Iterator[tuple[str, int]]:
+        yield look((record["key"], record["value"]))
+
+
+class MapsBatches(BatchMapper):
+    def map_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return look(batch)
+
+
+@pytest.mark.parametrize(
+    ("mapper", "last"),
+    [
+        (Maps(), "test_running.Maps.map, on record {'key': 'b', 'value': 2}"),
+        (MapsBatches(), "test_running.MapsBatches.map_batch, on a batch of 2 rows"),
+    ],
+    ids=["records", "batches"],
+)
+def test_a_mapper_is_named_with_the_record_or_the_size_of_the_batch(mapper: Any, last: str) -> None:
+    list(map_task(mapper, Looks()).blocks(MemorySplit(ROWS), lambda: 0.0))
+    assert seen[-1] == last
+
+
+def test_reading_is_told_apart_from_the_record_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    def at_once(table: pa.Table, max_chunksize: int) -> list[pa.RecordBatch]:
+        return look(table.to_batches())
+
+    class Slow:
+        to_batches: Callable[..., Any] = lambda self, max_chunksize: at_once(ROWS, max_chunksize)
+
+    list(map_task(Maps(), Looks()).blocks(MemorySplit(Slow()), lambda: 0.0))  # type: ignore[arg-type]
+    assert seen[0] == "its input, which it reads"
+
+
+def test_other_code_is_none_of_the_users() -> None:
+    assert running(sys._getframe()) is None
+    assert running(None) is None

@@ -1,0 +1,366 @@
+"""States: whatever the division into blocks, combiner, redistributions and merges, they end as one fold of all."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from builders import (
+    Total,
+    block_of,
+    chunks,
+    key_array,
+    key_lists,
+    map_task,
+    naive,
+    name_for,
+    records_of,
+    rings,
+    table_giving,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpa.aggregates import READY_MADE, Count, Sum, TopK
+from dpa.errors import ExecutorError, KeyTypeError
+from dpa.execution import batch_states
+from dpa.execution.block import Block
+from dpa.execution.key_stats import KeyStats
+from dpa.execution.keys import key_column, key_columns
+from dpa.execution.states import States
+from dpa.execution.stores import states_for
+from dpa.executors import AnyReducer, Groups, Reducer
+from dpa.routing.keys import Key, to_python
+from dpa.routing.table import RoutingTable
+from dpa.sources.splits import memory_splits
+
+both_stores = pytest.mark.parametrize("reducer", [Total(), Sum()], ids=["records", "batches"])
+
+
+def result_of(store: States, *, so_far: bool = False) -> dict[Key, tuple[Any, int, int]]:
+    """Of each key the result, the processed and the mapped records."""
+    reduced = store.preview("key") if so_far else store.finish("key")
+    values = reduced.table["value"].to_pylist() if reduced.table.num_rows else []
+    keys = to_python(reduced.table["key"])
+    assert len(set(keys)) == len(keys)
+    return dict(zip(keys, zip(values, reduced.records.tolist(), reduced.mapped.tolist(), strict=True), strict=True))
+
+
+def blocks_of(
+    keys: list[Key], reducer: AnyReducer, *, combine: bool, split_rows: int, batch_records: int
+) -> list[Block]:
+    name = name_for(keys)
+    table = pa.table({**key_columns(key_array(keys), name), "value": pa.array(range(len(keys)), pa.int64())})
+    task = map_task(None, reducer, key=name, combine=combine, batch_records=batch_records)
+    steps = (step for split in memory_splits(table, split_rows) for step in task.blocks(split, lambda: 0.0))
+    return [step.block for step in steps if step.block is not None]
+
+
+@pytest.fixture(params=[1, 3, None], ids=["fold always", "fold soon", "fold at the end"])
+def fold_from(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Partial states are folded from this number on, not only where there are very many."""
+    if request.param is not None:
+        monkeypatch.setattr(batch_states, "_FOLD_FROM", request.param)
+
+
+@both_stores
+@pytest.mark.parametrize("combine", [False, True], ids=["plain", "combined"])
+@pytest.mark.usefixtures("fold_from")
+@given(data=st.data(), keys=key_lists())
+def test_states_are_one_fold_whatever_the_division_into_blocks(reducer, combine, data, keys: list[Key]) -> None:
+    rows = {name: data.draw(st.integers(1, 12)) for name in ("split_rows", "batch_records")}
+    blocks = blocks_of(keys, reducer, combine=combine, **rows)
+    store = states_for(reducer)
+    for block in blocks:
+        store.reduce(block)
+    processed = naive(((key, 1) for block in blocks for key, _ in records_of(block)), len)
+    expected = naive(zip(keys, range(len(keys)), strict=True), lambda values: (sum(values), len(values)))
+    assert result_of(store) == {key: (total, processed[key], mapped) for key, (total, mapped) in expected.items()}
+
+
+@both_stores
+@pytest.mark.usefixtures("fold_from")
+@given(data=st.data(), keys=key_lists(), before=rings(), after=rings())
+def test_packing_and_merging_by_any_tables_changes_no_result(reducer, data, keys, before, after) -> None:
+    reducers = max(before.reducers, after.reducers)
+    stores = [states_for(reducer) for _ in range(reducers)]
+    tables = [before.snapshot(0), after.snapshot(1), before.snapshot(2), after.snapshot(3)]
+    blocks = blocks_of(keys, reducer, combine=False, split_rows=100, batch_records=7)
+    for table, some in zip(tables, chunks(blocks, [len(blocks) // 4, len(blocks) // 2]), strict=False):
+        for block in some:
+            stores[data.draw(st.integers(0, reducers - 1))].reduce(block)
+        _exchange(stores, table)
+    _exchange(stores, tables[-1])
+    results = [result_of(store) for store in stores]
+    for index, result in enumerate(results):
+        assert {tables[-1].key_lookup(key) for key in result} <= {index}
+    found = {key: of_key for result in results for key, of_key in result.items()}
+    expected = naive(zip(keys, range(len(keys)), strict=True), lambda values: (sum(values), len(values), len(values)))
+    assert found == expected
+
+
+@both_stores
+@pytest.mark.usefixtures("fold_from")
+@given(data=st.data(), keys=key_lists(), first=rings())
+def test_a_result_so_far_is_that_of_the_records_so_far_and_changes_nothing(reducer, data, keys, first) -> None:
+    """As in rounds of aggregation: packed, folded and finished after any block, and reduced on."""
+    table = first.snapshot(0)
+    stores = [states_for(reducer) for _ in range(first.reducers)]
+    blocks = blocks_of(keys, reducer, combine=False, split_rows=100, batch_records=5)
+    seen = 0
+    for block in blocks:
+        stores[data.draw(st.integers(0, first.reducers - 1))].reduce(block)
+        seen += block.rows
+        if data.draw(st.booleans()):
+            _exchange(stores, table)
+            for _ in range(2):
+                _require_result(stores, table, keys[:seen], so_far=True)
+    _exchange(stores, table)
+    _require_result(stores, table, keys)
+
+
+def _require_result(stores: list[States], table: RoutingTable, keys: list[Key], *, so_far: bool = False) -> None:
+    results = [result_of(store, so_far=so_far) for store in stores]
+    found = {key: (index, *of_key) for index, result in enumerate(results) for key, of_key in result.items()}
+    expected = naive(zip(keys, range(len(keys)), strict=True), lambda values: (sum(values), len(values), len(values)))
+    assert found == {key: (table.key_lookup(key), *of_key) for key, of_key in expected.items()}
+
+
+@pytest.mark.parametrize("reducer", [made() for made in READY_MADE.values()], ids=READY_MADE)
+def test_a_ready_made_reducer_can_be_previewed_any_number_of_times_on_the_way(reducer: AnyReducer) -> None:
+    looked_at, left_alone = states_for(reducer), states_for(reducer)
+    for start in range(0, 40, 8):
+        block = block_of([f"k{number % 3}" for number in range(start, start + 8)])
+        for store in (looked_at, left_alone):
+            store.reduce(block)
+        assert looked_at.preview("key").table == looked_at.preview("key").table
+    one, other = (store.finish("key").table.sort_by("key") for store in (looked_at, left_alone))
+    assert one == other
+
+
+class Emptied(TopK):
+    """The sum of the greatest values of each key; `finish` takes them out of the state."""
+
+    def finish(self, state: list[int]) -> int:
+        return sum(state.pop() for _ in range(len(state)))
+
+
+class Totals(Reducer[dict[str, list[int]], int]):
+    """The total of each key; `finish` empties a list inside the state."""
+
+    def zero(self) -> dict[str, list[int]]:
+        return {"values": []}
+
+    def reduce(self, state: dict[str, list[int]], value: int) -> dict[str, list[int]]:
+        state["values"].append(value)
+        return state
+
+    def merge(self, left: dict[str, list[int]], right: dict[str, list[int]]) -> dict[str, list[int]]:
+        return {"values": left["values"] + right["values"]}
+
+    def finish(self, state: dict[str, list[int]]) -> int:
+        total = sum(state["values"])
+        state["values"].clear()
+        return total
+
+
+@pytest.mark.parametrize("reducer", [Emptied(2), Totals()], ids=["of a ready-made reducer", "deep inside"])
+def test_a_finish_that_changes_the_state_has_no_part_in_what_goes_on(reducer: AnyReducer) -> None:
+    store = states_for(reducer)
+    store.reduce(block_of(["a", "b"]))
+    assert result_of(store, so_far=True) == {"a": (0, 1, 1), "b": (1, 1, 1)}
+    store.reduce(block_of(["b", "b"]))
+    assert result_of(store, so_far=True) == result_of(store) == {"a": (0, 1, 1), "b": (2, 3, 3)}
+
+
+def test_a_state_that_cannot_be_copied_for_a_preview_is_reported_with_its_key() -> None:
+    class Held(Total):
+        def zero(self) -> Any:
+            return iter([])
+
+        def reduce(self, state: Any, value: int) -> Any:
+            return (number for number in (value,))
+
+        def finish(self, state: Any) -> int:
+            return sum(state)
+
+    store = states_for(Held())
+    store.reduce(block_of(["a"]))
+    with pytest.raises(ExecutorError, match=r"Held\.finish failed on key 'a': TypeError: cannot pickle 'generator'"):
+        store.preview("key")
+
+
+@both_stores
+@given(keys=key_lists(), ring=rings())
+def test_of_a_result_those_rows_are_owned_that_the_table_gives_to_a_reducer(reducer, keys: list[Key], ring) -> None:
+    table, store, name = ring.snapshot(0), states_for(reducer), name_for(keys)
+    if keys:
+        store.reduce(block_of(keys))
+    whole = store.finish(name)
+    found: dict[Key, int] = {}
+    for owner in range(ring.reducers):
+        share = whole.owned(name, table, owner)
+        of_owner = to_python(key_column(share.table, name))
+        assert {table.key_lookup(key) for key in of_owner} <= {owner}
+        assert len(share.records) == len(share.mapped) == len(of_owner)
+        found |= dict(zip(of_owner, share.records.tolist(), strict=True))
+    assert found == naive(((key, 1) for key in keys), len)
+
+
+@both_stores
+def test_packing_leaves_what_stays_as_it_is(reducer: AnyReducer) -> None:
+    store, table = states_for(reducer), table_giving({"a": 0, "b": 0, "c": 1})
+    store.reduce(block_of(["a", "b", "a"]))
+    assert store.pack(table, 0) == {}
+    store.reduce(block_of(["c", "b"]))
+    [(owner, part)] = store.pack(table, 0).items()
+    assert (owner, part.keys.to_pylist(), part.records.tolist()) == (1, ["c"], [1])
+    store.reduce(block_of(["b", "c"]))
+    assert result_of(store) == {"a": (2, 2, 2), "b": (2, 3, 3), "c": (1, 1, 1)}
+
+
+def _exchange(stores: list[States], table: Any) -> None:
+    parts = [part for index, store in enumerate(stores) for part in store.pack(table, index).items()]
+    for owner, part in parts:
+        stores[owner].merge(part)
+
+
+def test_partial_states_are_folded_on_the_way_so_that_memory_follows_the_number_of_keys(monkeypatch) -> None:
+    class Watched(Sum):
+        def merge(self, groups: Groups) -> pa.RecordBatch:
+            folded.append(len(groups.ids))
+            return super().merge(groups)
+
+    monkeypatch.setattr(batch_states, "_FOLD_FROM", 10)
+    folded: list[int] = []
+    store = states_for(Watched())
+    for _ in range(200):
+        store.reduce(block_of(list(range(20))))
+    assert len(folded) > 50
+    assert max(folded) <= 3 * 20
+
+
+@both_stores
+def test_a_dictionary_that_repeats_a_key_makes_one_state_of_it(reducer: AnyReducer) -> None:
+    column = pa.DictionaryArray.from_arrays(pa.array([2, 0, 1, 2]), pa.array(["a", "b", "a"]))
+    store = states_for(reducer)
+    store.reduce(Block.of(column, pa.record_batch({"value": [1, 2, 4, 8]}), 0))
+    assert result_of(store) == {"a": (11, 3, 3), "b": (4, 1, 1)}
+
+
+@both_stores
+def test_more_keys_than_there_is_room_for_at_first_are_counted_too(reducer: AnyReducer) -> None:
+    store = states_for(reducer)
+    for start in range(0, 5000, 1000):
+        store.reduce(block_of(list(range(start, start + 1500))))
+    result = result_of(store)
+    assert len(result) == 5500
+    assert (result[0][1], result[1200][1], result[5499][1]) == (1, 2, 1)
+
+
+@both_stores
+def test_a_block_of_null_keys_fits_with_any_other(reducer: AnyReducer) -> None:
+    store = states_for(reducer)
+    for keys in ([None, None], ["a", None], [None]):
+        store.reduce(block_of(keys))
+    assert result_of(store) == {None: (2, 4, 4), "a": (0, 1, 1)}
+
+
+@both_stores
+def test_no_records_give_an_empty_result_with_the_key_column(reducer: AnyReducer) -> None:
+    reduced = states_for(reducer).finish("word")
+    assert reduced.table.column_names == ["word"]
+    assert (reduced.table.num_rows, len(reduced.records), len(reduced.mapped)) == (0, 0, 0)
+
+
+@both_stores
+@pytest.mark.parametrize("other", [[5], [b"a"]], ids=["integers", "bytes"])
+def test_keys_of_two_types_are_refused_by_name(reducer: AnyReducer, other: list[Key]) -> None:
+    store = states_for(reducer)
+    with pytest.raises(KeyTypeError, match=r"this job has keys of types .* and .*; a key is a string"):
+        for keys in (["a"], other):
+            store.reduce(block_of(keys))
+        store.finish("key")
+
+
+@pytest.mark.parametrize("other", [{"value": "x"}, {"total": 1}, {"value": 1, "more": 1}], ids=["type", "name", "more"])
+def test_states_with_different_columns_are_refused_by_the_reducers_name(other: dict[str, Any]) -> None:
+    class Changing(Sum):
+        def reduce(self, groups: Groups) -> pa.RecordBatch:
+            return pa.RecordBatch.from_pylist([{"value": 1} if len(groups) > 1 else other] * len(groups))
+
+    store = states_for(Changing())
+    with pytest.raises(ExecutorError, match=r"Changing\.reduce must return states with the same columns"):
+        for keys in (["a", "b"], ["a"]):
+            store.reduce(block_of(keys))
+        store.finish("key")
+
+
+def test_state_columns_of_nulls_integers_and_floats_fold_together() -> None:
+    store = states_for(Sum())
+    for values in (pa.nulls(2), pa.array([1, None]), pa.array([0.5, 2.0]), pa.nulls(2)):
+        store.reduce(block_of(["a", "b"], pa.record_batch({"value": values})))
+    assert result_of(store) == {"a": (1.5, 4, 4), "b": (2.0, 4, 4)}
+
+
+@pytest.mark.parametrize("finish", [lambda state: state, lambda state: {"value": state}], ids=["a value", "a dict"])
+def test_a_result_column_may_not_take_the_place_of_the_keys(finish) -> None:
+    class Finished(Total):
+        def finish(self, state: int) -> Any:
+            return finish(state)
+
+    for reducer in (Finished(), Sum()):
+        store = states_for(reducer)
+        store.reduce(block_of(["a", "b"]))
+        with pytest.raises(ExecutorError, match="'value'"):
+            store.finish("value")
+
+
+def test_finished_dicts_with_different_keys_are_refused() -> None:
+    class Uneven(Total):
+        def finish(self, state: int) -> dict[str, int]:
+            return {"low": state} if state == 0 else {"low": state, "high": state}
+
+    for keys in (["a", "b"], ["b", "a"]):
+        store = states_for(Uneven())
+        store.reduce(Block.of(pa.array(keys), pa.record_batch({"value": [keys.index("b"), keys.index("a")]}), 0))
+        with pytest.raises(ExecutorError, match="dicts with the same keys"):
+            store.finish("key")
+
+
+class Plain(Reducer[Any, Any]):
+    """No merge."""
+
+    def zero(self) -> Any:
+        return 0
+
+    def reduce(self, state: Any, value: Any) -> Any:
+        return state + value
+
+
+def test_a_reducer_without_merge_reduces_all_the_same() -> None:
+    store = states_for(Plain())
+    store.reduce(block_of(["a", "b", "a"]))
+    assert result_of(store) == {"a": (2, 2, 2), "b": (1, 1, 1)}
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=60), st.lists(st.integers(0, 60), max_size=3))
+def test_statistics_of_disjoint_parts_are_those_of_the_whole(counts: list[int], cuts: list[int]) -> None:
+    keys = [f"k{number}" for number in range(len(counts))]
+    parts = [
+        KeyStats.of(pa.chunked_array([pa.array(names)]), np.array([counts[keys.index(name)] for name in names]))
+        for names in chunks(keys, cuts)
+    ]
+    stats = KeyStats.union(parts)
+    assert (stats.distinct, stats.mapped) == (len(counts), sum(counts))
+    assert [count for _, count in stats.top] == sorted(counts, reverse=True)[:20]
+    assert all(counts[keys.index(str(key))] == count for key, count in stats.top)
+    ranks, held = stats.cumulative()
+    falling = np.cumsum(sorted(counts, reverse=True)) / sum(counts)
+    assert held == pytest.approx([falling[rank - 1] for rank in ranks])
+    assert (ranks[0], ranks[-1], held[-1]) == (1, len(counts), pytest.approx(1.0))
+
+
+def test_no_keys_have_no_statistics() -> None:
+    stats = KeyStats.of(states_for(Count()).finish("key").table["key"], np.zeros(0, np.int64))
+    assert (stats.top, stats.distinct, stats.mapped, stats.cumulative()) == ((), 0, 0, ((), ()))

@@ -1,0 +1,104 @@
+"""The results page says of each target whether it was met, and is refused where its sentences no longer fit."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.harness import Target
+from experiments.report.findings import Finding, Findings, Question, Row
+from experiments.report.page import render_page, render_table, with_table
+from experiments.report.results import Result, load_results
+
+STAMP: dict[str, Any] = {
+    "command": "python -m experiments.speed",
+    "commit": "0123456789abcdef",
+    "seed": 7,
+    "configuration": {"repeats": 3, "seed": 7},
+    "machine": {"cpus": 2, "memory_gib": 4.0, "cpu": "some processor", "system": "Linux"},
+}
+RATE, PEAK = Target("rate", ">= 1", 1.25, True), Target("peak", "<= 10", 1_234.5, False)
+SPEED = Result("speed", STAMP, (RATE, PEAK), has_picture=False)
+FINDING = Finding("speed", "How fast", "It was timed.", "It is fast, and large.", missed=("peak",))
+
+
+def page(result: Result = SPEED, finding: Finding = FINDING) -> str:
+    return render_page({result.name: result}, Findings((), (Question("Speed", (finding,), "About it."),)))
+
+
+def table(*rows: Row) -> str:
+    return render_table({"speed": SPEED}, Findings(rows, ()))
+
+
+def test_each_target_is_marked_as_met_or_missed() -> None:
+    assert "| met | rate | >= 1 | 1.25 |" in page()
+    assert "| **missed** | peak | <= 10 | 1,234 |" in page()
+
+
+def test_missed_targets_are_listed_first_with_a_link_to_their_section() -> None:
+    listed = page().partition("## Speed")[0]
+    assert "Of the 2 targets of all experiments 1 are met and 1 are missed." in listed
+    assert "| [speed](#how-fast) | peak | <= 10 | 1,234 |" in listed
+
+
+def test_a_section_names_commit_seed_configuration_machine_and_command() -> None:
+    origin = page().rstrip().rpartition("\n")[2]
+    for part in ("0123456789ab,", "seed 7", '`{"repeats": 3, "seed": 7}`', "2 CPUs (some processor)", "4.0 GiB, Linux"):
+        assert part in origin
+    assert origin.endswith("Again: `python -m experiments.speed`.")
+
+
+def test_a_picture_is_shown_where_there_is_one() -> None:
+    assert "![" not in page()
+    assert "![How fast](../experiments/results/speed.png)" in page(replace(SPEED, has_picture=True))
+
+
+@pytest.mark.parametrize("missed", [(), ("rate",), ("peak", "rate")])
+def test_a_conclusion_that_was_written_for_other_misses_is_refused(missed: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match="the conclusion on speed was written for"):
+        page(finding=replace(FINDING, missed=missed))
+
+
+def test_a_result_file_without_a_finding_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"without a finding: \['speed'\]"):
+        render_page({"speed": SPEED}, Findings((), ()))
+
+
+def test_a_row_has_target_figure_and_verdict() -> None:
+    rows = table(Row("Speed", "its rate", "speed", "rate"), Row("", "its peak", "speed", "peak")).splitlines()
+    assert rows[2:] == ["| Speed | its rate | >= 1 | 1.25 | met |", "|  | its peak | <= 10 | 1,234 | **missed** |"]
+
+
+def test_a_row_without_a_target_is_not_yet() -> None:
+    assert table(Row("Recovery", "it goes on")).splitlines()[2] == "| Recovery | it goes on |  |  | **not yet** |"
+
+
+def test_a_row_of_a_target_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(LookupError, match=r"speed.json has no target 'size', only \['rate', 'peak'\]"):
+        table(Row("Size", "its size", "speed", "size"))
+
+
+def test_the_table_of_a_readme_is_renewed_in_place() -> None:
+    def renewed(text: str) -> str:
+        return with_table(text, {"speed": SPEED}, Findings((Row("Recovery", "it goes on"),), ()))
+
+    old = "before\n<!-- made by python -m experiments.report -->\nold\n<!-- end -->\nafter\n"
+    new = renewed(old)
+    assert new.startswith("before\n<!-- made by")
+    assert new.endswith("<!-- end -->\nafter\n")
+    assert "old" not in new
+    assert renewed(new) == new
+    with pytest.raises(ValueError, match="exactly once"):
+        renewed("no comments")
+
+
+def test_results_are_read_from_the_files_of_a_directory(tmp_path: Path) -> None:
+    document = {
+        "stamp": STAMP,
+        "data": {},
+        "targets": [{"name": "rate", "wanted": ">= 1", "reached": 1.25, "met": True}],
+    }
+    (tmp_path / "speed.json").write_text(json.dumps(document), encoding="utf-8")
+    assert load_results(tmp_path) == {"speed": replace(SPEED, targets=(RATE,))}

@@ -1,0 +1,349 @@
+"""The final table: what it says, that it fits, and that no key or error disturbs the terminal."""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import report_samples as samples
+from rich.cells import cell_len
+
+from dpa.protocol.metrics import AggregationStats
+from dpa.report import show
+from dpa.result import (
+    GroupingReport,
+    HotKey,
+    KeyDistribution,
+    OutputReport,
+    RecordCounts,
+    ReferenceReport,
+    Report,
+    Result,
+    SkewReport,
+)
+
+FILES = [Path("out/report/report.json"), Path("out/report/resolved.yaml"), Path("out/report/report.html")]
+
+
+def shown(report: Report, width: int = 80) -> str:
+    stream = io.StringIO()
+    show(report, stream, files=FILES, width=width)
+    return stream.getvalue()
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("reference", "expected"),
+    [
+        (ReferenceReport(True, True, 10), "reference: match"),
+        (ReferenceReport(True, False, 10, ("key a: 5, reference 6",)), "reference: MISMATCH"),
+        (ReferenceReport(), "reference: not checked"),
+    ],
+)
+def test_the_last_line_is_exactly_the_verdict(reference: ReferenceReport, expected: str) -> None:
+    assert shown(samples.report(reference=reference)).endswith(f"\n{expected}\n")
+
+
+def test_the_last_line_has_no_colour_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True  # type: ignore[method-assign]
+    show(samples.report(), terminal)
+    assert "\x1b[" in terminal.getvalue()
+    assert terminal.getvalue().splitlines()[-1] == "reference: match"
+
+
+def test_a_pipe_gets_no_control_characters() -> None:
+    assert all(line.isprintable() for line in shown(samples.report()).split("\n"))
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+@pytest.mark.parametrize("reducers", [2, 16, 64, 1_000])
+@pytest.mark.parametrize("rounds", [0, 4, 100])
+def test_the_table_fits_its_width_and_stays_short(width: int, reducers: int, rounds: int) -> None:
+    lines = shown(samples.report(reducers, rounds, samples=()), width).splitlines()
+    assert max(cell_len(line) for line in lines) <= width
+    assert len(lines) < 125
+    assert not any("…" in line for line in lines)
+
+
+def test_each_reducer_has_its_records_share_queue_forwards_and_keys() -> None:
+    assert re.search(r"\n +1 +10,526,316 +43\.9% +█+ +121,711 +49,380 +50,001\n", shown(samples.report()))
+
+
+def test_the_last_row_sums_up_all_reducers() -> None:
+    assert re.search(r"\n +all +24,000,000 +121,711 +49,380 +200,006\n", shown(samples.report()))
+
+
+def test_of_a_thousand_reducers_the_busiest_and_the_idlest_are_listed() -> None:
+    text = shown(samples.report(1_000, samples=()))
+    assert re.search(r"\n +1 +\d", text)
+    assert re.search(r"\n +\.\.\. +[0-9,]+ +968 more\n", text)
+    assert len(re.findall(r"^ +\d+ +[0-9,]+ +[0-9.]+%", text, re.MULTILINE)) == 32
+
+
+def test_three_skews_are_compared() -> None:
+    text = words(shown(samples.report()))
+    assert "skew S dpa 0.034 ▍ this run static 0.412 ████▏ the same ring without balancing Spark 0.398" in text
+
+
+def test_a_skew_that_was_not_computed_is_said_to_be_so() -> None:
+    text = words(shown(samples.report(skew=SkewReport(0.034, 0.412))))
+    assert "Spark not asked for" in text
+
+
+def test_redistributions_are_listed_with_reasons_and_the_rest_counted() -> None:
+    text = words(shown(samples.report(rounds=30)))
+    assert "30 redistributions 0.1 s reducer 1 queue of 131,072 exceeds 1.2 times the second longest" in text
+    assert text.count("gives up 32 of its 64 tokens") == 12
+    assert "and 18 more, in the report" in text
+
+
+def test_the_facts_of_the_run_are_given() -> None:
+    text = words(shown(samples.report()))
+    for expected in (
+        "decisions 150 below threshold, 5 rounds used up, 4 applied",
+        "20,000,000 rows read, 24,000,000 mapped, 24,000,000 emitted, 24,000,000 processed, 49,380 forwards "
+        "(0.0021 per record)",
+        "throughput 4,800,000 records/s",
+        "latency p50 31.2 ms, p95 0.41 s, p99 1.12 s, max 2.50 s, mean 0.10 s",
+        "15.3 s (startup 2.31 s, load 1.08 s, stream 5.00 s, merge 0.42 s, reference 6.20 s)",
+        "first record after 3.60 s",
+        "hot keys the 7.8% 1,877,450 1,876,550 to 1,878,550",
+        "output out/wordcount/result (200,000 rows in 4 files)",
+        "report out/report/report.html (and report.json, resolved.yaml)",
+    ):
+        assert expected in text
+
+
+def test_rounds_of_aggregation_have_a_line_if_the_job_has_any() -> None:
+    aggregation = AggregationStats(rounds=12, seconds=0.834, states=1_234)
+    expected = "aggregation 12 rounds, 1,234 states handed over, 0.83 s of user code"
+    assert expected in words(shown(samples.report(aggregation=aggregation)))
+    assert "aggregation" not in shown(samples.report())
+
+
+def test_no_line_breaks_between_a_number_and_its_unit() -> None:
+    for width in range(80, 140):
+        assert not re.search(
+            r"[0-9]\n +(s|rows?|mapped|emitted|processed|forwards?|per|record)\b", shown(samples.report(), width)
+        )
+
+
+@pytest.mark.parametrize(
+    ("forwarded", "words"),
+    [
+        (0, "0 forwards"),
+        (1, "1 forward (under 0.001 per record)"),
+        (49_380, "49,380 forwards (0.0021 per record)"),
+        (120_504_000, "120,504,000 forwards (5.02 per record)"),
+    ],
+)
+def test_forwards_are_no_share_of_the_records(forwarded: int, words: str) -> None:
+    made = samples.report()
+    records = replace(made.records, forwarded=forwarded)
+    assert re.search(rf"\b{re.escape(words)}$", shown(replace(made, records=records), 200), re.MULTILINE)
+
+
+def uniform(keys: int, reducers: int) -> Report:
+    share = 1 / keys
+    hot = tuple(HotKey(f"k{key}", 1000, share, 1000, 1000) for key in range(min(keys, 10)))
+    distribution = KeyDistribution(keys, (1, keys), (share, 1.0))
+    return samples.report(reducers, hot_keys=hot, key_distribution=distribution)
+
+
+@pytest.mark.parametrize(("keys", "reducers"), [(4, 4), (10, 4), (1_000, 4), (1_000, 64), (1, 1)])
+def test_keys_of_equal_frequency_are_not_hot(keys: int, reducers: int) -> None:
+    assert "hot keys" not in shown(uniform(keys, reducers))
+
+
+def test_keys_that_are_fewer_than_reducers_are_hot() -> None:
+    assert "hot keys  " in shown(uniform(3, 4))
+
+
+def test_a_hot_key_is_named_and_those_that_make_nothing_uneven_are_not() -> None:
+    text = shown(samples.report())
+    assert re.search(r"^hot keys +the .*\n +of .*\n +and ", text, re.MULTILINE)
+    assert "données" not in text
+
+
+def test_a_hot_key_that_was_counted_has_no_bounds() -> None:
+    hot = replace(samples.hot_keys()[0], lower=7, upper=7)
+    assert re.search(r"the +7\.8% +1,877,450 +exact\n", shown(samples.report(hot_keys=(hot,))))
+
+
+def test_a_result_in_memory_is_said_to_be_there() -> None:
+    assert "output      1 row, in memory" in shown(samples.report(output=OutputReport(None, 1)))
+
+
+@pytest.mark.parametrize("key", samples.NASTY_KEYS, ids=range(len(samples.NASTY_KEYS)))
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_nasty_key_neither_breaks_lines_nor_acts_on_the_terminal(key: object, width: int) -> None:
+    report = samples.report(
+        hot_keys=samples.hot_keys((key, "next")),
+        reference=ReferenceReport(True, False, 1, (f"key {key}: missing",)),
+        redistributions=(samples.decision(reason=f"hot key {key}"),),
+        error=f"raised on {key}",
+        status="mismatch",
+    )
+    lines = shown(report, width).split("\n")
+    assert all(line.isprintable() for line in lines)
+    (row,) = [line for line in lines if line.startswith("hot keys")]
+    assert row.endswith("7.8%  1,877,450  1,876,550 to 1,878,550")
+    assert cell_len(row) <= width
+
+
+def test_the_differing_keys_come_before_the_verdict() -> None:
+    reference = ReferenceReport(True, False, 10, ("key a: 5, reference 6", "key b: missing"))
+    text = shown(samples.report(status="mismatch", reference=reference))
+    assert text.startswith("wordcount: mismatch\n")
+    assert text.endswith(
+        "\n\nthe result differs from the reference:\n"
+        "  key a: 5, reference 6\n  key b: missing\nreference: MISMATCH\n"
+    )  # fmt: skip
+
+
+def test_a_failed_job_shows_its_error_and_no_result() -> None:
+    error = 'Traceback:\n  File "jobs/words.py", line 3\nExecutorError: key "a": \x1b[31moops'
+    text = shown(samples.empty_report(status="failed", error=error))
+    assert text.startswith("empty: failed\n\n")
+    assert "output" not in text
+    assert "throughput" not in text
+    assert text.endswith(
+        "\nreference: not checked\n\n"
+        'Traceback:\n  File "jobs/words.py", line 3\nExecutorError: key "a": \\x1b[31moops\n'
+    )
+
+
+def test_a_failed_job_shows_how_far_it_came() -> None:
+    text = shown(samples.report(status="failed", error="an actor died", reference=ReferenceReport()))
+    assert "20,000,000 rows read" in text
+    assert "output" not in text
+
+
+def test_counts_that_tasks_reported_at_different_moments_are_marked() -> None:
+    made = samples.report(status="failed", error="no")
+    early = replace(made, records=RecordCounts(read=38, mapped=38, emitted=38, processed=50))
+    assert "as last reported: 38 rows read, 38 mapped, 38 emitted, 50 processed" in words(shown(early))
+    assert "as last reported" not in shown(made)
+
+
+def test_a_job_that_failed_before_its_stages_had_finished_has_no_static_skew() -> None:
+    early = samples.report(status="failed", error="no", skew=SkewReport(dpa=0.5))
+    assert "static" not in shown(early)
+    assert "static not known" in repr(Result(early))
+
+
+def test_a_failed_job_says_where_nothing_was_published() -> None:
+    output = OutputReport(rows=7, unpublished="/data/out")
+    text = words(shown(samples.report(status="failed", error="no", output=output)))
+    assert "output nothing was published; /data/out is as it was" in text
+
+
+def test_an_empty_job_has_a_table_too() -> None:
+    assert "0 rows read, 0 mapped, 0 emitted, 0 processed, 0 forwards\n" in shown(samples.empty_report())
+
+
+def test_a_stream_that_is_not_utf_8_gets_bars_of_hashes_and_escapes() -> None:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding="ascii")
+    show(samples.report(hot_keys=samples.hot_keys(("東京",))), stream, width=80)
+    text = raw.getvalue().decode("ascii")
+    assert "########" in text
+    assert "\\u6771\\u4eac" in text
+    assert text.endswith("reference: match\n")
+
+
+def test_the_table_goes_to_stdout_by_default(capsys: pytest.CaptureFixture[str]) -> None:
+    show(samples.report())
+    assert capsys.readouterr().out.endswith("reference: match\n")
+
+
+def test_a_grouping_other_than_the_ring_is_shown() -> None:
+    assert "grouping" not in words(shown(samples.report()))
+    text = words(shown(samples.report(grouping=GroupingReport("consistent", 1.234, 12))))
+    assert "grouping consistent, a key on 1.23 reducers on average, 12 parts of the keys moved" in text
+    still = words(shown(samples.report(grouping=GroupingReport("key", 1.0))))
+    assert "grouping key, a key on 1.00 reducers on average" in still
+    assert "moved" not in still
+
+
+def first_rows(result: pa.Table, width: int = 80) -> list[str]:
+    """The lines of the table that show the result."""
+    stream = io.StringIO()
+    show(samples.report(output=OutputReport(None, result.num_rows)), stream, result=result, width=width)
+    text = stream.getvalue()
+    assert text.endswith("\n\nreference: match\n")
+    return text.partition("\nfirst ")[2].removesuffix("\n\nreference: match\n").splitlines()
+
+
+def test_the_first_rows_of_a_result_that_is_kept_nowhere_are_shown() -> None:
+    found = first_rows(pa.table({"word": [f"w{row}" for row in range(200)], "count": range(200)}))
+    assert found[0] == "10 of 200 rows; set output.path to keep them"
+    assert [line.split() for line in found[1:3]] == [["word", "count"], ["w0", "0"]]
+    assert len(found) == 12
+
+
+def test_a_small_result_is_shown_whole() -> None:
+    assert first_rows(pa.table({"word": ["a"], "value": [None]})) == [
+        "1 of 1 row; set output.path to keep them",
+        "word  value",
+        "a     null",
+    ]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_wide_results_and_nasty_values_are_cut(width: int) -> None:
+    nasty = {"key": [str(key) for key in samples.NASTY_KEYS if key != "\ud800 alone"]}
+    wide = {f"a long name of column {number}": [[number] * 1_000] * len(nasty["key"]) for number in range(20)}
+    found = first_rows(pa.table({**nasty, **wide}), width)
+    assert found[0] == f"10 of {len(nasty['key'])} rows, without 13 more columns; set output.path to keep them"
+    assert all(cell_len(line) <= width and line.isprintable() for line in found)
+    assert len(found) == 12
+
+
+def test_an_empty_result_has_no_rows_to_show() -> None:
+    stream = io.StringIO()
+    show(samples.report(), stream, result=pa.table({"key": pa.nulls(0)}), width=80)
+    assert "first" not in stream.getvalue().partition("first record")[2]
+
+
+# --- graphs
+
+
+def test_of_a_graph_each_stage_has_a_line() -> None:
+    text = shown(samples.graph_report())
+    assert re.search(r"\nstage +tasks +in +out +busy +blocked +queue +skew S +p99\n", text)
+    assert re.search(r"\ntrades +3 +5.00M +15.0M +20% +62%\n", text)
+    assert re.search(r"\npriced +3 +1.96M +385k +67% +1% +131k +0.000 +1.12 s\n", text)
+    assert "\naudited trades … " in text
+
+
+def test_of_a_graph_each_operator_stage_follows_in_brief_and_the_facts_of_the_job_come_last() -> None:
+    text = words(shown(samples.graph_report()))
+    assert re.search(r"priced reducer records share .* 2 redistributions .* latency p50 .* hot keys the 7.8%", text)
+    assert re.search(r"output out/last \(20 rows in 0 files\) reference match records 6,249,996 rows read", text)
+    assert "bottleneck priced limits the run: its busiest task, 0, is busy 97% of the time" in text
+    assert shown(samples.graph_report()).endswith("\nreference: match\n")
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("edges", [samples.CHAIN, samples.DIAMOND], ids=["chain", "diamond"])
+def test_the_table_of_a_graph_fits_its_width(edges: tuple[tuple[str, str], ...], width: int) -> None:
+    lines = shown(samples.graph_report(edges, edges[-1][1]), width).splitlines()
+    assert max(cell_len(line) for line in lines) <= width
+    assert len(lines) < 20 * len(samples.stages_of(edges))
+
+
+def test_a_job_with_one_source_and_one_reducer_has_no_table_of_stages() -> None:
+    text = words(shown(samples.report()))
+    assert "stage tasks" not in text
+    assert "bottleneck reducer limits the run: its busiest task, 3, is busy 68% of the time, the average 65%" in text

@@ -1,0 +1,424 @@
+"""What every grouping must keep, whatever its kind: the contract in `dpa.routing.groupings.base`."""
+
+import pickle
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from builders import block_of, chunks, records_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpa.routing.assignment import KeySplit
+from dpa.routing.change import TableChange
+from dpa.routing.groupings.base import Grouping
+from dpa.routing.groupings.options import BY_KIND, KINDS, ConsistentOptions, GroupingOptions, RingOptions
+from dpa.routing.groupings.signal import CapacityRequest, Signal
+from dpa.routing.hashing import Hashes
+from dpa.routing.ring import TokenRing
+from dpa.routing.table import RoutingTable
+
+TABLES = {reducers: TokenRing(reducers, 8).snapshot(0) for reducers in (1, 2, 5, 64)}
+
+
+def _split_table() -> RoutingTable:
+    split = KeySplit((1, 3, 4), (0.5, 0.3, 0.2), (1, 0, 0), 1)
+    return TableChange.of(TABLES[5], dict.fromkeys(TABLES[5].positions[::3].tolist(), split)).apply(TABLES[5])
+
+
+@dataclass(frozen=True)
+class Case:
+    """A grouping by its options, on a table."""
+
+    options: GroupingOptions
+    table: RoutingTable
+
+    @property
+    def reducers(self) -> int:
+        return self.table.reducers
+
+    def create(self, source: int = 3) -> Grouping:
+        return self.options.create(self.table, source)
+
+
+def _cases() -> Iterator[tuple[str, Case]]:
+    for kind in KINDS:
+        for reducers, table in TABLES.items():
+            yield f"{kind} {reducers}", Case(BY_KIND[kind](), table)
+    for reducers, table in TABLES.items():
+        yield f"consistent proportional {reducers}", Case(ConsistentOptions(proportional=True), table)
+        yield f"consistent pooled {reducers}", Case(ConsistentOptions(pooled=True), table)
+        yield f"consistent ours {reducers}", Case(ConsistentOptions(proportional=True, pooled=True), table)
+    yield "consistent one each", Case(ConsistentOptions(virtual_workers=1), TABLES[5])
+    for kind in ("bounded_load", "random_choices", "consistent"):
+        yield f"{kind} least epsilon", Case(BY_KIND[kind](epsilon=5e-324), TABLES[5])
+        yield f"{kind} large epsilon", Case(BY_KIND[kind](epsilon=1e9), TABLES[5])
+    for name, options in {
+        "one each": {"virtual_workers": 1},
+        "least": {"epsilon": 5e-324},
+        "large": {"epsilon": 1e9},
+    }.items():
+        yield f"consistent pooled, {name}", Case(ConsistentOptions(pooled=True, **options), TABLES[5])
+
+
+CASES = dict(_cases())
+SPLIT = Case(RingOptions(), _split_table())
+every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+every_case_and_key_splits = pytest.mark.parametrize(
+    "case", [*CASES.values(), SPLIT], ids=[*CASES, "ring with key splits"]
+)
+LISTENING = {name: case for name, case in CASES.items() if case.options.signals}
+
+
+def stream_of(seed: int, records: int = 3_000, keys: int = 400) -> Hashes:
+    """A skewed stream, the ends of the hash's range among its keys."""
+    random = np.random.default_rng(seed)
+    hashes = random.integers(0, 2**32, keys, dtype=np.uint32)
+    hashes[[0, 5, 9]] = 0, 2**32 - 1, 1
+    shares = 1 / np.arange(1.0, keys + 1)
+    return hashes[random.choice(keys, records, p=shares / shares.sum())]
+
+
+def in_parts(grouping: Grouping, parts: Sequence[Hashes]) -> list[int]:
+    return [owner for part in parts for owner in grouping.choose(part).tolist()]
+
+
+# --- choices
+
+
+@every_case
+@settings(max_examples=5)
+@given(st.integers(0, 99), st.lists(st.integers(0, 3_000), max_size=30))
+def test_choices_do_not_depend_on_how_records_are_cut_into_blocks(case: Case, seed: int, cuts: list[int]) -> None:
+    stream = stream_of(seed)
+    assert in_parts(case.create(), chunks(stream, cuts)) == case.create().choose(stream).tolist()
+
+
+@every_case
+def test_choices_one_record_at_a_time_are_those_of_one_block(case: Case) -> None:
+    stream = stream_of(1, 1_200)
+    assert in_parts(case.create(), [stream[row : row + 1] for row in range(len(stream))]) == (
+        case.create().choose(stream).tolist()
+    )
+
+
+@every_case_and_key_splits
+def test_it_does_not_matter_how_hashes_lie_in_memory(case: Case) -> None:
+    stream = stream_of(2)
+    read_only, wide = stream.copy(), np.zeros((len(stream), 3), dtype=np.uint32)
+    read_only.setflags(write=False)
+    wide[:, 1] = stream
+    expected = case.create().choose(stream).tolist()
+    for other in (read_only, wide[:, 1], stream[::-1].copy()[::-1]):
+        assert case.create().choose(other).tolist() == expected
+    assert stream.tolist() == stream_of(2).tolist()
+
+
+@every_case_and_key_splits
+def test_no_records_are_no_choices_and_change_nothing(case: Case) -> None:
+    stream = stream_of(3)
+    with_gaps = case.create()
+    empty = with_gaps.choose(stream[:0])
+    assert (empty.shape, empty.dtype) == ((0,), np.int32)
+    assert in_parts(with_gaps, [stream[:999], stream[:0], stream[999:]]) == in_parts(
+        case.create(), [stream[:999], stream[999:]]
+    )
+
+
+@every_case_and_key_splits
+def test_equal_senders_choose_alike(case: Case) -> None:
+    stream = stream_of(4)
+    travelled: Case = pickle.loads(pickle.dumps(case))
+    assert case.create(7).choose(stream).tolist() == travelled.create(7).choose(stream).tolist()
+
+
+@every_case_and_key_splits
+def test_choices_are_of_the_type_and_shape_asked_for_and_allowed(case: Case) -> None:
+    stream, grouping = stream_of(5), case.create()
+    chosen = grouping.choose(stream)
+    assert (chosen.shape, chosen.dtype, grouping.reducers) == (stream.shape, np.int32, case.reducers)
+    assert (chosen >= 0).all()
+    assert (chosen < case.reducers).all()
+    for reducer in range(case.reducers):
+        allowed = grouping.may_process(reducer, stream)
+        assert (allowed.shape, allowed.dtype) == (stream.shape, np.bool_)
+        assert allowed[chosen == reducer].all()
+
+
+@every_case_and_key_splits
+def test_owners_where_there_are_any_are_the_choices(case: Case) -> None:
+    stream = stream_of(6)
+    owners, chosen = case.create().owners_of(stream), case.create().choose(stream)
+    assert owners is None or owners.tolist() == chosen.tolist()
+
+
+@every_case
+def test_a_key_has_one_reducer_unless_it_is_said_to_have_several(case: Case) -> None:
+    stream, grouping = stream_of(7), case.create()
+    pairs = set(zip(stream.tolist(), grouping.choose(stream).tolist(), strict=True))
+    if not grouping.splits_keys or case.options.is_ring:  # the ring has several only after a table said so
+        assert len(pairs) == len(set(stream.tolist()))
+    assert case.options.splits_keys == (grouping.splits_keys and not case.options.is_ring)
+
+
+def test_the_records_of_a_split_key_are_distributed_by_weight_however_they_are_cut() -> None:
+    hot = np.full(3_000, SPLIT.table.positions[max(SPLIT.table.splits)] - 1, dtype=np.uint32)
+    for parts in ([hot], np.array_split(hot, 7), [hot[row : row + 1] for row in range(len(hot))]):
+        given = np.bincount(in_parts(SPLIT.create(), parts), minlength=5)
+        assert np.abs(given - [0, 1_500, 0, 900, 600]).max() <= 2
+
+
+BALANCED = {
+    name: case for name, case in CASES.items() if case.options.kind not in ("ring", "key", "partial_key", "d_choices")
+}
+
+
+@pytest.mark.parametrize("case", BALANCED.values(), ids=BALANCED)
+@pytest.mark.parametrize("key", [0, 2**32 - 1])
+def test_a_stream_of_one_key_is_shared_by_all(case: Case, key: int) -> None:
+    chosen = case.create().choose(np.full(4_000, key, dtype=np.uint32))
+    virtual = case.options.virtual_workers if case.options.kind == "consistent" else 1
+    epsilon = min(getattr(case.options, "epsilon", 0.01), case.reducers)
+    most = (1 + epsilon) * 4_000 / case.reducers + virtual  # each may be ahead by one
+    assert np.bincount(chosen).max() <= most
+
+
+@pytest.mark.parametrize(
+    ("kind", "pooled"),
+    [("bounded_load", False), ("random_choices", False), ("consistent", False), ("consistent", True)],
+)
+@pytest.mark.parametrize("epsilon", [1e18, 1e30, float("inf")])
+def test_a_bound_that_is_too_large_for_any_number_is_none(kind: str, pooled: bool, epsilon: float) -> None:
+    stream = stream_of(13)
+    options = ConsistentOptions(pooled=True) if pooled else BY_KIND[kind]()
+    chosen = [replace(options, epsilon=each).create(TABLES[5], 0).choose(stream) for each in (1e6, epsilon)]
+    assert chosen[0].tolist() == chosen[1].tolist()
+
+
+CHECKSUMS = {
+    "ring 1": 0x577CE78D,
+    "ring 2": 0xD88C02EC,
+    "ring 5": 0x397C6130,
+    "ring 64": 0x158D4B6C,
+    "key 1": 0x577CE78D,
+    "key 2": 0xB8F64279,
+    "key 5": 0x743FDCD7,
+    "key 64": 0xC9972EF8,
+    "shuffle 1": 0x577CE78D,
+    "shuffle 2": 0x3F59B693,
+    "shuffle 5": 0x3D8299B0,
+    "shuffle 64": 0x7B3194B0,
+    "partial_key 1": 0x577CE78D,
+    "partial_key 2": 0xC0D98A11,
+    "partial_key 5": 0x035BB64C,
+    "partial_key 64": 0xF9596070,
+    "two_random 1": 0x577CE78D,
+    "two_random 2": 0x28F71D36,
+    "two_random 5": 0x52B7ED01,
+    "two_random 64": 0xBABEECAA,
+    "bounded_load 1": 0x577CE78D,
+    "bounded_load 2": 0x5D99EAB7,
+    "bounded_load 5": 0xA547A060,
+    "bounded_load 64": 0xE9A75F76,
+    "random_choices 1": 0x577CE78D,
+    "random_choices 2": 0x84169E8C,
+    "random_choices 5": 0xBB058099,
+    "random_choices 64": 0x3900AA7C,
+    "d_choices 1": 0x577CE78D,
+    "d_choices 2": 0x5907FF22,
+    "d_choices 5": 0xCF6AF33F,
+    "d_choices 64": 0x44941218,
+    "w_choices 1": 0x577CE78D,
+    "w_choices 2": 0x5907FF22,
+    "w_choices 5": 0x01D603F2,
+    "w_choices 64": 0xDFEA2C25,
+    "weighted_w_choices 1": 0x577CE78D,
+    "weighted_w_choices 2": 0xAEE0E354,
+    "weighted_w_choices 5": 0x328A293D,
+    "weighted_w_choices 64": 0x28EE450A,
+    "consistent 1": 0x577CE78D,
+    "consistent 2": 0x74DFDA76,
+    "consistent 5": 0x36BFA105,
+    "consistent 64": 0x29B4A19C,
+    "consistent proportional 1": 0x577CE78D,
+    "consistent pooled 1": 0x577CE78D,
+    "consistent ours 1": 0x577CE78D,
+    "consistent proportional 2": 0xCD92D46D,
+    "consistent pooled 2": 0x7919EBD5,
+    "consistent ours 2": 0xB7BBD0B1,
+    "consistent proportional 5": 0x72C8EEDC,
+    "consistent pooled 5": 0x9476110C,
+    "consistent ours 5": 0x6BD9ED6C,
+    "consistent proportional 64": 0xFC6223EA,
+    "consistent pooled 64": 0x4B0FA6D4,
+    "consistent ours 64": 0xA553B59D,
+    "consistent one each": 0xBB058099,
+    "bounded_load least epsilon": 0x506A4345,
+    "bounded_load large epsilon": 0xB9CFEB83,
+    "random_choices least epsilon": 0x4CEF5DE8,
+    "random_choices large epsilon": 0x743FDCD7,
+    "consistent least epsilon": 0x3110EC8E,
+    "consistent large epsilon": 0xF860B5F4,
+    "consistent pooled, one each": 0xBB058099,
+    "consistent pooled, least": 0x3B282286,
+    "consistent pooled, large": 0xF860B5F4,
+    "ring with key splits": 0x5811326C,
+}
+"""Of each case, by `checksum`; a change here means that senders of two versions would choose differently."""
+
+
+@every_case_and_key_splits
+def test_a_process_of_another_version_would_choose_the_same(case: Case, request: pytest.FixtureRequest) -> None:
+    assert checksum(case) == CHECKSUMS[request.node.callspec.id]
+
+
+def checksum(case: Case) -> int:
+    """Of the choices of one sender, signals among its records."""
+    # made of integers alone: another version of numpy might draw differently
+    numbers = np.arange(1, 4_001, dtype=np.uint64)
+    stream = (4_000 // numbers[(numbers * np.uint64(1_597)) % np.uint64(4_000)] * np.uint64(2_654_435_761)).astype(
+        np.uint32
+    )
+    grouping, chosen = case.create(1), []
+    for slot, part in enumerate(np.array_split(stream, 4)):
+        chosen += grouping.choose(part).tolist()
+        for reducer in range(case.reducers):
+            wish = (CapacityRequest.DECREASE, CapacityRequest.INCREASE)[reducer % 2]
+            grouping.observe(reducer, Signal(slot, 0.5 + reducer % 3, wish, 1_000, 0.001 * (1 + (reducer + slot) % 4)))
+    return zlib.crc32(np.array(chosen, dtype="<i4").tobytes())
+
+
+# --- signals
+
+utilisations = st.one_of(st.sampled_from([0.0, 1.0, 5e-324, 1e300]), st.floats(0, 1e6))
+seconds = st.one_of(st.none(), st.sampled_from([0.0, 5e-324, 1e-9, 1e9]), st.floats(0, 10))
+signals = st.builds(
+    Signal, st.integers(-1, 20), utilisations, st.sampled_from(CapacityRequest), st.integers(0, 2**40), seconds
+)
+
+
+@every_case
+@settings(max_examples=10)
+@given(st.lists(st.tuples(st.integers(0, 63), signals), max_size=80))
+def test_whatever_reducers_report_choices_go_on_and_are_allowed(case: Case, reported: list[tuple[int, Signal]]) -> None:
+    grouping, stream, moved = case.create(), stream_of(8, 300), 0
+    for reducer, signal in reported:
+        grouping.observe(reducer % case.reducers, signal)
+        chosen = grouping.choose(stream[:20])
+        assert (chosen >= 0).all()
+        assert (chosen < case.reducers).all()
+        assert grouping.moved >= moved
+        moved = grouping.moved
+    assert len(grouping.choose(stream)) == 300
+
+
+@pytest.mark.parametrize("case", LISTENING.values(), ids=LISTENING)
+def test_one_reducer_alone_telling_changes_nothing(case: Case) -> None:
+    if case.reducers == 1:
+        return
+    grouping, stream = case.create(), stream_of(9)
+    for slot in range(20):
+        grouping.observe(1, Signal(slot, 9.0, CapacityRequest.DECREASE, 1_000, 0.5))
+    assert grouping.moved == 0
+    assert grouping.choose(stream).tolist() == case.create().choose(stream).tolist()
+
+
+@pytest.mark.parametrize("case", LISTENING.values(), ids=LISTENING)
+def test_all_equally_loaded_move_nothing(case: Case) -> None:
+    grouping = case.create()
+    for slot in range(50):
+        for reducer in range(case.reducers):
+            grouping.observe(reducer, Signal(slot, 0.8, CapacityRequest.KEEP, 1_000, 0.001))
+    assert grouping.moved == 0
+
+
+@pytest.mark.parametrize("case", LISTENING.values(), ids=LISTENING)
+def test_a_signal_that_comes_again_or_late_counts_once(case: Case) -> None:
+    once, often, stream = case.create(), case.create(), stream_of(10)
+    for slot in range(4):
+        for reducer in range(case.reducers):
+            new = Signal(
+                slot,
+                0.5 + reducer % 3,
+                (CapacityRequest.INCREASE, CapacityRequest.DECREASE)[reducer % 2],
+                1_000,
+                0.001 + reducer,
+            )
+            once.observe(reducer, new)
+            often.observe(reducer, new)
+            often.observe(reducer, new)
+            often.observe(reducer, replace(new, slot=slot - 1, utilisation=0.01, service_seconds=50.0))
+    assert once.moved == often.moved
+    assert once.choose(stream).tolist() == often.choose(stream).tolist()
+
+
+@pytest.mark.parametrize("odd", [5e-324, 1e-9, 1e6, 1e300])
+def test_one_odd_service_time_does_not_leave_a_reducer_without_records_for_long(odd: float) -> None:
+    grouping, stream = CASES["weighted_w_choices 5"].create(), stream_of(12, 20_000)
+    for slot, seconds in enumerate((odd, 0.001)):
+        for reducer in range(5):
+            grouping.observe(reducer, Signal(slot, 0.8, CapacityRequest.KEEP, 1_000, 0.001 if reducer else seconds))
+        grouping.choose(stream)
+    shares = np.bincount(grouping.choose(stream), minlength=5) / len(stream)
+    assert shares.tolist() == pytest.approx([0.2] * 5, abs=0.02)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if not BY_KIND[kind]().signals])
+def test_the_others_do_not_listen(kind: str) -> None:
+    grouping, stream = BY_KIND[kind]().create(TABLES[5], 0), stream_of(11)
+    for reducer in range(5):
+        grouping.observe(reducer, Signal(1, 9.0 * reducer, CapacityRequest.INCREASE, 5, 0.1 * reducer))
+    assert grouping.moved == 0
+    assert grouping.choose(stream).tolist() == BY_KIND[kind]().create(TABLES[5], 0).choose(stream).tolist()
+
+
+# --- blocks
+
+
+@every_case_and_key_splits
+@settings(max_examples=4)
+@given(st.lists(st.integers(0, 30), max_size=300))
+def test_a_block_is_divided_into_parts_of_whole_records_in_order_each_with_one_who_may_process_it(
+    case: Case, keys: list[int]
+) -> None:
+    block = block_of([f"k{key}" for key in keys])
+    grouping = case.create()
+    found: list[int] = []
+    owners = []
+    for owner, part in block.route(grouping):
+        assert part.rows > 0
+        assert grouping.may_process(owner, part.hashes).all()
+        numbers = [number for _, number in records_of(part)]
+        assert [f"k{keys[number]}" for number in numbers] == [key for key, _ in records_of(part)]
+        assert numbers == sorted(numbers)
+        assert sorted(set(part.codes.tolist())) == list(range(len(part.keys)))
+        found += numbers
+        owners.append(owner)
+    assert sorted(found) == list(range(len(keys)))
+    assert owners == sorted(set(owners))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "ring"])
+def test_a_grouping_that_has_been_made_is_compiled_for_what_a_block_will_give_it(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Hashes] = []
+    made = type(BY_KIND[kind]().create(TABLES[5], 0))
+    monkeypatch.setattr(made, "choose", lambda _, hashes: seen.append(hashes))
+    BY_KIND[kind]().create(TABLES[5], 0)
+    [hashes] = seen
+    block = block_of(["a", "b"])
+    given_by_a_block = block.hashes.take(block.codes)
+    assert hashes.dtype == given_by_a_block.dtype
+    assert hashes.flags.writeable == given_by_a_block.flags.writeable  # read-only ones are another type to numba
+    assert hashes.flags.c_contiguous == given_by_a_block.flags.c_contiguous
+
+
+@pytest.mark.parametrize("reducers", [0, -1])
+def test_a_grouping_needs_a_reducer(reducers: int) -> None:
+    from dpa.routing.groupings.key import KeyGrouping
+
+    with pytest.raises(ValueError, match="at least one reducer"):
+        KeyGrouping(reducers)

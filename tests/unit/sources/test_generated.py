@@ -1,0 +1,202 @@
+"""Generated inputs: the same rows however they are cut, at the pace that was asked for, and clear errors."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpa.errors import TableError
+from dpa.sources.distributions import names, zipf
+from dpa.sources.generated import BLOCK_ROWS, GeneratedSplit, GeneratedTable, Generator, Pace
+from dpa.sources.splits import total_rows
+
+
+class Readings(Generator):
+    """Positions, and random numbers of which a row needs an unforeseeable number."""
+
+    def batch(self, start: int, rows: int, random: np.random.Generator) -> pa.RecordBatch:
+        drawn = random.standard_gamma(0.5, rows)
+        return pa.record_batch({"position": np.arange(start, start + rows), "value": drawn})
+
+
+class Misbehaved(Generator):
+    """Does what a generator must not do, in the block after the first one."""
+
+    def __init__(self, how: object) -> None:
+        self.how = how
+
+    def batch(self, start: int, rows: int, random: np.random.Generator) -> pa.RecordBatch:
+        if start and self.how == "raises":
+            raise ValueError("no such position")
+        if start and self.how == "other type":
+            return pa.record_batch({"n": pa.array([0.5] * rows)})
+        return pa.record_batch({"n": pa.array(range(rows - (self.how == "too few" and start > 0)))})
+
+
+class Clock:
+    """A clock that only sleeping moves."""
+
+    def __init__(self) -> None:
+        self.now = 50.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def read(splits: list[GeneratedSplit], batch_rows: int, schema: pa.Schema) -> pa.Table:
+    return pa.Table.from_batches((batch for split in splits for batch in split.batches(batch_rows)), schema)
+
+
+def rows_of(table: GeneratedTable) -> pa.Table:
+    return read(table.splits(1_000), 1_000, table.schema)
+
+
+sizes = st.integers(1, 3 * BLOCK_ROWS)
+WHOLE = rows_of(GeneratedTable(Readings(), 3 * BLOCK_ROWS, seed=7))
+
+
+# --- rows
+
+
+@given(rows=sizes, split_rows=sizes, batch_rows=sizes)
+def test_rows_do_not_depend_on_how_the_table_is_cut_nor_on_its_length(
+    rows: int, split_rows: int, batch_rows: int
+) -> None:
+    split_rows, batch_rows = max(split_rows, rows // 20), max(batch_rows, rows // 20)
+    table = GeneratedTable(Readings(), rows, seed=7)
+    splits = table.splits(split_rows)
+    assert [split.start for split in splits] == list(range(0, rows, split_rows))
+    assert total_rows(splits) == rows
+    assert all(batch.num_rows <= batch_rows for split in splits for batch in split.batches(batch_rows))
+    assert read(splits, batch_rows, table.schema).equals(WHOLE.slice(0, rows))
+
+
+def test_a_split_gives_the_same_rows_again_and_after_it_was_sent() -> None:
+    split = GeneratedTable(Readings(), 3 * BLOCK_ROWS, seed=7).splits(5_000)[1]
+    sent = pickle.loads(pickle.dumps(split))
+    assert sent == split
+    for again in (split, split, sent):
+        assert read([again], 999, split.schema).equals(WHOLE.slice(5_000, 5_000))
+
+
+def test_seeds_and_blocks_have_random_numbers_of_their_own() -> None:
+    values = WHOLE["value"].to_numpy()
+    assert len(np.unique(values)) == len(values)
+    other = rows_of(GeneratedTable(Readings(), BLOCK_ROWS, seed=-8))
+    assert not set(other["value"].to_pylist()) & set(values.tolist())
+
+
+def test_a_table_may_have_no_rows() -> None:
+    table = GeneratedTable(Readings(), 0)
+    assert table.splits(10) == []
+    assert rows_of(table).num_rows == table.sample(10).num_rows == 0
+    assert table.schema.names == ["position", "value"]
+
+
+def test_a_split_is_small_whatever_it_generates() -> None:
+    assert len(pickle.dumps(GeneratedTable(Readings(), 10**9).splits(10**9)[0])) < 1_000
+
+
+def test_padding_adds_bytes_and_changes_no_other_column() -> None:
+    table = rows_of(GeneratedTable(Readings(), 5_000, seed=7, padding=32))
+    assert table.select(["position", "value"]).equals(WHOLE.slice(0, 5_000))
+    assert set(table["padding"].to_pylist()) == {bytes(32)}
+
+
+@pytest.mark.parametrize(("most", "rows"), [(1, BLOCK_ROWS), (BLOCK_ROWS + 1, 2 * BLOCK_ROWS), (10**9, 3 * BLOCK_ROWS)])
+def test_a_sample_has_whole_blocks_of_rows_in_order(most: int, rows: int) -> None:
+    positions = GeneratedTable(Readings(), 3 * BLOCK_ROWS, seed=7).sample(most, seed=3)["position"].to_pylist()
+    assert len(positions) == rows
+    assert positions == sorted(set(positions))
+
+
+# --- pace
+
+
+@pytest.mark.parametrize("rate", [0.5, 40.0, 100_000.0])
+def test_a_paced_split_takes_as_long_as_its_records_at_that_rate(rate: float) -> None:
+    clock = Clock()
+    split, *_ = GeneratedTable(Readings(), 20_000).splits(20_000, Pace(rate, clock, clock.sleep))
+    began, rows = clock.now, 0
+    for batch in split.batches(200_000):
+        rows += batch.num_rows
+        assert clock.now - began == pytest.approx(rows / rate)
+        assert batch.num_rows <= max(1, rate * 0.05)
+    assert rows == split.rows <= max(1, rate)
+
+
+def test_two_readers_at_half_the_rate_give_the_rate_together() -> None:
+    clocks = [Clock(), Clock()]
+    paces = [Pace(500.0, clock, clock.sleep) for clock in clocks]
+    splits = [GeneratedTable(Readings(), 10_000).splits(10_000, pace) for pace in paces]
+    for number in range(len(splits[0])):
+        reader = min((0, 1), key=lambda one: clocks[one].now)
+        read([splits[reader][number]], 10_000, WHOLE.schema)
+    assert [clock.now - 50.0 for clock in clocks] == [pytest.approx(10.0)] * 2
+
+
+def test_a_reader_that_was_held_up_makes_up_for_it_within_the_split() -> None:
+    clock = Clock()
+    split, *_ = GeneratedTable(Readings(), 1_000).splits(1_000, Pace(1_000.0, clock, clock.sleep))
+    began, batches = clock.now, split.batches(1_000)
+    next(batches)
+    clock.now += 0.5
+    assert sum(batch.num_rows for batch in batches) == 950
+    assert clock.now - began == pytest.approx(1.0)
+
+
+# --- errors
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("raises", r"Misbehaved.batch failed on 4096 rows from 4096: ValueError: no such position"),
+        (
+            "other type",
+            r"Misbehaved.batch returned columns of other names or types at row 4096 .*: n: double",
+        ),
+        ("too few", r"Misbehaved.batch must return a RecordBatch of 4096 rows, not 4095 rows"),
+    ],
+)
+def test_a_generator_that_breaks_its_contract_is_named(how: str, message: str) -> None:
+    with pytest.raises(TableError, match=message):
+        rows_of(GeneratedTable(Misbehaved(how), 2 * BLOCK_ROWS))
+
+
+def test_a_generator_that_cannot_be_sent_is_refused_at_once() -> None:
+    with pytest.raises(TableError, match="Misbehaved cannot be pickled"):
+        GeneratedTable(Misbehaved(lambda: None), 1).splits(1)
+
+
+def test_a_generator_whose_module_is_missing_where_it_is_read_says_so() -> None:
+    split = GeneratedSplit(b"cno_such_module\nName\n.", WHOLE.schema, 0, 0, 1)
+    with pytest.raises(TableError, match="cannot be imported where it is read: No module named 'no_such_module'"):
+        next(split.batches(1))
+
+
+# --- distributions
+
+
+@pytest.mark.parametrize("exponent", [0.0, 0.8, 1.2])
+def test_ranks_come_as_often_as_zipf_says(exponent: float) -> None:
+    ranks = zipf(np.random.default_rng(1), 200_000, 50, exponent)
+    weights = np.arange(1, 51.0) ** -exponent
+    expected = 200_000 * weights / weights.sum()
+    found = np.bincount(ranks, minlength=50)
+    assert len(found) == 50
+    assert np.all(np.abs(found - expected) < 5 * np.sqrt(expected))
+
+
+def test_names_are_distinct_and_begin_with_all_letters() -> None:
+    found = names(np.arange(60), 60).to_pylist()
+    assert found[:2] + found[25:28] == ["a0", "b1", "z25", "a26", "b27"]
+    assert len(set(found)) == 60

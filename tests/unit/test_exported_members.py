@@ -1,0 +1,167 @@
+"""The public names of the package, as they are written down here, and its private modules, which only their own package
+imports.
+
+A name that is added, renamed or removed is a change that users see: change this list with it, and the changelog.
+"""
+
+import ast
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import dpa
+
+ROOT = Path(__file__).parents[2]
+
+EXPORTED = {
+    "dpa": [
+        "BatchMapper",
+        "BatchReducer",
+        "Generator",
+        "Groups",
+        "Job",
+        "Mapper",
+        "PartialResults",
+        "Process",
+        "Reducer",
+        "Result",
+        "RowsReducer",
+        "batch_filter",
+        "batch_mapper",
+        "partial_results",
+    ],
+    "dpa.balance.options": [
+        "BY_STRATEGY",
+        "AdaptiveOptions",
+        "BalanceOptions",
+        "DoublingOptions",
+        "HalvingOptions",
+        "LoadReportOptions",
+        "NoBalancingOptions",
+        "TokenOptions",
+    ],
+    "dpa.balance.strategies": ["Doubling", "Halving", "NoBalancing", "Proposal", "Refusal", "Strategy"],
+    "dpa.config": ["ExecutorConfig", "InputConfig", "JobConfig", "JobFile", "json_schema", "load", "parse"],
+    "dpa.report": [
+        "MODES",
+        "Progress",
+        "ReportError",
+        "check_directory",
+        "make_progress",
+        "plan_json",
+        "schema",
+        "show",
+        "show_plan",
+        "to_json",
+        "write",
+    ],
+    "dpa.result": [
+        "EdgeReport",
+        "GroupingReport",
+        "HotKey",
+        "KeyDistribution",
+        "LatencyReport",
+        "LoadReport",
+        "OutputReport",
+        "RecordCounts",
+        "ReferenceReport",
+        "Report",
+        "Result",
+        "Seconds",
+        "SkewReport",
+        "StageReport",
+        "TaskReport",
+        "hot",
+        "when_written",
+    ],
+    "dpa.spark": [
+        "Comparison",
+        "Sample",
+        "Source",
+        "View",
+        "as_table",
+        "check_reference",
+        "compare",
+        "compute",
+        "generated_frame",
+        "input_table",
+        "load",
+        "reads_in_place",
+        "sample_rows",
+        "sampled",
+        "schema_of",
+        "spark_loads",
+        "spark_session",
+        "staged",
+        "write_generated",
+    ],
+    "dpa.testing": ["ExecutorError", "LawError", "LocalBackend", "check_reducer_laws", "run_local"],
+}
+"""What each package exports; those that are not named export modules only."""
+
+
+def packages() -> list[str]:
+    found = pkgutil.walk_packages(dpa.__path__, "dpa.")
+    return ["dpa", *(module.name for module in found if module.ispkg)]
+
+
+@pytest.mark.parametrize("package", packages())
+def test_a_package_exports_exactly_the_names_that_are_written_down(package: str) -> None:
+    assert getattr(importlib.import_module(package), "__all__", []) == EXPORTED.get(package, [])
+
+
+@pytest.mark.parametrize("package", EXPORTED)
+def test_every_exported_name_exists(package: str) -> None:
+    module = importlib.import_module(package)
+    assert [name for name in module.__all__ if not hasattr(module, name)] == []
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    """The dotted names that a module imports; of `from a import b` both `a` and `a.b`, as `b` may be a module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def private_module_of_another_package(name: str, file: Path) -> bool:
+    """Whether a dotted name has a part `_x` that is a module below `dpa` in whose package the file does not lie."""
+    parts = name.split(".")
+    for depth, part in enumerate(parts):
+        package = ROOT.joinpath(*parts[:depth])
+        is_module = (package / f"{part}.py").exists() or (package / part / "__init__.py").exists()
+        if part.startswith("_") and is_module and package not in file.parents:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("directory", ["dpa", "experiments", "jobs"])
+def test_private_modules_are_imported_only_within_their_package(directory: str) -> None:
+    found = {
+        f"{file.relative_to(ROOT)} imports {name}"
+        for file in (ROOT / directory).rglob("*.py")
+        for name in imported(ast.parse(file.read_text(encoding="utf-8")))
+        if private_module_of_another_package(name, file)
+    }
+    assert found == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "refused"),
+    [
+        ("dpa.report._text", "dpa/run.py", True),
+        ("dpa.report._text.bar", "experiments/charts.py", True),
+        ("dpa.report._text", "dpa/report/_table.py", False),
+        ("dpa._util.disk", "dpa/report/_files.py", False),
+        ("dpa._util", "jobs/letters.py", True),
+        ("dpa.report.plots", "experiments/charts.py", False),
+        ("dpa.routing.ring._private_name", "dpa/run.py", False),
+    ],
+)
+def test_private_modules_are_recognised(name: str, file: str, refused: bool) -> None:
+    assert private_module_of_another_package(name, ROOT / file) is refused

@@ -1,0 +1,187 @@
+"""Locks and temporary directories outlive neither their owner nor its death: the next run sees that it is gone."""
+
+import errno
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dpa._util import owned
+from dpa._util.owned import OwnedDirectory, found, held, sweep, temporary_directory
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from dpa._util.owned import OwnedDirectory
+directory = OwnedDirectory.make(Path(sys.argv[1]), "dpa-stage-")
+(directory.path / "data").mkdir()
+(directory.path / "data" / "part").touch()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def abandoned(parent: Path, prefix: str = "dpa-stage-") -> Path:
+    """A directory with something in it, whose owner is gone."""
+    directory = OwnedDirectory.make(parent, prefix)
+    (directory.path / "data").mkdir()
+    (directory.path / "data" / "part").touch()
+    directory.release()
+    return directory.path
+
+
+def test_what_a_killed_process_leaves_is_swept_by_a_later_one(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    process = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], env=environment, check=False)
+    assert process.returncode == -signal.SIGKILL
+    [left] = tmp_path.iterdir()
+    assert sorted(entry.name for entry in left.iterdir()) == [".lock", "data"]
+    sweep(tmp_path, "dpa-stage-")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_somebody_uses_stays(tmp_path: Path) -> None:
+    ours = OwnedDirectory.make(tmp_path / "new", "dpa-stage-")
+    sweep(tmp_path / "new", "dpa-stage-")
+    assert found(tmp_path / "new", "dpa-stage-") == ([], [ours.path])
+    ours.remove_directory()
+    ours.remove_directory()
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_what_is_not_known_to_be_ours_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_lock = tmp_path / f"dpa-stage-{'0' * 32}"
+    (without_lock / "data").mkdir(parents=True)
+    other_name = abandoned(tmp_path).rename(tmp_path / "dpa-stage-of-mine")
+    link = tmp_path / f"dpa-stage-{'1' * 32}"
+    link.symlink_to(abandoned(tmp_path / "elsewhere"))
+    sweep(tmp_path, "dpa-stage-")
+    assert without_lock.exists()
+    assert (other_name / "data" / "part").exists()
+    assert (link / "data" / "part").exists()
+    theirs = abandoned(tmp_path)
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    sweep(tmp_path, "dpa-stage-")
+    assert theirs.exists()
+
+
+def test_what_cannot_be_removed_keeps_no_other_from_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    places = [abandoned(tmp_path), abandoned(tmp_path)]
+    remove = owned.shutil.rmtree
+
+    def stubborn(path: Path) -> None:
+        if path.parent == places[0]:
+            raise OSError(errno.EACCES, "Permission denied")
+        remove(path)
+
+    monkeypatch.setattr(owned.shutil, "rmtree", stubborn)
+    sweep(tmp_path, "dpa-stage-")
+    assert list(tmp_path.iterdir()) == [places[0]]
+    monkeypatch.undo()
+    sweep(tmp_path, "dpa-stage-")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_temporary_directory_is_the_users_alone_and_sweeps_what_is_left_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owned, "gettempdir", lambda: str(tmp_path))
+    abandoned(tmp_path, "dpa-spark-")
+    with temporary_directory("dpa-spark-") as directory:
+        assert list(tmp_path.iterdir()) == [directory]
+        assert directory.stat().st_mode & 0o777 == 0o700
+        with temporary_directory("dpa-spark-") as second:
+            assert sorted(tmp_path.iterdir()) == sorted([directory, second])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_is_held_once_and_leaves_no_file(tmp_path: Path) -> None:
+    file = tmp_path / ".lock"
+    with held(file), pytest.raises(BlockingIOError), held(file):
+        pass
+    assert not file.exists()
+    file.touch()  # of somebody who was killed
+    with held(file):
+        assert file.exists()
+    assert not file.exists()
+
+
+def test_a_lock_whose_file_its_last_owner_removed_meanwhile_is_taken_on_a_new_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, lock = tmp_path / ".lock", fcntl.flock
+    file.touch()
+    opened: list[int] = []
+
+    def late(descriptor: int, how: int) -> None:
+        if not opened:
+            file.unlink()
+        opened.append(descriptor)
+        lock(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with held(file):
+        assert len(opened) == 2
+        with pytest.raises(BlockingIOError), held(file):
+            pass
+
+
+def test_a_file_system_without_locks_has_no_guard_and_nothing_is_swept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = abandoned(tmp_path)
+
+    def unsupported(descriptor: int, how: int) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", unsupported)
+    with held(tmp_path / ".lock"), held(tmp_path / ".lock"):
+        pass
+    sweep(tmp_path, "dpa-stage-")
+    assert left.exists()
+    directory = OwnedDirectory.make(tmp_path, "dpa-stage-")
+    sweep(tmp_path, "dpa-stage-")
+    assert directory.path.exists()
+    directory.remove_directory()
+    assert list(tmp_path.iterdir()) == [left]
+
+
+def test_a_directory_that_is_swept_before_its_maker_has_locked_it_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, swept = fcntl.flock, []
+
+    def late(descriptor: int, how: int) -> None:
+        if not swept:
+            swept.extend(tmp_path.iterdir())
+            sweep(tmp_path, "dpa-stage-")
+        lock(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    directory = OwnedDirectory.make(tmp_path, "dpa-stage-")
+    assert len(swept) == 1
+    assert list(tmp_path.iterdir()) == [directory.path]
+    assert found(tmp_path, "dpa-stage-") == ([], [directory.path])
+
+
+def test_an_empty_directory_that_was_being_made_or_removed_is_swept(tmp_path: Path) -> None:
+    (tmp_path / f"dpa-stage-{'0' * 32}").mkdir()
+    sweep(tmp_path, "dpa-stage-")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_that_goes_while_it_is_looked_at_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / f"dpa-stage-{'0' * 32}").mkdir()
+    exists = Path.exists
+
+    def late(self: Path) -> bool:
+        self.parent.rmdir()
+        return exists(self)
+
+    monkeypatch.setattr(Path, "exists", late)
+    assert found(tmp_path, "dpa-stage-") == ([], [])

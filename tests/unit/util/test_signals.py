@@ -1,0 +1,94 @@
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+
+import pytest
+
+from dpa._util.signals import ENDING, interrupts_held, terminal_kept_away
+from dpa.driver.interrupts import Interrupts
+
+
+def test_an_interrupt_is_held_back_until_the_block_has_ended() -> None:
+    reached = False
+    with pytest.raises(KeyboardInterrupt), interrupts_held():
+        signal.raise_signal(signal.SIGINT)
+        reached = True
+    assert reached
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """The handlers are afterwards what they were before."""
+    before = {number: signal.getsignal(number) for number in ENDING}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("handlers")
+@pytest.mark.parametrize("number", ENDING[1:], ids=str)
+def test_the_others_are_held_back_too_and_count_once(number: int) -> None:
+    seen: list[int] = []
+    signal.signal(number, lambda number, frame: seen.append(number))
+    with interrupts_held():
+        signal.raise_signal(number)
+        signal.raise_signal(number)
+        assert seen == []
+    assert seen == [number]
+
+
+@pytest.mark.usefixtures("handlers")
+@pytest.mark.parametrize("context", [interrupts_held, Interrupts])
+def test_what_nohup_ignores_stays_ignored(context: Callable[[], AbstractContextManager[object]]) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with context():
+        signal.raise_signal(signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+
+
+@pytest.mark.usefixtures("handlers")
+@pytest.mark.parametrize("number", ENDING, ids=str)
+def test_each_of_them_interrupts_a_job_but_only_ctrl_c_does_so_twice(number: int) -> None:
+    before = signal.getsignal(number)
+    with Interrupts() as interrupts:
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(number)
+        with pytest.raises(KeyboardInterrupt) if number == signal.SIGINT else nullcontext():
+            signal.raise_signal(number)
+        with pytest.raises(KeyboardInterrupt):
+            interrupts.check()
+    assert signal.getsignal(number) == before
+
+
+def test_a_process_does_not_receive_what_a_terminal_sends_to_all() -> None:
+    both = "import os, signal; os.kill(os.getpid(), signal.SIGHUP); os.kill(os.getpid(), signal.SIGQUIT)"
+    with terminal_kept_away():
+        assert subprocess.run([sys.executable, "-S", "-c", both], check=False).returncode == 0
+    assert signal.SIGHUP not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_a_second_interrupt_gets_through() -> None:
+    reached = False
+    with pytest.raises(KeyboardInterrupt), interrupts_held():
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        reached = True
+    assert not reached
+
+
+def test_outside_of_the_main_thread_no_handler_is_touched() -> None:
+    seen: list[object] = []
+
+    def look() -> None:
+        with interrupts_held():
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    assert seen == [signal.default_int_handler]
