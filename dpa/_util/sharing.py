@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from typing import Generic, TypeVar
 
@@ -38,3 +39,19 @@ class Shared(Generic[T]):
                 self._users -= 1
                 if self._users == 0:
                     self._context.__exit__(None, None, None)
+
+
+@contextmanager
+def in_lasting_thread(context: AbstractContextManager[T]) -> Iterator[T]:
+    """Enter and leave a context in a thread that lasts as long as the block: on Linux, a child process that is to die
+    with its parent dies with the *thread* that started it. The main thread lasts long enough by itself."""
+    if threading.current_thread() is threading.main_thread():
+        with context as value:
+            yield value
+        return
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="dpa-lasting") as thread:
+        value = thread.submit(context.__enter__).result()
+        try:
+            yield value
+        finally:
+            thread.submit(context.__exit__, None, None, None).result()

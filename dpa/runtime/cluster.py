@@ -16,7 +16,7 @@ from typing import Any
 
 from dpa._util.disk import why
 from dpa._util.logs import chosen_level
-from dpa._util.sharing import Shared
+from dpa._util.sharing import Shared, in_lasting_thread
 from dpa._util.signals import interrupts_held, terminal_kept_away
 from dpa.errors import ConfigError, JobFailedError
 
@@ -60,7 +60,7 @@ def ray_session(
     Raises:
         ConfigError: there is no cluster at `address`, or a job that is running uses another one.
     """
-    with _SHARED.use(lambda: _ready(address, actors, runtime_env, object_store_mb)) as shared:
+    with _SHARED.use(lambda: in_lasting_thread(_ready(address, actors, runtime_env, object_store_mb))) as shared:
         if address is not None and shared not in (None, address):
             why = f"a job of this process is running on {shared}, and a process uses one Ray at a time"
             raise ConfigError(f"ray.address: {why}; run the job on {address} in a process of its own")

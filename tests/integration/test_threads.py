@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 PROGRAM = """
-import json, threading
+import json, threading, time
 import ray, pyspark
 from dpa import Job
 from executors_for_tests import SlowSum, children, words
@@ -25,9 +25,12 @@ def run(name, seconds):
     ).run()
     results[name] = dict(zip(*result.table().to_pydict().values(), strict=True))
 
+# The job that starts Ray ends first, and its thread with it.
 threads = [threading.Thread(target=run, args=arguments) for arguments in (("short", 0.0), ("long", 0.2))]
-for thread in threads:
-    thread.start()
+threads[0].start()
+while not ray.is_initialized():
+    time.sleep(0.01)
+threads[1].start()
 for thread in threads:
     thread.join()
 running = ray.is_initialized() or pyspark.SparkContext._active_spark_context is not None
