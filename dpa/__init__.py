@@ -13,6 +13,7 @@ from dpa.executors import BatchMapper, BatchReducer, Groups, Mapper, Process, Re
 from dpa.operators import batch_filter
 
 if TYPE_CHECKING:
+    from dpa.flow import Flow
     from dpa.job import Job
     from dpa.result import Result
     from dpa.sinks.partial_results import PartialResults, partial_results
@@ -23,6 +24,7 @@ quiet_by_default()
 __all__ = [
     "BatchMapper",
     "BatchReducer",
+    "Flow",
     "Generator",
     "Groups",
     "Job",
@@ -38,6 +40,7 @@ __all__ = [
 ]
 
 _LATER = {
+    "Flow": "dpa.flow",
     "Generator": "dpa.sources.generated",
     "Job": "dpa.job",
     "Result": "dpa.result",

@@ -5,7 +5,7 @@ Nothing is started before the configuration, the executors and the input's colum
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,10 @@ from dpa import config as job_config
 from dpa.config import ExecutorConfig, JobConfig, JobFile
 from dpa.driver.backend import Backend
 from dpa.driver.forecast import Forecast, forecast
-from dpa.driver.inputs import Input, lazy_session
+from dpa.driver.inputs import Inputs, lazy_session
 from dpa.driver.observer import Observer
+from dpa.driver.outputs import written
+from dpa.driver.partial_results import published
 from dpa.driver.reference import Reference
 from dpa.driver.run import Run
 from dpa.driver.spec import JobSpec
@@ -34,7 +36,6 @@ class Job:
 
     Attributes:
         spec: what to do: the configuration and the executors.
-        input: what to read.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Job:
         mapper: Any = None,
         reducer: Any = None,
         file: JobFile | None = None,
+        objects: Mapping[str, Any] | None = None,
         **sections: Any,
     ) -> None:
         """Make a job.
@@ -53,6 +55,7 @@ class Job:
             mapper: a mapper, a function of a record, or a `mapper` section.
             reducer: a reducer, a function of two values, or a `reducer` section.
             file: a checked configuration, instead of `sections`.
+            objects: executors and tables, by the key path of the section that they stand for.
             sections: the other keys of a job file.
 
         Raises:
@@ -60,13 +63,9 @@ class Job:
         """
         given = {"input": input, "mapper": mapper, "reducer": reducer}
         plain = {name: value for name, value in given.items() if value is not None and _is_section(name, value)}
-        objects = {name: value for name, value in given.items() if value is not None and name not in plain}
-        self.spec = JobSpec(
-            file or job_config.parse({**sections, **plain}, origin="Job(...)"),
-            as_mapper(objects["mapper"]) if "mapper" in objects else None,
-            as_reducer(objects["reducer"]) if "reducer" in objects else None,
-        )
-        self.input = Input(self.spec, as_table(objects["input"]) if "input" in objects else None)
+        made = {name: _AS[name](given[name]) for name in given if given[name] is not None and name not in plain}
+        checked = file or job_config.parse({**sections, **plain}, origin="Job(...)")
+        self.spec = JobSpec(checked, {**made, **(objects or {})})
 
     @classmethod
     def from_file(cls, path: str | Path, overrides: Sequence[str] = ()) -> Job:
@@ -82,6 +81,12 @@ class Job:
         """The resolved configuration."""
         return self.spec.config
 
+    @property
+    def directories(self) -> dict[str, str]:
+        """The directories of its results and partial results, by the key path that names each."""
+        named = [*written(self.config), *published(self.config)]
+        return {f"{key}.path": section.path for key, section in named if section.path is not None}
+
     def check(self) -> None:
         """Check all that can be checked without reading the input: executors, and that they fit the rest.
 
@@ -89,7 +94,7 @@ class Job:
             ConfigError: naming what is wrong and where.
         """
         self.spec.check()
-        self.input.check()
+        Inputs(self.spec).check()
 
     def validate(self) -> None:
         """Check everything that can be checked without running: also that the input has the columns that the job and
@@ -102,7 +107,9 @@ class Job:
         self.spec.check_executors(self._on_ray().check_executor)
         with ExitStack() as stack:
             spark = lazy_session(self.config, stack)
-            Reference(self.spec, self.input.open(stack, spark, stage=False), spark).check()
+            opened = Inputs(self.spec).open(stack, spark, stage=False)
+            for step in self.spec.results:
+                Reference(self.spec, step, opened, spark).check()
 
     def run(
         self,
@@ -125,7 +132,7 @@ class Job:
             JobFailedError: the job failed, and `check` is set.
             ReferenceMismatchError: the result differs from the reference, and `check` is set.
         """
-        result = Run(self.spec, self.input, backend or self._on_ray(address), observer).result()
+        result = Run(self.spec, backend or self._on_ray(address), observer).result()
         return result.check() if check else result
 
     def forecast(self) -> Forecast:
@@ -135,11 +142,15 @@ class Job:
             ConfigError: the job is not valid, or its input cannot be read.
             ExecutorError: the mapper fails on the sample.
         """
-        return forecast(self.spec, self.input)
+        return forecast(self.spec)
 
     def _on_ray(self, address: str | None = None) -> RayBackend:
         ray = self.config.ray
         return RayBackend(address or ray.address, ray.runtime_env, ray.object_store_mb)
+
+
+_AS: dict[str, Callable[[Any], Any]] = {"input": as_table, "mapper": as_mapper, "reducer": as_reducer}
+"""What objects that a job was given are made into."""
 
 
 def _is_section(name: str, value: Any) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from dpa.errors import ConfigError
-from dpa.executors import FunctionExecutor
+from dpa.executors import BatchMapper, FunctionExecutor
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -49,11 +49,13 @@ def batch_filter(function: F) -> F:
 
 
 def as_row_operator(kind: RowKind, given: Any) -> RowOperator:
-    """A row operator made of a function of a record, or one marked `batch_mapper` or `batch_filter`.
+    """A row operator made of a function of a record, one marked `batch_mapper` or `batch_filter`, or a `BatchMapper`.
 
     Raises:
-        ConfigError: it is no function, or is marked for another kind of operator.
+        ConfigError: it is none of these, or is for another kind of operator.
     """
+    if isinstance(given, BatchMapper) and kind in (RowKind.MAP, RowKind.FLAT_MAP):
+        return RowOperator(kind, given.map_batch, on_batches=True)
     if not callable(given) or isinstance(given, type):
         raise ConfigError(f"{given!r} is no function of a record, which `{kind.value}` needs")
     marks = {mark for mark in ("batch_mapper", "batch_filter") if getattr(given, f"dpa_{mark}", False)}

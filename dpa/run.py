@@ -148,8 +148,7 @@ def _run(
 
     if report_directory is not None:
         report_directory = report_directory.absolute()  # whatever user code makes the working directory
-        rounds = None if job.config.aggregation is None else job.config.aggregation.path
-        check_directory(report_directory, output=job.config.output.path, rounds=rounds)
+        check_directory(report_directory, job.directories)
     with (
         make_progress(progress.value, sys.stderr, job.config.name) as display,
         redirect_stdout(sys.stderr),  # what user code prints, and Ray; standard output belongs to the result

@@ -20,11 +20,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpa import partial_results
-from dpa.driver.inputs import OpenedInput, lazy_session
+from dpa.driver.inputs import Inputs, OpenedInput, lazy_session
 from dpa.driver.outputs import in_memory
 from dpa.errors import TableError
 from dpa.job import Job
-from dpa.protocol.graph import REDUCER
+from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.plan import RunPlan
 from dpa.runtime.cluster import ray_session
 from dpa.runtime.launch import launch
@@ -115,7 +115,7 @@ def measure(options: argparse.Namespace) -> Findings:
         progress(f"writing {records:,} records")
         table = stack.enter_context(zipf_table(records, options.seed))
         job = table.job(TASKS, TASKS, balance=BALANCE)
-        opened = job.input.open(stack, lazy_session(job.config, stack))
+        [opened] = Inputs(job.spec).open(stack, lazy_session(job.config, stack)).values()
         opened = replace(opened, splits=opened.splits * times)
         stack.enter_context(ray_session(None, actors=2 * TASKS + 2, object_store_mb=job.config.ray.object_store_mb))
         for _ in range(repeats):
@@ -134,13 +134,13 @@ def _run(job: Job, opened: OpenedInput, kind: Kind, table: ZipfTable, times: int
     """Count all records once."""
     with TemporaryDirectory(prefix="dpa-rounds-") as directory:
         published_in = directory if kind.seconds is not None and kind.published else None
-        plan = _with_rounds(job.spec.plan(opened.splits, opened.schema), kind.seconds, published_in)
+        plan = _with_rounds(job.spec.plan({MAPPER: opened.splits}, {MAPPER: opened.schema}), kind.seconds, published_in)
         reader = Reader(directory)
         reader.start()
         outcome = launch(plan, lambda snapshot: None, warn=print)
         reader.stop()
         published = len(rounds.rounds_in(Path(directory)))
-    result = in_memory(outcome)
+    result = in_memory(outcome, REDUCER)
     table.check(str(kind), result["word"], result["count"], table.counts * times)
     _require_subset(reader.last, result)
     stats, taken = outcome.snapshot[REDUCER].aggregation, outcome.times

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dpa.balance.options import BY_STRATEGY, TokenOptions
-from dpa.driver.inputs import lazy_session
+from dpa.driver.inputs import Inputs, lazy_session
 from dpa.job import Job
 from dpa.measure.skew import skew
 from dpa.protocol.graph import REDUCER
@@ -134,13 +134,14 @@ def simulate(workload: str, method: str, seeds: Iterable[int], rounds: int = 1, 
     race = race or Race()
     job = _job(workload, method, rounds, 0.0)  # time is virtual: nobody sleeps
     with ExitStack() as stack:
-        splits = job.input.open(stack, lazy_session(job.config, stack)).splits
-    balance = job.spec.balance
+        [opened] = Inputs(job.spec).open(stack, lazy_session(job.config, stack)).values()
+    [source, reducer] = job.spec.steps
+    balance = job.config.balance
     if race.report_every is not None and isinstance(balance, TokenOptions):
         balance = dataclasses.replace(balance, report_every=race.report_every)
     simulated = map_reduce_job(
-        splits,
-        job.spec.task,
+        opened.splits,
+        job.spec.compilation({source.name: opened.schema}).map_task(reducer, reducer.feeds[0]),
         mappers=job.config.parallelism.mappers,
         reducers=job.config.parallelism.reducers,
         balance=balance,

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpa.driver.inputs import OpenedInput, lazy_session
+from dpa.driver.inputs import Inputs, OpenedInput, lazy_session
 from dpa.job import Job
-from dpa.protocol.graph import REDUCER
+from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.metrics import Snapshot
 from dpa.runtime.cluster import ray_session
 from dpa.runtime.launch import launch
@@ -80,7 +80,7 @@ def measure(options: argparse.Namespace) -> Findings:
         row_group = min(ROW_GROUP, sizes[0])
         table = stack.enter_context(zipf_table(sizes[-1], options.seed, row_group))
         job = table.job(TASKS, TASKS, limits={"split_records": row_group})
-        opened = job.input.open(stack, lazy_session(job.config, stack))
+        [opened] = Inputs(job.spec).open(stack, lazy_session(job.config, stack)).values()
         first_rows = {size: replace(opened, splits=opened.splits[: size // row_group]) for size in sizes}
         runs = [_run(job, first_rows[size], size) for _ in range(repeats) for size in sizes]
     rows = [_medians([run for run in runs if run["records"] == size]) for size in sizes]
@@ -103,7 +103,7 @@ def _run(job: Job, opened: OpenedInput, records: int) -> dict[str, Any]:
     """Count the `records` records of this input, with actors and a Ray of their own."""
     peaks = Peaks()
     with ray_session(None, actors=2 * TASKS + 2, object_store_mb=job.config.ray.object_store_mb):
-        outcome = launch(job.spec.plan(opened.splits, opened.schema), peaks.look, warn=print)
+        outcome = launch(job.spec.plan({MAPPER: opened.splits}, {MAPPER: opened.schema}), peaks.look, warn=print)
     stage = outcome.snapshot[REDUCER]
     assert sum(reducer.processed for reducer in stage.tasks) == records
     by_stage: dict[str, int] = {}

@@ -103,7 +103,8 @@ def _keys_at(path: Sequence[str | int]) -> list[str]:
     current: Any = schema
     for part in path:
         current = _resolve(schema, current)
-        current = current.get("properties", {}).get(part) or current.get("additionalProperties") or {}
+        of_any_name = [current.get("additionalProperties"), *current.get("patternProperties", {}).values()]
+        current = current.get("properties", {}).get(part) or next(filter(None, of_any_name), {})
     return sorted(_resolve(schema, current).get("properties", {}))
 
 

@@ -18,7 +18,7 @@ from dpa.config._errors import explained
 from dpa.config._overrides import override, set_aside
 from dpa.config._placeholders import substitute
 from dpa.config._places import KeyPath, Places, line_numbers, place_of
-from dpa.config.schema import JobConfig
+from dpa.config.schema import OF_ONE_STAGE, JobConfig
 from dpa.errors import ConfigError
 
 
@@ -74,7 +74,13 @@ def parse(document: Mapping[str, Any], *, origin: str = "job", places: Places | 
         config = JobConfig.model_validate(substitute(dict(document), origin))
     except ValidationError as error:
         raise ConfigError("\n".join(explained(error.errors(), document, origin, places))) from None
-    return JobFile(config, origin, places)
+    file = JobFile(config, origin, places)
+    of_one_stage = next((key for key in OF_ONE_STAGE if config.stages and key in document), None)
+    if of_one_stage is not None:
+        raise file.error(
+            of_one_stage, "belongs to a job of one mapper and one reducer; with `stages`, give it to a step"
+        )
+    return file
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[KeyPath, int]]:

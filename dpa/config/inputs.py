@@ -24,9 +24,9 @@ class InputConfig(Section):
     """Where the records come from. Parquet without `select`, `where` or `sample` is read in place; the rest is
     staged."""
 
-    format: Literal["parquet", "csv", "json", "text", "sql", "jdbc", "table", "records", "generated"]
+    format: Literal["parquet", "csv", "json", "text", "sql", "jdbc", "table", "records", "generated", "given"]
     """`parquet`, `csv`, `json`, `text`: files. `sql`: a query over `views`. `jdbc`: see `options`. `table`: a catalog
-    table. `records`: inline. `generated`: made by `use`."""
+    table. `records`: inline. `generated`: made by `use`. `given`: a table that a flow in Python was given."""
     path: str | list[str] | None = None
     """Files, directories or globs, for file formats. `${python.stdlib}` and `${env.NAME}` are replaced."""
     glob: str | None = None
@@ -64,6 +64,8 @@ class InputConfig(Section):
     def _has_what_its_format_needs(self) -> InputConfig:
         needs = {"sql": "query", "table": "table", "records": "records", "jdbc": "options", "generated": "use"}
         need = needs.get(self.format, "path")
+        if self.format == "given":
+            return self
         if not getattr(self, need) and not (need == "records" and self.records == []):
             raise ValueError(f"format {self.format!r} needs the key {need!r}")
         if self.format in ("records", "generated") and (self.select or self.where):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from dpa.balance.options import AdaptiveOptions
 from dpa.config.inputs import InputConfig, SampleConfig
 from dpa.config.section import Section, SparkText
+from dpa.config.sinks import OutputConfig, ReferenceConfig
 from dpa.config.stage import (
     AggregationConfig,
     Balance,
@@ -20,8 +21,27 @@ from dpa.config.stage import (
     Tasks,
     TestingConfig,
 )
+from dpa.config.stages import StepConfig, StepName
 from dpa.config.variants import with_strategy
 from dpa.routing.groupings.options import RingOptions
+
+OF_ONE_STAGE = (
+    "input",
+    "sample",
+    "mapper",
+    "reducer",
+    "combiner",
+    "key",
+    "value",
+    "parallelism",
+    "grouping",
+    "balance",
+    "aggregation",
+    "testing",
+    "output",
+    "reference",
+)
+"""The keys of a job of one mapper and one reducer that each step of `stages` has for itself, if under another name."""
 
 
 class ParallelismConfig(Section):
@@ -38,35 +58,6 @@ class LimitsConfig(StageLimits):
 
     split_records: int = Field(default=1_000_000, ge=1)
     """About how many input rows a mapper is given at a time."""
-
-
-class OutputConfig(Section):
-    """Where results go. Written aside and put in place when complete; never half a result."""
-
-    path: str | None = None
-    """Directory for Parquet results, relative to the working directory; without it results stay in memory."""
-    mode: Literal["error", "overwrite"] = "error"
-    """What to do if the directory exists already and is not empty; `overwrite` replaces the result of an earlier job,
-    and nothing else."""
-
-
-class ReferenceConfig(Section):
-    """What Spark computes on the same input, to check the result against."""
-
-    sql: str | None = None
-    """A query over the view `input`; its columns must be named as the result's."""
-    function: str | None = None
-    """`package.module:name` of a function DataFrame -> DataFrame, instead of `sql`."""
-    tolerance: float = Field(default=0.0, ge=0)
-    """Greatest relative difference of numbers that still counts as equal; 0 is exact."""
-    baseline: bool = True
-    """Whether to compute the skew S of Spark's own hash partitioning on the same records."""
-
-    @model_validator(mode="after")
-    def _one_of_both(self) -> ReferenceConfig:
-        if self.sql and self.function:
-            raise ValueError("give `sql` or `function`, not both")
-        return self
 
 
 class SparkConfig(Section):
@@ -128,6 +119,8 @@ class JobConfig(Section):
     testing: TestingConfig = TestingConfig()
     output: OutputConfig = OutputConfig()
     reference: ReferenceConfig | None = None
+    stages: dict[StepName, StepConfig] = {}
+    """A graph of steps, instead of the one mapper and the one reducer that the keys above describe."""
     spark: SparkConfig = SparkConfig()
     ray: RayConfig = RayConfig()
 
@@ -135,6 +128,13 @@ class JobConfig(Section):
     @classmethod
     def _strategy_is_named(cls, document: Any) -> Any:
         return with_strategy(document)
+
+    def resolved(self) -> dict[str, Any]:
+        """The configuration as a document: with all defaults, and for steps with what differs from them."""
+        if not self.stages:
+            return self.model_dump(exclude={"stages"})
+        stages = {name: step.model_dump(by_alias=True, exclude_defaults=True) for name, step in self.stages.items()}
+        return {**self.model_dump(exclude={"stages", *OF_ONE_STAGE}), "stages": stages}
 
     @field_validator("testing")
     @classmethod

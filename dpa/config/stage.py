@@ -41,7 +41,7 @@ def _as_columns(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-def _as_key(value: Any) -> KeyName:
+def as_key(value: Any) -> KeyName:
     """A key column's name, or the names of several: a list of one is that name; null means one key of all rows."""
     if value is None or value == ():
         return ()
@@ -58,7 +58,7 @@ Executor: TypeAlias = Annotated[
     ExecutorConfig, BeforeValidator(_as_executor, json_schema_input_type=str | ExecutorConfig)
 ]
 Columns: TypeAlias = Annotated[list[str], BeforeValidator(_as_columns, json_schema_input_type=str | list[str])]
-KeyColumns: TypeAlias = Annotated[KeyName, BeforeValidator(_as_key, json_schema_input_type=str | list[str] | None)]
+KeyColumns: TypeAlias = Annotated[KeyName, BeforeValidator(as_key, json_schema_input_type=str | list[str] | None)]
 
 
 class AggregationConfig(Section):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from dpa.executors import AnyMapper, AnyReducer
 from dpa.protocol.metrics import Snapshot
 from dpa.protocol.plan import RunOutcome, RunPlan
 
@@ -14,7 +13,7 @@ class Backend(Protocol):
     """Runs plans. `dpa.runtime.backend.RayBackend`, `dpa.simulation.backend.SimulatedBackend` and
     `dpa.testing.LocalBackend` are backends."""
 
-    def check_executor(self, executor: AnyMapper | AnyReducer) -> None:
+    def check_executor(self, executor: object) -> None:
         """Check, before the input is loaded, that an executor can be taken to where the tasks run.
 
         Raises:

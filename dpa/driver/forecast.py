@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpa.aggregates import Count
-from dpa.driver.inputs import Input, lazy_session
+from dpa.driver.inputs import Inputs, lazy_session
 from dpa.driver.spec import JobSpec
 from dpa.driver.stage_summary import hot_keys
 from dpa.execution.batch_states import BatchStates
@@ -64,7 +64,7 @@ class Forecast:
         return hot(self.hot_keys, self.distinct, len(self.loads))
 
 
-def forecast(spec: JobSpec, input: Input) -> Forecast:
+def forecast(spec: JobSpec) -> Forecast:
     """Forecast a run from a sample of its input.
 
     Raises:
@@ -72,15 +72,19 @@ def forecast(spec: JobSpec, input: Input) -> Forecast:
         ExecutorError: the mapper fails on the sample.
     """
     spec.check()
-    input.check()
+    inputs = Inputs(spec)
+    inputs.check()
     with ExitStack() as stack:
-        rows, sample = input.open(stack, lazy_session(spec.config, stack), stage=False).sample(SAMPLE_ROWS)
-    ring = spec.balance.ring(spec.config.parallelism.reducers)
+        [opened] = inputs.open(stack, lazy_session(spec.config, stack), stage=False).values()
+        rows, sample = opened.sample(SAMPLE_ROWS)
+    [_, reducer] = spec.steps
+    ring = reducer.balance.ring(reducer.tasks or 1)
     table = ring.snapshot(0)
     loads = np.zeros(ring.reducers, dtype=np.int64)
-    grouping = spec.grouping.create(table, 0)
+    grouping = reducer.grouping.create(table, 0)
     counter = BatchStates(Count())
-    for step in spec.task.blocks(MemorySplit(sample), time.perf_counter):
+    task = spec.compilation({spec.steps[0].name: opened.schema}).map_task(reducer, reducer.feeds[0])
+    for step in task.blocks(MemorySplit(sample), time.perf_counter):
         if step.block is not None:
             for owner, part in step.block.route(grouping):
                 loads[owner] += part.rows
@@ -88,7 +92,7 @@ def forecast(spec: JobSpec, input: Input) -> Forecast:
     counted: Reduced = counter.finish("key")
     stats = KeyStats.of(counted.table["key"], counted.mapped)
     return Forecast(
-        config=spec.config.model_dump(),
+        config=spec.config.resolved(),
         rows=rows,
         sampled=sample.num_rows,
         mapped=stats.mapped,

@@ -1,5 +1,5 @@
-"""A job's input: a table in memory, or what the section `input` names; opened for the mappers in place, from memory,
-generated, or staged by Spark, or only looked at."""
+"""A job's inputs: tables in memory, or what the job file names; opened for the tasks that read them in place, from
+memory, generated, or staged by Spark, or only looked at."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ import pyarrow as pa
 from dpa.config import InputConfig, JobConfig, JobFile
 from dpa.driver.loading import generator_of
 from dpa.driver.spec import JobSpec
-from dpa.errors import ConfigError, JobFailedError, SparkLostError, TableError
-from dpa.execution.mapping import check_columns
-from dpa.routing.keys import names_of
+from dpa.errors import JobFailedError, SparkLostError, TableError
+from dpa.logical.compilation import columns_read
+from dpa.logical.step import Step
 from dpa.sources.generated import GeneratedTable, Pace
 from dpa.sources.splits import Split, memory_splits
 from dpa.spark import (
@@ -59,25 +59,28 @@ class OpenedInput:
     sample: Callable[[int], tuple[int | None, pa.Table]]
 
 
-class Input:
+class Inputs:
     """What a job reads, not yet opened."""
 
-    def __init__(self, spec: JobSpec, table: pa.Table | None = None) -> None:
-        """`table`, or else what the configuration of `spec` names."""
+    def __init__(self, spec: JobSpec) -> None:
         self._spec = spec
-        self._table = table
 
     def check(self) -> None:
-        """Check that there is an input at all; it is not looked at.
+        """Check that there are inputs at all; they are not looked at.
 
         Raises:
-            ConfigError: there is none.
+            ConfigError: one is missing.
         """
-        if self._table is None and self._spec.config.input is None:
-            raise self._spec.file.error("input", "a job needs an input")
+        for source in self._spec.sources:
+            key, given, _ = self._spec.input_of(source)
+            if key not in self._spec.objects and (given is None or given.format == "given"):
+                need = "a job needs an input" if given is None else "a table is given in Python alone; name a format"
+                raise self._spec.file.error(key, need)
 
-    def open(self, stack: ExitStack, spark: Callable[[], SparkSession], *, stage: bool = True) -> OpenedInput:
-        """Open the input for as long as `stack` is open.
+    def open(
+        self, stack: ExitStack, spark: Callable[[], SparkSession], *, stage: bool = True
+    ) -> dict[str, OpenedInput]:
+        """Open all inputs for as long as `stack` is open. Returns them by the name of the step that reads each.
 
         Args:
             stack: closes what is opened.
@@ -85,39 +88,104 @@ class Input:
             stage: whether to write an input that cannot be read in place; if not, only its columns are looked at.
 
         Raises:
-            ConfigError: it cannot be read, or it lacks a column.
+            ConfigError: one cannot be read, or lacks a column.
             JobFailedError: Spark has died.
         """
+        opened = {source.name: _Input(self._spec, source).open(stack, spark, stage) for source in self._spec.sources}
+        self._spec.compilation({name: found.schema for name, found in opened.items()})
+        return opened
+
+
+class _Input:
+    """The input of one step."""
+
+    def __init__(self, spec: JobSpec, source: Step) -> None:
+        self._spec = spec
+        self._source = source
+        self._key, self._given, self._drawn = spec.input_of(source)
+
+    def open(self, stack: ExitStack, spark: Callable[[], SparkSession], stage: bool) -> OpenedInput:
+        """Open the input, as `Inputs.open` does."""
         file = self._spec.file
-        with blaming(file, "input"):
+        with blaming(file, self._key):
             opened = self._open(stack, spark, stage)
-        try:
-            check_columns(self._spec.task, opened.schema)
-        except ConfigError as error:
-            key, _, message = str(error).partition(": ")
-            raise file.error(key, message) from None
 
         def sample(max_rows: int) -> tuple[int | None, pa.Table]:
-            with blaming(file, "input"):
+            with blaming(file, self._key):
                 return opened.sample(max_rows)
 
         return replace(opened, sample=sample)
 
     def _open(self, stack: ExitStack, spark: Callable[[], SparkSession], stage: bool) -> OpenedInput:
-        config, given = self._spec.config, self._spec.config.input
-        if self._table is not None:
-            return _in_memory(self._spec, self._table)
+        config, given = self._spec.config, self._given
+        if self._key in self._spec.objects:
+            return self._in_memory(as_table(self._spec.objects[self._key]))
         assert given is not None
         if given.format == "records":
-            return _in_memory(self._spec, as_table(given.records))
+            return self._in_memory(as_table(given.records))
         if given.format == "generated":
-            return _generated(self._spec, given, spark)
+            return self._generated(given, spark)
         source = Source.of(given.model_dump(exclude=_OF_GENERATED), base=str(self._spec.file.directory))
-        drawn = _sample_section(config)
+        drawn = None
+        if self._drawn is not None:
+            seed = config.seed if self._drawn.seed is None else self._drawn.seed
+            drawn = Sample(self._drawn.fraction, self._drawn.by, seed)
         if stage or reads_in_place(source, drawn):
-            return _as_parquet(self._spec, stack, spark, source, drawn)
+            return self._as_parquet(stack, spark, source, drawn)
         frame = cache(lambda: load(spark(), source, drawn))
         return OpenedInput((), schema_of(spark, source), frame, lambda rows: sample_rows(frame(), rows, config.seed))
+
+    def _as_parquet(
+        self, stack: ExitStack, spark: Callable[[], SparkSession], source: Source, drawn: Sample | None
+    ) -> OpenedInput:
+        """An input that tasks read as Parquet, in place or as Spark has staged it."""
+        config, split_rows = self._spec.config, self._spec.config.limits.split_records
+        table = stack.enter_context(
+            input_table(spark, source, drawn, split_rows=split_rows, stage_dir=config.spark.stage_dir)
+        )
+        wanted, keys = columns_read(self._spec.steps, self._source.name)
+        if wanted is not None:
+            wanted = tuple(name for name in wanted if name in table.schema.names)
+        repeated = [name for name in keys if name in table.schema.names]
+        splits = table.splits(columns=wanted, dictionary=repeated, split_rows=split_rows)
+        read = Source("parquet", table.paths)
+        return OpenedInput(
+            tuple(splits),
+            table.schema,
+            cache(lambda: load(spark(), read)),
+            lambda rows: (table.rows, table.sample(rows, config.seed, wanted)),
+        )
+
+    def _in_memory(self, table: pa.Table) -> OpenedInput:
+        config = self._spec.config
+        self._require_no_sample("in memory: sample it before")
+
+        def sample(max_rows: int) -> tuple[int, pa.Table]:
+            drawn = np.random.default_rng(config.seed).permutation(table.num_rows)[:max_rows]
+            return table.num_rows, table.take(pa.array(np.sort(drawn)))
+
+        splits = memory_splits(table, config.limits.split_records)
+        return OpenedInput(tuple(splits), table.schema, lambda: table, sample)
+
+    def _generated(self, given: InputConfig, spark: Callable[[], SparkSession]) -> OpenedInput:
+        """A generated input, which each task reads at its share of the rate. Spark generates the rows for itself."""
+        config = self._spec.config
+        self._require_no_sample("generated: give it fewer `rows`")
+        seed = config.seed if given.seed is None else given.seed
+        table = GeneratedTable(generator_of(self._spec.file, self._key, given), given.rows, seed, given.padding)
+        pace = None
+        if given.rate is not None:
+            pace = Pace(given.rate / (self._source.tasks or 1), time.monotonic, time.sleep)
+        return OpenedInput(
+            tuple(table.splits(config.limits.split_records, pace)),
+            table.schema,
+            cache(lambda: generated_frame(spark(), table)),
+            lambda rows: (table.rows, table.sample(rows, config.seed)),
+        )
+
+    def _require_no_sample(self, what: str) -> None:
+        if self._drawn is not None:
+            raise self._spec.file.error(self._source.at("sample"), f"is Spark's, and this input is {what}")
 
 
 def lazy_session(config: JobConfig, stack: ExitStack) -> Callable[[], SparkSession]:
@@ -140,64 +208,3 @@ def blaming(file: JobFile, key: str) -> Iterator[None]:
         raise JobFailedError(f"{key}: {error}") from None
     except TableError as error:
         raise file.error(key, str(error)) from None
-
-
-def _sample_section(config: JobConfig) -> Sample | None:
-    sample = config.sample
-    if sample is None:
-        return None
-    return Sample(sample.fraction, sample.by, config.seed if sample.seed is None else sample.seed)
-
-
-def _as_parquet(
-    spec: JobSpec, stack: ExitStack, spark: Callable[[], SparkSession], source: Source, drawn: Sample | None
-) -> OpenedInput:
-    """An input that mappers read as Parquet, in place or as Spark has staged it."""
-    config, split_rows = spec.config, spec.config.limits.split_records
-    table = stack.enter_context(
-        input_table(spark, source, drawn, split_rows=split_rows, stage_dir=config.spark.stage_dir)
-    )
-    wanted = None
-    if spec.mapper is None and config.value is not None:
-        wanted = (*names_of(config.key), *config.value)
-        wanted = tuple(name for name in wanted if name in table.schema.names)
-    repeated = [name for name in names_of(config.key) if spec.mapper is None and name in table.schema.names]
-    splits = table.splits(columns=wanted, dictionary=repeated, split_rows=split_rows)
-    read = Source("parquet", table.paths)
-    return OpenedInput(
-        tuple(splits),
-        table.schema,
-        cache(lambda: load(spark(), read)),
-        lambda rows: (table.rows, table.sample(rows, config.seed, wanted)),
-    )
-
-
-def _in_memory(spec: JobSpec, table: pa.Table) -> OpenedInput:
-    config = spec.config
-    if config.sample is not None:
-        raise spec.file.error("sample", "is Spark's, and this input is in memory: sample it before")
-
-    def sample(max_rows: int) -> tuple[int, pa.Table]:
-        drawn = np.random.default_rng(config.seed).permutation(table.num_rows)[:max_rows]
-        return table.num_rows, table.take(pa.array(np.sort(drawn)))
-
-    splits = memory_splits(table, config.limits.split_records)
-    return OpenedInput(tuple(splits), table.schema, lambda: table, sample)
-
-
-def _generated(spec: JobSpec, given: InputConfig, spark: Callable[[], SparkSession]) -> OpenedInput:
-    """A generated input, which each mapper reads at its share of the rate. Spark generates the rows for itself."""
-    config = spec.config
-    if config.sample is not None:
-        raise spec.file.error("sample", "is Spark's, and this input is generated: give it fewer `rows`")
-    seed = config.seed if given.seed is None else given.seed
-    table = GeneratedTable(generator_of(spec.file), given.rows, seed, given.padding)
-    pace = None
-    if given.rate is not None:
-        pace = Pace(given.rate / config.parallelism.mappers, time.monotonic, time.sleep)
-    return OpenedInput(
-        tuple(table.splits(config.limits.split_records, pace)),
-        table.schema,
-        cache(lambda: generated_frame(spark(), table)),
-        lambda rows: (table.rows, table.sample(rows, config.seed)),
-    )

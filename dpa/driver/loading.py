@@ -7,11 +7,12 @@ import importlib
 import importlib.util
 import inspect
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from dpa.aggregates import READY_MADE
-from dpa.config import ExecutorConfig, JobFile
+from dpa.config import ExecutorConfig, InputConfig, JobFile, ReferenceConfig
 from dpa.errors import ConfigError
 from dpa.execution.failures import USER_ERRORS
 from dpa.executors import AnyMapper, AnyReducer, as_mapper, as_reducer
@@ -39,7 +40,7 @@ def mapper_of(file: JobFile) -> AnyMapper | None:
     """
     if file.config.mapper is None:
         return None
-    made = _made(file, "mapper", file.config.mapper)
+    made = loaded(file, "mapper", file.config.mapper)
     try:
         return as_mapper(made)
     except ConfigError as error:
@@ -54,37 +55,38 @@ def reducer_of(file: JobFile) -> AnyReducer:
     """
     if file.config.reducer is None:
         raise file.error("reducer", f"a job needs a reducer: `package.module:Name`, or one of {', '.join(READY_MADE)}")
-    made = _made(file, "reducer", file.config.reducer)
+    made = loaded(file, "reducer", file.config.reducer)
     try:
         return as_reducer(made)
     except ConfigError as error:
         raise file.error("reducer", str(error)) from None
 
 
-def generator_of(file: JobFile) -> Generator:
-    """What makes the rows of the job's generated input.
+def generator_of(file: JobFile, key: str, section: InputConfig) -> Generator:
+    """What makes the rows of a generated input, which stands at `key`.
 
     Raises:
         ConfigError: it cannot be found or made, or is no generator.
     """
-    section = file.config.input
-    assert section is not None
     assert section.use is not None
-    made = _made(file, "input", ExecutorConfig(use=section.use, args=section.args))
+    made = loaded(file, key, ExecutorConfig(use=section.use, args=section.args))
     if not isinstance(made, Generator):
-        raise file.error("input.use", f"{section.use!r} is {type(made).__name__}, not a `dpa.Generator`")
+        raise file.error(f"{key}.use", f"{section.use!r} is {type(made).__name__}, not a `dpa.Generator`")
     return made
 
 
-def reference_of(file: JobFile) -> Any:
-    """The function that computes the job's reference, or None if none is named.
+def reference_of(file: JobFile, key: str, section: ReferenceConfig, inputs: Sequence[str]) -> Any:
+    """The function that computes a reference, which stands at `key`, or None if none is named.
+
+    Args:
+        inputs: the names of the job's inputs: of several, the function gets each under its name.
 
     Raises:
-        ConfigError: it cannot be found, or cannot be called with a DataFrame.
+        ConfigError: it cannot be found, or cannot be called with a DataFrame of each input.
     """
-    key, section = "reference.function", file.config.reference
-    if section is None or section.function is None:
+    if section.function is None:
         return None
+    key = f"{key}.function"
     found = named(file, key, section.function)
     if not callable(found):
         raise file.error(key, f"{section.function!r} is {type(found).__name__}, not a function of a DataFrame")
@@ -93,10 +95,13 @@ def reference_of(file: JobFile) -> Any:
     except ValueError:  # some functions written in C have none
         return found
     try:
-        signature.bind(None)
+        if len(inputs) == 1:
+            signature.bind(None)
+        else:
+            signature.bind(**dict.fromkeys(inputs))
     except TypeError as error:
-        takes = f"{section.function}{signature} cannot be called with one argument, a DataFrame"
-        raise file.error(key, f"{takes}: {error}") from None
+        what = "one argument, a DataFrame" if len(inputs) == 1 else f"a DataFrame as each of {', '.join(inputs)}"
+        raise file.error(key, f"{section.function}{signature} cannot be called with {what}: {error}") from None
     return found
 
 
@@ -132,12 +137,16 @@ def named(file: JobFile, key: str, name: str) -> Any:
         raise file.error(key, f"the module {module_name!r} has no {attribute!r}; {hint}") from None
 
 
-def _made(file: JobFile, section: str, executor: ExecutorConfig) -> Any:
-    """The named object, called with the arguments given if it is a class."""
-    if section == "reducer" and ":" not in executor.use:
+def loaded(file: JobFile, section: str, executor: ExecutorConfig) -> Any:
+    """The object that the section at a key path names, called with the arguments given if it is a class.
+
+    Raises:
+        ConfigError: it cannot be found or made.
+    """
+    if section.rpartition(".")[2] in ("reducer", "reduce") and ":" not in executor.use:
         if executor.use not in READY_MADE:
             known = f"the ready-made ones are {', '.join(READY_MADE)}; your own is `package.module:Name`"
-            raise file.error("reducer", f"there is no ready-made reducer {executor.use!r}; {known}")
+            raise file.error(section, f"there is no ready-made reducer {executor.use!r}; {known}")
         found: Any = READY_MADE[executor.use]
     else:
         found = named(file, section, executor.use)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,14 +11,11 @@ import pyarrow as pa
 from dpa._util.disk import why
 from dpa._util.secrets import as_yaml
 from dpa._util.signals import interrupts_held
-from dpa.config import JobFile
-from dpa.driver.places import check_place, inspecting, is_of_file_system
+from dpa.config import JobConfig, JobFile, OutputConfig
+from dpa.driver.places import check_place, holds, inspecting, is_of_file_system
 from dpa.errors import JobFailedError
-from dpa.protocol.graph import REDUCER
 from dpa.protocol.plan import RunOutcome
 from dpa.sinks.replacement import MARK, Replacement, files_of_result, is_unsettled, settle_abandoned
-
-_KEY = "output.path"
 
 
 class OutputDirectory:
@@ -26,35 +23,55 @@ class OutputDirectory:
 
     Attributes:
         path: where the result will be, or None if it stays in memory; without links once the context is entered.
-        staging: where reducers write their share.
+        staging: where tasks write their share.
     """
 
-    def __init__(self, file: JobFile) -> None:
+    def __init__(self, file: JobFile, output: OutputConfig | None = None, key: str = "output") -> None:
+        """Of the result that goes to `output`, the job's own if None; `key` is the key path of that section."""
         self._file = file
-        path = file.config.output.path
-        self.path = None if path is None else str(Path(path).absolute())
+        self._output = file.config.output if output is None else output
+        self._key = f"{key}.path"
+        self.path = None if self._output.path is None else str(Path(self._output.path).absolute())
         self.staging: str | None = None
         self._replacement: Replacement | None = None
 
     @staticmethod
-    def check(file: JobFile) -> None:
-        """Check that the result may be published at `output.path`. Nothing is written.
+    def check_all(file: JobFile) -> None:
+        """Check that the results of all steps may be published where they are to be. Nothing is written.
+
+        Raises:
+            ConfigError: something is there already, and must not be overwritten; or two directories lie one in the
+                other.
+        """
+        places: list[tuple[str, Path]] = []
+        for key, output in written(file.config):
+            OutputDirectory(file, output, key).check()
+            if output.path is None:
+                continue
+            for other, there in places:
+                if holds(Path(output.path), there) or holds(there, Path(output.path)):
+                    why = f"{output.path} and {there}, of {other}.path, lie one in the other"
+                    raise file.error(f"{key}.path", f"{why}; name two directories")
+            places.append((key, Path(output.path)))
+
+    def check(self) -> None:
+        """Check that the result may be published there. Nothing is written.
 
         Raises:
             ConfigError: something is there already, and must not be overwritten.
         """
-        output = file.config.output
+        file, output = self._file, self._output
         if output.path is None:
             return
         if "://" in output.path:
-            raise file.error(_KEY, f"{output.path} is a URI; name a directory, local or shared by all machines")
+            raise file.error(self._key, f"{output.path} is a URI; name a directory, local or shared by all machines")
         path = Path(output.path)
-        with inspecting(file, _KEY, path):
-            check_place(file, _KEY, path)
+        with inspecting(file, self._key, path):
+            check_place(file, self._key, path)
             if not is_unsettled(path.resolve()):  # if it is, `__enter__` checks once it has settled it
-                refusal = OutputDirectory(file)._refusal(path.resolve())
+                refusal = self._refusal(path.resolve())
                 if refusal is not None:
-                    raise file.error(_KEY, refusal)
+                    raise file.error(self._key, refusal)
 
     def __enter__(self) -> OutputDirectory:
         """Begin the result.
@@ -68,16 +85,16 @@ class OutputDirectory:
         self.path = str(target)
         try:
             with interrupts_held():
-                self._replacement = Replacement.begin(target, as_yaml(self._file.config.model_dump()))
+                self._replacement = Replacement.begin(target, as_yaml(self._file.config.resolved()))
                 others = [place for place in settle_abandoned(target) if place != self._replacement.work]
             self.staging = str(self._replacement.new)
             busy = f"another job writes to {target} now; wait for its end, or name another directory"
             refusal = busy if others else self._refusal(target)
             if refusal is not None:
-                raise self._file.error(_KEY, refusal)
+                raise self._file.error(self._key, refusal)
         except OSError as error:
             self.__exit__()
-            raise self._file.error(_KEY, f"cannot write there: {why(error)}") from None
+            raise self._file.error(self._key, f"cannot write there: {why(error)}") from None
         except BaseException:
             self.__exit__()
             raise
@@ -107,26 +124,26 @@ class OutputDirectory:
             with interrupts_held():
                 self._replacement.publish(self._accept)
         except OSError as error:
-            raise JobFailedError(f"{_KEY}: the result cannot be put at {self.path}: {why(error)}") from None
+            raise JobFailedError(f"{self._key}: the result cannot be put at {self.path}: {why(error)}") from None
         return names
 
     def _accept(self, directory: Path) -> None:
         refusal = self._refusal(directory)
         if refusal is not None:
-            raise JobFailedError(f"{_KEY}: {refusal}; it was not so when the job began")
+            raise JobFailedError(f"{self._key}: {refusal}; it was not so when the job began")
 
     def _refusal(self, directory: Path) -> str | None:
         """Why the content of a directory, the output's or a former one, must not be replaced; None if it may be."""
         if directory.exists() and not directory.is_dir():
-            return f"{self._file.config.output.path} is a file; name a directory"
+            return f"{self._output.path} is a file; name a directory"
         known = files_of_result(directory)
         own = None if self._replacement is None else self._replacement.work
         entries = directory.iterdir() if directory.is_dir() else ()
         others = [entry for entry in entries if entry.name not in known and entry != own]
         strangers = sorted(entry.name for entry in others if not is_of_file_system(entry))
-        path = self._file.config.output.path
+        path = self._output.path
         more = f" and {len(strangers) - 1} more" if len(strangers) > 1 else ""
-        if self._file.config.output.mode == "error" and (known or strangers):
+        if self._output.mode == "error" and (known or strangers):
             remedy = f"it holds {strangers[0]}{more}" if strangers else "set output.mode to `overwrite`"
             return f"{path} is not empty: {remedy}; or name another directory"
         if strangers:
@@ -137,7 +154,16 @@ class OutputDirectory:
         return None
 
 
-def in_memory(outcome: RunOutcome) -> pa.Table:
-    """The reducers' shares as one table; they have one schema."""
-    tables = [part.table for part in outcome.outputs[REDUCER] if part.table is not None]
+def written(config: JobConfig) -> Iterator[tuple[str, OutputConfig]]:
+    """The sections that name where results go, each with its key path."""
+    if not config.stages:
+        yield "output", config.output
+    for name, step in config.stages.items():
+        if step.write is not None:
+            yield f"stages.{name}.write", step.write
+
+
+def in_memory(outcome: RunOutcome, stage: str) -> pa.Table:
+    """The shares of a stage's tasks as one table; they have one schema."""
+    tables = [part.table for part in outcome.outputs[stage] if part.table is not None]
     return pa.concat_tables([table for table in tables if table.num_rows] or tables[:1])

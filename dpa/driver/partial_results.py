@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 from dpa._util import owned
-from dpa.config import JobFile
+from dpa.config import AggregationConfig, JobConfig, JobFile
+from dpa.driver.outputs import written
 from dpa.driver.places import check_place, holds, inspecting, is_of_file_system
 from dpa.sinks import partial_results
-
-_KEY = "aggregation.path"
 
 
 class PartialResultsDirectory:
@@ -22,36 +22,49 @@ class PartialResultsDirectory:
         path: where partial results are published, or None if none are.
     """
 
-    def __init__(self, file: JobFile) -> None:
+    def __init__(self, file: JobFile, given: AggregationConfig | None = None, key: str = "aggregation") -> None:
+        """Of the stage with the section `given`, the job's own if None; `key` is the key path of that section."""
+        given = file.config.aggregation if given is None else given
         self._file = file
-        given = file.config.aggregation
-        self.path = None if given is None or given.path is None else str(Path(given.path).absolute())
+        self._given = None if given is None else given.path
+        self.path = None if self._given is None else str(Path(self._given).absolute())
+        self._key = f"{key}.path"
         self._lock = ExitStack()
 
     @staticmethod
-    def check(file: JobFile) -> None:
-        """Check that partial results may be published at `aggregation.path`. Nothing is written.
+    def check_all(file: JobFile) -> None:
+        """Check that partial results may be published where they are to be. Nothing is written.
 
         Raises:
-            ConfigError: something else is there, or the path and `output.path` lie one in the other.
+            ConfigError: something else is there, or the path and one of a result lie one in the other.
         """
-        given = file.config.aggregation
-        if given is None or given.path is None:
+        for key, given in published(file.config):
+            PartialResultsDirectory(file, given, key).check()
+
+    def check(self) -> None:
+        """Check that partial results may be published there. Nothing is written.
+
+        Raises:
+            ConfigError: something else is there, or the path and one of a result lie one in the other.
+        """
+        file, given = self._file, self._given
+        if given is None:
             return
-        if "://" in given.path:
-            raise file.error(_KEY, f"{given.path} is a URI; name a directory, local or shared by all machines")
-        path, output = Path(given.path), file.config.output.path
-        with inspecting(file, _KEY, path):
-            if output is not None and (holds(path, Path(output)) or holds(Path(output), path)):
-                raise file.error(_KEY, f"{path} and output.path, {output}, lie one in the other; name two directories")
-            check_place(file, _KEY, path)
+        if "://" in given:
+            raise file.error(self._key, f"{given} is a URI; name a directory, local or shared by all machines")
+        path = Path(given)
+        with inspecting(file, self._key, path):
+            for key, output in written(file.config):
+                if output.path is not None and (holds(path, Path(output.path)) or holds(Path(output.path), path)):
+                    why = f"{path} and {key}.path, {output.path}, lie one in the other"
+                    raise file.error(self._key, f"{why}; name two directories")
+            check_place(file, self._key, path)
             strangers = partial_results.strangers_in(path) if path.exists() else []
             strangers = [name for name in strangers if not is_of_file_system(path / name)]
         if strangers:
             more = f" and {len(strangers) - 1} more" if len(strangers) > 1 else ""
-            raise file.error(
-                _KEY, f"{path} holds {strangers[0]}{more}, no round of aggregation; name another directory"
-            )
+            why = f"{path} holds {strangers[0]}{more}, no round of aggregation"
+            raise file.error(self._key, f"{why}; name another directory")
 
     def __enter__(self) -> PartialResultsDirectory:
         """Make the directory if need be, and lock it.
@@ -65,9 +78,9 @@ class PartialResultsDirectory:
                 self._lock.enter_context(owned.held(Path(self.path) / partial_results.LOCK))
             except BlockingIOError:
                 why = f"another job publishes its partial results in {self.path} now"
-                raise self._file.error(_KEY, f"{why}; wait for its end, or name another directory") from None
+                raise self._file.error(self._key, f"{why}; wait for its end, or name another directory") from None
             except OSError as error:
-                raise self._file.error(_KEY, f"cannot write there: {error}") from None
+                raise self._file.error(self._key, f"cannot write there: {error}") from None
         return self
 
     def __exit__(self, *raised: object) -> None:
@@ -84,4 +97,13 @@ class PartialResultsDirectory:
         try:
             partial_results.clear(self.path)
         except OSError as error:
-            raise self._file.error(_KEY, f"cannot remove the rounds that are there: {error}") from None
+            raise self._file.error(self._key, f"cannot remove the rounds that are there: {error}") from None
+
+
+def published(config: JobConfig) -> Iterator[tuple[str, AggregationConfig]]:
+    """The sections that ask for rounds of aggregation, each with its key path."""
+    if config.aggregation is not None:
+        yield "aggregation", config.aggregation
+    for name, step in config.stages.items():
+        if step.aggregation is not None:
+            yield f"stages.{name}.aggregation", step.aggregation

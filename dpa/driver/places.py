@@ -27,8 +27,9 @@ def check_place(file: JobFile, key: str, path: Path) -> None:
         if holds(path, directory):
             relation = "is" if holds(directory, path) else "holds"
             raise file.error(key, f"{path} {relation} {what}, {directory}; name a directory for the result alone")
-    given = file.config.input
-    if given is not None and given.recursive and (given.glob is None or fnmatchcase(_SOME_PART, given.glob)):
+    for given in _inputs(file):
+        if not given.recursive or not (given.glob is None or fnmatchcase(_SOME_PART, given.glob)):
+            continue
         for root in _directories(file, given.path):
             if holds(root, path):
                 why = "which is read with all its sub-directories: the next run would read what this one writes"
@@ -71,18 +72,23 @@ def _needed(file: JobFile) -> Iterator[tuple[str, Path]]:
     yield "the job file's directory", file.directory
     for extra in config.python_path:
         yield "a directory of python_path", file.directory / extra
-    for directory in _input_directories(file, config.input):
-        yield "a directory of the input", directory
+    for given in _inputs(file):
+        for directory in _input_directories(file, given):
+            yield "a directory of the input", directory
     stage_dir = local_path(config.spark.stage_dir or gettempdir(), ".")
     if stage_dir is not None:
         yield "the directory where inputs are staged", stage_dir
 
 
-def _input_directories(file: JobFile, given: InputConfig | None) -> Iterator[Path]:
-    if given is not None:
-        yield from _directories(file, given.path)
-        for view in given.views.values():
-            yield from _directories(file, view.path)
+def _inputs(file: JobFile) -> list[InputConfig]:
+    config = file.config
+    return [given for given in (config.input, *(step.read for step in config.stages.values())) if given is not None]
+
+
+def _input_directories(file: JobFile, given: InputConfig) -> Iterator[Path]:
+    yield from _directories(file, given.path)
+    for view in given.views.values():
+        yield from _directories(file, view.path)
 
 
 def _directories(file: JobFile, paths: str | list[str] | None) -> Iterator[Path]:

@@ -4,6 +4,7 @@ so that a run that fails reports it."""
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ import pyarrow as pa
 
 from dpa._util.logs import chosen_level
 from dpa.driver.backend import Backend
-from dpa.driver.inputs import Input, OpenedInput, lazy_session
+from dpa.driver.inputs import Inputs, OpenedInput, lazy_session
 from dpa.driver.observer import Observer, Unobserved
 from dpa.driver.outputs import OutputDirectory, in_memory
 from dpa.driver.partial_results import PartialResultsDirectory
@@ -21,7 +22,7 @@ from dpa.driver.stage_summary import StageOutcome
 from dpa.driver.stopwatch import Stopwatch
 from dpa.driver.summary import build_report
 from dpa.errors import ConfigError, DpaError, JobFailedError
-from dpa.protocol.graph import REDUCER
+from dpa.logical.step import Step
 from dpa.protocol.metrics import Snapshot, StageSnapshot
 from dpa.protocol.plan import RunOutcome
 from dpa.result import OutputReport, ReferenceReport, Report, Result, when_written
@@ -38,19 +39,17 @@ _TASKS_ENDED = ("done", "failed")
 class Run:
     """One run of a job, used once. Its attributes fill as it goes; the report is made of those that are known."""
 
-    def __init__(self, spec: JobSpec, input: Input, backend: Backend, observer: Observer | None = None) -> None:
+    def __init__(self, spec: JobSpec, backend: Backend, observer: Observer | None = None) -> None:
         self._spec = spec
-        self._input = input
+        self._inputs = Inputs(spec)
         self._backend = backend
         self._observer = observer or Unobserved()
         self._stopwatch = Stopwatch()
-        self._output, self._partial_results = OutputDirectory(spec.file), PartialResultsDirectory(spec.file)
+        self._sinks = [_Sink(spec, step) for step in spec.results]
         self._snapshot: Snapshot | None = None
         self._logged_versions: dict[str, int] = {}
         self._warnings: list[str] = []
         self._outcome: RunOutcome | None = None
-        self._compared = ReferenceReport()
-        self._spark_skew: float | None = None
 
     def result(self) -> Result:
         """Check, run, clean up whatever happens, and report.
@@ -59,53 +58,63 @@ class Run:
             ConfigError: something was wrong before any task started.
         """
         self._spec.check()
-        self._input.check()
+        self._inputs.check()
         self._spec.check_executors(self._backend.check_executor)
         try:
-            table, output = self._through()
+            self._through()
         except ConfigError:
             raise
         except DpaError as error:
             _log.info("%s: failed: %s", self._spec.config.name, error)  # not louder: the caller receives it
-            output = OutputReport(rows=self._rows, unpublished=self._output.path)
             events = error.events if isinstance(error, JobFailedError) else {}
-            return Result(self._report("failed", output, str(error)), events=events)
-        status = "mismatch" if self._compared.matches is False else "ok"
-        tables = {} if table is None else {REDUCER: table}
-        return Result(self._report(status, output), tables, {REDUCER: when_written(output)})
+            return Result(self._report("failed", str(error)), events=events)
+        status = "mismatch" if any(sink.compared.matches is False for sink in self._sinks) else "ok"
+        tables = {sink.name: sink.table for sink in self._sinks if sink.table is not None}
+        written = {sink.name: when_written(sink.report) for sink in self._sinks}
+        return Result(self._report(status), tables, written)
 
-    @property
-    def _rows(self) -> int:
-        """Rows of the result, as far as they are known."""
-        return 0 if self._outcome is None else sum(part.rows for part in self._outcome.outputs[REDUCER])
-
-    def _through(self) -> tuple[pa.Table | None, OutputReport]:
-        """All phases. Nothing can fail after the result is published, so a job that failed has published none."""
-        with self._output:
+    def _through(self) -> None:
+        """All phases. Nothing can fail after the first result is published but publishing the next, so a job that
+        failed has published none, or, of several, those whose directories could be replaced before one could not."""
+        with ExitStack() as directories:
+            for sink in self._sinks:
+                directories.enter_context(sink.output)
             with ExitStack() as stack:
-                stack.enter_context(self._partial_results)
+                for sink in self._sinks:
+                    stack.enter_context(sink.partial_results)
                 spark = lazy_session(self._spec.config, stack)
                 self._enter("load")
-                opened = self._input.open(stack, spark)
-                reference = Reference(self._spec, opened, spark)
-                reference.check()
-                self._partial_results.clear()
+                opened = self._inputs.open(stack, spark)
+                references = [Reference(self._spec, sink.step, opened, spark) for sink in self._sinks]
+                for reference in references:
+                    reference.check()
+                for sink in self._sinks:
+                    sink.partial_results.clear()
                 outcome = self._stream(opened)
-                table = in_memory(outcome) if self._output.path is None else None
-                if reference.asked is not None:
+                for sink in self._sinks:
+                    sink.take(outcome)
+                if any(reference.is_asked for reference in references):
                     self._enter("reference")
-                    unpublished = OutputReport(self._output.staging, self._rows, _files(outcome))
-                    self._compared = reference.compare(Result.reader(table, unpublished))
-                    self._spark_skew = reference.spark_skew(outcome)
+                    for sink, reference in zip(self._sinks, references, strict=True):
+                        sink.compared = reference.compare(Result.reader(sink.table, sink.report))
+                        sink.spark_skew = reference.spark_skew(outcome)
                     self._stopwatch.enter(None)
-            return table, self._publish(outcome)
+            for sink in self._sinks:
+                sink.publish()
+                if sink.output.path is not None:
+                    name = self._spec.config.name
+                    _log.info("%s: published %d rows at %s", name, sink.report.rows, sink.output.path)
 
-    def _stream(self, opened: OpenedInput) -> RunOutcome:
-        published = self._partial_results.path
+    def _stream(self, opened: Mapping[str, OpenedInput]) -> RunOutcome:
+        plan = self._spec.plan(
+            {name: found.splits for name, found in opened.items()},
+            {name: found.schema for name, found in opened.items()},
+        )
+        published = {sink.name: sink.partial_results.path for sink in self._sinks}
         plan = replace(
-            self._spec.plan(opened.splits, opened.schema),
-            results={REDUCER: self._output.staging},
-            partial_results={} if published is None else {REDUCER: published},
+            plan,
+            results={sink.name: sink.output.staging for sink in self._sinks},
+            partial_results={name: path for name, path in published.items() if path is not None},
             log_level=chosen_level(),
         )
         self._enter("startup")
@@ -119,12 +128,6 @@ class Run:
         )
         self._outcome, self._snapshot = outcome, outcome.snapshot
         return outcome
-
-    def _publish(self, outcome: RunOutcome) -> OutputReport:
-        files = self._output.commit(_files(outcome))
-        if self._output.path is not None:
-            _log.info("%s: published %d rows at %s", self._spec.config.name, self._rows, self._output.path)
-        return OutputReport(self._output.path, self._rows, files)
 
     def _enter(self, phase: str, ago: float = 0.0) -> None:
         self._stopwatch.enter(phase, ago)
@@ -157,26 +160,72 @@ class Run:
         self._warnings.append(message)
         self._observer.warn(message)
 
-    def _report(self, status: str, output: OutputReport, error: str | None = None) -> Report:
+    def _report(self, status: str, error: str | None = None) -> Report:
         """What is known."""
-        outcome, config = self._outcome, self._spec.config
-        reducer = StageOutcome(
-            grouping=config.grouping.kind,
-            shares=() if outcome is None else outcome.outputs[REDUCER],
-            spark_skew=self._spark_skew,
-            reference=self._compared,
-            output=output,
-        )
+        outcome, sinks = self._outcome, {sink.name: sink for sink in self._sinks}
+        outcomes = {}
+        for step in self._spec.steps:
+            if step.is_stage and not step.is_source:
+                shares = () if outcome is None else outcome.outputs[step.name]
+                known = StageOutcome(grouping=step.grouping.kind, shares=shares)
+                outcomes[step.name] = sinks[step.name].completed(known) if step.name in sinks else known
         return build_report(
             status=status,
-            config=config,
+            config=self._spec.config,
             seconds=self._stopwatch.seconds(None if outcome is None else outcome.times.first_record),
             snapshot=self._snapshot,
-            outcomes={REDUCER: reducer},
+            outcomes=outcomes,
             warnings=self._warnings,
             error=error,
         )
 
 
-def _files(outcome: RunOutcome) -> tuple[str, ...]:
-    return tuple(part.file for part in outcome.outputs[REDUCER] if part.file)
+class _Sink:
+    """A step whose rows are a result, and what is known of that result.
+
+    Attributes:
+        step: the step.
+        output: its directory.
+        partial_results: the directory of its partial results.
+        table: the result, where it stays in memory and is complete.
+        report: where it is. Before it is published, that is where it would have been.
+        compared: the comparison with its reference.
+        spark_skew: the skew of Spark's hash partitioning of its records, where that is known.
+    """
+
+    def __init__(self, spec: JobSpec, step: Step) -> None:
+        assert step.sink is not None
+        self.step = step
+        self.output = OutputDirectory(spec.file, step.sink.output, step.sink.key)
+        self.partial_results = PartialResultsDirectory(spec.file, step.aggregation, step.at("aggregation"))
+        self.table: pa.Table | None = None
+        self.compared = ReferenceReport()
+        self.spark_skew: float | None = None
+        self.report = OutputReport(unpublished=self.output.path)
+        self._files: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The name of the step."""
+        return self.step.name
+
+    def take(self, outcome: RunOutcome) -> None:
+        """Take the complete result, not yet published."""
+        shares = outcome.outputs[self.name]
+        self._files = tuple(part.file for part in shares if part.file)
+        rows = sum(part.rows for part in shares)
+        if self.output.path is None:
+            self.table = in_memory(outcome, self.name)
+        self.report = OutputReport(self.output.staging, rows, self._files, unpublished=self.output.path)
+
+    def publish(self) -> None:
+        """Put the complete result in its place."""
+        files = self.output.commit(self._files)
+        self.report = OutputReport(self.output.path, self.report.rows, files)
+
+    def completed(self, known: StageOutcome) -> StageOutcome:
+        """What is known of the stage, with what is known of its result."""
+        output = self.report
+        if output.unpublished is not None:
+            output = OutputReport(rows=output.rows, unpublished=output.unpublished)
+        return replace(known, spark_skew=self.spark_skew, reference=self.compared, output=output)

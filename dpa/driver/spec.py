@@ -1,39 +1,34 @@
-"""What a job is to do: its configuration, executors and options, and what of them can be checked without its input."""
+"""What a job is to do: its configuration, steps and executors, and what of them can be checked without its input."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 
 import pyarrow as pa
 
-from dpa.balance.options import BalanceOptions
-from dpa.config import JobConfig, JobFile
-from dpa.driver.loading import actors_path, mapper_of, reducer_of, reference_of
+from dpa.config import InputConfig, JobConfig, JobFile
+from dpa.config.inputs import SampleConfig
+from dpa.driver.loading import actors_path, reference_of
 from dpa.driver.outputs import OutputDirectory
 from dpa.driver.partial_results import PartialResultsDirectory
+from dpa.driver.steps import Objects, steps_of
 from dpa.errors import ConfigError
-from dpa.execution.emission import Emission
-from dpa.execution.mapping import MapTask
-from dpa.execution.reduce_task import ReduceStage
-from dpa.executors import AnyMapper, AnyReducer, is_mergeable, name_of
-from dpa.protocol.graph import MAPPER, REDUCER, map_reduce
+from dpa.executors import Process, is_mergeable, name_of
+from dpa.logical.compilation import Compilation
+from dpa.logical.step import Step
+from dpa.operators import JoinOptions
 from dpa.protocol.plan import RunPlan
-from dpa.routing.groupings.options import GroupingOptions
 from dpa.sources.splits import Split
-
-_STEP_SECONDS = 0.25
-"""Seconds after which a per-record mapper emits the pairs it has."""
 
 
 class JobSpec:
     """A checked configuration and its executors, which are imported on first use."""
 
-    def __init__(self, file: JobFile, mapper: AnyMapper | None = None, reducer: AnyReducer | None = None) -> None:
-        """`mapper` and `reducer` are used instead of what the file names."""
+    def __init__(self, file: JobFile, objects: Objects | None = None) -> None:
+        """`objects` are used instead of what the file names: executors and tables, by key path."""
         self.file = file
-        self._mapper = mapper
-        self._reducer = reducer
+        self.objects: Objects = objects or {}
 
     @property
     def config(self) -> JobConfig:
@@ -41,68 +36,55 @@ class JobSpec:
         return self.file.config
 
     @cached_property
-    def mapper(self) -> AnyMapper | None:
-        """The mapper executor, or None if the input has key and value already."""
-        return self._mapper or mapper_of(self.file)
-
-    @cached_property
-    def reducer(self) -> AnyReducer:
-        """The reducer executor."""
-        return self._reducer or reducer_of(self.file)
-
-    @cached_property
-    def task(self) -> MapTask:
-        """How the job maps."""
-        config = self.config
-        return MapTask(
-            mapper=self.mapper,
-            key=config.key,
-            values=None if config.value is None else tuple(config.value),
-            reducer=self.reducer,
-            combine=config.combiner,
-            seed=config.balance.hash_seed,
-            batch_records=config.limits.batch_records,
-            step_seconds=_STEP_SECONDS,
-        )
+    def steps(self) -> tuple[Step, ...]:
+        """The steps, each after all whose rows it takes."""
+        return steps_of(self.file, self.objects)
 
     @property
-    def balance(self) -> BalanceOptions:
-        """How the job is balanced."""
-        return self.config.balance
+    def sources(self) -> tuple[Step, ...]:
+        """The steps that read an input."""
+        return tuple(step for step in self.steps if step.is_source)
 
     @property
-    def grouping(self) -> GroupingOptions:
-        """How mappers choose the reducer of a record."""
-        return self.config.grouping
+    def results(self) -> tuple[Step, ...]:
+        """The steps whose rows are a result."""
+        return tuple(step for step in self.steps if step.sink is not None)
 
-    def plan(self, splits: tuple[Split, ...], columns: pa.Schema) -> RunPlan:
-        """What a backend is to run: these splits of an input with these columns. The result stays in memory, and no
-        partial results are published."""
-        config, limits = self.config, self.config.limits
-        reference, aggregation = config.reference, config.aggregation
-        graph = map_reduce(
-            splits,
-            config.parallelism.mappers,
-            config.parallelism.reducers,
-            balance=self.balance,
-            grouping=self.grouping,
-            in_flight_records=limits.in_flight_records,
-            quantum_records=limits.quantum_records,
-            quantum_seconds=limits.quantum_seconds,
-            aggregate_seconds=None if aggregation is None else aggregation.seconds,
-        )
+    def input_of(self, source: Step) -> tuple[str, InputConfig | None, SampleConfig | None]:
+        """The input that a step reads: its key path, and the sections that describe it and a sample of it."""
+        if not source.place:
+            return "input", self.config.input, self.config.sample
+        section = self.config.stages[source.name]
+        return source.at("read"), section.read, section.sample
+
+    def compilation(self, columns: Mapping[str, pa.Schema]) -> Compilation:
+        """The steps on their way to a graph; `columns` are those of each source's input.
+
+        Raises:
+            ConfigError: a step names a column that is not there, or that cannot be what it should be.
+        """
+        made = Compilation(self.steps, columns)
+        try:
+            made.check()
+        except ConfigError as error:
+            key, _, message = str(error).partition(": ")
+            raise self.file.error(key, message) from None
+        return made
+
+    def plan(self, splits: Mapping[str, tuple[Split, ...]], columns: Mapping[str, pa.Schema]) -> RunPlan:
+        """What a backend is to run: these splits of each source's input, which has these columns. Results stay in
+        memory, and no partial results are published."""
+        compiled = self.compilation(columns).compiled(splits)
+        references = {step.name: step.sink.reference for step in self.results if step.sink}
         return RunPlan(
-            graph=graph,
-            tasks={
-                MAPPER: Emission((self.task,)),
-                REDUCER: ReduceStage(self.task.reducer, self.task.key),
-            },
-            columns={MAPPER: columns},
-            results={REDUCER: None},
-            counted=frozenset([REDUCER] if reference is not None and reference.baseline else []),
+            graph=compiled.graph,
+            tasks=compiled.tasks,
+            columns=columns,
+            results={step.name: None for step in self.results},
+            counted=frozenset(name for name, asked in references.items() if asked is not None and asked.baseline),
             python_path=actors_path(self.file),
-            slow_factor={REDUCER: tuple(config.testing.slow_factor)},
-            cpu_contention={REDUCER: tuple(config.testing.cpu_contention)},
+            slow_factor={step.name: tuple(step.testing.slow_factor) for step in self.steps},
+            cpu_contention={step.name: tuple(step.testing.cpu_contention) for step in self.steps},
         )
 
     def check(self) -> None:
@@ -111,44 +93,62 @@ class JobSpec:
         Raises:
             ConfigError: naming what is wrong and where.
         """
-        OutputDirectory.check(self.file)  # before executors are imported, which may change the working directory
-        PartialResultsDirectory.check(self.file)
-        self._check_grouping()
-        self._check_merge()
-        self.task  # noqa: B018  (imports the executors)
-        reference_of(self.file)
+        OutputDirectory.check_all(self.file)  # before executors are imported, which may change the working directory
+        PartialResultsDirectory.check_all(self.file)
+        for step in self.steps:
+            self._check_grouping(step)
+            self._check_merge(step)
+            if step.sink is not None and step.sink.reference is not None:
+                inputs = [source.name for source in self.sources]
+                reference_of(self.file, step.at("reference"), step.sink.reference, inputs)
 
-    def check_executors(self, check: Callable[[AnyMapper | AnyReducer], None]) -> None:
+    def check_executors(self, check: Callable[[object], None]) -> None:
         """Call a backend's `check` with each executor.
 
         Raises:
             ConfigError: naming the section of an executor that `check` refuses.
         """
-        for section, executor in (("mapper", self.mapper), ("reducer", self.reducer)):
+        for section, executor in self._executors():
             try:
-                if executor is not None:
-                    check(executor)
+                check(executor)
             except ConfigError as error:
                 raise self.file.error(section, str(error)) from None
 
-    def _check_grouping(self) -> None:
-        if not self.grouping.is_ring and self.balance.moves_keys:
-            why = f"redistributes the ring, which the grouping `{self.grouping.kind}` does not use"
-            what = f"`{self.balance.strategy}` {why}: leave it out, or set `grouping: ring`"
-            raise self.file.error("balance.strategy", what)
+    def _executors(self) -> Iterator[tuple[str, object]]:
+        """The executors, each with its key path."""
+        for step in self.steps:
+            if step.operator is not None:
+                yield step.at(step.operator.kind.value), step.operator
+            for keying in (feed.keying for feed in step.feeds):
+                if keying.mapper is not None:
+                    yield step.at("mapper"), keying.mapper
+                if keying.function is not None:
+                    yield step.at("key_by"), keying.function
+            if step.receiver is not None and not isinstance(step.receiver, JoinOptions):
+                in_steps = "process" if isinstance(step.receiver, Process) else "reduce"
+                yield step.at(in_steps if step.place else "reducer"), step.receiver
 
-    def _check_merge(self) -> None:
-        if is_mergeable(self.reducer):
+    def _check_grouping(self, step: Step) -> None:
+        if step.is_stage and not step.grouping.is_ring and step.balance.moves_keys:
+            why = f"redistributes the ring, which the grouping `{step.grouping.kind}` does not use"
+            what = f"`{step.balance.strategy}` {why}: leave it out, or set `grouping: ring`"
+            raise self.file.error(step.at("balance.strategy"), what)
+
+    def _check_merge(self, step: Step) -> None:
+        receiver = step.receiver
+        if receiver is None or is_mergeable(receiver):
             return
-        needs = f"{name_of(self.reducer)} has no `merge`; give it one"
-        if self.config.combiner:
-            raise self.file.error("combiner", f"{needs}, or leave the combiner off")
-        if self.grouping.splits_keys:
-            why = f"`{self.grouping.kind}` sends records of one key to several reducers"
-            raise self.file.error("grouping", f"{why}, but {needs}, or use `key` or `ring`")
-        if self.config.aggregation is not None:
-            why = "states of one key that several reducers have are folded"
-            raise self.file.error("aggregation", f"{why}, but {needs}, or leave the section out")
-        if self.balance.moves_keys:
-            why = "a redistributed key has states on several reducers, which are merged at the end"
-            raise self.file.error("balance.strategy", f"{why}, but {needs}, or set the strategy to `none`")
+        needs = f"{name_of(receiver)} has no `merge`; give it one"
+        if isinstance(receiver, Process):
+            needs = f"{name_of(receiver)} is a process, which must get all records of a key on one task"
+        if step.combine:
+            raise self.file.error(step.at("combiner"), f"{needs}, or leave the combiner off")
+        if step.grouping.splits_keys:
+            why = f"`{step.grouping.kind}` sends records of one key to several tasks"
+            raise self.file.error(step.at("grouping"), f"{why}, but {needs}, or use `key` or `ring`")
+        if step.aggregation is not None:
+            why = "states of one key that several tasks have are folded"
+            raise self.file.error(step.at("aggregation"), f"{why}, but {needs}, or leave the section out")
+        if step.balance.moves_keys:
+            why = "a redistributed key has states on several tasks, which are merged at the end"
+            raise self.file.error(step.at("balance.strategy"), f"{why}, but {needs}, or set the strategy to `none`")

@@ -54,7 +54,7 @@ def build_report(
         stages=stages,
         edges=_edges(snapshot, held_up(loads, edges)) if snapshot else (),
         reference=_verdict(stages),
-        config=config.model_dump(),
+        config=config.resolved(),
         versions=versions(),
         warnings=tuple(warnings),
         error=error,

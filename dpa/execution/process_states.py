@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -12,11 +14,16 @@ from dpa.errors import ExecutorError, ProtocolError
 from dpa.execution.block import Block
 from dpa.execution.calls import emitted, emitted_last, zero
 from dpa.execution.object_table import ObjectTable
-from dpa.execution.rows import batch_of
+from dpa.execution.row_operators import Chunk, Limits, apply
+from dpa.execution.rows import batch_of, concatenated
 from dpa.execution.states import Reduced, StatePart
 from dpa.executors import Process, Record, name_of
+from dpa.operators import RowOperator
 from dpa.routing.keys import KeyName
 from dpa.routing.table import RoutingTable
+
+_ONE_QUANTUM = Limits(rows=2**31 - 1, seconds=math.inf, clock=lambda: 0.0)
+"""A block is a quantum of records, which is small enough to be handed over as a whole."""
 
 
 class ProcessStates:
@@ -77,14 +84,21 @@ class ProcessStates:
 
 
 class NoStates:
-    """The store of a stage that keeps no state: its rows are those that it receives."""
+    """The store of a stage that keeps no state: its rows are those that it receives, after its operators."""
 
     size = 0
 
+    def __init__(self, operators: Sequence[RowOperator] = ()) -> None:
+        """`operators` change the rows, in order."""
+        self._operators = operators
+
     def reduce(self, block: Block) -> pa.RecordBatch | None:
-        """The block's rows."""
-        assert not isinstance(block.values, np.ndarray)
-        return block.values
+        """The block's rows after the operators."""
+        if not self._operators:
+            return block.columns
+        chunks = apply(self._operators, iter([Chunk(block.columns, block.rows)]), _ONE_QUANTUM)
+        made = [(chunk.batch, chunk.batch.num_rows) for chunk in chunks if chunk.batch.num_rows]
+        return pa.table(concatenated(made)).combine_chunks().to_batches()[0] if made else None
 
     def merge(self, part: StatePart) -> None:
         """Refused: there are no states."""

@@ -24,6 +24,7 @@ from dpa.execution.schemas import ShareSchema, as_agreed, named
 from dpa.execution.states import Reduced, StatePart
 from dpa.execution.stores import states_for
 from dpa.executors import BatchReducer, Process, Reducer
+from dpa.operators import RowOperator
 from dpa.routing.keys import KeyName
 from dpa.routing.table import RoutingTable
 from dpa.sources.splits import MemorySplit
@@ -38,12 +39,14 @@ class ReduceStage:
         key: name of the result's key column, or the names of several; of none where all records have one key.
         emission: what becomes of its rows in the stages that follow; None if none do.
         keeps_rows: whether rows that are emitted before the end belong to the share too, as a sink needs them.
+        operators: of a stage that keeps no state, what changes its rows.
     """
 
     receiver: Receiver
     key: KeyName
     emission: Emission | None = None
     keeps_rows: bool = True
+    operators: tuple[RowOperator, ...] = ()
 
     @property
     def row_key(self) -> KeyName:
@@ -71,7 +74,7 @@ class ReduceTask:
         self.most_keys = 0
         self._stage = stage
         self._index = index
-        self._states = states_for(stage.receiver)
+        self._states = states_for(stage.receiver, stage.operators)
         self._kept: list[pa.RecordBatch] = []
         self._emitted = 0
         self._finished: Reduced | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dpa.execution.batch_states import BatchStates
 from dpa.execution.join_states import JoinStates
 from dpa.execution.mapping import Receiver
@@ -9,11 +11,12 @@ from dpa.execution.process_states import NoStates, ProcessStates
 from dpa.execution.record_states import RecordStates
 from dpa.execution.states import States
 from dpa.executors import BatchReducer, Process
-from dpa.operators import JoinOptions
+from dpa.operators import JoinOptions, RowOperator
 
 
-def states_for(receiver: Receiver) -> States:
-    """An empty store for a reducer, a process, a join or, for None, a stage that keeps no state."""
+def states_for(receiver: Receiver, operators: Sequence[RowOperator] = ()) -> States:
+    """An empty store for a reducer, a process, a join or, for None, a stage that keeps no state but changes its rows
+    by `operators`."""
     match receiver:
         case BatchReducer():
             return BatchStates(receiver)
@@ -22,6 +25,6 @@ def states_for(receiver: Receiver) -> States:
         case JoinOptions():
             return JoinStates(receiver)
         case None:
-            return NoStates()
+            return NoStates(operators)
         case _:
             return RecordStates(receiver)

@@ -28,17 +28,17 @@ class ReportError(DpaError):
     """The report cannot be written to the given directory."""
 
 
-def check_directory(directory: Path, *, output: str | None, rounds: str | None = None) -> None:
-    """Check, before a job runs, that its report can be written into `directory`; `output` is the directory of its
-    result, and `rounds` that of its partial results. Leaves nothing behind.
+def check_directory(directory: Path, taken: Mapping[str, str]) -> None:
+    """Check, before a job runs, that its report can be written into `directory`; `taken` are the directories of its
+    results and partial results, by the key that names each. Leaves nothing behind.
 
     Raises:
         ConfigError: the directory cannot be created or written to, or lies in one of the others.
     """
     place = directory.resolve()
-    for key, path, what in (("output", output, "the result"), ("aggregation", rounds, "the partial results")):
-        if path is not None and Path(path).resolve() in (place, *place.parents):
-            raise ConfigError(f"--report: {directory} lies in {key}.path, {path}, which holds nothing but {what}")
+    for key, path in taken.items():
+        if Path(path).resolve() in (place, *place.parents):
+            raise ConfigError(f"--report: {directory} lies in {key}, {path}, which holds results alone")
     try:
         while not place.exists():
             place = place.parent

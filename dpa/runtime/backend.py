@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dpa.executors import AnyMapper, AnyReducer
 from dpa.protocol.metrics import Snapshot
 from dpa.protocol.plan import RunOutcome, RunPlan
 from dpa.runtime.cluster import ray_session
@@ -31,7 +30,7 @@ class RayBackend:
     runtime_env: Mapping[str, Any] = field(default_factory=dict)
     object_store_mb: int = 1024
 
-    def check_executor(self, executor: AnyMapper | AnyReducer) -> None:
+    def check_executor(self, executor: object) -> None:
         """Check that an executor can be sent to actors.
 
         Raises:

@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass, replace
 
 from dpa.errors import ConfigError
-from dpa.executors import AnyMapper, AnyReducer, name_of
+from dpa.executors import name_of
 from dpa.protocol.plan import RunPlan
 
 
@@ -58,7 +58,7 @@ class PackedPlan:
         return plan
 
 
-def require_picklable(executor: AnyMapper | AnyReducer) -> None:
+def require_picklable(executor: object) -> None:
     """Check, before Ray is there, that an executor can be sent to actors.
 
     Raises:

@@ -11,6 +11,7 @@ from dpa.execution.emission import Emission
 from dpa.execution.empty import empty_join, empty_result
 from dpa.execution.mapping import MapTask
 from dpa.execution.reduce_task import ReduceStage, ReduceTask
+from dpa.execution.row_operators import schema_after
 from dpa.operators import JoinOptions
 from dpa.protocol.addresses import Address
 from dpa.protocol.graph import Edge
@@ -52,8 +53,11 @@ def _columns_of(plan: RunPlan, stage: str) -> pa.Table:
     """The result of a stage that received no records, without rows: the columns that its executors would give."""
     task = plan.tasks[stage]
     feeds = [_feed(plan, number, edge) for number, edge in plan.graph.into(stage)]
-    if isinstance(task, ReduceStage) and isinstance(task.receiver, JoinOptions):
+    assert isinstance(task, ReduceStage)
+    if isinstance(task.receiver, JoinOptions):
         return empty_join(sorted(feeds, key=lambda feed: feed[0].side))
+    if task.receiver is None:
+        return (schema_after(task.operators, feeds[0][1]) or pa.schema([])).empty_table()
     return empty_result(*feeds[0]).table
 
 

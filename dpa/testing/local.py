@@ -1,23 +1,49 @@
-"""Executors run on a little data in this process, without a job around them."""
+"""Executors and flows run on a little data in this process, without a job around them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any, overload
 
 import pyarrow as pa
 
 from dpa.config import parse
+from dpa.driver.inputs import Inputs
 from dpa.driver.observer import Unobserved
 from dpa.driver.outputs import in_memory
 from dpa.driver.spec import JobSpec
+from dpa.errors import ConfigError
 from dpa.executors import as_mapper, as_reducer
-from dpa.routing.keys import names_of
-from dpa.sources.splits import memory_splits
+from dpa.flow import Flow
+from dpa.protocol.graph import MAPPER, REDUCER
+from dpa.routing.keys import KeyName, names_of
+from dpa.sources.splits import Split, memory_splits
 from dpa.spark import as_table
 from dpa.testing.backend import LocalBackend
 
 _SPLIT_ROWS = 1_000
+
+
+@overload
+def run_local(
+    mapper: Flow, reducer: Mapping[str, Any] | None = None, *, batch_records: int = 7
+) -> dict[str, pa.Table]: ...
+
+
+@overload
+def run_local(
+    mapper: Any = None,
+    reducer: Any = None,
+    data: Any = None,
+    *,
+    key: str | Sequence[str] | None = "key",
+    value: Sequence[str] | None = None,
+    reducers: int = 3,
+    combine: bool = False,
+    batch_records: int = 7,
+) -> pa.Table: ...
 
 
 def run_local(
@@ -30,12 +56,15 @@ def run_local(
     reducers: int = 3,
     combine: bool = False,
     batch_records: int = 7,
-) -> pa.Table:
+) -> Any:
     """Map and reduce `data` in this process and return the result, a row a key, ordered by key.
 
+    Of a flow, `run_local(flow)` returns the result of each step that has one, by name, and writes nothing;
+    `run_local(flow, {"tweets": [...]})` has the step `tweets` read these rows instead of its input.
+
     Args:
-        mapper: as in a job; None takes `key` and `value` columns from the data.
-        reducer: as in a job.
+        mapper: as in a job; None takes `key` and `value` columns from the data. Or a flow.
+        reducer: as in a job. Of a flow, tables by the name of the step that is to read them.
         data: an Arrow table, a list of records, or a DataFrame.
         key: name of the key column, or the names of the columns of a composite key; None: all rows have one key.
         value: without a mapper, the columns that are the value.
@@ -47,6 +76,8 @@ def run_local(
         ConfigError: an argument or executor does not fit.
         ExecutorError: an executor failed; names it, the key and the traceback.
     """
+    if isinstance(mapper, Flow):
+        return _run_flow(mapper, reducer or {}, batch_records)
     spec = JobSpec(
         parse(
             {
@@ -58,12 +89,49 @@ def run_local(
             },
             origin="run_local(...)",
         ),
-        None if mapper is None else as_mapper(mapper),
-        as_reducer(reducer),
+        {"mapper": None if mapper is None else as_mapper(mapper), "reducer": as_reducer(reducer)},
     )
     table = as_table(data)
-    plan = spec.plan(tuple(memory_splits(table, _SPLIT_ROWS)), table.schema)
+    results = _results(spec, {MAPPER: tuple(memory_splits(table, _SPLIT_ROWS))}, {MAPPER: table.schema})
+    return _ordered(results[REDUCER], spec.config.key)
+
+
+def _run_flow(flow: Flow, tables: Mapping[str, Any], batch_records: int) -> dict[str, pa.Table]:
+    """The results of a flow, whose steps read `tables` where they are named there."""
+    spec = flow.job().spec
+    read = [source.name for source in spec.sources]
+    for name in tables:
+        if name not in read:
+            raise ConfigError(f"run_local: {flow.name} has no step {name!r} that reads; there are {', '.join(read)}")
+    limits = spec.config.limits
+    if "limits" not in spec.config.model_fields_set:
+        limits = limits.model_copy(update={"batch_records": batch_records, "split_records": _SPLIT_ROWS})
+    file = replace(spec.file, config=spec.config.model_copy(update={"limits": limits}))
+    given = {f"stages.{name}.read": as_table(table) for name, table in tables.items()}
+    spec = JobSpec(file, {**spec.objects, **given})
+    spec.check()
+    inputs = Inputs(spec)
+    inputs.check()
+    with ExitStack() as stack:
+        opened = inputs.open(stack, _no_spark)
+        splits = {name: found.splits for name, found in opened.items()}
+        results = _results(spec, splits, {name: found.schema for name, found in opened.items()})
+    return {step.name: _ordered(results[step.name], step.key) for step in spec.results}
+
+
+def _results(
+    spec: JobSpec, splits: Mapping[str, tuple[Split, ...]], columns: Mapping[str, pa.Schema]
+) -> dict[str, pa.Table]:
+    """The result of each step that has one."""
     unobserved = Unobserved()
-    result = in_memory(LocalBackend().run(plan, unobserved.update, unobserved.warn))
-    ordered = [name for name in names_of(spec.config.key) if not pa.types.is_null(result.schema.field(name).type)]
+    outcome = LocalBackend().run(spec.plan(splits, columns), unobserved.update, unobserved.warn)
+    return {step.name: in_memory(outcome, step.name) for step in spec.results}
+
+
+def _ordered(result: pa.Table, key: KeyName) -> pa.Table:
+    ordered = [name for name in names_of(key) if not pa.types.is_null(result.schema.field(name).type)]
     return result.sort_by([(name, "ascending") for name in ordered]) if ordered and result.num_rows else result
+
+
+def _no_spark() -> Any:
+    raise ConfigError("run_local: Spark would have to read an input: give its rows, `run_local(flow, {name: rows})`")

@@ -20,6 +20,7 @@ from dpa import Job
 from dpa.aggregates import Count
 from dpa.balance.options import AdaptiveOptions
 from dpa.errors import ConfigError, JobFailedError
+from dpa.protocol.graph import MAPPER
 from dpa.result import Result
 from dpa.routing.hashing import hash_column
 from dpa.runtime.backend import RayBackend
@@ -220,7 +221,7 @@ def test_a_task_that_does_not_come_back_says_what_it_is_at_and_goes_on_saying_it
     given = pa.table({"value": [1]})
     job = Job(input=given, mapper=dawdle, reducer=executors.SlowSum(2.5), key="word", parallelism=FEW)
     warnings: list[str] = []
-    plan = replace(job.spec.plan(tuple(memory_splits(given, 1)), given.schema), stuck_seconds=1.0)
+    plan = replace(job.spec.plan({MAPPER: tuple(memory_splits(given, 1))}, {MAPPER: given.schema}), stuck_seconds=1.0)
     RayBackend().run(plan, lambda snapshot: None, warnings.append)
     at_mapper, *at_reducer = [re.sub(r" for \d s", "", warning) for warning in warnings]
     assert at_mapper.startswith("mapper 0 has been at one step; it is in ")

@@ -246,7 +246,7 @@ def test_the_aggregated_column_is_chosen_by_name() -> None:
 
 @pytest.mark.parametrize("made", [Sum, Min, Max, Mean])
 def test_a_column_that_is_not_there_is_named(made: type[Sum]) -> None:
-    with pytest.raises(ExecutorError, match=rf"{made.__name__}\.reduce failed on 1 keys.*other"):
+    with pytest.raises(ConfigError, match=rf"reducer: .*{made.__name__} reads the column 'other', and .* are value"):
         run(made("other"), [("a", 1)], pa.int64())
 
 

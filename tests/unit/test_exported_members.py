@@ -20,6 +20,7 @@ EXPORTED = {
     "dpa": [
         "BatchMapper",
         "BatchReducer",
+        "Flow",
         "Generator",
         "Groups",
         "Job",
@@ -44,7 +45,19 @@ EXPORTED = {
         "TokenOptions",
     ],
     "dpa.balance.strategies": ["Doubling", "Halving", "NoBalancing", "Proposal", "Refusal", "Strategy"],
-    "dpa.config": ["ExecutorConfig", "InputConfig", "JobConfig", "JobFile", "json_schema", "load", "parse"],
+    "dpa.config": [
+        "AggregationConfig",
+        "ExecutorConfig",
+        "InputConfig",
+        "JobConfig",
+        "JobFile",
+        "OutputConfig",
+        "ReferenceConfig",
+        "StepConfig",
+        "json_schema",
+        "load",
+        "parse",
+    ],
     "dpa.report": [
         "MODES",
         "Progress",

@@ -11,9 +11,10 @@ import pytest
 
 from dpa import Generator, Job
 from dpa.config import parse
-from dpa.driver.inputs import Input, OpenedInput
+from dpa.driver.inputs import Inputs, OpenedInput
 from dpa.driver.spec import JobSpec
 from dpa.errors import ConfigError
+from dpa.protocol.graph import MAPPER
 from dpa.sources.splits import total_rows
 
 THIS = "test_generated_input"
@@ -45,7 +46,7 @@ def opened(job_seed: int = 0, **changes: Any) -> OpenedInput:
         pytest.fail("no Spark is needed to generate rows")
 
     with ExitStack() as stack:
-        return Input(spec).open(stack, no_spark)
+        return Inputs(spec).open(stack, no_spark)[MAPPER]
 
 
 def rows(found: OpenedInput) -> pa.Table:

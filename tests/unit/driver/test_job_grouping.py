@@ -31,20 +31,22 @@ def job(reducer: Any = None, **sections: Any) -> Job:
 def test_only_the_ring_is_balanced(kind: str) -> None:
     made = job(grouping=kind)
     made.check()
-    assert made.spec.grouping.kind == kind
+    assert made.config.grouping.kind == kind
     assert made.config.balance.strategy == ("adaptive" if kind == "ring" else "none")
-    assert job(grouping={"kind": kind}, balance={"hash_seed": 5}).spec.balance.strategy == made.spec.balance.strategy
+    assert (
+        job(grouping={"kind": kind}, balance={"hash_seed": 5}).config.balance.strategy == made.config.balance.strategy
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_section_that_is_an_object_means_the_same(kind: str) -> None:
     given = job(grouping=BY_KIND[kind]())
-    assert (given.spec.grouping, given.spec.balance) == (
-        job(grouping=kind).spec.grouping,
-        job(grouping=kind).spec.balance,
+    assert (given.config.grouping, given.config.balance) == (
+        job(grouping=kind).config.grouping,
+        job(grouping=kind).config.balance,
     )
-    static = job(grouping=kind, balance=NoBalancingOptions(hash_seed=5)).spec.balance
-    assert static == job(grouping=kind, balance={"strategy": "none", "hash_seed": 5}).spec.balance
+    static = job(grouping=kind, balance=NoBalancingOptions(hash_seed=5)).config.balance
+    assert static == job(grouping=kind, balance={"strategy": "none", "hash_seed": 5}).config.balance
 
 
 def test_a_strategy_for_another_grouping_than_the_ring_is_refused() -> None:
@@ -57,7 +59,7 @@ def test_a_strategy_for_another_grouping_than_the_ring_is_refused() -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("ring", "key")])
 def test_a_reducer_that_cannot_merge_is_refused_where_keys_are_scattered(kind: str) -> None:
-    wanted = rf"grouping: `{kind}` sends records of one key to several reducers, but .*Last has no `merge`"
+    wanted = rf"grouping: `{kind}` sends records of one key to several tasks, but .*Last has no `merge`"
     with pytest.raises(ConfigError, match=wanted):
         job(Last(), grouping=kind).check()
 
@@ -70,6 +72,6 @@ def test_what_a_job_says_of_its_grouping_reaches_mappers_and_reducers() -> None:
     said = {"kind": "consistent", "epsilon": 0.5, "virtual_workers": 7, "proportional": False, "pooled": True}
     signals = {"slot_seconds": 2.0, "theta_busy": 0.8, "theta_idle": 0.1, "utilisation": "queue"}
     made = job(grouping={**said, **signals})
-    assert vars(made.spec.grouping) == {**said, **signals}
-    assert made.spec.grouping.signals == SignalOptions(**signals)
-    assert job(grouping="random_choices").spec.grouping.signals is None
+    assert vars(made.config.grouping) == {**said, **signals}
+    assert made.config.grouping.signals == SignalOptions(**signals)
+    assert job(grouping="random_choices").config.grouping.signals is None

@@ -221,6 +221,10 @@ def test_arguments_that_do_not_fit_are_explained(job_file, said: str, message: s
     assert "job.yaml:1: mapper.args: " in found and message in found
 
 
+def reference(file: JobFile) -> Any:
+    return reference_of(file, "reference", file.config.reference, ["mapper"])
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -231,9 +235,9 @@ def test_arguments_that_do_not_fit_are_explained(job_file, said: str, message: s
 )
 def test_a_reference_that_is_no_function_of_one_table_is_refused(job_file, name: str, message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
-        reference_of(job_file(f"reference: {{function: '{name}'}}"))
+        reference(job_file(f"reference: {{function: '{name}'}}"))
 
 
 def test_the_function_of_a_reference_is_found_but_not_called(job_file) -> None:
-    assert reference_of(job_file("reference: {function: 'words_job:by_word'}")).__name__ == "by_word"
-    assert reference_of(job_file("reference: {sql: 'SELECT 1'}")) is reference_of(job_file("name: none")) is None
+    assert reference(job_file("reference: {function: 'words_job:by_word'}")).__name__ == "by_word"
+    assert reference(job_file("reference: {sql: 'SELECT 1'}")) is None

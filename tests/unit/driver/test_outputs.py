@@ -30,7 +30,7 @@ def job(path: Path | str, mode: str = "overwrite", **sections: object) -> JobFil
 
 def write(file: JobFile, value: int = 1) -> None:
     """Run a job whose result is one part."""
-    OutputDirectory.check(file)
+    OutputDirectory.check_all(file)
     with OutputDirectory(file) as output:
         pq.write_table(pa.table({"word": ["a"], "value": [value]}), f"{output.staging}/part-00000.parquet")
         assert output.commit(["part-00000.parquet"]) == ("part-00000.parquet",)
@@ -77,7 +77,7 @@ def test_what_holds_anything_but_a_result_is_never_overwritten(tmp_path: Path, s
     (tmp_path / "out" / stranger).touch()
     for mode, why in (("overwrite", f"holds {stranger}, no file of a result"), ("error", f"not empty: .* {stranger};")):
         with pytest.raises(ConfigError, match=rf"output.path: .*/out .*{why}.*name another directory"):
-            OutputDirectory.check(job(tmp_path / "out", mode))
+            OutputDirectory.check_all(job(tmp_path / "out", mode))
         with pytest.raises(ConfigError, match=why), OutputDirectory(job(tmp_path / "out", mode)):
             pass
     assert names(tmp_path / "out") == sorted([*RESULT, stranger])
@@ -88,18 +88,18 @@ def test_what_only_looks_like_a_result_is_never_overwritten(tmp_path: Path) -> N
     (tmp_path / "of others").mkdir()
     (tmp_path / "of others" / "part-00000.parquet").touch()
     with pytest.raises(ConfigError, match=r"holds part-00000.parquet and no _job.yaml, so it is no result"):
-        OutputDirectory.check(job(tmp_path / "of others"))
+        OutputDirectory.check_all(job(tmp_path / "of others"))
     write(job(tmp_path / "out"))
     (tmp_path / "out" / "part-00001.parquet").mkdir()
     (tmp_path / "out" / "part-00002.parquet").symlink_to(tmp_path / "of others" / "part-00000.parquet")
     with pytest.raises(ConfigError, match=r"holds part-00001.parquet and 1 more, no file of a result"):
-        OutputDirectory.check(job(tmp_path / "out"))
+        OutputDirectory.check_all(job(tmp_path / "out"))
 
 
 def test_a_result_is_not_overwritten_unless_that_is_asked_for(tmp_path: Path) -> None:
     write(job(tmp_path / "out"))
     with pytest.raises(ConfigError, match=r"/out is not empty: set output.mode to `overwrite`; or name another"):
-        OutputDirectory.check(job(tmp_path / "out", "error"))
+        OutputDirectory.check_all(job(tmp_path / "out", "error"))
 
 
 @pytest.mark.parametrize("mode", ["error", "overwrite"])
@@ -154,7 +154,7 @@ def test_a_place_that_cannot_be_written_is_refused_on_the_way_in(tmp_path: Path)
         pass
 
 
-@pytest.mark.parametrize("check", [OutputDirectory.check, PartialResultsDirectory.check])
+@pytest.mark.parametrize("check", [OutputDirectory.check_all, PartialResultsDirectory.check_all])
 def test_a_place_that_cannot_be_looked_at_is_refused(check: Callable[[JobFile], None]) -> None:
     sections = {"output": {"path": "x" * 300}, "aggregation": {"seconds": 1, "path": "y" * 300}}
     with pytest.raises(ConfigError, match=r"path: cannot look at what is there: .*File name too long"):
@@ -172,7 +172,7 @@ def test_a_mount_point_gets_its_result_and_an_older_one_stays_until_then(tmp_pat
             write(job(tmp_path / "out"), value)
             assert (value_in(tmp_path / "out"), names(tmp_path / "volume")) == (value, RESULT)
         with OutputDirectory(job(tmp_path / "out")):
-            OutputDirectory.check(job(tmp_path / "out"))
+            OutputDirectory.check_all(job(tmp_path / "out"))
             with pytest.raises(ConfigError, match="another job writes"), OutputDirectory(job(tmp_path / "out")):
                 pass
         assert (value_in(tmp_path / "out"), names(tmp_path / "volume")) == (2, RESULT)
@@ -199,18 +199,18 @@ def test_a_volume_may_hold_what_its_file_system_keeps_there(tmp_path: Path, volu
     (volume / "part").mkdir()
     (volume / "part" / "lost+found").mkdir()
     with pytest.raises(ConfigError, match=r"part holds lost\+found, no file of a result"):
-        OutputDirectory.check(job(volume / "part"))
+        OutputDirectory.check_all(job(volume / "part"))
 
 
 def test_rounds_may_be_published_on_a_volume(volume: Path) -> None:
     (volume.parent / "link").symlink_to(volume)
     for path in (volume, volume.parent / "link"):
-        PartialResultsDirectory.check(
+        PartialResultsDirectory.check_all(
             parse({"key": "word", "aggregation": {"seconds": 1, "path": str(path)}}, origin="job")
         )
 
 
-@pytest.mark.parametrize("check", [OutputDirectory.check, PartialResultsDirectory.check])
+@pytest.mark.parametrize("check", [OutputDirectory.check_all, PartialResultsDirectory.check_all])
 @pytest.mark.parametrize("path", ["a\0b", "loop"])
 def test_a_name_that_cannot_be_and_a_loop_of_links_are_refused(check: Callable[[JobFile], None], path: str) -> None:
     Path("loop").symlink_to("loop")
@@ -264,7 +264,7 @@ def test_a_place_is_looked_at_before_an_executor_can_change_the_working_director
 
 def test_without_a_path_nothing_is_looked_at_and_nothing_made(tmp_path: Path) -> None:
     file = parse({"key": "word"}, origin="job")
-    OutputDirectory.check(file)
+    OutputDirectory.check_all(file)
     with OutputDirectory(file) as output:
         assert (output.path, output.staging, output.commit([])) == (None, None, ())
     assert names(tmp_path) == ["work"]
@@ -303,7 +303,7 @@ def test_a_result_that_a_killed_job_had_moved_away_is_put_back_before_it_is_judg
     assert killed._replacement is not None
     (tmp_path / "out").rename(killed._replacement.work / "old")
     killed._replacement._owned.release()
-    OutputDirectory.check(job(tmp_path / "out", "error"))
+    OutputDirectory.check_all(job(tmp_path / "out", "error"))
     with pytest.raises(ConfigError, match="not empty"), OutputDirectory(job(tmp_path / "out", "error")):
         pass
     assert value_in(tmp_path / "out") == 1
@@ -352,8 +352,8 @@ def test_a_place_that_the_job_needs_is_refused(tmp_path: Path, text: str, output
     path.write_text(f"{text.replace('ROOT', str(tmp_path))}\n{where}", encoding="utf-8")
     file = config.load(path)
     with pytest.raises(ConfigError, match=rf"job.yaml:[12]: \w+.path: .*{which}"):
-        OutputDirectory.check(file)
-        PartialResultsDirectory.check(file)
+        OutputDirectory.check_all(file)
+        PartialResultsDirectory.check_all(file)
 
 
 def test_a_place_is_known_by_a_link_and_by_another_name(tmp_path: Path) -> None:
@@ -361,14 +361,14 @@ def test_a_place_is_known_by_a_link_and_by_another_name(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "data")
     file = job(tmp_path / "link", input={"format": "csv", "path": str(tmp_path / "data" / "a.csv")})
     with pytest.raises(ConfigError, match="link is a directory of the input"):
-        OutputDirectory.check(file)
+        OutputDirectory.check_all(file)
 
 
 def test_an_earlier_result_that_is_the_input_is_not_overwritten(tmp_path: Path) -> None:
     write(job(tmp_path / "out"))
     for path in (tmp_path / "out", tmp_path / "out" / "part-00000.parquet", tmp_path / "o*" / "part-*.parquet"):
         with pytest.raises(ConfigError, match="out is a directory of the input"):
-            OutputDirectory.check(job(tmp_path / "out", input={"format": "parquet", "path": str(path)}))
+            OutputDirectory.check_all(job(tmp_path / "out", input={"format": "parquet", "path": str(path)}))
 
 
 @pytest.mark.parametrize(
@@ -384,18 +384,18 @@ def test_a_place_beside_or_below_what_the_job_needs_is_good(tmp_path: Path, give
     (tmp_path / "work" / "data").mkdir()
     file = job(tmp_path / "work" / "data" / "out", input=given, python_path=["."])
     for _ in range(2):
-        OutputDirectory.check(file)
+        OutputDirectory.check_all(file)
         write(file)
 
 
-@pytest.mark.parametrize("check", [OutputDirectory.check, PartialResultsDirectory.check])
+@pytest.mark.parametrize("check", [OutputDirectory.check_all, PartialResultsDirectory.check_all])
 def test_rounds_and_results_are_held_to_the_same_places(tmp_path: Path, check: Callable[[JobFile], None]) -> None:
     """Rounds of an older run are removed when a job begins, and it may read them."""
     (tmp_path / "old" / "round-000001").mkdir(parents=True)
     sections = {"input": {"format": "parquet", "path": str(tmp_path / "old" / "round-000001")}}
     where = {"aggregation": {"seconds": 1, "path": str(tmp_path / "old")}, "output": {"path": str(tmp_path / "old")}}
     for section, given in where.items():
-        if check is (PartialResultsDirectory.check if section == "aggregation" else OutputDirectory.check):
+        if check is (PartialResultsDirectory.check_all if section == "aggregation" else OutputDirectory.check_all):
             with pytest.raises(ConfigError, match=rf"{section}.path: .*/old holds a directory of the input"):
                 check(parse({**sections, section: given}, origin="job"))
 

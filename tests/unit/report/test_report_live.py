@@ -229,7 +229,7 @@ def test_the_end_of_the_stream_is_summed_up_from_its_last_numbers(last: str) -> 
     stream = io.StringIO()
     progress = PlainProgress(stream, "job", Clock())
     job = Job(input=[{"key": 1}], reducer="count")
-    run = Run(job.spec, job.input, LocalBackend(), progress)
+    run = Run(job.spec, LocalBackend(), progress)
     run._enter("startup")
     for share, phase in ((0.5, "stream"), (0.8, "stream"), (1.0, last), (1.0, "done")):
         run._update(at_share(share, phase=phase))

@@ -116,7 +116,7 @@ def test_a_reader_says_that_shares_are_of_different_types(tmp_path: Path) -> Non
 def test_rounds_of_an_older_run_are_removed_when_a_job_begins(tmp_path: Path) -> None:
     for number in (1, 2, 3):
         publish(tmp_path, number, share("a"))
-    PartialResultsDirectory.check(job(tmp_path))
+    PartialResultsDirectory.check_all(job(tmp_path))
     with PartialResultsDirectory(job(tmp_path)) as directory:
         assert partial_results(tmp_path).round == 3
         directory.clear()
@@ -126,7 +126,7 @@ def test_rounds_of_an_older_run_are_removed_when_a_job_begins(tmp_path: Path) ->
 
 def test_a_directory_that_is_missing_is_made(tmp_path: Path) -> None:
     place = tmp_path / "some" / "where"
-    PartialResultsDirectory.check(job(place))
+    PartialResultsDirectory.check_all(job(place))
     with PartialResultsDirectory(job(place)) as directory:
         directory.clear()
     assert list(place.iterdir()) == []
@@ -135,7 +135,7 @@ def test_a_directory_that_is_missing_is_made(tmp_path: Path) -> None:
 def test_without_a_path_nothing_is_looked_at_and_nothing_made() -> None:
     for given in (None, {"seconds": 1}):
         file = parse({"key": "word", "aggregation": given}, origin="job")
-        PartialResultsDirectory.check(file)
+        PartialResultsDirectory.check_all(file)
         with PartialResultsDirectory(file) as directory:
             directory.clear()
             assert directory.path is None
@@ -146,14 +146,14 @@ def test_a_directory_that_holds_anything_else_is_refused(tmp_path: Path, strange
     publish(tmp_path, 1, share("a"))
     (tmp_path / stranger).touch()
     with pytest.raises(ConfigError, match=f"aggregation.path: .* holds {stranger}, no round of aggregation"):
-        PartialResultsDirectory.check(job(tmp_path))
+        PartialResultsDirectory.check_all(job(tmp_path))
 
 
 def test_a_round_that_holds_anything_else_is_refused_and_never_removed(tmp_path: Path) -> None:
     publish(tmp_path, 1, share("a"))
     (tmp_path / "round-000001" / "notes.txt").touch()
     with pytest.raises(ConfigError, match=r"holds round-000001/notes.txt, no round of aggregation"):
-        PartialResultsDirectory.check(job(tmp_path))
+        PartialResultsDirectory.check_all(job(tmp_path))
     with (
         PartialResultsDirectory(job(tmp_path)) as directory,
         pytest.raises(ConfigError, match="cannot remove the rounds"),
@@ -167,7 +167,7 @@ def test_a_round_that_holds_anything_else_is_refused_and_never_removed(tmp_path:
 def test_a_second_job_is_refused_while_the_first_one_publishes_there(tmp_path: Path) -> None:
     with PartialResultsDirectory(job(tmp_path)):
         publish(tmp_path, 1, share("a"))
-        PartialResultsDirectory.check(job(tmp_path))
+        PartialResultsDirectory.check_all(job(tmp_path))
         with (
             pytest.raises(ConfigError, match=r"aggregation.path: another job publishes .* now; wait for its end"),
             PartialResultsDirectory(job(tmp_path)),
@@ -190,14 +190,16 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
 def test_a_file_or_a_uri_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match=r"aggregation.path: .*/file is a file; name a directory"):
-        PartialResultsDirectory.check(job(tmp_path / "file"))
+        PartialResultsDirectory.check_all(job(tmp_path / "file"))
     with pytest.raises(ConfigError, match="s3://bucket/x is a URI"):
-        PartialResultsDirectory.check(parse({"aggregation": {"seconds": 1, "path": "s3://bucket/x"}}, origin="job"))
+        PartialResultsDirectory.check_all(parse({"aggregation": {"seconds": 1, "path": "s3://bucket/x"}}, origin="job"))
 
 
 @pytest.mark.parametrize(("output", "path"), [("out", "out"), ("out", "out/so-far"), ("out/result", "out")])
 def test_rounds_and_the_result_may_not_lie_one_in_the_other(tmp_path: Path, output: str, path: str) -> None:
     file = job(tmp_path / path, output={"path": str(tmp_path / output)})
     with pytest.raises(ConfigError, match=r"aggregation.path: .* lie one in the other; name two directories"):
-        PartialResultsDirectory.check(file)
-    PartialResultsDirectory.check(job(tmp_path / "out" / "so-far", output={"path": str(tmp_path / "out" / "result")}))
+        PartialResultsDirectory.check_all(file)
+    PartialResultsDirectory.check_all(
+        job(tmp_path / "out" / "so-far", output={"path": str(tmp_path / "out" / "result")})
+    )

@@ -1,0 +1,46 @@
+"""The sections of a job file that say where rows go, and what they are checked against."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from dpa.config.section import Section
+
+
+class OutputConfig(Section):
+    """Where results go. Written aside and put in place when complete; never half a result."""
+
+    path: str | None = None
+    """Directory for Parquet results, relative to the working directory; without it results stay in memory."""
+    mode: Literal["error", "overwrite"] = "error"
+    """What to do if the directory exists already and is not empty; `overwrite` replaces the result of an earlier job,
+    and nothing else."""
+
+
+class ReferenceConfig(Section):
+    """What Spark computes on the same input, to check the result against."""
+
+    sql: str | None = None
+    """A query over the view `input`; its columns must be named as the result's."""
+    function: str | None = None
+    """`package.module:name` of a function DataFrame -> DataFrame, instead of `sql`."""
+    tolerance: float = Field(default=0.0, ge=0)
+    """Greatest relative difference of numbers that still counts as equal; 0 is exact."""
+    baseline: bool = True
+    """Whether to compute the skew S of Spark's own hash partitioning on the same records."""
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> ReferenceConfig:
+        if self.sql and self.function:
+            raise ValueError("give `sql` or `function`, not both")
+        return self
+
+
+def _as_output(value: Any) -> Any:
+    return {"path": value} if isinstance(value, str) else value
+
+
+Output: TypeAlias = Annotated[OutputConfig, BeforeValidator(_as_output, json_schema_input_type=str | OutputConfig)]
+"""A text is the path."""

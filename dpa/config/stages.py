@@ -1,0 +1,184 @@
+"""`stages:` of a job file: a graph of steps, in the words of `dpa.Flow`.
+
+Every step has a name and does one thing: it reads, changes rows, reduces, processes, joins or ranks. Which executors
+fit, and whether the steps that a step names exist, is checked where the graph is made (`dpa.driver.steps`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from dpa.config.inputs import InputConfig, SampleConfig
+from dpa.config.section import Section
+from dpa.config.sinks import Output, ReferenceConfig
+from dpa.config.stage import (
+    AggregationConfig,
+    Balance,
+    Columns,
+    Executor,
+    ExecutorConfig,
+    Grouping,
+    KeyColumns,
+    StageLimits,
+    Tasks,
+    TestingConfig,
+    as_key,
+)
+from dpa.config.variants import BALANCE, with_strategy
+from dpa.routing.keys import KeyName
+
+OPERATIONS = ("read", "map", "flat_map", "filter", "reduce", "process", "join", "top_k")
+"""What a step does: one of these, or nothing, which passes on the rows of all that it is `from`."""
+
+KEYED = ("reduce", "process", "join", "top_k")
+"""The operations that take records by key."""
+
+_OF_RECEIVERS = ("grouping", "balance", "limits", "write", "reference")
+"""Keys of steps that take the rows of others."""
+
+StepName: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=64)]
+"""The name of a step, also of its view in reference queries."""
+
+
+def _as_names(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+def _as_key_by(value: Any) -> Any:
+    """A function of a record is written as an executor is, as a mapping with `use`; all else names columns."""
+    if isinstance(value, dict) and not {"use"} <= set(value) <= {"use", "args"}:
+        raise ValueError("a function of a record is written as `{use: package.module:name}`")
+    return value if isinstance(value, dict | ExecutorConfig) else as_key(value)
+
+
+Names: TypeAlias = Annotated[
+    list[StepName], Field(min_length=1), BeforeValidator(_as_names, json_schema_input_type=str | list[str])
+]
+KeyBy: TypeAlias = Annotated[
+    ExecutorConfig | KeyName,
+    BeforeValidator(_as_key_by, json_schema_input_type=str | list[str] | ExecutorConfig | None),
+]
+"""The columns of a key, or a function of a record that gives it; null: all records have one key."""
+
+
+class JoinConfig(Section):
+    """The other side of a join, the right one."""
+
+    with_: Names = Field(alias="with")
+    """The step whose rows are joined, or several whose rows are."""
+    how: Literal["inner", "left", "right", "full", "semi", "anti"] = "inner"
+    """`semi` and `anti` keep the rows of the left side that have, or have not, a row with their key on the right."""
+    key_by: KeyColumns | None = None
+    """The key columns of the right side, as many as `key_by` names for the left; the same names if absent."""
+    value: Columns | None = None
+    """The columns of the right side that the result has; all but the key if absent."""
+
+
+class TopConfig(Section):
+    """The first rows in the order of a column."""
+
+    k: int = Field(ge=1)
+    """How many rows of each key; of all rows without `key_by`."""
+    by: str
+    """The column; among equal values the order of the other columns decides."""
+    descending: bool = True
+    """Whether the greatest values come first."""
+
+
+class StepConfig(Section):
+    """A step: what it does to which rows, and how its work is divided and kept even."""
+
+    from_: Names | None = Field(default=None, alias="from")
+    """The step whose rows it takes, or several; all but `read` need it."""
+    read: InputConfig | None = None
+    """Read an input."""
+    sample: SampleConfig | None = None
+    """Read a sample of the input."""
+    map: Executor | None = None
+    """Make a row of each row: a function of a record, or one of batches that is marked `batch_mapper`."""
+    flat_map: Executor | None = None
+    """Make any number of rows of each row."""
+    filter: Executor | None = None
+    """Keep the rows for which a function is true; of batches it is marked `batch_filter`."""
+    key_by: KeyBy = ()
+    """What `reduce`, `process`, `join` and `top_k` group records by: a column, several, a function as `{use: ...}`, or
+    null for one key of all records."""
+    value: Columns | None = None
+    """The columns that are the value beside the key; all others if absent. Of a join, those of the left side."""
+    reduce: Executor | None = None
+    """Fold the values of each key; gives a row a key."""
+    process: Executor | None = None
+    """Process the values of each key in order, with a state, and emit rows meanwhile."""
+    join: JoinConfig | None = None
+    """Join with the rows of another step, by key."""
+    top_k: TopConfig | None = None
+    """Keep the first rows of each key."""
+    combiner: bool = False
+    """Whether senders fold equal keys of a batch first; needs a reducer that can merge."""
+    parallelism: Tasks | None = None
+    """Tasks of the step; default: 2 to read, 4 by key, 1 for one key of all records. `map`, `flat_map` and `filter` run
+    in the tasks before them, unless this gives them tasks of their own."""
+    grouping: Grouping | None = None
+    """How senders choose the task of each record; default: `ring`, or `shuffle` where there is no key."""
+    balance: Balance | None = None
+    """When load moves between tasks, and how; default: `adaptive` where states can be merged, or else `none`."""
+    aggregation: AggregationConfig | None = None
+    """Fold partial states while the stream runs, and publish partial results."""
+    limits: StageLimits | None = None
+    """Bounds on the records that wait for this step; default: the job's `limits`."""
+    testing: TestingConfig = TestingConfig()
+    """Tasks that are slow on purpose."""
+    write: Output | None = None
+    """Where the rows of this step are written; a text is the path. The rows of a step that no other takes are a result
+    even without it, and stay in memory."""
+    reference: ReferenceConfig | None = None
+    """What Spark computes from the inputs, to check the rows of this step against. A query sees each input under the
+    name of the step that reads it."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _strategy_is_named(cls, document: Any) -> Any:
+        return with_strategy(document) if isinstance(document, dict) and BALANCE.section in document else document
+
+    @model_validator(mode="after")
+    def _does_one_thing(self) -> StepConfig:
+        done = [name for name in OPERATIONS if getattr(self, name) is not None]
+        if len(done) > 1:
+            raise ValueError(f"a step does one thing, not {' and '.join(done)}: make a step of each")
+        if self.read is None and self.from_ is None:
+            what = f"`{done[0]}` needs rows: name a step in `from`" if done else f"give one of {', '.join(OPERATIONS)}"
+            raise ValueError(what)
+        if self.read is not None and self.from_ is not None:
+            raise ValueError("`read` takes no rows of other steps: leave `from` out")
+        self._require_what_it_uses(done[0] if done else None)
+        return self
+
+    @property
+    def operation(self) -> str | None:
+        """What the step does, one of `OPERATIONS`; None: it passes rows on."""
+        return next((name for name in OPERATIONS if getattr(self, name) is not None), None)
+
+    @property
+    def names_key(self) -> bool:
+        """Whether `key_by` is given, be it null."""
+        return "key_by" in self.model_fields_set
+
+    def _require_what_it_uses(self, operation: str | None) -> None:
+        shown = "a step without an operation" if operation is None else f"`{operation}`"
+        if operation in KEYED and operation != "top_k" and not self.names_key:
+            every = "" if operation == "join" else "; null takes all records as of one key"
+            raise ValueError(f"{shown} needs `key_by`, the column that records are grouped by{every}")
+        unused = {
+            "key_by": self.names_key and operation not in KEYED,
+            "value": self.value is not None and operation not in KEYED,
+            "combiner": self.combiner and operation not in ("reduce", "top_k"),
+            "aggregation": self.aggregation is not None and operation not in ("reduce", "top_k"),
+            "sample": self.sample is not None and operation != "read",
+        }
+        if operation == "read":
+            unused |= {name: getattr(self, name) is not None for name in _OF_RECEIVERS}
+        for name, is_unused in unused.items():
+            if is_unused:
+                raise ValueError(f"{shown} has no use for `{name}`")

@@ -1,0 +1,251 @@
+"""A graph of stages, written in Python.
+
+    flow = Flow("trending")
+    tags = flow.read(tweets).flat_map(hashtags)
+    counts = tags.key_by("tag").reduce(Count(), parallelism=4)
+    counts.top_k(10, by="count").write("out/trending")
+    flow.run()
+
+A flow is a job file in the making: each call adds a step to its `stages`, under the same words, and the same checks
+apply. Executors and tables may be objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from dpa import config as job_config
+from dpa.config import ExecutorConfig
+from dpa.driver.backend import Backend
+from dpa.driver.observer import Observer
+from dpa.errors import ConfigError
+from dpa.executors import name_of
+from dpa.job import Job
+from dpa.operators import RowKind, as_row_operator
+from dpa.result import Result
+from dpa.spark import as_table
+
+KeyBy: TypeAlias = "str | Sequence[str] | Callable[[dict[str, Any]], Any] | None"
+"""A column, several, a function of a record that gives the key, or None: all records have one key."""
+
+
+class Flow:
+    """Steps on rows, which run as a graph of stages when `run` is called.
+
+    Attributes:
+        name: used in reports and file names.
+    """
+
+    def __init__(self, name: str = "flow", **sections: Any) -> None:
+        """`sections` are further keys of a job file that are not of a step: `seed`, `limits`, `spark`, `ray`,
+        `python_path`."""
+        self.name = name
+        self._sections = sections
+        self._stages: dict[str, dict[str, Any]] = {}
+        self._objects: dict[str, Any] = {}
+
+    def read(self, input: Any, *, name: str | None = None, **options: Any) -> Rows:
+        """Read an input.
+
+        Args:
+            input: an Arrow table, a list of records, a pandas, polars or Spark DataFrame, or an `input` section of a
+                job file as a mapping.
+            name: of the step, by default `read`; also of its view in reference queries.
+            options: `parallelism`, `sample`.
+        """
+        is_section = isinstance(input, Mapping) and "format" in input
+        step = self._add(name or "read", {"read": input if is_section else {"format": "given"}, **options})
+        if not is_section:
+            self._objects[f"stages.{step}.read"] = as_table(input)
+        return Rows(self, (step,))
+
+    def job(self) -> Job:
+        """The flow as a job.
+
+        Raises:
+            ConfigError: an option is unknown, or does not fit.
+        """
+        document = {"name": self.name, **self._sections, "stages": self._stages}
+        return Job(file=job_config.parse(document, origin=f"Flow({self.name!r})"), objects=self._objects)
+
+    def check(self) -> None:
+        """Check all that can be checked without reading the inputs: see `Job.check`."""
+        self.job().check()
+
+    def validate(self) -> None:
+        """Check everything that can be checked without running: see `Job.validate`."""
+        self.job().validate()
+
+    def run(
+        self,
+        observer: Observer | None = None,
+        *,
+        address: str | None = None,
+        backend: Backend | None = None,
+        check: bool = True,
+    ) -> Result:
+        """Run the flow; arguments, result and errors are those of `Job.run`."""
+        return self.job().run(observer, address=address, backend=backend, check=check)
+
+    def _add(self, name: str, step: dict[str, Any]) -> str:
+        """Add a step; returns its name, which gets a number if there is one of that name."""
+        number, unique = 1, name
+        while unique in self._stages:
+            number += 1
+            unique = f"{name}_{number}"
+        self._stages[unique] = step
+        return unique
+
+    def _section(self, step: str, word: str, given: Any) -> Any:
+        """What stands in the document for an executor: the section itself, or the name of the object."""
+        if isinstance(given, str):
+            return {"use": given}
+        if isinstance(given, ExecutorConfig | Mapping):
+            return given
+        self._objects[f"stages.{step}.{word}"] = given
+        return {"use": _named(given)}
+
+
+class Rows:
+    """The rows of one step of a flow, or of several. Every call adds a step and returns its rows."""
+
+    def __init__(self, flow: Flow, steps: tuple[str, ...]) -> None:
+        """Made by a `Flow`."""
+        self.flow = flow
+        self.steps = steps
+
+    def map(self, function: Any, *, name: str | None = None, **options: Any) -> Rows:
+        """Make a row of each row.
+
+        Args:
+            function: of a record, a dict by column name, to another; or of Arrow batches, marked `batch_mapper`.
+            name: of the step, by default `map`.
+            options: other keys of the step; `parallelism` gives it tasks of its own.
+        """
+        return self._changed("map", function, name, options)
+
+    def flat_map(self, function: Any, *, name: str | None = None, **options: Any) -> Rows:
+        """Make any number of rows of each row; `function` returns or yields records. Otherwise as `map`."""
+        return self._changed("flat_map", function, name, options)
+
+    def filter(self, function: Any, *, name: str | None = None, **options: Any) -> Rows:
+        """Keep the rows for which `function` is true; of batches, marked `batch_filter`, it returns an array of
+        booleans. Otherwise as `map`."""
+        return self._changed("filter", function, name, options)
+
+    def union(self, *others: Rows, name: str | None = None, **options: Any) -> Rows:
+        """The rows of all, in no order."""
+        for other in others:
+            self._require_same_flow(other)
+        steps = [step for rows in (self, *others) for step in rows.steps]
+        return Rows(self.flow, (self.flow._add(name or "union", {"from": steps, **options}),))
+
+    def key_by(self, *key: Any, value: str | Sequence[str] | None = None) -> KeyedRows:
+        """Group the rows by key for what is called next.
+
+        Args:
+            key: a column's name, several, a function of a record that gives the key, or None for one key of all rows.
+            value: the columns that are the value; all but the key by default.
+        """
+        if not key:
+            raise ConfigError("key_by needs a column, several, or a function of a record; None is one key of all rows")
+        only = key[0] if len(key) == 1 else list(key)
+        return KeyedRows(self, only, [value] if isinstance(value, str) else value)
+
+    def top_k(self, k: int, *, by: str, descending: bool = True, name: str | None = None, **options: Any) -> Rows:
+        """The first `k` of all rows in the order of the column `by`, each with its `rank` from 1 on."""
+        return self.key_by(None).top_k(k, by=by, descending=descending, name=name, **options)
+
+    def write(self, path: str, *, mode: str = "error") -> Rows:
+        """Write the rows to a directory as Parquet; `mode` is `error` or `overwrite`, as in a job file."""
+        self._step()["write"] = {"path": path, "mode": mode}
+        return self
+
+    def reference(self, sql: str | None = None, **options: Any) -> Rows:
+        """Check the rows against what Spark computes from the inputs: `sql` sees each under the name of the step that
+        reads it. `options` are the other keys of the section `reference` of a job file."""
+        self._step()["reference"] = {**({} if sql is None else {"sql": sql}), **options}
+        return self
+
+    def _step(self) -> dict[str, Any]:
+        [name] = self.steps
+        return self.flow._stages[name]
+
+    def _changed(self, word: str, function: Any, name: str | None, options: Mapping[str, Any]) -> Rows:
+        step = self.flow._add(name or word, {"from": list(self.steps), **options})
+        self.flow._stages[step][word] = self.flow._section(step, word, function)
+        return Rows(self.flow, (step,))
+
+    def _require_same_flow(self, other: Rows | KeyedRows) -> None:
+        if other.flow is not self.flow:
+            raise ConfigError(
+                f"rows of the flow {other.flow.name!r} cannot be used in {self.flow.name!r}: make one flow"
+            )
+
+
+class KeyedRows:
+    """Rows grouped by key: the next call says what becomes of each group."""
+
+    def __init__(self, rows: Rows, key: KeyBy, value: Sequence[str] | None) -> None:
+        """Made by `Rows.key_by`."""
+        self.flow = rows.flow
+        self.rows = rows
+        self.key = key
+        self.value = value
+
+    def reduce(self, reducer: Any, *, name: str | None = None, **options: Any) -> Rows:
+        """Fold the values of each key: a row of key and result columns for each.
+
+        Args:
+            reducer: as in a job: a `Reducer` or `BatchReducer`, a function of two values, or the name of a ready-made
+                one.
+            name: of the step, by default `reduce`.
+            options: other keys of the step: `parallelism`, `balance`, `grouping`, `combiner`, `aggregation`, `limits`.
+        """
+        return self._add("reduce", reducer, name, options)
+
+    def process(self, process: Any, *, name: str | None = None, **options: Any) -> Rows:
+        """Process the values of each key in order, one task a key: the rows that a `dpa.Process` emits. Otherwise as
+        `reduce`."""
+        return self._add("process", process, name, options)
+
+    def join(self, other: KeyedRows, how: str = "inner", *, name: str | None = None, **options: Any) -> Rows:
+        """Join with other rows, whose key has as many columns: `inner`, `left`, `right`, `full`, `semi` or `anti`.
+
+        The result has the key under its names here, the value columns of this side, and those of the other; a name
+        that both have ends with `_right` on the other side.
+        """
+        self.rows._require_same_flow(other)
+        for side in (self, other):
+            if callable(side.key) or side.key is None:
+                raise ConfigError("a join is by columns: make one with `map` and name it in `key_by`")
+        join: dict[str, Any] = {"with": list(other.rows.steps), "how": how, "key_by": other.key}
+        if other.value is not None:
+            join["value"] = list(other.value)
+        return self._made(name or "join", {"join": join, **options})
+
+    def top_k(self, k: int, *, by: str, descending: bool = True, name: str | None = None, **options: Any) -> Rows:
+        """The first `k` rows of each key in the order of the column `by`, each with its `rank` from 1 on."""
+        return self._made(name or "top_k", {"top_k": {"k": k, "by": by, "descending": descending}, **options})
+
+    def _add(self, word: str, executor: Any, name: str | None, options: Mapping[str, Any]) -> Rows:
+        rows = self._made(name or word, dict(options))
+        [step] = rows.steps
+        self.flow._stages[step][word] = self.flow._section(step, word, executor)
+        return rows
+
+    def _made(self, name: str, section: dict[str, Any]) -> Rows:
+        step = self.flow._add(name, {"from": list(self.rows.steps), **section})
+        made = self.flow._stages[step]
+        made["key_by"] = self.flow._section(step, "key_by", self.key) if callable(self.key) else self.key
+        if self.value is not None:
+            made["value"] = list(self.value)
+        return Rows(self.flow, (step,))
+
+
+def _named(given: Any) -> str:
+    """The name of an executor in the document."""
+    if isinstance(given, type):
+        return f"{given.__module__}.{given.__qualname__}"
+    return name_of(as_row_operator(RowKind.MAP, given) if callable(given) else given)

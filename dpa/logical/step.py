@@ -1,0 +1,155 @@
+"""The steps of a job, as plain data: what each does to the rows of which others.
+
+A step either becomes a stage, with tasks of its own, or is fused into the tasks of the stages before it. The job of one
+mapper and one reducer is the smallest: a step that reads and one that reduces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
+
+from dpa.balance.options import BalanceOptions, NoBalancingOptions
+from dpa.config import OutputConfig, ReferenceConfig
+from dpa.config.stage import AggregationConfig, StageLimits, TestingConfig
+from dpa.errors import ConfigError
+from dpa.execution.mapping import Receiver
+from dpa.executors import AnyMapper, BatchReducer, Process, Reducer, RowsReducer, name_of
+from dpa.operators import JoinOptions, RowOperator
+from dpa.routing.groupings.options import GroupingOptions, ShuffleOptions
+from dpa.routing.keys import KeyName, names_of
+
+
+@dataclass(frozen=True)
+class Keying:
+    """How rows become the records of a step.
+
+    Attributes:
+        key: name of the key column, or the names of several; of none: all records have the one key null.
+        values: the columns that are the value; all but the key if None.
+        function: what gives the key of a row in place of the columns that `key` names.
+        mapper: what makes keys and values of a row in place of all that.
+    """
+
+    key: KeyName = ()
+    values: tuple[str, ...] | None = None
+    function: RowOperator | None = None
+    mapper: AnyMapper | None = None
+
+
+@dataclass(frozen=True)
+class Feed:
+    """Rows that a step takes.
+
+    Attributes:
+        step: the name of the step whose rows they are.
+        keying: how they become records, where the step is a stage.
+        side: of a join, the side that they are on: 0 is the left one, 1 the right one.
+    """
+
+    step: str
+    keying: Keying = Keying()
+    side: int = 0
+
+
+@dataclass(frozen=True)
+class Sink:
+    """What becomes of the rows of a step besides what other steps make of them.
+
+    Attributes:
+        output: the directory they are written to; without one they stay in memory.
+        reference: what they are checked against, or None.
+        key: the key path of the section that names the directory, for error messages.
+    """
+
+    output: OutputConfig
+    reference: ReferenceConfig | None
+    key: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step.
+
+    Attributes:
+        name: unique in the job.
+        feeds: the rows it takes, in order; a step without any reads an input.
+        operator: of a step that changes rows, what does so; None passes them on as they are.
+        receiver: what takes records by key: a reducer, a process or a join; None for a step on rows.
+        combine: whether senders fold equal keys of a block first.
+        tasks: how many; None: it runs in the tasks before it.
+        grouping: how senders choose the task of a record.
+        balance: when keys are redistributed, and how.
+        limits: bounds on the records that wait for it.
+        aggregation: rounds of aggregation while the stream runs, or None.
+        testing: tasks that are slow on purpose.
+        sink: what becomes of its rows, where they are a result.
+        place: the key path of the step in the job file; empty for the job of one mapper and one reducer.
+    """
+
+    name: str
+    feeds: tuple[Feed, ...] = ()
+    operator: RowOperator | None = None
+    receiver: Receiver = None
+    combine: bool = False
+    tasks: int | None = None
+    grouping: GroupingOptions = field(default_factory=ShuffleOptions)
+    balance: BalanceOptions = field(default_factory=NoBalancingOptions)
+    limits: StageLimits = field(default_factory=StageLimits)
+    aggregation: AggregationConfig | None = None
+    testing: TestingConfig = field(default_factory=TestingConfig)
+    sink: Sink | None = None
+    place: str = ""
+
+    @property
+    def is_source(self) -> bool:
+        """Whether it reads an input."""
+        return not self.feeds
+
+    @property
+    def is_stage(self) -> bool:
+        """Whether it has tasks of its own."""
+        return self.tasks is not None
+
+    @property
+    def key(self) -> KeyName:
+        """The columns that tell its rows apart; none where several rows may have one key."""
+        has_row_a_key = isinstance(self.receiver, Reducer | BatchReducer) and not isinstance(self.receiver, RowsReducer)
+        return self.feeds[0].keying.key if has_row_a_key else ()
+
+    def at(self, key: str) -> str:
+        """The key path of one of its keys."""
+        return f"{self.place}.{key}" if self.place else key
+
+    @property
+    def does(self) -> str:
+        """What it does, in a few words."""
+        if self.is_source:
+            return "read"
+        if self.receiver is None:
+            return "union" if self.operator is None else f"{self.operator.kind.value} {_short(self.operator)}"
+        by = ", ".join(names_of(self.feeds[0].keying.key))
+        if isinstance(self.receiver, JoinOptions):
+            return f"{self.receiver.how} join by {by}"
+        kind = "process" if isinstance(self.receiver, Process) else "reduce"
+        return f"{kind} {_short(self.receiver)}" + (f" by {by}" if by else " of all records")
+
+
+def _short(executor: object) -> str:
+    """The name of an executor without its module."""
+    return name_of(executor).rpartition(".")[2]
+
+
+def in_order(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """The steps, each after all whose rows it takes; always in the same order.
+
+    Raises:
+        ConfigError: they form a cycle.
+    """
+    by_name = {step.name: step for step in steps}
+    try:
+        order = TopologicalSorter({step.name: [feed.step for feed in step.feeds] for step in steps}).static_order()
+        return tuple(by_name[name] for name in order)
+    except CycleError as error:
+        raise ConfigError(f"the steps {' -> '.join(reversed(error.args[1]))} form a cycle") from None
