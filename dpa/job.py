@@ -84,8 +84,9 @@ class Job:
     @property
     def directories(self) -> dict[str, str]:
         """The directories of its results and partial results, by the key path that names each."""
-        named = [*written(self.config), *published(self.config)]
-        return {f"{key}.path": section.path for key, section in named if section.path is not None}
+        results = [(key, section.path) for key, section in written(self.config)]
+        rounds = [(key, section.path) for key, section in published(self.config)]
+        return {f"{key}.path": path for key, path in (*results, *rounds) if path is not None}
 
     def check(self) -> None:
         """Check all that can be checked without reading the input: executors, and that they fit the rest.

@@ -188,7 +188,7 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         ("file/below/it", r"cannot write to .*/file/below/it: Not a directory \(.*/file\)"),
         ("out", "lies in output.path"),
         ("out/report", "lies in output.path"),
-        ("rounds/report", "lies in aggregation.path, .*/rounds, which holds nothing but the partial results"),
+        ("rounds/report", "lies in aggregation.path, .*/rounds, which holds results alone"),
         pytest.param(
             "/proc/report",
             r"cannot write to /proc/report: No such file or directory \(/proc\)",
@@ -199,12 +199,13 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 def test_a_directory_that_cannot_be_written_to_is_refused_beforehand(tmp_path: Path, directory: str, why: str) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match=f"^--report: .*{why}"):
-        check_directory(tmp_path / directory, output=str(tmp_path / "out"), rounds=str(tmp_path / "rounds"))
+        taken = {"output.path": str(tmp_path / "out"), "aggregation.path": str(tmp_path / "rounds")}
+        check_directory(tmp_path / directory, taken)
 
 
 def test_looking_whether_a_directory_can_be_written_to_leaves_nothing(tmp_path: Path) -> None:
-    check_directory(tmp_path / "new" / "report", output=str(tmp_path / "new" / "out"))
-    check_directory(tmp_path, output=None)
+    check_directory(tmp_path / "new" / "report", {"output.path": str(tmp_path / "new" / "out")})
+    check_directory(tmp_path, {})
     assert list(tmp_path.iterdir()) == []
 
 
