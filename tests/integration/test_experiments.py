@@ -17,7 +17,7 @@ EXPERIMENTS = sorted(
     file.stem for file in (ROOT / "experiments").glob("*.py") if "__main__" in file.read_text(encoding="utf-8")
 )
 
-LEFT_OUT = {"aggregation", "figure3", "makespan", "startup", "throughput"}
+LEFT_OUT = {"aggregation", "figure3", "graphs", "makespan", "startup", "throughput"}
 """They take longest. What they are made of is tested elsewhere, but for the runs on Ray of `figure3` and `table1`."""
 
 MORE = {"table1": ["--simulate"]}
