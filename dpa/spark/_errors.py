@@ -90,7 +90,7 @@ def brief(text: str) -> str:
 
 
 def quoted(column: str) -> str:
-    """A column's name such that Spark SQL takes dots, blanks and backticks in it literally."""
+    """A column's or view's name such that Spark SQL takes dots, blanks and backticks in it literally."""
     return f"`{column.replace('`', '``')}`"
 
 

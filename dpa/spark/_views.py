@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from dpa.spark._errors import as_table_error, tidying_up
+from dpa.spark._errors import as_table_error, quoted, tidying_up
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -20,12 +20,15 @@ def temporary_view(frame: DataFrame, name: str) -> Iterator[None]:
     """Let queries in this block name a DataFrame; what they resolved to stays valid afterwards. Threads take turns, as
     their jobs share a session, and may mean different things by one name.
 
+    Args:
+        name: any text; one that is no identifier, such as `my-trades`, is put into backticks in a query.
+
     Raises:
-        TableError: the name is none for a view, or the session has a temporary view of that name, which is left alone.
+        TableError: the session has a temporary view of that name already, which is left alone.
     """
     with _TURN:
         with as_table_error(f"the view {name!r}"):
-            frame.createTempView(name)
+            frame.createTempView(quoted(name))
         try:
             yield
         finally:

@@ -20,18 +20,22 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
-_HANDING = "handing the table in memory to Spark"
-
 _SMALL_BYTES = 4 * 2**20
 """Tables up to this size are handed to Spark directly, which takes less time than a file only for small ones."""
 
 
 @contextmanager
-def in_spark(spark: SparkSession, table: DataFrame | pa.Table, stage_dir: str | None = None) -> Iterator[DataFrame]:
+def in_spark(
+    spark: SparkSession,
+    table: DataFrame | pa.Table,
+    stage_dir: str | None = None,
+    name: str = "the table in memory",
+) -> Iterator[DataFrame]:
     """Yield a table in memory as a DataFrame that can be used within the block; a DataFrame as it is.
 
     Args:
         stage_dir: the directory to which a large table is written, as in `staged`.
+        name: what a message about a failure calls the table.
 
     Raises:
         TableError: Spark has no counterpart of one of the table's types.
@@ -39,26 +43,27 @@ def in_spark(spark: SparkSession, table: DataFrame | pa.Table, stage_dir: str | 
     if not isinstance(table, pa.Table):
         yield table
         return
+    what = f"handing {name} to Spark"
     table = as_spark_has_it(table)
     small = table.nbytes <= _SMALL_BYTES
-    with as_table_error(_HANDING):
+    with as_table_error(what):
         frame = spark.createDataFrame(table if small else table.schema.empty_table())
     if small:
         yield frame
     elif _shares_files(spark, stage_dir) and all(_read_back(field.dataType) for field in frame.schema):
         with new_stage(stage_dir) as place:
-            yield _by_file(table, frame.schema, spark, place)
+            yield _by_file(table, frame.schema, spark, place, what)
     else:
-        with as_table_error(_HANDING):
+        with as_table_error(what):
             frame = spark.createDataFrame(table)
         yield frame
 
 
-def _by_file(table: pa.Table, schema: StructType, spark: SparkSession, place: Location) -> DataFrame:
+def _by_file(table: pa.Table, schema: StructType, spark: SparkSession, place: Location, what: str) -> DataFrame:
     place.filesystem.create_dir(place.path)
     file = place.at(f"{place.path}/part.parquet")
     pq.write_table(table, file.path, filesystem=file.filesystem)
-    with as_table_error(_HANDING):
+    with as_table_error(what):
         return spark.read.schema(schema).parquet(uri_of(file))
 
 

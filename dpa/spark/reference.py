@@ -1,12 +1,13 @@
-"""The reference: what Spark computes from the same input, by a query or by a function of DataFrames.
+"""The reference: what Spark computes from the same inputs, by a query or by a function of DataFrames.
 
-Spark chooses how, with its own partitioning and aggregation: nothing of dpa's is in it but the input.
+Spark chooses how, with its own partitioning and aggregation: nothing of dpa's is in it but the inputs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
@@ -20,20 +21,30 @@ from dpa.spark.exchange import fetched, in_spark
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+Frames: TypeAlias = "Mapping[str, DataFrame | pa.Table]"
+"""The inputs of a job by name, in Spark or in memory."""
+
 VIEW = "input"
-"""The name of the input in a reference query."""
+"""Another name for a job's input in a reference query, if it is the only one."""
 
 _QUERY = "the reference query"
 
 
-def check_reference(spark: SparkSession, frame: DataFrame | pa.Table, sql: str, key: KeyName) -> None:
-    """Have Spark resolve a reference query against the columns of an input; nothing is computed.
+def check_reference(spark: SparkSession, frames: Frames, sql: str, key: KeyName) -> None:
+    """Have Spark resolve a reference query against the columns of the inputs; nothing is computed.
+
+    Args:
+        frames: the inputs, named in the query as in `compute`.
+        key: the columns that the query must yield; `()`: any.
 
     Raises:
         TableError: the query is wrong, or its result lacks a column of the key.
     """
-    with in_spark(spark, frame.schema.empty_table() if isinstance(frame, pa.Table) else frame) as given:
-        asked = _resolved(given, sql)
+    columns_only = {
+        name: frame.schema.empty_table() if isinstance(frame, pa.Table) else frame for name, frame in frames.items()
+    }
+    with _all_in_spark(spark, columns_only) as given:
+        asked = _resolved(spark, given, sql)
         with as_table_error(_QUERY):
             columns = asked.columns
     require_columns(columns, names_of(key), f"the result of {_QUERY}")
@@ -41,44 +52,64 @@ def check_reference(spark: SparkSession, frame: DataFrame | pa.Table, sql: str, 
 
 def compute(
     spark: SparkSession,
-    frame: DataFrame | pa.Table,
+    frames: Frames,
     sql: str | None = None,
-    function: Callable[[DataFrame], DataFrame] | None = None,
+    function: Callable[..., DataFrame] | None = None,
     stage_dir: str | None = None,
 ) -> pa.Table:
-    """Compute the reference of an input.
+    """Compute the reference of a job.
 
     Args:
-        frame: the input, in Spark or in memory.
-        sql: a query over the view `input`.
-        function: from the input to the reference, instead of `sql`.
+        frames: the inputs.
+        sql: a query in which each input is a view of its name; a single one is also the view `input`.
+        function: from the inputs to the reference, instead of `sql`. It receives a single input as its one argument,
+            several as keyword arguments of their names.
         stage_dir: the directory through which large tables are exchanged with Spark, as in `staged`.
 
     Raises:
-        TableError: the query or function is wrong, fails, or gives no DataFrame.
+        TableError: the query or function is wrong, fails, or gives no DataFrame, or Spark cannot take an input.
     """
-    with in_spark(spark, frame, stage_dir) as given:
+    with _all_in_spark(spark, frames, stage_dir) as given:
         if sql is not None and function is None:
-            return fetched(_resolved(given, sql), stage_dir, _QUERY)
+            return fetched(_resolved(spark, given, sql), stage_dir, _QUERY)
         if function is not None and sql is None:
             what = f"the reference function {getattr(function, '__qualname__', repr(function))}"
-            return fetched(_called(function, given, what), stage_dir, what)
+            return fetched(_called(spark, function, given, what), stage_dir, what)
     raise TableError("a reference is computed by `sql` or by `function`: give one of them")
 
 
-def _resolved(given: DataFrame, sql: str) -> DataFrame:
-    with as_table_error(_QUERY):
-        columns = given.columns
-    with as_table_error(_QUERY, f"the columns of `{VIEW}` are {listed(columns)}"), temporary_view(given, VIEW):
-        return given.sparkSession.sql(sql)
+@contextmanager
+def _all_in_spark(spark: SparkSession, frames: Frames, stage_dir: str | None = None) -> Iterator[dict[str, DataFrame]]:
+    """Yield all inputs as DataFrames that can be used within the block."""
+    with ExitStack() as stack:
+        yield {
+            name: stack.enter_context(in_spark(spark, frame, stage_dir, f"the table `{name}` in memory"))
+            for name, frame in frames.items()
+        }
 
 
-def _called(function: Callable[[DataFrame], DataFrame], given: DataFrame, what: str) -> DataFrame:
+def _resolved(spark: SparkSession, given: Mapping[str, DataFrame], sql: str) -> DataFrame:
+    also = [VIEW] if len(given) == 1 and VIEW not in map(str.lower, given) else []  # names of views have no case
+    columns = []
+    with ExitStack() as views:
+        for name, frame in given.items():
+            names = [*also, name]
+            with as_table_error(_QUERY):
+                columns.append(f"of {' and '.join(f'`{each}`' for each in names)} are {listed(frame.columns)}")
+            for each in names:
+                views.enter_context(temporary_view(frame, each))
+        with as_table_error(_QUERY, f"the columns {'; '.join(columns)}"):
+            return spark.sql(sql)
+
+
+def _called(
+    spark: SparkSession, function: Callable[..., DataFrame], given: Mapping[str, DataFrame], what: str
+) -> DataFrame:
     with as_table_error(what):
         try:
-            made = function(given)
+            made = function(**given) if len(given) > 1 else function(*given.values())
         except Exception as error:
-            _ = given.sparkSession.version  # fails as well if Spark has died, whatever the function made of that
+            _ = spark.version  # fails as well if Spark has died, whatever the function made of that
             if isinstance(error, spark_errors()):
                 raise
             raise TableError(f"{what} raised {type(error).__name__}: {error}") from error

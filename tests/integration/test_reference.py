@@ -106,7 +106,7 @@ def records(path: Path) -> dict[str, Any]:
     [
         (
             "SELECT wrd, count(*) AS count FROM input GROUP BY wrd",
-            "`wrd` cannot be resolved.*columns of `input` are word",
+            "`wrd` cannot be resolved.*columns of `input`.* are word",
         ),
         ("SELECT word count(*) FROM", "yntax error"),
         ("SELECT word AS Word FROM input", "has no column 'word'; did you mean 'Word'"),

@@ -114,7 +114,6 @@ def test_a_catalog_table_is_read_by_name(spark, files) -> None:
             Source("sql", query="SELECT * FROM t", views={"words": View("parquet", "words.parquet")}),
             r"the views are words",
         ),
-        (Source("sql", query="SELECT 1", views={"a-b": View("parquet", "words.parquet")}), r"the view 'a-b'"),
         (
             Source("sql", query="SELECT 1", views={"a": View("parquet", "gone.parquet")}),
             r"gone\.parquet: Path does not",

@@ -5,22 +5,23 @@ import pyarrow as pa
 import pytest
 
 from dpa.errors import TableError
-from dpa.spark import as_table, compare, compute, exchange, sample_rows, spark_loads
+from dpa.spark import as_table, check_reference, compare, compute, exchange, sample_rows, spark_loads
 from dpa.spark._errors import as_table_error
 
 WORDS = pa.table({"word": ["a", "b", "a", None], "n": [1, 2, 3, 4]})
+INPUT = {"input": WORDS}
 COUNT = "SELECT word, sum(n) AS n FROM input GROUP BY word"
 
 
 def test_a_query_sees_the_input_under_its_name(spark) -> None:
-    reference = compute(spark, spark.createDataFrame(WORDS), sql=COUNT)
+    reference = compute(spark, {"input": spark.createDataFrame(WORDS)}, sql=COUNT)
     assert compare(pa.table({"word": [None, "b", "a"], "n": [4, 2, 4]}), reference, "word").matches
     assert not spark.catalog.tableExists("input")
 
 
 def test_a_table_in_memory_can_be_the_input(spark) -> None:
     encoded = WORDS.set_column(0, "word", WORDS["word"].dictionary_encode())
-    assert sorted(compute(spark, encoded, sql=COUNT)["n"].to_pylist()) == [2, 4, 4]
+    assert sorted(compute(spark, {"input": encoded}, sql=COUNT)["n"].to_pylist()) == [2, 4, 4]
 
 
 def test_a_function_of_a_frame_can_be_the_reference(spark) -> None:
@@ -29,7 +30,61 @@ def test_a_function_of_a_frame_can_be_the_reference(spark) -> None:
 
         return frame.select("n", udf(lambda word: len(word or ""), "int")("word").alias("length"))
 
-    assert compute(spark, WORDS, function=longest).to_pydict() == {"n": [1, 2, 3, 4], "length": [1, 1, 1, 0]}
+    assert compute(spark, INPUT, function=longest).to_pydict() == {"n": [1, 2, 3, 4], "length": [1, 1, 1, 0]}
+
+
+TRADES = pa.table({"symbol": ["a", "b", "a"], "size": [3, 4, 3]})
+QUOTES = pa.table({"symbol": ["a", "b"], "price": [1.5, 2.5]})
+MARKET = {"trades": TRADES, "my-quotes": QUOTES}
+PAID = "SELECT symbol, size * price AS paid FROM trades JOIN `my-quotes` USING (symbol)"
+ROWS = pa.table({"symbol": ["b", "a", "a"], "paid": [10.0, 4.5, 4.5]})
+
+
+def test_a_query_sees_each_of_several_inputs_under_its_name(spark) -> None:
+    given = {**MARKET, "trades": spark.createDataFrame(TRADES)}
+    check_reference(spark, given, PAID, ())
+    assert compare(compute(spark, given, sql=PAID), ROWS, ()).matches
+    assert spark.catalog.listTables() == []
+
+
+@pytest.mark.parametrize("name", ["trades", "input", "Input"])
+def test_a_single_input_is_seen_under_its_name_and_as_input(spark, name) -> None:
+    for view in ("input", name):
+        check_reference(spark, {name: TRADES}, f"SELECT size FROM {view}", "size")
+        assert compute(spark, {name: TRADES}, sql=f"SELECT size FROM {view}")["size"].to_pylist() == [3, 4, 3]
+
+
+def test_several_inputs_are_keyword_arguments_of_a_function(spark) -> None:
+    def paid(*, quotes, trades):
+        joined = trades.join(quotes, "symbol")
+        return joined.select("symbol", (joined["size"] * joined["price"]).alias("paid"))
+
+    reference = compute(spark, {"trades": TRADES, "quotes": QUOTES}, function=paid)
+    assert compare(reference, ROWS, ()).matches
+
+
+@pytest.mark.parametrize(
+    ("frames", "columns"),
+    [
+        (MARKET, "`trades` are symbol, size; of `my-quotes` are symbol, price"),
+        ({"trades": TRADES}, "`input` and `trades` are symbol, size"),
+    ],
+    ids=["several inputs", "one input"],
+)
+def test_a_wrong_query_is_answered_with_the_columns_of_all_inputs(spark, frames, columns) -> None:
+    for step in (lambda sql: check_reference(spark, frames, sql, "symbol"), lambda sql: compute(spark, frames, sql)):
+        with pytest.raises(TableError, match=rf"`pric` cannot be resolved.*the columns of {columns}\)$"):
+            step("SELECT symbol, pric FROM trades")
+
+
+def test_no_view_is_left_behind_if_that_of_another_input_is_in_the_way(spark) -> None:
+    spark.range(3).createTempView("quotes")
+    try:
+        with pytest.raises(TableError, match=r"the view 'quotes': .*already exists"):
+            compute(spark, {"trades": TRADES, "quotes": QUOTES}, sql="SELECT 1")
+        assert [table.name for table in spark.catalog.listTables()] == ["quotes"]
+    finally:
+        spark.catalog.dropTempView("quotes")
 
 
 def shouting(frame):
@@ -68,7 +123,7 @@ def counting(frame):
 )
 def test_a_wrong_reference_is_explained_in_a_line(spark, capfd, how, message) -> None:
     with pytest.raises(TableError, match=message) as error:
-        compute(spark, WORDS, **how)
+        compute(spark, INPUT, **how)
     assert "\n" not in str(error.value)
     assert capfd.readouterr() == ("", "")
 
@@ -77,15 +132,15 @@ def test_a_view_of_the_users_is_not_replaced(spark) -> None:
     spark.range(3).createTempView("input")
     try:
         with pytest.raises(TableError, match=r"the view 'input': .*already exists"):
-            compute(spark, WORDS, sql=COUNT)
+            compute(spark, INPUT, sql=COUNT)
         assert spark.table("input").count() == 3
     finally:
         spark.catalog.dropTempView("input")
 
 
 def test_types_that_spark_does_not_have_are_refused(spark) -> None:
-    with pytest.raises(TableError, match=r"handing the table in memory to Spark: .*time32"):
-        compute(spark, pa.table({"word": pa.array([1], pa.time32("s"))}), sql=COUNT)
+    with pytest.raises(TableError, match=r"handing the table `trades` in memory to Spark: .*time32"):
+        compute(spark, {"trades": pa.table({"word": pa.array([1], pa.time32("s"))})}, sql=COUNT)
 
 
 def test_unsigned_integers_and_uuids_in_memory_are_what_spark_makes_of_them(spark) -> None:
@@ -93,7 +148,7 @@ def test_unsigned_integers_and_uuids_in_memory_are_what_spark_makes_of_them(spar
     table = pa.table(
         {"large": pa.array([2**64 - 1], pa.uint64()), "small": pa.array([2**32 - 1], pa.uint32()), "id": uuids}
     )
-    (row,) = compute(spark, table, sql="SELECT *, typeof(large) AS kind FROM input").to_pylist()
+    (row,) = compute(spark, {"input": table}, sql="SELECT *, typeof(large) AS kind FROM input").to_pylist()
     assert row == {"large": 2**64 - 1, "small": 2**32 - 1, "id": str(UUID(int=5)), "kind": "decimal(20,0)"}
 
 
@@ -103,7 +158,7 @@ def test_a_spark_frame_can_be_an_input_in_memory(spark) -> None:
 
 def test_a_reference_larger_than_the_drivers_heap_takes_is_fetched(spark) -> None:
     rows = 2_000_000  # of 8 bytes, while this session's `spark.driver.maxResultSize` is 8 MiB
-    assert compute(spark, spark.range(rows), sql="SELECT id FROM input").num_rows == rows
+    assert compute(spark, {"input": spark.range(rows)}, sql="SELECT id FROM input").num_rows == rows
 
 
 TYPES = {
@@ -152,7 +207,7 @@ def test_a_large_table_in_memory_is_the_same_in_spark_as_a_small_one(spark, monk
 
 def test_what_is_large_is_left_in_no_directory(spark, monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(exchange, "_SMALL_BYTES", 0)
-    compute(spark, WORDS, sql=COUNT, stage_dir=str(tmp_path))
+    compute(spark, INPUT, sql=COUNT, stage_dir=str(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -177,7 +232,7 @@ def test_a_connection_error_of_a_reference_function_is_its_own(spark) -> None:
         raise ConnectionRefusedError("the price list does not answer")
 
     with pytest.raises(TableError, match=r"asking raised ConnectionRefusedError: the price list"):
-        compute(spark, WORDS, function=asking)
+        compute(spark, INPUT, function=asking)
 
 
 KEYS = {
