@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 from polars.datatypes import DataType, DataTypeClass
 
 Kind = DataType | DataTypeClass
@@ -19,6 +20,22 @@ class IncomparableError(Exception):
         super().__init__(f"column {name!r} is {here} in the result and {there} in the reference")
 
 
+def series_of(table: pa.Table, name: str) -> pl.Series:
+    """A column of an Arrow table."""
+    series = pl.from_arrow(table[name])
+    assert isinstance(series, pl.Series)
+    return series
+
+
+def common(left: Kind, right: Kind) -> Kind | None:
+    """The type in which values of two types are compared, or None if they are of different kinds. Of lists and structs
+    it says only that they are."""
+    for belongs, kind in _KINDS:
+        if belongs(left) and belongs(right):
+            return kind(left, right)
+    return left if left == right else None
+
+
 def aligned(name: str, left: pl.Series, right: pl.Series) -> tuple[pl.Series, pl.Series]:
     """Cast two columns to the type in which they can be compared; what lists and structs hold is left as it is.
 
@@ -30,13 +47,10 @@ def aligned(name: str, left: pl.Series, right: pl.Series) -> tuple[pl.Series, pl
     if right.dtype == pl.Null or not len(right):
         return left, left.clear(len(right))
     left, right = _in_utc(left), _in_utc(right)
-    for belongs, kind in _KINDS:
-        if belongs(left.dtype) and belongs(right.dtype):
-            common = kind(left.dtype, right.dtype)
-            return (left, right) if common is None else _as(common, left, right)
-    if left.dtype != right.dtype:
+    kind = common(left.dtype, right.dtype)
+    if kind is None:
         raise IncomparableError(name, left, right)
-    return left, right
+    return (left, right) if kind.is_nested() else _as(kind, left, right)
 
 
 def equal(name: str, left: pl.Series, right: pl.Series, tolerance: float) -> pl.Series:
@@ -83,9 +97,9 @@ def _equal_structs(name: str, left: pl.Series, right: pl.Series, tolerance: floa
     return same
 
 
-def _as(common: Kind, left: pl.Series, right: pl.Series) -> tuple[pl.Series, pl.Series]:
+def _as(kind: Kind, left: pl.Series, right: pl.Series) -> tuple[pl.Series, pl.Series]:
     try:
-        return left.cast(common), right.cast(common)
+        return left.cast(kind), right.cast(kind)
     except pl.exceptions.InvalidOperationError:  # decimals of so different scales that 38 digits do not hold both
         return left.cast(pl.Float64), right.cast(pl.Float64)
 
@@ -109,18 +123,19 @@ def _exact(left: Kind, right: Kind) -> Kind:
     return pl.Decimal(38, max(getattr(left, "scale", 0), getattr(right, "scale", 0)))
 
 
-def _of_class(*classes: type[DataType]) -> Callable[[DataType], bool]:
+def _of_class(*classes: type[DataType]) -> Callable[[Kind], bool]:
     return lambda kind: isinstance(kind, classes)
 
 
-_KINDS: tuple[tuple[Callable[[DataType], bool], Callable[[Kind, Kind], Kind | None]], ...] = (
+_KINDS: tuple[tuple[Callable[[Kind], bool], Callable[[Kind, Kind], Kind]], ...] = (
     (lambda kind: kind.is_integer(), _integer),
     (_is_exact, _exact),
     (lambda kind: kind.is_numeric(), lambda left, right: pl.Float64),
     (_of_class(pl.String, pl.Categorical, pl.Enum), lambda left, right: pl.String),
     (_of_class(pl.Datetime), lambda left, right: pl.Datetime("us")),
     (_of_class(pl.Duration), lambda left, right: pl.Duration("us")),
-    (_of_class(pl.List, pl.Array), lambda left, right: None),
-    (_of_class(pl.Struct), lambda left, right: None),
+    (_of_class(pl.List, pl.Array), lambda left, right: pl.List),
+    (_of_class(pl.Struct), lambda left, right: pl.Struct),
 )
-"""Kinds of values, and the type in which two columns of a kind are compared (None: as they are). The first holds."""
+"""Kinds of values, and the type in which two columns of a kind are compared. The first holds. Lists and structs are
+compared as they are."""

@@ -1,6 +1,8 @@
-"""Compares a result with its reference, row by row by key, and says in words where they first differ.
+"""Compares a result with its reference, row by row, and says in words where they first differ.
 
-Whole columns are compared at a time (polars); values are looked at one by one only for the few keys that are shown.
+Rows are matched by key here; rows without a key are paired off in `dpa.spark._bags`.
+
+Whole columns are compared at a time (polars); values are looked at one by one only for the few rows that are shown.
 """
 
 from __future__ import annotations
@@ -13,10 +15,9 @@ import polars as pl
 import pyarrow as pa
 
 from dpa.routing.keys import KeyName, in_words, names_of
-from dpa.spark._equality import IncomparableError, aligned, equal
-
-_LONGEST = 80
-"""Characters of a value that a sentence shows."""
+from dpa.spark._bags import Bags
+from dpa.spark._equality import IncomparableError, aligned, equal, series_of
+from dpa.spark._words import LONGEST, difference, shown_value
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,8 @@ class Comparison:
 
 
 def compare(result: pa.Table, reference: pa.Table, key: KeyName, tolerance: float = 0.0, shown: int = 5) -> Comparison:
-    """Compare two tables that should have the same columns and one row for each key, in any order.
+    """Compare two tables that should have the same columns and the same rows, in any order: one row for each key or,
+    without a key, each row as often as in the other table.
 
     Null equals null, also as a key, and NaN equals NaN. The width of integers, the order of columns and how Arrow lays
     strings out do not matter; lists and structs are compared by what they hold.
@@ -37,14 +39,18 @@ def compare(result: pa.Table, reference: pa.Table, key: KeyName, tolerance: floa
     Args:
         result: the table to check.
         reference: the table that it should equal.
-        key: the column that rows are matched by, or the columns of a composite key.
+        key: the column that rows are matched by, or the columns of a composite key; `()`: rows have no key of their
+            own. Then tables match if their rows can be paired off such that each pair is equal, and a pair is found as
+            `dpa.spark._pairing.Pairing` says, which also says when it is not.
         tolerance: greatest relative difference of two numbers, |a - b| / max(|a|, |b|), that still counts as equal.
-        shown: for how many keys, in key order, differences are put into words.
+        shown: for how many keys, in key order, or rows differences are put into words.
     """
     differences = _about_columns(result, reference, key)
     if not differences:
         try:
-            differences = _Matching(result, reference, key, tolerance).differences(shown)
+            keyed = bool(names_of(key))
+            rows = _Matching(result, reference, key, tolerance) if keyed else Bags(result, reference, tolerance)
+            differences = rows.differences(shown)
         except IncomparableError as error:
             differences = [str(error)]
     return Comparison(not differences, reference.num_rows, tuple(differences))
@@ -58,7 +64,7 @@ class _Matching:
         self._tables = {"result": result, "reference": reference}
         self._key = key
         names = names_of(key)
-        columns = [aligned(name, _series(result, name), _series(reference, name)) for name in names]
+        columns = [aligned(name, series_of(result, name), series_of(reference, name)) for name in names]
         self._keys = {
             side: pl.DataFrame(dict(zip(names, of_side, strict=True))).to_struct() if len(names) > 1 else of_side[0]
             for side, of_side in zip(self._tables, zip(*columns, strict=True), strict=True)
@@ -77,7 +83,7 @@ class _Matching:
 
     def _where_unequal(self, name: str, tolerance: float) -> pl.Series:
         """For each matched pair of rows, whether the column differs."""
-        values = [_series(table, name).gather(self._both[side]) for side, table in self._tables.items()]
+        values = [series_of(table, name).gather(self._both[side]) for side, table in self._tables.items()]
         return ~equal(name, values[0], values[1], tolerance)
 
     def _suspects(self) -> pl.Series:
@@ -106,14 +112,14 @@ class _Matching:
         for name, unequal in self._unequal.items():
             if unequal[pair]:
                 here, there = (self._tables[side][name][rows[side][0]].as_py() for side in self._tables)
-                sentences.append(f"{subject}: {name} is {_shown(here)}, but {_shown(there)} in the reference")
+                sentences.append(difference(subject, name, here, there))
         return sentences
 
     def _named(self, key: Any) -> str:
         """A key in a sentence: `word 'the'`, or `(country, day) ('DE', 2026-01-31)`."""
         if isinstance(self._key, str):
-            return f"{self._key} {_shown(key)}"
-        return f"({', '.join(self._key)}) {in_words(tuple(key.values()), _LONGEST)}"
+            return f"{self._key} {shown_value(key)}"
+        return f"({', '.join(self._key)}) {in_words(tuple(key.values()), LONGEST)}"
 
 
 def _about_columns(result: pa.Table, reference: pa.Table, key: KeyName) -> list[str]:
@@ -132,16 +138,5 @@ def _about_columns(result: pa.Table, reference: pa.Table, key: KeyName) -> list[
     return sentences + [f"neither the result nor the reference has the key column {name!r}" for name in absent]
 
 
-def _series(table: pa.Table, name: str) -> pl.Series:
-    series = pl.from_arrow(table[name])
-    assert isinstance(series, pl.Series)
-    return series
-
-
 def _columns(names: Sequence[str]) -> str:
     return f"column{'s' if len(names) > 1 else ''} {', '.join(repr(name) for name in names)}"
-
-
-def _shown(value: Any) -> str:
-    text = "null" if value is None else repr(value) if isinstance(value, str | bytes | list | dict) else str(value)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
