@@ -153,6 +153,19 @@ def test_values_are_dropped_from_events_and_from_the_queue() -> None:
     assert all(block.values is None and block.rows == 20 for block in blocks)
 
 
+@pytest.mark.parametrize("values", [None, np.array(["x", "y"], dtype=object)], ids=["without values", "with values"])
+def test_a_recorded_block_shares_no_memory_with_the_message_that_brought_it(values: Any) -> None:
+    block = Block.of(pa.array(["a", "b"]), values, 0)
+    recorder = Recorder(reducer())
+    recorder.handle(Envelope(SOURCE, OPERATOR, 0, Push(block, 0, SOURCE, 0, 0.0, 0.0)), 0.0)
+    lean = recorder.recording().events[0].event.message.block
+    assert lean.keys.equals(block.keys)
+    of_lean, of_block = ({part.address for part in keys.buffers() if part} for keys in (lean.keys, block.keys))
+    assert not of_lean & of_block
+    assert not np.shares_memory(lean.hashes, block.hashes)
+    assert not np.shares_memory(lean.codes, block.codes)
+
+
 def test_what_a_machine_raises_is_the_last_event_and_is_raised_again() -> None:
     recorder = Recorder(reducer())
     recorder.handle(Tick(), 0.0)
