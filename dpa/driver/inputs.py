@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpa.config import InputConfig, JobConfig, JobFile
+from dpa.config.inputs import OF_GENERATED
 from dpa.driver.loading import generator_of
 from dpa.driver.spec import JobSpec
 from dpa.errors import ConfigError, JobFailedError, SparkLostError, TableError
@@ -36,9 +37,6 @@ from dpa.spark import (
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-_OF_GENERATED = {"use", "args", "rows", "seed", "rate", "padding"}
-"""Keys of the section `input` that only the format `generated` has."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +110,7 @@ class Input:
             return _in_memory(self._spec, as_table(given.records))
         if given.format == "generated":
             return _generated(self._spec, given, spark)
-        source = Source.of(given.model_dump(exclude=_OF_GENERATED), base=str(self._spec.file.directory))
+        source = Source.of(given.model_dump(exclude=set(OF_GENERATED)), base=str(self._spec.file.directory))
         drawn = _sample_section(config)
         if stage or reads_in_place(source, drawn):
             return _as_parquet(self._spec, stack, spark, source, drawn)
