@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,7 @@ from dpa.execution.running import described
 from dpa.executors import AnyMapper, AnyReducer, BatchMapper, BatchReducer, Groups, Mapper, Process, Reducer, name_of
 from dpa.operators import JoinOptions, RowOperator
 from dpa.routing.keys import KeyName, key_type, names_of, to_python
-from dpa.sources.splits import MemorySplit, ParquetSplit
+from dpa.sources.splits import Split
 
 Receiver: TypeAlias = AnyReducer | Process[Any, Any] | JoinOptions | None
 """What takes an edge's records: None is a stage that keeps no state."""
@@ -226,8 +226,8 @@ class MapTask:
         return _object_array(states)
 
 
-for _batches in (ParquetSplit.batches, MemorySplit.batches):
-    described(lambda local: "its input, which it reads")(_batches)
+for _split in get_args(Split):
+    described(lambda local: "its input, which it reads")(_split.batches)
 
 
 def check_columns(task: MapTask, schema: pa.Schema) -> None:
