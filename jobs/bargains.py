@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpa import BatchReducer, Generator, Groups, batch_mapper
+from dpa import BatchReducer, Generator, Groups, batch_filter, batch_mapper
 from dpa.sources.distributions import Ranks, names, zipf
 
 REFERENCE = """
@@ -91,7 +91,7 @@ class Vwap(BatchReducer):
         return pa.record_batch({"notional": notional, "volume": volume, "vwap": vwap})
 
 
-@batch_mapper
+@batch_filter
 def is_bargain(matched: pa.RecordBatch) -> pa.BooleanArray:
     """Which quotes are more than 2 % below the average price."""
     paid = pc.multiply(matched.column("price"), matched.column("volume"))

@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpa import Generator, batch_mapper
+from dpa import Generator, batch_filter
 from dpa.sources.distributions import names, zipf
 from jobs.ranking import reference
 
@@ -50,7 +50,7 @@ class Requests(Generator):
         return pa.record_batch({"page": page, "status": status, "bytes": random.integers(200, 50_000, rows)})
 
 
-@batch_mapper
+@batch_filter
 def is_error(requests: pa.RecordBatch) -> pa.BooleanArray:
     """Which requests failed."""
     return pc.greater_equal(requests.column("status"), 500)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from dpa.config.section import Section, SparkText
+
+OF_GENERATED = ("use", "args", "rows", "seed", "rate", "padding")
+"""Keys of the section `input` that only the format `generated` has."""
 
 
 class ViewConfig(Section):
@@ -59,6 +62,15 @@ class InputConfig(Section):
     """Records a second that all mappers together read of it; as many as they can if absent."""
     padding: int = Field(default=0, ge=0)
     """Bytes of the column `padding` that each of its rows gets; none if 0."""
+
+    @field_validator(*OF_GENERATED)
+    @classmethod
+    def _is_of_its_format(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse a key of generated inputs in other formats. Defaults pass: a resolved configuration has all keys."""
+        chosen = info.data.get("format", "generated")
+        if chosen != "generated" and value != cls.model_fields[str(info.field_name)].default:
+            raise ValueError(f"is a key of the format `generated`, but the format is `{chosen}`")
+        return value
 
     @model_validator(mode="after")
     def _has_what_its_format_needs(self) -> InputConfig:

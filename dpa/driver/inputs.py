@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpa.config import InputConfig, JobConfig, JobFile
+from dpa.config.inputs import OF_GENERATED
 from dpa.driver.loading import generator_of
 from dpa.driver.spec import JobSpec
 from dpa.errors import JobFailedError, SparkLostError, TableError
@@ -36,9 +37,6 @@ from dpa.spark import (
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-_OF_GENERATED = {"use", "args", "rows", "seed", "rate", "padding"}
-"""Keys of the section `input` that only the format `generated` has."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +123,7 @@ class _Input:
             return self._in_memory(as_table(given.records))
         if given.format == "generated":
             return self._generated(given, spark)
-        source = Source.of(given.model_dump(exclude=_OF_GENERATED), base=str(self._spec.file.directory))
+        source = Source.of(given.model_dump(exclude=set(OF_GENERATED)), base=str(self._spec.file.directory))
         drawn = None
         if self._drawn is not None:
             seed = config.seed if self._drawn.seed is None else self._drawn.seed

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,7 @@ from dpa.execution.running import described
 from dpa.executors import AnyMapper, AnyReducer, BatchMapper, BatchReducer, Groups, Mapper, Process, Reducer, name_of
 from dpa.operators import JoinOptions, RowOperator
 from dpa.routing.keys import KeyName, key_type, names_of, to_python
-from dpa.sources.splits import MemorySplit, ParquetSplit
+from dpa.sources.splits import Split
 
 Receiver: TypeAlias = AnyReducer | Process[Any, Any] | JoinOptions | None
 """What takes an edge's records: None is a stage that keeps no state."""
@@ -78,7 +78,8 @@ class MapTask:
         """Map rows, such as a split, step by step; `clock` gives seconds.
 
         Raises:
-            ExecutorError: the mapper raised or returned something else than records.
+            ExecutorError: the mapper raised or returned something else than records; or, without one, the rows lack a
+                column of the key or of the values.
         """
         if isinstance(self.mapper, Mapper):
             steps = self._map_records(self.mapper, rows, clock)
@@ -142,6 +143,7 @@ class MapTask:
 
     def _keyed(self, function: RowOperator, keys: list[Any], batch: pa.RecordBatch) -> Mapped:
         names = batch.schema.names if self.values is None else list(self.values)
+        _require(names, "whose value is", batch)
         column = self._key_column(function, "key_by", keys)
         block = Block.of(column, batch.select(names) if names else None, self.seed, self.side)
         return Mapped(block, len(keys), len(keys))
@@ -178,8 +180,11 @@ class MapTask:
 
     def _columns(self, records: pa.RecordBatch) -> Block:
         names = [name for name in records.schema.names if name not in names_of(self.key)]
-        if self.mapper is None and self.values is not None:
-            names = list(self.values)
+        if self.mapper is None:
+            _require(names_of(self.key), "that are keyed by", records)
+            if self.values is not None:
+                names = list(self.values)
+                _require(names, "whose value is", records)
         return Block.of(key_column(records, self.key), records.select(names) if names else None, self.seed, self.side)
 
     def _block(self, mapper: Mapper, keys: list[Any], values: list[Any]) -> Block:
@@ -226,8 +231,8 @@ class MapTask:
         return _object_array(states)
 
 
-for _batches in (ParquetSplit.batches, MemorySplit.batches):
-    described(lambda local: "its input, which it reads")(_batches)
+for _split in get_args(Split):
+    described(lambda local: "its input, which it reads")(_split.batches)
 
 
 def check_columns(task: MapTask, schema: pa.Schema) -> None:
@@ -256,6 +261,19 @@ def check_columns(task: MapTask, schema: pa.Schema) -> None:
             task.reducer.check_values(pa.schema([schema.field(present.index(name)) for name in values]))
         except ConfigError as error:
             raise ConfigError(f"reducer: {name_of(task.reducer)} {error}") from None
+
+
+def _require(names: Iterable[str], role: str, rows: pa.RecordBatch) -> None:
+    """Check that rows have the columns that an edge takes as they are.
+
+    Raises:
+        ExecutorError: they lack one.
+    """
+    present = rows.schema.names
+    for name in names:
+        if name not in present:
+            has = f"they have {', '.join(present)}" if present else "they have no columns at all"
+            raise ExecutorError(f"the rows {role} {name!r} have no such column; {has}")
 
 
 def _object_array(objects: list[Any]) -> Values:

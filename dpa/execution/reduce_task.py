@@ -79,6 +79,11 @@ class ReduceTask:
         self._emitted = 0
         self._finished: Reduced | None = None
 
+    @property
+    def receiver(self) -> Receiver:
+        """What takes the records; None if the stage keeps no state."""
+        return self._stage.receiver
+
     def process(self, block: Block) -> tuple[tuple[int, Block], ...]:
         """Process a block. Returns the blocks emitted for it, each with the position of its edge."""
         rows = self._states.reduce(block)

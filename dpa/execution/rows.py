@@ -104,10 +104,6 @@ def concatenated(parts: Sequence[tuple[pa.RecordBatch | None, int]]) -> dict[str
     return columns
 
 
-def _column(batch: pa.RecordBatch | None, name: str) -> pa.Array | None:
-    return batch.column(name) if batch is not None and name in batch.schema.names else None
-
-
 def _one_type(kinds: set[pa.DataType]) -> pa.DataType:
     return next(iter(kinds)) if len(kinds) == 1 else one_type(map(_decoded, kinds))
 

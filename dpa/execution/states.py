@@ -6,7 +6,7 @@ what hot keys and the Spark baseline are computed from.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,7 +16,6 @@ import pyarrow as pa
 from dpa.errors import ExecutorError
 from dpa.execution.block import Block
 from dpa.execution.keys import key_column, key_columns
-from dpa.execution.schemas import as_agreed
 from dpa.executors import name_of
 from dpa.routing.hashing import hash_column
 from dpa.routing.keys import KeyName
@@ -70,14 +69,6 @@ class Reduced:
         """The processed records of the keys that the table gives to each reducer, shape (reducers,)."""
         owners = table.owners_of(hash_column(self.keys, table.seed))
         return np.bincount(owners, self.records, table.reducers).astype(np.int64)
-
-    def in_schema(self, schema: pa.Schema, key: KeyName) -> Reduced:
-        """The same rows with the columns of `schema`; `key` is the name of the key column or columns.
-
-        Raises:
-            ExecutorError: a value does not fit.
-        """
-        return replace(self, table=as_agreed(self.table, schema, key))
 
 
 class States(Protocol):

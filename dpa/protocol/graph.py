@@ -1,7 +1,7 @@
 """A job as the protocol sees it: stages of equal tasks, and the edges along which records travel between them.
 
-A stage that no edge enters is a source: its tasks read splits. All other stages take records from queues. What the
-tasks do with records is not told here, only how many tasks there are and how records find them.
+A stage that no edge enters is a source: its tasks read splits. All other stages take records from queues. A graph says
+how many tasks there are and how records find them, not what tasks do with records: that is `dpa.protocol.user_code`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from dpa.balance.options import AdaptiveOptions, BalanceOptions
@@ -86,9 +87,11 @@ class Graph:
             for name in (edge.source, edge.target):
                 if name not in names:
                     raise ConfigError(f"there is no stage {name!r}; the stages are {', '.join(names)}")
-        if len(self.in_order) < len(self.stages):
-            cyclic = [name for name in names if name not in {stage.name for stage in self.in_order}]
-            raise ConfigError(f"the stages {', '.join(cyclic)} form a cycle, or follow one")
+        try:
+            _ = self.in_order
+        except CycleError as error:
+            _, cycle = error.args
+            raise ConfigError(f"the stages {' -> '.join(cycle)} form a cycle") from None
 
     def __getitem__(self, name: str) -> Stage:
         """The stage of a name."""
@@ -96,13 +99,16 @@ class Graph:
 
     @cached_property
     def in_order(self) -> tuple[Stage, ...]:
-        """The stages, each after all that feed it; without those of a cycle."""
-        placed: dict[str, Stage] = {}
-        left = list(self.stages)
-        while ready := [stage for stage in left if all(edge.source in placed for _, edge in self.into(stage.name))]:
-            placed |= {stage.name: stage for stage in ready}
-            left = [stage for stage in left if stage.name not in placed]
-        return tuple(placed.values())
+        """The stages, each after all that feed it; of those that could come next, in the order of `stages`."""
+        position = {stage.name: number for number, stage in enumerate(self.stages)}
+        sorter = TopologicalSorter({name: [edge.source for _, edge in self.into(name)] for name in position})
+        sorter.prepare()
+        ordered: list[Stage] = []
+        while sorter.is_active():
+            ready = sorted(sorter.get_ready(), key=position.__getitem__)
+            ordered += [self[name] for name in ready]
+            sorter.done(*ready)
+        return tuple(ordered)
 
     @cached_property
     def _by_name(self) -> dict[str, Stage]:

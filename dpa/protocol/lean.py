@@ -1,7 +1,7 @@
 """Events and instructions without what machines do not look at: values, states and the content of splits.
 
-A machine looks at keys, hashes and counts alone, so it does the same on a lean event as on the event itself. A lean
-event holds no user object, and its arrays are its own: it keeps no shared memory alive in which values came.
+A machine looks at keys, hashes and counts alone, so it does the same on a lean event as on the event itself. The keys,
+hashes and codes of a lean block are copies: it keeps no values, and no shared memory alive in which records came.
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar, get_args
-
-import pyarrow as pa
 
 from dpa.execution.block import Block
 from dpa.execution.emission import Step
@@ -96,10 +94,7 @@ def rows_of(event: Event) -> int:
 
 
 def _lean_block(block: Block) -> Block:
-    if block.values is None and block.weights is None:
-        return block
-    keys = block.keys.copy_to(pa.default_cpu_memory_manager())
-    return Block(keys, block.hashes.copy(), block.codes.copy())
+    return Block(block.keys, block.hashes, block.codes).copy()
 
 
 def _block_outline(block: Block) -> BlockOutline:

@@ -1,25 +1,16 @@
-"""All machines of a job, made of its graph: what the runtime and the simulator both start from."""
+"""The machines of tasks and of the load balancer, made of the graph: the runtime and the simulator start from these."""
 
 from __future__ import annotations
 
 from dpa.balance.delegation import DelegationOptions
-from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
-from dpa.protocol.coordinator import CoordinatorMachine
+from dpa.protocol.addresses import Address
 from dpa.protocol.emitter import Emitter
 from dpa.protocol.graph import Graph
 from dpa.protocol.load_balancer import LoadBalancerMachine
-from dpa.protocol.machine import Machine
 from dpa.protocol.operator import OperatorMachine
 from dpa.protocol.quantum import QuantumSizer
 from dpa.protocol.source import SourceMachine
 from dpa.protocol.task import TaskMachine
-
-
-def machine_of(graph: Graph, address: Address) -> Machine:
-    """The machine of any task of a job."""
-    if address == COORDINATOR:
-        return CoordinatorMachine(graph)
-    return load_balancer_of(graph) if address == BALANCER else task_of(graph, address)
 
 
 def load_balancer_of(graph: Graph) -> LoadBalancerMachine:

@@ -155,7 +155,7 @@ class OperatorMachine(TaskMachine):
         self._reporter.arriving(push.block.rows, self.queue.length, self.now)
         queued, forwards = self.queue.accept(push)
         if not push.hops and self._reporter.measures_keys:
-            self._reporter.emitted_to(self.queue.sample(queued), self.now)
+            self._reporter.emitted_to(queued.sample(), self.now)
         self._forward(forwards)
 
     def _updated(self, sender: Address, message: TableUpdate) -> None:

@@ -31,9 +31,10 @@ Forwards = list[tuple[int, Push]]
 
 @dataclass(eq=False)
 class Queued:
-    """Records of one push that are still to be processed: those from `start` on."""
+    """Records of one push that are still to be processed: those from `start` on. `random` is the queue's."""
 
     push: Push
+    random: np.random.Generator
     start: int = 0
     measured: KeySample | None = None
 
@@ -41,10 +42,10 @@ class Queued:
         """The same push without the records before `start`."""
         return replace(self.push, block=self.push.block.slice(self.start, self.push.block.rows))
 
-    def sample(self, random: np.random.Generator) -> KeySample:
+    def sample(self) -> KeySample:
         """The keys of its records, measured once for the whole push."""
         if self.measured is None:
-            self.measured = self.push.block.sample(_SAMPLED, random)
+            self.measured = self.push.block.sample(_SAMPLED, self.random)
         left = 1 - self.start / self.push.block.rows
         return replace(self.measured, records=self.measured.records * left) if self.start else self.measured
 
@@ -86,11 +87,11 @@ class RecordQueue:
 
     def samples(self) -> Iterator[KeySample]:
         """The keys of what is queued and held."""
-        return (queued.sample(self._random) for queued in chain(self._queue, self._held))
+        return (queued.sample() for queued in chain(self._queue, self._held))
 
     def accept(self, push: Push) -> tuple[Queued, Forwards]:
         """Queue a push, or hold it if its table has not come yet."""
-        queued, forwards = Queued(push), Forwards()
+        queued, forwards = Queued(push, self._random), Forwards()
         self.length += push.block.rows
         self.forwarded_in += push.block.rows if push.hops else 0
         if push.version > self.table.version:
@@ -102,10 +103,6 @@ class RecordQueue:
             self._queue.append(queued)
         self.peak = max(self.peak, self.length)
         return queued, forwards
-
-    def sample(self, queued: Queued) -> KeySample:
-        """The keys of a push that was just accepted."""
-        return queued.sample(self._random)
 
     def retable(self, table: RoutingTable) -> Forwards:
         """Adopt the next table."""
@@ -149,7 +146,7 @@ class RecordQueue:
         for owner, block in push.block.route(RingGrouping(self.table, distribute=partial(self._distribute, version))):
             part = replace(push, block=block, version=self.table.version)
             if owner == self._index:
-                kept.append(Queued(part))
+                kept.append(Queued(part, self._random))
                 continue
             forwards.append((owner, replace(part, hops=push.hops + 1)))
             self.length -= block.rows

@@ -100,7 +100,7 @@ class Segment:
 
     @staticmethod
     def begin(machine: Machine) -> Segment:
-        """A segment without events. O(size of the machine): records in its queue are not copied."""
+        """A segment without events. O(size of the machine): the values of records in its queue are not copied."""
         file = io.BytesIO()
         copier = _Copier(file)
         copier.dump(machine)

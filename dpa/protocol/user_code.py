@@ -46,7 +46,6 @@ class UserCode:
         """Of task `index`; `clock` gives seconds."""
         self.emission = task if isinstance(task, Emission) else task.emission
         self._operator = None if isinstance(task, Emission) else ReduceTask(task, index)
-        self._receiver = None if isinstance(task, Emission) else task.receiver
         self._clock = clock
         self._round_table: RoutingTable | None = None
         self._steps: Iterator[Step] = iter(())
@@ -59,8 +58,9 @@ class UserCode:
 
     @property
     def is_mergeable(self) -> bool:
-        """Whether two states of one key can be merged."""
-        return self._receiver is not None and is_mergeable(self._receiver)
+        """Whether an operator's two states of one key can be merged."""
+        receiver = self.operator.receiver
+        return receiver is not None and is_mergeable(receiver)
 
     def carry_out(self, instruction: Instruction) -> Event | None:
         """Run user code; returns the event that answers the instruction, with 0 seconds, or None if none does.
@@ -87,7 +87,7 @@ class UserCode:
                 return MergeDone(0, 0.0)
             case Finish(parts, first_table):
                 schema = self.operator.finish(parts)
-                if first_table is None or self._receiver is None:  # a stage without states counts no keys
+                if first_table is None or self.operator.receiver is None:  # a stage without states counts no keys
                     return FinishDone(schema)
                 return FinishDone(schema, tuple(self.operator.loads(first_table).tolist()))
             case Write(schema):

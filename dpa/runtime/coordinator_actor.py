@@ -126,9 +126,8 @@ class CoordinatorActor(TaskActor):
     def fail(self, message: str) -> None:
         """End the job with an error of a task; the first one counts."""
         with self._shell.lock:
-            if self._machine.state is not CoordinatorState.DONE:  # known at once, whatever the worker is at
-                self._error = self._error or message
-                self._changed.set()
+            if self._machine.state is not CoordinatorState.DONE:
+                self._record_error(message)  # known at once, whatever the worker is at
         self._shell.post(TaskDied(COORDINATOR, message))
 
     @ray.method(concurrency_group="control", num_returns=0)
@@ -191,9 +190,13 @@ class CoordinatorActor(TaskActor):
                 raise JobFailedError(f"{address} did not start: {cause_of(error)}") from None
 
     def _fail(self, message: str) -> None:
+        self._shell.stop()
+        self._record_error(message)
+
+    def _record_error(self, message: str) -> None:
+        """Have `poll` return an error at once; the first one counts."""
         with self._shell.lock:
             self._error = self._error or message
-        self._shell.stop()
         self._changed.set()
 
     def _warn(self, message: str) -> None:

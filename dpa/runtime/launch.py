@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from dpa.errors import JobFailedError
+from dpa.protocol.addresses import Address
 from dpa.protocol.metrics import Snapshot
 from dpa.protocol.plan import RunOutcome, RunPlan
 from dpa.runtime.cluster import require_alive
@@ -58,9 +59,9 @@ def launch(plan: RunPlan, observe: Callable[[Snapshot], None], warn: Callable[[s
             if snapshot.phase == "done":
                 break
         snapshot, times, outputs, memory = _answer(coordinator.outcome.remote())
-        found = dict(zip(outputs, _answers(list(outputs.values())), strict=True))
+        found = _fetched(outputs)
         shares = {stage.name: tuple(found[address] for address in stage.addresses) for stage in plan.graph.queue_fed()}
-        return RunOutcome(shares, snapshot, times, dict(zip(memory, _answers(list(memory.values())), strict=True)))
+        return RunOutcome(shares, snapshot, times, _fetched(memory))
     except RayError as error:
         raise JobFailedError(f"the coordinator failed: {cause_of(error)}") from None
     finally:
@@ -88,22 +89,38 @@ def _last_events(coordinator: ActorHandle) -> dict[str, bytes]:
     return found
 
 
+def _fetched(calls: Mapping[Address, ObjectRef]) -> dict[Address, Any]:
+    """The results of calls to tasks.
+
+    Raises:
+        JobFailedError: a task has died or failed; names it.
+        RayError: the coordinator has died, which made the calls.
+    """
+    from ray.exceptions import OwnerDiedError, RayError
+
+    from dpa.runtime.failures import cause_of
+
+    answers = {}
+    for address, call in calls.items():
+        try:
+            answers[address] = _answer(call)
+        except OwnerDiedError:
+            raise
+        except RayError as error:
+            raise JobFailedError(f"{address} died before its result was fetched: {cause_of(error)}") from None
+    return answers
+
+
 def _answer(call: ObjectRef) -> Any:
-    """The result of a call; see `_answers`."""
-    return _answers([call])[0]
-
-
-def _answers(calls: list[ObjectRef]) -> list[Any]:
-    """The results of calls; waits for them while Ray is alive.
+    """The result of a call; waits for it while Ray is alive.
 
     Raises:
         JobFailedError: Ray's processes have died.
-        RayError: a call failed.
+        RayError: the call failed.
     """
     import ray
 
-    while ray.wait(calls, num_returns=len(calls), timeout=_LOOK_SECONDS)[1]:
+    while ray.wait([call], timeout=_LOOK_SECONDS)[1]:
         require_alive()
     require_alive()
-    answers: list[Any] = ray.get(calls)
-    return answers
+    return ray.get(call)

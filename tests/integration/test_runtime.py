@@ -1,7 +1,9 @@
 """Whole jobs on real Ray actors, built in Python, checked against a plain count."""
 
+import os
 import re
 import shutil
+import signal
 import subprocess
 import time
 from collections import Counter
@@ -21,6 +23,7 @@ from dpa.aggregates import Count
 from dpa.balance.options import AdaptiveOptions
 from dpa.errors import ConfigError, JobFailedError
 from dpa.protocol.graph import MAPPER
+from dpa.protocol.metrics import Snapshot
 from dpa.result import Result
 from dpa.routing.hashing import hash_column
 from dpa.runtime.backend import RayBackend
@@ -272,6 +275,22 @@ def test_the_death_of_an_actor_fails_the_job_and_is_named() -> None:
     job = Job(input=[{"key": "k", "value": number} for number in (1, 13, 13)], reducer=executors.die_on_thirteen)
     with pytest.raises(JobFailedError, match=r"reducer \d died"):
         job.run()
+
+
+def test_a_task_that_dies_before_its_result_is_fetched_is_named(tmp_path: Path) -> None:
+    def noting(left: int, right: int) -> int:
+        (tmp_path / "pid").write_text(str(os.getpid()))
+        return left + right
+
+    def kill(snapshot: Snapshot) -> None:
+        if snapshot.phase == "done":
+            os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+
+    given = pa.table({"key": ["k", "k", "k"], "value": [1, 2, 3]})
+    job = Job(input=given, reducer=noting, parallelism={"mappers": 1, "reducers": 1})
+    plan = job.spec.plan(tuple(memory_splits(given, 3)), given.schema)
+    with pytest.raises(JobFailedError, match=r"^reducer 0 died before its result was fetched: "):
+        RayBackend().run(plan, kill, pytest.fail)
 
 
 def test_a_reducer_that_cannot_merge_is_refused_unless_balancing_is_off() -> None:

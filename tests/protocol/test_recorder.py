@@ -17,11 +17,12 @@ import pytest
 
 from dpa.errors import ProtocolError, RecordingError
 from dpa.execution.block import Block
-from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
+from dpa.protocol.addresses import COORDINATOR, Address
+from dpa.protocol.coordinator import CoordinatorMachine
 from dpa.protocol.graph import map_reduce
 from dpa.protocol.lean import LARGE, LEAN
 from dpa.protocol.machine import Event, Instruction, Machine, Process, ProcessDone, Tick
-from dpa.protocol.machines import machine_of
+from dpa.protocol.machines import load_balancer_of, task_of
 from dpa.protocol.messages import Deliver, Envelope, Message, Push
 from dpa.protocol.recorder import Recorder
 from dpa.protocol.recording import Recording, Replayed
@@ -108,15 +109,16 @@ def test_every_machine_of_a_random_run_can_be_replayed(made: Callable[[int], Any
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_machine_can_be_copied_whatever_the_grouping(kind: str) -> None:
     graph = map_reduce((), 2, 3, grouping=BY_KIND[kind]())
-    for address in (*graph.addresses, COORDINATOR, BALANCER):
-        recorder = Recorder(machine_of(graph, address))
+    tasks = [task_of(graph, address) for address in graph.addresses]
+    for machine in (*tasks, CoordinatorMachine(graph), load_balancer_of(graph)):
+        recorder = Recorder(machine)
         recorder.handle(Tick(), 1.0)
         assert all(step.agrees for step in replayed(recorder.recording()))
 
 
 def reducer() -> Machine:
     """The only task of its stage."""
-    return machine_of(map_reduce((), 1, 1), OPERATOR)
+    return task_of(map_reduce((), 1, 1), OPERATOR)
 
 
 def push(number: int, rows: int) -> Event:
@@ -149,6 +151,19 @@ def test_values_are_dropped_from_events_and_from_the_queue() -> None:
     assert all(step.agrees for step in replayed(recorder.recording()))
     blocks = [handled.event.message.block for handled in recorder.recording().segments[0].events]
     assert all(block.values is None and block.rows == 20 for block in blocks)
+
+
+@pytest.mark.parametrize("values", [None, np.array(["x", "y"], dtype=object)], ids=["without values", "with values"])
+def test_a_recorded_block_shares_no_memory_with_the_message_that_brought_it(values: Any) -> None:
+    block = Block.of(pa.array(["a", "b"]), values, 0)
+    recorder = Recorder(reducer())
+    recorder.handle(Envelope(SOURCE, OPERATOR, 0, Push(block, 0, SOURCE, 0, 0.0, 0.0)), 0.0)
+    lean = recorder.recording().events[0].event.message.block
+    assert lean.keys.equals(block.keys)
+    of_lean, of_block = ({part.address for part in keys.buffers() if part} for keys in (lean.keys, block.keys))
+    assert not of_lean & of_block
+    assert not np.shares_memory(lean.hashes, block.hashes)
+    assert not np.shares_memory(lean.codes, block.codes)
 
 
 def test_what_a_machine_raises_is_the_last_event_and_is_raised_again() -> None:

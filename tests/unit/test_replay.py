@@ -9,9 +9,10 @@ from typer.testing import CliRunner, Result
 from dpa.errors import ProtocolError
 from dpa.execution.block import Block
 from dpa.protocol.addresses import COORDINATOR, Address
+from dpa.protocol.coordinator import CoordinatorMachine
 from dpa.protocol.graph import map_reduce
 from dpa.protocol.machine import ProcessDone, Start, Tick
-from dpa.protocol.machines import machine_of
+from dpa.protocol.machines import task_of
 from dpa.protocol.messages import Deliver, Envelope, Push
 from dpa.protocol.recorder import Recorder
 from dpa.protocol.recording import Recording
@@ -27,7 +28,7 @@ def replay(*arguments: object) -> Result:
 @pytest.fixture
 def recorder() -> Recorder:
     """Of a reducer that has processed 5 records, and then seen 30 ticks, a second apart."""
-    made = Recorder(machine_of(map_reduce((), 1, 1), OPERATOR))
+    made = Recorder(task_of(map_reduce((), 1, 1), OPERATOR))
     block = Block.of(pa.array(["a", "b", "a", "a", "b"]), None, 0)
     made.handle(Envelope(SOURCE, OPERATOR, 0, Push(block, 0, SOURCE, 0, 0.0, 0.0)), 100.0)
     made.handle(ProcessDone(0.5), 100.5)
@@ -61,7 +62,7 @@ def test_until_stops_after_an_event_and_verbose_shows_all_that_came_of_each(reco
 
 
 def test_times_of_several_files_are_relative_to_the_first_event_of_all(recorder: Recorder, tmp_path: Path) -> None:
-    other = Recorder(machine_of(map_reduce((), 1, 1), COORDINATOR))
+    other = Recorder(CoordinatorMachine(map_reduce((), 1, 1)))
     other.handle(Start(), 98.0)
     done = replay(written(recorder.recording(), tmp_path), written(other.recording(), tmp_path), "--until", 1)
     assert done.exit_code == 0

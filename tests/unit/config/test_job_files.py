@@ -328,6 +328,12 @@ ERRORS = [
     ("input: {format: csv}", "job.yaml:1: input: format 'csv' needs the key 'path'"),
     ("input: {format: sql}", "job.yaml:1: input: format 'sql' needs the key 'query'"),
     ("input: {format: records, records: [a], where: x}", "job.yaml:1: input: `select` and `where` are Spark's"),
+    (
+        "input:\n  format: csv\n  path: x\n  rate: 5\n",
+        "job.yaml:4: input.rate: is a key of the format `generated`, but the format is `csv`",
+    ),
+    ("input: {format: records, records: [a], args: {a: 1}}", "job.yaml:1: input.args: is a key of the format"),
+    ("input: {format: cvs, rows: 5}", "job.yaml:1: input.format: Input should be 'parquet', 'csv',"),
     ("reference: {sql: a, function: b}", "job.yaml:1: reference: give `sql` or `function`, not both"),
     ("input:\n  format: csv\n  path: 5\n", "job.yaml:3: input.path: "),
     ("- a\n- b\n", "job.yaml: a job file is a mapping of keys, not list"),

@@ -232,6 +232,26 @@ def test_an_error_names_the_operator_and_the_row(kind: RowKind, function: Any, m
         assert "test_emission.py" in str(caught.value) and "/dpa/execution/" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("edge", "message"),
+    [
+        (to("tag"), "the rows that are keyed by 'tag' have no such column; they have key, amount"),
+        (to(("key", "tag")), "the rows that are keyed by 'tag' have no such column; they have key, amount"),
+        (to(values=("value",)), "the rows whose value is 'value' have no such column; they have key, amount"),
+        (
+            to(values=("value",), key_function=as_row_operator(RowKind.KEY, lambda record: 1)),
+            "the rows whose value is 'value' have no such column; they have key, amount",
+        ),
+    ],
+    ids=["key", "composite key", "value", "value beside a function of the key"],
+)
+def test_rows_without_a_column_that_their_edge_takes_are_an_error(edge: Any, message: str) -> None:
+    renamed = as_row_operator(RowKind.MAP, lambda record: {"key": record["key"], "amount": record["value"]})
+    with pytest.raises(ExecutorError) as caught:
+        steps_of(Emission((edge,), (renamed,)), table_of([("a", 1)]))
+    assert str(caught.value) == message
+
+
 def test_text_that_is_not_utf8_is_an_error_of_the_input() -> None:
     column = pa.array([b"\xff"]).view(pa.string())
     with pytest.raises(TableError, match="not UTF-8"):

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from builders import map_task
@@ -13,6 +14,7 @@ from dpa.execution.running import running
 from dpa.execution.stores import states_for
 from dpa.executors import BatchMapper, BatchReducer, Groups, Mapper, Reducer
 from dpa.routing.ring import TokenRing
+from dpa.sources.generated import GeneratedTable, Generator
 from dpa.sources.splits import MemorySplit
 
 ROWS = pa.table({"key": ["a", "b"], "value": [1, 2]})
@@ -108,6 +110,18 @@ def test_reading_is_told_apart_from_the_record_before(monkeypatch: pytest.Monkey
         to_batches: Callable[..., Any] = lambda self, max_chunksize: at_once(ROWS, max_chunksize)
 
     list(map_task(Maps(), Looks()).blocks(MemorySplit(Slow()), lambda: 0.0))  # type: ignore[arg-type]
+    assert seen[0] == "its input, which it reads"
+
+
+class LooksWhileItGenerates(Generator):
+    def batch(self, start: int, rows: int, random: np.random.Generator) -> pa.RecordBatch:
+        return look(pa.record_batch({"key": ["a"] * rows, "value": [1] * rows}))
+
+
+def test_generating_rows_is_reading() -> None:
+    [split] = GeneratedTable(LooksWhileItGenerates(), 3).splits(3)
+    seen.clear()
+    list(map_task(Maps(), Looks()).blocks(split, lambda: 0.0))
     assert seen[0] == "its input, which it reads"
 
 

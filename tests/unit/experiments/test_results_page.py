@@ -1,6 +1,8 @@
 """The results page says of each target whether it was met, and is refused where its sentences no longer fit."""
 
 import json
+import runpy
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,7 @@ from typing import Any
 import pytest
 
 from experiments.harness import Target
+from experiments.report import page as pages
 from experiments.report.findings import Finding, Findings, Question, Row
 from experiments.report.page import render_page, render_table, with_table
 from experiments.report.results import Result, load_results
@@ -102,3 +105,16 @@ def test_results_are_read_from_the_files_of_a_directory(tmp_path: Path) -> None:
     }
     (tmp_path / "speed.json").write_text(json.dumps(document), encoding="utf-8")
     assert load_results(tmp_path) == {"speed": replace(SPEED, targets=(RATE,))}
+
+
+@pytest.mark.parametrize(("argument", "status"), [("--help", 0), ("results.md", 2)])
+def test_nothing_is_written_for_one_who_asks_for_help(
+    argument: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PAGE", "README"):
+        monkeypatch.setattr(pages, name, tmp_path / name)
+    monkeypatch.setattr(sys, "argv", ["report", argument])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("experiments.report", run_name="__main__")
+    assert ended.value.code == status
+    assert not list(tmp_path.iterdir())

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Callable, Iterator
-from typing import Any
+from inspect import isfunction
+from typing import Any, get_type_hints
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +16,9 @@ from topologies import CUSTOMERS, LINES, ORDERS, QUOTES, REQUESTS, TRADES, TWEET
 
 import jobs.paced
 from dpa.aggregates import Count, Sum
+from dpa.execution.row_operators import call_on_batch
 from dpa.executors import Record
+from dpa.operators import RowKind, RowOperator, as_row_operator
 from dpa.testing import check_reducer_laws, run_local
 from jobs.bargains import Alerts, Vwap, is_bargain, prices, savings
 from jobs.costs import Cost, Costly
@@ -35,17 +40,41 @@ def pairs_of(rows_of: Callable[[Record], Iterator[Record]], key: str) -> Any:
 
 
 def filtered(table: pa.Table, keep: Callable[[pa.RecordBatch], pa.BooleanArray]) -> pa.Table:
-    return pa.Table.from_batches((batch.filter(keep(batch)) for batch in table.to_batches()), table.schema)
+    return after(as_row_operator(RowKind.FILTER, keep), table)
 
 
 def mapped(table: pa.Table, change: Callable[[pa.RecordBatch], pa.RecordBatch]) -> pa.Table:
-    return pa.Table.from_batches(change(batch) for batch in table.to_batches())
+    return after(as_row_operator(RowKind.MAP, change), table)
+
+
+def after(operator: RowOperator, table: pa.Table) -> pa.Table:
+    """The rows that an operator on batches makes of a table's."""
+    made = (call_on_batch(operator, batch) for batch in table.to_batches())
+    return pa.concat_tables(pa.table(rows) for rows in made)
 
 
 def final_ranking(rows: pa.Table, name: str) -> list[Record]:
     """The last stage, whose key is one for all rows."""
     with_key = rows.append_column("all", pa.array(["all"] * rows.num_rows))
     return run_local(None, Ranking(name), with_key, key="all", value=[name, "count"])["ranking"].to_pylist()[0]
+
+
+# --- functions on batches
+
+
+def on_batches() -> list[Callable[[pa.RecordBatch], Any]]:
+    """All functions of `jobs` that are marked as batch mappers or batch filters."""
+    modules = [importlib.import_module(f"jobs.{module.name}") for module in pkgutil.iter_modules(jobs.__path__)]
+    functions = {function for module in modules for function in vars(module).values() if isfunction(function)}
+    marked = [function for function in functions if {"dpa_batch_mapper", "dpa_batch_filter"} & vars(function).keys()]
+    return sorted(marked, key=lambda function: (function.__module__, function.__name__))
+
+
+@pytest.mark.parametrize("function", on_batches(), ids=lambda function: f"{function.__module__}.{function.__name__}")
+def test_a_function_on_batches_is_marked_for_what_it_returns(function: Callable[[pa.RecordBatch], Any]) -> None:
+    returned = get_type_hints(function)["return"]
+    assert returned in (pa.RecordBatch, pa.BooleanArray)
+    assert as_row_operator(RowKind.FILTER if returned is pa.BooleanArray else RowKind.MAP, function).on_batches
 
 
 # --- the topologies

@@ -8,7 +8,7 @@ import pytest
 from dpa.execution.block import Block
 from dpa.protocol.addresses import BALANCER, COORDINATOR
 from dpa.protocol.graph import map_reduce
-from dpa.protocol.machines import machine_of
+from dpa.protocol.machines import load_balancer_of, task_of
 from dpa.protocol.messages import Begin, Envelope, Freeze, Push, TableUpdate
 from dpa.routing.change import TableChange
 from dpa.runtime.state_log import StateLog
@@ -19,7 +19,7 @@ SOURCE, OPERATOR = GRAPH.addresses[:2]
 
 def test_changes_of_states_and_tables_are_logged_and_records_are_not(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "dpa")
-    machine = machine_of(GRAPH, OPERATOR)
+    machine = task_of(GRAPH, OPERATOR)
     log = StateLog(machine)
     table = GRAPH[OPERATOR.stage].first_table()
     change = TableUpdate(OPERATOR.stage, TableChange.of(table, {5: 1}, ()))
@@ -33,17 +33,19 @@ def test_changes_of_states_and_tables_are_logged_and_records_are_not(caplog: pyt
 
 def test_a_source_and_the_balancer_log_their_states(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "dpa")
-    for address, message in ((SOURCE, Begin()), (BALANCER, Freeze(OPERATOR.stage))):
-        machine = machine_of(GRAPH, address)
+    for machine, message in (
+        (task_of(GRAPH, SOURCE), Begin()),
+        (load_balancer_of(GRAPH), Freeze(OPERATOR.stage)),
+    ):
         log = StateLog(machine)
-        machine.handle(Envelope(COORDINATOR, address, 0, message), 0.0)
+        machine.handle(Envelope(COORDINATOR, machine.address, 0, message), 0.0)
         log.look()
     assert caplog.messages == ["state: starting -> requesting", "stage reducer: balancing -> frozen"]
 
 
 def test_nothing_is_looked_at_where_nobody_wants_the_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "dpa")
-    machine = machine_of(GRAPH, SOURCE)
+    machine = task_of(GRAPH, SOURCE)
     log = StateLog(machine)
     machine.handle(Envelope(COORDINATOR, SOURCE, 0, Begin()), 0.0)
     log.look()
