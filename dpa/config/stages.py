@@ -173,7 +173,7 @@ class StepConfig(Section):
         unused = {
             "key_by": self.names_key and operation not in KEYED,
             "value": self.value is not None and operation not in KEYED,
-            "combiner": self.combiner and operation not in ("reduce", "top_k"),
+            "combiner": self.combiner and operation != "reduce",
             "aggregation": self.aggregation is not None and operation not in ("reduce", "top_k"),
             "sample": self.sample is not None and operation != "read",
         }

@@ -11,11 +11,12 @@ from dataclasses import replace
 import pyarrow as pa
 
 from dpa._util.logs import chosen_level
+from dpa.config import JobFile, OutputConfig
 from dpa.driver.backend import Backend
 from dpa.driver.inputs import Inputs, OpenedInput, lazy_session
 from dpa.driver.observer import Observer, Unobserved
-from dpa.driver.outputs import OutputDirectory, in_memory
-from dpa.driver.partial_results import PartialResultsDirectory
+from dpa.driver.outputs import OutputDirectory, in_memory, written
+from dpa.driver.partial_results import PartialResultsDirectory, published
 from dpa.driver.reference import Reference
 from dpa.driver.spec import JobSpec
 from dpa.driver.stage_summary import StageOutcome
@@ -45,7 +46,11 @@ class Run:
         self._backend = backend
         self._observer = observer or Unobserved()
         self._stopwatch = Stopwatch()
-        self._sinks = [_Sink(spec, step) for step in spec.results]
+        # Directories first: the executors that steps import may change the working directory.
+        outputs = {key: OutputDirectory(spec.file, output, key) for key, output in written(spec.config)}
+        rounds = {key: PartialResultsDirectory(spec.file, given, key) for key, given in published(spec.config)}
+        self._sinks = [_Sink(spec.file, step, outputs.get(step.sink.key)) for step in spec.results if step.sink]
+        self._rounds = {step.name: rounds[step.at("aggregation")] for step in spec.steps if step.aggregation}
         self._snapshot: Snapshot | None = None
         self._logged_versions: dict[str, int] = {}
         self._warnings: list[str] = []
@@ -80,16 +85,16 @@ class Run:
             for sink in self._sinks:
                 directories.enter_context(sink.output)
             with ExitStack() as stack:
-                for sink in self._sinks:
-                    stack.enter_context(sink.partial_results)
+                for rounds in self._rounds.values():
+                    stack.enter_context(rounds)
                 spark = lazy_session(self._spec.config, stack)
                 self._enter("load")
                 opened = self._inputs.open(stack, spark)
                 references = [Reference(self._spec, sink.step, opened, spark) for sink in self._sinks]
                 for reference in references:
                     reference.check()
-                for sink in self._sinks:
-                    sink.partial_results.clear()
+                for rounds in self._rounds.values():
+                    rounds.clear()
                 outcome = self._stream(opened)
                 for sink in self._sinks:
                     sink.take(outcome)
@@ -110,11 +115,10 @@ class Run:
             {name: found.splits for name, found in opened.items()},
             {name: found.schema for name, found in opened.items()},
         )
-        published = {sink.name: sink.partial_results.path for sink in self._sinks}
         plan = replace(
             plan,
             results={sink.name: sink.output.staging for sink in self._sinks},
-            partial_results={name: path for name, path in published.items() if path is not None},
+            partial_results={name: rounds.path for name, rounds in self._rounds.items() if rounds.path is not None},
             log_level=chosen_level(),
         )
         self._enter("startup")
@@ -186,18 +190,16 @@ class _Sink:
     Attributes:
         step: the step.
         output: its directory.
-        partial_results: the directory of its partial results.
         table: the result, where it stays in memory and is complete.
         report: where it is. Before it is published, that is where it would have been.
         compared: the comparison with its reference.
         spark_skew: the skew of Spark's hash partitioning of its records, where that is known.
     """
 
-    def __init__(self, spec: JobSpec, step: Step) -> None:
-        assert step.sink is not None
+    def __init__(self, file: JobFile, step: Step, output: OutputDirectory | None) -> None:
+        """Of `step`, written to `output`, or kept in memory if None."""
         self.step = step
-        self.output = OutputDirectory(spec.file, step.sink.output, step.sink.key)
-        self.partial_results = PartialResultsDirectory(spec.file, step.aggregation, step.at("aggregation"))
+        self.output = output or OutputDirectory(file, OutputConfig())
         self.table: pa.Table | None = None
         self.compared = ReferenceReport()
         self.spark_skew: float | None = None

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from dpa.aggregates import TopRows
 from dpa.balance.options import AdaptiveOptions, BalanceOptions, NoBalancingOptions
-from dpa.config import ExecutorConfig, JobFile, OutputConfig, StepConfig
+from dpa.config import ExecutorConfig, JobFile, StepConfig
 from dpa.driver.loading import loaded, mapper_of, reducer_of
 from dpa.errors import ConfigError
 from dpa.execution.mapping import Receiver
@@ -63,7 +63,7 @@ def _map_reduce(file: JobFile, objects: Objects) -> tuple[Step, ...]:
         limits=config.limits,
         aggregation=config.aggregation,
         testing=config.testing,
-        sink=Sink(config.output, config.reference, "output"),
+        sink=Sink("output", config.reference),
     )
     return Step(MAPPER, tasks=config.parallelism.mappers), reducer
 
@@ -127,7 +127,7 @@ class _Builder:
             feeds=feeds,
             operator=self._operator(operation),
             receiver=receiver,
-            combine=config.combiner,
+            combine=config.combiner or config.top_k is not None,  # a few rows stand for all of a block
             tasks=tasks,
             grouping=grouping,
             balance=config.balance or _default_balance(receiver, grouping),
@@ -185,7 +185,7 @@ class _Builder:
         config = self._config
         if config.write is None and config.reference is None and self._name in _taken(self._file):
             return None
-        return Sink(config.write or OutputConfig(), config.reference, f"{self._place}.write")
+        return Sink(f"{self._place}.write", config.reference)
 
     def _fitting(self, key: str, section: ExecutorConfig, kind: Callable[[Any], T]) -> T:
         """The executor of a key, made what the key needs by `kind`."""

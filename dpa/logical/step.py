@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 
 from dpa.balance.options import BalanceOptions, NoBalancingOptions
-from dpa.config import OutputConfig, ReferenceConfig
+from dpa.config import ReferenceConfig
 from dpa.config.stage import AggregationConfig, StageLimits, TestingConfig
 from dpa.errors import ConfigError
 from dpa.execution.mapping import Receiver
@@ -58,14 +58,13 @@ class Sink:
     """What becomes of the rows of a step besides what other steps make of them.
 
     Attributes:
-        output: the directory they are written to; without one they stay in memory.
+        key: the key path of the section that names the directory they are written to; without such a section they stay
+            in memory.
         reference: what they are checked against, or None.
-        key: the key path of the section that names the directory, for error messages.
     """
 
-    output: OutputConfig
-    reference: ReferenceConfig | None
     key: str
+    reference: ReferenceConfig | None
 
 
 @dataclass(frozen=True)
