@@ -30,7 +30,7 @@ class OutputDirectory:
         """Of the result that goes to `output`, the job's own if None; `key` is the key path of that section."""
         self._file = file
         self._output = file.config.output if output is None else output
-        self._key = f"{key}.path"
+        self._section, self._key = key, f"{key}.path"
         self.path = None if self._output.path is None else str(Path(self._output.path).absolute())
         self.staging: str | None = None
         self._replacement: Replacement | None = None
@@ -144,7 +144,7 @@ class OutputDirectory:
         path = self._output.path
         more = f" and {len(strangers) - 1} more" if len(strangers) > 1 else ""
         if self._output.mode == "error" and (known or strangers):
-            remedy = f"it holds {strangers[0]}{more}" if strangers else "set output.mode to `overwrite`"
+            remedy = f"it holds {strangers[0]}{more}" if strangers else f"set {self._section}.mode to `overwrite`"
             return f"{path} is not empty: {remedy}; or name another directory"
         if strangers:
             why = "`overwrite` replaces the result of a job and nothing else"

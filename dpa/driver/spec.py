@@ -63,8 +63,8 @@ class JobSpec:
         Raises:
             ConfigError: a step names a column that is not there, or that cannot be what it should be.
         """
-        made = Compilation(self.steps, columns)
         try:
+            made = Compilation(self.steps, columns)
             made.check()
         except ConfigError as error:
             key, _, message = str(error).partition(": ")

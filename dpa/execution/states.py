@@ -110,7 +110,7 @@ def result_table(reducer: object, key: KeyName, keys: pa.Array, results: dict[st
     """
     named = key_columns(keys, key)
     for name in named.keys() & results.keys():
-        rename = "rename the job's `key`, or return a dict with another name"
+        rename = "give the key column another name, or return a dict with others"
         raise ExecutorError(f"{name_of(reducer)}.finish gives a column {name!r}, which is the key column; {rename}")
     return pa.table({**named, **results})
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from dpa.errors import ConfigError, DpaError
+from dpa.errors import ConfigError, DpaError, ExecutorError
 from dpa.execution.emission import Emission
 from dpa.execution.empty import empty_join, empty_result
 from dpa.execution.failures import USER_ERRORS
@@ -45,7 +45,7 @@ class Compilation:
         """`columns` are those of each source's input, or None where they are not known.
 
         Raises:
-            ConfigError: the steps form a cycle.
+            ConfigError: the steps form a cycle, or a result column has the name of its key column.
         """
         self.steps = in_order(steps)
         self._by_name = {step.name: step for step in self.steps}
@@ -184,18 +184,26 @@ class Compilation:
             sides = [(replace(self.map_task(step, feed), combine=False), schema) for feed, schema in known if schema]
             if isinstance(step.receiver, JoinOptions):
                 return empty_join(sides).schema
-            if isinstance(step.receiver, BatchReducer):
-                return empty_result(*sides[0]).table.schema
         except (DpaError, pa.ArrowException, *USER_ERRORS):
             return None  # what is wrong is named where it is checked, or when there are rows
-        return None
+        if not isinstance(step.receiver, BatchReducer):
+            return None
+        try:
+            return empty_result(*sides[0]).table.schema
+        except ExecutorError as error:  # a result column is named as the key
+            raise ConfigError(f"{self._path(step, 'key')}: {error}") from None
 
     def _check_feed(self, step: Step, feed: Feed, known: pa.Schema) -> None:
         try:
             check_columns(self.map_task(step, feed), known)
         except ConfigError as error:
             key, _, message = str(error).partition(": ")
-            raise ConfigError(f"{step.at(_WRITTEN_AS.get(key, key) if step.place else key)}: {message}") from None
+            raise ConfigError(f"{self._path(step, key)}: {message}") from None
+
+    @staticmethod
+    def _path(step: Step, key: str) -> str:
+        """The path of a key, given as the job of one mapper and one reducer calls it."""
+        return step.at(_WRITTEN_AS.get(key, key)) if step.place else key
 
 
 _WRITTEN_AS = {"key": "key_by", "reducer": "reduce"}
