@@ -55,17 +55,19 @@ class StageForecast:
         tasks: how many it has.
         rows: of a source, rows of the whole input, or None if they were not counted.
         rate: of a source that is paced, records/s of all its tasks together.
-        sampled: of a source, rows of the sample; of an operator, records of the sample that reach it.
+        sampled: of a source, rows of the sample; of an operator, records of the sample that reach it, before any
+            combiner.
         grouping: how senders choose the task of a record; None if the stage receives no records by key, and then all
             that follows is empty.
         strategy: of balancing.
         tokens: for each task, its tokens.
         shares: for each task, the share of the ring that it owns at first, adding up to 1.
-        loads: for each task, records of the sample that it would receive by the first routing table.
+        loads: for each task, records of the sample that it would receive by the first routing table, behind a combiner.
         skew: S of `loads`.
         distinct: distinct keys of the sample.
         hot_keys: the sample's most frequent keys, the most frequent first; `share` is of `sampled`.
         mergeable: whether two states of one key can be merged, so that a hot key can be split over tasks.
+        combinable: whether senders can fold records of one key.
     """
 
     name: str
@@ -84,6 +86,7 @@ class StageForecast:
     distinct: int = 0
     hot_keys: tuple[HotKey, ...] = ()
     mergeable: bool = True
+    combinable: bool = True
 
     @property
     def hot(self) -> tuple[HotKey, ...]:
@@ -98,7 +101,7 @@ class EdgeForecast:
     Attributes:
         source, target: names of stages. Two stages may have several edges.
         operators: what the sender does to each record on this edge, in order, such as `flat_map hashtags`.
-        records: records of the sample on it, behind these operators.
+        records: records of the sample on it, behind these operators and before any combiner.
     """
 
     source: str

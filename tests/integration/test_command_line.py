@@ -189,6 +189,7 @@ def test_a_result_that_differs_from_the_reference_gives_status_3_and_shows_the_k
 def test_validate_plan_and_schema_run_nothing(job: Path, tmp_path: Path) -> None:
     assert run("small.yaml", "--validate", cwd=tmp_path).stdout == "small.yaml: valid\n"
     plan = run("small.yaml", "--plan", cwd=tmp_path).stdout
+    assert "mapper  read records, 1 task, 2 rows" in plan
     assert "forecast skew S" in plan
     assert "strategy: adaptive" in plan
     assert json.loads(run("--schema", cwd=tmp_path).stdout)["title"] == "JobConfig"

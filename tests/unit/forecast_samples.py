@@ -61,7 +61,7 @@ def word_count(loads: Sequence[int] = (30_000, 45_000, 21_000, 24_000), **change
         source("mapper", "read parquet"),
         keyed("reducer", "reduce Count by word", loads, **{"key": "the", "hottest": 9_300, **changes}),
     )
-    return forecast(stages, ("mapper", "reducer", ["map words", "key by word"], sum(loads)))
+    return forecast(stages, ("mapper", "reducer", ["map words"], sum(loads)))
 
 
 def trending(rate: float | None = 50_000.0) -> Forecast:
@@ -87,7 +87,9 @@ def bargains(rate: float | None = None) -> Forecast:
             source("trades", "read Trades", 4_000_000, rate=rate),
             source("quotes", "read Quotes", 6_000_000, rate=rate),
             keyed("vwap", "reduce Vwap by symbol", (38_000, 24_000, 20_000, 18_000), "symbol0", 31_000),
-            keyed("matched", "inner join by symbol", (39_025, 24_025, 19_025, 18_025), hot_keys=(hot,)),
+            keyed(
+                "matched", "inner join by symbol", (39_025, 24_025, 19_025, 18_025), hot_keys=(hot,), combinable=False
+            ),
             keyed("alerts", "reduce Alerts by symbol", (2_400, 2_600), "symbol7", 400),
         ],
         ("trades", "vwap", ["key by symbol"], 100_000),
@@ -122,7 +124,15 @@ def six_stages() -> Forecast:
             source("orders", "read Orders from s3://bucket/a/long/path/orders/2026/*.parquet", rate=12_500.0),
             source("customers", "read Customers", 350, sampled=350),
             keyed("enriched", "left join by id", (*(30_000,) * 7, 30_350), "c17", 4_100, strategy="none"),
-            keyed(long, "process Audit by customer, region", (60_000, 9_000), "c17", 50_000, mergeable=False),
+            keyed(
+                long,
+                "process Audit by customer, region",
+                (60_000, 9_000),
+                "c17",
+                50_000,
+                mergeable=False,
+                combinable=False,
+            ),
             keyed("revenue", "reduce Sum by segment", (99_000, 8_000, 300), "retail", 90_000, strategy="halving"),
             keyed("report", "top 10 by amount, of each segment", (7, 3), grouping="key", strategy="none"),
         ],
