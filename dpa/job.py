@@ -13,7 +13,8 @@ from typing import Any
 from dpa import config as job_config
 from dpa.config import ExecutorConfig, JobConfig, JobFile
 from dpa.driver.backend import Backend
-from dpa.driver.forecast import Forecast, forecast
+from dpa.driver.forecast import forecast
+from dpa.driver.forecast_stages import Forecast
 from dpa.driver.inputs import Inputs, lazy_session
 from dpa.driver.observer import Observer
 from dpa.driver.outputs import written
@@ -137,11 +138,11 @@ class Job:
         return result.check() if check else result
 
     def forecast(self) -> Forecast:
-        """A forecast of the run from a sample of the input.
+        """A forecast of the run from a sample of each input, on which user code is run in this process.
 
         Raises:
-            ConfigError: the job is not valid, or its input cannot be read.
-            ExecutorError: the mapper fails on the sample.
+            ConfigError: the job is not valid, or an input cannot be read.
+            ExecutorError: user code fails on the sample.
         """
         return forecast(self.spec)
 

@@ -20,6 +20,7 @@ from dpa.driver.interrupts import Interrupts
 from dpa.errors import ConfigError, DpaError
 
 if TYPE_CHECKING:
+    from dpa.job import Job
     from dpa.result import Result
 
 _INTERRUPTED = 130
@@ -83,8 +84,11 @@ def main(
         bool, typer.Option("--validate", help="Check the job file, executors and columns; run nothing.")
     ] = False,
     plan: Annotated[
-        bool, typer.Option("--plan", help="Show the resolved job and the skew that a sample forecasts.")
+        bool, typer.Option("--plan", help="Show the resolved job, its graph, and what a sample forecasts.")
     ] = False,
+    png: Annotated[
+        Path | None, typer.Option("--png", metavar="FILE", help="Draw the graph of --plan there, as a PNG picture.")
+    ] = None,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of job files.")] = False,
 ) -> None:
     """Run a job and show how its reducers were kept even."""
@@ -100,10 +104,12 @@ def main(
             with printing("the schema"):
                 print(json.dumps(json_schema(), indent=2))
             return
+        if png is not None and not plan:
+            raise ConfigError("--png draws the graph that --plan shows: give --plan with it")
         if config is None:
             raise typer.BadParameter("name a job file, such as configs/wordcount.yaml", param_hint="CONFIG")
         with Interrupts() as interrupts:
-            status = _run(config, overrides or [], address, report, as_json, progress, validate, plan, interrupts)
+            status = _run(config, overrides or [], address, report, as_json, progress, validate, plan, png, interrupts)
     except DpaError as error:
         say(f"error: {error}")
         status = error.exit_status
@@ -122,6 +128,7 @@ def _run(
     progress: ProgressMode,
     validate: bool,
     plan: bool,
+    png: Path | None,
     interrupts: Interrupts,
 ) -> int:
     from dpa.job import Job
@@ -135,15 +142,7 @@ def _run(
             print(f"{config}: valid")
         return 0
     if plan:
-        from dpa.report import plan_json, show_plan
-
-        foreseen = job.forecast()
-        with printing("the plan"):
-            if as_json:
-                print(plan_json(foreseen))
-            else:
-                show_plan(foreseen, sys.stdout)
-        return 0
+        return _plan(job, as_json, png)
     from dpa.report import check_directory, make_progress
 
     if report_directory is not None:
@@ -156,6 +155,22 @@ def _run(
         result = job.run(interrupts.raised_at(display), address=address, check=False)
         display.ended(result.report.status)
     return _show(result, report_directory, as_json)
+
+
+def _plan(job: Job, as_json: bool, png: Path | None) -> int:
+    """Print what a sample forecasts, and draw it if that was asked for."""
+    from dpa.report import draw_plan, plan_json, show_plan
+
+    picture = None if png is None else png.absolute()  # whatever user code makes the working directory
+    foreseen = job.forecast()
+    with printing("the plan"):
+        if as_json:
+            print(plan_json(foreseen))
+        else:
+            show_plan(foreseen, sys.stdout)
+    if picture is not None:
+        draw_plan(foreseen, picture)
+    return 0
 
 
 def _show(result: Result, directory: Path | None, as_json: bool) -> int:

@@ -1,110 +1,119 @@
-"""`--plan`: a forecast of a run from a sample of its input, without running the job.
+"""`--plan`: a forecast of a run from a sample of each input, without running the job.
 
-The sample is mapped by the job's own mapper in this process, so the forecast counts the records that each reducer would
-receive. It foresees the skew of the first routing table, or of another grouping, but no queues and no redistributions.
+The sample goes through the job's own user code, so the forecast counts the records that each task would receive. It
+foresees the skew of the first routing tables, or of other groupings, but no queues and no redistributions.
 """
 
 from __future__ import annotations
 
-import time
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
-from dpa.aggregates import Count
+from dpa.driver.forecast_stages import EdgeForecast, Forecast, StageForecast
+from dpa.driver.forecast_walk import Walk
 from dpa.driver.inputs import Inputs, lazy_session
 from dpa.driver.spec import JobSpec
 from dpa.driver.stage_summary import hot_keys
-from dpa.execution.batch_states import BatchStates
 from dpa.execution.block import Block
 from dpa.execution.key_stats import KeyStats
-from dpa.execution.states import Reduced
+from dpa.execution.keys import cast, encode
+from dpa.executors import is_mergeable
+from dpa.logical.step import Step
 from dpa.measure.skew import skew
-from dpa.result import HotKey, hot
-from dpa.sources.splits import MemorySplit
+from dpa.operators import JoinOptions
+from dpa.routing.keys import one_type
 
 SAMPLE_ROWS = 100_000
-"""Rows of the input that a forecast samples, approximately."""
-
-
-@dataclass(frozen=True)
-class Forecast:
-    """What a run would be like.
-
-    Attributes:
-        config: the resolved configuration.
-        rows: input rows, or None if they were not counted.
-        sampled: rows of the sample.
-        mapped: records that the mapper emitted for the sample.
-        distinct: distinct keys of the sample.
-        tokens: tokens of each reducer.
-        shares: the share of the hash circle that each reducer owns at first, adding up to 1.
-        loads: the sample's records that each reducer would receive.
-        skew: S of `loads`.
-        hot_keys: the sample's most frequent keys; their true counts are uncertain by the sampling error.
-    """
-
-    config: dict[str, Any]
-    rows: int | None
-    sampled: int
-    mapped: int
-    distinct: int
-    tokens: tuple[int, ...]
-    shares: tuple[float, ...]
-    loads: tuple[int, ...]
-    skew: float
-    hot_keys: tuple[HotKey, ...]
-
-    @property
-    def hot(self) -> tuple[HotKey, ...]:
-        """Those of `hot_keys` that make a reducer uneven, by the rule of `dpa.result.hot`."""
-        return hot(self.hot_keys, self.distinct, len(self.loads))
+"""Rows of each input that a forecast samples, approximately."""
 
 
 def forecast(spec: JobSpec) -> Forecast:
-    """Forecast a run from a sample of its input.
+    """Forecast a run from a sample of its inputs.
 
     Raises:
         ConfigError: the job is not valid.
-        ExecutorError: the mapper fails on the sample.
+        ExecutorError: user code fails on the sample.
     """
     spec.check()
     inputs = Inputs(spec)
     inputs.check()
     with ExitStack() as stack:
-        [opened] = inputs.open(stack, lazy_session(spec.config, stack), stage=False).values()
-        rows, sample = opened.sample(SAMPLE_ROWS)
-    [_, reducer] = spec.steps
-    ring = reducer.balance.ring(reducer.tasks or 1)
-    table = ring.snapshot(0)
-    loads = np.zeros(ring.reducers, dtype=np.int64)
-    grouping = reducer.grouping.create(table, 0)
-    counter = BatchStates(Count())
-    task = spec.compilation({spec.steps[0].name: opened.schema}).map_task(reducer, reducer.feeds[0])
-    for step in task.blocks(MemorySplit(sample), time.perf_counter):
-        if step.block is not None:
-            for owner, part in step.block.route(grouping):
-                loads[owner] += part.rows
-            counter.reduce(_without_values(step.block))
-    counted: Reduced = counter.finish("key")
-    stats = KeyStats.of(counted.table["key"], counted.mapped)
-    return Forecast(
-        config=spec.config.resolved(),
-        rows=rows,
-        sampled=sample.num_rows,
-        mapped=stats.mapped,
-        distinct=stats.distinct,
-        tokens=tuple(ring.tokens_of(reducer) for reducer in range(ring.reducers)),
+        opened = inputs.open(stack, lazy_session(spec.config, stack), stage=False)
+        samples = {name: found.sample(SAMPLE_ROWS) for name, found in opened.items()}
+    compilation = spec.compilation({name: found.schema for name, found in opened.items()})
+    compiled = compilation.compiled({})
+    walk = Walk(compiled)
+    stages = []
+    for step in compilation.steps:
+        if step.is_source:
+            rows, sample = samples[step.name]
+            walk.read(step.name, sample)
+            stages.append(_source(spec, step, rows, sample.num_rows))
+        elif step.is_stage:
+            stages.append(_operator(step, walk.operate(step.name)))
+    operators = (done for stage in stages for done in compilation.operators_from(stage.name))
+    edges = tuple(
+        EdgeForecast(edge.source, edge.target, done, records)
+        for edge, done, records in zip(compiled.graph.edges, operators, walk.records, strict=True)
+    )
+    return Forecast(spec.config.resolved(), tuple(stages), edges)
+
+
+def _source(spec: JobSpec, step: Step, rows: int | None, sampled: int) -> StageForecast:
+    key, given, _ = spec.input_of(step)
+    if given is None or given.format == "given" or key in spec.objects:
+        does, rate = "read a table", None
+    elif given.format == "generated":
+        does, rate = f"read {str(given.use).rpartition(':')[2]}", given.rate
+    else:
+        does, rate = f"read {given.format}", None
+    return StageForecast(step.name, "source", does, step.tasks or 1, rows, rate, sampled, None, None)
+
+
+def _operator(step: Step, blocks: Sequence[Block]) -> StageForecast:
+    """What a stage would be like that gets the records of these blocks."""
+    sampled, tasks = sum(int(block.mapped().sum()) for block in blocks), step.tasks or 1
+    found = StageForecast(step.name, "operator", step.does, tasks, None, None, sampled, None, None)
+    if step.receiver is None:
+        return found
+    ring = step.balance.ring(tasks)
+    grouping = step.grouping.create(ring.snapshot(0), 0)
+    loads = np.zeros(tasks, dtype=np.int64)
+    for block in blocks:
+        for owner, part in block.route(grouping):
+            loads[owner] += part.rows
+    stats = _key_stats(blocks) if blocks else None
+    mergeable = is_mergeable(step.receiver)
+    return replace(
+        found,
+        grouping=step.grouping.kind,
+        strategy=step.balance.strategy,
+        tokens=tuple(ring.tokens_of(task) for task in range(tasks)),
         shares=tuple(ring.shares()),
-        loads=tuple(int(load) for load in loads),
+        loads=tuple(loads.tolist()),
         skew=skew(loads.tolist()),
-        hot_keys=hot_keys(stats),
+        distinct=stats.distinct if stats else 0,
+        hot_keys=hot_keys(stats) if stats else (),
+        mergeable=mergeable,
+        combinable=mergeable and not isinstance(step.receiver, JoinOptions),
     )
 
 
-def _without_values(block: Block) -> Block:
-    values = pa.record_batch({"count": block.weights}) if block.combined else None
-    return Block(block.keys, block.hashes, block.codes, values, block.weights, block.combined)
+def _key_stats(blocks: Sequence[Block]) -> KeyStats:
+    """How often the keys of these blocks come, before any combiner."""
+    columns = [_by_position(block.keys) for block in blocks]
+    kind = one_type(column.type for column in columns)
+    keys, codes = encode(pa.chunked_array([cast(column, kind) for column in columns], kind))
+    records = np.bincount(codes, np.concatenate([block.mapped() for block in blocks]), len(keys))
+    return KeyStats.of(keys, records.astype(np.int64))
+
+
+def _by_position(keys: pa.Array) -> pa.Array:
+    """Composite keys with components named by position: each side of a join has names of its own."""
+    if not pa.types.is_struct(keys.type):
+        return keys
+    return pa.StructArray.from_arrays(keys.flatten(), names=[str(place) for place in range(keys.type.num_fields)])

@@ -105,9 +105,13 @@ class Compilation:
         """What becomes of a stage's rows in the stages that follow; None if none do."""
         return self._emission(self._by_name[name])
 
-    def operators_between(self, source: str) -> list[tuple[str, tuple[Step, ...]]]:
-        """For each edge out of a stage, in order: the stage it enters, and the steps that are fused on it."""
-        return list(self._paths(self._by_name[source]))
+    def operators_from(self, source: str) -> list[tuple[str, ...]]:
+        """For each edge out of a stage, in order, what is done to each row on it, each in a few words."""
+        found = []
+        for fused, taker, feed in self._paths(self._by_name[source]):
+            words = [*(step.does for step in fused if step.operator is not None), feed.keying.does]
+            found.append((*filter(None, words), *(("combine",) if taker.combine else ())))
+        return found
 
     def _task(self, step: Step, emission: Emission | None) -> StageTask:
         if step.is_source:
@@ -162,12 +166,13 @@ class Compilation:
         return found[0], found[1]
 
     def _stages_after(self, step: Step) -> Iterator[Step]:
-        return (self._by_name[target] for target, _ in self._paths(step))
+        return (taker for _, taker, _ in self._paths(step))
 
-    def _paths(self, step: Step, fused: tuple[Step, ...] = ()) -> Iterator[tuple[str, tuple[Step, ...]]]:
-        for taker, _ in self._takers[step.name]:
+    def _paths(self, step: Step, fused: tuple[Step, ...] = ()) -> Iterator[tuple[tuple[Step, ...], Step, Feed]]:
+        """For each edge out of a stage: the steps that are fused on it, the stage it enters, and how."""
+        for taker, feed in self._takers[step.name]:
             if taker.is_stage:
-                yield taker.name, fused
+                yield fused, taker, feed
             else:
                 yield from self._paths(taker, (*fused, taker))
 

@@ -37,6 +37,14 @@ class Keying:
     function: RowOperator | None = None
     mapper: AnyMapper | None = None
 
+    @property
+    def does(self) -> str:
+        """What it does to rows, in a few words; empty where all records have one key."""
+        if self.mapper is not None:
+            return f"map {_short(self.mapper)}"
+        by = names_of(self.key) if self.function is None else [_short(self.function)]
+        return f"key by {', '.join(by)}" if by else ""
+
 
 @dataclass(frozen=True)
 class Feed:

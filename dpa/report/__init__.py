@@ -7,6 +7,7 @@ computes a metric. `plots` holds the pictures, for papers and notebooks. matplot
 from dpa.report._files import ReportError, check_directory, schema, to_json, write
 from dpa.report._live import MODES, Progress, make_progress
 from dpa.report._plan import plan_json, show_plan
+from dpa.report._plan_picture import draw_plan
 from dpa.report._show import show
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "Progress",
     "ReportError",
     "check_directory",
+    "draw_plan",
     "make_progress",
     "plan_json",
     "schema",

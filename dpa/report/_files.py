@@ -25,7 +25,7 @@ LINE_COLUMNS = 120
 
 
 class ReportError(DpaError):
-    """The report cannot be written to the given directory."""
+    """The report, or the picture of a plan, cannot be written where it was wanted."""
 
 
 def check_directory(directory: Path, taken: Mapping[str, str]) -> None:
@@ -67,10 +67,10 @@ def write(report: Report, directory: Path, events: Mapping[str, bytes] | None = 
     directory = Path(directory)
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        data = _write(directory / "report.json", to_json(report) + "\n")
-        resolved = _write(directory / "resolved.yaml", resolved_yaml(report))
+        data = write_file(directory / "report.json", to_json(report) + "\n")
+        resolved = write_file(directory / "resolved.yaml", resolved_yaml(report))
         recorded = _write_events(directory / "events", events or {})
-        page = _write(directory / "report.html", _html.render(report))
+        page = write_file(directory / "report.html", _html.render(report))
         return [data, resolved, *([recorded] if events else []), page]
     except OSError as error:
         raise ReportError(f"{directory}: cannot write the report: {why(error)}") from error
@@ -116,11 +116,16 @@ def _write_events(directory: Path, events: Mapping[str, bytes]) -> Path:
     elif directory.is_dir() and not any(directory.iterdir()):
         directory.rmdir()
     for name, content in events.items():
-        _write(directory / name, content)
+        write_file(directory / name, content)
     return directory
 
 
-def _write(path: Path, content: str | bytes) -> Path:
+def write_file(path: Path, content: str | bytes) -> Path:
+    """Write a file, which appears complete or not at all; returns its path.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     # Named by process, not by `tempfile`, whose files only their owner may read.
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from html import escape
 
 from dpa.measure.bottleneck import BLOCKED
-from dpa.report._layout import GAP, HEIGHT, LABEL_HEIGHT, LABEL_WIDTH, WIDTH, Layout, Point, layout
+from dpa.report._layout import PAGE, Layout, Point, bends, layout
 from dpa.report._text import one_line, plural, short, skew
 from dpa.result import EdgeReport, Report, StageReport
 
@@ -39,9 +39,9 @@ def _stages(report: Report, placed: Layout) -> Iterator[str]:
         name = one_line(stage.name)
         short_name = name if len(name) <= NAME_CHARACTERS else f"{name[: NAME_CHARACTERS - 1]}…"
         yield f'<g transform="translate({x:.1f} {y:.1f})"{limits}><title>{escape(name)}</title>'
-        yield f'<rect class="back" width="{WIDTH:.0f}" height="{HEIGHT:.0f}" rx="6"/>'
-        yield f'<rect class="busy" width="{WIDTH * stage.load.busy:.1f}" height="{HEIGHT:.0f}" rx="6"/>'
-        yield f'<rect class="frame" width="{WIDTH:.0f}" height="{HEIGHT:.0f}" rx="6"/>'
+        yield f'<rect class="back" width="{PAGE.width:.0f}" height="{PAGE.height:.0f}" rx="6"/>'
+        yield f'<rect class="busy" width="{PAGE.width * stage.load.busy:.1f}" height="{PAGE.height:.0f}" rx="6"/>'
+        yield f'<rect class="frame" width="{PAGE.width:.0f}" height="{PAGE.height:.0f}" rx="6"/>'
         yield f'<text x="10" y="20" class="name">{escape(short_name)}</text>'
         for number, (words, warns) in enumerate(_facts(stage), start=1):
             kind = ' class="warns"' if warns else ""
@@ -76,22 +76,13 @@ def _edges(report: Report, placed: Layout) -> Iterator[str]:
 
 
 def _label(edge: EdgeReport, x: float, y: float) -> str:
-    left, top = x - LABEL_WIDTH / 2, y - LABEL_HEIGHT / 2
+    left, top = x - PAGE.label_width / 2, y - PAGE.label_height / 2
     kind = "label warns" if edge.blocked else "label"
-    back = f'<rect class="paper" x="{left:.1f}" y="{top:.1f}" width="{LABEL_WIDTH:.0f}" height="{LABEL_HEIGHT:.0f}"/>'
+    size = f'width="{PAGE.label_width:.0f}" height="{PAGE.label_height:.0f}"'
+    back = f'<rect class="paper" x="{left:.1f}" y="{top:.1f}" {size}/>'
     return f'{back}<text class="{kind}" x="{x:.1f}" y="{y + 4:.1f}">{short(edge.records)}</text>'
 
 
 def _curve(path: tuple[Point, ...]) -> str:
-    """A line that is level where it leaves and enters a layer, and ends where the arrow begins."""
-    (x, y), *points = path
-    (end, level) = points[-1]
-    points[-1] = (end - _ARROW, level)
-    words = [f"M{x:.1f} {y:.1f}"]
-    for place, (right, below) in enumerate(points):
-        if place % 2 == 0:  # through a gap
-            words.append(f"C{x + GAP / 2:.1f} {y:.1f} {right - GAP / 2:.1f} {below:.1f} {right:.1f} {below:.1f}")
-        else:
-            words.append(f"H{right:.1f}")
-        x, y = right, below
-    return "".join(words)
+    words = [" ".join(f"{x:.1f} {y:.1f}" for x, y in bend) for bend in bends(path, PAGE.gap, _ARROW)]
+    return f"M{path[0][0]:.1f} {path[0][1]:.1f}" + "".join(f"C{each}" for each in words)

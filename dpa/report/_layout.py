@@ -7,24 +7,50 @@ they are joined to, to the left and to the right in turn. So nothing is drawn ov
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-WIDTH, HEIGHT = 168.0, 98.0
-"""Of a stage."""
-GAP = 104.0
-"""Between two layers."""
-SPACE = 24.0
-"""Between two slots of a layer, and around the drawing."""
-PORT = 12.0
-"""Between two edges that leave or enter a stage."""
-LABEL_WIDTH, LABEL_HEIGHT = 44.0, 17.0
 _SWEEPS = 6
 
 Point = tuple[float, float]
+Bend = tuple[Point, Point, Point]
+"""A cubic Bezier curve from where the one before it ends: two control points, and its end."""
 Pass = tuple[int, int]
 """The slot of an edge in a layer that it passes: the edge's number and the layer."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of the parts of a drawing, in pixels.
+
+    Attributes:
+        width, height: of a stage.
+        gap: between two layers.
+        space: between two slots of a layer, and around the drawing.
+        port: at most, between two edges that leave or enter a stage.
+        label_width, label_height: of the label of an edge.
+    """
+
+    width: float = 168.0
+    height: float = 98.0
+    gap: float = 104.0
+    space: float = 24.0
+    port: float = 12.0
+    label_width: float = 44.0
+    label_height: float = 17.0
+
+    def left(self, layer: int) -> float:
+        """The left edge of a layer's stages."""
+        return self.space + layer * (self.width + self.gap)
+
+    def tall(self, slot: str | Pass) -> float:
+        """The height of a slot."""
+        return self.height if isinstance(slot, str) else 0.0
+
+
+PAGE = Sizes()
+"""Of the graph on the page of a report."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +79,7 @@ def layers_of(stages: Sequence[str], edges: Sequence[tuple[str, str]]) -> dict[s
     return layers
 
 
-def layout(stages: Sequence[str], edges: Sequence[tuple[str, str]]) -> Layout:
+def layout(stages: Sequence[str], edges: Sequence[tuple[str, str]], sizes: Sizes = PAGE) -> Layout:
     """The drawing of a graph, of which `stages` are in an order in which each comes after those that feed it."""
     layers = layers_of(stages, edges)
     columns: list[list[str | Pass]] = [[] for _ in range(max(layers.values(), default=0) + 1)]
@@ -66,11 +92,24 @@ def layout(stages: Sequence[str], edges: Sequence[tuple[str, str]]) -> Layout:
             columns[slot[1]].append(slot)
         chains.append([source, *passed, target])
     _order(columns, chains)
-    middles = _middles(columns)
-    height = max((bottom for column in columns for bottom in _bottoms(column, middles)), default=0.0) + SPACE
-    corners = {stage: (_left(layers[stage]), middles[stage] - HEIGHT / 2) for stage in stages}
-    paths = tuple(_path(number, chain, chains, layers, middles) for number, chain in enumerate(chains))
-    return Layout(_left(len(columns)) - GAP + SPACE, height, corners, paths, _labels(paths))
+    middles = _middles(columns, sizes)
+    bottoms = [middles[slot] + sizes.tall(slot) / 2 for column in columns for slot in column]
+    corners = {stage: (sizes.left(layers[stage]), middles[stage] - sizes.height / 2) for stage in stages}
+    paths = tuple(_path(number, chain, chains, layers, middles, sizes) for number, chain in enumerate(chains))
+    labels = _labels(paths, sizes.label_height)
+    bottoms += [y + sizes.label_height / 2 for _, y in labels]
+    width = sizes.left(len(columns)) - sizes.gap + sizes.space
+    return Layout(width, max(bottoms, default=0.0) + sizes.space, corners, paths, labels)
+
+
+def bends(path: Sequence[Point], gap: float, arrow: float) -> list[Bend]:
+    """A path as curves that are level where they leave and enter a layer. The last one ends where an arrowhead, `arrow`
+    long, begins."""
+    (end, level) = path[-1]
+    return [
+        ((x + gap / 2, y), (right - gap / 2, below), (right, below))
+        for (x, y), (right, below) in pairwise([*path[:-1], (end - arrow, level)])
+    ]
 
 
 def _order(columns: list[list[str | Pass]], chains: Sequence[Sequence[str | Pass]]) -> None:
@@ -94,28 +133,16 @@ def _mean(numbers: Sequence[float]) -> float:
     return sum(numbers) / len(numbers)
 
 
-def _tall(slot: str | Pass) -> float:
-    return HEIGHT if isinstance(slot, str) else 0.0
-
-
-def _middles(columns: Sequence[Sequence[str | Pass]]) -> dict[str | Pass, float]:
+def _middles(columns: Sequence[Sequence[str | Pass]], sizes: Sizes) -> dict[str | Pass, float]:
     """The vertical middle of each slot; every layer is centred."""
-    heights = [sum(_tall(slot) + SPACE for slot in column) - SPACE for column in columns]
+    heights = [sum(sizes.tall(slot) + sizes.space for slot in column) - sizes.space for column in columns]
     tallest, found = max(heights, default=0.0), {}
     for column, height in zip(columns, heights, strict=True):
-        top = SPACE + (tallest - height) / 2
+        top = sizes.space + (tallest - height) / 2
         for slot in column:
-            found[slot] = top + _tall(slot) / 2
-            top += _tall(slot) + SPACE
+            found[slot] = top + sizes.tall(slot) / 2
+            top += sizes.tall(slot) + sizes.space
     return found
-
-
-def _bottoms(column: Iterable[str | Pass], middles: dict[str | Pass, float]) -> Iterable[float]:
-    return (middles[slot] + _tall(slot) / 2 for slot in column)
-
-
-def _left(layer: int) -> float:
-    return SPACE + layer * (WIDTH + GAP)
 
 
 def _path(
@@ -124,34 +151,47 @@ def _path(
     chains: Sequence[Sequence[str | Pass]],
     layers: dict[str, int],
     middles: dict[str | Pass, float],
+    sizes: Sizes,
 ) -> tuple[Point, ...]:
     """The points of an edge, which leaves and enters stages at ports, ordered so that edges do not cross there."""
     source, target = chain[0], chain[-1]
     assert isinstance(source, str) and isinstance(target, str)
     leaving = sorted((middles[other[1]], each) for each, other in enumerate(chains) if other[0] == source)
     entering = sorted((middles[other[-2]], each) for each, other in enumerate(chains) if other[-1] == target)
-    points = [(_left(layers[source]) + WIDTH, middles[source] + _port(number, leaving))]
+    points = [(sizes.left(layers[source]) + sizes.width, middles[source] + _port(number, leaving, sizes))]
     for slot in chain[1:-1]:
         assert not isinstance(slot, str)
-        points += [(_left(slot[1]), middles[slot]), (_left(slot[1]) + WIDTH, middles[slot])]
-    return (*points, (_left(layers[target]), middles[target] + _port(number, entering)))
+        points += [(sizes.left(slot[1]), middles[slot]), (sizes.left(slot[1]) + sizes.width, middles[slot])]
+    return (*points, (sizes.left(layers[target]), middles[target] + _port(number, entering, sizes)))
 
 
-def _port(number: int, ordered: Sequence[tuple[float, int]]) -> float:
+def _port(number: int, ordered: Sequence[tuple[float, int]], sizes: Sizes) -> float:
     """How far from the middle of a stage an edge is joined to it."""
     place = [each for _, each in ordered].index(number)
-    step = min(PORT, HEIGHT / (len(ordered) + 1))
+    step = min(sizes.port, sizes.height / (len(ordered) + 1))
     return (place - (len(ordered) - 1) / 2) * step
 
 
-def _labels(paths: Sequence[Sequence[Point]]) -> tuple[Point, ...]:
-    """The middle of the gap that an edge passes first; labels of one gap are moved apart."""
+def _labels(paths: Sequence[Sequence[Point]], height: float) -> tuple[Point, ...]:
+    """The middle of the gap that an edge passes first; labels of one gap are moved apart, each as little as can be."""
     middles = [((path[0][0] + path[1][0]) / 2, (path[0][1] + path[1][1]) / 2) for path in paths]
     found = list(middles)
     for gap in {x for x, _ in middles}:
         numbers = sorted((y, number) for number, (x, y) in enumerate(middles) if x == gap)
-        lowest = -LABEL_HEIGHT
-        for y, number in numbers:
-            lowest = max(y, lowest + LABEL_HEIGHT)
-            found[number] = (gap, lowest)
+        for (_, number), y in zip(numbers, _apart([y for y, _ in numbers], height), strict=True):
+            found[number] = (gap, y)
     return tuple(found)
+
+
+def _apart(places: Sequence[float], least: float) -> list[float]:
+    """The numbers, at least `least` apart and none below half of it, that differ from the ascending `places` in the
+    least squares. Where places are too close, they form a group around their mean."""
+    groups: list[tuple[float, int]] = []
+    for rank, place in enumerate(places):
+        mean, number = place - rank * least, 1
+        while groups and groups[-1][0] >= mean:  # pool adjacent violators
+            before, many = groups.pop()
+            mean, number = (before * many + mean * number) / (many + number), many + number
+        groups.append((mean, number))
+    means = [max(mean, least / 2) for mean, number in groups for _ in range(number)]
+    return [mean + rank * least for rank, mean in enumerate(means)]

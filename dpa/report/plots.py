@@ -153,7 +153,7 @@ def svg(figure: Figure, name: str) -> str:
     """
     text = io.StringIO()
     nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-    with _settings({"svg.hashsalt": name}), warnings.catch_warnings():
+    with settings({"svg.hashsalt": name}), warnings.catch_warnings():
         # The reader's fonts draw the text, not matplotlib's, so what the latter lack does not matter.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         figure.savefig(text, format="svg", transparent=True, metadata=nothing)
@@ -165,7 +165,7 @@ def svg(figure: Figure, name: str) -> str:
 
 
 @contextmanager
-def _settings(changes: dict[Any, Any]) -> Iterator[None]:
+def settings(changes: dict[Any, Any]) -> Iterator[None]:
     """matplotlib's defaults with `changes`, whatever the user's own style, which is restored afterwards."""
     import matplotlib
 
@@ -177,7 +177,7 @@ def _settings(changes: dict[Any, Any]) -> Iterator[None]:
 
 @contextmanager
 def _figure() -> Iterator[tuple[Figure, Axes]]:
-    with _settings({}):
+    with settings({}):
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=SIZE, layout="constrained")

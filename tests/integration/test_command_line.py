@@ -188,10 +188,27 @@ def test_a_result_that_differs_from_the_reference_gives_status_3_and_shows_the_k
 
 def test_validate_plan_and_schema_run_nothing(job: Path, tmp_path: Path) -> None:
     assert run("small.yaml", "--validate", cwd=tmp_path).stdout == "small.yaml: valid\n"
-    plan = run("small.yaml", "--plan", cwd=tmp_path).stdout
+    plan = run("small.yaml", "--plan", "--png", "plan.png", cwd=tmp_path).stdout
+    assert "mapper  read records, 1 task, 2 rows" in plan
     assert "forecast skew S" in plan
     assert "strategy: adaptive" in plan
+    assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
     assert json.loads(run("--schema", cwd=tmp_path).stdout)["title"] == "JobConfig"
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "message"),
+    [
+        (["--png", "plan.png"], 2, "--png draws the graph that --plan shows: give --plan with it"),
+        (["--plan", "--png", "no/plan.png"], 1, "no/plan.png: cannot write the picture of the plan: No such file"),
+    ],
+    ids=["without --plan", "where there is no directory"],
+)
+def test_a_picture_that_cannot_be_drawn_is_an_error(job: Path, options: list[str], status: int, message: str) -> None:
+    done = run_here(str(job), *options)
+    assert done.exit_code == status
+    assert message in done.stderr
+    assert ("forecast skew S" in done.stdout) == ("--plan" in options)
 
 
 @pytest.fixture

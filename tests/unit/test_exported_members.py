@@ -63,6 +63,7 @@ EXPORTED = {
         "Progress",
         "ReportError",
         "check_directory",
+        "draw_plan",
         "make_progress",
         "plan_json",
         "schema",

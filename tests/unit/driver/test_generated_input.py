@@ -81,9 +81,9 @@ def test_arguments_and_padding_reach_the_rows() -> None:
 
 
 def test_a_generated_input_is_forecast_without_spark() -> None:
-    found = Job(input=config(), key="day", value=[], reducer="count").forecast()
-    assert (found.rows, found.sampled, found.distinct) == (10_000, 10_000, 7)
-    assert [hot.key for hot in found.hot] == [0]
+    source, reducer = Job(input=config(), key="day", value=[], reducer="count").forecast().stages
+    assert (source.rows, source.sampled, reducer.distinct) == (10_000, 10_000, 7)
+    assert [hot.key for hot in reducer.hot] == [0]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations, pairwise
 
 import pytest
@@ -9,10 +10,15 @@ import report_samples as samples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpa.report._layout import GAP, HEIGHT, LABEL_HEIGHT, WIDTH, layout
+from dpa.report._layout import PAGE, Layout, Sizes, bends, layout
+
+LARGE = Sizes(width=240, height=40, gap=150, space=10, port=30, label_width=120, label_height=90)
+"""Of labels that are higher than stages."""
 
 Box = tuple[float, float, float, float]
 Edges = list[tuple[str, str]]
+
+every_size = pytest.mark.parametrize("sizes", [PAGE, LARGE], ids=["page", "large labels"])
 
 
 @st.composite
@@ -29,37 +35,67 @@ def overlap(one: Box, other: Box) -> bool:
     return left < x + wide and x < left + width and top < y + high and y < top + height
 
 
+def boxes_of(placed: Layout, sizes: Sizes) -> list[Box]:
+    return [(x, y, sizes.width, sizes.height) for x, y in placed.stages.values()]
+
+
+@every_size
 @given(graphs())
-def test_no_stage_lies_over_another_and_all_are_in_the_drawing(graph: tuple[list[str], Edges]) -> None:
-    placed = layout(*graph)
-    boxes = [(x, y, WIDTH, HEIGHT) for x, y in placed.stages.values()]
+def test_no_stage_lies_over_another_and_all_are_in_the_drawing(sizes: Sizes, graph: tuple[list[str], Edges]) -> None:
+    placed = layout(*graph, sizes)
+    boxes = boxes_of(placed, sizes)
     assert not any(overlap(one, other) for one, other in combinations(boxes, 2))
-    assert all(x >= 0 and y >= 0 and x + WIDTH <= placed.width and y + HEIGHT <= placed.height for x, y, *_ in boxes)
+    assert all(x >= 0 and y >= 0 and x + w <= placed.width and y + h <= placed.height for x, y, w, h in boxes)
 
 
+@every_size
 @given(graphs())
 def test_an_edge_joins_its_stages_from_left_to_right_and_passes_through_no_stage(
-    graph: tuple[list[str], Edges],
+    sizes: Sizes, graph: tuple[list[str], Edges]
 ) -> None:
-    placed = layout(*graph)
+    placed = layout(*graph, sizes)
     for (source, target), path in zip(graph[1], placed.paths, strict=True):
         (left, top), (right, bottom) = placed.stages[source], placed.stages[target]
-        assert path[0][0] == left + WIDTH and top < path[0][1] < top + HEIGHT
-        assert path[-1][0] == right and bottom < path[-1][1] < bottom + HEIGHT
+        assert path[0][0] == left + sizes.width and top < path[0][1] < top + sizes.height
+        assert path[-1][0] == right and bottom < path[-1][1] < bottom + sizes.height
         assert [x for x, _ in path] == sorted(x for x, _ in path)
         for (x, y), (end, level) in list(pairwise(path))[1::2]:
-            assert y == level and end - x == WIDTH
-            assert not any(overlap((x, y, WIDTH, 0.1), (a, b, WIDTH, HEIGHT)) for a, b in placed.stages.values())
+            assert y == level and end - x == sizes.width
+            assert not any(overlap((x, y, sizes.width, 0.1), box) for box in boxes_of(placed, sizes))
+
+
+@every_size
+@given(graphs())
+def test_labels_lie_in_gaps_and_over_neither_each_other_nor_the_edge_of_the_drawing(
+    sizes: Sizes, graph: tuple[list[str], Edges]
+) -> None:
+    placed = layout(*graph, sizes)
+    for x, y in placed.labels:
+        label = (x - sizes.label_width / 2, y - sizes.label_height / 2, sizes.label_width, sizes.label_height)
+        assert not any(overlap(label, box) for box in boxes_of(placed, sizes))
+        assert label[1] >= -1e-6 and label[1] + label[3] <= placed.height
+    for (x, y), (other_x, other_y) in combinations(placed.labels, 2):
+        assert x != other_x or abs(y - other_y) >= sizes.label_height - 1e-6
+
+
+def test_labels_that_have_no_room_lie_around_the_middle_of_their_edges_and_others_on_theirs() -> None:
+    placed = layout(["a", "b", "c", "d"], [("a", "b"), ("a", "c"), ("a", "d")], replace(LARGE, label_height=40))
+    on_edges = [(path[0][1] + path[1][1]) / 2 for path in placed.paths]
+    assert on_edges == [50, 80, 110]
+    assert [y for _, y in placed.labels] == pytest.approx([40, 80, 120])
+    alone = layout(["a", "b"], [("a", "b")])
+    assert alone.labels[0][1] == alone.paths[0][0][1]
 
 
 @given(graphs())
-def test_labels_lie_in_gaps_and_not_over_each_other(graph: tuple[list[str], Edges]) -> None:
-    placed = layout(*graph)
-    for x, y in placed.labels:
-        assert all(abs(x - (left + WIDTH / 2)) >= (WIDTH + GAP) / 2 for left, _ in placed.stages.values())
-        assert 0 < y < placed.height
-    for (x, y), (other_x, other_y) in combinations(placed.labels, 2):
-        assert x != other_x or abs(y - other_y) >= LABEL_HEIGHT - 1e-6
+def test_curves_begin_and_end_level_at_every_layer_and_end_before_the_arrowhead(graph: tuple[list[str], Edges]) -> None:
+    for path in layout(*graph).paths:
+        curves = bends(path, PAGE.gap, 7)
+        starts = [path[0], *(end for _, _, end in curves)]
+        assert [end for _, _, end in curves] == [*path[1:-1], (path[-1][0] - 7, path[-1][1])]
+        assert all(
+            one[1] == start[1] and two[1] == end[1] for start, (one, two, end) in zip(starts, curves, strict=False)
+        )
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,106 @@
+"""What a plan says of stages and edges in words, on the terminal and in the picture alike: how many records, and how
+even.
+
+The numbers are `dpa.driver.forecast_stages`'s; here they are only judged and written out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from dpa.driver.forecast_stages import Basis
+from dpa.report._text import count, key_text, one_line, plural, short, skew
+from dpa.routing.groupings.options import RING
+
+if TYPE_CHECKING:
+    from dpa.driver.forecast_stages import Estimate, Forecast, StageForecast
+    from dpa.result import HotKey
+
+_EVEN, _UNEVEN = 0.05, 0.2
+"""A forecast S below the first is called even, one above the second uneven."""
+_KEY_CHARACTERS = 24
+
+
+class Level(Enum):
+    """How even the tasks of a stage are; the value is the word for it."""
+
+    EVEN = "even"
+    SLIGHTLY_UNEVEN = "slightly uneven"
+    UNEVEN = "uneven"
+
+
+def level(stage: StageForecast) -> Level | None:
+    """How even a stage is; None if nothing can be uneven: it has one task, or receives no records, or none by key."""
+    if stage.skew is None or stage.tasks < 2 or not any(stage.loads):
+        return None
+    if stage.skew < _EVEN:
+        return Level.EVEN
+    return Level.UNEVEN if stage.skew > _UNEVEN else Level.SLIGHTLY_UNEVEN
+
+
+def verdict(stage: StageForecast) -> Iterator[str]:
+    """S of a stage with a word for it, `S 0.512: uneven`, and the key that alone is too much for a task, `hot key the`;
+    nothing where nothing can be uneven."""
+    found, hot = level(stage), _too_hot(stage)
+    if found is not None:
+        yield f"S {skew(stage.skew)}: {found.value}"
+    if hot is not None:
+        yield f"hot key {key_text(hot.key, _KEY_CHARACTERS)}"
+
+
+def advice(stage: StageForecast) -> str:
+    """What S of a stage means, and what helps against it, as a sentence; empty where nothing can be uneven."""
+    found = level(stage)
+    hot = _too_hot(stage)
+    if found is None:
+        return ""
+    if hot is None:
+        return "already even" if found is Level.EVEN else found.value
+    alone = f"the key {key_text(hot.key)} alone is more than one task's even share"
+    if not stage.mergeable:
+        return f"{alone}; its states cannot be merged, so only a finer key helps"
+    if stage.strategy == "adaptive":
+        avoided = ", which a combiner may avoid" if stage.combinable else ""
+        return f"{alone}; it will be split over tasks if its records have to wait{avoided}"
+    if stage.combinable:
+        return f"{alone}; only the strategy `adaptive`, a grouping that splits keys, or a combiner helps"
+    return f"{alone}; only the strategy `adaptive` or a grouping that splits keys helps"
+
+
+def facts(stage: StageForecast, forecast: Forecast) -> Iterator[str]:
+    """The tasks of a stage, and its records, a few words each."""
+    yield plural(stage.tasks, "task")
+    if stage.kind != "source":
+        yield volume(forecast.estimates[stage.name])
+        return
+    if stage.rate is not None:
+        yield volume(forecast.estimates[stage.name])
+    if stage.rows is not None:
+        yield plural(stage.rows, "row")
+    if stage.rows != stage.sampled:
+        yield f"{count(stage.sampled)} sampled" if stage.rows is not None else f"{plural(stage.sampled, 'row')} sampled"
+
+
+def volume(estimate: Estimate) -> str:
+    """An estimate, marked as one: `~12.3k records/s`, `~24.0M records`, `1,234 records`, `sample: 260 records`."""
+    about = "" if estimate.exact else "~"
+    if estimate.basis is Basis.PER_SECOND:
+        return f"{about}{short(estimate.amount)} records/s"
+    if estimate.basis is Basis.SAMPLE:
+        return f"sample: {plural(round(estimate.amount), 'record')}"
+    return plural(round(estimate.amount), "record") if estimate.exact else f"{about}{short(estimate.amount)} records"
+
+
+def operators(names: tuple[str, ...]) -> str:
+    """What is done to the records of an edge, in order; empty if nothing is."""
+    return ", ".join(one_line(name) for name in names)
+
+
+def _too_hot(stage: StageForecast) -> HotKey | None:
+    """The most frequent key, if it makes its one task uneven by itself."""
+    has_one_owner = stage.grouping in (RING, "key")
+    if not has_one_owner or not stage.hot_keys or level(stage) in (None, Level.EVEN):
+        return None
+    return stage.hot_keys[0] if stage.hot_keys[0].share * stage.tasks > 1 else None
