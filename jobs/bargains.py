@@ -1,16 +1,7 @@
-"""Bargain detection on a stock market (task allocation paper, section 7.4, figure 7).
+"""Bargain detection on a stock market (task allocation paper, section 7.4, figure 7), for `configs/bargains.yaml`.
 
-| stage | reads | operators | key | does |
-| --- | --- | --- | --- | --- |
-| trades | `Trades` | | | a source |
-| quotes | `Quotes` | | | a source |
-| vwap | trades | | `symbol` | reduce `Vwap()`: the volume-weighted average price of each symbol |
-| matched | quotes, vwap | | `symbol` | inner join: each quote with its symbol's average; skewed, so balanced |
-| alerts | matched | filter `is_bargain`, map `savings` | `symbol` | reduce `Alerts()`: how many, and the best |
-
-`REFERENCE` is the result by Spark, with the inputs as the views `trades` and `quotes`. The paper averages over a window
-that slides with each trade; here the average is over all trades, so that the result depends on no order. Prices are in
-cents and all sums are of integers: they are exact in any order.
+The paper averages over a window that slides with each trade; here the average is over all trades, so that the result
+depends on no order. Prices are in cents and all sums are of integers: they are exact in any order.
 """
 
 from __future__ import annotations
@@ -23,14 +14,6 @@ import pyarrow.compute as pc
 
 from dpa import BatchReducer, Generator, Groups, batch_filter, batch_mapper
 from dpa.sources.distributions import Ranks, names, zipf
-
-REFERENCE = """
-    SELECT symbol, count(*) AS bargains, max(size * (vwap - price)) AS saving
-    FROM quotes JOIN (
-        SELECT symbol, sum(price * volume) AS notional, sum(volume) AS volume, sum(price * volume) / sum(volume) AS vwap
-        FROM trades GROUP BY symbol
-    ) USING (symbol)
-    WHERE 100 * price * volume < 98 * notional GROUP BY symbol"""
 
 
 def prices(symbols: Ranks, positions: Ranks) -> Ranks:

@@ -1,12 +1,5 @@
-"""Lines of text, generated: the input of word count, as the elastic allocator and N-Storm run it.
-
-| stage | reads | operators | key | reduces to |
-| --- | --- | --- | --- | --- |
-| source | `Lines` | `jobs.wordcount:words` | | `word` |
-| counts | source | | `word` | `count` |
-
-`configs/generated_wordcount.yaml` is this job.
-"""
+"""Lines of text, generated: the input of word count as the elastic allocator and N-Storm run it, for
+`configs/generated_wordcount.yaml`."""
 
 from __future__ import annotations
 

@@ -1,15 +1,6 @@
-"""Orders and the customers who placed them: the join of the elastic allocator's three queries, and a skewed one.
+"""Orders and the customers who placed them, for `configs/orders.yaml`.
 
-| stage | reads | operators | key | does |
-| --- | --- | --- | --- | --- |
-| orders | `Orders` | | | a source |
-| customers | `Customers` | | | a source |
-| placed | orders, customers | | `customer` | inner join; skewed by the orders, so balanced |
-| revenue | placed | | `segment` | reduce `Sum("amount")` |
-
-`REFERENCE` is the result by Spark, with the inputs as the views `orders` and `customers`. A measurement has 20,000,000
-orders and 200,000 customers. If `Orders` knows of more customers than there are, some orders have none: left and anti
-joins find them.
+If `Orders` knows of more customers than there are, some orders have none: left and anti joins find them.
 """
 
 from __future__ import annotations
@@ -19,8 +10,6 @@ import pyarrow as pa
 
 from dpa import Generator
 from dpa.sources.distributions import names, zipf
-
-REFERENCE = "SELECT segment, sum(amount) AS amount FROM orders JOIN customers USING (customer) GROUP BY segment"
 
 
 class Orders(Generator):

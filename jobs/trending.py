@@ -1,14 +1,6 @@
-"""Trending topics of Twitter (task allocation paper, section 7.4, figure 6).
+"""Trending topics of Twitter (task allocation paper, section 7.4, figure 6), for `configs/trending.yaml`.
 
-| stage | reads | operators | key | reduces to |
-| --- | --- | --- | --- | --- |
-| source | `Tweets` | flat_map `hashtags` | | `tag` |
-| counts | source | | `tag` | `Count()`: `tag`, `count`; skewed, so balanced |
-| partial | counts | map `by_letter` | `letter` | `Ranking("tag", k)`: the paper divides topics by the alphabet |
-| ranking | partial | flat_map `jobs.ranking:entries` | none | `Ranking("tag", k)` |
-
-`REFERENCE` is the ranking by Spark, for k = 10. The paper ranks for ever; here the input ends, and each stage emits its
-result at its end.
+The paper ranks for ever; here the input ends, and each stage emits its result at its end.
 """
 
 from __future__ import annotations
@@ -23,13 +15,9 @@ import pyarrow.compute as pc
 from dpa import Generator, batch_mapper
 from dpa.executors import Record
 from dpa.sources.distributions import names, zipf
-from jobs.ranking import reference
 
 HASHTAG = "#([A-Za-z_0-9]+)"
-"""What counts as a hashtag."""
-
-_TAGS = f"SELECT explode(regexp_extract_all(text, '{HASHTAG}', 1)) AS tag FROM input"
-REFERENCE = reference("tag", f"SELECT tag, count(*) AS count FROM ({_TAGS}) GROUP BY tag")
+"""What counts as a hashtag; the reference in the job file says the same."""
 
 
 class Tweets(Generator):

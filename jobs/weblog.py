@@ -1,22 +1,5 @@
-"""Requests to a web site, as the elastic allocator's World Cup log has them, and two topologies over them.
-
-Top-k, the most requested pages; `TOP_PAGES` is the result by Spark, for k = 10:
-
-| stage | reads | operators | key | reduces to |
-| --- | --- | --- | --- | --- |
-| source | `Requests` | | | |
-| counts | source | | `page` | `Count()`: `page`, `count`; skewed, so balanced |
-| ranking | counts | | none | `jobs.ranking:Ranking("page", k)` |
-
-A diamond, each page's traffic beside its errors; `ERRORS` is the result by Spark:
-
-| stage | reads | operators | key | does |
-| --- | --- | --- | --- | --- |
-| source | `Requests` | | | feeds two stages |
-| traffic | source | | `page` | reduce `Sum("bytes")` |
-| failures | source | filter `is_error` | `page` | reduce `Count()` |
-| pages | traffic, failures | | `page` | left join: a page without errors has a null `count` |
-"""
+"""Requests to a web site, as the elastic allocator's World Cup log has them, for `configs/top_pages.yaml` and
+`configs/pages.yaml`."""
 
 from __future__ import annotations
 
@@ -26,14 +9,6 @@ import pyarrow.compute as pc
 
 from dpa import Generator, batch_filter
 from dpa.sources.distributions import names, zipf
-from jobs.ranking import reference
-
-TOP_PAGES = reference("page", "SELECT page, count(*) AS count FROM input GROUP BY page")
-
-ERRORS = """
-    SELECT page, bytes, count
-    FROM (SELECT page, sum(bytes) AS bytes FROM input GROUP BY page)
-    LEFT JOIN (SELECT page, count(*) AS count FROM input WHERE status >= 500 GROUP BY page) USING (page)"""
 
 
 class Requests(Generator):

@@ -1,25 +1,18 @@
-"""Generated inputs in Spark: the same rows as in a task, and the papers' topologies as reference queries over them."""
+"""Generated inputs in Spark: the same rows as in a task, and a job whose reference sees them."""
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-import topologies as oracle
-from topologies import CUSTOMERS, LINES, ORDERS, QUOTES, REQUESTS, TRADES, TWEETS, rows_of
+from topologies import LINES, TRADES, rows_of
 
-import jobs.bargains
-import jobs.orders
-import jobs.trending
-import jobs.weblog
 from dpa import Generator, Job
 from dpa.errors import TableError
 from dpa.sources.generated import BLOCK_ROWS, GeneratedTable
 from dpa.spark import generated_frame, write_generated
-from dpa.spark._views import temporary_view
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,13 +30,6 @@ class Numbers(Generator):
         if start == self.fails_at:
             raise ValueError("no more numbers")
         return pa.record_batch({"n": pa.array(range(start, start + rows), pa.uint32())})
-
-
-def rows(spark: SparkSession, query: str, **inputs: GeneratedTable) -> list[dict[str, Any]]:
-    with ExitStack() as views:
-        for name, table in inputs.items():
-            views.enter_context(temporary_view(generated_frame(spark, table), name))
-        return spark.sql(query).toArrow().to_pylist()
 
 
 # --- rows
@@ -76,33 +62,7 @@ def test_a_generator_that_fails_in_spark_is_named(spark: SparkSession, tmp_path:
         write_generated(spark, table, str(tmp_path / "rows"))
 
 
-# --- topologies
-
-
-def test_spark_ranks_trending_topics(spark: SparkSession) -> None:
-    (found,) = rows(spark, jobs.trending.REFERENCE, input=TWEETS)
-    assert found["ranking"] == oracle.trending(rows_of(TWEETS))
-
-
-def test_spark_finds_bargains(spark: SparkSession) -> None:
-    found = rows(spark, jobs.bargains.REFERENCE, trades=TRADES, quotes=QUOTES)
-    of_symbol = {row["symbol"]: (row["bargains"], row["saving"]) for row in found}
-    assert of_symbol == oracle.bargains(rows_of(TRADES), rows_of(QUOTES))
-
-
-def test_spark_joins_orders_with_customers(spark: SparkSession) -> None:
-    found = rows(spark, jobs.orders.REFERENCE, orders=ORDERS, customers=CUSTOMERS)
-    assert {row["segment"]: row["amount"] for row in found} == oracle.revenue(rows_of(ORDERS), rows_of(CUSTOMERS))
-
-
-def test_spark_ranks_pages(spark: SparkSession) -> None:
-    (found,) = rows(spark, jobs.weblog.TOP_PAGES, input=REQUESTS)
-    assert found["ranking"] == oracle.top_pages(rows_of(REQUESTS))
-
-
-def test_spark_joins_traffic_with_errors(spark: SparkSession) -> None:
-    found = rows(spark, jobs.weblog.ERRORS, input=REQUESTS)
-    assert {row["page"]: (row["bytes"], row["count"]) for row in found} == oracle.errors(rows_of(REQUESTS))
+# --- a job
 
 
 @pytest.mark.usefixtures("ray", "spark")

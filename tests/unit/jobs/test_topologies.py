@@ -1,10 +1,11 @@
-"""The papers' topologies stage by stage in this process: each stage's table is the next one's input."""
+"""The job files with `stages:` on every backend that needs neither Ray nor Spark, against plain Python; and their
+executors and inputs."""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from inspect import isfunction
 from typing import Any, get_type_hints
 
@@ -12,54 +13,88 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import topologies as oracle
-from topologies import CUSTOMERS, LINES, ORDERS, QUOTES, REQUESTS, TRADES, TWEETS, rows_of
+import yaml
+from topologies import CONFIGS, LINES, TOPOLOGIES, TRADES, Topology, in_order, inputs_of, rows_of
 
 import jobs.paced
-from dpa.aggregates import Count, Sum
-from dpa.execution.row_operators import call_on_batch
-from dpa.executors import Record
-from dpa.operators import RowKind, RowOperator, as_row_operator
-from dpa.testing import check_reducer_laws, run_local
-from jobs.bargains import Alerts, Vwap, is_bargain, prices, savings
+from dpa import Flow, Job
+from dpa.aggregates import Count
+from dpa.operators import RowKind, as_row_operator
+from dpa.simulation.backend import SimulatedBackend
+from dpa.simulation.cluster import Network
+from dpa.testing import LocalBackend, check_reducer_laws, run_local
+from jobs.bargains import Alerts, Vwap, prices
 from jobs.costs import Cost, Costly
 from jobs.orders import Orders
-from jobs.ranking import Ranking, entries
-from jobs.trending import Tweets, by_letter, hashtags
-from jobs.weblog import is_error
+from jobs.sessions import Session, Sessions
+from jobs.trending import Tweets
 from jobs.wordcount import words
 
+_EAGER = "{strategy: adaptive, measure_seconds: 0.05, check_seconds: 0, min_delay: 0, min_gain: 0, movement_cost: 0}"
+"""A balance that moves keys for whatever gain there is."""
 
-def pairs_of(rows_of: Callable[[Record], Iterator[Record]], key: str) -> Any:
-    """A `flat_map` function and the key of the edge behind it, as a mapper."""
-
-    def pairs(record: Record) -> Iterator[tuple[Any, Any]]:
-        for row in rows_of(record):
-            yield row[key], {name: value for name, value in row.items() if name != key} or None
-
-    return pairs
+every_topology = pytest.mark.parametrize("topology", TOPOLOGIES.values(), ids=TOPOLOGIES)
 
 
-def filtered(table: pa.Table, keep: Callable[[pa.RecordBatch], pa.BooleanArray]) -> pa.Table:
-    return after(as_row_operator(RowKind.FILTER, keep), table)
+# --- the job files
 
 
-def mapped(table: pa.Table, change: Callable[[pa.RecordBatch], pa.RecordBatch]) -> pa.Table:
-    return after(as_row_operator(RowKind.MAP, change), table)
+def test_every_job_file_with_stages_is_held_to_plain_python() -> None:
+    files = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in CONFIGS.glob("*.yaml")}
+    assert {name for name, document in files.items() if "stages" in document} == set(TOPOLOGIES)
+    assert all(document["name"] == name for name, document in files.items())
 
 
-def after(operator: RowOperator, table: pa.Table) -> pa.Table:
-    """The rows that an operator on batches makes of a table's."""
-    made = (call_on_batch(operator, batch) for batch in table.to_batches())
-    return pa.concat_tables(pa.table(rows) for rows in made)
+@every_topology
+def test_a_job_file_is_valid_as_it_is_and_has_a_reference(topology: Topology) -> None:
+    job = Job.from_file(CONFIGS / f"{topology.name}.yaml")
+    job.check()
+    [result] = job.spec.results
+    assert result.name == topology.result
+    assert result.sink is not None
+    assert result.sink.reference is not None
+    assert result.sink.reference.tolerance == 0
 
 
-def final_ranking(rows: pa.Table, name: str) -> list[Record]:
-    """The last stage, whose key is one for all rows."""
-    with_key = rows.append_column("all", pa.array(["all"] * rows.num_rows))
-    return run_local(None, Ranking(name), with_key, key="all", value=[name, "count"])["ranking"].to_pylist()[0]
+@every_topology
+def test_a_job_file_run_in_this_process_gives_what_plain_python_gives(topology: Topology) -> None:
+    job = topology.unchecked()
+    result = job.run(backend=LocalBackend())
+    expected = topology.expected(inputs_of(job))
+    assert in_order(result.table(topology.result).to_pylist()) == in_order(expected)
+    assert {f"{edge.source} -> {edge.target}" for edge in result.report.edges} == set(topology.edges)
 
 
-# --- functions on batches
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@every_topology
+def test_no_interleaving_and_no_redistribution_changes_the_result_of_a_job_file(topology: Topology, seed: int) -> None:
+    eager = [f"stages.{topology.skewed}.balance={_EAGER}"] if topology.skewed else []
+    job = topology.unchecked(*eager)
+    result = job.run(backend=SimulatedBackend(seed, network=Network(duplicates=0.05)))
+    expected = topology.expected(inputs_of(job))
+    assert in_order(result.table(topology.result).to_pylist()) == in_order(expected)
+    if topology.skewed:
+        assert result.report[topology.skewed].redistributions
+        assert result.report[topology.skewed].records.forwarded > 0
+
+
+def test_the_small_inputs_have_the_rare_cases() -> None:
+    inputs = {name: inputs_of(topology.unchecked()) for name, topology in TOPOLOGIES.items()}
+    rows = {name: topology.expected(inputs[name]) for name, topology in TOPOLOGIES.items()}
+    assert 0.02 < sum(row["bargains"] for row in rows["bargains"]) / inputs["bargains"]["quotes"].num_rows < 0.6
+    customers, orders = (set(inputs["orders"][step]["customer"].to_pylist()) for step in ("customers", "orders"))
+    assert orders - customers, "orders without a customer"
+    assert {None} < {row["count"] for row in rows["pages"]}, "pages without errors, and with some"
+    assert len({row["user"] for row in rows["sessions"]}) < len(rows["sessions"]), "users with several sessions"
+
+
+def test_generated_words_are_counted() -> None:
+    lines = rows_of(LINES)
+    counts = run_local(words, Count(), lines, key="word")
+    assert dict(zip(*counts.to_pydict().values(), strict=True)) == oracle.words(lines)
+
+
+# --- their executors
 
 
 def on_batches() -> list[Callable[[pa.RecordBatch], Any]]:
@@ -77,77 +112,43 @@ def test_a_function_on_batches_is_marked_for_what_it_returns(function: Callable[
     assert as_row_operator(RowKind.FILTER if returned is pa.BooleanArray else RowKind.MAP, function).on_batches
 
 
-# --- the topologies
-
-
-def test_trending_topics_are_ranked_by_letter_and_then_together() -> None:
-    tweets = rows_of(TWEETS)
-    counts = run_local(pairs_of(hashtags, "tag"), Count(), tweets, key="tag")
-    by_letters = mapped(counts, by_letter)
-    partial = run_local(None, Ranking("tag"), by_letters, key="letter", value=["tag", "count"])
-    assert partial.num_rows == 26
-    rows = [row for record in partial.to_pylist() for row in entries(record)]
-    assert final_ranking(pa.Table.from_pylist(rows), "tag") == oracle.trending(tweets)
-
-
-def test_bargains_are_quotes_below_the_volume_weighted_average() -> None:
-    trades, quotes = rows_of(TRADES), rows_of(QUOTES)
-    averages = run_local(None, Vwap(), trades, key="symbol")
+def test_averages_are_weighted_by_volume() -> None:
+    trades = rows_of(TRADES)
+    averages = run_local(None, Vwap(), trades, key="symbol").to_pylist()
     expected = oracle.vwap(trades)
-    found = {row["symbol"]: (row["notional"], row["volume"]) for row in averages.to_pylist()}
-    assert found == expected
-    assert averages["vwap"].to_pylist() == [expected[symbol][0] / expected[symbol][1] for symbol in sorted(expected)]
-    matched = quotes.join(averages, "symbol", join_type="inner")
-    alerts = run_local(None, Alerts(), mapped(filtered(matched, is_bargain), savings), key="symbol")
-    of_symbol = {row["symbol"]: (row["bargains"], row["saving"]) for row in alerts.to_pylist()}
-    assert of_symbol == oracle.bargains(trades, quotes)
-    assert 0.02 < sum(number for number, _ in of_symbol.values()) / quotes.num_rows < 0.6
-
-
-def test_generated_words_are_counted() -> None:
-    lines = rows_of(LINES)
-    counts = run_local(words, Count(), lines, key="word")
-    assert dict(zip(*counts.to_pydict().values(), strict=True)) == oracle.words(lines)
-
-
-def test_top_pages_are_ranked_from_counts() -> None:
-    requests = rows_of(REQUESTS)
-    counts = run_local(None, Count(), requests, key="page", value=[])
-    assert final_ranking(counts, "page") == oracle.top_pages(requests)
-
-
-def test_revenue_is_summed_over_joined_orders() -> None:
-    orders, customers = rows_of(ORDERS), rows_of(CUSTOMERS)
-    placed = orders.join(customers, "customer", join_type="inner")
-    assert placed.num_rows < orders.num_rows
-    found = run_local(None, Sum("amount"), placed, key="segment", value=["amount"])
-    assert dict(zip(*found.to_pydict().values(), strict=True)) == oracle.revenue(orders, customers)
-
-
-def test_the_diamond_joins_each_pages_traffic_with_its_errors() -> None:
-    requests = rows_of(REQUESTS)
-    traffic = run_local(None, Sum("bytes"), requests, key="page", value=["bytes"])
-    failures = run_local(None, Count(), filtered(requests, is_error), key="page", value=[])
-    pages = traffic.join(failures, "page", join_type="left outer").to_pylist()
-    expected = oracle.errors(requests)
-    assert {row["page"]: (row["bytes"], row["count"]) for row in pages} == expected
-    assert {None} < {count for _, count in expected.values()}
+    assert {row["symbol"]: (row["notional"], row["volume"]) for row in averages} == expected
+    assert all(row["vwap"] == row["notional"] / row["volume"] for row in averages)
 
 
 @pytest.mark.parametrize(
     ("reducer", "values"),
     [
-        (
-            Ranking("tag", 3),
-            [{"tag": tag, "count": count} for tag, count in (("a", 3), ("b", 1), ("c", 3), ("d", 9))],
-        ),
         (Vwap(), [{"price": 100, "volume": 3}, {"price": 250, "volume": 5}, {"price": 70, "volume": 1}]),
         (Alerts(), [{"saving": 2.5}, {"saving": 1.0}, {"saving": 7.25}]),
     ],
-    ids=["ranking", "vwap", "alerts"],
+    ids=["vwap", "alerts"],
 )
 def test_reducers_keep_the_laws_that_balancing_relies_on(reducer: Any, values: Any) -> None:
     check_reducer_laws(reducer, values)
+
+
+def test_a_session_lasts_through_a_gap_and_ends_after_a_longer_one() -> None:
+    sessions = Sessions(gap=60)
+    state, emitted = sessions.zero(), []
+    for time in (100, 160, 160, 221, 300):
+        state, rows = sessions.process(7, state, time)
+        emitted += rows
+    assert emitted == [
+        {"user": 7, "began": 100, "ended": 160, "visits": 3},
+        {"user": 7, "began": 221, "ended": 221, "visits": 1},
+    ]
+    assert sessions.finish(7, state) == [{"user": 7, "began": 300, "ended": 300, "visits": 1}]
+    assert sessions.finish(7, sessions.zero()) == []
+
+
+def test_visits_that_are_not_sorted_by_time_are_refused() -> None:
+    with pytest.raises(ValueError, match="the visit at 99 comes after one at 100: visits must be sorted by time"):
+        Sessions().process(7, Session(100, 100, 1), 99)
 
 
 # --- the inputs
@@ -189,9 +190,15 @@ class Clock:
         self.now += seconds
 
 
-def test_a_cost_takes_time_for_each_record_and_sets_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock()
-    monkeypatch.setattr(jobs.paced, "time", clock)
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The time that work at a cost takes."""
+    made = Clock()
+    monkeypatch.setattr(jobs.paced, "time", made)
+    return made
+
+
+def test_a_cost_takes_time_for_each_record_and_sets_its_bytes(clock: Clock) -> None:
     batch = pa.record_batch({"n": list(range(1_000))})
     wide = Cost(micros=50, padding=16).map_batch(batch)
     assert wide.column("padding").to_pylist() == [bytes(16)] * 1_000
@@ -200,9 +207,17 @@ def test_a_cost_takes_time_for_each_record_and_sets_its_bytes(monkeypatch: pytes
     assert clock.now == pytest.approx(0.05)
 
 
-def test_a_costly_reducer_gives_what_the_other_gives_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock()
-    monkeypatch.setattr(jobs.paced, "time", clock)
+def test_a_step_of_a_job_file_has_a_cost_for_each_record(clock: Clock) -> None:
+    flow = Flow("costly")
+    numbers = flow.read([{"n": number} for number in range(1_000)], name="numbers")
+    numbers.map({"use": "jobs.costs:Cost", "args": {"micros": 50, "padding": 16}}, name="costly")
+    found = run_local(flow)["costly"]
+    assert sorted(found["n"].to_pylist()) == list(range(1_000))
+    assert set(found["padding"].to_pylist()) == {bytes(16)}
+    assert clock.now == pytest.approx(0.05)
+
+
+def test_a_costly_reducer_gives_what_the_other_gives_later(clock: Clock) -> None:
     trades = rows_of(TRADES)
     costly = run_local(None, Costly(Vwap(), micros=100), trades, key="symbol")
     assert costly.equals(run_local(None, Vwap(), trades, key="symbol"))
