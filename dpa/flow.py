@@ -22,7 +22,6 @@ from dpa.driver.observer import Observer
 from dpa.errors import ConfigError
 from dpa.executors import name_of
 from dpa.job import Job
-from dpa.operators import RowKind, as_row_operator
 from dpa.result import Result
 from dpa.spark import as_table
 
@@ -104,7 +103,7 @@ class Flow:
         if isinstance(given, ExecutorConfig | Mapping):
             return given
         self._objects[f"stages.{step}.{word}"] = given
-        return {"use": _named(given)}
+        return {"use": name_of(given)}
 
 
 class Rows:
@@ -242,10 +241,3 @@ class KeyedRows:
         if self.value is not None:
             made["value"] = list(self.value)
         return Rows(self.flow, (step,))
-
-
-def _named(given: Any) -> str:
-    """The name of an executor in the document."""
-    if isinstance(given, type):
-        return f"{given.__module__}.{given.__qualname__}"
-    return name_of(as_row_operator(RowKind.MAP, given) if callable(given) else given)

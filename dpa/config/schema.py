@@ -133,7 +133,7 @@ class JobConfig(Section):
         """The configuration as a document: with all defaults, and for steps with what differs from them."""
         if not self.stages:
             return self.model_dump(exclude={"stages"})
-        stages = {name: step.model_dump(by_alias=True, exclude_defaults=True) for name, step in self.stages.items()}
+        stages = {name: step.resolved() for name, step in self.stages.items()}
         return {**self.model_dump(exclude={"stages", *OF_ONE_STAGE}), "stages": stages}
 
     @field_validator("testing")

@@ -165,6 +165,11 @@ class StepConfig(Section):
         """Whether `key_by` is given, be it null."""
         return "key_by" in self.model_fields_set
 
+    def resolved(self) -> dict[str, Any]:
+        """The step as a document: with what differs from the defaults, and a key that is null."""
+        document = self.model_dump(by_alias=True, exclude_defaults=True)
+        return {**document, "key_by": document.get("key_by")} if self.names_key else document
+
     def _require_what_it_uses(self, operation: str | None) -> None:
         shown = "a step without an operation" if operation is None else f"`{operation}`"
         if operation in KEYED and operation != "top_k" and not self.names_key:
