@@ -25,23 +25,23 @@ from dpa.config.stages import StepConfig, StepName
 from dpa.config.variants import with_strategy
 from dpa.routing.groupings.options import RingOptions
 
-OF_ONE_STAGE = (
-    "input",
-    "sample",
-    "mapper",
-    "reducer",
-    "combiner",
-    "key",
-    "value",
-    "parallelism",
-    "grouping",
-    "balance",
-    "aggregation",
-    "testing",
-    "output",
-    "reference",
-)
-"""The keys of a job of one mapper and one reducer that each step of `stages` has for itself, if under another name."""
+OF_ONE_STAGE = {
+    "input": "read",
+    "sample": "sample",
+    "mapper": "flat_map",
+    "reducer": "reduce",
+    "combiner": "combiner",
+    "key": "key_by",
+    "value": "value",
+    "parallelism": "parallelism",
+    "grouping": "grouping",
+    "balance": "balance",
+    "aggregation": "aggregation",
+    "testing": "testing",
+    "output": "write",
+    "reference": "reference",
+}
+"""The keys of a job of one mapper and one reducer, and what each step of `stages` has in their place."""
 
 
 class ParallelismConfig(Section):

@@ -144,7 +144,11 @@ class OutputDirectory:
         path = self._output.path
         more = f" and {len(strangers) - 1} more" if len(strangers) > 1 else ""
         if self._output.mode == "error" and (known or strangers):
-            remedy = f"it holds {strangers[0]}{more}" if strangers else "set output.mode to `overwrite`"
+            remedy = (
+                f"it holds {strangers[0]}{more}"
+                if strangers
+                else f"set {self._key.removesuffix('path')}mode to `overwrite`"
+            )
             return f"{path} is not empty: {remedy}; or name another directory"
         if strangers:
             why = "`overwrite` replaces the result of a job and nothing else"
