@@ -116,7 +116,7 @@ class StepConfig(Section):
     """Make any number of rows of each row."""
     filter: Executor | None = None
     """Keep the rows for which a function is true; of batches it is marked `batch_filter`."""
-    key_by: KeyBy = ()
+    key_by: KeyBy = Field(default=(), json_schema_extra={"default": None})
     """What `reduce`, `process`, `join` and `top_k` group records by: a column, several, a function as `{use: ...}`, or
     null for one key of all records."""
     value: Columns | None = None

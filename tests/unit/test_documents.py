@@ -32,6 +32,10 @@ HEADINGS = {
     "JobConfig": "## The job",
     "ViewConfig": "### `input.views`",
     "ExecutorConfig": "## `mapper` and `reducer`",
+    "StepConfig": "## `stages`",
+    "JoinConfig": "### `join` of a step",
+    "TopConfig": "### `top_k` of a step",
+    "StageLimits": "### `limits` of a step",
     **{f"{name.title()}Config": f"## `{name}`" for name in SCHEMA["properties"]},
 }
 """Under which heading of docs/job-files.md a section of the schema is described."""
@@ -192,12 +196,13 @@ def test_job_files_are_valid_that_are_shown_in(page: str) -> None:
 @every_page
 def test_overrides_are_of_keys_that_exist_in(page: str) -> None:
     for override in re.findall(r"--set '?([\w.]+)=", TEXTS[page]):
-        section, _, key = override.partition(".")
+        of_step = re.fullmatch(r"stages\.\w+\.(.+)", override)
+        key_path, current = (of_step[1], SCHEMA["$defs"]["StepConfig"]) if of_step else (override, SCHEMA)
+        section, _, key = key_path.partition(".")
         if section in VARIANTS and key:
             assert VARIANTS[section].that_have(key), f"{page}: --set {override}"
             continue
-        current: Any = SCHEMA
-        for part in override.split("."):
+        for part in key_path.split("."):
             if part == "section":
                 break
             refs = [current, *current.get("anyOf", [])]
@@ -206,7 +211,7 @@ def test_overrides_are_of_keys_that_exist_in(page: str) -> None:
             current = current["properties"][part]
 
 
-@pytest.mark.parametrize("page", ["docs/executors.md", "docs/balancing.md", "docs/design.md"])
+@pytest.mark.parametrize("page", ["docs/executors.md", "docs/flows.md", "docs/balancing.md", "docs/design.md"])
 def test_the_python_blocks_run_of(page: str) -> None:
     names: dict[str, Any] = {"__name__": "page"}
     found = blocks(page, "python")
