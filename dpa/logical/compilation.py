@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from dpa.errors import ConfigError, DpaError
 from dpa.execution.emission import Emission
-from dpa.execution.empty import empty_join, empty_result
+from dpa.execution.empty import empty_join, result_columns
 from dpa.execution.failures import USER_ERRORS
 from dpa.execution.mapping import MapTask, check_columns
 from dpa.execution.reduce_task import ReduceStage
@@ -185,7 +185,7 @@ class Compilation:
             if isinstance(step.receiver, JoinOptions):
                 return empty_join(sides).schema
             if isinstance(step.receiver, BatchReducer):
-                return empty_result(*sides[0]).table.schema
+                return result_columns(*sides[0])
         except (DpaError, pa.ArrowException, *USER_ERRORS):
             return None  # what is wrong is named where it is checked, or when there are rows
         return None
