@@ -14,7 +14,7 @@ from dpa.balance.decision import Outcome
 from dpa.balance.options import BY_STRATEGY
 from dpa.config import json_schema, parse
 from dpa.config.variants import VARIANTS, Variants
-from dpa.testing import run_local
+from dpa.testing import LocalBackend, run_local
 from experiments.report.findings import load_findings
 from experiments.report.page import COMMAND, render_page, with_table
 from experiments.report.results import load_results
@@ -211,8 +211,15 @@ def test_overrides_are_of_keys_that_exist_in(page: str) -> None:
             current = current["properties"][part]
 
 
+@pytest.fixture
+def in_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has jobs run without Ray, and write into a directory of the test's."""
+    monkeypatch.setattr("dpa.job.RayBackend", lambda *options: LocalBackend())
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.mark.parametrize("page", ["docs/executors.md", "docs/flows.md", "docs/balancing.md", "docs/design.md"])
-def test_the_python_blocks_run_of(page: str) -> None:
+def test_the_python_blocks_run_of(page: str, in_this_process: None) -> None:
     names: dict[str, Any] = {"__name__": "page"}
     found = blocks(page, "python")
     assert found
@@ -229,6 +236,18 @@ def test_the_job_of_the_readme_gives_what_its_reference_asks_for() -> None:
     mapper, reducer = (names[job[kind].partition(":")[2]] for kind in ("mapper", "reducer"))
     result = run_local(mapper, reducer, visits, key=job["key"]).to_pylist()
     assert result == [{"page": "/cart", "value": 95}, {"page": "/help", "value": 40}, {"page": "/home", "value": 31}]
+
+
+def test_the_flow_of_the_readme_prints_the_first_rows(
+    in_this_process: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [block] = [block for block in blocks("README.md", "python") if "Flow(" in block]
+    exec(compile(block, "trending.py", "exec"), {"__name__": "__main__"})
+    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
+        ["rank", "tag", "count"],
+        ["0", "1", "#ray", "3"],
+        ["1", "2", "#go", "2"],
+    ]
 
 
 def test_contributing_names_every_target_of_the_makefile() -> None:
