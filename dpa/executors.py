@@ -382,6 +382,7 @@ def is_mergeable(executor: object) -> bool:
 
 
 def name_of(executor: object) -> str:
-    """`module.Name` of an executor or of the function it wraps, for messages."""
-    inner: Any = executor.function if isinstance(executor, FunctionExecutor) else type(executor)
+    """`module.Name` of a function, a class, an executor, or the function that it wraps, for messages."""
+    inner: Any = executor.function if isinstance(executor, FunctionExecutor) else executor
+    inner = inner if hasattr(inner, "__qualname__") else type(inner)
     return f"{getattr(inner, '__module__', '?')}.{getattr(inner, '__qualname__', repr(inner))}"

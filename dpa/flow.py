@@ -22,7 +22,6 @@ from dpa.driver.observer import Observer
 from dpa.errors import ConfigError
 from dpa.executors import name_of
 from dpa.job import Job
-from dpa.operators import RowKind, as_row_operator
 from dpa.result import Result
 from dpa.spark import as_table
 
@@ -55,7 +54,7 @@ class Flow:
             options: `parallelism`, `sample`.
         """
         is_section = isinstance(input, Mapping) and "format" in input
-        step = self._add(name or "read", {"read": input if is_section else {"format": "given"}, **options})
+        step = self._add(name, "read", {"read": input if is_section else {"format": "given"}, **options})
         if not is_section:
             self._objects[f"stages.{step}.read"] = as_table(input)
         return Rows(self, (step,))
@@ -88,12 +87,18 @@ class Flow:
         """Run the flow; arguments, result and errors are those of `Job.run`."""
         return self.job().run(observer, address=address, backend=backend, check=check)
 
-    def _add(self, name: str, step: dict[str, Any]) -> str:
-        """Add a step; returns its name, which gets a number if there is one of that name."""
-        number, unique = 1, name
+    def _add(self, name: str | None, word: str, step: dict[str, Any]) -> str:
+        """Add a step; returns its name: `word` where none is given, with a number if there is one of that name.
+
+        Raises:
+            ConfigError: there is a step of the name that is given.
+        """
+        if name is not None and name in self._stages:
+            raise ConfigError(f"the flow {self.name!r} has a step {name!r} already: give this one another name")
+        number, unique = 1, name or word
         while unique in self._stages:
             number += 1
-            unique = f"{name}_{number}"
+            unique = f"{word}_{number}"
         self._stages[unique] = step
         return unique
 
@@ -104,7 +109,7 @@ class Flow:
         if isinstance(given, ExecutorConfig | Mapping):
             return given
         self._objects[f"stages.{step}.{word}"] = given
-        return {"use": _named(given)}
+        return {"use": name_of(given)}
 
 
 class Rows:
@@ -139,7 +144,7 @@ class Rows:
         for other in others:
             self._require_same_flow(other)
         steps = [step for rows in (self, *others) for step in rows.steps]
-        return Rows(self.flow, (self.flow._add(name or "union", {"from": steps, **options}),))
+        return Rows(self.flow, (self.flow._add(name, "union", {"from": steps, **options}),))
 
     def key_by(self, *key: Any, value: str | Sequence[str] | None = None) -> KeyedRows:
         """Group the rows by key for what is called next.
@@ -173,7 +178,7 @@ class Rows:
         return self.flow._stages[name]
 
     def _changed(self, word: str, function: Any, name: str | None, options: Mapping[str, Any]) -> Rows:
-        step = self.flow._add(name or word, {"from": list(self.steps), **options})
+        step = self.flow._add(name, word, {"from": list(self.steps), **options})
         self.flow._stages[step][word] = self.flow._section(step, word, function)
         return Rows(self.flow, (step,))
 
@@ -216,6 +221,8 @@ class KeyedRows:
         The result has the key under its names here, the value columns of this side, and those of the other; a name
         that both have ends with `_right` on the other side.
         """
+        if not isinstance(other, KeyedRows):
+            raise ConfigError("a join is with rows by key: give those of `key_by`")
         self.rows._require_same_flow(other)
         for side in (self, other):
             if callable(side.key) or side.key is None:
@@ -223,29 +230,22 @@ class KeyedRows:
         join: dict[str, Any] = {"with": list(other.rows.steps), "how": how, "key_by": other.key}
         if other.value is not None:
             join["value"] = list(other.value)
-        return self._made(name or "join", {"join": join, **options})
+        return self._made(name, "join", {"join": join, **options})
 
     def top_k(self, k: int, *, by: str, descending: bool = True, name: str | None = None, **options: Any) -> Rows:
         """The first `k` rows of each key in the order of the column `by`, each with its `rank` from 1 on."""
-        return self._made(name or "top_k", {"top_k": {"k": k, "by": by, "descending": descending}, **options})
+        return self._made(name, "top_k", {"top_k": {"k": k, "by": by, "descending": descending}, **options})
 
     def _add(self, word: str, executor: Any, name: str | None, options: Mapping[str, Any]) -> Rows:
-        rows = self._made(name or word, dict(options))
+        rows = self._made(name, word, dict(options))
         [step] = rows.steps
         self.flow._stages[step][word] = self.flow._section(step, word, executor)
         return rows
 
-    def _made(self, name: str, section: dict[str, Any]) -> Rows:
-        step = self.flow._add(name, {"from": list(self.rows.steps), **section})
+    def _made(self, name: str | None, word: str, section: dict[str, Any]) -> Rows:
+        step = self.flow._add(name, word, {"from": list(self.rows.steps), **section})
         made = self.flow._stages[step]
         made["key_by"] = self.flow._section(step, "key_by", self.key) if callable(self.key) else self.key
         if self.value is not None:
             made["value"] = list(self.value)
         return Rows(self.flow, (step,))
-
-
-def _named(given: Any) -> str:
-    """The name of an executor in the document."""
-    if isinstance(given, type):
-        return f"{given.__module__}.{given.__qualname__}"
-    return name_of(as_row_operator(RowKind.MAP, given) if callable(given) else given)

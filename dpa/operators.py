@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from dpa.errors import ConfigError
-from dpa.executors import BatchMapper, FunctionExecutor
+from dpa.executors import BatchMapper, FunctionExecutor, name_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -61,7 +61,7 @@ def as_row_operator(kind: RowKind, given: Any) -> RowOperator:
     marks = {mark for mark in ("batch_mapper", "batch_filter") if getattr(given, f"dpa_{mark}", False)}
     fitting = {RowKind.MAP: "batch_mapper", RowKind.FLAT_MAP: "batch_mapper", RowKind.FILTER: "batch_filter"}
     if marks - {fitting.get(kind)}:
-        raise ConfigError(f"{given!r} is marked `{marks.pop()}`, which `{kind.value}` cannot call")
+        raise ConfigError(f"{name_of(given)} is marked `{marks.pop()}`, which `{kind.value}` cannot call")
     return RowOperator(kind, given, bool(marks))
 
 

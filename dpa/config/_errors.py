@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dpa.config._overrides import SHORT_FOR
+from dpa.config._overrides import short_for
 from dpa.config._places import KeyPath, Places, place_of, written_at
 from dpa.config.schema import json_schema
 from dpa.config.variants import VARIANTS, Variants, choice
@@ -42,6 +42,7 @@ def explained(problems: Sequence[Any], document: Mapping[str, Any], origin: str,
 def _without_variants(location: Sequence[str | int]) -> KeyPath:
     """The key path of a location, in which pydantic names the variant of a section after the section."""
     path: list[str | int] = []
+    location = location[:-1] if location[-1:] == ("[key]",) else location  # what is wrong is the key itself
     for part, before in zip(location, (None, *location), strict=False):
         if before not in VARIANTS or part not in VARIANTS[str(before)].classes:
             path.append(part)
@@ -59,7 +60,7 @@ def _explain(path: KeyPath, problem: Any, document: Mapping[str, Any], origin: s
     if kind in _UNKNOWN_KEY:
         return f"{line}: {_unknown_key(path, problem['loc'], document, places)}"
     if kind in _NO_MAPPING:
-        message = f"Input should be {'a text or ' if path and path[-1] in SHORT_FOR else ''}a mapping of keys"
+        message = f"Input should be {'a text or ' if short_for(path) else ''}a mapping of keys"
     shown = "" if isinstance(value, dict) else f", not {json.dumps(value, default=str)}"
     return f"{line}: {message}{'' if kind == 'value_error' else shown}"
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+import difflib
+from collections.abc import MutableMapping, Sequence
 from typing import Any
 
 import yaml
@@ -11,18 +12,29 @@ from dpa.config._places import OPTION, KeyPath, Places, written_at
 from dpa.config.variants import VARIANTS, choice
 from dpa.errors import ConfigError
 
-SHORT_FOR = {"mapper": "use", "reducer": "use", **{name: variants.by for name, variants in VARIANTS.items()}}
-"""Sections that a text may stand for, and the key whose value it then is."""
+_OF_STAGE = {name: variants.by for name, variants in VARIANTS.items()}
+_OF_JOB = {"mapper": "use", "reducer": "use", **_OF_STAGE}
+_OF_STEP = {**dict.fromkeys(("map", "flat_map", "filter", "reduce", "process"), "use"), "write": "path", **_OF_STAGE}
 
 _LONGEST_OPTION = 100
 """Characters of an override that errors repeat."""
+
+
+def short_for(path: Sequence[str | int]) -> str | None:
+    """The key whose value a text is that stands at a key path in place of a section; None: no text may stand there."""
+    match path:
+        case (str(name),):
+            return _OF_JOB.get(name)
+        case ("stages", _, str(name)):
+            return _OF_STEP.get(name)
+    return None
 
 
 def override(document: dict[str, Any], places: MutableMapping[KeyPath, str], given: str) -> None:
     """Override a key in the document, and note that what stands there now comes from the option.
 
     Raises:
-        ConfigError: `given` is not `section.key=value`, or names no section.
+        ConfigError: `given` is not `section.key=value`, or names no section, or a step that there is not.
     """
     option = OPTION + (given if len(given) <= _LONGEST_OPTION else f"{given[:_LONGEST_OPTION]}...")
     key, equals, text = given.partition("=")
@@ -33,10 +45,12 @@ def override(document: dict[str, Any], places: MutableMapping[KeyPath, str], giv
         value = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ConfigError(f"{option}: the value is not YAML: {error}") from None
+    _require_step(document.get("stages"), parts, option)
     target: Any = document
     for depth, part in enumerate(parts[:-1], start=1):
-        if isinstance(target.get(part), str) and part in SHORT_FOR:
-            target[part] = {SHORT_FOR[part]: target[part]}
+        stands_for = short_for(parts[:depth])
+        if isinstance(target.get(part), str) and stands_for is not None:
+            target[part] = {stands_for: target[part]}
         if target.get(part) is None:
             target[part] = {}
             places[tuple(parts[:depth])] = option
@@ -50,24 +64,48 @@ def override(document: dict[str, Any], places: MutableMapping[KeyPath, str], giv
     places[replaced] = option
 
 
+def _require_step(stages: Any, parts: Sequence[str], option: str) -> None:
+    """Check that the step of `stages` exists one of whose keys an option names.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    if parts[0] == "stages" and len(parts) > 2 and isinstance(stages, dict) and parts[1] not in stages:
+        close = difflib.get_close_matches(parts[1], map(str, stages), n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(map(str, stages))}"
+        raise ConfigError(f"{option}: stages.{parts[1]}: there is no step {parts[1]!r}; {hint}")
+
+
 def set_aside(document: dict[str, Any], places: Places) -> list[str]:
-    """Take out the file's keys that apply to another strategy or grouping than the one that an option has chosen.
+    """Take out the file's keys that apply to another strategy or grouping than the one that an option has chosen, for
+    the job or one of its steps.
 
     Keys that options have set stay, and are refused later, as are keys that no variant has.
 
     Returns:
         A line for each key taken out: where it was written, and why it does not count.
     """
+    stages = document.get("stages")
+    notes = _set_aside(document, (), places)
+    for name, step in stages.items() if isinstance(stages, dict) else ():
+        notes += _set_aside(step, ("stages", name), places) if isinstance(step, dict) else []
+    return notes
+
+
+def _set_aside(stage: dict[str, Any], path: KeyPath, places: Places) -> list[str]:
+    """As `set_aside`, of the sections of what stands at a key path."""
     notes = []
     for name, variants in VARIANTS.items():
-        section, chosen = document.get(name), choice(document, variants)
-        option = None if chosen.path is None else written_at(places, chosen.path)
+        section, chosen = stage.get(name), choice(stage, variants)
+        option = None if chosen.path is None else written_at(places, (*path, *chosen.path))
         known = isinstance(chosen.variant, str) and chosen.variant in variants.classes
         if not known or not isinstance(section, dict) or option is None or not option.startswith(OPTION):
             continue
         for key in [key for key in section if key not in variants.keys_of(chosen.variant)]:
-            place = written_at(places, (name, key)) or ""
+            here = (*path, name, key)
+            place = written_at(places, here) or ""
             if variants.that_have(key) and not place.startswith(OPTION):
                 del section[key]
-                notes.append(f"{place}: {name}.{key}: set aside, as {option}: `{chosen.variant}` has no such key")
+                why = f"set aside, as {option}: `{chosen.variant}` has no such key"
+                notes.append(f"{place}: {'.'.join(map(str, here))}: {why}")
     return notes

@@ -77,9 +77,8 @@ def parse(document: Mapping[str, Any], *, origin: str = "job", places: Places | 
     file = JobFile(config, origin, places)
     of_one_stage = next((key for key in OF_ONE_STAGE if config.stages and key in document), None)
     if of_one_stage is not None:
-        raise file.error(
-            of_one_stage, "belongs to a job of one mapper and one reducer; with `stages`, give it to a step"
-        )
+        instead = f"beside `stages` write `stages.STEP.{OF_ONE_STAGE[of_one_stage]}`"
+        raise file.error(of_one_stage, f"belongs to a job of one mapper and one reducer; {instead}")
     return file
 
 

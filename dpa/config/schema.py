@@ -25,23 +25,23 @@ from dpa.config.stages import StepConfig, StepName
 from dpa.config.variants import with_strategy
 from dpa.routing.groupings.options import RingOptions
 
-OF_ONE_STAGE = (
-    "input",
-    "sample",
-    "mapper",
-    "reducer",
-    "combiner",
-    "key",
-    "value",
-    "parallelism",
-    "grouping",
-    "balance",
-    "aggregation",
-    "testing",
-    "output",
-    "reference",
-)
-"""The keys of a job of one mapper and one reducer that each step of `stages` has for itself, if under another name."""
+OF_ONE_STAGE = {
+    "input": "read",
+    "sample": "sample",
+    "mapper": "flat_map",
+    "reducer": "reduce",
+    "combiner": "combiner",
+    "key": "key_by",
+    "value": "value",
+    "parallelism": "parallelism",
+    "grouping": "grouping",
+    "balance": "balance",
+    "aggregation": "aggregation",
+    "testing": "testing",
+    "output": "write",
+    "reference": "reference",
+}
+"""The keys of a job of one mapper and one reducer, and what each step of `stages` has in their place."""
 
 
 class ParallelismConfig(Section):
@@ -133,7 +133,7 @@ class JobConfig(Section):
         """The configuration as a document: with all defaults, and for steps with what differs from them."""
         if not self.stages:
             return self.model_dump(exclude={"stages"})
-        stages = {name: step.model_dump(by_alias=True, exclude_defaults=True) for name, step in self.stages.items()}
+        stages = {name: step.resolved() for name, step in self.stages.items()}
         return {**self.model_dump(exclude={"stages", *OF_ONE_STAGE}), "stages": stages}
 
     @field_validator("testing")

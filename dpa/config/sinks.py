@@ -23,7 +23,8 @@ class ReferenceConfig(Section):
     """What Spark computes on the same input, to check the result against."""
 
     sql: str | None = None
-    """A query over the view `input`; its columns must be named as the result's."""
+    """A query over the view `input`, or over a view for each step that reads; its columns must be named as the
+    result's."""
     function: str | None = None
     """`package.module:name` of a function DataFrame -> DataFrame, instead of `sql`."""
     tolerance: float = Field(default=0.0, ge=0)

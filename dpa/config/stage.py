@@ -109,10 +109,10 @@ class TestingConfig(Section):
             ValueError: it does not.
         """
         if self.slow_factor and len(self.slow_factor) != tasks:
-            given = f"{len(self.slow_factor)} for {tasks} reducers"
-            raise ValueError(f"slow_factor needs a factor for each reducer, or none at all, not {given}")
+            given = f"{len(self.slow_factor)} for {tasks} tasks"
+            raise ValueError(f"slow_factor needs a factor for each task, or none at all, not {given}")
         for number in self.cpu_contention:
             if number >= tasks:
-                raise ValueError(f"cpu_contention names reducer {number}, and the last one is {tasks - 1}")
+                raise ValueError(f"cpu_contention names task {number}, and the last one is {tasks - 1}")
             if self.cpu_contention.count(number) > 1:
-                raise ValueError(f"cpu_contention names reducer {number} more than once")
+                raise ValueError(f"cpu_contention names task {number} more than once")

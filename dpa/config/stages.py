@@ -6,6 +6,8 @@ fit, and whether the steps that a step names exist, is checked where the graph i
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -26,7 +28,7 @@ from dpa.config.stage import (
     TestingConfig,
     as_key,
 )
-from dpa.config.variants import BALANCE, with_strategy
+from dpa.config.variants import BALANCE, VARIANTS, with_strategy
 from dpa.routing.keys import KeyName
 
 OPERATIONS = ("read", "map", "flat_map", "filter", "reduce", "process", "join", "top_k")
@@ -35,15 +37,27 @@ OPERATIONS = ("read", "map", "flat_map", "filter", "reduce", "process", "join", 
 KEYED = ("reduce", "process", "join", "top_k")
 """The operations that take records by key."""
 
-_OF_RECEIVERS = ("grouping", "balance", "limits", "write", "reference")
+_OF_RECEIVERS = ("grouping", "balance", "limits", "testing", "write", "reference")
 """Keys of steps that take the rows of others."""
 
-StepName: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=64)]
-"""The name of a step, also of its view in reference queries."""
+_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
+
+
+def _as_name(value: Any) -> Any:
+    if not isinstance(value, str) or not re.match(_NAME, value) or len(value) > 64:
+        raise ValueError("the name of a step has up to 64 letters, digits and `_`, and does not begin with a digit")
+    return value
 
 
 def _as_names(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list) or not names:
+        raise ValueError(f"name a step, or a list of steps, not {json.dumps(value, default=str)}")
+    return names
+
+
+StepName: TypeAlias = Annotated[str, Field(pattern=_NAME, max_length=64), BeforeValidator(_as_name)]
+"""The name of a step, also of its view in reference queries."""
 
 
 def _as_key_by(value: Any) -> Any:
@@ -102,7 +116,7 @@ class StepConfig(Section):
     """Make any number of rows of each row."""
     filter: Executor | None = None
     """Keep the rows for which a function is true; of batches it is marked `batch_filter`."""
-    key_by: KeyBy = ()
+    key_by: KeyBy = Field(default=(), json_schema_extra={"default": None})
     """What `reduce`, `process`, `join` and `top_k` group records by: a column, several, a function as `{use: ...}`, or
     null for one key of all records."""
     value: Columns | None = None
@@ -165,6 +179,15 @@ class StepConfig(Section):
         """Whether `key_by` is given, be it null."""
         return "key_by" in self.model_fields_set
 
+    def resolved(self) -> dict[str, Any]:
+        """The step as a document: with what differs from the defaults, a key that is null, and the name of the
+        strategy and grouping of which the rest are options."""
+        document = self.model_dump(by_alias=True, exclude_defaults=True)
+        for section, variants in VARIANTS.items():
+            if section in document:
+                document[section] = {variants.by: getattr(getattr(self, section), variants.by), **document[section]}
+        return {**document, "key_by": document.get("key_by")} if self.names_key else document
+
     def _require_what_it_uses(self, operation: str | None) -> None:
         shown = "a step without an operation" if operation is None else f"`{operation}`"
         if operation in KEYED and operation != "top_k" and not self.names_key:
@@ -178,7 +201,7 @@ class StepConfig(Section):
             "sample": self.sample is not None and operation != "read",
         }
         if operation == "read":
-            unused |= {name: getattr(self, name) is not None for name in _OF_RECEIVERS}
+            unused |= {name: name in self.model_fields_set for name in _OF_RECEIVERS}
         for name, is_unused in unused.items():
             if is_unused:
                 raise ValueError(f"{shown} has no use for `{name}`")

@@ -12,7 +12,8 @@ from dpa.config.inputs import SampleConfig
 from dpa.driver.loading import actors_path, reference_of
 from dpa.driver.outputs import OutputDirectory
 from dpa.driver.partial_results import PartialResultsDirectory
-from dpa.driver.steps import Objects, steps_of
+from dpa.driver.step_executors import Objects
+from dpa.driver.steps import steps_of
 from dpa.errors import ConfigError
 from dpa.executors import Process, is_mergeable, name_of
 from dpa.logical.compilation import Compilation
@@ -125,8 +126,7 @@ class JobSpec:
                 if keying.function is not None:
                     yield step.at("key_by"), keying.function
             if step.receiver is not None and not isinstance(step.receiver, JoinOptions):
-                in_steps = "process" if isinstance(step.receiver, Process) else "reduce"
-                yield step.at(in_steps if step.place else "reducer"), step.receiver
+                yield step.at(step.word), step.receiver
 
     def _check_grouping(self, step: Step) -> None:
         if step.is_stage and not step.grouping.is_ring and step.balance.moves_keys:
@@ -138,17 +138,17 @@ class JobSpec:
         receiver = step.receiver
         if receiver is None or is_mergeable(receiver):
             return
-        needs = f"{name_of(receiver)} has no `merge`; give it one"
+        needs = f"{name_of(receiver)} has no `merge`; give it one, or"
         if isinstance(receiver, Process):
-            needs = f"{name_of(receiver)} is a process, which must get all records of a key on one task"
+            needs = f"{name_of(receiver)} is a process, which must get all records of a key on one task:"
         if step.combine:
-            raise self.file.error(step.at("combiner"), f"{needs}, or leave the combiner off")
+            raise self.file.error(step.at("combiner"), f"{needs} leave the combiner off")
         if step.grouping.splits_keys:
             why = f"`{step.grouping.kind}` sends records of one key to several tasks"
-            raise self.file.error(step.at("grouping"), f"{why}, but {needs}, or use `key` or `ring`")
+            raise self.file.error(step.at("grouping"), f"{why}, but {needs} use `key` or `ring`")
         if step.aggregation is not None:
             why = "states of one key that several tasks have are folded"
-            raise self.file.error(step.at("aggregation"), f"{why}, but {needs}, or leave the section out")
+            raise self.file.error(step.at("aggregation"), f"{why}, but {needs} leave the section out")
         if step.balance.moves_keys:
             why = "a redistributed key has states on several tasks, which are merged at the end"
-            raise self.file.error(step.at("balance.strategy"), f"{why}, but {needs}, or set the strategy to `none`")
+            raise self.file.error(step.at("balance.strategy"), f"{why}, but {needs} set the strategy to `none`")

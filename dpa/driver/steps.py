@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
 
 from dpa.aggregates import TopRows
 from dpa.balance.options import AdaptiveOptions, BalanceOptions, NoBalancingOptions
 from dpa.config import ExecutorConfig, JobFile, StepConfig
-from dpa.driver.loading import loaded, mapper_of, reducer_of
+from dpa.config.stages import JoinConfig
+from dpa.driver.loading import mapper_of, reducer_of
+from dpa.driver.step_executors import Objects, fitting
+from dpa.driver.step_names import check_names, taken
 from dpa.errors import ConfigError
 from dpa.execution.mapping import Receiver
 from dpa.executors import as_process, as_reducer, is_mergeable
@@ -19,13 +20,11 @@ from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.routing.groupings.options import GroupingOptions, RingOptions, ShuffleOptions
 from dpa.routing.keys import names_of
 
-Objects = Mapping[str, Any]
-"""Executors and tables that a job built in Python was given, by the key path at which a job file would name them."""
-
-T = TypeVar("T")
-
 _READERS, _BY_KEY, _ONE_KEY = 2, 4, 1
 """Tasks of a step that does not say: one that reads or changes rows, one by key, one for one key of all records."""
+
+_OF_TASKS = ("grouping", "balance", "limits", "testing")
+"""Keys of a step that say something of its tasks."""
 
 _FUNCTION_KEY = "key"
 """The result's key column where a function gives the key."""
@@ -39,12 +38,13 @@ def steps_of(file: JobFile, objects: Objects) -> tuple[Step, ...]:
     """
     if not file.config.stages:
         return _map_reduce(file, objects)
-    _check_names(file)
+    check_names(file)
     steps = [_Builder(file, objects, name, config).step() for name, config in file.config.stages.items()]
     try:
         return in_order(steps)
     except ConfigError as error:
-        raise file.error("stages", str(error)) from None
+        step, _, message = str(error).partition(": ")
+        raise file.error(step, message) from None
 
 
 def _map_reduce(file: JobFile, objects: Objects) -> tuple[Step, ...]:
@@ -56,6 +56,7 @@ def _map_reduce(file: JobFile, objects: Objects) -> tuple[Step, ...]:
         REDUCER,
         feeds=(Feed(MAPPER, Keying(config.key, values, mapper=mapper)),),
         receiver=objects["reducer"] if "reducer" in objects else reducer_of(file),
+        word="reducer",
         combine=config.combiner,
         tasks=config.parallelism.reducers,
         grouping=config.grouping,
@@ -66,30 +67,6 @@ def _map_reduce(file: JobFile, objects: Objects) -> tuple[Step, ...]:
         sink=Sink("output", config.reference),
     )
     return Step(MAPPER, tasks=config.parallelism.mappers), reducer
-
-
-def _check_names(file: JobFile) -> None:
-    """Check that the steps that steps name exist, and that somebody takes what is read."""
-    stages = file.config.stages
-    taken = _taken(file)
-    for name, config in stages.items():
-        for key, named in (("from", config.from_ or []), ("join.with", config.join.with_ if config.join else [])):
-            for other in named:
-                if other not in stages:
-                    close = difflib.get_close_matches(other, stages, n=1)
-                    hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(stages)}"
-                    raise file.error(f"stages.{name}.{key}", f"there is no step {other!r}; {hint}")
-        if config.read is not None and name not in taken:
-            raise file.error(f"stages.{name}", "no step takes the rows that it reads: name it in another step's `from`")
-    if not any(config.read is not None for config in stages.values()):
-        raise file.error("stages", "no step reads an input: give one of them `read`")
-
-
-def _taken(file: JobFile) -> set[str]:
-    """The names of the steps whose rows others take."""
-    stages = file.config.stages.values()
-    right = [name for config in stages if config.join for name in config.join.with_]
-    return {name for config in stages for name in config.from_ or []} | set(right)
 
 
 class _Builder:
@@ -120,13 +97,14 @@ class _Builder:
             tasks = _BY_KEY if feeds[0].keying.key or feeds[0].keying.function else _ONE_KEY
         elif tasks is None and sink is not None:
             tasks = _READERS
-        self._check_testing(tasks)
+        self._check_tasks(tasks, by_key)
         grouping = config.grouping or (RingOptions() if by_key else ShuffleOptions())
         return Step(
             self._name,
             feeds=feeds,
             operator=self._operator(operation),
             receiver=receiver,
+            word=operation or "from",
             combine=config.combiner or config.top_k is not None,  # a few rows stand for all of a block
             tasks=tasks,
             grouping=grouping,
@@ -144,33 +122,39 @@ class _Builder:
         )
         if operation is None or section is None:
             return None
-        return self._fitting(operation, section, lambda made: as_row_operator(RowKind(operation), made))
+        return self._row_operator(operation, section)
+
+    def _row_operator(self, word: str, section: ExecutorConfig) -> RowOperator:
+        path, kind = f"{self._place}.{word}", RowKind(word)
+        return fitting(self._file, self._objects, path, section, lambda made: as_row_operator(kind, made))
 
     def _receiver(self, operation: str | None) -> Receiver:
         config = self._config
         if config.reduce is not None:
-            return self._fitting("reduce", config.reduce, as_reducer)
+            return fitting(self._file, self._objects, f"{self._place}.reduce", config.reduce, as_reducer)
         if config.process is not None:
-            return self._fitting("process", config.process, as_process)
+            return fitting(self._file, self._objects, f"{self._place}.process", config.process, as_process)
         if config.top_k is not None:
             return TopRows(config.top_k.k, config.top_k.by, descending=config.top_k.descending)
-        if config.join is None:
-            return None
-        if isinstance(config.key_by, ExecutorConfig):
-            raise self._file.error(f"{self._place}.key_by", "a join is by columns: make one with `map` and name it")
-        left = names_of(config.key_by)
-        right = left if config.join.key_by is None else names_of(config.join.key_by)
-        try:
-            return JoinOptions(config.join.how, (left, right))
-        except ConfigError as error:
-            raise self._file.error(f"{self._place}.join", str(error)) from None
+        return None if config.join is None else self._join(config.join)
+
+    def _join(self, join: JoinConfig) -> JoinOptions:
+        key = self._config.key_by
+        if isinstance(key, ExecutorConfig) or not key:
+            made = "make one with `map` and name it" if key else "name one, or several"
+            raise self._error("key_by", f"a join is by columns: {made}")
+        left = names_of(key)
+        right = left if join.key_by is None else names_of(join.key_by)
+        if len(left) != len(right):
+            sides = f"{', '.join(left)} on the left side, and {', '.join(right) or 'none'} on the right one"
+            raise self._error("join.key_by", f"a join needs as many columns of either side; these are {sides}")
+        return JoinOptions(join.how, (left, right))
 
     def _feeds(self, receiver: Receiver) -> tuple[Feed, ...]:
         config = self._config
         keying = Keying()
         if isinstance(config.key_by, ExecutorConfig):
-            function = self._fitting("key_by", config.key_by, lambda made: as_row_operator(RowKind.KEY, made))
-            keying = Keying(_FUNCTION_KEY, _values(config.value), function)
+            keying = Keying(_FUNCTION_KEY, _values(config.value), self._row_operator("key_by", config.key_by))
         elif receiver is not None:
             keying = Keying(config.key_by, _values(config.value))
         feeds = [Feed(name, keying) for name in config.from_ or []]
@@ -183,24 +167,31 @@ class _Builder:
     def _sink(self) -> Sink | None:
         """What becomes of the step's rows, if they are a result: where it says so, or no other step takes them."""
         config = self._config
-        if config.write is None and config.reference is None and self._name in _taken(self._file):
+        if config.write is None and config.reference is None and self._name in taken(self._file):
             return None
         return Sink(f"{self._place}.write", config.reference)
 
-    def _fitting(self, key: str, section: ExecutorConfig, kind: Callable[[Any], T]) -> T:
-        """The executor of a key, made what the key needs by `kind`."""
-        path = f"{self._place}.{key}"
-        made = self._objects[path] if path in self._objects else loaded(self._file, path, section)
+    def _check_tasks(self, tasks: int | None, by_key: bool) -> None:
+        """Check that what is said of the step's tasks fits them."""
+        config = self._config
+        if tasks is None:
+            for key in _OF_TASKS:
+                if key in config.model_fields_set:
+                    why = f"the step runs in the tasks before it: give it `parallelism`, or leave `{key}` out"
+                    raise self._error(key, why)
+            return
+        if not by_key and config.grouping is not None and not config.grouping.splits_keys:
+            why = f"`{config.grouping.kind}` is by key, and rows have none here: leave it out, or use `shuffle`"
+            raise self._error("grouping", why)
+        if not by_key and config.balance is not None and config.balance.moves_keys:
+            raise self._error("balance", "moves keys, and rows have none here: leave it out")
         try:
-            return kind(made)
-        except ConfigError as error:
-            raise self._file.error(path, str(error)) from None
-
-    def _check_testing(self, tasks: int | None) -> None:
-        try:
-            self._config.testing.require_tasks(tasks or 0)
+            config.testing.require_tasks(tasks)
         except ValueError as error:
-            raise self._file.error(f"{self._place}.testing", str(error)) from None
+            raise self._error("testing", str(error)) from None
+
+    def _error(self, key: str, message: str) -> ConfigError:
+        return self._file.error(f"{self._place}.{key}", message)
 
 
 def _values(columns: Sequence[str] | None) -> tuple[str, ...] | None:

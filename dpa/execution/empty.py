@@ -40,6 +40,19 @@ def empty_result(task: MapTask, schema: pa.Schema) -> Reduced:
     return Reduced(result_table(task.reducer, key, keys, results), keys, nobody, nobody)
 
 
+def result_columns(task: MapTask, schema: pa.Schema) -> pa.Schema | None:
+    """The columns of the rows that a batch reducer makes of records from rows with these columns; None where they are
+    not known before there is a record."""
+    block = _empty_block(task, schema)
+    if block is None:
+        return None
+    try:
+        results = _results(task.reducer, block)
+    except (DpaError, *USER_ERRORS):
+        return None
+    return result_table(task.reducer, task.key, block.keys, results).schema
+
+
 def empty_join(sides: Sequence[tuple[MapTask, pa.Schema]]) -> pa.Table:
     """The result, without rows, of a join whose left and right sides have these columns, as far as they are known."""
     task = sides[0][0]

@@ -235,9 +235,9 @@ for _split in get_args(Split):
     described(lambda local: "its input, which it reads")(_split.batches)
 
 
-def check_columns(task: MapTask, schema: pa.Schema) -> None:
-    """Check, before anything runs, the columns of the input that the task takes as they are: that they are there, and
-    that they can be the key and the values.
+def check_columns(task: MapTask, schema: pa.Schema, rows: str = "the input") -> None:
+    """Check, before anything runs, the columns that the task takes as they are: that they are there, and that they can
+    be the key and the values. `rows` names what has these columns.
 
     Raises:
         ConfigError: a column is missing, or cannot be what it should be. The message begins with the job file's key.
@@ -249,7 +249,7 @@ def check_columns(task: MapTask, schema: pa.Schema) -> None:
     for name in (*key, *(task.values or ())):
         if name not in present:
             section = "key" if name in key else "value"
-            raise ConfigError(f"{section}: the input has no column {name!r}; it has {', '.join(present)}")
+            raise ConfigError(f"{section}: {rows} has no column {name!r}; it has {', '.join(present)}")
     for name in key:
         try:
             key_type(schema.types[present.index(name)])

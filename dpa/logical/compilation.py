@@ -13,12 +13,12 @@ import pyarrow as pa
 
 from dpa.errors import ConfigError, DpaError, ExecutorError
 from dpa.execution.emission import Emission
-from dpa.execution.empty import empty_join, empty_result
+from dpa.execution.empty import empty_join, result_columns
 from dpa.execution.failures import USER_ERRORS
 from dpa.execution.mapping import MapTask, check_columns
 from dpa.execution.reduce_task import ReduceStage
 from dpa.execution.row_operators import schema_after
-from dpa.executors import BatchReducer
+from dpa.executors import BatchReducer, name_of
 from dpa.logical.step import Feed, Step, in_order
 from dpa.operators import JoinOptions, RowOperator
 from dpa.protocol.graph import Edge, Graph, Stage
@@ -194,25 +194,27 @@ class Compilation:
         if not isinstance(step.receiver, BatchReducer):
             return None
         try:
-            return empty_result(*sides[0]).table.schema
+            return result_columns(*sides[0])
         except ExecutorError as error:  # a result column is named as the key
-            raise ConfigError(f"{self._path(step, 'key')}: {error}") from None
+            raise ConfigError(f"{step.at(_written_as('key', step, step.feeds[0]))}: {error}") from None
 
     def _check_feed(self, step: Step, feed: Feed, known: pa.Schema) -> None:
+        rows = f"the step {feed.step!r}" if step.place else "the input"
         try:
-            check_columns(self.map_task(step, feed), known)
+            check_columns(self.map_task(step, feed), known, rows)
         except ConfigError as error:
             key, _, message = str(error).partition(": ")
-            raise ConfigError(f"{self._path(step, key)}: {message}") from None
-
-    @staticmethod
-    def _path(step: Step, key: str) -> str:
-        """The path of a key, given as the job of one mapper and one reducer calls it."""
-        return step.at(_WRITTEN_AS.get(key, key)) if step.place else key
+            if step.word == "top_k":
+                message = message.removeprefix(f"{name_of(step.receiver)} ")  # which the job does not name
+            raise ConfigError(f"{step.at(_written_as(key, step, feed))}: {message}") from None
 
 
-_WRITTEN_AS = {"key": "key_by", "reducer": "reduce"}
-"""What steps call the keys of the job of one mapper and one reducer."""
+def _written_as(key: str, step: Step, feed: Feed) -> str:
+    """What a step calls a key of the job of one mapper and one reducer."""
+    if key == "reducer" or not step.place:
+        return step.word if key == "reducer" else key
+    name = {"key": "key_by"}.get(key, key)
+    return f"join.{name}" if feed.side else name
 
 
 def _operators(step: Step) -> tuple[RowOperator, ...]:

@@ -84,6 +84,7 @@ class Step:
         feeds: the rows it takes, in order; a step without any reads an input.
         operator: of a step that changes rows, what does so; None passes them on as they are.
         receiver: what takes records by key: a reducer, a process or a join; None for a step on rows.
+        word: the key of the job file that names what it does.
         combine: whether senders fold equal keys of a block first.
         tasks: how many; None: it runs in the tasks before it.
         grouping: how senders choose the task of a record.
@@ -99,6 +100,7 @@ class Step:
     feeds: tuple[Feed, ...] = ()
     operator: RowOperator | None = None
     receiver: Receiver = None
+    word: str = "read"
     combine: bool = False
     tasks: int | None = None
     grouping: GroupingOptions = field(default_factory=ShuffleOptions)
@@ -152,11 +154,14 @@ def in_order(steps: Sequence[Step]) -> tuple[Step, ...]:
     """The steps, each after all whose rows it takes; always in the same order.
 
     Raises:
-        ConfigError: they form a cycle.
+        ConfigError: they form a cycle. The message begins with the key path of one of them.
     """
     by_name = {step.name: step for step in steps}
     try:
         order = TopologicalSorter({step.name: [feed.step for feed in step.feeds] for step in steps}).static_order()
         return tuple(by_name[name] for name in order)
     except CycleError as error:
-        raise ConfigError(f"the steps {' -> '.join(reversed(error.args[1]))} form a cycle") from None
+        cycle = error.args[1][1:]
+        start = cycle.index(next(step.name for step in steps if step.name in cycle))
+        cycle = [*cycle[start:], *cycle[: start + 1]]
+        raise ConfigError(f"{by_name[cycle[0]].place}: the steps {' -> '.join(cycle)} form a cycle") from None

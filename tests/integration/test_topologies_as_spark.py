@@ -7,7 +7,7 @@ from topologies import TOPOLOGIES, Topology
 
 
 def quick(topology: Topology) -> list[str]:
-    """Settings that save time: two tasks for the skewed step or, failing that, for the result, one for any other; and no
+    """Settings that save time: two tasks for the skewed step or, failing that, for the result; one for any other; no
     baseline."""
     two = topology.skewed or topology.result
     steps = [step.name for step in topology.job().spec.steps if step.is_stage]

@@ -14,7 +14,7 @@ from dpa.balance.decision import Outcome
 from dpa.balance.options import BY_STRATEGY
 from dpa.config import json_schema, parse
 from dpa.config.variants import VARIANTS, Variants
-from dpa.testing import run_local
+from dpa.testing import LocalBackend, run_local
 from experiments.report.findings import load_findings
 from experiments.report.page import COMMAND, render_page, with_table
 from experiments.report.results import load_results
@@ -32,6 +32,10 @@ HEADINGS = {
     "JobConfig": "## The job",
     "ViewConfig": "### `input.views`",
     "ExecutorConfig": "## `mapper` and `reducer`",
+    "StepConfig": "## `stages`",
+    "JoinConfig": "### `join` of a step",
+    "TopConfig": "### `top_k` of a step",
+    "StageLimits": "### `limits` of a step",
     **{f"{name.title()}Config": f"## `{name}`" for name in SCHEMA["properties"]},
 }
 """Under which heading of docs/job-files.md a section of the schema is described."""
@@ -192,12 +196,13 @@ def test_job_files_are_valid_that_are_shown_in(page: str) -> None:
 @every_page
 def test_overrides_are_of_keys_that_exist_in(page: str) -> None:
     for override in re.findall(r"--set '?([\w.]+)=", TEXTS[page]):
-        section, _, key = override.partition(".")
+        of_step = re.fullmatch(r"stages\.\w+\.(.+)", override)
+        key_path, current = (of_step[1], SCHEMA["$defs"]["StepConfig"]) if of_step else (override, SCHEMA)
+        section, _, key = key_path.partition(".")
         if section in VARIANTS and key:
             assert VARIANTS[section].that_have(key), f"{page}: --set {override}"
             continue
-        current: Any = SCHEMA
-        for part in override.split("."):
+        for part in key_path.split("."):
             if part == "section":
                 break
             refs = [current, *current.get("anyOf", [])]
@@ -206,8 +211,15 @@ def test_overrides_are_of_keys_that_exist_in(page: str) -> None:
             current = current["properties"][part]
 
 
-@pytest.mark.parametrize("page", ["docs/executors.md", "docs/balancing.md", "docs/design.md"])
-def test_the_python_blocks_run_of(page: str) -> None:
+@pytest.fixture
+def in_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has jobs run without Ray, and write into a directory of the test's."""
+    monkeypatch.setattr("dpa.job.RayBackend", lambda *options: LocalBackend())
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("page", ["docs/executors.md", "docs/flows.md", "docs/balancing.md", "docs/design.md"])
+def test_the_python_blocks_run_of(page: str, in_this_process: None) -> None:
     names: dict[str, Any] = {"__name__": "page"}
     found = blocks(page, "python")
     assert found
@@ -224,6 +236,18 @@ def test_the_job_of_the_readme_gives_what_its_reference_asks_for() -> None:
     mapper, reducer = (names[job[kind].partition(":")[2]] for kind in ("mapper", "reducer"))
     result = run_local(mapper, reducer, visits, key=job["key"]).to_pylist()
     assert result == [{"page": "/cart", "value": 95}, {"page": "/help", "value": 40}, {"page": "/home", "value": 31}]
+
+
+def test_the_flow_of_the_readme_prints_the_first_rows(
+    in_this_process: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [block] = [block for block in blocks("README.md", "python") if "Flow(" in block]
+    exec(compile(block, "trending.py", "exec"), {"__name__": "__main__"})
+    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
+        ["rank", "tag", "count"],
+        ["0", "1", "#ray", "3"],
+        ["1", "2", "#go", "2"],
+    ]
 
 
 def test_contributing_names_every_target_of_the_makefile() -> None:

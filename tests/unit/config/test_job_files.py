@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from dpa.config import ExecutorConfig, JobFile, json_schema, load, parse
-from dpa.driver.loading import mapper_of, reducer_of
+from dpa.driver.spec import JobSpec
 from dpa.errors import ConfigError
 from dpa.executors import is_mergeable
 
@@ -58,10 +58,10 @@ def explained(call: Any, *arguments: Any) -> list[str]:
 @every_config
 def test_every_configuration_parses_and_its_executors_are_found(path: Path, monkeypatch) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])
-    file = load(path)
-    assert file.config.input is not None
-    assert mapper_of(file) is not None or file.config.mapper is None
-    assert is_mergeable(reducer_of(file)) or file.config.balance.strategy == "none"
+    spec = JobSpec(load(path))
+    assert all(spec.input_of(source)[1] is not None for source in spec.sources)
+    assert spec.results
+    assert all(is_mergeable(step.receiver) or not step.balance.moves_keys for step in spec.steps)
 
 
 @every_config
@@ -277,7 +277,7 @@ ERRORS = [
     ("limits: {batch_records: 5, in_flight_records: 4}", "job.yaml:1: limits: batch_records (5) must not exceed"),
     (
         "parallelism: {reducers: 3}\ntesting: {slow_factor: [1, 5]}",
-        "job.yaml:2: testing: slow_factor needs a factor for each reducer, or none at all, not 2 for 3 reducers",
+        "job.yaml:2: testing: slow_factor needs a factor for each task, or none at all, not 2 for 3 tasks",
     ),
     (
         "parallelism: {reducers: 2}\ntesting:\n  slow_factor: [1, 0.5]\n",
@@ -285,9 +285,9 @@ ERRORS = [
     ),
     (
         "parallelism: {reducers: 3}\ntesting: {cpu_contention: [0, 3]}",
-        "job.yaml:2: testing: cpu_contention names reducer 3, and the last one is 2",
+        "job.yaml:2: testing: cpu_contention names task 3, and the last one is 2",
     ),
-    ("testing: {cpu_contention: [1, 0, 1]}", "job.yaml:1: testing: cpu_contention names reducer 1 more than once"),
+    ("testing: {cpu_contention: [1, 0, 1]}", "job.yaml:1: testing: cpu_contention names task 1 more than once"),
     (
         "testing:\n  cpu_contention: [-1]\n",
         "job.yaml:2: testing.cpu_contention.0: Input should be greater than or equal to 0, not -1",

@@ -1,0 +1,385 @@
+"""The steps of `stages:`: their defaults, and one clear line for whatever does not fit."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import dpa
+from dpa.balance.options import AdaptiveOptions, NoBalancingOptions
+from dpa.config import load
+from dpa.driver.inputs import Inputs
+from dpa.driver.spec import JobSpec
+from dpa.errors import ConfigError
+from dpa.logical.step import Step
+from dpa.operators import JoinOptions
+
+LINES = """\
+stages:
+  lines:
+    read: {format: records, records: [{word: to, user: ann}]}
+"""
+
+
+class Visits(dpa.Process):
+    """A process."""
+
+    def zero(self) -> int:
+        return 0
+
+    def process(self, key: Any, state: int, value: Any) -> Any:
+        return state + 1, []
+
+
+class Marked(dpa.Reducer):
+    """A reducer that cannot merge."""
+
+    def zero(self) -> int:
+        return 0
+
+    def reduce(self, state: int, value: Any) -> int:
+        return state + 1
+
+
+class Pairs(dpa.Mapper):
+    """A mapper of a job of one mapper and one reducer."""
+
+    def map(self, record: Any) -> Any:
+        return []
+
+
+@dpa.batch_filter
+def keep(batch: pa.RecordBatch) -> pa.Array:
+    return pa.array([True] * batch.num_rows)
+
+
+@dpa.batch_mapper
+def renamed(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.rename_columns(["term", *batch.schema.names[1:]])
+
+
+def same(row: Any) -> Any:
+    return row
+
+
+@pytest.fixture
+def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Writes a job file that reads `lines`, checks it and looks at its input; returns its steps by name."""
+    module = ModuleType("mine")
+    vars(module).update((made.__name__, made) for made in (Visits, Marked, Pairs, keep, renamed, same))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+
+    def looked_at(text: str, head: str = LINES) -> dict[str, Step]:
+        path = tmp_path / "job.yaml"
+        path.write_text(head + text, encoding="utf-8")
+        spec = JobSpec(load(path))
+        spec.check()
+        with ExitStack() as stack:
+            Inputs(spec).open(stack, pytest.fail, stage=False)
+        return {step.name: step for step in spec.steps}
+
+    return looked_at
+
+
+def step(body: str) -> str:
+    """A step `counts` of these lines, the first of which is the fifth of the file."""
+    return "  counts:\n" + "".join(f"    {line}\n" for line in body.split("\n"))
+
+
+# --- defaults
+
+
+@pytest.mark.parametrize(
+    ("body", "tasks", "grouping", "balance"),
+    [
+        ("from: lines\nkey_by: word\nreduce: count", 4, "ring", AdaptiveOptions()),
+        ("from: lines\nkey_by: null\nreduce: count", 1, "ring", AdaptiveOptions()),
+        ("from: lines\nkey_by: {use: mine:same}\nreduce: count", 4, "ring", AdaptiveOptions()),
+        ("from: lines\nkey_by: word\nreduce: count\ngrouping: key", 4, "key", NoBalancingOptions()),
+        ("from: lines\nkey_by: word\nreduce: mine:Marked", 4, "ring", NoBalancingOptions()),
+        ("from: lines\nkey_by: word\nprocess: mine:Visits", 4, "ring", NoBalancingOptions()),
+        ("from: lines\nkey_by: word\njoin: {with: lines}", 4, "ring", AdaptiveOptions()),
+        ("from: lines\ntop_k: {k: 1, by: word}", 1, "ring", AdaptiveOptions()),
+        ("from: lines\nmap: mine:same", 2, "shuffle", NoBalancingOptions()),
+        ("from: lines\nfilter: mine:keep\nparallelism: 3", 3, "shuffle", NoBalancingOptions()),
+        ("from: lines", 2, "shuffle", NoBalancingOptions()),
+    ],
+)
+def test_a_step_has_the_defaults_of_what_it_does(opened, body: str, tasks: int, grouping: str, balance: Any) -> None:
+    found = opened(step(body))["counts"]
+    assert (found.tasks, found.grouping.kind, found.balance) == (tasks, grouping, balance)
+
+
+def test_a_step_on_rows_runs_in_the_tasks_before_it_unless_its_rows_are_written(opened) -> None:
+    text = "  all: {from: lines, map: mine:same}\n  counts: {from: all, key_by: word, reduce: count}\n"
+    assert opened(text)["all"].tasks is None
+    assert opened(text.replace("mine:same", "mine:same, write: out"))["all"].tasks == 2
+
+
+def test_a_result_is_what_no_step_takes_or_what_is_written_or_checked(opened) -> None:
+    text = step("from: lines\nkey_by: word\nreduce: count") + "  top: {from: counts, top_k: {k: 1, by: count}}\n"
+    found = opened(text)
+    assert [name for name, made in found.items() if made.sink is not None] == ["top"]
+    for asked in ("write: out", "reference: {sql: SELECT 1}"):
+        found = opened(text.replace("reduce: count", f"reduce: count\n    {asked}"))
+        assert [name for name, made in found.items() if made.sink is not None] == ["counts", "top"]
+
+
+def test_a_join_is_by_the_columns_of_either_side(opened) -> None:
+    found = opened(step("from: lines\nkey_by: word\njoin: {with: lines, how: left, key_by: user, value: word}"))
+    left, right = found["counts"].feeds
+    assert found["counts"].receiver == JoinOptions("left", (("word",), ("user",)))
+    assert (left.keying.key, left.side, right.keying.key, right.keying.values, right.side) == (
+        "word",
+        0,
+        "user",
+        ("word",),
+        1,
+    )
+
+
+# --- errors
+
+COUNT = "from: lines\nkey_by: word\nreduce: count"
+
+ERRORS = {
+    "an unknown step": (
+        step("from: line\nkey_by: word\nreduce: count"),
+        "5: stages.counts.from: there is no step 'line'; did you mean 'lines'?",
+    ),
+    "an unknown step, unlike all": (
+        step("from: [lines, x]\nkey_by: word\nreduce: count"),
+        "5: stages.counts.from: there is no step 'x'; there are lines, counts",
+    ),
+    "an unknown step of a join": (
+        step("from: lines\nkey_by: word\njoin: {with: line}"),
+        "7: stages.counts.join.with: there is no step 'line'; did you mean 'lines'?",
+    ),
+    "a cycle": (
+        "  a: {from: [lines, c], map: mine:same}\n  b: {from: a, map: mine:same}\n  c: {from: b, map: mine:same}\n",
+        "4: stages.a: the steps a -> b -> c -> a form a cycle",
+    ),
+    "a step that takes its own rows": (
+        "  a: {from: [lines, a], map: mine:same}\n",
+        "4: stages.a: the steps a -> a form a cycle",
+    ),
+    "two operations": (
+        step(COUNT + "\nmap: mine:same"),
+        "4: stages.counts: a step does one thing, not map and reduce: make a step of each",
+    ),
+    "no key": (
+        step("from: lines\nreduce: count"),
+        "4: stages.counts: `reduce` needs `key_by`, the column that records are grouped by; null takes all records as "
+        "of one key",
+    ),
+    "no key of a join": (
+        step("from: lines\njoin: {with: lines}"),
+        "4: stages.counts: `join` needs `key_by`, the column that records are grouped by",
+    ),
+    "an operation without rows": (
+        step("map: mine:same"),
+        "4: stages.counts: `map` needs rows: name a step in `from`",
+    ),
+    "nothing": (
+        step("parallelism: 3"),
+        "4: stages.counts: give one of read, map, flat_map, filter, reduce, process, join, top_k",
+    ),
+    "an input that nobody takes": (
+        step(COUNT) + "  more: {read: {format: records, records: [1]}}\n",
+        "8: stages.more: no step takes the rows that it reads: name it in another step's `from`",
+    ),
+    "a reading step that takes rows": (
+        step("from: lines\nread: {format: records, records: [1]}"),
+        "4: stages.counts: `read` takes no rows of other steps: leave `from` out",
+    ),
+    "no steps in `from`": (step("from: []\nmap: mine:same"), "5: stages.counts.from: name a step, or a list of steps"),
+    "a mapping in `from`": (step("from: {a: b}\nmap: mine:same"), "5: stages.counts.from: name a step, or a list of"),
+    "a name with a hyphen": (
+        "  my-counts: {from: lines, map: mine:same}\n",
+        "4: stages.my-counts: the name of a step has up to 64 letters, digits and `_`, and does not begin with a digit",
+    ),
+    "a number as the name": ("  1: {from: lines, map: mine:same}\n", "1: stages.1: the name of a step has up to 64"),
+    "a name that is too long": (
+        f"  {'a' * 65}: {{from: lines, map: mine:same}}\n",
+        f"4: stages.{'a' * 65}: the name of",
+    ),
+    "a reserved name": (
+        "  coordinator: {from: lines, map: mine:same}\n",
+        "4: stages.coordinator: a task of every job is named 'coordinator': give the step another name",
+    ),
+    "a filter's mark on a map": (
+        step("from: lines\nmap: mine:keep"),
+        "6: stages.counts.map: test_steps.keep is marked `batch_filter`, which is for `filter`, not for `map`",
+    ),
+    "a map's mark on a filter": (
+        step("from: lines\nfilter: mine:renamed"),
+        "6: stages.counts.filter: test_steps.renamed is marked `batch_mapper`, which is for `map` or `flat_map`, not "
+        "for `filter`",
+    ),
+    "a mark on a key function": (
+        step("from: lines\nkey_by: {use: mine:renamed}\nreduce: count"),
+        "6: stages.counts.key_by: test_steps.renamed is marked `batch_mapper`, which is for `map` or `flat_map`, not",
+    ),
+    "a process to reduce": (
+        step("from: lines\nkey_by: word\nreduce: mine:Visits"),
+        "7: stages.counts.reduce: test_steps.Visits is a process: use `process` for it",
+    ),
+    "a reducer to process": (
+        step("from: lines\nkey_by: word\nprocess: mine:Marked"),
+        "7: stages.counts.process: test_steps.Marked is a reducer: use `reduce` for it",
+    ),
+    "a mapper of pairs": (
+        step("from: lines\nmap: mine:Pairs"),
+        "6: stages.counts.map: test_steps.Pairs is a mapper of keys and values, of which steps have none: use "
+        "`flat_map` for it",
+    ),
+    "a join by a function": (
+        step("from: lines\nkey_by: {use: mine:same}\njoin: {with: lines}"),
+        "6: stages.counts.key_by: a join is by columns: make one with `map` and name it",
+    ),
+    "a join by nothing": (
+        step("from: lines\nkey_by: null\njoin: {with: lines}"),
+        "6: stages.counts.key_by: a join is by columns: name one, or several",
+    ),
+    "a join by more columns of one side": (
+        step("from: lines\nkey_by: [word, user]\njoin: {with: lines, key_by: user}"),
+        "7: stages.counts.join.key_by: a join needs as many columns of either side; these are word, user on the left "
+        "side, and user on the right one",
+    ),
+    "an unknown kind of join": (
+        step("from: lines\nkey_by: word\njoin: {with: lines, how: outer}"),
+        "7: stages.counts.join.how: Input should be 'inner', 'left', 'right', 'full', 'semi' or 'anti', not \"outer\"",
+    ),
+    "one directory for two results": (
+        step(COUNT + "\nwrite: out/x") + "  more: {from: lines, map: mine:same, write: out/x}\n",
+        "9: stages.more.write.path: out/x and out/x, of stages.counts.write.path, lie one in the other",
+    ),
+    "an unknown key in a section of a step": (
+        step(COUNT + "\nbalance:\n  strategy: halving\n  tua: 1"),
+        "10: stages.counts.balance.tua: unknown key; did you mean 'tau'? (known here: act_on_old_reports,",
+    ),
+    "an unknown key of a step": (
+        step(COUNT + "\nparalelism: 3"),
+        "8: stages.counts.paralelism: unknown key; did you mean 'parallelism'? (known here: aggregation, balance,",
+    ),
+    "an unknown key of an input": (
+        "  more:\n    read: {format: records, recrods: []}\n",
+        "5: stages.more.read.recrods: unknown key; did you mean 'records'? (known here: args, format,",
+    ),
+    "a key of another strategy": (
+        step(COUNT + "\nbalance:\n  strategy: halving\n  min_gain: 1"),
+        "10: stages.counts.balance.min_gain: is a key of `adaptive`, but the strategy is `halving` (DIR/job.yaml:9)",
+    ),
+    "a key of no strategy of this grouping": (
+        step(COUNT + "\ngrouping: key\nbalance:\n  min_gain: 1"),
+        "10: stages.counts.balance.min_gain: is a key of `adaptive`, but the strategy is `none` (with this grouping, "
+        "DIR/job.yaml:8)",
+    ),
+    "a list where a function is named": (
+        step("from: lines\nmap: [mine:same]"),
+        "6: stages.counts.map: Input should be a text or a mapping of keys, not",
+    ),
+    "a key of a job of one stage": (
+        step(COUNT) + "key: word\n",
+        "8: key: belongs to a job of one mapper and one reducer; beside `stages` write `stages.STEP.key_by`",
+    ),
+    "a key that the operation has no use for": (
+        step("from: lines\nmap: mine:same\nkey_by: word"),
+        "4: stages.counts: `map` has no use for `key_by`",
+    ),
+    "slow tasks that read": (
+        "  more: {read: {format: records, records: [1]}, testing: {slow_factor: [1, 2]}}\n",
+        "4: stages.more: `read` has no use for `testing`",
+    ),
+    "options of tasks that a step has not": (
+        "  all:\n    from: lines\n    map: mine:same\n    limits: {batch_records: 5}\n"
+        + step(COUNT.replace("lines", "all")),
+        "7: stages.all.limits: the step runs in the tasks before it: give it `parallelism`, or leave `limits` out",
+    ),
+    "a grouping by key of rows without one": (
+        step("from: lines\nmap: mine:same\ngrouping: key"),
+        "7: stages.counts.grouping: `key` is by key, and rows have none here: leave it out, or use `shuffle`",
+    ),
+    "balancing of rows without a key": (
+        step("from: lines\nmap: mine:same\nbalance: adaptive"),
+        "7: stages.counts.balance: moves keys, and rows have none here: leave it out",
+    ),
+    "balancing beside another grouping": (
+        step(COUNT + "\ngrouping: key\nbalance: halving"),
+        "9: stages.counts.balance.strategy: `halving` redistributes the ring, which the grouping `key` does not use:",
+    ),
+    "a process whose keys are split": (
+        step("from: lines\nkey_by: word\nprocess: mine:Visits\ngrouping: shuffle"),
+        "8: stages.counts.grouping: `shuffle` sends records of one key to several tasks, but test_steps.Visits is a "
+        "process, which must get all records of a key on one task: use `key` or `ring`",
+    ),
+    "factors for other numbers of tasks": (
+        step(COUNT + "\ntesting: {slow_factor: [1, 2]}"),
+        "8: stages.counts.testing: slow_factor needs a factor for each task, or none at all, not 2 for 4 tasks",
+    ),
+    "a missing key column": (
+        step("from: lines\nkey_by: wrod\nreduce: count"),
+        "6: stages.counts.key_by: the step 'lines' has no column 'wrod'; it has word, user",
+    ),
+    "a missing value column": (
+        step("from: lines\nkey_by: user\nvalue: wrod\nreduce: count"),
+        "7: stages.counts.value: the step 'lines' has no column 'wrod'; it has word, user",
+    ),
+    "a missing key column after a batch function": (
+        "  terms: {from: lines, map: mine:renamed}\n  counts: {from: terms, key_by: word, reduce: count}\n",
+        "5: stages.counts.key_by: the step 'terms' has no column 'word'; it has term, user",
+    ),
+    "a missing key column after a reduce": (
+        step(COUNT) + "  more: {from: counts, key_by: user, reduce: count}\n",
+        "8: stages.more.key_by: the step 'counts' has no column 'user'; it has word, count",
+    ),
+    "a missing column to rank by": (
+        step(COUNT) + "  top: {from: counts, top_k: {k: 3, by: cuont}}\n",
+        "8: stages.top.top_k: ranks by the column 'cuont', and the columns are word, count",
+    ),
+    "a missing key column of a join's right side": (
+        step("from: lines\nkey_by: word\njoin: {with: lines, key_by: name}"),
+        "7: stages.counts.join.key_by: the step 'lines' has no column 'name'; it has word, user",
+    ),
+    "a missing value column of a join's right side": (
+        step("from: lines\nkey_by: word\njoin: {with: lines, value: name}"),
+        "7: stages.counts.join.value: the step 'lines' has no column 'name'; it has word, user",
+    ),
+    "a column that a reducer lacks": (
+        step("from: lines\nkey_by: word\nreduce: sum"),
+        "7: stages.counts.reduce: dpa.aggregates.Sum reads the column 'value', and the columns of the values are user;",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "line"), ERRORS.values(), ids=ERRORS)
+def test_one_line_says_where_what_is_wrong_and_what_would_be_right_of(opened, tmp_path, text: str, line: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        opened(text)
+    message = str(error.value).replace(f"{__name__}.", "test_steps.")
+    assert len(message.splitlines()) == 1
+    assert message.startswith(f"{tmp_path}/job.yaml:{line.replace('DIR', str(tmp_path))}"), message
+
+
+@pytest.mark.parametrize("stages", ["", "  a: {from: a, map: mine:same}\n"])
+def test_a_job_that_reads_nothing_is_refused(opened, stages: str) -> None:
+    wanted = "no step reads an input: give one of them `read`" if stages else "Input should be a mapping of keys"
+    with pytest.raises(ConfigError, match=rf"job.yaml:1: stages: {wanted}"):
+        opened(stages, head="stages:\n")
+
+
+def test_a_directory_that_is_not_empty_is_refused_with_the_key_to_change(opened, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "out").mkdir()
+    for name in ("_job.yaml", "part-00000.parquet"):
+        (tmp_path / "out" / name).touch()
+    with pytest.raises(
+        ConfigError, match=r"stages\.counts\.write\.path: out is not empty: set stages\.counts\.write\."
+    ):
+        opened(step(COUNT + "\nwrite: out"))
