@@ -104,7 +104,8 @@ def with_tax(order: dict[str, Any]) -> dict[str, Any]:
 def chain() -> Flow:
     flow = Flow("chain")
     totals = flow.read(orders(), name="orders").flat_map(twice).key_by("customer").reduce("count", name="counts")
-    totals.key_by("count").top_k(1, by="customer", name="by_count").top_k(3, by="count", name="top")
+    counted = totals.key_by("count").reduce(Sum("customer"), name="by_count")
+    counted.key_by(None).reduce(Sum("customer"), name="all")
     return flow
 
 
