@@ -1,0 +1,325 @@
+"""Steps become stages and edges: what is fused where, what runs once, in which order edges leave, which columns are
+known."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dpa
+from dpa import Flow
+from dpa.aggregates import Count, Sum
+from dpa.driver.backend import Backend
+from dpa.errors import ConfigError
+from dpa.logical.compilation import Compilation, columns_read
+from dpa.simulation.backend import SimulatedBackend
+from dpa.testing import LocalBackend
+
+ROWS = [{"word": "to", "n": 1}, {"word": "be", "n": 2}, {"word": "to", "n": 3}]
+SCHEMA = pa.schema({"word": pa.string(), "n": pa.int64()})
+
+
+def same(row: dict[str, Any]) -> dict[str, Any]:
+    return row
+
+
+def every(row: dict[str, Any]) -> bool:
+    return True
+
+
+def twice(row: dict[str, Any]) -> list[dict[str, Any]]:
+    return [row, row]
+
+
+@dpa.batch_mapper
+def renamed(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.rename_columns(["term", *batch.schema.names[1:]])
+
+
+@pytest.fixture
+def flow() -> Flow:
+    return Flow("tests")
+
+
+def compiled(flow: Flow, schema: pa.Schema = SCHEMA) -> Compilation:
+    """The compilation of a flow, all of whose inputs have these columns."""
+    spec = flow.job().spec
+    return spec.compilation({source.name: schema for source in spec.sources})
+
+
+def fused(flow: Flow) -> dict[str, list[tuple[str, ...]]]:
+    """For each edge of a flow's graph, as `source target`, the steps that are fused on it."""
+    made, found = compiled(flow), dict[str, list[tuple[str, ...]]]()
+    for stage in made.compiled({}).graph.stages:
+        for target, steps in made.operators_between(stage.name):
+            found.setdefault(f"{stage.name} {target}", []).append(tuple(step.name for step in steps))
+    return found
+
+
+# --- what is fused
+
+
+def test_steps_without_tasks_are_fused_into_the_stage_before_them(flow: Flow) -> None:
+    flow.read(ROWS).map(same).filter(every).key_by("word").reduce(Count())
+    assert fused(flow) == {"read reduce": [("map", "filter")]}
+
+
+def test_a_step_with_tasks_of_its_own_is_a_stage(flow: Flow) -> None:
+    flow.read(ROWS).flat_map(twice).map(same, parallelism=3).filter(every).key_by("word").reduce(Count())
+    assert fused(flow) == {"read map": [("flat_map",)], "map reduce": [("filter",)]}
+    assert compiled(flow).compiled({}).graph["map"].tasks == 3
+
+
+def test_steps_after_a_reduce_are_fused_into_its_tasks(flow: Flow) -> None:
+    counts = flow.read(ROWS).key_by("word").reduce(Count())
+    counts.map(same).top_k(1, by="count")
+    assert fused(flow) == {"read reduce": [()], "reduce top_k": [("map",)]}
+
+
+def test_a_step_after_a_union_is_fused_into_each_stage_that_the_union_unites(flow: Flow) -> None:
+    left, right = flow.read(ROWS, name="left"), flow.read(ROWS, name="right")
+    left.union(right.map(same)).filter(every).key_by("word").reduce(Count())
+    assert fused(flow) == {"left reduce": [("union", "filter")], "right reduce": [("map", "union", "filter")]}
+
+
+def test_several_edges_may_lead_to_one_stage(flow: Flow) -> None:
+    rows = flow.read(ROWS)
+    rows.filter(every).union(rows.map(same), rows).key_by("word").reduce(Count())
+    assert sorted(fused(flow)["read reduce"]) == [("filter", "union"), ("map", "union"), ("union",)]
+    counts = {row["word"]: row["count"] for row in flow.run(backend=LocalBackend()).table().to_pylist()}
+    assert counts == {"to": 6, "be": 3}
+
+
+def test_each_side_of_a_join_with_itself_has_an_edge(flow: Flow) -> None:
+    rows = flow.read(ROWS)
+    rows.key_by("word").join(rows.filter(every).key_by("word"), name="pairs")
+    emission = compiled(flow).emission_of("read")
+    assert emission is not None
+    assert fused(flow) == {"read pairs": [("filter",), ()]}
+    assert [edge.side for edge in emission.edges] == [1, 0]
+
+
+@pytest.mark.parametrize("backend", [LocalBackend(), SimulatedBackend(seed=3)], ids=["local", "simulated"])
+def test_what_several_edges_have_in_common_runs_once(flow: Flow, backend: Backend) -> None:
+    calls: Counter[str] = Counter()
+
+    def counting(name: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+        def call(row: dict[str, Any]) -> dict[str, Any]:
+            calls[name] += 1
+            return row
+
+        return call
+
+    common = flow.read(ROWS).map(counting("first")).map(counting("second"), name="second")
+    for side in ("left", "right"):
+        common.map(counting(side)).key_by("word").reduce(Count(), name=side)
+    common.key_by("n").reduce(Count(), name="direct")
+    result = flow.run(backend=backend)
+    assert calls == {"first": 3, "second": 3, "left": 3, "right": 3}
+    assert {name: result.table(name).num_rows for name in ("left", "right", "direct")} == {
+        "left": 2,
+        "right": 2,
+        "direct": 3,
+    }
+
+
+# --- the order of edges
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> Flow:
+    """A flow of fused steps on one input, with a reduce by a key of its own behind some of them."""
+    flow = Flow("tests")
+    rows = [flow.read(ROWS)]
+    for number in range(draw(st.integers(1, 8))):
+        before = rows[draw(st.integers(0, len(rows) - 1))]
+        if draw(st.booleans()):
+            rows.append(before.map(same))
+        else:
+            before.key_by(f"k{number}").reduce(Count(), name=f"r{number}")
+    rows[-1].key_by("last").reduce(Count(), name="last")
+    return flow
+
+
+@given(trees())
+@settings(max_examples=60, deadline=None)
+def test_edges_leave_a_stage_in_the_order_of_its_emission(flow: Flow) -> None:
+    schema = pa.schema({name: pa.int64() for name in ("last", *(f"k{number}" for number in range(8)))})
+    made = compiled(flow, schema)
+    emission = made.emission_of("read")
+    assert emission is not None
+    key_of = {step.name: step.feeds[0].keying.key for step in made.steps if step.receiver is not None}
+    ends = [edge.target for _, edge in made.compiled({}).graph.out_of("read") if edge.target in key_of]
+    assert [key_of[end] for end in ends] == [edge.key for edge in emission.edges if edge.reducer is not None]
+    assert [end for end, _ in made.operators_between("read") if end in key_of] == ends
+
+
+# --- columns
+
+
+def test_columns_are_known_behind_batch_functions_filters_joins_and_batch_reducers(flow: Flow) -> None:
+    rows = flow.read(ROWS, name="rows")
+    terms = rows.filter(every, name="filtered").map(renamed, name="terms")
+    sums = terms.key_by("term").reduce(Sum("n"), name="sums")
+    joined = rows.key_by("word").join(sums.key_by("term"), name="joined")
+    joined.union(joined, name="united").top_k(2, by="n", name="top")
+    made = compiled(flow)
+    found = {step.name: made.columns(step.name) for step in made.steps}
+    assert {name: columns and columns.names for name, columns in found.items()} == {
+        "rows": ["word", "n"],
+        "filtered": ["word", "n"],
+        "terms": ["term", "n"],
+        "sums": ["term", "n"],
+        "joined": ["word", "n", "n_right"],
+        "united": ["word", "n", "n_right"],
+        "top": ["rank", "word", "n", "n_right"],
+    }
+
+
+def test_columns_are_not_known_behind_functions_of_a_record_and_what_takes_its_rows(flow: Flow) -> None:
+    rows = flow.read(ROWS)
+    made = rows.map(same, name="made")
+    made.key_by("word").reduce(Count(), name="counted")
+    rows.key_by("word").reduce(max, name="reduced")
+    rows.key_by(lambda row: row["n"]).top_k(1, by="n", name="ranked")
+    made.union(rows, name="united").key_by("word").join(rows.key_by("word"), name="joined")
+    columns = compiled(flow).columns
+    assert [columns(name) for name in ("made", "counted", "reduced", "ranked", "united", "joined")] == [None] * 6
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (
+            lambda rows: rows.key_by("wrod").reduce(Count()),
+            "stages.reduce.key_by: the step 'read' has no column 'wrod'",
+        ),
+        (
+            lambda rows: rows.key_by("word").reduce(Count()).key_by("n").reduce(Count()),
+            "stages.reduce_2.key_by: the step 'reduce' has no column 'n'; it has word, count",
+        ),
+        (
+            lambda rows: rows.map(renamed).top_k(1, by="word"),
+            "stages.top_k.top_k: ranks by the column 'word', and the columns are term, n",
+        ),
+        (
+            lambda rows: rows.key_by("word").join(rows.key_by("n", value="x")),
+            "stages.join.join.value: the step 'read' has no column 'x'; it has word, n",
+        ),
+    ],
+)
+def test_a_missing_column_is_named_with_the_step_that_lacks_it(flow: Flow, build: Any, message: str) -> None:
+    build(flow.read(ROWS))
+    with pytest.raises(ConfigError) as error:
+        compiled(flow)
+    assert message in str(error.value)
+
+
+def test_only_the_columns_are_read_that_all_edges_of_an_input_name(flow: Flow) -> None:
+    rows = flow.read(ROWS, name="rows")
+    rows.key_by("word", value="n").reduce(Sum("n"))
+    assert columns_read(flow.job().spec.steps, "rows") == (("word", "n"), ("word",))
+    rows.key_by("user", value=[]).reduce(Count())
+    assert columns_read(flow.job().spec.steps, "rows") == (("word", "user", "n"), ("word", "user"))
+    rows.key_by("day").reduce(Count())
+    assert columns_read(flow.job().spec.steps, "rows") == (None, ("word", "user", "day"))
+    rows.map(same)
+    assert columns_read(flow.job().spec.steps, "rows")[0] is None
+
+
+# --- the same rows, however steps are divided over tasks
+
+
+@dpa.batch_mapper
+def tripled(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.record_batch({"n": pc.multiply(batch.column("n"), 3)})
+
+
+@dpa.batch_filter
+def even(batch: pa.RecordBatch) -> pa.Array:
+    return pc.equal(pc.bit_wise_and(batch.column("n"), 1), 0)
+
+
+Naive = Callable[[list[int]], list[int]]
+OPERATORS: dict[str, tuple[str, Callable[..., Any], Naive]] = {
+    "map": ("map", lambda row: {"n": row["n"] + 1}, lambda rows: [n + 1 for n in rows]),
+    "map of batches": ("map", tripled, lambda rows: [n * 3 for n in rows]),
+    "filter": ("filter", lambda row: row["n"] % 3, lambda rows: [n for n in rows if n % 3]),
+    "filter of batches": ("filter", even, lambda rows: [n for n in rows if n % 2 == 0]),
+    "flat_map": (
+        "flat_map",
+        lambda row: [{"n": row["n"]}] * (row["n"] % 3),
+        lambda rows: [n for n in rows for _ in range(n % 3)],
+    ),
+}
+"""Words of a flow, a function for each, and what it does in plain Python."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A step of a random flow: an operator or, where it is None, a union; the steps it takes rows of; its tasks."""
+
+    operator: str | None
+    takes: tuple[int, ...]
+    parallelism: int | None
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> list[Drawn]:
+    """Steps, each of which takes rows of those before it; step 0 reads."""
+    found: list[Drawn] = []
+    for number in range(1, draw(st.integers(2, 7))):
+        operator = draw(st.sampled_from([*OPERATORS, None]))
+        one_or_more = st.lists(st.integers(0, number - 1), min_size=1, max_size=1 if operator else 3)
+        tasks = draw(st.sampled_from([None, None, 1, 2]))
+        found.append(Drawn(operator, tuple(draw(one_or_more)), tasks))
+    return found
+
+
+def built(numbers: Sequence[int], drawn: Sequence[Drawn]) -> tuple[Flow, dict[str, Counter[int]]]:
+    """The flow of these steps on these numbers, and what each of its results must be."""
+    flow = Flow("tests", limits={"batch_records": 3, "split_records": 4})
+    rows, naive = [flow.read(pa.table({"n": pa.array(numbers, pa.int64())}))], [list(numbers)]
+    for step in drawn:
+        options = {} if step.parallelism is None else {"parallelism": step.parallelism}
+        before, *others = (rows[number] for number in step.takes)
+        taken = [n for number in step.takes for n in naive[number]]
+        if step.operator is None:
+            rows.append(before.union(*others, **options))
+            naive.append(taken)
+        else:
+            word, function, plain = OPERATORS[step.operator]
+            rows.append(getattr(before, word)(function, **options))
+            naive.append(plain(taken))
+    ends = [number for number in range(1, len(rows)) if not any(number in step.takes for step in drawn)]
+    return flow, {rows[number].steps[0]: Counter(naive[number]) for number in ends}
+
+
+NUMBERS = st.lists(st.integers(0, 20), max_size=12)
+
+
+@given(NUMBERS, steps())
+@settings(max_examples=80, deadline=None)
+def test_any_tree_of_steps_gives_the_rows_of_plain_python(numbers: list[int], drawn: list[Drawn]) -> None:
+    flow, expected = built(numbers, drawn)
+    _require_results(flow, expected, LocalBackend())
+
+
+@given(NUMBERS, steps(), st.integers(0, 1_000))
+@settings(max_examples=25, deadline=None)
+def test_so_it_does_whatever_the_order_of_messages(numbers: list[int], drawn: list[Drawn], seed: int) -> None:
+    flow, expected = built(numbers, drawn)
+    _require_results(flow, expected, SimulatedBackend(seed=seed))
+
+
+def _require_results(flow: Flow, expected: dict[str, Counter[int]], backend: Backend) -> None:
+    result = flow.run(backend=backend)
+    assert {name: Counter(row["n"] for row in result.table(name).to_pylist()) for name in expected} == expected
