@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 from dpa import config as job_config
 from dpa.config import ExecutorConfig
 from dpa.driver.backend import Backend
+from dpa.driver.forecast_stages import Forecast
 from dpa.driver.observer import Observer
 from dpa.errors import ConfigError
 from dpa.executors import name_of
@@ -75,6 +76,10 @@ class Flow:
     def validate(self) -> None:
         """Check everything that can be checked without running: see `Job.validate`."""
         self.job().validate()
+
+    def forecast(self) -> Forecast:
+        """A forecast of the run from samples of the inputs: see `Job.forecast`."""
+        return self.job().forecast()
 
     def run(
         self,

@@ -101,10 +101,6 @@ class Compilation:
             )
         return Compiled(Graph(tuple(stages), tuple(edges)), tasks)
 
-    def emission_of(self, name: str) -> Emission | None:
-        """What becomes of a stage's rows in the stages that follow; None if none do."""
-        return self._emission(self._by_name[name])
-
     def operators_from(self, source: str) -> list[tuple[str, ...]]:
         """For each edge out of a stage, in order, what is done to each row on it, each in a few words."""
         found = []

@@ -19,6 +19,7 @@ from dpa import Flow
 from dpa.aggregates import Count, Sum
 from dpa.driver.backend import Backend
 from dpa.errors import ConfigError
+from dpa.execution.emission import Emission
 from dpa.logical.compilation import Compilation, columns_read
 from dpa.simulation.backend import SimulatedBackend
 from dpa.testing import LocalBackend
@@ -101,8 +102,8 @@ def test_several_edges_may_lead_to_one_stage(flow: Flow) -> None:
 def test_each_side_of_a_join_with_itself_has_an_edge(flow: Flow) -> None:
     rows = flow.read(ROWS)
     rows.key_by("word").join(rows.filter(every).key_by("word"), name="pairs")
-    emission = compiled(flow).emission_of("read")
-    assert emission is not None
+    emission = compiled(flow).compiled({}).tasks["read"]
+    assert isinstance(emission, Emission)
     assert fused(flow) == {"read pairs": [("filter",), ()]}
     assert [edge.side for edge in emission.edges] == [1, 0]
 
@@ -154,8 +155,8 @@ def trees(draw: st.DrawFn) -> Flow:
 def test_edges_leave_a_stage_in_the_order_of_its_emission(flow: Flow) -> None:
     schema = pa.schema({name: pa.int64() for name in ("last", *(f"k{number}" for number in range(8)))})
     made = compiled(flow, schema)
-    emission = made.emission_of("read")
-    assert emission is not None
+    emission = made.compiled({}).tasks["read"]
+    assert isinstance(emission, Emission)
     key_of = {step.name: step.feeds[0].keying.key for step in made.steps if step.receiver is not None}
     ends = [edge.target for _, edge in made.compiled({}).graph.out_of("read") if edge.target in key_of]
     assert [key_of[end] for end in ends] == [edge.key for edge in emission.edges if edge.reducer is not None]
