@@ -48,7 +48,6 @@ class Compilation:
             ConfigError: the steps form a cycle, or a result column has the name of its key column.
         """
         self.steps = in_order(steps)
-        self._by_name = {step.name: step for step in self.steps}
         self._takers: dict[str, list[tuple[Step, Feed]]] = {step.name: [] for step in self.steps}
         for step in self.steps:
             for feed in step.feeds:
@@ -84,7 +83,7 @@ class Compilation:
             assert step.tasks is not None
             emission = self._emission(step)
             tasks[step.name] = self._task(step, emission)
-            edges += [Edge(step.name, taker.name) for taker in self._stages_after(step)]
+            edges += [Edge(step.name, taker.name) for _, taker, _ in self.edges(step.name)]
             aggregation = step.aggregation
             stages.append(
                 Stage(
@@ -101,10 +100,19 @@ class Compilation:
             )
         return Compiled(Graph(tuple(stages), tuple(edges)), tasks)
 
+    def edges(self, source: str, fused: tuple[Step, ...] = ()) -> Iterator[tuple[tuple[Step, ...], Step, Feed]]:
+        """The edges out of a stage, in order: the steps that are fused on each, after `fused`, the stage that it
+        enters, and how its rows become records there."""
+        for taker, feed in self._takers[source]:
+            if taker.is_stage:
+                yield fused, taker, feed
+            else:
+                yield from self.edges(taker.name, (*fused, taker))
+
     def operators_from(self, source: str) -> list[tuple[str, ...]]:
         """For each edge out of a stage, in order, what is done to each row on it, each in a few words."""
         found = []
-        for fused, taker, feed in self._paths(self._by_name[source]):
+        for fused, taker, feed in self.edges(source):
             words = [*(step.does for step in fused if step.operator is not None), feed.keying.does]
             found.append((*filter(None, words), *(("combine",) if taker.combine else ())))
         return found
@@ -160,17 +168,6 @@ class Compilation:
                     wanted = [field for field in known if field.name in keying.values]
                 found[feed.side] = pa.schema(wanted)
         return found[0], found[1]
-
-    def _stages_after(self, step: Step) -> Iterator[Step]:
-        return (taker for _, taker, _ in self._paths(step))
-
-    def _paths(self, step: Step, fused: tuple[Step, ...] = ()) -> Iterator[tuple[tuple[Step, ...], Step, Feed]]:
-        """For each edge out of a stage: the steps that are fused on it, the stage it enters, and how."""
-        for taker, feed in self._takers[step.name]:
-            if taker.is_stage:
-                yield fused, taker, feed
-            else:
-                yield from self._paths(taker, (*fused, taker))
 
     def _columns_after(self, step: Step) -> pa.Schema | None:
         """The columns of a step's rows, of what is known of those that it takes."""

@@ -60,8 +60,8 @@ def fused(flow: Flow) -> dict[str, list[tuple[str, ...]]]:
     """For each edge of a flow's graph, as `source target`, the steps that are fused on it."""
     made, found = compiled(flow), dict[str, list[tuple[str, ...]]]()
     for stage in made.compiled({}).graph.stages:
-        for target, steps in made.operators_between(stage.name):
-            found.setdefault(f"{stage.name} {target}", []).append(tuple(step.name for step in steps))
+        for steps, taker, _ in made.edges(stage.name):
+            found.setdefault(f"{stage.name} {taker.name}", []).append(tuple(step.name for step in steps))
     return found
 
 
@@ -160,7 +160,7 @@ def test_edges_leave_a_stage_in_the_order_of_its_emission(flow: Flow) -> None:
     key_of = {step.name: step.feeds[0].keying.key for step in made.steps if step.receiver is not None}
     ends = [edge.target for _, edge in made.compiled({}).graph.out_of("read") if edge.target in key_of]
     assert [key_of[end] for end in ends] == [edge.key for edge in emission.edges if edge.reducer is not None]
-    assert [end for end, _ in made.operators_between("read") if end in key_of] == ends
+    assert [taker.name for _, taker, _ in made.edges("read") if taker.name in key_of] == ends
 
 
 # --- columns
