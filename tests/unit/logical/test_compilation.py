@@ -57,11 +57,12 @@ def compiled(flow: Flow, schema: pa.Schema = SCHEMA) -> Compilation:
 
 
 def fused(flow: Flow) -> dict[str, list[tuple[str, ...]]]:
-    """For each edge of a flow's graph, as `source target`, the steps that are fused on it."""
+    """For each edge of a flow's graph, as `source target`, what is done to rows on it."""
     made, found = compiled(flow), dict[str, list[tuple[str, ...]]]()
-    for stage in made.compiled({}).graph.stages:
-        for target, steps in made.operators_between(stage.name):
-            found.setdefault(f"{stage.name} {target}", []).append(tuple(step.name for step in steps))
+    graph = made.compiled({}).graph
+    for stage in graph.stages:
+        for (_, edge), done in zip(graph.out_of(stage.name), made.operators_from(stage.name), strict=True):
+            found.setdefault(f"{edge.source} {edge.target}", []).append(done)
     return found
 
 
@@ -70,31 +71,35 @@ def fused(flow: Flow) -> dict[str, list[tuple[str, ...]]]:
 
 def test_steps_without_tasks_are_fused_into_the_stage_before_them(flow: Flow) -> None:
     flow.read(ROWS).map(same).filter(every).key_by("word").reduce(Count())
-    assert fused(flow) == {"read reduce": [("map", "filter")]}
+    assert fused(flow) == {"read reduce": [("map same", "filter every", "key by word")]}
 
 
 def test_a_step_with_tasks_of_its_own_is_a_stage(flow: Flow) -> None:
     flow.read(ROWS).flat_map(twice).map(same, parallelism=3).filter(every).key_by("word").reduce(Count())
-    assert fused(flow) == {"read map": [("flat_map",)], "map reduce": [("filter",)]}
+    assert fused(flow) == {"read map": [("flat_map twice",)], "map reduce": [("filter every", "key by word")]}
     assert compiled(flow).compiled({}).graph["map"].tasks == 3
 
 
 def test_steps_after_a_reduce_are_fused_into_its_tasks(flow: Flow) -> None:
     counts = flow.read(ROWS).key_by("word").reduce(Count())
     counts.map(same).top_k(1, by="count")
-    assert fused(flow) == {"read reduce": [()], "reduce top_k": [("map",)]}
+    assert fused(flow) == {"read reduce": [("key by word",)], "reduce top_k": [("map same", "combine")]}
 
 
 def test_a_step_after_a_union_is_fused_into_each_stage_that_the_union_unites(flow: Flow) -> None:
     left, right = flow.read(ROWS, name="left"), flow.read(ROWS, name="right")
     left.union(right.map(same)).filter(every).key_by("word").reduce(Count())
-    assert fused(flow) == {"left reduce": [("union", "filter")], "right reduce": [("map", "union", "filter")]}
+    assert fused(flow) == {
+        "left reduce": [("filter every", "key by word")],
+        "right reduce": [("map same", "filter every", "key by word")],
+    }
 
 
 def test_several_edges_may_lead_to_one_stage(flow: Flow) -> None:
     rows = flow.read(ROWS)
     rows.filter(every).union(rows.map(same), rows).key_by("word").reduce(Count())
-    assert sorted(fused(flow)["read reduce"]) == [("filter", "union"), ("map", "union"), ("union",)]
+    keyed = "key by word"
+    assert sorted(fused(flow)["read reduce"]) == [("filter every", keyed), (keyed,), ("map same", keyed)]
     counts = {row["word"]: row["count"] for row in flow.run(backend=LocalBackend()).table().to_pylist()}
     assert counts == {"to": 6, "be": 3}
 
@@ -104,7 +109,7 @@ def test_each_side_of_a_join_with_itself_has_an_edge(flow: Flow) -> None:
     rows.key_by("word").join(rows.filter(every).key_by("word"), name="pairs")
     emission = compiled(flow).compiled({}).tasks["read"]
     assert isinstance(emission, Emission)
-    assert fused(flow) == {"read pairs": [("filter",), ()]}
+    assert fused(flow) == {"read pairs": [("filter every", "key by word"), ("key by word",)]}
     assert [edge.side for edge in emission.edges] == [1, 0]
 
 
@@ -158,9 +163,11 @@ def test_edges_leave_a_stage_in_the_order_of_its_emission(flow: Flow) -> None:
     emission = made.compiled({}).tasks["read"]
     assert isinstance(emission, Emission)
     key_of = {step.name: step.feeds[0].keying.key for step in made.steps if step.receiver is not None}
-    ends = [edge.target for _, edge in made.compiled({}).graph.out_of("read") if edge.target in key_of]
+    targets = [edge.target for _, edge in made.compiled({}).graph.out_of("read")]
+    ends = [target for target in targets if target in key_of]
     assert [key_of[end] for end in ends] == [edge.key for edge in emission.edges if edge.reducer is not None]
-    assert [end for end, _ in made.operators_between("read") if end in key_of] == ends
+    done = zip(targets, made.operators_from("read"), strict=True)
+    assert [did[-1] for target, did in done if target in key_of] == [f"key by {key_of[end]}" for end in ends]
 
 
 # --- columns
