@@ -42,7 +42,11 @@ def empty_result(task: MapTask, schema: pa.Schema) -> Reduced:
 
 def result_columns(task: MapTask, schema: pa.Schema) -> pa.Schema | None:
     """The columns of the rows that a batch reducer makes of records from rows with these columns; None where they are
-    not known before there is a record."""
+    not known before there is a record.
+
+    Raises:
+        ExecutorError: one of them is named as the key.
+    """
     block = _empty_block(task, schema)
     if block is None:
         return None
