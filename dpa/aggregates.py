@@ -237,6 +237,7 @@ class TopRows(RowsReducer):
             raise ConfigError("gives a column 'rank', which the rows have already: rename that one")
 
     def reduce(self, groups: Groups) -> pa.RecordBatch:
+        self.check_values(groups.values.schema)  # functions of records tell their columns only now
         return self._top(groups.values, groups.ids, len(groups))
 
     def merge(self, groups: Groups) -> pa.RecordBatch:

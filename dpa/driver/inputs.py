@@ -171,11 +171,12 @@ class _Input:
         self._require_no_sample("generated: give it fewer `rows`")
         seed = config.seed if given.seed is None else given.seed
         table = GeneratedTable(generator_of(self._spec.file, self._key, given), given.rows, seed, given.padding)
-        pace = None
+        pace, tasks = None, self._source.tasks or 1
         if given.rate is not None:
-            pace = Pace(given.rate / (self._source.tasks or 1), time.monotonic, time.sleep)
+            pace = Pace(given.rate / tasks, time.monotonic, time.sleep)
+        split_rows = min(config.limits.split_records, max(1, -(-given.rows // tasks)))  # something for every task
         return OpenedInput(
-            tuple(table.splits(config.limits.split_records, pace)),
+            tuple(table.splits(split_rows, pace)),
             table.schema,
             cache(lambda: generated_frame(spark(), table)),
             lambda rows: (table.rows, table.sample(rows, config.seed)),

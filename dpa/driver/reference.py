@@ -72,15 +72,15 @@ class Reference:
         return ReferenceReport(True, found.matches, found.rows, found.differences)
 
     def spark_skew(self, outcome: RunOutcome) -> float | None:
-        """The skew of a Spark shuffle of the same records to one partition a task; None if it is not asked for, or
-        there was no record.
+        """The skew of a Spark shuffle of the same records to one partition a task; None if it is not asked for, there
+        was no record, or one task gets them all in any case.
 
         Raises:
             JobFailedError: it cannot be computed.
         """
         shares = outcome.outputs[self.step.name]
         counted = [part.key_counts for part in shares if part.key_counts is not None and part.key_counts.num_rows]
-        if self._asked is None or not self._asked.baseline or not counted:
+        if self._asked is None or not self._asked.baseline or not counted or len(shares) < 2:
             return None
         counts = pa.concat_tables(counted, promote_options="permissive")
         keys, records = counts["key"].combine_chunks(), counts["records"].to_numpy()
