@@ -120,3 +120,23 @@ def test_keys_of_all_steps_that_a_step_is_from_are_of_one_type(flow: Flow) -> No
     Rows(flow, tuple(steps)).key_by("id").reduce(Count(), name="counts")
     with pytest.raises(ConfigError, match=r"stages\.counts\.key_by: this job has keys of types int64 and string"):
         flow.run(backend=LocalBackend())
+
+
+@dpa.batch_filter
+def of_two_batches(left: pa.RecordBatch, right: pa.RecordBatch) -> pa.Array:
+    return left
+
+
+@pytest.mark.parametrize(
+    ("add", "message"),
+    [
+        (lambda rows: rows.map(lambda left, right: left), r"map: .* is called with \(record\), and its parameters are"),
+        (lambda rows: rows.filter(of_two_batches), r"filter: .*of_two_batches is called with \(batch\), and its param"),
+        (lambda rows: rows.key_by(lambda: 1).reduce(Count()), r"reduce\.key_by: .* is called with \(record\), and its"),
+    ],
+    ids=["map", "batch filter", "key"],
+)
+def test_a_function_of_other_arguments_is_refused(flow: Flow, add: Any, message: str) -> None:
+    add(flow.read(NUMBERS))
+    with pytest.raises(ConfigError, match=message):
+        flow.check()
