@@ -265,7 +265,7 @@ class TopRows(RowsReducer):
 
     def _order(self, rows: pa.RecordBatch, ids: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:
         """The positions of rows by group, then by rank."""
-        by, direction = rows.column(self.by), "descending" if self.descending else "ascending"
+        by, direction = _plain(rows.column(self.by)), "descending" if self.descending else "ascending"
         columns = {"0": pa.array(ids), "1": _nan_of(by), "2": by}
         keys = [("0", "ascending"), ("1", direction), ("2", direction)]
         for place, name in enumerate(rows.schema.names):

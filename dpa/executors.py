@@ -355,14 +355,19 @@ def _check_calls(executor: AnyMapper | AnyReducer | Process[Any, Any]) -> None:
     """
     calls = next(calls for kind, calls in _CALLS.items() if isinstance(executor, kind))
     for method, arguments in calls.items():
-        _require_arguments(f"{name_of(executor)}.{method}", getattr(executor, method), arguments)
+        require_arguments(f"{name_of(executor)}.{method}", getattr(executor, method), arguments)
     if isinstance(executor, FunctionMapper | FunctionBatchMapper):
-        _require_arguments(name_of(executor), executor.function, *calls.values())
+        require_arguments(name_of(executor), executor.function, *calls.values())
     if isinstance(executor, FunctionReducer):
-        _require_arguments(name_of(executor), executor.function, calls["merge"])
+        require_arguments(name_of(executor), executor.function, calls["merge"])
 
 
-def _require_arguments(name: str, function: Callable[..., Any], arguments: tuple[str, ...]) -> None:
+def require_arguments(name: str, function: Callable[..., Any], arguments: tuple[str, ...]) -> None:
+    """Check that a function accepts the arguments that the runtime passes, by position.
+
+    Raises:
+        ConfigError: it does not; `name` is the function's in the message.
+    """
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # some builtins have no visible signature

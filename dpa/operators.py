@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from dpa.errors import ConfigError
-from dpa.executors import BatchMapper, FunctionExecutor, name_of
+from dpa.executors import BatchMapper, FunctionExecutor, name_of, require_arguments
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -52,9 +52,10 @@ def as_row_operator(kind: RowKind, given: Any) -> RowOperator:
     """A row operator made of a function of a record, one marked `batch_mapper` or `batch_filter`, or a `BatchMapper`.
 
     Raises:
-        ConfigError: it is none of these, or is for another kind of operator.
+        ConfigError: it is none of these, is for another kind of operator, or cannot be called with a record or a batch.
     """
     if isinstance(given, BatchMapper) and kind in (RowKind.MAP, RowKind.FLAT_MAP):
+        require_arguments(f"{name_of(given)}.map_batch", given.map_batch, ("batch",))
         return RowOperator(kind, given.map_batch, on_batches=True)
     if not callable(given) or isinstance(given, type):
         raise ConfigError(f"{given!r} is no function of a record, which `{kind.value}` needs")
@@ -62,6 +63,7 @@ def as_row_operator(kind: RowKind, given: Any) -> RowOperator:
     fitting = {RowKind.MAP: "batch_mapper", RowKind.FLAT_MAP: "batch_mapper", RowKind.FILTER: "batch_filter"}
     if marks - {fitting.get(kind)}:
         raise ConfigError(f"{name_of(given)} is marked `{marks.pop()}`, which `{kind.value}` cannot call")
+    require_arguments(name_of(given), given, ("batch",) if marks else ("record",))
     return RowOperator(kind, given, bool(marks))
 
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
+
+ArrayT = TypeVar("ArrayT", pa.Array, pa.ChunkedArray)
 
 _DIGITS = {
     **{pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19},
@@ -41,7 +43,7 @@ def array_of(values: Sequence[Any]) -> pa.Array:
         return arrays[0] if arrays else pa.nulls(0)
     common = one_type(array.type for array in arrays)
     places = np.argsort(np.concatenate(list(rows_of.values())))
-    return pa.concat_arrays([array.cast(common) for array in arrays]).take(pa.array(places))
+    return pa.concat_arrays([as_type(array, common) for array in arrays]).take(pa.array(places))
 
 
 def one_type(kinds: Iterable[pa.DataType]) -> pa.DataType:
@@ -74,6 +76,16 @@ def promoted(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
         return pa.unify_schemas(schemas, promote_options="permissive").field(0).type
     except (pa.ArrowTypeError, pa.ArrowInvalid):
         return None
+
+
+def as_type(column: ArrayT, kind: pa.DataType) -> ArrayT:
+    """A column as one of another type. One that has the type already stays as it is: Arrow's cast of a list to its own
+    type breaks it where it has nested nulls.
+
+    Raises:
+        pa.ArrowInvalid, pa.ArrowNotImplementedError: a value does not fit.
+    """
+    return column if column.type == kind else column.cast(kind)
 
 
 def _common(left: pa.DataType, right: pa.DataType) -> pa.DataType:

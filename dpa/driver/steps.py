@@ -155,6 +155,9 @@ class _Builder:
         keying = Keying()
         if isinstance(config.key_by, ExecutorConfig):
             keying = Keying(_FUNCTION_KEY, _values(config.value), self._row_operator("key_by", config.key_by))
+        elif isinstance(receiver, JoinOptions):  # whose rows have the key anyway
+            values = None if config.value is None else [name for name in config.value if name not in receiver.on[0]]
+            keying = Keying(config.key_by, _values(values))
         elif receiver is not None:
             keying = Keying(config.key_by, _values(config.value))
         feeds = [Feed(name, keying) for name in config.from_ or []]

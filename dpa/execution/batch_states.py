@@ -133,9 +133,10 @@ def stacked(reducer: BatchReducer, states: Sequence[Any]) -> pa.RecordBatch:
         if len({tuple(table.column_names) for table in tables}) > 1:
             raise pa.ArrowInvalid(" or ".join(sorted({", ".join(table.column_names) for table in tables})))
         names = tables[0].column_names
-        kinds = [inference.one_type(table.schema.field(name).type for table in tables) for name in names]
-        schema = pa.schema(zip(names, kinds, strict=True))
-        whole = pa.concat_tables([table.cast(schema) for table in tables])
+        kinds = {name: inference.one_type(table.schema.field(name).type for table in tables) for name in names}
+        whole = pa.concat_tables(
+            [pa.table({name: inference.as_type(table[name], kind) for name, kind in kinds.items()}) for table in tables]
+        )
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         wanted = "must return states with the same columns for every batch"
         raise ExecutorError(f"{name_of(reducer)}.reduce {wanted}: {error}") from None

@@ -84,6 +84,8 @@ def call_on_batch(operator: RowOperator, batch: pa.RecordBatch) -> pa.RecordBatc
     if not isinstance(found, pa.RecordBatch | pa.Table):
         wanted = "must return a pyarrow.RecordBatch or pyarrow.Table"
         raise ExecutorError(f"{name_of(operator)}.{method} {wanted}, not {type(found).__name__}")
+    if found.num_rows and not found.num_columns:
+        raise ExecutorError(f"{name_of(operator)}.{method} must return columns: its {found.num_rows} rows have none")
     return found
 
 

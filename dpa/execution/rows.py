@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from dpa._util.inference import array_of, one_type
+from dpa._util.inference import array_of, as_type, one_type
 from dpa.errors import TableError
 from dpa.executors import Record
 
@@ -55,10 +55,12 @@ def require_record(made: object) -> None:
     """Check that what user code made is a row.
 
     Raises:
-        TypeError: it is no dict.
+        TypeError: it is no dict, or has no column: rows without columns could not be counted.
     """
     if not isinstance(made, Mapping):
         raise TypeError(f"a record is a dict by column name, not {made!r}")
+    if not made:
+        raise TypeError("a record needs a column at least, and {} has none")
 
 
 def batch_of(records: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
@@ -95,7 +97,7 @@ def concatenated(parts: Sequence[tuple[pa.RecordBatch | None, int]]) -> dict[str
         try:
             kind = _one_type({column.type for column in found if column is not None})
             chunks = [
-                pa.nulls(rows, kind) if column is None else column.cast(kind)
+                pa.nulls(rows, kind) if column is None else as_type(column, kind)
                 for column, (_, rows) in zip(found, parts, strict=True)
             ]
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -110,7 +112,8 @@ def _one_type(kinds: set[pa.DataType]) -> pa.DataType:
 
 def plain(table: pa.Table) -> pa.Table:
     """The table without dictionaries, which are a way of reading, in the types that Spark knows."""
-    return table.cast(pa.schema([field.with_type(_decoded(field.type)) for field in table.schema]))
+    names = table.column_names
+    return pa.table({name: as_type(table[name], _decoded(table[name].type)) for name in names})
 
 
 def _decoded(kind: pa.DataType) -> pa.DataType:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from dpa._util.inference import array_of, promoted
+from dpa._util.inference import array_of, as_type, promoted
 from dpa.errors import ExecutorError
 from dpa.execution.keys import cast, key_column
 from dpa.routing.keys import Key, KeyName, in_words, names_of, one_type, to_python
@@ -108,7 +108,7 @@ def as_agreed(share: pa.Table, schema: pa.Schema, key: KeyName) -> pa.Table:
             columns.append(cast(share[field.name], field.type))
             continue
         try:
-            columns.append(share[field.name].cast(field.type))
+            columns.append(as_type(share[field.name], field.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             here = f"{share.schema.field(field.name).type} on one reducer and {field.type} on another"
             raise ExecutorError(f"column {field.name!r} of the result is {here}: {error}; {_RULE}") from None

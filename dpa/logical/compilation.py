@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from dpa.errors import ConfigError, DpaError, ExecutorError
+from dpa.errors import ConfigError, DpaError, ExecutorError, KeyTypeError
 from dpa.execution.emission import Emission
 from dpa.execution.empty import empty_join, result_columns
 from dpa.execution.failures import USER_ERRORS
-from dpa.execution.mapping import MapTask, check_columns
+from dpa.execution.mapping import MapTask, Receiver, check_columns
 from dpa.execution.reduce_task import ReduceStage
 from dpa.execution.row_operators import schema_after
 from dpa.executors import BatchReducer, name_of
@@ -23,7 +23,7 @@ from dpa.logical.step import Feed, Step, in_order
 from dpa.operators import JoinOptions, RowOperator
 from dpa.protocol.graph import Edge, Graph, Stage
 from dpa.protocol.user_code import StageTask
-from dpa.routing.keys import names_of
+from dpa.routing.keys import key_type, names_of, one_type
 from dpa.sources.splits import Split
 
 _STEP_SECONDS = 0.25
@@ -73,6 +73,7 @@ class Compilation:
                 known = self._columns[feed.step]
                 if known is not None:
                     self._check_feed(step, feed, known)
+            self._check_key_types(step)
 
     def compiled(self, splits: Mapping[str, tuple[Split, ...]]) -> Compiled:
         """The graph, whose sources have these splits."""
@@ -122,7 +123,7 @@ class Compilation:
             assert emission is not None
             return emission
         key, is_result = step.feeds[0].keying.key, step.sink is not None
-        return ReduceStage(step.receiver, key, emission, keeps_rows=is_result, operators=_operators(step))
+        return ReduceStage(self._receiver(step), key, emission, keeps_rows=is_result, operators=_operators(step))
 
     def _emission(self, step: Step) -> Emission | None:
         outputs = tuple(self._output(taker, feed) for taker, feed in self._takers[step.name])
@@ -140,15 +141,12 @@ class Compilation:
 
     def map_task(self, step: Step, feed: Feed) -> MapTask:
         """How rows become the records of a stage."""
-        receiver = step.receiver
-        if isinstance(receiver, JoinOptions):
-            receiver = replace(receiver, columns=self._value_columns(step))
         keying = feed.keying
         return MapTask(
             mapper=keying.mapper,
             key=keying.key,
             values=keying.values,
-            reducer=receiver,
+            reducer=self._receiver(step),
             combine=step.combine,
             seed=step.balance.hash_seed,
             batch_records=step.limits.batch_records,
@@ -156,6 +154,11 @@ class Compilation:
             key_function=keying.function,
             side=feed.side,
         )
+
+    def _receiver(self, step: Step) -> Receiver:
+        """What takes the records of a stage; a join with the columns that are known of its sides."""
+        receiver = step.receiver
+        return replace(receiver, columns=self._value_columns(step)) if isinstance(receiver, JoinOptions) else receiver
 
     def _value_columns(self, join: Step) -> tuple[pa.Schema | None, pa.Schema | None]:
         """The value columns of the sides of a join, where they are known."""
@@ -179,7 +182,8 @@ class Compilation:
             if step.receiver is None:
                 merged = pa.unify_schemas(schemas, promote_options="permissive")
                 return schema_after(_operators(step), merged)
-            sides = [(replace(self.map_task(step, feed), combine=False), schema) for feed, schema in known if schema]
+            tasks = (replace(self.map_task(step, feed), combine=False) for feed in step.feeds)
+            sides = list(zip(tasks, schemas, strict=True))
             if isinstance(step.receiver, JoinOptions):
                 return empty_join(sides).schema
         except (DpaError, pa.ArrowException, *USER_ERRORS):
@@ -200,6 +204,19 @@ class Compilation:
             if step.word == "top_k":
                 message = message.removeprefix(f"{name_of(step.receiver)} ")  # which the job does not name
             raise ConfigError(f"{step.at(_written_as(key, step, feed))}: {message}") from None
+
+    def _check_key_types(self, step: Step) -> None:
+        """Check that the keys of all rows that a stage takes, of both sides of a join, are of one type."""
+        types = []
+        for feed in step.feeds if step.is_stage else ():
+            known, keying = self._columns[feed.step], feed.keying
+            if known is not None and keying.mapper is None and keying.function is None:
+                columns = enumerate(names_of(keying.key))
+                types.append(pa.struct([(str(place), key_type(known.field(name).type)) for place, name in columns]))
+        try:
+            one_type(types)
+        except KeyTypeError as error:
+            raise ConfigError(f"{step.at(_written_as('key', step, step.feeds[-1]))}: {error}") from None
 
 
 def _written_as(key: str, step: Step, feed: Feed) -> str:

@@ -39,9 +39,9 @@ def as_table(data: Any) -> pa.Table:
 
 def _converted(data: Any) -> pa.Table:
     if isinstance(data, pa.Table):
-        return data
+        return _without_views(data)
     if isinstance(data, pa.RecordBatch):
-        return pa.Table.from_batches([data])
+        return _without_views(pa.Table.from_batches([data]))
     try:
         if type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns"):
             return pa.Table.from_pandas(data, preserve_index=False)
@@ -85,5 +85,8 @@ def _kind(value: Any) -> str:
 def _without_views(table: pa.Table) -> pa.Table:
     """The table with plain strings: neither Spark nor every Arrow kernel knows the string views that polars exports."""
     plain = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
-    fields = [field.with_type(plain.get(field.type, field.type)) for field in table.schema]
-    return table.cast(pa.schema(fields, metadata=table.schema.metadata))
+    for position, field in enumerate(table.schema):
+        if field.type in plain:
+            mended = field.with_type(plain[field.type])
+            table = table.set_column(position, mended, table.column(position).cast(mended.type))
+    return table

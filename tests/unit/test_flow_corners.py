@@ -1,0 +1,142 @@
+"""Flows on input that is easily forgotten: sides without rows, rows without columns, columns of nulls, keys that are
+values too, and types that Arrow holds but does not compute with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import dpa
+from dpa import Flow
+from dpa.aggregates import Count
+from dpa.driver.backend import Backend
+from dpa.errors import ConfigError, JobFailedError
+from dpa.flow import Rows
+from dpa.simulation.backend import SimulatedBackend
+from dpa.testing import LocalBackend
+
+LEFT = pa.table({"id": [1, 2, 2], "x": ["a", "b", "c"]})
+RIGHT = pa.table({"key": [2, 3], "x": [0.5, 1.5], "y": [[1], [2]]})
+NUMBERS = [{"group": number % 3, "n": number} for number in range(12)]
+
+
+@pytest.fixture(params=[LocalBackend(), SimulatedBackend(seed=1)], ids=["local", "simulated"])
+def backend(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+@pytest.fixture
+def flow() -> Flow:
+    return Flow("tests", limits={"batch_records": 3, "in_flight_records": 10, "split_records": 5})
+
+
+@pytest.mark.parametrize(
+    ("how", "left", "right"),
+    [("left", LEFT, RIGHT[:0]), ("full", LEFT, RIGHT[:0]), ("right", LEFT[:0], RIGHT), ("full", LEFT[:0], RIGHT)],
+    ids=["left with nothing", "full with nothing", "nothing right", "nothing full"],
+)
+def test_a_join_has_the_known_columns_of_a_side_without_rows(
+    flow: Flow, backend: Backend, how: str, left: pa.Table, right: pa.Table
+) -> None:
+    flow.read(left).key_by("id").join(flow.read(right).key_by("key"), how)
+    table = flow.run(backend=backend).table()
+    schema = {"id": pa.int64(), "x": pa.string(), "x_right": pa.float64(), "y": pa.list_(pa.int64())}
+    assert dict(zip(table.schema.names, table.schema.types, strict=True)) == schema
+    assert table.num_rows == left.num_rows + right.num_rows
+
+
+def test_the_key_of_a_join_is_complete_where_the_left_value_names_it(flow: Flow, backend: Backend) -> None:
+    flow.read(LEFT).key_by("id", value=["id", "x"]).join(flow.read(RIGHT).key_by("key", value="y"), "full")
+    rows = flow.run(backend=backend).table().to_pylist()
+    assert sorted(rows, key=str) == [
+        {"id": 1, "x": "a", "y": None},
+        {"id": 2, "x": "b", "y": [1]},
+        {"id": 2, "x": "c", "y": [1]},
+        {"id": 3, "x": None, "y": [2]},
+    ]
+
+
+@pytest.mark.parametrize(
+    "constant", [None, [None], {"a": 1, "b": None}, [{"a": None}]], ids=["null", "list", "struct", "list of structs"]
+)
+def test_rows_with_nulls_of_no_type_can_be_ranked(flow: Flow, backend: Backend, constant: Any) -> None:
+    flow.read(NUMBERS).map(lambda row: {**row, "constant": constant}).top_k(2, by="n")
+    assert flow.run(backend=backend).table().to_pylist() == [
+        {"rank": 1, "group": 2, "n": 11, "constant": constant},
+        {"rank": 2, "group": 1, "n": 10, "constant": constant},
+    ]
+
+
+def test_rows_are_ranked_by_a_column_that_is_dictionary_encoded(flow: Flow, backend: Backend) -> None:
+    words = pa.array(["be", "to", "or", "to", "not"]).dictionary_encode()
+    flow.read(pa.table({"word": words})).top_k(3, by="word")
+    assert flow.run(backend=backend).table()["word"].to_pylist() == ["to", "to", "or"]
+
+
+def test_an_arrow_table_may_have_string_views(flow: Flow, backend: Backend) -> None:
+    table = pa.table({"id": [1, 2], "text": pa.array(["a", None], pa.string_view())})
+    rows = flow.read(table, name="rows")
+    rows.key_by("id").join(rows.key_by("id"), "left", name="pairs")
+    rows.top_k(1, by="text", name="top")
+    result = flow.run(backend=backend)
+    assert sorted(result.table("pairs").to_pylist(), key=str) == [
+        {"id": 1, "text": "a", "text_right": "a"},
+        {"id": 2, "text": None, "text_right": None},
+    ]
+    assert result.table("top").to_pylist() == [{"rank": 1, "id": 1, "text": "a"}]
+
+
+@dpa.batch_mapper
+def no_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.select([])
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda row: {}, r"map failed on record .*: a record needs a column at least, and \{\} has none"),
+        (no_columns, r"no_columns\.map must return columns: its 3 rows have none"),
+    ],
+    ids=["record", "batch"],
+)
+def test_rows_without_columns_are_refused(flow: Flow, backend: Backend, function: Any, message: str) -> None:
+    flow.read(NUMBERS).map(function).key_by(None).reduce(Count())
+    with pytest.raises(JobFailedError, match=message):
+        flow.run(backend=backend)
+
+
+@pytest.mark.parametrize("key", ["1", True], ids=["text", "boolean"])
+def test_keys_of_two_types_are_found_before_anything_runs(flow: Flow, key: Any) -> None:
+    numbers, others = flow.read(LEFT), flow.read(pa.table({"key": [key]}))
+    numbers.key_by("id").join(others.key_by("key"), name="pairs")
+    with pytest.raises(ConfigError, match=r"stages\.pairs\.join\.key_by: this job has keys of types (bool|int64) and"):
+        flow.run(backend=LocalBackend())
+
+
+def test_keys_of_all_steps_that_a_step_is_from_are_of_one_type(flow: Flow) -> None:
+    steps = (flow.read(pa.table({"id": [key]})).steps[0] for key in (1, "1"))
+    Rows(flow, tuple(steps)).key_by("id").reduce(Count(), name="counts")
+    with pytest.raises(ConfigError, match=r"stages\.counts\.key_by: this job has keys of types int64 and string"):
+        flow.run(backend=LocalBackend())
+
+
+@dpa.batch_filter
+def of_two_batches(left: pa.RecordBatch, right: pa.RecordBatch) -> pa.Array:
+    return left
+
+
+@pytest.mark.parametrize(
+    ("add", "message"),
+    [
+        (lambda rows: rows.map(lambda left, right: left), r"map: .* is called with \(record\), and its parameters are"),
+        (lambda rows: rows.filter(of_two_batches), r"filter: .*of_two_batches is called with \(batch\), and its param"),
+        (lambda rows: rows.key_by(lambda: 1).reduce(Count()), r"reduce\.key_by: .* is called with \(record\), and its"),
+    ],
+    ids=["map", "batch filter", "key"],
+)
+def test_a_function_of_other_arguments_is_refused(flow: Flow, add: Any, message: str) -> None:
+    add(flow.read(NUMBERS))
+    with pytest.raises(ConfigError, match=message):
+        flow.check()
