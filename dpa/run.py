@@ -189,7 +189,7 @@ def _show(result: Result, directory: Path | None, as_json: bool) -> int:
     else:
         try:
             with printing("the table"):
-                show(report, sys.stdout, files=files, result=None if result.is_kept else result.table())
+                show(report, sys.stdout, files=files, result=result.unsaved)
         except OutputError as error:
             say(f"warning: {error}")
     if lost is not None:

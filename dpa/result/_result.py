@@ -36,24 +36,25 @@ class Result:
     events: Mapping[str, bytes] = field(default_factory=dict, repr=False)
 
     @property
-    def is_kept(self) -> bool:
-        """Whether nothing is lost with this object: the results were written to directories, or there are none."""
-        outputs = [stage.output for stage in self.report.stages if stage.output is not None]
-        return self.report.status == "failed" or all(output.path is not None for output in outputs)
+    def unsaved(self) -> pa.Table | None:
+        """The last of the results that are lost with this object, as they were written nowhere; None if none is."""
+        return None if self.report.status == "failed" else next(reversed(self._tables.values()), None)
 
     def table(self, stage: str | None = None) -> pa.Table:
-        """The result of a stage, by default of the last, as one Arrow table, a row a key; read from its directory if it
-        was written there.
+        """The result of a stage, by default of the only one that has one, as one Arrow table, a row a key; read from its
+        directory if it was written there.
 
         Raises:
             JobFailedError: the job failed, so there is no result.
-            TableError: the result is no longer in its directory, or the stage has none.
+            TableError: the result is no longer in its directory, the stage has none, or none is named of several.
         """
         report = self.report
         if report.status == "failed":
             raise JobFailedError(f"{report.name} failed, so it has no result: {report.error}")
         outputs = {found.name: found.output for found in report.stages if found.output is not None}
-        name = report.main.name if stage is None else stage
+        if stage is None and len(outputs) > 1:
+            raise TableError(f"{report.name} has several results: name one of {', '.join(outputs)}")
+        name = next(iter(outputs), report.main.name) if stage is None else stage
         output = outputs.get(name)
         if output is None:
             raise TableError(f"{report.name} has no result of a stage {name!r}, but of {', '.join(outputs) or 'none'}")

@@ -170,7 +170,9 @@ def test_each_result_is_found_by_the_name_of_its_step(tmp_path: Path, monkeypatc
     counts.top_k(1, by="count", name="top")
     result = flow.run(backend=LocalBackend())
     assert sorted(result.table("counts")["count"].to_pylist()) == [1, 2]
-    assert result.table().to_pylist() == result.table("top").to_pylist() == [{"rank": 1, "word": "to", "count": 2}]
+    assert result.table("top").to_pylist() == [{"rank": 1, "word": "to", "count": 2}]
+    with pytest.raises(TableError, match="several results: name one of counts, top"):
+        result.table()
     assert list((tmp_path / "out" / "counts").glob("*.parquet"))
     with pytest.raises(TableError, match="no result of a stage 'read', but of counts, top"):
         result.table("read")

@@ -43,7 +43,7 @@ def test_each_stage_with_a_result_has_a_table() -> None:
     stages = (*made.stages[:-1], dataclasses.replace(made.main, output=OutputReport(rows=1)))
     result = Result(dataclasses.replace(made, stages=stages), {"bargains": pa.table({"key": ["a"]})})
     assert result.table().equals(result.table("bargains"))
-    assert not result.is_kept
+    assert result.unsaved is result.table()
     with pytest.raises(TableError, match="bargains has no result of a stage 'priced', but of bargains"):
         result.table("priced")
 
