@@ -38,11 +38,11 @@ class Result:
     @property
     def unsaved(self) -> pa.Table | None:
         """The last of the results that are lost with this object, as they were written nowhere; None if none is."""
-        return None if self.report.status == "failed" else next(reversed(self._tables.values()), None)
+        return None if self.report.status == "failed" else next(reversed(list(self._tables.values())), None)
 
     def table(self, stage: str | None = None) -> pa.Table:
-        """The result of a stage, by default of the only one that has one, as one Arrow table, a row a key; read from its
-        directory if it was written there.
+        """The result of a stage, by default of the only one that has one, as one Arrow table; read from its directory
+        if it was written there.
 
         Raises:
             JobFailedError: the job failed, so there is no result.
