@@ -35,7 +35,7 @@ Found = dict[str, dict[int, list[float]]]
 
 def measure(options: argparse.Namespace) -> Findings:
     """Time every grouping with every number of reducers, block by block as a mapper has them."""
-    records, repeats = (200_000, 1) if options.quick else (RECORDS, REPEATS)
+    records, repeats = (40_000, 1) if options.quick else (RECORDS, REPEATS)
     words = Words(options.seed)
     hashes, codes = hash_column(words.names), words.ranks(records)
     found: Found = {name: {} for name in FORMS}

@@ -22,7 +22,7 @@ _HISTORY_SHOWN = 60
 
 def measure(options: argparse.Namespace) -> Findings:
     """Run the job or graph of each seed, and count what happened in them."""
-    seeds = min(options.seeds, 100) if options.quick else options.seeds
+    seeds = min(options.seeds, 25) if options.quick else options.seeds
     run, count = (run_random_graph, _graph) if options.graphs else (run_random_job, _job)
     what = "graphs" if options.graphs else "jobs"
     counts: Counter[str] = Counter()

@@ -168,15 +168,16 @@ def _of(options: type[_Options], **drawn: Any) -> _Options:
     return options(**{name: value for name, value in drawn.items() if name in names})
 
 
-def run_random_job(seed: int, **machines: Any) -> SimulatedRun:
-    """Run the job of a seed and check its result too; `machines` are those of `SimulatedCluster`.
+def run_random_job(seed: int, max_steps: int = 1_000_000, **machines: Any) -> SimulatedRun:
+    """Run the job of a seed, in at most so many steps, and check its result too; `machines` are those of
+    `SimulatedCluster`.
 
     Raises:
         InvariantViolationError: an invariant was broken, the job could not end, or its result is wrong.
     """
     made = random_job(seed)
     cluster = SimulatedCluster(made.job, seed, **machines)
-    run = cluster.run()
+    run = cluster.run(max_steps)
     shares = run.shares[REDUCER]
     rows = _rows(shares, made.key)
     found = dict(rows)

@@ -68,7 +68,7 @@ def _measured(options: argparse.Namespace, slowed: float) -> Findings:
     """With this share of the reducers slowed."""
     services, seconds, groupings, reducers = SERVICE_SECONDS, SECONDS, GROUPINGS, REDUCERS
     if options.quick:
-        services, seconds, groupings, reducers = (0.001,), 1.0, {"CG": GROUPINGS["CG"]}, 4
+        services, seconds, groupings, reducers = (0.001,), 1.0, {"CG": GROUPINGS["CG"]}, 3
     slow = round(slowed * reducers)
     slowdown = (1.0,) * (reducers - slow) + (SLOWDOWN,) * slow
     speed = sum(1 / factor for factor in slowdown)

