@@ -141,7 +141,7 @@ def simulate(workload: str, method: str, seeds: Iterable[int], rounds: int = 1, 
         balance = dataclasses.replace(balance, report_every=race.report_every)
     simulated = map_reduce_job(
         opened.splits,
-        job.spec.compilation({source.name: opened.schema}).map_task(reducer, reducer.feeds[0]),
+        job.spec.compilation({source.name: opened.schema}).columns.map_task(reducer, reducer.feeds[0]),
         mappers=job.config.parallelism.mappers,
         reducers=job.config.parallelism.reducers,
         balance=balance,

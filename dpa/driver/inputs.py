@@ -18,7 +18,7 @@ from dpa.config.inputs import OF_GENERATED
 from dpa.driver.loading import generator_of
 from dpa.driver.spec import JobSpec
 from dpa.errors import JobFailedError, SparkLostError, TableError
-from dpa.logical.compilation import columns_read
+from dpa.logical.columns import columns_read
 from dpa.logical.step import Step
 from dpa.sources.generated import GeneratedTable, Pace
 from dpa.sources.splits import Split, memory_splits

@@ -66,7 +66,7 @@ class JobSpec:
         """
         try:
             made = Compilation(self.steps, columns)
-            made.check()
+            made.columns.check()
         except ConfigError as error:
             key, _, message = str(error).partition(": ")
             raise self.file.error(key, message) from None

@@ -122,6 +122,11 @@ class Step:
         return self.tasks is not None
 
     @property
+    def operators(self) -> tuple[RowOperator, ...]:
+        """What changes its rows: one operator, or none."""
+        return () if self.operator is None else (self.operator,)
+
+    @property
     def key(self) -> KeyName:
         """The columns that tell its rows apart; none where several rows may have one key."""
         has_row_a_key = isinstance(self.receiver, Reducer | BatchReducer) and not isinstance(self.receiver, RowsReducer)

@@ -20,7 +20,8 @@ from dpa.aggregates import Count, Sum
 from dpa.driver.backend import Backend
 from dpa.errors import ConfigError
 from dpa.execution.emission import Emission
-from dpa.logical.compilation import Compilation, columns_read
+from dpa.logical.columns import columns_read
+from dpa.logical.compilation import Compilation
 from dpa.simulation.backend import SimulatedBackend
 from dpa.testing import LocalBackend
 
@@ -173,7 +174,7 @@ def test_columns_are_known_behind_batch_functions_filters_joins_and_batch_reduce
     joined = rows.key_by("word").join(sums.key_by("term"), name="joined")
     joined.union(joined, name="united").top_k(2, by="n", name="top")
     made = compiled(flow)
-    found = {step.name: made.columns(step.name) for step in made.steps}
+    found = {step.name: made.columns.of(step.name) for step in made.steps}
     assert {name: columns and columns.names for name, columns in found.items()} == {
         "rows": ["word", "n"],
         "filtered": ["word", "n"],
@@ -193,7 +194,7 @@ def test_columns_are_not_known_behind_functions_of_a_record_and_what_takes_its_r
     rows.key_by(lambda row: row["n"]).top_k(1, by="n", name="ranked")
     made.union(rows, name="united").key_by("word").join(rows.key_by("word"), name="joined")
     columns = compiled(flow).columns
-    assert [columns(name) for name in ("made", "counted", "reduced", "ranked", "united", "joined")] == [None] * 6
+    assert [columns.of(name) for name in ("made", "counted", "reduced", "ranked", "united", "joined")] == [None] * 6
 
 
 @pytest.mark.parametrize(
@@ -229,11 +230,19 @@ def test_only_the_columns_are_read_that_all_edges_of_an_input_name(flow: Flow) -
     rows.key_by("word", value="n").reduce(Sum("n"))
     assert columns_read(flow.job().spec.steps, "rows") == (("word", "n"), ("word",))
     rows.key_by("user", value=[]).reduce(Count())
-    assert columns_read(flow.job().spec.steps, "rows") == (("word", "user", "n"), ("word", "user"))
+    assert columns_read(flow.job().spec.steps, "rows") == (("word", "n", "user"), ("word", "user"))
     rows.key_by("day").reduce(Count())
-    assert columns_read(flow.job().spec.steps, "rows") == (None, ("word", "user", "day"))
+    assert columns_read(flow.job().spec.steps, "rows") == (None, ("day",))
     rows.map(same)
-    assert columns_read(flow.job().spec.steps, "rows")[0] is None
+    assert columns_read(flow.job().spec.steps, "rows") == (None, ())
+
+
+def test_a_column_comes_as_a_dictionary_where_it_is_a_key_and_nothing_else(flow: Flow) -> None:
+    rows = flow.read(ROWS, name="rows")
+    rows.key_by("word").reduce(Count())
+    assert columns_read(flow.job().spec.steps, "rows") == (None, ("word",))
+    rows.filter(every).key_by("word").reduce(Count())  # a function of batches expects the columns' own types
+    assert columns_read(flow.job().spec.steps, "rows") == (None, ())
 
 
 # --- the same rows, however steps are divided over tasks

@@ -1,0 +1,159 @@
+"""What is known of the columns of a job's rows before there are any, and what of its steps can be checked by it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from dpa.errors import ConfigError, DpaError, ExecutorError, KeyTypeError
+from dpa.execution.empty import empty_join, result_columns
+from dpa.execution.failures import USER_ERRORS
+from dpa.execution.mapping import MapTask, Receiver, check_columns
+from dpa.execution.row_operators import schema_after
+from dpa.executors import BatchReducer, name_of
+from dpa.logical.step import Feed, Keying, Step
+from dpa.operators import JoinOptions
+from dpa.routing.keys import key_type, names_of, one_type
+
+_STEP_SECONDS = 0.25
+"""Seconds after which functions of a record hand over the records that they have made."""
+
+
+class Columns:
+    """The columns of the rows of each step, as far as they are known: not where functions of a record make the rows."""
+
+    def __init__(self, steps: Sequence[Step], of_inputs: Mapping[str, pa.Schema | None]) -> None:
+        """Of steps, each after all whose rows it takes; `of_inputs` are those of each source's input, or None where
+        they are not known.
+
+        Raises:
+            ConfigError: a result column has the name of its key column.
+        """
+        self._steps = steps
+        self._known = dict(of_inputs)
+        for step in steps:
+            if not step.is_source:
+                self._known[step.name] = self._after(step)
+
+    def of(self, step: str) -> pa.Schema | None:
+        """The columns of a step's rows; None if they are not known."""
+        return self._known[step]
+
+    def check(self) -> None:
+        """Check that the columns that steps name are there, where it is known which columns there are.
+
+        Raises:
+            ConfigError: one is missing, or cannot be what it should be. The message begins with the key's path.
+        """
+        for step in self._steps:
+            for feed in step.feeds if step.is_stage else ():
+                known = self._known[feed.step]
+                if known is not None:
+                    self._check_feed(step, feed, known)
+            self._check_key_types(step)
+
+    def map_task(self, step: Step, feed: Feed) -> MapTask:
+        """How rows become the records of a stage."""
+        keying = feed.keying
+        return MapTask(
+            mapper=keying.mapper,
+            key=keying.key,
+            values=keying.values,
+            reducer=self.receiver(step),
+            combine=step.combine,
+            seed=step.balance.hash_seed,
+            batch_records=step.limits.batch_records,
+            step_seconds=_STEP_SECONDS,
+            key_function=keying.function,
+            side=feed.side,
+        )
+
+    def receiver(self, step: Step) -> Receiver:
+        """What takes the records of a stage; a join with the columns that are known of its sides."""
+        receiver = step.receiver
+        return replace(receiver, columns=self._value_columns(step)) if isinstance(receiver, JoinOptions) else receiver
+
+    def _value_columns(self, join: Step) -> tuple[pa.Schema | None, pa.Schema | None]:
+        """The value columns of the sides of a join, where they are known."""
+        found: list[pa.Schema | None] = [None, None]
+        for feed in join.feeds:
+            known, keying = self._known[feed.step], feed.keying
+            if known is not None:
+                wanted = [field for field in known if field.name not in names_of(keying.key)]
+                if keying.values is not None:
+                    wanted = [field for field in known if field.name in keying.values]
+                found[feed.side] = pa.schema(wanted)
+        return found[0], found[1]
+
+    def _after(self, step: Step) -> pa.Schema | None:
+        """The columns of a step's rows, of what is known of those that it takes."""
+        known = [(feed, self._known[feed.step]) for feed in step.feeds]
+        schemas = [schema for _, schema in known if schema is not None]
+        if len(schemas) < len(known):
+            return None
+        try:
+            if step.receiver is None:
+                merged = pa.unify_schemas(schemas, promote_options="permissive")
+                return schema_after(step.operators, merged)
+            tasks = (replace(self.map_task(step, feed), combine=False) for feed in step.feeds)
+            sides = list(zip(tasks, schemas, strict=True))
+            if isinstance(step.receiver, JoinOptions):
+                return empty_join(sides).schema
+        except (DpaError, pa.ArrowException, *USER_ERRORS):
+            return None  # what is wrong is named where it is checked, or when there are rows
+        if not isinstance(step.receiver, BatchReducer):
+            return None
+        try:
+            return result_columns(*sides[0])
+        except ExecutorError as error:  # a result column is named as the key
+            raise ConfigError(f"{step.at(_written_as('key', step, step.feeds[0]))}: {error}") from None
+
+    def _check_feed(self, step: Step, feed: Feed, known: pa.Schema) -> None:
+        rows = f"the step {feed.step!r}" if step.place else "the input"
+        try:
+            check_columns(self.map_task(step, feed), known, rows)
+        except ConfigError as error:
+            key, _, message = str(error).partition(": ")
+            if step.word == "top_k":
+                message = message.removeprefix(f"{name_of(step.receiver)} ")  # which the job does not name
+            raise ConfigError(f"{step.at(_written_as(key, step, feed))}: {message}") from None
+
+    def _check_key_types(self, step: Step) -> None:
+        """Check that the keys of all rows that a stage takes, of both sides of a join, are of one type."""
+        types = []
+        for feed in step.feeds if step.is_stage else ():
+            known, keying = self._known[feed.step], feed.keying
+            if known is not None and keying.mapper is None and keying.function is None:
+                columns = enumerate(names_of(keying.key))
+                types.append(pa.struct([(str(place), key_type(known.field(name).type)) for place, name in columns]))
+        try:
+            one_type(types)
+        except KeyTypeError as error:
+            raise ConfigError(f"{step.at(_written_as('key', step, step.feeds[-1]))}: {error}") from None
+
+
+def _written_as(key: str, step: Step, feed: Feed) -> str:
+    """What a step calls a key of the job of one mapper and one reducer."""
+    if key == "reducer" or not step.place:
+        return step.word if key == "reducer" else key
+    name = {"key": "key_by"}.get(key, key)
+    return f"join.{name}" if feed.side else name
+
+
+def columns_read(steps: Sequence[Step], source: str) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+    """The columns of an input that a job needs, None for all of them, and those of them that are keys wherever they are
+    used, so that they may come as dictionaries."""
+    feeds = [(step, feed.keying) for step in steps for feed in step.feeds if feed.step == source]
+    direct = [keying for step, keying in feeds if step.is_stage and keying.mapper is None and keying.function is None]
+    if len(direct) < len(feeds):
+        return None, ()
+    named = dict.fromkeys(name for keying in direct for name in (*names_of(keying.key), *(keying.values or ())))
+    keys = tuple(name for name in named if not any(_is_value(name, keying) for keying in direct))
+    return None if any(keying.values is None for keying in direct) else tuple(named), keys
+
+
+def _is_value(column: str, keying: Keying) -> bool:
+    """Whether a column is, or may be, a value."""
+    return column not in names_of(keying.key) if keying.values is None else column in keying.values
