@@ -20,7 +20,7 @@ from dpa.driver.spec import JobSpec
 from dpa.driver.stage_summary import hot_keys
 from dpa.execution.block import Block
 from dpa.execution.key_stats import KeyStats
-from dpa.execution.keys import cast, encode
+from dpa.execution.keys import by_position, cast, encode
 from dpa.executors import is_mergeable
 from dpa.logical.step import Step
 from dpa.measure.skew import skew
@@ -105,15 +105,8 @@ def _operator(step: Step, blocks: Sequence[Block]) -> StageForecast:
 
 def _key_stats(blocks: Sequence[Block]) -> KeyStats:
     """How often the keys of these blocks come, before any combiner."""
-    columns = [_by_position(block.keys) for block in blocks]
+    columns = [by_position(block.keys) for block in blocks]
     kind = one_type(column.type for column in columns)
     keys, codes = encode(pa.chunked_array([cast(column, kind) for column in columns], kind))
     records = np.bincount(codes, np.concatenate([block.mapped() for block in blocks]), len(keys))
     return KeyStats.of(keys, records.astype(np.int64))
-
-
-def _by_position(keys: pa.Array) -> pa.Array:
-    """Composite keys with components named by position: each side of a join has names of its own."""
-    if not pa.types.is_struct(keys.type):
-        return keys
-    return pa.StructArray.from_arrays(keys.flatten(), names=[str(place) for place in range(keys.type.num_fields)])

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from dpa.errors import ExecutorError
 from dpa.execution.block import Block
-from dpa.execution.keys import cast, encode, key_columns
+from dpa.execution.keys import by_position, cast, encode, key_columns
 from dpa.execution.rows import concatenated
 from dpa.execution.schemas import RIGHT
 from dpa.execution.states import Reduced, StatePart
@@ -229,7 +229,7 @@ def _matchable(keys: pa.Array) -> npt.NDArray[np.bool_]:
 def _keys_of(blocks: list[Block]) -> _Keys:
     if not blocks:
         return _Keys(pa.nulls(0), [], [], np.zeros((2, 0), np.int64), np.zeros(0, np.int64))
-    columns = [_positional(block.keys) for block in blocks]
+    columns = [by_position(block.keys) for block in blocks]
     kind = one_type(column.type for column in columns)
     columns = [cast(column, kind) for column in columns]
     keys, codes = encode(pa.chunked_array(columns))
@@ -240,13 +240,6 @@ def _keys_of(blocks: list[Block]) -> _Keys:
         np.add.at(rows[block.side], at, counts)
         np.add.at(records, at, counts if block.weights is None else block.mapped())
     return _Keys(keys, columns, places, rows, records)
-
-
-def _positional(keys: pa.Array) -> pa.Array:
-    """Composite keys with components named by position: either side has names of its own."""
-    if not pa.types.is_struct(keys.type):
-        return keys
-    return pa.StructArray.from_arrays(keys.flatten(), names=[str(place) for place in range(keys.type.num_fields)])
 
 
 def _part(blocks: list[Block]) -> StatePart:

@@ -202,3 +202,10 @@ def _used(dictionary: pa.Array, indices: npt.NDArray[np.integer]) -> tuple[pa.Ar
         return dictionary, indices.astype(np.int32, copy=False)
     place = np.cumsum(used, dtype=np.int32) - 1
     return dictionary.filter(pa.array(used)), place.take(indices)
+
+
+def by_position(keys: pa.Array) -> pa.Array:
+    """Composite keys with components named by position: each side of a join has names of its own."""
+    if not pa.types.is_struct(keys.type):
+        return keys
+    return pa.StructArray.from_arrays(keys.flatten(), names=[str(place) for place in range(keys.type.num_fields)])

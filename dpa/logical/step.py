@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 
+from dpa.aggregates import TopRows
 from dpa.balance.options import BalanceOptions, NoBalancingOptions
 from dpa.config import ReferenceConfig
 from dpa.config.stage import AggregationConfig, StageLimits, TestingConfig
@@ -144,10 +145,13 @@ class Step:
         if self.receiver is None:
             return "union" if self.operator is None else f"{self.operator.kind.value} {_short(self.operator)}"
         by = ", ".join(names_of(self.feeds[0].keying.key))
-        if isinstance(self.receiver, JoinOptions):
-            return f"{self.receiver.how} join by {by}"
+        match self.receiver:
+            case JoinOptions(how=how):
+                return f"{how} join by {by}"
+            case TopRows(k=k, by=column, descending=descending):
+                return f"{'top' if descending else 'least'} {k} by {column} of {f'each {by}' if by else 'all records'}"
         kind = "process" if isinstance(self.receiver, Process) else "reduce"
-        return f"{kind} {_short(self.receiver)}" + (f" by {by}" if by else " of all records")
+        return f"{kind} {_short(self.receiver)} {f'by {by}' if by else 'of all records'}"
 
 
 def _short(executor: object) -> str:

@@ -333,3 +333,11 @@ def test_so_it_does_whatever_the_order_of_messages(numbers: list[int], drawn: li
 def _require_results(flow: Flow, expected: dict[str, Counter[int]], backend: Backend) -> None:
     result = flow.run(backend=backend)
     assert {name: Counter(row["n"] for row in result.table(name).to_pylist()) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "words"), [({}, "top 2 by n of each word"), ({"descending": False}, "least 2 by n of each word")]
+)
+def test_a_ranking_is_told_in_the_words_of_its_step(flow: Flow, options: dict[str, Any], words: str) -> None:
+    flow.read(ROWS).key_by("word").top_k(2, by="n", **options)
+    assert [step.does for step in flow.job().spec.steps] == ["read", words]
