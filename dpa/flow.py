@@ -58,7 +58,7 @@ class Flow:
         step = self._add(name, "read", {"read": input if is_section else {"format": "given"}, **options})
         if not is_section:
             self._objects[f"stages.{step}.read"] = as_table(input)
-        return Rows(self, (step,))
+        return Rows(self, step)
 
     def job(self) -> Job:
         """The flow as a job.
@@ -118,12 +118,17 @@ class Flow:
 
 
 class Rows:
-    """The rows of one step of a flow, or of several. Every call adds a step and returns its rows."""
+    """The rows of one step of a flow. Every call adds a step and returns its rows.
 
-    def __init__(self, flow: Flow, steps: tuple[str, ...]) -> None:
+    Attributes:
+        flow: the flow.
+        step: the name of the step.
+    """
+
+    def __init__(self, flow: Flow, step: str) -> None:
         """Made by a `Flow`."""
         self.flow = flow
-        self.steps = steps
+        self.step = step
 
     def map(self, function: Any, *, name: str | None = None, **options: Any) -> Rows:
         """Make a row of each row.
@@ -148,8 +153,8 @@ class Rows:
         """The rows of all, in no order."""
         for other in others:
             self._require_same_flow(other)
-        steps = [step for rows in (self, *others) for step in rows.steps]
-        return Rows(self.flow, (self.flow._add(name, "union", {"from": steps, **options}),))
+        steps = [rows.step for rows in (self, *others)]
+        return Rows(self.flow, self.flow._add(name, "union", {"from": steps, **options}))
 
     def key_by(self, *key: Any, value: str | Sequence[str] | None = None) -> KeyedRows:
         """Group the rows by key for what is called next.
@@ -169,23 +174,19 @@ class Rows:
 
     def write(self, path: str, *, mode: str = "error") -> Rows:
         """Write the rows to a directory as Parquet; `mode` is `error` or `overwrite`, as in a job file."""
-        self._step()["write"] = {"path": path, "mode": mode}
+        self.flow._stages[self.step]["write"] = {"path": path, "mode": mode}
         return self
 
     def reference(self, sql: str | None = None, **options: Any) -> Rows:
         """Check the rows against what Spark computes from the inputs: `sql` sees each under the name of the step that
         reads it. `options` are the other keys of the section `reference` of a job file."""
-        self._step()["reference"] = {**({} if sql is None else {"sql": sql}), **options}
+        self.flow._stages[self.step]["reference"] = {**({} if sql is None else {"sql": sql}), **options}
         return self
 
-    def _step(self) -> dict[str, Any]:
-        [name] = self.steps
-        return self.flow._stages[name]
-
     def _changed(self, word: str, function: Any, name: str | None, options: Mapping[str, Any]) -> Rows:
-        step = self.flow._add(name, word, {"from": list(self.steps), **options})
+        step = self.flow._add(name, word, {"from": [self.step], **options})
         self.flow._stages[step][word] = self.flow._section(step, word, function)
-        return Rows(self.flow, (step,))
+        return Rows(self.flow, step)
 
     def _require_same_flow(self, other: Rows | KeyedRows) -> None:
         if other.flow is not self.flow:
@@ -232,7 +233,7 @@ class KeyedRows:
         for side in (self, other):
             if callable(side.key) or side.key is None:
                 raise ConfigError("a join is by columns: make one with `map` and name it in `key_by`")
-        join: dict[str, Any] = {"with": list(other.rows.steps), "how": how, "key_by": other.key}
+        join: dict[str, Any] = {"with": [other.rows.step], "how": how, "key_by": other.key}
         if other.value is not None:
             join["value"] = list(other.value)
         return self._made(name, "join", {"join": join, **options})
@@ -243,14 +244,13 @@ class KeyedRows:
 
     def _add(self, word: str, executor: Any, name: str | None, options: Mapping[str, Any]) -> Rows:
         rows = self._made(name, word, dict(options))
-        [step] = rows.steps
-        self.flow._stages[step][word] = self.flow._section(step, word, executor)
+        self.flow._stages[rows.step][word] = self.flow._section(rows.step, word, executor)
         return rows
 
     def _made(self, name: str | None, word: str, section: dict[str, Any]) -> Rows:
-        step = self.flow._add(name, word, {"from": list(self.rows.steps), **section})
+        step = self.flow._add(name, word, {"from": [self.rows.step], **section})
         made = self.flow._stages[step]
         made["key_by"] = self.flow._section(step, "key_by", self.key) if callable(self.key) else self.key
         if self.value is not None:
             made["value"] = list(self.value)
-        return Rows(self.flow, (step,))
+        return Rows(self.flow, step)

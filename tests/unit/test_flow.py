@@ -18,7 +18,7 @@ import dpa
 from dpa import Flow, Job
 from dpa.aggregates import Count, Sum
 from dpa.config import parse
-from dpa.errors import ConfigError, JobFailedError, TableError
+from dpa.errors import ConfigError, TableError
 from dpa.flow import Rows
 from dpa.testing import LocalBackend, run_local
 
@@ -72,7 +72,7 @@ def rows_after(build: Callable[[Rows, Rows], Rows]) -> list[tuple[Any, ...]]:
     words, people = flow.read(WORDS, name="words"), flow.read(PEOPLE, name="people")
     made = build(words, people)
     people.filter(lambda row: True, name="others")  # every input is taken
-    [name] = made.steps
+    name = made.step
     return [tuple(row.values()) for row in run_local(flow)[name].to_pylist()]
 
 
@@ -146,7 +146,7 @@ def test_steps_are_named_by_their_words_with_numbers_or_as_one_likes() -> None:
     flow = Flow("tests")
     rows = flow.read(WORDS)
     made = [rows.map(plus_one), rows.map(plus_one), rows.map(plus_one, name="mine"), rows.map(plus_one)]
-    assert [step.steps for step in made] == [("map",), ("map_2",), ("mine",), ("map_3",)]
+    assert [rows.step for rows in made] == ["map", "map_2", "mine", "map_3"]
     assert sorted(run_local(flow)) == ["map", "map_2", "map_3", "mine"]
 
 
@@ -176,27 +176,6 @@ def test_each_result_is_found_by_the_name_of_its_step(tmp_path: Path, monkeypatc
     assert list((tmp_path / "out" / "counts").glob("*.parquet"))
     with pytest.raises(TableError, match="no result of a stage 'read', but of counts, top"):
         result.table("read")
-
-
-def test_results_that_are_published_before_one_fails_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    flow = Flow("tests")
-    rows = flow.read(WORDS)
-    for name in ("first", "second"):
-        rows.key_by("word").reduce(Count(), name=name).write(f"out/{name}")
-
-    class Spoiling(LocalBackend):
-        """Puts a file of somebody's at the second result's place while the job runs."""
-
-        def run(self, *arguments: Any) -> Any:
-            (tmp_path / "out" / "second").mkdir()
-            (tmp_path / "out" / "second" / "notes.txt").touch()
-            return super().run(*arguments)
-
-    with pytest.raises(JobFailedError, match=r"stages\.second\.write\.path: out/second is not empty: it holds notes"):
-        flow.run(backend=Spoiling())
-    assert list((tmp_path / "out" / "first").glob("*.parquet"))
-    assert [path.name for path in (tmp_path / "out" / "second").iterdir()] == ["notes.txt"]
 
 
 def test_a_test_reads_other_rows_in_place_of_inputs() -> None:

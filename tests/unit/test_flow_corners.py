@@ -13,7 +13,6 @@ from dpa import Flow
 from dpa.aggregates import Count
 from dpa.driver.backend import Backend
 from dpa.errors import ConfigError, JobFailedError
-from dpa.flow import Rows
 from dpa.simulation.backend import SimulatedBackend
 from dpa.testing import LocalBackend
 
@@ -116,8 +115,9 @@ def test_keys_of_two_types_are_found_before_anything_runs(flow: Flow, key: Any) 
 
 
 def test_keys_of_all_steps_that_a_step_is_from_are_of_one_type(flow: Flow) -> None:
-    steps = (flow.read(pa.table({"id": [key]})).steps[0] for key in (1, "1"))
-    Rows(flow, tuple(steps)).key_by("id").reduce(Count(), name="counts")
+    numbers, texts = (flow.read(pa.table({"id": [key]})) for key in (1, "1"))
+    counts = numbers.key_by("id").reduce(Count(), name="counts")
+    flow._stages[counts.step]["from"] = [numbers.step, texts.step]  # as a job file may say it
     with pytest.raises(ConfigError, match=r"stages\.counts\.key_by: this job has keys of types int64 and string"):
         flow.run(backend=LocalBackend())
 

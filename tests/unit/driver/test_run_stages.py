@@ -107,6 +107,7 @@ def test_a_result_that_cannot_be_published_leaves_those_after_it_unpublished(tmp
     published = {name for name, output in outputs.items() if output.path is not None}
     assert published == {path.name for path in tmp_path.iterdir() if (path / MARK).exists()}
     assert "top" not in published
+    assert [path.name for path in (tmp_path / "top").iterdir()] == ["precious"]
 
 
 def test_two_results_in_one_directory_are_refused_before_anything_starts(tmp_path: Path) -> None:

@@ -310,7 +310,7 @@ def built(numbers: Sequence[int], drawn: Sequence[Drawn]) -> tuple[Flow, dict[st
             rows.append(getattr(before, word)(function, **options))
             naive.append(plain(taken))
     ends = [number for number in range(1, len(rows)) if not any(number in step.takes for step in drawn)]
-    return flow, {rows[number].steps[0]: Counter(naive[number]) for number in ends}
+    return flow, {rows[number].step: Counter(naive[number]) for number in ends}
 
 
 NUMBERS = st.lists(st.integers(0, 20), max_size=12)
