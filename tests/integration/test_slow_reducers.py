@@ -22,7 +22,7 @@ def is_running(process: int) -> bool:
         return False
 
 
-def test_user_code_takes_longer_by_the_factor_of_a_slow_reducer() -> None:
+def test_user_code_takes_at_least_the_factor_of_a_slow_reducer_longer_than_it_asks_for() -> None:
     result = Job(
         input=[{"key": f"key {number % 60}", "value": 1} for number in range(400)],
         reducer=executors.SlowSum(0.002),
@@ -31,9 +31,8 @@ def test_user_code_takes_longer_by_the_factor_of_a_slow_reducer() -> None:
         balance={"strategy": "none"},
     ).run()
     assert sum(result.table()["value"].to_pylist()) == 400
-    usual, slowed = (reducer.busy_seconds / reducer.processed for reducer in result.report.reducers)
-    assert 3 < slowed / usual < 7
-    assert result.report.reducers[1].latency_p99 > result.report.reducers[0].latency_p99
+    _, slowed = result.report.reducers
+    assert slowed.busy_seconds >= 5 * 0.002 * slowed.processed
 
 
 @can_pin
