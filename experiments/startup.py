@@ -27,12 +27,13 @@ PARALLELISM = (2, 4)
 """Mappers, and as many reducers."""
 
 RECORDS = 1_000
-MAX_SECONDS = 6.0
+MAX_SECONDS = {2: 4.0, 4: 5.5}
+"""The time to the first record that is wanted, by the number of mappers."""
 
 PHASES = {
     "imports": "interpreter and imports",
     "load": "input and splits",
-    "startup": "Ray and actors",
+    "startup": "waiting for Ray and actors",
     "stream": "stream to the first record",
 }
 """What comes before the first record, in order; together they are the time to it."""
@@ -54,7 +55,7 @@ def measure(options: argparse.Namespace) -> Findings:
     for tasks, median in medians.items():
         seconds = median["first_record"]
         name = f"seconds to the first record, {tasks} mappers and {tasks} reducers"
-        targets.append(Target(name, f"<= {MAX_SECONDS:g}", seconds, seconds <= MAX_SECONDS))
+        targets.append(Target(name, f"<= {MAX_SECONDS[tasks]:g}", seconds, seconds <= MAX_SECONDS[tasks]))
     return Findings(
         data={"records": RECORDS, "runs": runs, "medians": medians},
         targets=targets,
@@ -120,7 +121,8 @@ def _text(runs: dict[int, list[dict[str, float]]], medians: dict[int, dict[str, 
         "which the coordinator learns that a reducer has processed records. The report gives that moment in seconds "
         "since the job was set up (`seconds.first_record`); the set-up is dated by the report's file, which is written "
         "as soon as `seconds.total` is known: its time stamp less `seconds.total`. What comes before is the "
-        "interpreter and the imports. *Ray and actors* is `seconds.startup`. The whole command goes on to the last "
+        "interpreter and the imports. *Waiting for Ray and actors* is `seconds.startup`. "
+        "The whole command goes on to the last "
         "record, the report with its page and pictures, and the end of Ray.\n\n" + markdown_table(head, rows)
     )
 
@@ -140,9 +142,10 @@ def _figure(medians: dict[int, dict[str, float]]) -> Figure:
         left = [start + more for start, more in zip(left, seconds, strict=True)]
     for place, end in enumerate(left):
         axes.annotate(f"{end:.2f} s", (end, place), (5, 0), textcoords="offset points", va="center", fontsize=9)
-    axes.axvline(MAX_SECONDS, color=COLOURS[5], linewidth=1.2, linestyle="--", label=f"wanted: {MAX_SECONDS:g} s")
+    wanted = [MAX_SECONDS[tasks] for tasks in medians]
+    axes.scatter(wanted, names, marker="|", s=600, color=COLOURS[5], linewidth=1.2, label="wanted")
     axes.invert_yaxis()
-    axes.set_xlim(0, max(*left, MAX_SECONDS) * 1.12)
+    axes.set_xlim(0, max(*left, *wanted) * 1.12)
     axes.grid(visible=False, axis="y")
     axes.set_xlabel("seconds since the command was given (medians)")
     figure.legend(*axes.get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside upper left", ncols=5)

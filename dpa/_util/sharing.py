@@ -1,10 +1,11 @@
-"""A resource that jobs in several threads of one process share: the first of them starts it, the last ends it."""
+"""Contexts and threads: a resource that jobs in several threads of one process share, of which the first starts it and
+the last ends it; and one that starts and ends while its job does something else."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from typing import Generic, TypeVar
 
@@ -55,3 +56,39 @@ def in_lasting_thread(context: AbstractContextManager[T]) -> Iterator[T]:
             yield value
         finally:
             thread.submit(context.__exit__, None, None, None).result()
+
+
+class Background(Generic[T]):
+    """A context that is entered and left in a thread of its own, while the block that it is used for goes on.
+
+    The block's end waits for both: what was entered is always left.
+    """
+
+    def __init__(self, context: AbstractContextManager[T]) -> None:
+        self._context = context
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="dpa-background")
+        self._entered: Future[T]
+        self._left: Future[None] | None = None
+
+    def __enter__(self) -> Background[T]:
+        self._entered = self._thread.submit(self._context.__enter__)
+        return self
+
+    def value(self) -> T:
+        """Wait until the context has been entered; returns its value, or raises what entering it raised."""
+        return self._entered.result()
+
+    def leave(self) -> None:
+        """Begin to leave the context before the block ends."""
+        if self._left is None:
+            self._left = self._thread.submit(self._leave)
+
+    def __exit__(self, *raised: object) -> None:
+        with interrupts_held(), self._thread:
+            self.leave()
+            if self._left is not None:
+                self._left.result()
+
+    def _leave(self) -> None:
+        if self._entered.exception() is None:
+            self._context.__exit__(None, None, None)

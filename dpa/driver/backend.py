@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from dpa.protocol.metrics import Snapshot
 from dpa.protocol.plan import RunOutcome, RunPlan
 
 
+class Runner(Protocol):
+    """Runs a plan."""
+
+    def run(self, plan: RunPlan, observe: Callable[[Snapshot], None], warn: Callable[[str], None]) -> RunOutcome:
+        """Run a plan to its end; on return, or when this raises, no task is at work any more.
+
+        Args:
+            plan: what to run; shares of results are written to the directories of `plan.results`, or returned.
+            observe: receives statistics now and then, and at the end of a run that does not fail.
+            warn: receives what the user should know meanwhile.
+
+        Raises:
+            DpaError: the job failed.
+        """
+        ...
+
+
 class Backend(Protocol):
-    """Runs plans. `dpa.runtime.backend.RayBackend`, `dpa.simulation.backend.SimulatedBackend` and
+    """A place for tasks. `dpa.runtime.backend.RayBackend`, `dpa.simulation.backend.SimulatedBackend` and
     `dpa.testing.LocalBackend` are backends."""
 
     def check_executor(self, executor: object) -> None:
@@ -20,15 +38,12 @@ class Backend(Protocol):
             ConfigError: it cannot.
         """
 
-    def run(self, plan: RunPlan, observe: Callable[[Snapshot], None], warn: Callable[[str], None]) -> RunOutcome:
-        """Run a plan to its end; on return, or when this raises, no task is left.
+    def prepared(self, tasks: int) -> AbstractContextManager[Runner]:
+        """A block in which one plan can be run. What takes time to start is started with the block, and not waited for
+        until the plan is there: `run` raises what went wrong meanwhile. At the block's end, whatever ends it, no task
+        is left.
 
         Args:
-            plan: what to run; shares of results are written to the directories of `plan.results`, or returned.
-            observe: receives statistics now and then, and at the end of a run that does not fail.
-            warn: receives what the user should know meanwhile.
-
-        Raises:
-            DpaError: the job failed.
+            tasks: how many the plan's stages will have.
         """
         ...

@@ -187,10 +187,17 @@ class _Input:
             raise self._spec.file.error(self._source.at("sample"), f"is Spark's, and this input is {what}")
 
 
-def lazy_session(config: JobConfig, stack: ExitStack) -> Callable[[], SparkSession]:
-    """A function that returns the one Spark session of `stack`, which its first call starts."""
-    asked = config.spark
-    return cache(lambda: stack.enter_context(spark_session(config.name, asked.master, asked.conf)))
+def lazy_session(
+    config: JobConfig, stack: ExitStack, first: Callable[[], object] | None = None
+) -> Callable[[], SparkSession]:
+    """A function that returns the one Spark session of `stack`, which its first call starts, after calling `first`."""
+
+    def start() -> SparkSession:
+        if first is not None:
+            first()
+        return stack.enter_context(spark_session(config.name, config.spark.master, config.spark.conf))
+
+    return cache(start)
 
 
 @contextmanager

@@ -4,15 +4,16 @@ so that a run that fails reports it."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import cache
 
 import pyarrow as pa
 
 from dpa._util.logs import chosen_level
 from dpa.config import JobFile, OutputConfig
-from dpa.driver.backend import Backend
+from dpa.driver.backend import Backend, Runner
 from dpa.driver.inputs import Inputs, OpenedInput, lazy_session
 from dpa.driver.observer import Observer, Unobserved
 from dpa.driver.outputs import OutputDirectory, in_memory, written
@@ -87,7 +88,8 @@ class Run:
             with ExitStack() as stack:
                 for rounds in self._rounds.values():
                     stack.enter_context(rounds)
-                spark = lazy_session(self._spec.config, stack)
+                tasks = self._lazy_tasks(stack)
+                spark = lazy_session(self._spec.config, stack, first=tasks)
                 self._enter("load")
                 opened = self._inputs.open(stack, spark)
                 references = [Reference(self._spec, sink.step, opened, spark) for sink in self._sinks]
@@ -95,7 +97,7 @@ class Run:
                     reference.check()
                 for rounds in self._rounds.values():
                     rounds.clear()
-                outcome = self._stream(opened)
+                outcome = self._stream(opened, tasks())
                 for sink in self._sinks:
                     sink.take(outcome)
                 if any(reference.is_asked for reference in references):
@@ -110,7 +112,13 @@ class Run:
                     name = self._spec.config.name
                     _log.info("%s: published %d rows at %s", name, sink.report.rows, sink.output.path)
 
-    def _stream(self, opened: Mapping[str, OpenedInput]) -> RunOutcome:
+    def _lazy_tasks(self, stack: ExitStack) -> Callable[[], Runner]:
+        """A function whose first call has the backend prepare, for as long as `stack` is open. It is called when Spark
+        is to be started, beside which tasks can start; else when the input has been checked."""
+        tasks = sum(step.tasks or 0 for step in self._spec.steps)
+        return cache(lambda: stack.enter_context(self._backend.prepared(tasks)))
+
+    def _stream(self, opened: Mapping[str, OpenedInput], tasks: Runner) -> RunOutcome:
         plan = self._spec.plan(
             {name: found.splits for name, found in opened.items()},
             {name: found.schema for name, found in opened.items()},
@@ -123,7 +131,7 @@ class Run:
         )
         self._enter("startup")
         try:
-            outcome = self._backend.run(plan, self._update, self._warn)
+            outcome = tasks.run(plan, self._update, self._warn)
         finally:
             self._stopwatch.enter(None)
         times = outcome.times

@@ -26,8 +26,9 @@ from dpa.result._stage import (
 
 @dataclass(frozen=True)
 class Seconds:
-    """Wall time by phase: Ray and actors; Spark and splits; the stream; the state merge; reference and baseline;
-    everything. `first_record`: from the start of the job to the first record processed."""
+    """Wall time by phase: waiting for Ray and actors, which start beside Spark; Spark and splits; the stream; the
+    state merge; reference and baseline; everything. `first_record`: from the start of the job to the first record
+    processed."""
 
     startup: float = 0.0
     load: float = 0.0

@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 import ray
@@ -37,6 +36,7 @@ from dpa.protocol.machines import task_of
 from dpa.protocol.messages import Envelope, Push
 from dpa.protocol.plan import STUCK_SECONDS, TaskOutput
 from dpa.protocol.user_code import UserCode
+from dpa.runtime.core_wait import CoreWait
 from dpa.runtime.packed_plan import PackedPlan
 from dpa.runtime.pickled import PickledEnvelope
 from dpa.runtime.shell import Shell
@@ -50,17 +50,22 @@ _GROUPS = {"control": 1, "data": 1, "watch": 2}
 """`control`: messages and questions. `data`: pushed records. `watch`: calls that wait."""
 
 _MANY_ROWS = 100_000
-"""From this number of input rows on, actors import everything before they start."""
+"""From this number of input rows on, actors import what only large blocks need before they start."""
 
 
 class TaskActor:
-    """What all actors have in common."""
+    """What all actors have in common. An actor is made before the plan is there: `host` is the first that it does when
+    it is given its part of it."""
 
-    def __init__(self, machine: Machine, log_level: int | None, stuck_seconds: float = STUCK_SECONDS) -> None:
-        """`log_level` and `stuck_seconds` are those of the plan."""
+    _shell: Shell
+
+    def __init__(self) -> None:
+        self._handles: Handles = {}
+
+    def host(self, machine: Machine, log_level: int | None, stuck_seconds: float = STUCK_SECONDS) -> None:
+        """Be the task whose machine this is; `log_level` and `stuck_seconds` are those of the plan."""
         if log_level is not None:
             log_to_stderr(log_level, str(machine.address))
-        self._handles: Handles = {}
         self._shell = Shell(
             machine,
             send=self._send,
@@ -121,14 +126,26 @@ class TaskActor:
 class StageActor(TaskActor):
     """A task of a stage."""
 
-    def __init__(self, address: Address, packed: PackedPlan) -> None:
-        _import_libraries(packed.rows)
+    def __init__(self) -> None:
+        super().__init__()
+        pa.array([0])  # pyarrow imports pandas, if it is there, at the first array it is to make
+
+    @ray.method(concurrency_group="control")
+    def become(self, address: Address, packed: PackedPlan) -> None:
+        """Be this task of the plan.
+
+        Raises:
+            ConfigError: a module of the user's is not to be found here.
+        """
+        if packed.rows >= _MANY_ROWS:
+            import polars_hash  # noqa: F401
         plan = packed.unpack()
-        super().__init__(task_of(plan.graph, address), plan.log_level, plan.stuck_seconds)
+        self.host(task_of(plan.graph, address), plan.log_level, plan.stuck_seconds)
         self._address = address
         self._plan = plan
         self._user_code = UserCode(plan.tasks[address.stage], address.index, time.perf_counter)
         self._slowness = Slowness(plan, address)
+        self._core_wait: CoreWait | None = None
         self._output: TaskOutput | None = None
 
     @ray.method(concurrency_group="control")
@@ -138,7 +155,9 @@ class StageActor(TaskActor):
         return self._output
 
     def _work(self, instruction: Instruction) -> Event | None:
-        began = time.perf_counter()
+        if self._core_wait is None:
+            self._core_wait = CoreWait()  # of this thread
+        began, waited = time.perf_counter(), self._core_wait.seconds
         event = self._user_code.carry_out(instruction)
         if isinstance(instruction, Process):
             self._slowness.prolong(time.perf_counter() - began)
@@ -150,6 +169,8 @@ class StageActor(TaskActor):
             self._slowness.end()
         if isinstance(event, StepDone | ProcessDone | ExtractDone | MergeDone):
             event = replace(event, seconds=time.perf_counter() - began)
+        if isinstance(event, ProcessDone):
+            event = replace(event, waited=self._core_wait.seconds - waited)
         return event
 
     def _publish(self, round: int) -> int:
@@ -162,15 +183,8 @@ class StageActor(TaskActor):
         return int(share.table.num_rows)
 
 
-def _import_libraries(rows: int) -> None:
-    """Import what blocks need while no record waits yet; what only large ones need, a small job may not."""
-    pa.array([0])  # pyarrow imports pandas, if it is there, at the first array it is to make
-    if rows >= _MANY_ROWS:
-        import polars_hash  # noqa: F401
-
-
-def create(actor: type[TaskActor], *arguments: Any) -> ActorHandle:
+def create(actor: type[TaskActor]) -> ActorHandle:
     """A new actor. Tasks ask for no CPU, so a job never waits for ever for a busy cluster; they are spread over its
     nodes."""
     options = {"num_cpus": 0, "concurrency_groups": _GROUPS, "scheduling_strategy": "SPREAD", "max_restarts": 0}
-    return ray.remote(**options)(actor).remote(*arguments)
+    return ray.remote(**options)(actor).remote()

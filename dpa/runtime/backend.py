@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from dpa._util.sharing import Background
 from dpa.protocol.metrics import Snapshot
 from dpa.protocol.plan import RunOutcome, RunPlan
 from dpa.runtime.cluster import ray_session
-from dpa.runtime.launch import launch
+from dpa.runtime.launch import actors, run_on
 from dpa.runtime.packed_plan import require_picklable
+
+if TYPE_CHECKING:
+    from ray.actor import ActorHandle
 
 _OWN_ACTORS = 2
 """Actors of every job besides the tasks of its stages: the coordinator and the load balancer."""
@@ -38,15 +43,45 @@ class RayBackend:
         """
         require_picklable(executor)
 
+    @contextmanager
+    def prepared(self, tasks: int) -> Iterator[RayRunner]:
+        """A block in which Ray and the actors of so many tasks start in the background, and one plan can be run. Ray is
+        left as it was found, which begins in the background too when the plan has been run."""
+        with Background(self._started(tasks)) as started:
+            yield RayRunner(started)
+
     def run(self, plan: RunPlan, observe: Callable[[Snapshot], None], warn: Callable[[str], None]) -> RunOutcome:
-        """Run a plan, and leave Ray as it was found.
+        """Run a plan for which nothing was prepared; as `RayRunner.run` does."""
+        with self.prepared(len(plan.graph.addresses)) as tasks:
+            return tasks.run(plan, observe, warn)
+
+    @contextmanager
+    def _started(self, tasks: int) -> Iterator[ActorHandle]:
+        session = ray_session(
+            self.address,
+            actors=tasks + _OWN_ACTORS,
+            runtime_env=dict(self.runtime_env),
+            object_store_mb=self.object_store_mb,
+        )
+        with session, actors(tasks) as coordinator:
+            yield coordinator
+
+
+class RayRunner:
+    """Runs a plan on actors that may still be starting."""
+
+    def __init__(self, started: Background[ActorHandle]) -> None:
+        """`started` has the coordinator, or why there is none."""
+        self._started = started
+
+    def run(self, plan: RunPlan, observe: Callable[[Snapshot], None], warn: Callable[[str], None]) -> RunOutcome:
+        """Run a plan.
 
         Raises:
             ConfigError: there is no cluster at the address.
             JobFailedError: user code failed, an actor died, or Ray did not start.
         """
-        actors = len(plan.graph.addresses) + _OWN_ACTORS
-        with ray_session(
-            self.address, actors=actors, runtime_env=dict(self.runtime_env), object_store_mb=self.object_store_mb
-        ):
-            return launch(plan, observe, warn)
+        try:
+            return run_on(self._started.value(), plan, observe, warn)
+        finally:
+            self._started.leave()

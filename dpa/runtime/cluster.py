@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dpa._util.disk import why
+from dpa._util.environment import own_environment
 from dpa._util.logs import chosen_level
 from dpa._util.sharing import Shared, in_lasting_thread
 from dpa._util.signals import interrupts_held, terminal_kept_away
@@ -108,7 +109,7 @@ def _ready(
         options |= {"address": address, "runtime_env": runtime_env or None}
     began, where = time.monotonic(), "a Ray of this process" if address is None else f"the Ray at {address}"
     try:
-        with interrupts_held(), terminal_kept_away():
+        with interrupts_held(), terminal_kept_away(), own_environment():
             _start(options)
         _log.info("%s is ready after %.1f s", where, time.monotonic() - began)
         yield address or "a Ray that was started for it"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import ray
+from ray import ObjectRef
 from ray.actor import ActorHandle
 from ray.exceptions import RayError
 
@@ -14,6 +16,7 @@ from dpa.errors import JobFailedError
 from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.coordinator import CoordinatorMachine, CoordinatorState
 from dpa.protocol.graph import Graph
+from dpa.protocol.load_balancer import LoadBalancerMachine
 from dpa.protocol.machine import (
     Commit,
     Event,
@@ -39,9 +42,13 @@ from dpa.sinks import partial_results
 class LoadBalancerActor(TaskActor):
     """The load balancer, with the DPA paper's two calls (section 4.2) for tools and tests."""
 
-    def __init__(self, graph: Graph, log_level: int | None) -> None:
+    _machine: LoadBalancerMachine
+
+    @ray.method(concurrency_group="control")
+    def become(self, graph: Graph, log_level: int | None) -> None:
+        """Be the load balancer of a plan."""
         self._machine = load_balancer_of(graph)
-        super().__init__(self._machine, log_level)
+        self.host(self._machine, log_level)
 
     @ray.method(concurrency_group="control")
     def key_lookup(self, key: Key, stage: str) -> int:
@@ -64,22 +71,42 @@ class LoadBalancerActor(TaskActor):
 class CoordinatorActor(TaskActor):
     """Creates all other actors, which live and die with it, and notices their deaths."""
 
-    def __init__(self, graph: Graph, partial_results: dict[str, str], log_level: int | None) -> None:
-        self._machine = CoordinatorMachine(graph)
-        super().__init__(self._machine, log_level)
-        self._graph = graph
-        self._log_level = log_level
-        self._partial_results = partial_results
+    _machine: CoordinatorMachine
+    _graph: Graph
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._balancer: ActorHandle | None = None
+        self._idle: list[ActorHandle] = []
+        self._log_level: int | None = None
+        self._partial_results: dict[str, str] = {}
         self._packed: Any = None
         self._ended = threading.Event()
         self._changed = threading.Event()
         self._error: str | None = None
         self._warnings: list[str] = []
-        self._started = time.time()
+        self._started = 0.0
+
+    @ray.method(concurrency_group="control", num_returns=0)
+    def prepare(self, tasks: int) -> None:
+        """Create the actors of a plan that is to come, which will have so many tasks of stages."""
+        self._balancer = create(LoadBalancerActor)
+        self._idle = [create(StageActor) for _ in range(tasks)]
 
     @ray.method(concurrency_group="control")
-    def begin(self, own_handle: ActorHandle, packed: PackedPlan) -> None:
+    def begin(
+        self,
+        own_handle: ActorHandle,
+        graph: Graph,
+        partial_results: dict[str, str],
+        packed: PackedPlan,
+        log_level: int | None,
+    ) -> None:
         """Start the job."""
+        self._started = time.time()
+        self._graph, self._partial_results, self._log_level = graph, partial_results, log_level
+        self._machine = CoordinatorMachine(graph)
+        self.host(self._machine, log_level)
         self._packed = ray.put(packed)
         self._handles = {COORDINATOR: own_handle}
         self._shell.start()
@@ -140,10 +167,11 @@ class CoordinatorActor(TaskActor):
     def close(self) -> None:
         """End all other actors."""
         self._ended.set()
-        self._shell.stop()
-        for address, handle in self._handles.items():
-            if address != COORDINATOR:
-                ray.kill(handle)
+        if self._handles:
+            self._shell.stop()
+        idle = [*self._idle, *([] if self._balancer is None else [self._balancer])]
+        for handle in (*idle, *(handle for address, handle in self._handles.items() if address != COORDINATOR)):
+            ray.kill(handle)
 
     def _work(self, instruction: Instruction) -> Event | None:
         match instruction:
@@ -161,33 +189,27 @@ class CoordinatorActor(TaskActor):
         return None
 
     def _start_tasks(self, addresses: tuple[Address, ...]) -> None:
-        started = {address: self._create(address) for address in addresses}
+        started = {address: self._actor_for(address) for address in addresses}
         handles = {**self._handles, **started}
-        self._connect(started, handles)
+        _require_all({address: self._make(address, handle) for address, handle in started.items()})
+        # Not before all of them are tasks: the first to be connected may send to the last.
+        _require_all({address: handle.connect.remote(handles) for address, handle in started.items()})
         self._handles = handles
         threading.Thread(target=self._watch, args=(started,), name="watch", daemon=True).start()
         for address in addresses:
             self._shell.post(TaskStarted(address))
 
-    def _create(self, address: Address) -> ActorHandle:
+    def _actor_for(self, address: Address) -> ActorHandle:
+        """An actor that waits to become a task, or a new one."""
         if address == BALANCER:
-            return create(LoadBalancerActor, self._graph.without_splits(), self._log_level)
-        return create(StageActor, address, self._packed)
+            idle, self._balancer = self._balancer, None
+            return idle or create(LoadBalancerActor)
+        return self._idle.pop(0) if self._idle else create(StageActor)
 
-    @staticmethod
-    def _connect(started: Handles, handles: Handles) -> None:
-        """Give every new actor the handles of all; the first call that it answers, so it is also when it is known to
-        be up.
-
-        Raises:
-            JobFailedError: one did not start.
-        """
-        connected = {address: handle.connect.remote(handles) for address, handle in started.items()}
-        for address, reference in connected.items():
-            try:
-                ray.get(reference)
-            except RayError as error:
-                raise JobFailedError(f"{address} did not start: {cause_of(error)}") from None
+    def _make(self, address: Address, actor: ActorHandle) -> ObjectRef:
+        if address == BALANCER:
+            return actor.become.remote(self._graph.without_splits(), self._log_level)
+        return actor.become.remote(address, self._packed)
 
     def _fail(self, message: str) -> None:
         self._shell.stop()
@@ -215,3 +237,16 @@ class CoordinatorActor(TaskActor):
                         why = cause_of(error) if isinstance(error, RayError) else repr(error)
                         self.fail(f"{joins[reference]} died: {why}")
                     return
+
+
+def _require_all(calls: Mapping[Address, ObjectRef]) -> None:
+    """Wait for the first calls to new actors: when one is answered, the actor is known to be up.
+
+    Raises:
+        JobFailedError: one did not start.
+    """
+    for address, reference in calls.items():
+        try:
+            ray.get(reference)
+        except RayError as error:
+            raise JobFailedError(f"{address} did not start: {cause_of(error)}") from None

@@ -1,10 +1,11 @@
-"""The driver's side of a run on Ray: start the coordinator, poll it, fetch the outcome, and leave no actor behind."""
+"""The driver's side of a run on Ray: start the coordinator, hand it the plan, poll it, fetch the outcome, and leave no
+actor behind."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from dpa.errors import JobFailedError
@@ -23,14 +24,47 @@ _POLL_SECONDS = 0.2
 _EVENTS_SECONDS = 2.0
 """How long the tasks of a failed job may take to give their last events."""
 
+_CLOSE_SECONDS = 5.0
+"""How long the coordinator may take to end all other actors, before it is killed, with which they end too."""
+
 _LOOK_SECONDS = 1.0
 """How often to check that Ray is alive while an answer is outstanding."""
 
 
+@contextmanager
+def actors(tasks: int) -> Iterator[ActorHandle]:
+    """A block with a coordinator, and with actors that can become so many tasks of stages: none is waited for. Whatever
+    ends the block ends its actors."""
+    import ray
+
+    from dpa.runtime.actors import create
+    from dpa.runtime.coordinator_actor import CoordinatorActor
+
+    coordinator = create(CoordinatorActor)
+    try:
+        coordinator.prepare.remote(tasks)
+        yield coordinator
+    finally:
+        try:
+            with suppress(Exception):
+                ray.get(coordinator.close.remote(), timeout=_CLOSE_SECONDS)
+        finally:
+            ray.kill(coordinator)
+
+
 def launch(plan: RunPlan, observe: Callable[[Snapshot], None], warn: Callable[[str], None]) -> RunOutcome:
-    """Run a plan on the Ray of this process. Whatever ends the run, KeyboardInterrupt too, ends its actors.
+    """Run a plan on actors of its own, as `run_on` does."""
+    with actors(len(plan.graph.addresses)) as coordinator:
+        return run_on(coordinator, plan, observe, warn)
+
+
+def run_on(
+    coordinator: ActorHandle, plan: RunPlan, observe: Callable[[Snapshot], None], warn: Callable[[str], None]
+) -> RunOutcome:
+    """Run a plan on the actors of a coordinator that has not run any.
 
     Args:
+        coordinator: what `actors` yields.
         plan: what to run.
         observe: receives statistics a few times a second, and those at the end.
         warn: receives what the user should know meanwhile.
@@ -38,17 +72,13 @@ def launch(plan: RunPlan, observe: Callable[[Snapshot], None], warn: Callable[[s
     Raises:
         JobFailedError: user code failed, or an actor died; carries the last events of the tasks that still answer.
     """
-    import ray
     from ray.exceptions import RayError
 
-    from dpa.runtime.actors import create
-    from dpa.runtime.coordinator_actor import CoordinatorActor
     from dpa.runtime.failures import cause_of
 
     packed = PackedPlan.pack(plan)
-    coordinator = create(CoordinatorActor, plan.graph, dict(plan.partial_results), plan.log_level)
     try:
-        _answer(coordinator.begin.remote(coordinator, packed))
+        _answer(coordinator.begin.remote(coordinator, plan.graph, dict(plan.partial_results), packed, plan.log_level))
         while True:
             snapshot, warnings, error = _answer(coordinator.poll.remote(_POLL_SECONDS))
             for warning in warnings:
@@ -64,12 +94,6 @@ def launch(plan: RunPlan, observe: Callable[[Snapshot], None], warn: Callable[[s
         return RunOutcome(shares, snapshot, times, _fetched(memory))
     except RayError as error:
         raise JobFailedError(f"the coordinator failed: {cause_of(error)}") from None
-    finally:
-        try:
-            with suppress(Exception):
-                ray.get(coordinator.close.remote(), timeout=5)
-        finally:
-            ray.kill(coordinator)
 
 
 def _last_events(coordinator: ActorHandle) -> dict[str, bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from dpa.protocol.coordinator import CoordinatorMachine
@@ -34,6 +35,10 @@ class SimulatedBackend:
 
     def check_executor(self, executor: object) -> None:
         """Nothing: executors stay in this process."""
+
+    def prepared(self, tasks: int) -> AbstractContextManager[SimulatedBackend]:
+        """Nothing has to be started: a block with this backend itself."""
+        return nullcontext(self)
 
     def run(self, plan: RunPlan, observe: Callable[[Snapshot], None], warn: Callable[[str], None]) -> RunOutcome:
         """Run a plan; `observe` receives the statistics at the end.

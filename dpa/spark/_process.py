@@ -1,32 +1,16 @@
-"""What a Spark session changes in the process that started it, each for no longer than a block: environment variables,
-the handling of Ctrl-C, and what py4j logs."""
+"""What a Spark session changes in the process that started it, each for no longer than a block: the handling of Ctrl-C,
+and what py4j logs."""
 
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 _PY4J_LOGGERS = ("", "py4j.java_gateway", "py4j.clientserver")
-
-
-@contextmanager
-def environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 def restore_interrupts(handler: Any) -> None:

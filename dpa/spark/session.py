@@ -19,13 +19,14 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpa._util.environment import environment
 from dpa._util.owned import temporary_directory
 from dpa._util.sharing import Shared
 from dpa._util.signals import interrupts_held
 from dpa.errors import TableError
 from dpa.spark import _leftovers
 from dpa.spark._errors import as_table_error, brief, tidying_up
-from dpa.spark._process import environment, quiet_interrupts, restore_interrupts
+from dpa.spark._process import quiet_interrupts, restore_interrupts
 from dpa.spark.java import java_home
 
 if TYPE_CHECKING:
@@ -39,7 +40,24 @@ _STOP_SECONDS = 30
 _CHATTER = re.compile(r"^\s|^WARNING|^Picked up |^Using |^Setting |^To adjust |\bWARN\b|\bINFO\b")
 """Lines of a JVM's log that do not explain why it did not start."""
 
+_COMPILE_LATER = {
+    "Tier4InvocationThreshold": 50_000,
+    "Tier4MinInvocationThreshold": 6_000,
+    "Tier4CompileThreshold": 150_000,
+    "Tier4BackEdgeThreshold": 400_000,
+}
+"""HotSpot's thresholds for its optimizing compiler, ten times its defaults. In a job of seconds that compiler would
+take a quarter of the processor time, for code that is hardly used afterwards; what a long job does is compiled all the
+same, a moment later."""
+
+_OPEN_COST_BYTES = 256 * 1024
+"""What opening a file costs, in bytes that could have been read instead. On a local disk it is little, and with Spark's
+4 MiB a task would get only 32 files, however small: each task writes a file of its own."""
+
 _PREFIX = re.compile(r"^[\d/]+ [\d:]+ |^Exception in thread \S+ ")
+
+_PYTHON = "PYSPARK_PYTHON"
+"""The variable that names the Python in which Spark runs Python UDFs."""
 
 _SHARED: Shared[SparkSession] = Shared()
 
@@ -79,9 +97,11 @@ def _ready(name: str, master: str, conf: Mapping[str, str]) -> Iterator[SparkSes
         stack.enter_context(quiet_interrupts())
         stack.callback(_leftovers.remove_all)
         settings = {**_defaults(scratch, local=local), **conf, "spark.app.name": name, "spark.master": master}
-        with environment(_variables(scratch, local=local)):
-            gateway = stack.enter_context(_jvm(settings, scratch / "jvm.log"))
-            session = stack.enter_context(_session(settings, gateway, scratch / "jvm.log"))
+        variables = _variables(scratch, local=local)
+        gateway = stack.enter_context(_jvm(settings, variables, scratch / "jvm.log"))
+        session = stack.enter_context(_session(settings, gateway, scratch / "jvm.log"))
+        if _PYTHON in variables:
+            session.sparkContext.pythonExec = variables[_PYTHON]
         _log.info("Spark is ready with master %s after %.1f s", settings["spark.master"], time.monotonic() - began)
         yield session
 
@@ -101,19 +121,21 @@ def _active() -> SparkSession | None:
 
 
 def _defaults(scratch: Path, *, local: bool) -> dict[str, str]:
-    java_options = f'-Djava.io.tmpdir="{scratch}" -Dderby.stream.error.file="{scratch / "derby.log"}"'
+    places = f'-Djava.io.tmpdir="{scratch}" -Dderby.stream.error.file="{scratch / "derby.log"}"'
+    compiler = " ".join(f"-XX:{flag}={value}" for flag, value in _COMPILE_LATER.items())
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
-        "spark.driver.defaultJavaOptions": java_options,
+        "spark.driver.defaultJavaOptions": f"{places} {compiler}",
     }
     if local:
         settings |= {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.local.dir": str(scratch),
+            "spark.sql.files.openCostInBytes": str(_OPEN_COST_BYTES),
             # The workers of Python UDFs run here too: they can import whatever this process can.
             "spark.executorEnv.PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
         }
@@ -121,17 +143,17 @@ def _defaults(scratch: Path, *, local: bool) -> dict[str, str]:
 
 
 def _variables(scratch: Path, *, local: bool) -> dict[str, str]:
-    """Environment variables that pyspark and the JVM look at when they start."""
+    """Environment variables that the JVM looks at when it starts."""
     variables = {"JAVA_HOME": str(java_home(scratch))}
     if local:
-        variables["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
+        variables[_PYTHON] = os.environ.get(_PYTHON, sys.executable)
         # A machine whose own name does not resolve must not keep Spark from starting.
         variables["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
     return variables
 
 
 @contextmanager
-def _jvm(settings: Mapping[str, str], log: Path) -> Iterator[Any]:
+def _jvm(settings: Mapping[str, str], variables: Mapping[str, str], log: Path) -> Iterator[Any]:
     """Start a JVM that writes to `log` instead of the terminal, yield pyspark's gateway to it, and end it.
 
     Yields None if the process has a JVM already, left by a session that the user has stopped: that one stays.
@@ -143,7 +165,7 @@ def _jvm(settings: Mapping[str, str], log: Path) -> Iterator[Any]:
         return
     gateway = None
     try:
-        with interrupts_held():
+        with environment(variables), interrupts_held():
             gateway = _launched(settings, log)
         yield gateway
     finally:

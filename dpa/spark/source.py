@@ -7,7 +7,7 @@ here: `load` returns a DataFrame that Spark has checked against the columns ther
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +15,16 @@ from dpa.errors import TableError
 from dpa.sources.columns import listed
 from dpa.sources.paths import exists, is_partitioned, is_readable_by_arrow, is_surely_local, not_there, resolved
 from dpa.spark._errors import as_table_error
+from dpa.spark._settings import SharedSetting
 from dpa.spark._views import temporary_view
 from dpa.spark.sample import Sample, sampled
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_LISTED_BY_DRIVER = SharedSetting(
+    "spark.sql.sources.parallelPartitionDiscovery.threshold", value=str(2**31 - 1), default="32"
+)
 
 FILE_FORMATS = ("parquet", "csv", "json", "text")
 
@@ -139,8 +144,14 @@ def _read(spark: SparkSession, source: Source) -> DataFrame:
 def _read_files(spark: SparkSession, kind: str, paths: list[str], options: Mapping[str, str]) -> DataFrame:
     if not paths:
         raise TableError(f"an input of the format {kind!r} needs a path")
-    with as_table_error(f"{kind} files at {listed(paths)}"):
+    with as_table_error(f"{kind} files at {listed(paths)}"), _listing(spark, paths):
         return spark.read.format(kind).options(**options).load(paths)
+
+
+def _listing(spark: SparkSession, paths: list[str]) -> AbstractContextManager[object]:
+    """A block in which Spark finds the files at `paths`: on this machine by itself, as a job of its own for every few
+    directories takes longer than to look into them."""
+    return _LISTED_BY_DRIVER.of(spark) if all(map(is_surely_local, paths)) else nullcontext()
 
 
 def _absolute(path: str | Sequence[str] | None, base: str) -> list[str]:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from dpa._util.owned import OwnedDirectory, sweep
-from dpa._util.sharing import Shared
 from dpa._util.signals import interrupts_held
 from dpa.errors import TableError
 from dpa.sources.columns import require_columns
@@ -25,6 +24,7 @@ from dpa.sources.parquet import ParquetTable, parquet_table
 from dpa.sources.paths import Location, locate, resolved
 from dpa.spark import _leftovers
 from dpa.spark._errors import as_table_error, quoted, tidying_up
+from dpa.spark._settings import SharedSetting
 from dpa.spark.sample import Sample
 from dpa.spark.source import Source, load, reads_in_place, require_paths
 
@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _PREFIX = "dpa-stage-"
-_TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
-_EXACT_TIMESTAMPS: Shared[None] = Shared()
+_EXACT_TIMESTAMPS = SharedSetting("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS", default="INT96")
+"""Has Parquet keep the time zone of timestamps, which Spark's default loses."""
+
 _CANCEL_SECONDS = 0.2
 """How often to check for Ctrl-C, and to cancel again: Spark forgets a cancellation before the job's first task."""
 
@@ -154,7 +155,7 @@ def _write(frame: DataFrame, place: Location, row_group_rows: int) -> None:
         context.addJobTag(tag)
         frame.write.option(_ROW_GROUP_ROWS, str(row_group_rows)).parquet(uri_of(place))
 
-    with _EXACT_TIMESTAMPS.use(lambda: _exact_timestamps(spark)), ThreadPoolExecutor(1) as pool:
+    with _EXACT_TIMESTAMPS.of(spark), ThreadPoolExecutor(1) as pool:
         writing = pool.submit(write)
         try:
             while not wait([writing], timeout=_CANCEL_SECONDS).done:
@@ -167,18 +168,6 @@ def _write(frame: DataFrame, place: Location, row_group_rows: int) -> None:
                         context.cancelJobsWithTag(tag)
                     wait([writing], timeout=_CANCEL_SECONDS)
             raise
-
-
-@contextmanager
-def _exact_timestamps(spark: SparkSession) -> Iterator[None]:
-    """Have Parquet keep the time zone of timestamps, which Spark's default loses."""
-    before = spark.conf.get(_TIMESTAMPS) or "INT96"
-    spark.conf.set(_TIMESTAMPS, "TIMESTAMP_MICROS")
-    try:
-        yield
-    finally:
-        with tidying_up():
-            spark.conf.set(_TIMESTAMPS, before)
 
 
 def schema_of(spark: Callable[[], SparkSession], source: Source) -> pa.Schema:

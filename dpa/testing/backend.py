@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TypeVar
 
@@ -49,6 +50,10 @@ class LocalBackend:
     def check_executor(self, executor: object) -> None:
         """Nothing: executors stay in this process."""
 
+    def prepared(self, tasks: int) -> AbstractContextManager[LocalBackend]:
+        """Nothing has to be started: a block with this backend itself."""
+        return nullcontext(self)
+
     def run(self, plan: RunPlan, observe: Callable[[Snapshot], None], warn: Callable[[str], None]) -> RunOutcome:
         """Run a plan; `observe` receives the statistics at the end.
 
@@ -67,6 +72,10 @@ class LocalBackend:
         first = began if any(task.processed for stage in snapshot.stages for task in stage.tasks) else None
         times = Times(began, began, first, ended, ended)
         return RunOutcome(local.outputs, snapshot, times, dict.fromkeys(plan.graph.addresses, 0))
+
+
+_ALL = 2**62
+"""Rows of a step: as many as the limits allow."""
 
 
 class _LocalRun:
@@ -142,7 +151,7 @@ class _LocalRun:
         emitted = [0] * len(self._graph.out_of(stats.stage))
         for opening in openings:
             code.carry_out(opening)
-            while (step := _event(code, NextStep(), StepDone).step) is not None:
+            while (step := _event(code, NextStep(_ALL), StepDone).step) is not None:
                 read, mapped = read + step.read, mapped + step.mapped
                 self._emit(stats.stage, step.blocks)
                 for position, block in step.blocks:

@@ -9,6 +9,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
@@ -256,6 +257,17 @@ def test_what_a_terminal_sends_to_all_leaves_no_process_and_no_output(
 
 
 @has_proc
+def test_ctrl_c_while_spark_and_ray_start_side_by_side_leaves_no_process(started: Started) -> None:
+    endless = "SELECT string(id) AS value FROM range(0, 1L << 50, 1, 200)"
+    process = started("load", f"input={{format: sql, query: '{endless}', views: {{}}}}")
+    deadline = time.monotonic() + 60
+    while "gcs_server" not in _names(process.pid) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    _require_interrupted(process)
+
+
+@has_proc
 def test_ctrl_c_leaves_the_last_complete_round_and_nothing_else(started: Started, tmp_path: Path) -> None:
     process = started(
         "stream",
@@ -280,7 +292,7 @@ def test_the_death_of_rays_control_store_fails_the_job_soon_and_leaves_no_proces
     started: Started,
 ) -> None:
     process = started("stream")
-    [store] = [pid for pid in children(process.pid) if Path(f"/proc/{pid}/comm").read_text() == "gcs_server\n"]
+    store = _names(process.pid)["gcs_server"]
     os.kill(store, signal.SIGKILL)
     output, rest = process.communicate(timeout=60)
     assert process.returncode == 1, rest
@@ -293,6 +305,15 @@ def _require_interrupted(process: "subprocess.Popen[str]") -> None:
     assert process.returncode == 130, rest
     assert "interrupted" in rest
     assert "Traceback" not in rest
+
+
+def _names(parent: int) -> dict[str, int]:
+    """The processes that a process has started, by their names."""
+    found = {}
+    for pid in children(parent):
+        with suppress(OSError):
+            found[Path(f"/proc/{pid}/comm").read_text().strip()] = pid
+    return found
 
 
 def _marked(mark: str) -> list[str]:

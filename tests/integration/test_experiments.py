@@ -46,6 +46,14 @@ def test_a_figure_of_consistent_grouping_is_made_in_its_quick_form(
     check(f"cg_{figure}", ["experiments.cg", "--figure", figure], tmp_path, monkeypatch)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["--virtual", "--real"])
+def test_the_steadiness_of_strategies_is_measured_in_its_quick_form(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ray: None
+) -> None:
+    check("steady", ["experiments.steady", where], tmp_path, monkeypatch)
+
+
 def check(name: str, module: list[str], directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run an experiment in this process, on the Ray and Spark that all tests share."""
     monkeypatch.setattr(sys, "argv", [*module, "--quick", "--results", str(directory)])

@@ -51,6 +51,13 @@ def test_the_paper_workload_is_counted_exactly_and_names_its_hot_keys() -> None:
 
 
 @pytest.mark.usefixtures("spark")
+def test_the_profiles_of_users_equal_sparks() -> None:
+    report = Job.from_file(ROOT / "configs" / "clicks.yaml", ["input.rows=20000"]).run(backend=LocalBackend()).report
+    assert report.reference.matches, report.reference.differences
+    assert [(hot.key, round(hot.share, 1)) for hot in report.hot] == [(0, 0.4)]
+
+
+@pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("form", ["csv", "json"])
 def test_a_sampled_selected_and_filtered_input_is_what_the_reference_sees(form: str, tmp_path: Path) -> None:
     rows = [(f"k{number % 7}", number) for number in range(2_000)]

@@ -294,3 +294,11 @@ def test_the_stage_is_removed_if_the_job_fails(spark, tmp_path) -> None:
     with pytest.raises(ZeroDivisionError), staged(spark.range(3), str(tmp_path)):
         raise ZeroDivisionError
     assert list(tmp_path.iterdir()) == []
+
+
+def test_reading_and_staging_leave_the_settings_of_the_session_as_they_were(spark, files: Path) -> None:
+    names = ("spark.sql.sources.parallelPartitionDiscovery.threshold", "spark.sql.parquet.outputTimestampType")
+    before = [spark.conf.get(name) for name in names]
+    with staged(load(spark, Source("text", str(files / "tree"), recursive=True)), str(files)):
+        pass
+    assert [spark.conf.get(name) for name in names] == before

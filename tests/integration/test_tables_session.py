@@ -189,7 +189,7 @@ print(json.dumps([result.report.status, result.report.error]))
     status, error = program.facts()
     assert status == "failed"
     assert error.startswith("input: staging the query in ") and "Spark's JVM has ended" in error and "\n" not in error
-    assert program.left_over() == []
+    assert set(program.left_over()) <= {"ray"}  # where Ray, which had begun to start, keeps its logs
 
 
 @pytest.mark.skipif(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,23 @@ class Refusing(LocalBackend):
         raise ConfigError("it cannot travel")
 
 
+class Preparing(LocalBackend):
+    """A backend that notes for how many tasks it prepares, and when it runs and ends."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    @contextmanager
+    def prepared(self, tasks: int) -> Iterator[LocalBackend]:
+        self.seen.append(f"prepared for {tasks}")
+        yield self
+        self.seen.append("ended")
+
+    def run(self, plan: RunPlan, *arguments: Any) -> RunOutcome:
+        self.seen.append(f"run {len(plan.graph.addresses)}")
+        return super().run(plan, *arguments)
+
+
 def fail(*arguments: Any) -> Any:
     raise LookupError("no luck")
 
@@ -94,6 +112,19 @@ def entries(directory: Path) -> list[str]:
 
 
 # --- a run that ends well
+
+
+def test_a_backend_prepares_as_many_tasks_as_the_plan_has() -> None:
+    backend = Preparing()
+    job().run(backend=backend)
+    assert backend.seen == ["prepared for 5", "run 5", "ended"]
+
+
+def test_a_backend_prepares_nothing_for_an_input_that_is_wrong() -> None:
+    backend = Preparing()
+    with pytest.raises(ConfigError, match="column"):
+        job(key="wrod").run(backend=backend)
+    assert backend.seen == []
 
 
 @backends

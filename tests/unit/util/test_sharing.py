@@ -4,7 +4,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from dpa._util.sharing import Shared
+from dpa._util.sharing import Background, Shared
 
 
 class Events:
@@ -88,3 +88,64 @@ def test_who_comes_while_it_is_entered_in_another_thread_waits_and_gets_the_same
         thread.join(10)
     assert got == [1, 1]
     assert events.seen == ["enter 1", "leave 1"]
+
+
+def test_a_context_in_the_background_is_entered_and_left_in_one_thread_while_the_block_goes_on() -> None:
+    go_on, threads = threading.Event(), []
+
+    @contextmanager
+    def slow() -> Iterator[str]:
+        assert go_on.wait(10)
+        threads.append(threading.current_thread())
+        yield "ready"
+        threads.append(threading.current_thread())
+
+    with Background(slow()) as background:
+        assert threads == []
+        go_on.set()
+        assert background.value() == "ready"
+    entered, left = threads
+    assert entered is left is not threading.current_thread()
+
+
+def test_a_block_that_ends_while_its_context_is_entered_in_the_background_leaves_it() -> None:
+    ending, events = threading.Event(), Events()
+
+    @contextmanager
+    def slow() -> Iterator[int]:
+        assert ending.wait(10)
+        with events() as value:
+            yield value
+
+    with pytest.raises(RuntimeError), Background(slow()):
+        ending.set()
+        raise RuntimeError
+    assert events.seen == ["enter 1", "leave 1"]
+
+
+def test_a_context_in_the_background_can_be_left_before_its_block_ends_and_is_left_once() -> None:
+    left, seen = threading.Event(), []
+
+    @contextmanager
+    def noted() -> Iterator[None]:
+        yield
+        seen.append("left")
+        left.set()
+
+    with Background(noted()) as background:
+        background.value()
+        background.leave()
+        assert left.wait(10)
+    assert seen == ["left"]
+
+
+def test_what_cannot_be_entered_in_the_background_is_raised_to_who_asks_for_its_value_and_to_nobody_else() -> None:
+    @contextmanager
+    def broken() -> Iterator[int]:
+        raise OSError("no")
+        yield 0
+
+    with Background(broken()) as background, pytest.raises(OSError, match="no"):
+        background.value()
+    with Background(broken()):
+        pass
