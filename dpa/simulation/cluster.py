@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from dpa.errors import DpaError
+from dpa.execution.block import Block
 from dpa.execution.emission import Emission
 from dpa.execution.mapping import MapTask
 from dpa.execution.reduce_task import ReduceStage
@@ -55,6 +56,7 @@ from dpa.protocol.source import SourceMachine
 from dpa.protocol.task import TaskMachine
 from dpa.protocol.user_code import StageTask, UserCode
 from dpa.protocol.words import describe
+from dpa.simulation.cores import Cores
 from dpa.simulation.invariants import Invariants
 from dpa.simulation.rounds import PublishedRounds
 from dpa.sources.splits import Split
@@ -95,6 +97,10 @@ class SimulatedJob:
         ticks: how many ticks each task gets, `tick_seconds` apart on average; None: one every `tick_seconds`
             as long as the job runs.
         variation: by how much the durations of user code vary, relative to the mean: 0.2 is up to 20 % either way.
+        work_of: how many records' worth of work a block is at a stage; by default as many as it has records.
+        slowness: the factor by which a task of a stage, by number, takes longer for the records that it begins with at
+            a virtual time, in seconds.
+        cores: how many cores all tasks share (`Cores`); None: each task has one.
     """
 
     graph: Graph
@@ -105,6 +111,9 @@ class SimulatedJob:
     ticks: int | None = 0
     tick_seconds: float = 0.25
     variation: float = 0.2
+    work_of: Callable[[str, Block], float] = lambda stage, block: block.rows
+    slowness: Callable[[str, int, float], float] = lambda stage, index, now: 1.0
+    cores: int | None = None
 
 
 def map_reduce_job(
@@ -205,6 +214,7 @@ class SimulatedCluster:
             for address in graph.addresses
         }
         self.schemas: dict[Address, pa.Schema | None] = {}
+        self._cores = Cores(job.cores)
         self._invariants = Invariants(graph, self.tasks)
         self._rounds = {
             stage.name: PublishedRounds(stage.first_table(), stage_task.key)
@@ -263,6 +273,7 @@ class SimulatedCluster:
             self._schedule(self._job.tick_seconds, address, Tick())
         if isinstance(event, StepDone | ProcessDone | ExtractDone | MergeDone | FinishDone | WriteDone):
             self._invariants.rests(address)
+            self._cores.end()
         if isinstance(event, TaskStarted):
             self._invariants.started(event.address)
         instructions = machine.handle(event, self._clock)
@@ -270,7 +281,7 @@ class SimulatedCluster:
             self._invariants.received(event, machine)
         for instruction in instructions:
             self._execute(address, instruction)
-        self._invariants.check()
+        self._invariants.check(address)
         if self._finished and not self._checked_end:
             self._checked_end = True
             self._invariants.check_end()
@@ -307,25 +318,31 @@ class SimulatedCluster:
         """Run a piece of user code; returns the event that answers it, and its virtual duration (seconds)."""
         if address.stage in self._rounds:
             self._rounds[address.stage].works(address.index, instruction)
-        event, job = self.user_code[address].carry_out(instruction), self._job
+        event = self.user_code[address].carry_out(instruction)
         assert event is not None
-        seconds = self._random.uniform(1 - job.variation, 1 + job.variation)
-        match event:
-            case StepDone(step):
-                seconds *= (0 if step is None else step.mapped) * job.step_seconds(address.stage)
-            case ProcessDone():
-                assert isinstance(instruction, Process)
-                seconds *= instruction.block.rows * job.service_seconds(address.stage, address.index)
-            case MergeDone():
-                assert isinstance(instruction, MergeStates)
-                seconds *= _EXCHANGE_SECONDS
-                share = self.user_code[address].partial_share()
-                self._rounds[address.stage].published(address.index, instruction.round, share)
-            case _:
-                seconds *= _EXCHANGE_SECONDS
+        if isinstance(instruction, MergeStates):
+            share = self.user_code[address].partial_share()
+            self._rounds[address.stage].published(address.index, instruction.round, share)
+        variation = self._job.variation
+        seconds = self._random.uniform(1 - variation, 1 + variation) * self._mean_seconds(address, instruction, event)
+        waited = self._cores.begin(seconds)
+        seconds += waited  # as a clock on the wall sees it
         if isinstance(event, StepDone | ProcessDone | ExtractDone | MergeDone):
             event = replace(event, seconds=seconds)
+        if isinstance(event, ProcessDone):
+            event = replace(event, waited=waited)
         return event, seconds
+
+    def _mean_seconds(self, address: Address, instruction: Instruction, event: Event) -> float:
+        """How long a piece of user code takes on average, on a core of its own."""
+        job, stage, index = self._job, address.stage, address.index
+        if isinstance(event, StepDone):
+            records = 0 if event.step is None else event.step.mapped
+            return records * job.step_seconds(stage) * job.slowness(stage, index, self._clock)
+        if isinstance(instruction, Process):
+            work = job.work_of(stage, instruction.block)
+            return work * job.service_seconds(stage, index) * job.slowness(stage, index, self._clock)
+        return _EXCHANGE_SECONDS
 
     def _schedule(self, delay: float, address: Address, event: Event) -> None:
         heapq.heappush(self._events, (self._clock + delay, next(self._order), address, event))

@@ -1,0 +1,124 @@
+"""How long user code takes in the simulator: by the work in a block, by the moment, and by who shares the cores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from builders import map_task
+
+from dpa.balance.options import NoBalancingOptions
+from dpa.execution.block import Block
+from dpa.protocol.graph import MAPPER, REDUCER
+from dpa.protocol.machine import Event, Instruction, ProcessDone
+from dpa.protocol.metrics import StageSnapshot
+from dpa.protocol.operator import OperatorMachine
+from dpa.simulation.cluster import Network, SimulatedCluster, SimulatedJob, map_reduce_job
+from dpa.simulation.cores import Cores
+from dpa.simulation.random_jobs import Collect, random_job
+from dpa.sources.splits import memory_splits
+
+
+def job(keys: Sequence[str], *, reducers: int = 1, **timing: Any) -> SimulatedJob:
+    """One mapper that takes no time, blocks and quanta of one record; reducers of 1 s, and nothing varies."""
+    made = map_reduce_job(
+        memory_splits(pa.table({"key": keys, "number": range(len(keys))}), len(keys)),
+        map_task(None, Collect(), values=("number",), batch_records=1),
+        mappers=1,
+        reducers=reducers,
+        map_seconds=0.0,
+        service_seconds=lambda reducer: 1.0,
+        network=Network(0.01, 0.01),
+        quantum_records=1,
+        balance=NoBalancingOptions(),
+    )
+    return replace(made, variation=0.0, **timing)
+
+
+def busy(simulated: SimulatedJob) -> list[float]:
+    """The seconds of user code of each reducer, by its own count."""
+    return [task.busy_seconds for task in run(simulated).tasks]
+
+
+def run(simulated: SimulatedJob) -> StageSnapshot:
+    """The reduce stage of a run."""
+    return SimulatedCluster(simulated, seed=0).run().snapshot[REDUCER]
+
+
+def one_key_each(reducers: int) -> list[str]:
+    """A key for each reducer."""
+    table = job(["any"], reducers=reducers).graph[REDUCER].first_table()
+    found: dict[int, str] = {}
+    number = 0
+    while len(found) < reducers:
+        found.setdefault(table.key_lookup(f"key {number}"), f"key {number}")
+        number += 1
+    return list(found.values())
+
+
+def test_a_record_takes_as_long_as_its_key_asks_for() -> None:
+    def work_of(stage: str, block: Block) -> float:
+        assert stage == REDUCER
+        return sum(10.0 if key == "dear" else 1.0 for key in block.keys.take(pa.array(block.codes)).to_pylist())
+
+    assert busy(job(["cheap", "dear", "cheap"], work_of=work_of)) == [pytest.approx(12.0)]
+
+
+def test_a_reducer_that_is_slowed_from_a_moment_on_takes_longer_for_what_it_begins_after_that() -> None:
+    slowed = job(["a"] * 5, slowness=lambda stage, index, now: 3.0 if stage == REDUCER and now >= 2.0 else 1.0)
+    assert busy(slowed) == [pytest.approx(2 * 1.0 + 3 * 3.0)]
+
+
+def test_a_source_can_be_slowed_too() -> None:
+    slowed = replace(job(["a"] * 4), step_seconds=lambda stage: 0.5)
+    slowed = replace(slowed, slowness=lambda stage, index, now: 2.0 if stage == MAPPER else 1.0)
+    snapshot = SimulatedCluster(slowed, seed=0).run().snapshot
+    assert snapshot[MAPPER].tasks[0].busy_seconds == pytest.approx(4.0)
+    assert snapshot[REDUCER].tasks[0].busy_seconds == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize(("cores", "expected"), [(None, 30), (6, 30), (3, 30), (2, 45), (1, 90)])
+def test_reducers_that_are_all_busy_take_as_long_as_their_share_of_the_cores_lets_them(
+    cores: int | None, expected: float
+) -> None:
+    """The first and the last records of all are faster, as not all three are at work yet, or any more."""
+    snapshot = run(job(one_key_each(3) * 30, reducers=3, cores=cores))
+    assert [task.busy_seconds for task in snapshot.tasks] == [pytest.approx(expected, rel=0.1)] * 3
+
+
+def test_a_reducer_that_works_alone_has_the_core_to_itself() -> None:
+    assert busy(job(["a"] * 3, cores=1)) == [pytest.approx(3.0)]
+
+
+def test_a_piece_waits_for_a_core_by_the_number_that_run_when_it_begins() -> None:
+    cores = Cores(2)
+    assert [cores.begin(1.0) for _ in range(4)] == [0.0, 0.0, 0.5, 1.0]
+    cores.end()
+    cores.end()
+    assert cores.begin(2.0) == pytest.approx(1.0)  # the third at once
+    assert [Cores(None).begin(1.0) for _ in range(3)] == [0.0] * 3
+
+
+def test_a_reducer_is_told_how_long_it_waited_for_a_core() -> None:
+    told: list[tuple[float, float]] = []
+
+    class Listens(OperatorMachine):
+        def handle(self, event: Event, now: float) -> list[Instruction]:
+            if isinstance(event, ProcessDone):
+                told.append((event.seconds, event.waited))
+            return super().handle(event, now)
+
+    SimulatedCluster(job(one_key_each(2), reducers=2, cores=1), 0, operator=Listens).run()
+    assert told == [(1.0, 0.0), (2.0, 1.0)]
+
+
+def test_enough_cores_change_nothing() -> None:
+    for seed in range(3):
+        made = random_job(seed).job
+        runs = [SimulatedCluster(simulated, seed) for simulated in (made, replace(made, cores=100))]
+        for each in runs:
+            each.run()
+        assert runs[0].history() == runs[1].history()
