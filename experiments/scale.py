@@ -1,8 +1,8 @@
 """The adaptive strategy at sizes beyond any test cluster: up to 10,000 reducers, 1,000,000 tokens and 10**8 keys.
 
-No actors and no records here: the load of every key is known, each reducer's report is computed from it as its meter
-would, and the real policy decides on the real routing tables. In every step some of the hottest keys are replaced by
-others.
+No actors and no records here: the load of every key is known, what senders offer is computed from it as their meters
+would report it, and the real planner decides on the real routing tables. In every step some of the hottest keys are
+replaced by others.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dpa.balance.adaptive.demand import Demand
+from dpa.balance.adaptive.demand import Demand, Expected
 from dpa.balance.adaptive.rebalance import RebalanceOptions, rebalance
-from dpa.measure.load import KeyLoad, Load, TokenLoad
+from dpa.measure.load import Load, Sample
 from dpa.routing.change import TableChange
 from dpa.routing.hashing import hash_column
 from dpa.routing.ring import TokenRing
@@ -41,8 +41,9 @@ EXPONENT = 1.0
 HOT = 100_000
 """So many keys are followed one by one; the rest is summed up by hash."""
 
-NAMED = 32
-"""Keys that a reducer names in a report."""
+NAMED = 0.025
+"""A key is named that has this part of a mean reducer's load: about what a few seconds of samples find, if there are as
+many senders as reducers and each looks at 16 rows between two looks."""
 
 STEPS = 12
 CHANGED = 0.1
@@ -103,7 +104,7 @@ def measure(options: argparse.Namespace) -> Findings:
 
 
 def _run(world: World, reducers: int, steps: int, seed: int) -> dict[str, Any]:
-    """One size: in each step the hot keys change, all reducers report, and the policy plans."""
+    """One size: in each step the hot keys change, all senders report, and the planner plans."""
     random = np.random.default_rng(seed)
     began = time.perf_counter()
     table = TokenRing(reducers, TOKENS).snapshot(0)
@@ -116,9 +117,10 @@ def _run(world: World, reducers: int, steps: int, seed: int) -> dict[str, Any]:
             changed = np.flatnonzero(random.random(1_000) < CHANGED)
             names[changed] = 10**9 + step * 10_000 + changed
         hashes = hash_column(pa.array(names))
-        loads = _reports(world, table, names, hashes)
+        loads = dict.fromkeys(range(reducers), Load(0, table.version, service_seconds=1.0, evidence=1e6))
+        expected = _offered(world, table, names, hashes)
         began = time.perf_counter()
-        demand = Demand.of(table, loads, horizon=1.0)
+        demand = Demand.of(table, loads, expected)
         gathered = time.perf_counter()
         plan = rebalance(demand, RebalanceOptions(tolerance=TOLERANCE), base=base)
         planned = time.perf_counter()
@@ -151,30 +153,18 @@ def _run(world: World, reducers: int, steps: int, seed: int) -> dict[str, Any]:
     return {"steps": rows, "first_table": first, "lookup_ns": _lookup(table, random)}
 
 
-def _reports(
+def _offered(
     world: World, table: RoutingTable, names: npt.NDArray[np.int64], hashes: npt.NDArray[np.uint32]
-) -> dict[int, Load]:
-    """The report of every reducer: the load of its tokens, and its hottest keys by name."""
-    tokens = table.tokens_of(hashes)
-    by_token = world.tail_by_token(table) + np.bincount(tokens, world.loads, len(table.positions))
-    first = table.owners_of(table.positions - np.uint32(1))  # the last hash before each token: its own
-    order = np.argsort(first, kind="stable")
-    bounds = np.searchsorted(first[order], np.arange(table.reducers + 1))
-    hot_of: dict[int, list[int]] = {}
-    for rank, owner in enumerate(first[tokens].tolist()):
-        of_owner = hot_of.setdefault(owner, [])
-        if len(of_owner) < NAMED:
-            of_owner.append(rank)
-    loads = {}
-    for reducer in range(table.reducers):
-        mine = np.sort(order[bounds[reducer] : bounds[reducer + 1]])
-        hot = tuple(
-            KeyLoad(int(names[rank]), int(hashes[rank]), 0.0, *[float(world.loads[rank])] * 3)
-            for rank in hot_of.get(reducer, [])
-        )
-        measured = TokenLoad(table.positions[mine], np.zeros(len(mine)), by_token[mine], hot)
-        loads[reducer] = Load(0, table.version, service_seconds=1.0, evidence=1e6, by_token=measured)
-    return loads
+) -> Expected:
+    """What senders offer: the hot keys one by one, the hottest by name, and the tail by token."""
+    inside = table.positions - np.uint32(1)  # the last hash before each token: its own
+    tail = Sample(inside, world.tail_by_token(table), KEYS)
+    order = np.argsort(hashes)
+    hot = Sample(hashes[order], world.loads[order], KEYS)
+    named = np.flatnonzero(world.loads >= NAMED / table.reducers)
+    return Expected(
+        1.0, Sample.union([tail, hot]), dict(zip(hashes[named].tolist(), names[named].tolist(), strict=True))
+    )
 
 
 def _worst(world: World, table: RoutingTable, hashes: npt.NDArray[np.uint32]) -> float:

@@ -21,14 +21,26 @@ class DelegationOptions(SignalOptions):
 
     Attributes:
         queue_records: queue length that counts as full.
+        queue_seconds: queueing delay from which a shorter queue is full, too, since senders hold it there; None: none.
     """
 
     queue_records: int
+    queue_seconds: float | None = None
 
     @staticmethod
-    def of(signals: SignalOptions | None, queue_records: int) -> DelegationOptions | None:
+    def of(
+        signals: SignalOptions | None, queue_records: int, queue_seconds: float | None = None
+    ) -> DelegationOptions | None:
         """Those of a grouping's signals; None if its senders do not listen."""
-        return None if signals is None else DelegationOptions(**vars(signals), queue_records=max(1, queue_records))
+        if signals is None:
+            return None
+        return DelegationOptions(**vars(signals), queue_records=max(1, queue_records), queue_seconds=queue_seconds)
+
+    def full_queue(self, service_seconds: float | None) -> float:
+        """The queue length that counts as full where a record takes so long, None if that is not known."""
+        if self.queue_seconds is None or not service_seconds:
+            return self.queue_records
+        return max(1.0, min(self.queue_records, self.queue_seconds / service_seconds))
 
 
 class Delegation:
@@ -80,7 +92,7 @@ class Delegation:
             self._service_seconds = self._work / self._done
         match self._options.utilisation:
             case "queue":
-                found = self._queue_area / elapsed / self._options.queue_records
+                found = self._queue_area / elapsed / self._options.full_queue(self._service_seconds)
             case "busy":
                 found = self._work / elapsed
             case "demand":

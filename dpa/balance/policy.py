@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Protocol
 
 from dpa.balance.decision import Decision
 from dpa.errors import BalanceError
-from dpa.measure.load import Load
+from dpa.measure.load import Load, Offered
 from dpa.routing.table import RoutingTable
 
 
@@ -21,6 +22,10 @@ class BalancePolicy(Protocol):
 
     def report(self, reducer: int, load: Load, now: float) -> Decision | None:
         """Take in a reducer's load at time `now` (seconds, never decreasing). None: no time to decide."""
+        ...
+
+    def offered(self, sender: Hashable, offered: Offered, now: float) -> None:
+        """Take in what a sender has offered the stage; policies that go by reducers alone ignore it."""
         ...
 
     def redistribute(self, reducer: int, now: float) -> Decision:

@@ -3,11 +3,13 @@ clock."""
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from dpa.balance.decision import Decision, Outcome
 from dpa.balance.policy import require_reducer
 from dpa.balance.strategies import Refusal, Strategy
 from dpa.balance.trigger import Trigger
-from dpa.measure.load import Load
+from dpa.measure.load import Load, Offered
 from dpa.routing.ring import TokenRing
 from dpa.routing.table import RoutingTable
 
@@ -42,6 +44,9 @@ class TokenPolicy:
         self._loads: dict[int, Load] = {}
         self._current: set[int] = set()
         self._rounds = [0] * ring.reducers
+
+    def offered(self, sender: Hashable, offered: Offered, now: float) -> None:
+        """The paper's methods go by queues alone."""
 
     def report(self, reducer: int, load: Load, now: float) -> Decision:
         """Take in a reducer's load at time `now` (seconds), and act if that calls for it.

@@ -99,6 +99,33 @@ class QueueingDelayTrigger:
 
 
 @dataclass(frozen=True)
+class UtilisationTrigger:
+    """Overloaded if busy nearly all the time, or if its queue is long: where queues are kept short, overload shows in
+    busy tasks and blocked senders. Whether others have less to do is left to the plan.
+
+    Attributes:
+        busy: the part of the time from which on a reducer is busy nearly all of it.
+        min_delay: a shorter delay than this, in seconds, is no overload in itself.
+        tau: not used here.
+    """
+
+    busy: float = 0.9
+    min_delay: float = 0.0
+    tau: float = 0.0
+
+    def measure(self, load: Load) -> float:
+        """The part of the time in which it is busy, or more by the queueing delay, in seconds."""
+        return load.busy + load.delay
+
+    def judge(self, reducer: int, loads: Mapping[int, Load]) -> Verdict:
+        """Look at its own load."""
+        own = loads[reducer]
+        is_long = own.delay > 0 and own.delay >= self.min_delay
+        found = f"reducer {reducer} is busy {own.busy:.0%} of the time and has {own.delay:.3g} s of work queued"
+        return Verdict(own.busy >= self.busy or is_long, found)
+
+
+@dataclass(frozen=True)
 class BothTrigger:
     """Overloaded by queue length and by delay: neither a long queue of quick records nor a short one of slow records
     is enough."""

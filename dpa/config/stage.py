@@ -78,8 +78,14 @@ class StageLimits(Section):
     batch_records: int = Field(default=262_144, ge=1)
     """Most records in one pushed batch."""
     in_flight_records: int = Field(default=1_048_576, ge=1)
-    """Most records of one sender that may be emitted and not yet processed; queues are bounded by senders times this.
-    In records, not bytes: lower it, and `batch_records`, where values are wide."""
+    """Most records of one sender that may be emitted and not yet processed; queues are bounded by senders times
+    this."""
+    in_flight_mb: int = Field(default=256, ge=1)
+    """About the most MiB of them."""
+    queue_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = 0.5
+    """The queueing delay to aim at: senders keep as many records in flight to a task as it processes in so many
+    seconds. Longer: tasks that wait for a slow one have more to do meanwhile. Shorter: records arrive sooner, and less
+    is queued where it must be forwarded. null: as many as the bounds allow."""
     quantum_records: int = Field(default=262_144, ge=1)
     """Most records that a task processes before it reads its messages."""
     quantum_seconds: float = Field(default=0.1, gt=0)

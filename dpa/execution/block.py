@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from sys import getsizeof
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dpa.execution.keys import encode
-from dpa.measure.load import KeySample
+from dpa.measure.load import Sample
 from dpa.routing.groupings.base import Grouping
 from dpa.routing.hashing import Hashes, hash_column
 from dpa.routing.table import Owners, RoutingTable
@@ -24,6 +25,12 @@ Values: TypeAlias = pa.RecordBatch | npt.NDArray[np.object_] | None
 
 _SORT_FROM = 16
 """With more owners than this, one sort is cheaper than a scan for each."""
+
+_WEIGHED = 16
+"""About so many Python objects of a block are looked at to learn their size."""
+
+_ITEMS = (tuple, list, set, frozenset, dict)
+"""Python objects that are about as large as what is in them."""
 
 _BYTE = 256
 """As many owners as a byte can tell apart: comparing bytes is several times as fast as comparing integers."""
@@ -42,6 +49,7 @@ class Block:
         weights: how many mapped records each one stands for, shape (rows,); None if each is one, without a combiner.
         combined: whether the values are states that a combiner made.
         side: of a join, the side that all the records are of: 0 is the left one, 1 the right one.
+        row_bytes: about how many bytes a record has; None where nobody asks.
     """
 
     keys: pa.Array
@@ -51,6 +59,7 @@ class Block:
     weights: npt.NDArray[np.int64] | None = None
     combined: bool = False
     side: int = 0
+    row_bytes: float | None = None
 
     @staticmethod
     def of(column: pa.Array | pa.ChunkedArray, values: Values, seed: int, side: int = 0) -> Block:
@@ -77,6 +86,19 @@ class Block:
         if isinstance(self.values, np.ndarray):
             raise TypeError("these values must be columns")
         return pa.record_batch({}) if self.values is None else self.values
+
+    def weighed(self) -> Block:
+        """The same records, with their mean size: of columns exactly, of Python objects by a few of them."""
+        if not self.rows:
+            return self
+        values = self.values
+        if isinstance(values, np.ndarray):
+            some = values[:: max(1, len(values) // _WEIGHED)]
+            value_bytes = sum(map(_size, some)) / len(some)
+        else:
+            value_bytes = 0.0 if values is None else values.nbytes / self.rows
+        key_bytes = (self.keys.nbytes + self.hashes.nbytes + self.codes.nbytes) / self.rows
+        return replace(self, row_bytes=key_bytes + value_bytes)
 
     def copy(self) -> Block:
         """The same records in memory of their own, where the arrays of a message share the message's."""
@@ -119,14 +141,15 @@ class Block:
             return self
         return self._select(np.arange(start, min(stop, self.rows)))
 
-    def sample(self, most: int, random: np.random.Generator) -> KeySample:
-        """Its keys and about how many records each has: exactly in a small block, from `most` rows of a large one."""
+    def sample(self, most: int, random: np.random.Generator) -> tuple[Sample, npt.NDArray[np.intp]]:
+        """Its keys and about how many records each has, exactly in a small block, from `most` rows of a large one; and
+        the positions of these keys in `keys`."""
         if self.rows <= most:
-            return KeySample(self.keys, self.hashes, self.counts().astype(np.float64))
+            return _sampled(self.hashes, np.arange(len(self.hashes)), self.counts().astype(np.float64), self.rows)
         step = self.rows / most  # a row of each of `most` equal stretches: regular input has no way to fool it
         rows = ((np.arange(most) + random.random(most)) * step).astype(np.int64)
         used, counts = np.unique(self.codes[np.minimum(rows, self.rows - 1)], return_counts=True)
-        return KeySample(self.keys.take(pa.array(used)), self.hashes[used], (counts * step).astype(np.float64))
+        return _sampled(self.hashes, used.astype(np.intp), counts.astype(np.float64) * step, most)
 
     def route(self, grouping: Grouping) -> Iterator[tuple[int, Block]]:
         """The part of each reducer that is to process some of the records, by ascending reducer. Order within a part
@@ -193,6 +216,20 @@ class Block:
         )
 
 
+def _sampled(
+    hashes: Hashes, positions: npt.NDArray[np.intp], records: npt.NDArray[np.float64], rows: float
+) -> tuple[Sample, npt.NDArray[np.intp]]:
+    """The sample of keys at these positions, with so many records each, and a position for each hash: different keys
+    may have the same one, and a dictionary may repeat a key."""
+    order = np.argsort(hashes[positions], kind="stable")
+    positions, records = positions[order], records[order]
+    ascending = hashes[positions]
+    first = np.flatnonzero(np.r_[True, ascending[1:] != ascending[:-1]]) if len(ascending) else order
+    if len(first) < len(positions):
+        ascending, positions, records = ascending[first], positions[first], np.add.reduceat(records, first)
+    return Sample(ascending, records, rows), positions
+
+
 def copied(arrow: T) -> T:
     """An array or a batch in memory of its own. Concatenating copies whole buffers, at many times the speed of
     `take`."""
@@ -212,3 +249,9 @@ def _take(values: Values, rows: npt.NDArray[np.intp]) -> Values:
     if isinstance(values, pa.RecordBatch):
         return values.take(pa.array(rows)) if values.num_columns else values
     return None if values is None else values[rows]
+
+
+def _size(value: object) -> int:
+    """About how many bytes a Python object has, with what is directly in it."""
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, _ITEMS) else ()
+    return getsizeof(value) + sum(map(getsizeof, items))

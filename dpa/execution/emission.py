@@ -99,4 +99,5 @@ def _steps(output: Emission | MapTask, rows: Rows, clock: Callable[[], float]) -
 
 
 def _step(mapped: Mapped) -> Step:
-    return Step(() if mapped.block is None else ((0, mapped.block),), mapped.read, mapped.mapped)
+    blocks = () if mapped.block is None else ((0, mapped.block.weighed()),)
+    return Step(blocks, mapped.read, mapped.mapped)

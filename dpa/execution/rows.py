@@ -36,6 +36,23 @@ class OneBatch:
             yield self.batch.slice(start, batch_rows)
 
 
+class Portions:
+    """Rows that are handed out as many at a time as `at_once` says, which may change from one portion to the next."""
+
+    def __init__(self, rows: Rows) -> None:
+        self.at_once = 1
+        self._rows = rows
+
+    def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in order, at most `batch_rows` and `at_once` of them at a time; an empty batch as it is."""
+        for batch in self._rows.batches(batch_rows):
+            start = 0
+            while start == 0 or start < batch.num_rows:
+                portion = batch.slice(start, self.at_once)
+                yield portion
+                start += max(portion.num_rows, 1)
+
+
 def records_of(batch: pa.RecordBatch) -> Iterator[Record]:
     """The rows of a batch as dicts.
 

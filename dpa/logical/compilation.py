@@ -72,6 +72,8 @@ class Compilation:
                     grouping=step.grouping,
                     balance=step.balance,
                     in_flight_records=step.limits.in_flight_records,
+                    in_flight_bytes=step.limits.in_flight_mb * 2**20,
+                    queue_seconds=step.limits.queue_seconds,
                     quantum_records=step.limits.quantum_records,
                     quantum_seconds=step.limits.quantum_seconds,
                     aggregate_seconds=None if aggregation is None else aggregation.seconds,

@@ -1,12 +1,12 @@
-"""A reducer's measurement of its own load: by token, and by key for the most frequent keys."""
+"""What is measured of a stage's load: by its senders, what they offer; by its tasks, how they cope with it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from dpa.routing.hashing import Hashes
 from dpa.routing.keys import Key
@@ -15,61 +15,66 @@ Records = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class KeySample:
-    """Keys and the approximate number of records of each.
+class Sample:
+    """The hashes of keys, and about how many records have each.
 
     Attributes:
-        keys: shape (keys,), each once.
-        hashes: their hashes, shape (keys,).
-        records: shape (keys,); an estimate where they were sampled.
+        hashes: each once, ascending, shape (keys,).
+        records: shape (keys,); an estimate where records were sampled.
+        rows: how many records were looked at: what the estimates rest on.
     """
 
-    keys: pa.Array
     hashes: Hashes
     records: Records
+    rows: float
 
+    @staticmethod
+    def empty() -> Sample:
+        """Of no records."""
+        return Sample(np.empty(0, dtype=np.uint32), np.empty(0), 0.0)
 
-@dataclass(frozen=True)
-class KeyLoad:
-    """The load of one key at one reducer.
+    @staticmethod
+    def union(samples: Iterable[Sample]) -> Sample:
+        """All samples as one. Its rows are those that an even sample of the same accuracy would have."""
+        parts = [sample for sample in samples if len(sample.hashes)]
+        if len(parts) <= 1:
+            return parts[0] if parts else Sample.empty()
+        hashes, at = np.unique(np.concatenate([part.hashes for part in parts]), return_inverse=True)
+        records = np.bincount(at, np.concatenate([part.records for part in parts]), len(hashes)).astype(np.float64)
+        totals = [part.total for part in parts]
+        errors = sum(total**2 / part.rows for total, part in zip(totals, parts, strict=True) if part.rows)
+        return Sample(hashes, records, sum(totals) ** 2 / errors if errors else 0.0)
 
-    Attributes:
-        key, hash: the key and its hash.
-        queued: the approximate number of its records that are queued.
-        rate: records that arrive a second, recently, from mappers.
-        lower, upper: bounds of `rate` by the sketch.
-    """
+    @property
+    def total(self) -> float:
+        """All records."""
+        return float(self.records.sum())
 
-    key: Key
-    hash: int
-    queued: float
-    rate: float
-    lower: float
-    upper: float
+    def scaled(self, records: float) -> Sample:
+        """The same keys in the same proportions, with so many records in all."""
+        total = self.total
+        return replace(self, records=self.records * (records / total)) if total else self
+
+    def faded(self, share: float) -> Sample:
+        """With this share of its weight as evidence."""
+        return Sample(self.hashes, self.records * share, self.rows * share)
 
 
 @dataclass(frozen=True, eq=False)
-class TokenLoad:
-    """A reducer's load by token of the routing table it holds; tokens without any are left out.
+class Offered:
+    """What one sender has offered a stage since its last report: records made, whether or not credit lets them go.
 
     Attributes:
-        tokens: positions, ascending, shape (tokens,).
-        queued: records in the queue, shape (tokens,).
-        rates: records that arrive a second, recently, from mappers, shape (tokens,).
-        hot: the most frequent keys; the load of each is part of its token's.
+        seconds: since then.
+        sample: their keys; in all as many records as were offered.
+        names: the keys that are frequent among them, by hash.
+        ended: whether the sender will offer no more.
     """
 
-    tokens: Hashes
-    queued: Records
-    rates: Records
-    hot: tuple[KeyLoad, ...] = ()
-
-    def aged(self, seconds: float, done: float) -> TokenLoad:
-        """The load expected `seconds` later, with `done` records processed, of all keys alike."""
-        queued = self.queued + self.rates * seconds
-        left = max(0.0, 1 - done / float(queued.sum())) if queued.any() else 0.0
-        hot = (replace(key, queued=(key.queued + key.rate * seconds) * left) for key in self.hot)
-        return replace(self, queued=queued * left, hot=tuple(hot))
+    seconds: float
+    sample: Sample
+    names: Mapping[int, Key] = field(default_factory=dict)
+    ended: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,28 +85,38 @@ class Load:
         queue: records accepted and not yet processed.
         version: number of the routing table held when that was measured.
         service_seconds: measured time to process one record; None before the first.
-        evidence: the number of records that this measurement rests on, older ones counting less.
+        usual_seconds: the same of a record whose key is not among `costs`; None where that is not told apart.
+        error: the standard error of that time, in seconds; infinite before there are two measurements.
+        evidence: the number of records that it rests on, older ones counting less.
+        busy: the part of the time since the last report in which user code worked, 0 to 1.
+        waited: the part of that in which it waited for a processor, 0 to 1.
         forwarded_out, forwarded_in: records forwarded to other reducers so far, and accepted from them. The difference
             of the sums over all reducers is on its way between two of them.
-        by_token: the load by token; None unless the strategy needs it.
+        queued: the keys of the queue; None unless the strategy needs them.
+        costs: for keys that are dearer or cheaper than others, how many times as long as usual a record takes.
     """
 
     queue: int
     version: int
     service_seconds: float | None = None
+    usual_seconds: float | None = None
+    error: float = 0.0
     evidence: float = 0.0
+    busy: float = 0.0
+    waited: float = 0.0
     forwarded_out: int = 0
     forwarded_in: int = 0
-    by_token: TokenLoad | None = None
+    queued: Sample | None = None
+    costs: Mapping[int, float] = field(default_factory=dict)
 
-    def aged(self, seconds: float) -> Load:
-        """The load expected `seconds` later: more has arrived, and the reducer has worked."""
+    def aged(self, seconds: float, arrived: Sample) -> Load:
+        """The load expected `seconds` later: records have arrived, and the reducer has worked."""
         if seconds <= 0:
             return self
-        arriving = float(self.by_token.rates.sum()) if self.by_token is not None else 0.0
         done = seconds / self.service_seconds if self.service_seconds else 0.0
-        queue = max(0, round(self.queue + arriving * seconds - done))
-        return replace(self, queue=queue, by_token=self.by_token and self.by_token.aged(seconds, done))
+        queue = max(0.0, self.queue + arrived.total - done)
+        queued = None if self.queued is None else Sample.union([self.queued, arrived]).scaled(queue)
+        return replace(self, queue=round(queue), queued=queued)
 
     @property
     def delay(self) -> float:

@@ -8,20 +8,34 @@ from dataclasses import dataclass
 
 from dpa.errors import ProtocolError
 from dpa.execution.block import Block
+from dpa.measure.load import Offered
 from dpa.protocol.addresses import Address
-from dpa.protocol.messages import Ack, Push
+from dpa.protocol.credit import Credit, CreditLimits
+from dpa.protocol.messages import Ack, CreditTransfer, Push
+from dpa.protocol.offered_meter import OfferedMeter
 from dpa.routing.change import TableChange
 from dpa.routing.groupings.base import Grouping
 from dpa.routing.table import RoutingTable
 
-_BLOCKS_AHEAD = 1
-"""A task makes this many blocks beyond the one that waits for credit."""
+_STEPS = 4
+"""A step should make this part (a quarter) of what may be in flight, in all and to the receiver that has the least room
+for its share, so that none waits long for its own block."""
+
+_MEMORY = 0.8
+"""How much a mean over the last blocks keeps of what it was when another one comes."""
 
 
 @dataclass(frozen=True, eq=False)
-class Waiting:
-    """A block that waits for credit, and its source time (seconds)."""
+class _Part:
+    """Records of one receiver that wait for credit.
 
+    Attributes:
+        number: of the block that they are part of, in the order of `keep`.
+        block: the records.
+        read_at: their source time (seconds).
+    """
+
+    number: int
     block: Block
     read_at: float
 
@@ -29,70 +43,107 @@ class Waiting:
 class Emitter:
     """Sends blocks along one edge as far as credit goes.
 
-    A block is routed when it is pushed, not when it is made, so it always goes by the newest table known here.
+    A block is routed when it is made. What the credit of its receiver holds back is routed again by the next table, so
+    records always go by the newest table known here.
 
     Attributes:
         edge: its number in the graph.
         stage: the stage that receives.
         origin: the task that sends.
         emitted: records pushed so far.
-        in_flight: records pushed and not acknowledged yet.
+        held: records that wait for credit.
     """
 
     def __init__(
-        self, edge: int, stage: str, origin: Address, table: RoutingTable, grouping: Grouping, credit: int
+        self,
+        edge: int,
+        stage: str,
+        origin: Address,
+        table: RoutingTable,
+        grouping: Grouping,
+        limits: CreditLimits,
+        meter: OfferedMeter | None = None,
     ) -> None:
-        """Start with the receiving stage's table 0 and credit for `credit` records."""
+        """Start with the receiving stage's table 0. `meter` measures what is offered, if the load balancer wants to
+        know."""
         self.edge = edge
         self.stage = stage
         self.table = table
         self.emitted = 0
-        self.in_flight = 0
+        self.held = 0
         self.origin = origin
         self._grouping = grouping
-        self._credit = credit
-        self._waiting: deque[Waiting] = deque()
+        self._meter = meter
+        self._credit = Credit(limits, table.reducers)
+        self._waiting: list[deque[_Part]] = [deque() for _ in range(table.reducers)]
+        self._held_for = [0] * table.reducers
+        self._shares = [1.0 / table.reducers] * table.reducers
+        self._blocks = 0
+        self._row_bytes: float | None = None
+
+    @property
+    def in_flight(self) -> int:
+        """Records pushed and not acknowledged yet."""
+        return self._credit.in_flight
+
+    @property
+    def in_flight_to(self) -> tuple[int, ...]:
+        """Those of them that each receiver has: below 0 for a moment where it processed what was forwarded to it."""
+        return tuple(self._credit.in_flight_to)
 
     @property
     def is_open(self) -> bool:
-        """Whether it takes further blocks: a task whose emitters do not takes up no new work."""
-        return len(self._waiting) <= _BLOCKS_AHEAD
-
-    @property
-    def waiting(self) -> int:
-        """The number of blocks that wait for credit."""
-        return len(self._waiting)
+        """Whether it takes further blocks: a task whose emitters do not takes up no new work. What is held counts as if
+        it were in flight; of one receiver's records as many as its window may wait besides."""
+        if self.held > max(0, self._credit.free):
+            return False
+        return all(held <= self._credit.window(receiver) for receiver, held in enumerate(self._held_for) if held)
 
     @property
     def is_empty(self) -> bool:
-        """Whether no block waits for credit."""
-        return not self._waiting
+        """Whether no record waits for credit."""
+        return not self.held
+
+    @property
+    def step_records(self) -> int:
+        """How many records a step should make."""
+        shares = ((receiver, self._shares[receiver]) for receiver in self._credit.told)
+        windows = (self._credit.window(receiver) / share for receiver, share in shares if share > 0)
+        return max(1, round(min(self._credit.most, *windows) / _STEPS))
 
     @property
     def regrouped(self) -> int:
         """How often the grouping has given a part of the keys to another task because of signals."""
         return self._grouping.moved
 
-    def keep(self, block: Block, read_at: float) -> None:
-        """Take a block to be pushed.
-
-        Raises:
-            ProtocolError: it exceeds the credit, so that it could never be pushed.
-        """
-        if block.rows > self._credit:
-            raise ProtocolError(f"{self.origin} made {block.rows} records at once, with credit for {self._credit}")
-        self._waiting.append(Waiting(block, read_at))
+    def keep(self, block: Block, read_at: float, now: float) -> None:
+        """Take a block to be pushed."""
+        if self._meter is not None:
+            self._meter.add(block, now)
+        self._weigh(block)
+        self._blocks += 1
+        self.held += block.rows
+        for receiver, rows in enumerate(self._route(_Part(self._blocks, block, read_at))):
+            self._shares[receiver] = _MEMORY * self._shares[receiver] + (1 - _MEMORY) * rows / block.rows
 
     def release(self, now: float) -> list[tuple[Address, Push]]:
-        """The pushes that credit allows by now, with their receivers."""
+        """The pushes that credit allows by now, with their receivers; those that wait longest come first."""
         pushes = []
-        while self._waiting and self.in_flight + self._waiting[0].block.rows <= self._credit:
-            waiting = self._waiting.popleft()
-            self.in_flight += waiting.block.rows
-            self.emitted += waiting.block.rows
-            for index, part in waiting.block.route(self._grouping):
-                push = Push(part, self.table.version, self.origin, self.edge, waiting.read_at, now)
-                pushes.append((Address(self.stage, index), push))
+        waiting = [(parts[0].number, receiver) for receiver, parts in enumerate(self._waiting) if parts]
+        for _, receiver in sorted(waiting):
+            parts = self._waiting[receiver]
+            while parts and (rows := self._credit.room(receiver, parts[0].block.rows)):
+                part = parts.popleft()
+                if rows < part.block.rows:
+                    rest = part.block.slice(rows, part.block.rows)
+                    parts.appendleft(_Part(part.number, rest, part.read_at))
+                self._credit.spend(receiver, rows)
+                self.held -= rows
+                self._held_for[receiver] -= rows
+                self.emitted += rows
+                block = part.block.slice(0, rows)
+                push = Push(block, self.table.version, self.origin, self.edge, part.read_at, now)
+                pushes.append((Address(self.stage, receiver), push))
         return pushes
 
     def acknowledged(self, sender: Address, ack: Ack) -> None:
@@ -101,13 +152,47 @@ class Emitter:
         Raises:
             ProtocolError: more credit comes back than is in use.
         """
-        if ack.records > self.in_flight:
-            raise ProtocolError(f"{self.origin} got {ack.records} credits back, with {self.in_flight} in use")
-        self.in_flight -= ack.records
+        try:
+            self._credit.give_back(sender.index, ack.records)
+        except ProtocolError as error:
+            raise ProtocolError(f"{self.origin}, from {sender}: {error}") from None
+        if ack.window is not None:
+            self._credit.resize(sender.index, ack.window)
         if ack.signal is not None:
             self._grouping.observe(sender.index, ack.signal)
+
+    def forwarded(self, sender: Address, transfer: CreditTransfer) -> None:
+        """Let credit follow records that were forwarded."""
+        self._credit.transfer(sender.index, transfer.receiver, transfer.records)
+
+    def offered(self, now: float, *, ended: bool = False) -> Offered | None:
+        """What was offered since this was last asked; None if nothing was, or nobody measures it."""
+        return None if self._meter is None else self._meter.report(now, ended=ended)
 
     def update(self, change: TableChange) -> None:
         """Adopt the next routing table."""
         self.table = change.apply(self.table)
         self._grouping.adopt(self.table)
+        if self._grouping.forwards and self.held:
+            parts = sorted((part for parts in self._waiting for part in parts), key=lambda part: part.number)
+            self._waiting = [deque() for _ in self._waiting]
+            self._held_for = [0] * len(self._waiting)
+            for part in parts:
+                self._route(part)
+
+    def _route(self, whole: _Part) -> list[int]:
+        """Have records wait for the credit of their receivers; returns how many there are for each."""
+        rows = [0] * len(self._waiting)
+        for receiver, block in whole.block.route(self._grouping):
+            self._waiting[receiver].append(_Part(whole.number, block, whole.read_at))
+            self._held_for[receiver] += block.rows
+            rows[receiver] = block.rows
+        return rows
+
+    def _weigh(self, block: Block) -> None:
+        """Learn what a record weighs: the mean of the last blocks."""
+        if block.row_bytes is None:
+            return
+        before = block.row_bytes if self._row_bytes is None else self._row_bytes
+        self._row_bytes = _MEMORY * before + (1 - _MEMORY) * block.row_bytes
+        self._credit.weigh(self._row_bytes)

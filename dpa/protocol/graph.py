@@ -15,6 +15,7 @@ from typing import Any
 from dpa.balance.options import AdaptiveOptions, BalanceOptions
 from dpa.errors import ConfigError
 from dpa.protocol.addresses import RESERVED, Address
+from dpa.protocol.credit import CreditLimits
 from dpa.routing.groupings.options import GroupingOptions, RingOptions
 from dpa.routing.table import RoutingTable
 from dpa.sources.splits import Split
@@ -32,6 +33,8 @@ class Stage:
         grouping: how senders choose the task of a record.
         balance: when keys are redistributed, and how.
         in_flight_records: records that one sender may have pushed on one edge and that are not processed yet.
+        in_flight_bytes: about the most bytes of them; None: any number.
+        queue_seconds: the queueing delay at which in-flight records are held; None: the other bounds alone hold.
         quantum_records: most records that a task processes at a time.
         quantum_seconds: about how long it may take to process them.
         aggregate_seconds: time from the end of a round of aggregation to the next; None: there are no rounds.
@@ -43,6 +46,8 @@ class Stage:
     grouping: GroupingOptions = field(default_factory=RingOptions)
     balance: BalanceOptions = field(default_factory=AdaptiveOptions)
     in_flight_records: int = 1_048_576
+    in_flight_bytes: int | None = None
+    queue_seconds: float | None = None
     quantum_records: int = 262_144
     quantum_seconds: float = 0.1
     aggregate_seconds: float | None = None
@@ -51,6 +56,11 @@ class Stage:
     def addresses(self) -> tuple[Address, ...]:
         """Its tasks."""
         return tuple(Address(self.name, index) for index in range(self.tasks))
+
+    @property
+    def credit(self) -> CreditLimits:
+        """What one sender may have in flight on one edge."""
+        return CreditLimits(self.in_flight_records, self.in_flight_bytes, self.queue_seconds)
 
     def first_table(self) -> RoutingTable:
         """The routing table that all tasks and their senders start with."""
@@ -134,10 +144,13 @@ class Graph:
         """The tasks that emit records to a stage."""
         return [address for stage in self.upstream(name) for address in stage.addresses]
 
+    def emitters(self, name: str) -> int:
+        """How many emitters send to a stage: one of each task for each edge."""
+        return sum(self[edge.source].tasks for _, edge in self.into(name))
+
     def queue_bound(self, name: str) -> int:
         """The most records that all queues of a stage can hold together."""
-        senders = sum(self[edge.source].tasks for _, edge in self.into(name))
-        return senders * self[name].in_flight_records
+        return self.emitters(name) * self[name].in_flight_records
 
     def queue_fed(self) -> Iterator[Stage]:
         """The stages that are no sources, in order."""

@@ -94,7 +94,7 @@ def rows_of(event: Event) -> int:
 
 
 def _lean_block(block: Block) -> Block:
-    return Block(block.keys, block.hashes, block.codes).copy()
+    return Block(block.keys, block.hashes, block.codes, row_bytes=block.row_bytes).copy()
 
 
 def _block_outline(block: Block) -> BlockOutline:

@@ -11,7 +11,7 @@ from dpa.balance.policy import BalancePolicy, require_reducer
 from dpa.errors import BalanceError
 from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.machine import Machine, Redistribute, Tick
-from dpa.protocol.messages import DecisionReport, Freeze, LastTable, LoadReport, TableUpdate
+from dpa.protocol.messages import DecisionReport, Freeze, LastTable, LoadReport, OfferedReport, TableUpdate
 from dpa.protocol.rules import Rule, RuledMachine, State, on
 from dpa.routing.change import TableChange
 from dpa.routing.keys import Key
@@ -54,6 +54,9 @@ class StageBalance(RuledMachine):
         before = self.table
         self._record(self._policy.report(sender.index, message.load, self._balancer.now), before)
 
+    def _offered_report(self, sender: Address, message: OfferedReport) -> None:
+        self._policy.offered((sender, message.edge), message.offered, self._balancer.now)
+
     def _redistribute(self, sender: Address, event: Redistribute) -> None:
         before = self.table
         self._record(self._policy.redistribute(event.node_id, self._balancer.now), before)
@@ -78,9 +81,11 @@ class StageBalance(RuledMachine):
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         on(LoadReport, BalanceState.BALANCING, _load_report, "decide; publish the next table if it acted"),
+        on(OfferedReport, BalanceState.BALANCING, _offered_report, "note what is offered"),
         on(Redistribute, BalanceState.BALANCING, _redistribute, "relieve the task; publish if it acted"),
         on(Freeze, BalanceState.BALANCING, _freeze, "answer with the version; publish no more"),
         on(LoadReport, BalanceState.FROZEN, _ignore, "ignore"),
+        on(OfferedReport, BalanceState.FROZEN, _ignore, "ignore"),
         on(Redistribute, BalanceState.FROZEN, _ignore, "ignore"),
     )
 
@@ -118,7 +123,7 @@ class LoadBalancerMachine(Machine):
     def _of_task(self, sender: Address, message: LoadReport) -> None:
         self.stages[sender.stage].dispatch(self.address, sender, message)
 
-    def _of_stage(self, sender: Address, message: Freeze | Redistribute) -> None:
+    def _of_stage(self, sender: Address, message: Freeze | Redistribute | OfferedReport) -> None:
         self.stages[message.stage].dispatch(self.address, sender, message)
 
     def _tick(self, sender: Address, event: Tick) -> None:
@@ -127,6 +132,7 @@ class LoadBalancerMachine(Machine):
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         on(LoadReport, LoadBalancerState.RUNNING, _of_task, "for the stage"),
+        on(OfferedReport, LoadBalancerState.RUNNING, _of_stage, "for the stage"),
         on(Redistribute, LoadBalancerState.RUNNING, _of_stage, "for the stage"),
         on(Freeze, LoadBalancerState.RUNNING, _of_stage, "for the stage"),
         on(Tick, LoadBalancerState.RUNNING, _tick, "report refusals"),

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+
+import numpy as np
 
 from dpa.balance.delegation import Delegation, DelegationOptions
 from dpa.balance.options import LoadReportOptions
+from dpa.execution.block import Block
+from dpa.measure.busy_time import BusyTime
+from dpa.measure.key_costs import KeyCosts
 from dpa.measure.latency import LatencySketch
-from dpa.measure.load import KeySample, Load
-from dpa.measure.meter import LoadMeter
+from dpa.measure.load import Load
+from dpa.measure.pace import Pace
 from dpa.measure.service_time import ServiceTime
+from dpa.protocol.machine import ProcessDone
+from dpa.protocol.record_queue import RecordQueue
 from dpa.routing.groupings.signal import Signal
-from dpa.routing.table import RoutingTable
+
+_MEASURED_RECORDS = 8_192
+"""Quanta of more records are not explained by their keys: a record costs so little then that looking costs more."""
 
 
 class LoadReporter:
@@ -23,27 +32,25 @@ class LoadReporter:
         is_due: whether dequeued records call for a report.
     """
 
-    def __init__(
-        self, table: RoutingTable, options: LoadReportOptions | None, delegation: DelegationOptions | None = None
-    ) -> None:
-        """Of a task that starts with this table. `options`: what the load balancer wants to know, None if nothing;
-        `delegation`: how the task judges its load for its senders, None if they do not listen."""
+    def __init__(self, options: LoadReportOptions | None, delegation: DelegationOptions | None = None) -> None:
+        """`options`: what the load balancer wants to know, None if nothing; `delegation`: how the task judges its load
+        for its senders, None if they do not listen."""
         self.latency = LatencySketch()
         self.stage_latency = LatencySketch()
         self.is_due = False
         self._options = options
         self._service_time = ServiceTime(1.0 if options is None else options.half_life)
         self._delegation = None if delegation is None else Delegation(delegation)
-        self._meter: LoadMeter | None = None
-        if options is not None and options.hot_keys is not None:
-            self._meter = LoadMeter(table, half_life=options.half_life, hot_keys=options.hot_keys)
+        self._costs = KeyCosts() if options is not None and options.measures_keys else None
         self._dequeued = 0
-        self._reported_at = 0.0
+        self._reported_at = -math.inf
+        self._busy = BusyTime()
+        self._pace = Pace()
 
     @property
-    def measures_keys(self) -> bool:
-        """Whether samples of keys are wanted."""
-        return self._meter is not None
+    def pace_seconds(self) -> float | None:
+        """The time that a record takes now; None before the first."""
+        return self._pace.seconds
 
     @property
     def signal(self) -> Signal | None:
@@ -52,18 +59,23 @@ class LoadReporter:
 
     def arriving(self, records: int, queue: int, now: float) -> None:
         """Records come, while `queue` records are waiting."""
+        self._busy.arrived(now)
         if self._delegation is not None:
             self._delegation.advance(now, queue)
             self._delegation.arrived(records)
 
-    def emitted_to(self, sample: KeySample, now: float) -> None:
-        """Records with these keys came straight from a sender upstream."""
-        if self._meter is not None:
-            self._meter.arrived(sample, now)
+    def began(self, now: float) -> None:
+        """User code gets a block."""
+        self._busy.began(now)
 
-    def processed(self, records: int, seconds: float, queue: int, now: float) -> None:
-        """User code took `seconds` for `records` records, with `queue` records waiting, these included."""
+    def processed(self, block: Block, done: ProcessDone, queue: int, now: float) -> None:
+        """User code is done with a block, with `queue` records waiting, these included."""
+        records, seconds = block.rows, done.seconds
         self._service_time.observe(records, seconds)
+        self._pace.observe(records, seconds, done.waited)
+        self._busy.ended(now, done.waited)
+        if self._costs is not None and records <= _MEASURED_RECORDS:
+            self._costs.observe(block.hashes, block.counts().astype(np.float64), seconds - done.waited)
         if self._delegation is not None:
             self._delegation.worked(records, seconds)
             self._delegation.advance(now, queue)
@@ -75,40 +87,35 @@ class LoadReporter:
             before, self._dequeued = self._dequeued, self._dequeued + records
             self.is_due |= before // every != self._dequeued // every
 
-    def retable(self, table: RoutingTable, now: float) -> None:
-        """Measure by the next table."""
-        if self._meter is not None:
-            self._meter.rebase(table, now)
-
-    def end(self) -> None:
-        """No more records will come from senders."""
-        if self._meter is not None:
-            self._meter.end()
-
     def is_due_at(self, now: float, *, queued: bool) -> bool:
         """Whether a report is due at a tick."""
         options = self._options
         if options is None or options.report_seconds is None:
             return False
-        return (queued or self.measures_keys) and now - self._reported_at >= options.report_seconds
+        return (queued or options.measures_keys) and now - self._reported_at >= options.report_seconds
 
     @property
     def reports_when_idle(self) -> bool:
         """Whether a report is due when the queue has run empty."""
         return self._options is not None and self._options.report_when_idle
 
-    def report(
-        self, queue: int, version: int, forwarded: tuple[int, int], samples: Iterable[KeySample], now: float
-    ) -> Load:
-        """The load at `now`; `forwarded` is the number of records forwarded out and in."""
+    def report(self, queue: RecordQueue, now: float) -> Load:
+        """The load at `now`, with this queue."""
+        usual, costs = (None, {}) if self._costs is None else self._costs.found()
+        busy, waited = self._busy.report(now)
         self.is_due = False
         self._reported_at = now
         return Load(
-            queue=queue,
-            version=version,
+            queue=queue.length,
+            version=queue.table.version,
             service_seconds=self._service_time.seconds,
+            error=self._service_time.error,
             evidence=self._service_time.evidence,
-            forwarded_out=forwarded[0],
-            forwarded_in=forwarded[1],
-            by_token=None if self._meter is None else self._meter.measure(list(samples), now),
+            busy=busy,
+            waited=waited,
+            forwarded_out=queue.forwarded_out,
+            forwarded_in=queue.forwarded_in,
+            queued=None if self._costs is None else queue.sample(),
+            usual_seconds=usual,
+            costs=costs,
         )

@@ -54,7 +54,10 @@ class OpenResult:
 
 @dataclass(frozen=True)
 class NextStep:
-    """Make records of the next rows of what was opened last; answered by `StepDone`."""
+    """Make records of the next rows of what was opened last, of about `rows` of them at most; answered by
+    `StepDone`."""
+
+    rows: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,10 +203,12 @@ class ProcessDone:
 
     Attributes:
         blocks: records that were emitted meanwhile, each block with the position of its edge.
+        waited: how many of the seconds user code waited for a processor.
     """
 
     seconds: float
     blocks: tuple[tuple[int, Block], ...] = ()
+    waited: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)

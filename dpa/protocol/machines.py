@@ -7,6 +7,7 @@ from dpa.protocol.addresses import Address
 from dpa.protocol.emitter import Emitter
 from dpa.protocol.graph import Graph
 from dpa.protocol.load_balancer import LoadBalancerMachine
+from dpa.protocol.offered_meter import OfferedMeter
 from dpa.protocol.operator import OperatorMachine
 from dpa.protocol.quantum import QuantumSizer
 from dpa.protocol.source import SourceMachine
@@ -41,8 +42,11 @@ def task_of(
         eager=stage.balance.forwards_eagerly,
         goes_by_table=stage.grouping.is_ring,
         quantum=QuantumSizer(stage.quantum_records, stage.quantum_seconds),
+        limits=stage.credit,
         reports=stage.balance.reports,
-        delegation=DelegationOptions.of(stage.grouping.signals, graph.queue_bound(stage.name) // stage.tasks),
+        delegation=DelegationOptions.of(
+            stage.grouping.signals, graph.queue_bound(stage.name) // stage.tasks, stage.queue_seconds
+        ),
     )
 
 
@@ -52,6 +56,10 @@ def emitters_of(graph: Graph, address: Address) -> list[Emitter]:
     for number, edge in graph.out_of(address.stage):
         target = graph[edge.target]
         table = target.first_table()
-        grouping = target.grouping.create(table, graph.senders(target.name).index(address))
-        emitters.append(Emitter(number, target.name, address, table, grouping, target.in_flight_records))
+        senders = graph.senders(target.name)
+        sender = senders.index(address)
+        grouping = target.grouping.create(table, sender)
+        reports = target.balance.reports
+        meter = OfferedMeter(sender, len(senders)) if reports is not None and reports.measures_keys else None
+        emitters.append(Emitter(number, target.name, address, table, grouping, target.credit, meter))
     return emitters

@@ -14,7 +14,7 @@ from dpa.execution.block import Block
 from dpa.execution.schemas import ShareSchema
 from dpa.execution.states import StatePart
 from dpa.measure.latency import LatencySketch
-from dpa.measure.load import Load
+from dpa.measure.load import Load, Offered
 from dpa.protocol.addresses import Address
 from dpa.protocol.metrics import TaskStats
 from dpa.routing.change import TableChange
@@ -87,15 +87,32 @@ class Ack:
     Attributes:
         edge: number of the edge on which they were emitted.
         records: the number of processed records.
+        window: records that the receiver of this may have in flight towards the sender; None: as before.
         signal: the sender's last finding of its load, where the grouping listens.
     """
 
     edge: int
     records: int
+    window: int | None = None
     signal: Signal | None = None
 
 
-# task -> load balancer, load balancer -> tasks of the stage and its senders, load balancer -> coordinator
+@dataclass(frozen=True)
+class CreditTransfer:
+    """Records have been forwarded: the credit that they hold counts towards another task of the stage.
+
+    Attributes:
+        edge: number of the edge on which they were emitted.
+        records: the number of forwarded records.
+        receiver: number of the task that has them now.
+    """
+
+    edge: int
+    records: int
+    receiver: int
+
+
+# task and sender -> load balancer, load balancer -> tasks of the stage and its senders, load balancer -> coordinator
 
 
 @dataclass(frozen=True)
@@ -103,6 +120,15 @@ class LoadReport:
     """A task's load."""
 
     load: Load
+
+
+@dataclass(frozen=True, eq=False)
+class OfferedReport:
+    """What a task has offered a stage on one edge."""
+
+    stage: str
+    edge: int
+    offered: Offered
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,7 +251,9 @@ Message = (
     | Progress
     | Push
     | Ack
+    | CreditTransfer
     | LoadReport
+    | OfferedReport
     | TableUpdate
     | DecisionReport
     | BeginExchange

@@ -3,6 +3,7 @@ states, and the share of the stage's result."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
@@ -11,6 +12,7 @@ from dpa.balance.delegation import DelegationOptions
 from dpa.balance.options import LoadReportOptions
 from dpa.errors import ProtocolError
 from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
+from dpa.protocol.credit import ActiveSenders, CreditLimits
 from dpa.protocol.emitter import Emitter
 from dpa.protocol.load_reporter import LoadReporter
 from dpa.protocol.machine import (
@@ -23,7 +25,7 @@ from dpa.protocol.machine import (
     Write,
     WriteDone,
 )
-from dpa.protocol.messages import Ack, Deliver, Drain, Finished, LoadReport, Push, TableUpdate
+from dpa.protocol.messages import Ack, CreditTransfer, Deliver, Drain, Finished, LoadReport, Push, TableUpdate
 from dpa.protocol.metrics import TaskStats
 from dpa.protocol.quantum import QuantumSizer
 from dpa.protocol.record_queue import Forwards, RecordQueue
@@ -62,17 +64,21 @@ class OperatorMachine(TaskMachine):
         eager: bool = True,
         goes_by_table: bool = True,
         quantum: QuantumSizer,
+        limits: CreditLimits,
         reports: LoadReportOptions | None = None,
         delegation: DelegationOptions | None = None,
     ) -> None:
-        """Start with routing table 0 and an empty queue. `goes_by_table`: whether senders choose tasks by it."""
+        """Start with routing table 0 and an empty queue. `goes_by_table`: whether senders choose tasks by it; `limits`:
+        what each may have in flight."""
         super().__init__(address, emitters, OperatorState.STREAMING)
         self.queue = RecordQueue(address.index, table, eager=eager)
         self.processed = 0
         self._first_table = table
         self._goes_by_table = goes_by_table
         self._quantum = quantum
-        self._reporter = LoadReporter(table, reports, delegation)
+        self._limits = limits
+        self._senders = ActiveSenders()
+        self._reporter = LoadReporter(reports, delegation)
         self._working_on: Push | None = None
         self._draining = False
         self._is_written = False
@@ -148,15 +154,15 @@ class OperatorMachine(TaskMachine):
         self._working_on, forwards = self.queue.take(self._quantum.size)
         self._forward(forwards)
         if self._working_on is not None:
+            self._reporter.began(self.now)
             self.instruct(Process(self._working_on.block, self._working_on.version))
 
     def _pushed(self, sender: Address, push: Push) -> None:
         self._had_records = True
+        if not push.hops:
+            self._senders.sent(push.origin, push.edge, self.now)
         self._reporter.arriving(push.block.rows, self.queue.length, self.now)
-        queued, forwards = self.queue.accept(push)
-        if not push.hops and self._reporter.measures_keys:
-            self._reporter.emitted_to(queued.sample(), self.now)
-        self._forward(forwards)
+        self._forward(self.queue.accept(push))
 
     def _updated(self, sender: Address, message: TableUpdate) -> None:
         if message.stage != self.address.stage:
@@ -165,13 +171,16 @@ class OperatorMachine(TaskMachine):
         if self.state not in (OperatorState.STREAMING, OperatorState.EXCHANGING):
             raise ProtocolError(f"{self.address} got a routing table of its own stage while {self.state.value}")
         table = message.change.apply(self.table)
-        self._reporter.retable(table, self.now)
         self._forward(self.queue.retable(table))
 
     def _forward(self, forwards: Forwards) -> None:
+        moved: Counter[tuple[Address, int, int]] = Counter()
         for owner, push in forwards:
             self.send(Address(self.address.stage, owner), push)
             self._reporter.dequeued(push.block.rows)
+            moved[push.origin, push.edge, owner] += push.block.rows
+        for (origin, edge, owner), records in moved.items():
+            self.send(origin, CreditTransfer(edge, records, owner))
 
     def _process_done(self, sender: Address, event: ProcessDone) -> None:
         push, self._working_on = self._working_on, None
@@ -179,7 +188,7 @@ class OperatorMachine(TaskMachine):
             raise ProtocolError(f"{self.address} processed a block that it was not given")
         rows = push.block.rows
         self._quantum.observe(rows, event.seconds)
-        self._reporter.processed(rows, event.seconds, self.queue.length, self.now)
+        self._reporter.processed(push.block, event, self.queue.length, self.now)
         self._reporter.latency.add(self.now - push.read_at, rows)
         self._reporter.stage_latency.add(self.now - push.emitted_at, rows)
         self._reporter.dequeued(rows)
@@ -189,13 +198,11 @@ class OperatorMachine(TaskMachine):
         self.keep(event.blocks, push.read_at)
         if self.processed == rows:  # the first
             self.report_progress()
-        self.send(push.origin, Ack(push.edge, rows, self._reporter.signal))
+        window = self._limits.window(self._reporter.pace_seconds, self._senders.number)
+        self.send(push.origin, Ack(push.edge, rows, window, self._reporter.signal))
 
     def _report_load(self) -> None:
-        queue = self.queue
-        forwarded = (queue.forwarded_out, queue.forwarded_in)
-        load = self._reporter.report(queue.length, queue.table.version, forwarded, queue.samples(), self.now)
-        self.send(BALANCER, LoadReport(load))
+        self.send(BALANCER, LoadReport(self._reporter.report(self.queue, self.now)))
 
     def _report_empty(self) -> None:
         if self._reporter.reports_when_idle:
@@ -205,7 +212,6 @@ class OperatorMachine(TaskMachine):
 
     def _drain(self, sender: Address, message: Drain) -> None:
         self._draining = True
-        self._reporter.end()
         self.report_progress()
 
     def _begin_last_exchange(self) -> None:
@@ -261,6 +267,7 @@ class OperatorMachine(TaskMachine):
         on(Deliver, OperatorState.FINISHED, _deliver, "write the share"),
         on(WriteDone, OperatorState.DELIVERING, _write_done, "emit the share where stages follow"),
         on(Ack, OperatorState, TaskMachine._acknowledged, "return credit, push what waits"),
+        on(CreditTransfer, OperatorState, TaskMachine._credit_transferred, "let credit follow what was forwarded"),
         on(
             Tick,
             [OperatorState.STREAMING, OperatorState.EXCHANGING, OperatorState.FINISHING, OperatorState.DELIVERING],

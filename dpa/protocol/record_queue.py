@@ -7,7 +7,6 @@ each other.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -15,15 +14,15 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from dpa.measure.load import KeySample
+from dpa.measure.load import Sample
 from dpa.protocol.messages import Push
 from dpa.routing.assignment import KeySplit
 from dpa.routing.distributor import Distributor
 from dpa.routing.groupings.ring import RingGrouping
 from dpa.routing.table import RoutingTable
 
-_SAMPLED = 1_024
-"""Rows of a block that are looked at to measure it: one in 256 of the largest, every one of the small ones."""
+_SAMPLED = 256
+"""Rows of a block that are looked at to measure it: one in a thousand of the largest, every one of the small ones."""
 
 Forwards = list[tuple[int, Push]]
 """Pushes for other tasks of the stage, each with the task's number."""
@@ -36,18 +35,17 @@ class Queued:
     push: Push
     random: np.random.Generator
     start: int = 0
-    measured: KeySample | None = None
+    measured: Sample | None = None
 
     def rest(self) -> Push:
         """The same push without the records before `start`."""
         return replace(self.push, block=self.push.block.slice(self.start, self.push.block.rows))
 
-    def sample(self) -> KeySample:
+    def sample(self) -> Sample:
         """The keys of its records, measured once for the whole push."""
         if self.measured is None:
-            self.measured = self.push.block.sample(_SAMPLED, self.random)
-        left = 1 - self.start / self.push.block.rows
-        return replace(self.measured, records=self.measured.records * left) if self.start else self.measured
+            self.measured, _ = self.push.block.sample(_SAMPLED, self.random)
+        return self.measured.scaled(self.push.block.rows - self.start) if self.start else self.measured
 
 
 class RecordQueue:
@@ -85,11 +83,11 @@ class RecordQueue:
         """Whether a record is queued."""
         return bool(self._queue)
 
-    def samples(self) -> Iterator[KeySample]:
+    def sample(self) -> Sample:
         """The keys of what is queued and held."""
-        return (queued.sample() for queued in chain(self._queue, self._held))
+        return Sample.union(queued.sample() for queued in chain(self._queue, self._held))
 
-    def accept(self, push: Push) -> tuple[Queued, Forwards]:
+    def accept(self, push: Push) -> Forwards:
         """Queue a push, or hold it if its table has not come yet."""
         queued, forwards = Queued(push, self._random), Forwards()
         self.length += push.block.rows
@@ -102,7 +100,7 @@ class RecordQueue:
         else:
             self._queue.append(queued)
         self.peak = max(self.peak, self.length)
-        return queued, forwards
+        return forwards
 
     def retable(self, table: RoutingTable) -> Forwards:
         """Adopt the next table."""

@@ -19,7 +19,7 @@ from urllib.parse import quote
 from dpa._util.version import VERSION
 from dpa.balance.decision import Decision
 from dpa.errors import RecordingError
-from dpa.measure.load import KeySample, Load
+from dpa.measure.load import Load, Offered, Sample
 from dpa.protocol.addresses import Address
 from dpa.protocol.lean import LEAN, lean_part, outline
 from dpa.protocol.machine import Event, Instruction, Machine
@@ -29,7 +29,7 @@ from dpa.routing.table import RoutingTable
 
 _FORMAT = "dpa-events-1"
 
-_SHARED = frozenset({Decision, KeySample, Load, LoadSample, RoutingTable, TableChange, TaskStats})
+_SHARED = frozenset({Decision, Load, LoadSample, Offered, RoutingTable, Sample, TableChange, TaskStats})
 """Types that nobody changes, so that a copy of a machine shares them with it."""
 
 _OUTSIDE = _SHARED | LEAN

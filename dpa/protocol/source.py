@@ -8,7 +8,7 @@ from typing import ClassVar
 from dpa.protocol.addresses import COORDINATOR, Address
 from dpa.protocol.emitter import Emitter
 from dpa.protocol.machine import OpenSplit, Tick
-from dpa.protocol.messages import Ack, Begin, SplitGrant, SplitRequest, TableUpdate
+from dpa.protocol.messages import Ack, Begin, CreditTransfer, SplitGrant, SplitRequest, TableUpdate
 from dpa.protocol.rules import Rule, State, on
 from dpa.protocol.task import TaskMachine
 
@@ -23,7 +23,7 @@ class SourceState(State):
 
 
 class SourceMachine(TaskMachine):
-    """It reads ahead by one block of each edge, and asks for the next split when all records of the last are pushed."""
+    """It reads ahead by one step, and asks for the next split when all records of the last are pushed."""
 
     def __init__(self, address: Address, emitters: Sequence[Emitter]) -> None:
         super().__init__(address, emitters, SourceState.STARTING)
@@ -55,6 +55,7 @@ class SourceMachine(TaskMachine):
         on(Begin, SourceState.STARTING, _begin, "ask for a split"),
         on(SplitGrant, SourceState.REQUESTING, _granted, "open it, or be done"),
         on(Ack, SourceState, TaskMachine._acknowledged, "return credit, push what waits"),
+        on(CreditTransfer, SourceState, TaskMachine._credit_transferred, "let credit follow what was forwarded"),
         on(TableUpdate, SourceState, TaskMachine._update_emitters, "adopt"),
         on(Tick, [SourceState.STARTING, SourceState.REQUESTING, SourceState.READING], _tick, "report"),
         on(Tick, SourceState.DONE, TaskMachine._ignore, "ignore"),

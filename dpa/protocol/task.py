@@ -8,10 +8,10 @@ from typing import ClassVar
 
 from dpa.errors import ProtocolError
 from dpa.execution.block import Block
-from dpa.protocol.addresses import COORDINATOR, Address
+from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.emitter import Emitter
 from dpa.protocol.machine import Machine, NextStep, OpenResult, OpenSplit, StepDone
-from dpa.protocol.messages import Ack, Progress, TableUpdate
+from dpa.protocol.messages import Ack, CreditTransfer, OfferedReport, Progress, TableUpdate
 from dpa.protocol.metrics import TaskStats
 from dpa.protocol.rules import Rule, RuledMachine, State, on
 
@@ -25,8 +25,8 @@ class ProductionState(State):
 
 
 class Production(RuledMachine):
-    """Rows that become records: those of a split, or of a stage's own result. The next step is taken when the records
-    of all but the last one have been pushed."""
+    """Rows that become records: those of a split, or of a stage's own result. The next step is taken when the
+    emitters take further blocks."""
 
     def __init__(self, task: TaskMachine) -> None:
         super().__init__(ProductionState.CLOSED)
@@ -53,7 +53,7 @@ class Production(RuledMachine):
         """Take the next step if records may be emitted."""
         if self.state is ProductionState.READY and self._task.is_open:
             self.state, self._step_began = ProductionState.STEPPING, self._task.now
-            self._task.instruct(NextStep())
+            self._task.instruct(NextStep(self._task.step_rows))
 
     def _step_done(self, sender: Address, event: StepDone) -> None:
         task = self._task
@@ -66,6 +66,7 @@ class Production(RuledMachine):
             self._read_began = self._step_began
         task.read += event.step.read
         task.mapped += event.step.mapped
+        task.kept += max((block.rows for _, block in event.step.blocks), default=0)
         task.keep(event.step.blocks, self._read_began)
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -79,12 +80,13 @@ class TaskMachine(Machine):
     Attributes:
         emitters: one for each edge that leaves the stage, in the graph's order.
         read, mapped, busy_seconds, blocked_seconds: as in `TaskStats`.
+        kept: records made of the rows read for one edge, in each step the one with most.
     """
 
     def __init__(self, address: Address, emitters: Sequence[Emitter], state: State) -> None:
         super().__init__(address, state)
         self.emitters = tuple(emitters)
-        self.read = self.mapped = 0
+        self.read = self.mapped = self.kept = 0
         self.busy_seconds = self.blocked_seconds = 0.0
         self._blocked_since: float | None = None
         self._production = Production(self)
@@ -111,6 +113,12 @@ class TaskMachine(Machine):
         return all(emitter.is_open for emitter in self.emitters)
 
     @property
+    def step_rows(self) -> int:
+        """How many rows the next step should read, so that it makes as many records as the emitters ask for."""
+        records = min(emitter.step_records for emitter in self.emitters)
+        return max(1, round(records * self.read / self.kept)) if self.kept and self.read else records
+
+    @property
     def has_emitted_all(self) -> bool:
         """Whether nothing is left to read and no block waits for credit."""
         return self._production.is_closed and self._has_pushed_all
@@ -127,7 +135,7 @@ class TaskMachine(Machine):
     def keep(self, blocks: Sequence[tuple[int, Block]], read_at: float) -> None:
         """Take blocks to be pushed, each with the position of its emitter."""
         for position, block in blocks:
-            self.emitters[position].keep(block, read_at)
+            self.emitters[position].keep(block, read_at, self.now)
 
     def settle(self) -> None:
         """Push what credit allows, take the next step, and note whether the task is blocked."""
@@ -142,8 +150,12 @@ class TaskMachine(Machine):
         """Start whatever else is due."""
 
     def report_progress(self, *, done: bool = False) -> None:
-        """Report statistics to the coordinator."""
+        """Report statistics to the coordinator, and to the load balancer what was offered."""
         self.send(COORDINATOR, Progress(self.stats, done))
+        for emitter in self.emitters:
+            offered = emitter.offered(self.now, ended=done)
+            if offered is not None:
+                self.send(BALANCER, OfferedReport(emitter.stage, emitter.edge, offered))
 
     def _acknowledged(self, sender: Address, message: Ack) -> None:
         for emitter in self.emitters:
@@ -151,6 +163,11 @@ class TaskMachine(Machine):
                 emitter.acknowledged(sender, message)
                 return
         raise ProtocolError(f"{self.address} got credit back for edge {message.edge}, which does not leave it")
+
+    def _credit_transferred(self, sender: Address, message: CreditTransfer) -> None:
+        for emitter in self.emitters:
+            if emitter.edge == message.edge:
+                emitter.forwarded(sender, message)
 
     def _update_emitters(self, sender: Address, message: TableUpdate) -> None:
         for emitter in self.emitters:

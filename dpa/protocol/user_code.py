@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
+import pyarrow as pa
+
 from dpa.errors import ProtocolError
 from dpa.execution.emission import Emission, Step
 from dpa.execution.reduce_task import ReduceStage, ReduceTask
-from dpa.execution.rows import Rows
+from dpa.execution.rows import OneBatch, Portions, Rows
 from dpa.execution.states import Reduced
 from dpa.executors import is_mergeable
 from dpa.protocol.machine import (
@@ -49,6 +51,7 @@ class UserCode:
         self._clock = clock
         self._round_table: RoutingTable | None = None
         self._steps: Iterator[Step] = iter(())
+        self._portions = Portions(OneBatch(pa.record_batch({})))
 
     @property
     def operator(self) -> ReduceTask:
@@ -75,7 +78,8 @@ class UserCode:
             case OpenResult():
                 self._open(self.operator.rows())
                 return None
-            case NextStep():
+            case NextStep(rows):
+                self._portions.at_once = rows
                 return StepDone(next(self._steps, None))
             case Process(block):
                 return ProcessDone(0.0, self.operator.process(block))
@@ -102,4 +106,5 @@ class UserCode:
 
     def _open(self, rows: Rows) -> None:
         assert self.emission is not None
-        self._steps = self.emission.steps(rows, self._clock)
+        self._portions = Portions(rows)
+        self._steps = self.emission.steps(self._portions, self._clock)

@@ -22,6 +22,7 @@ from dpa.protocol.messages import Begin, DecisionReport, Envelope, Push, TableUp
 from dpa.protocol.operator import OperatorMachine
 from dpa.protocol.task import TaskMachine
 from dpa.routing.change import TableChange
+from dpa.simulation.credit_ledger import CreditLedger
 
 
 class Invariants:
@@ -35,6 +36,7 @@ class Invariants:
         self._delivered: dict[tuple[Address, Address], int] = {}
         self._at_work: set[Address] = set()
         self._up: set[Address] = {COORDINATOR}
+        self._credit = CreditLedger(graph, tasks)
 
     def started(self, address: Address) -> None:
         """A task is up."""
@@ -42,6 +44,7 @@ class Invariants:
 
     def sent(self, envelope: Envelope) -> None:
         """A message leaves its sender."""
+        self._credit.sent(envelope)  # 5
         message = envelope.message
         if isinstance(message, Begin | Push):
             require(envelope.receiver in self._up, f"records are to flow before {envelope.receiver} is up")
@@ -64,6 +67,7 @@ class Invariants:
             rows = self._in_transit.pop((*channel, seq), 0)
             if rows:
                 self._by_name[envelope.receiver.stage].rows_in_transit -= rows
+            self._credit.taken_in(*channel, seq)
         self._delivered[channel] = delivered
 
     def works(self, address: Address, instruction: Instruction) -> None:
@@ -74,8 +78,9 @@ class Invariants:
         self._at_work.add(address)
         if isinstance(instruction, Process | NextStep):
             for emitter in self._tasks[address].emitters:
-                holds = f"{address} takes up work while it holds {emitter.waiting} blocks for {emitter.stage}"
-                require(emitter.is_open, holds)  # 5
+                holds = f"{address} takes up work while it holds {emitter.held} records for {emitter.stage}"
+                bound = self._by_name[emitter.stage].in_flight_records
+                require(not emitter.held or emitter.held + emitter.in_flight <= bound, holds)  # 5
         if isinstance(instruction, Process):
             self._by_name[address.stage].acted(address, instruction.version, address.index, instruction.block)
 
@@ -83,8 +88,9 @@ class Invariants:
         """User code has returned."""
         self._at_work.discard(address)
 
-    def check(self) -> None:
-        """What must hold after every step."""
+    def check(self, address: Address) -> None:
+        """What must hold when the machine at an address has handled an event."""
+        self._credit.check(address)  # 5
         for stage in self._stages:
             stage.check()
 
@@ -98,10 +104,7 @@ class Invariants:
         """What must hold when nothing at all is in transit any more."""
         for machine in machines:
             require(machine.idle, f"{machine.address} still waits for a message")  # 6
-        for task in self._tasks.values():
-            for emitter in task.emitters:
-                used = f"{task.address} still has {emitter.in_flight} credits in use towards {emitter.stage}"
-                require(emitter.in_flight == 0, used)  # 6
+        self._credit.check_quiet()  # 6
         for stage in self._stages:
             stage.check_quiet()
 
@@ -112,6 +115,7 @@ class _StageInvariants:
     def __init__(self, graph: Graph, stage: Stage, tasks: Mapping[Address, TaskMachine]) -> None:
         entering = {number for number, _ in graph.into(stage.name)}
         self.name = stage.name
+        self.in_flight_records = stage.in_flight_records
         self._stage = stage
         self._operators = [task for at in stage.addresses if isinstance(task := tasks[at], OperatorMachine)]
         self._emitters = [
@@ -166,7 +170,7 @@ class _StageInvariants:
         if emitted != found:
             broken(f"{emitted} records emitted to {self.name}, but {found} processed, queued or in transit")  # 1
         for emitter in self._emitters:
-            if not 0 <= emitter.in_flight <= self._stage.in_flight_records:
+            if not 0 <= emitter.in_flight <= self.in_flight_records:
                 broken(f"a sender has {emitter.in_flight} records in flight towards {self.name}")  # 5
             self._require_growing(emitter.origin, emitter.table.version)
         if queued > self._bound:

@@ -141,7 +141,6 @@ def random_stage_options(draw: random.Random, batch: int) -> dict[str, Any]:
             min_gain=draw.choice([0.0, 0.01]),
             max_moved=draw.choice([0.1, 1.0]),
             half_life=draw.choice([0.01, 1.0]),
-            hot_keys=draw.choice([1, 32]),
         ),
         "grouping": _of(
             BY_KIND[kind],
@@ -154,8 +153,10 @@ def random_stage_options(draw: random.Random, batch: int) -> dict[str, Any]:
             theta_idle=draw.choice([0.1, 0.4]),
             utilisation=(draw.choice(["queue", "busy", "demand"]), "demand")[proportional],
         ),
-        "in_flight_records": draw.choice([batch, 2 * batch, 50]),
+        "in_flight_records": draw.choice([batch, 50, 100]),
         "quantum_records": draw.choice([1, 4, 100]),
+        "queue_seconds": draw.choice([None, None, 0.005, 0.05]),
+        "in_flight_bytes": draw.choice([None, None, None, 300]),
     }
 
 

@@ -120,6 +120,7 @@ def _run(
         limits={
             "batch_records": batch,
             "in_flight_records": max(batch, len(keys)) if rate else 8 * batch,
+            **({"queue_seconds": None} if rate else {}),  # at a given pace queues have no bound, as the paper's
             "quantum_seconds": 0.02,
             "split_records": max(batch, len(keys) // (20 * MAPPERS)),
         },

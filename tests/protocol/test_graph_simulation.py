@@ -2,6 +2,7 @@
 are broken on purpose are caught."""
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -102,7 +103,7 @@ class MixesEdges(OperatorMachine):
     def send(self, receiver: Any, message: Any) -> None:
         if isinstance(message, Ack):
             self._first_edge = min(getattr(self, "_first_edge", message.edge), message.edge)
-            message = Ack(self._first_edge, message.records, message.signal)
+            message = replace(message, edge=self._first_edge)
         super().send(receiver, message)
 
 

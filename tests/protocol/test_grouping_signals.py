@@ -39,16 +39,18 @@ class GoesByHearsay(Grouping):
         return len(self.heard)
 
 
-def test_a_grouping_observes_a_signal_before_the_records_that_its_credit_lets_go() -> None:
+def test_a_grouping_observes_a_signal_before_the_records_that_are_made_next() -> None:
     grouping = GoesByHearsay()
     source = SourceWire(emitter_for(TABLE, 4, grouping=grouping))
-    assert [to for to, _ in sent(source.stepped("aabb"), Push)] == [reducer(0)]
-    assert sent(source.stepped("aabb"), Push) == []
-    assert sent(source(reducer(0), Ack(0, 2)), Push) == []
+    assert [to for to, _ in sent(source.stepped("aaa"), Push)] == [reducer(0)]
     signal = Signal(7, 0.99, CapacityRequest.DECREASE)
-    assert [to for to, _ in sent(source(reducer(2), Ack(0, 2, signal)), Push)] == [reducer(2)]
-    assert grouping.heard == [(2, signal)]
-    assert source.task.stats.regrouped == 1
+    assert sent(source(reducer(2), Ack(0, 0, signal=signal)), Push) == []
+    assert [(to, message.block.rows) for to, message in sent(source.stepped("bbb"), Push)] == [(reducer(2), 1)]
+    freed = source(reducer(0), Ack(0, 3, signal=Signal(8, 0.99, CapacityRequest.DECREASE)))
+    assert [to for to, _ in sent(freed, Push)] == [reducer(2)]  # what waits was routed when it was made
+    assert [to for to, _ in sent(source.stepped("c"), Push)] == [reducer(0)]
+    assert [to for to, _ in grouping.heard] == [2, 0]
+    assert source.task.stats.regrouped == 2
 
 
 def test_a_signal_concerns_the_grouping_of_its_edge_alone() -> None:
@@ -56,7 +58,7 @@ def test_a_signal_concerns_the_grouping_of_its_edge_alone() -> None:
     edges = [emitter_for(TABLE, edge=7, stage="left", grouping=left), emitter_for(TABLE, edge=9, grouping=right)]
     source = SourceWire(*edges)
     source.stepped("a", "a")
-    source(Address("left", 1), Ack(7, 1, Signal(7, 0.99, CapacityRequest.DECREASE)))
+    source(Address("left", 1), Ack(7, 1, signal=Signal(7, 0.99, CapacityRequest.DECREASE)))
     assert ([reducer for reducer, _ in left.heard], right.heard) == ([1], [])
 
 

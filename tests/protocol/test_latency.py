@@ -38,9 +38,11 @@ def times(instructions: list[Instruction]) -> list[tuple[float, float]]:
 def test_a_block_counts_from_the_step_that_made_it_however_long_it_waits_for_credit() -> None:
     source = reading({"a": 0, "b": 1}, 3)
     assert times(source.stepped("aab", now=2.5)) == [(1.0, 2.5)] * 2  # to both reducers; the second step begins
-    assert times(source.stepped("a", now=4.0)) == []  # no credit; the third begins
-    assert times(source.stepped("b", now=5.0)) == []
-    assert times(source(reducer(0), Ack(0, 3), 9.0)) == [(2.5, 9.0), (4.0, 9.0)]
+    assert times(source.stepped("ab", now=4.0)) == []  # no credit, and no third step before there is some
+    assert times(source(reducer(0), Ack(0, 1), 7.0)) == [(2.5, 7.0)]
+    assert times(source(reducer(1), Ack(0, 1), 9.0)) == [(2.5, 9.0)]  # now it begins
+    assert times(source.stepped("a", now=11.0)) == []
+    assert times(source(reducer(0), Ack(0, 1), 12.0)) == [(9.0, 12.0)]
 
 
 def test_blocks_that_one_step_has_mapped_together_count_from_that_step() -> None:

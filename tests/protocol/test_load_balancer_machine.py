@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from builders import same_table
 from wires import Wire, mapper, reducer, sent
@@ -9,13 +10,13 @@ from wires import Wire, mapper, reducer, sent
 from dpa.balance.decision import Outcome
 from dpa.balance.options import BY_STRATEGY, BalanceOptions
 from dpa.errors import BalanceError, ProtocolError
-from dpa.measure.load import Load
+from dpa.measure.load import Load, Offered, Sample
 from dpa.protocol.addresses import COORDINATOR, Address
 from dpa.protocol.graph import REDUCER, Edge, Graph, Stage, map_reduce
 from dpa.protocol.load_balancer import StageBalance
 from dpa.protocol.machine import Instruction, Redistribute, Start, Tick
 from dpa.protocol.machines import load_balancer_of
-from dpa.protocol.messages import Ack, DecisionReport, Freeze, LastTable, LoadReport, TableUpdate
+from dpa.protocol.messages import Ack, DecisionReport, Freeze, LastTable, LoadReport, OfferedReport, TableUpdate
 from dpa.routing.table import RoutingTable
 
 
@@ -127,6 +128,54 @@ def test_with_balancing_off_nothing_is_published() -> None:
     balancer = Balancer("none")
     assert balancer.report(0, 1000) == []
     assert tables(balancer.event(Redistribute(REDUCER, 0))) == []
+
+
+# --- what senders offer
+
+
+def offered(*hashes: int, seconds: float = 0.5) -> Offered:
+    """A thousand records of each of these keys."""
+    found = np.array(sorted(hashes), np.uint32)
+    return Offered(seconds, Sample(found, np.full(len(found), 1_000.0), 1_000.0), {int(one): one for one in found})
+
+
+def busy(balancer: Balancer, hot: int) -> list[Instruction]:
+    """All tasks report that they are busy, with nothing of note queued."""
+    instructions = []
+    for index in range(3):
+        load = Load(1, balancer.table.version, 0.002, evidence=500.0, busy=1.0 if index == hot else 0.2)
+        instructions += balancer(reducer(index), LoadReport(load), 1.0)
+    return instructions
+
+
+def test_keys_that_are_offered_move_or_split_however_short_the_queues() -> None:
+    balancer = Balancer("adaptive")
+    for sender in (mapper(0), mapper(1)):
+        assert balancer(sender, OfferedReport(REDUCER, 0, offered(7)), 1.0) == []
+    owner = int(balancer.table.owners_of(np.array([7], np.uint32))[0])
+    assert set(tables(busy(balancer, owner))) == {1}
+
+
+def test_without_offers_short_queues_say_nothing() -> None:
+    assert tables(busy(Balancer("adaptive"), 0)) == []
+
+
+@pytest.mark.parametrize("strategy", BY_STRATEGY)
+def test_every_policy_takes_what_is_offered_and_a_frozen_stage_ignores_it(strategy: str) -> None:
+    balancer = Balancer(strategy)
+    assert balancer(mapper(0), OfferedReport(REDUCER, 0, offered(7))) == []
+    balancer.freeze()
+    assert balancer(mapper(0), OfferedReport(REDUCER, 0, offered(7))) == []
+    assert balancer.table.version == 0
+
+
+def test_a_sender_with_two_edges_to_a_stage_offers_the_sum_of_both() -> None:
+    balancer = Balancer("adaptive")
+    for edge in (0, 1):
+        balancer(mapper(0), OfferedReport(REDUCER, edge, offered(7, seconds=1.0)), 1.0)
+    balancer(mapper(0), OfferedReport(REDUCER, 1, offered(seconds=0.0)), 1.0)
+    [(_, report), *_] = sent(busy(balancer, 0) + balancer.event(Tick()), DecisionReport)
+    assert report.decisions
 
 
 # --- the freeze

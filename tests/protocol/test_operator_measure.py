@@ -1,4 +1,4 @@
-"""An operator task that measures its load by token and key, and its records of arcs that several tasks share."""
+"""An operator task that measures its load by key, and its records of arcs that several tasks share."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 from wires import REDUCER_TABLES, OperatorWire, processing, push, pushed, reducer, sent, update_between
 
 from dpa.measure.load import Load
-from dpa.protocol.addresses import BALANCER, COORDINATOR
+from dpa.protocol.addresses import BALANCER
 from dpa.protocol.machine import Instruction, Tick
-from dpa.protocol.messages import Drain, LoadReport
+from dpa.protocol.messages import LoadReport
 from dpa.routing.assignment import KeySplit
 from dpa.routing.change import TableChange
 from dpa.routing.hashing import hash_key
@@ -29,12 +29,12 @@ def tick(reducer_0: OperatorWire, now: float) -> list[Instruction]:
     return reducer_0.task.handle(Tick(), now)
 
 
-def queued(load: Load) -> dict[str, float]:
-    """What waits, by the key at whose token it is counted."""
-    assert load.by_token is not None
-    names = {hash_key(key) + 1: key for key in "abcxy"}
-    at = zip(load.by_token.tokens.tolist(), load.by_token.queued.tolist(), strict=True)
-    return {names[token]: records for token, records in at if records}
+def queued(load: Load) -> dict[str | None, float]:
+    """What waits, by key."""
+    assert load.queued is not None
+    names = {hash_key(key): key for key in (*"abcxy", None)}
+    at = zip(load.queued.hashes.tolist(), load.queued.records.tolist(), strict=True)
+    return {names[hashed]: records for hashed, records in at if records}
 
 
 # --- reports
@@ -42,8 +42,8 @@ def queued(load: Load) -> dict[str, float]:
 
 def test_the_load_is_reported_at_ticks_even_if_nothing_is_queued() -> None:
     reducer_0 = measuring()
-    reported = [len(loads(tick(reducer_0, now))) for now in (0.1, 0.25, 0.4, 0.5, 0.74, 0.75)]
-    assert reported == [0, 1, 0, 1, 0, 1]
+    reported = [len(loads(tick(reducer_0, now))) for now in (0.1, 0.3, 0.4, 0.5, 0.7, 0.8)]
+    assert reported == [1, 0, 1, 0, 1, 0]
 
 
 def test_the_number_of_records_dequeued_calls_for_no_report() -> None:
@@ -51,13 +51,12 @@ def test_the_number_of_records_dequeued_calls_for_no_report() -> None:
     assert loads(reducer_0.push("aaaa") + reducer_0.done()) == []
 
 
-def test_what_waits_is_reported_by_token_but_for_what_user_code_has_already() -> None:
+def test_what_waits_is_reported_by_key_but_for_what_user_code_has_already() -> None:
     reducer_0 = measuring()
     for keys in ("aa", "aab", "cc"):
         reducer_0.push(keys)
     [load] = loads(tick(reducer_0, 1.0))
     assert (load.queue, load.version, queued(load)) == (7, 0, {"a": 2, "b": 1, "c": 2})
-    assert {hot.key: hot.queued for hot in load.by_token.hot} == {"a": 2, "b": 1, "c": 2}
 
 
 def test_what_is_left_of_a_batch_counts_in_proportion() -> None:
@@ -74,25 +73,11 @@ def test_records_that_wait_for_their_table_are_queued_too() -> None:
     assert (load.queue, queued(load)) == (2, {"a": 1, "c": 1})
 
 
-def test_rates_are_of_records_from_mappers_and_0_once_these_are_done() -> None:
-    reducer_0 = measuring()
-    reducer_0(reducer(1), push(["b"] * 100, hops=1))
-    for step in range(10):
-        reducer_0.push("a" * 10, now=step / 10)
-    [before] = loads(tick(reducer_0, 1.0))
-    assert [(hot.key, hot.rate) for hot in before.by_token.hot] == [("a", pytest.approx(100, rel=0.1))]
-    assert before.by_token.rates.max() == pytest.approx(100, rel=0.1)
-    reducer_0(COORDINATOR, Drain())
-    [after] = loads(tick(reducer_0, 1.25))
-    assert after.by_token.rates.tolist() == [0.0] * len(after.by_token.tokens)
-    assert (after.queue, after.by_token.queued.sum()) == (200, 184)  # user code has the first 16
-
-
 def test_null_keys_are_measured_like_any_other() -> None:
     reducer_0 = measuring()
     reducer_0(reducer(1), push([None, None], hops=1))
     [load] = loads(reducer_0(reducer(1), push([None, "a"])) + tick(reducer_0, 1.0))
-    assert {hot.key: hot.queued for hot in load.by_token.hot} == {None: 1, "a": 1}
+    assert queued(load) == {None: 1, "a": 1}
 
 
 def test_service_time_and_its_evidence_are_reported_once_there_are_any() -> None:
@@ -119,7 +104,79 @@ def test_without_measuring_the_load_is_reported_as_a_whole() -> None:
     reducer_0 = OperatorWire(every=1)
     reducer_0.push("ab")
     [load] = loads(reducer_0.done())
-    assert load.by_token is None
+    assert load.queued is None
+    assert load.costs == {}
+
+
+# --- how busy it is
+
+
+def test_it_is_as_busy_as_user_code_was_since_the_last_report() -> None:
+    reducer_0 = measuring()
+    reducer_0.push("aaa")
+    reducer_0.done(seconds=0.5)
+    [first] = loads(tick(reducer_0, 1.0))
+    [idle] = loads(tick(reducer_0, 2.0))
+    reducer_0.push("aaa", now=2.25)
+    [last] = loads(tick(reducer_0, 3.0))
+    assert [load.busy for load in (first, idle, last)] == [pytest.approx(0.5), 0.0, pytest.approx(0.75)]
+
+
+def test_the_time_before_the_first_records_come_does_not_count() -> None:
+    reducer_0 = measuring()
+    reducer_0.push("a", now=9.0)
+    reducer_0.done(seconds=1.0, now=10.0)
+    [load] = loads(tick(reducer_0, 10.0))
+    assert load.busy == pytest.approx(1.0)
+
+
+def test_what_took_longer_than_the_time_between_two_reports_is_no_more_than_all_of_it() -> None:
+    reducer_0 = measuring()
+    reducer_0.push("a", now=0.0)
+    tick(reducer_0, 5.0)
+    reducer_0.done(seconds=6.0, now=6.0)
+    [load] = loads(tick(reducer_0, 6.0))
+    assert load.busy == 1.0
+
+
+def test_the_part_of_its_time_in_which_it_waited_for_a_processor_is_reported() -> None:
+    reducer_0 = measuring(most=4)
+    reducer_0.push("a" * 12)
+    reducer_0.done(seconds=0.5, waited=0.2)
+    reducer_0.done(seconds=0.5, waited=0.0, now=1.0)
+    [load] = loads(tick(reducer_0, 1.0))
+    [after] = loads(tick(reducer_0, 2.0))
+    assert (load.waited, after.waited) == (pytest.approx(0.2), 0.0)
+
+
+# --- what keys cost
+
+
+def costs_after(waits: bool = False) -> Load:
+    """After 40 quanta of ten records, of which b's take ten times as long as others; or wait for a processor."""
+    reducer_0 = measuring(most=10)
+    now = 0.0
+    for step in range(40):
+        keys = "a" * (7 + step % 3) + "b" * (3 - step % 3)
+        reducer_0.push(keys, now=now)
+        extra = 0.0005 * 9 * keys.count("b")
+        seconds = 0.0005 * len(keys) + extra
+        now += seconds
+        reducer_0.done(seconds=seconds, waited=extra if waits else 0.0, now=now)
+    return loads(tick(reducer_0, now + 1.0))[0]
+
+
+def test_a_key_whose_records_take_longer_is_reported_with_what_they_cost() -> None:
+    load = costs_after()
+    assert load.costs == {hash_key("b"): pytest.approx(10.0)}
+    assert load.usual_seconds == pytest.approx(0.0005)
+    assert load.service_seconds is not None
+    assert load.service_seconds > 2 * load.usual_seconds
+
+
+def test_time_in_which_it_waited_for_a_processor_makes_no_key_dear() -> None:
+    load = costs_after(waits=True)
+    assert (load.costs, load.usual_seconds) == ({}, None)
 
 
 # --- key splits

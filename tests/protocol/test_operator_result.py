@@ -15,6 +15,7 @@ from dpa.execution.schemas import ShareSchema
 from dpa.execution.states import StatePart
 from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.channel import Outbox
+from dpa.protocol.credit import CreditLimits
 from dpa.protocol.emitter import Emitter
 from dpa.protocol.machine import (
     Extract,
@@ -231,14 +232,15 @@ def test_the_initial_load_is_counted_by_the_first_table_where_senders_do_not_go_
 # --- a stage follows
 
 
-def next_stage(credit: int = 2) -> Emitter:
+def next_stage(credit: int = 2, seconds: float | None = None) -> Emitter:
     """The edge to the one task of the stage that follows."""
-    return emitter_for(table_giving({"r": 0}), credit, edge=1, stage="next", origin=reducer())
+    limits = CreditLimits(credit, seconds=seconds)
+    return emitter_for(table_giving({"r": 0}), limits=limits, edge=1, stage="next", origin=reducer())
 
 
 def test_a_share_is_emitted_as_a_source_emits_its_rows() -> None:
     task = delivering(next_stage())
-    assert task.task.handle(WriteDone(), 3.0) == [OpenResult(), NextStep()]
+    assert task.task.handle(WriteDone(), 3.0) == [OpenResult(), NextStep(1)]
     instructions = task.task.handle(StepDone(step_of("rr", read=4)), 5.0)
     [(to, message)] = sent(instructions, Push)
     assert (to, keys_of(message), message.origin, message.edge) == (Address("next"), "rr", reducer(), 1)
@@ -264,31 +266,32 @@ def test_under_backpressure_a_share_is_emitted_as_credit_comes_back() -> None:
         return task(Address("next"), Ack(1, records), now)
 
     assert instructed(task.task.handle(StepDone(step_of("rr")), 1.0), NextStep)
-    assert task.task.handle(StepDone(step_of("rr")), 2.0) == [NextStep()]
-    assert task.task.handle(StepDone(step_of("r")), 3.0) == []
-    freed = ack(2, 5.0)
+    assert task.task.handle(StepDone(step_of("rrr")), 3.0) == []
+    freed = ack(1, 5.0)
+    assert [keys_of(message) for _, message in sent(freed, Push)] == ["r"]
+    assert instructed(freed, NextStep) == []
+    freed = ack(2, 7.0)
     assert [keys_of(message) for _, message in sent(freed, Push)] == ["rr"]
     assert instructed(freed, NextStep)
-    assert task.task.handle(StepDone(None), 6.0) == []
     assert task.task.state is OperatorState.DELIVERING
-    [(_, report)] = sent(ack(2, 10.0), Progress)
+    [(_, report)] = sent(task.task.handle(StepDone(None), 8.0), Progress)
     assert (report.done, report.stats.emitted) == (True, (5,))
-    assert report.stats.blocked_seconds == (5.0 - 3.0) + (10.0 - 6.0)
-    assert ack(1, 11.0) == []
+    assert report.stats.blocked_seconds == 7.0 - 3.0
+    assert ack(2, 11.0) == []
     assert task.task.emitters[0].in_flight == 0
 
 
 def test_a_task_is_not_done_while_records_that_it_emitted_before_the_end_wait() -> None:
-    task = Operator(next_stage(credit=1))
+    task = Operator(next_stage(credit=100, seconds=0.5))  # a window of 16 before the task has told its own
     task.push("aa")
-    emitted = tuple((0, block_of(["r"])) for _ in range(2))
+    emitted = tuple((0, block_of(["r"] * rows)) for rows in (16, 1))
     task.task.handle(ProcessDone(0.0, emitted), 0.0)
     task.begin(transfer=False)
     task.task.handle(FinishDone(None), 0.0)
     task(COORDINATOR, Deliver(None))
     task.task.handle(WriteDone(), 0.0)
     assert task.task.handle(StepDone(None), 0.0) == []
-    assert [report.done for _, report in sent(task(Address("next"), Ack(1, 1)), Progress)] == [True]
+    assert [report.done for _, report in sent(task(Address("next"), Ack(1, 16)), Progress)] == [True]
 
 
 def test_a_table_of_the_stage_that_follows_comes_whenever_it_likes() -> None:

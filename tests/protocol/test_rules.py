@@ -96,11 +96,11 @@ RECEIVED: dict[type[RuledMachine], set[str]] = {
         *("Start", "TaskStarted", "TaskDied", "Tick"),
         *("SplitRequest", "Progress", "DecisionReport", "RoundDone", "LastTable", "Finished"),
     },
-    LoadBalancerMachine: {"Tick", "Redistribute", "LoadReport", "Freeze"},
-    SourceMachine: {"Tick", "StepDone", "Begin", "SplitGrant", "Ack", "TableUpdate"},
+    LoadBalancerMachine: {"Tick", "Redistribute", "LoadReport", "OfferedReport", "Freeze"},
+    SourceMachine: {"Tick", "StepDone", "Begin", "SplitGrant", "Ack", "CreditTransfer", "TableUpdate"},
     OperatorMachine: {
         *("Tick", "StepDone", "ProcessDone", "ExtractDone", "MergeDone", "FinishDone", "WriteDone"),
-        *("Push", "Ack", "TableUpdate", "BeginExchange", "StateTransfer", "Drain", "Deliver"),
+        *("Push", "Ack", "CreditTransfer", "TableUpdate", "BeginExchange", "StateTransfer", "Drain", "Deliver"),
     },
 }
 """The events that each machine receives."""

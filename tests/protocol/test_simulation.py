@@ -17,10 +17,10 @@ from dpa.measure.load import Load
 from dpa.protocol.addresses import BALANCER, Address
 from dpa.protocol.channel import Inbox
 from dpa.protocol.coordinator import CoordinatorMachine
-from dpa.protocol.emitter import Emitter
+from dpa.protocol.credit import Credit
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.machine import ProcessDone
-from dpa.protocol.messages import Envelope, Freeze, Message, TableUpdate
+from dpa.protocol.messages import CreditTransfer, Envelope, Freeze, Message, TableUpdate
 from dpa.protocol.operator import OperatorMachine
 from dpa.protocol.record_queue import Forwards, Queued, RecordQueue
 from dpa.protocol.source import SourceMachine
@@ -152,12 +152,33 @@ class GoesBack(OperatorMachine):
             self.queue.table = self._first_table
 
 
-class IgnoresCredit(Emitter):
-    """Pushes whatever it is given."""
+class IgnoresCredit(Credit):
+    """Lets everything go that waits."""
 
-    def release(self, now: float) -> Any:
-        self._credit = 10**9
-        return super().release(now)
+    def room(self, receiver: int, wanted: int) -> int:
+        return wanted
+
+
+class IgnoresWindows(Credit):
+    """Lets any receiver have as much as the bounds allow."""
+
+    def window(self, receiver: int) -> int:
+        return self.most
+
+
+class KeepsCreditWhereItWas(SourceMachine):
+    """Does not let credit follow forwarded records."""
+
+    def _credit_transferred(self, sender: Address, message: CreditTransfer) -> None:
+        pass
+
+
+class ForwardsInSilence(OperatorMachine):
+    """Does not tell senders what it forwards."""
+
+    def send(self, receiver: Address, message: Message) -> None:
+        if not isinstance(message, CreditTransfer):
+            super().send(receiver, message)
 
 
 class CountsTwice(OperatorMachine):
@@ -204,8 +225,15 @@ BROKEN: dict[str, tuple[str, Any, str]] = {
     "takes duplicates": ("operator", TakesDuplicates, "records emitted to reducer, but"),
     "goes back to older tables": ("operator", GoesBack, "went back to table|acted on table"),
     "counts twice": ("operator", CountsTwice, "records emitted to reducer, but"),
-    "ignores credit": ("dpa.protocol.machines.Emitter", IgnoresCredit, "records in flight|records are queued"),
-    "ends before it has emitted all": ("source", NeverWaits, "were processed, but only [0-9]+ were emitted"),
+    "ignores credit": ("dpa.protocol.emitter.Credit", IgnoresCredit, "records in flight towards"),
+    "ignores windows": ("dpa.protocol.emitter.Credit", IgnoresWindows, "records in flight towards .* whose window is"),
+    "keeps credit where it was": ("source", KeepsCreditWhereItWas, "counts .* records in flight towards reducer, not"),
+    "forwards in silence": ("operator", ForwardsInSilence, "still has .* credits in use towards|the job did not end"),
+    "ends before it has emitted all": (
+        "source",
+        NeverWaits,
+        "were processed, but only [0-9]+ were emitted|is to finish with [0-9]+ records in its queue",
+    ),
     "acts without a reason": (
         "dpa.balance.options.tokens.TokenPolicy",
         ActsWithoutReason,

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from wires import SPLIT, SourceWire, emitter_for, instructed, mapper, pushed, reducer, sent, update_between
 
 from dpa.errors import ProtocolError
-from dpa.protocol.addresses import BALANCER, COORDINATOR
+from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
+from dpa.protocol.credit import CreditLimits
 from dpa.protocol.machine import Instruction, NextStep, OpenSplit, ProcessDone, Start, Tick
 from dpa.protocol.messages import Ack, Begin, Drain, Progress, Push, SplitGrant, SplitRequest
 from dpa.protocol.metrics import TaskStats
@@ -20,13 +21,15 @@ OWNERS = {"a": 0, "b": 1, "c": 1}
 TABLE = table_giving(OWNERS)
 LATER = table_giving({"a": 1, "b": 0, "c": 1}, version=1)
 UPDATE = update_between(TABLE, LATER)
+WINDOWS = CreditLimits(100, seconds=0.5)
+"""Of 64 records to each receiver, before any has told its own."""
 
 
 class Source(SourceWire):
     """Mapper 0 with one edge."""
 
-    def __init__(self, credit: int = 10, *, fresh: bool = False) -> None:
-        self.emitter = emitter_for(TABLE, credit)
+    def __init__(self, credit: int = 10, *, fresh: bool = False, limits: CreditLimits | None = None) -> None:
+        self.emitter = emitter_for(TABLE, credit, limits=limits)
         super().__init__(self.emitter, fresh=fresh)
 
     def ack(self, records: int, from_reducer: int = 0) -> list[Instruction]:
@@ -59,7 +62,7 @@ def test_a_source_begins_by_asking_for_a_split() -> None:
 def test_a_granted_split_is_opened_and_its_first_step_taken() -> None:
     opened, step = requesting()(COORDINATOR, SplitGrant(SPLIT))
     assert isinstance(opened, OpenSplit) and opened.split is SPLIT
-    assert step == NextStep()
+    assert step == NextStep(2)
 
 
 def test_an_exhausted_split_is_followed_by_a_request_for_the_next() -> None:
@@ -78,7 +81,7 @@ def test_without_another_split_the_source_is_done_and_reports_all_it_did() -> No
 
 def test_a_step_without_records_is_counted_and_the_next_taken() -> None:
     source = Source()
-    assert source.stepped("", read=9) == [NextStep()]
+    assert source.stepped("", read=9) == [NextStep(2)]
     assert source.task.stats.read == 9
 
 
@@ -95,52 +98,60 @@ def test_a_block_is_pushed_to_the_owners_of_its_keys_with_the_version_of_the_tab
     assert pushed(instructions) == [(0, "aa"), (1, "bcb")]
     found = {(push.version, push.origin, push.edge, push.hops) for _, push in sent(instructions, Push)}
     assert found == {(0, mapper(), 0, 0)}
-    assert instructed(instructions, NextStep) == [NextStep()]
+    assert instructed(instructions, NextStep) == [NextStep(2)]
 
 
-def test_without_credit_a_block_waits_while_one_more_is_made_ahead() -> None:
+def test_a_step_reads_as_many_rows_as_make_the_records_that_receivers_have_room_for() -> None:
+    source = Source(credit=40)
+    assert instructed(source.stepped("ab", read=20), NextStep) == [NextStep(100)]
+    assert instructed(source.stepped("", read=20), NextStep) == [NextStep(200)]
+    assert instructed(source.stepped("ab" * 19), NextStep) == [NextStep(20)]  # 40 records of 78 rows by now
+    assert instructed(Source(credit=1).stepped("a" * 50, read=1), NextStep) == []
+
+
+def test_without_credit_one_block_is_made_ahead() -> None:
     source = Source(credit=3)
     assert pushed(source.stepped("aaa")) == [(0, "aaa")]
-    assert source.stepped("bb") == [NextStep()]
-    assert source.stepped("cc") == []
-    assert instructed(source.ack(3), NextStep) == [NextStep()]
+    assert instructed(source.stepped("bb"), NextStep) == []
+    assert instructed(source.ack(3), NextStep)
 
 
 def test_a_waiting_block_goes_by_the_table_of_the_moment_when_it_is_pushed() -> None:
     source = Source(credit=2)
     source.stepped("aa")
     source.stepped("ab")
-    source(BALANCER, UPDATE)
+    assert source(BALANCER, UPDATE) == []
     instructions = source.ack(2)
     assert sorted(pushed(instructions)) == [(0, "b"), (1, "a")]
     assert {push.version for _, push in sent(instructions, Push)} == {1}
 
 
 def test_a_source_does_not_ask_for_more_while_a_block_waits() -> None:
-    source = Source(credit=2)
-    source.stepped("aa")
-    source.stepped("bb")
+    source = Source(limits=WINDOWS)
+    assert instructed(source.stepped("a" * 65), NextStep)
     assert source.exhausted() == []
-    assert sent(source.ack(2), SplitRequest) == [(COORDINATOR, SplitRequest())]
+    assert sent(source.ack(64), SplitRequest) == [(COORDINATOR, SplitRequest())]
 
 
 @given(st.integers(3, 8), st.lists(st.text("abc", min_size=1, max_size=3), max_size=12), st.data())
 def test_credits_are_never_exceeded_and_everything_is_pushed_in_order(credit, blocks, data: st.DataObject) -> None:
     source = Source(credit)
-    unacknowledged: list[int] = []
+    unacknowledged: list[tuple[int, int]] = []
     arrived = {0: "", 1: ""}
     stepping, todo = True, [*blocks, None]
     while todo or unacknowledged:
+        assert stepping or unacknowledged, "the source waits for nothing"
         if stepping and todo and (not unacknowledged or data.draw(st.booleans())):
             block = todo.pop(0)
             instructions, stepping = source.exhausted() if block is None else source.stepped(block), False
-        elif unacknowledged:
-            instructions = source.ack(unacknowledged.pop(data.draw(st.integers(0, len(unacknowledged) - 1))))
+        else:
+            to, records = unacknowledged.pop(data.draw(st.integers(0, len(unacknowledged) - 1)))
+            instructions = source.ack(records, to)
         for to, keys in pushed(instructions):
-            unacknowledged.append(len(keys))
+            unacknowledged.append((to, len(keys)))
             arrived[to] += keys
         stepping = stepping or bool(instructed(instructions, NextStep))
-        assert sum(unacknowledged) == source.emitter.in_flight <= credit
+        assert sum(records for _, records in unacknowledged) == source.emitter.in_flight <= credit
     everything = "".join(blocks)
     assert arrived == {owner: "".join(key for key in everything if OWNERS[key] == owner) for owner in (0, 1)}
 
@@ -151,10 +162,10 @@ def test_credits_are_never_exceeded_and_everything_is_pushed_in_order(credit, bl
 class TwoEdges(SourceWire):
     """Mapper 0 that feeds the stages `left` and `right`, each with one task."""
 
-    def __init__(self, left: int = 10, right: int = 10) -> None:
+    def __init__(self, left: int = 10, limits: CreditLimits | None = None) -> None:
         alone = table_giving(dict.fromkeys("abc", 0))
-        self.left = emitter_for(alone, left, edge=0, stage="left")
-        self.right = emitter_for(alone, right, edge=1, stage="right")
+        self.left = emitter_for(alone, left, edge=0, stage="left", limits=limits)
+        self.right = emitter_for(alone, edge=1, stage="right", limits=limits)
         super().__init__(self.left, self.right)
 
 
@@ -170,14 +181,13 @@ def test_each_block_goes_along_the_edge_it_was_made_for() -> None:
 
 def test_a_full_edge_keeps_the_task_from_going_on_but_not_the_other_edge_from_pushing() -> None:
     source = TwoEdges(left=1)
-    assert sent(source.stepped("a", "a"), Push)
-    for number in range(2):
-        instructions = source.stepped("b", "b")
-        assert [to.stage for to, _ in sent(instructions, Push)] == ["right"]
-        assert bool(instructed(instructions, NextStep)) == (number == 0)
-    instructions = source(reducer(), Ack(0, 1))
+    assert instructed(source.stepped("a", "a"), NextStep)
+    instructions = source.stepped("b", "b")
+    assert [to.stage for to, _ in sent(instructions, Push)] == ["right"]
+    assert instructed(instructions, NextStep) == []
+    instructions = source(Address("left"), Ack(0, 1))
     assert [to.stage for to, _ in sent(instructions, Push)] == ["left"]
-    assert instructed(instructions, NextStep) == [NextStep()]
+    assert instructed(instructions, NextStep)
 
 
 def test_a_table_is_adopted_by_the_edges_of_its_stage_alone() -> None:
@@ -188,12 +198,11 @@ def test_a_table_is_adopted_by_the_edges_of_its_stage_alone() -> None:
 
 
 def test_a_source_is_done_only_when_every_edge_has_pushed_all() -> None:
-    source = TwoEdges(right=1)
-    source.stepped("a", "a")
-    source.stepped("a", "b")
+    source = TwoEdges(limits=WINDOWS)
+    assert instructed(source.stepped("a" * 65, "a" * 66), NextStep)
     assert source.exhausted() == []
-    assert sent(source(reducer(), Ack(0, 2)), SplitRequest) == []
-    assert sent(source(reducer(), Ack(1, 1)), SplitRequest) == [(COORDINATOR, SplitRequest())]
+    assert sent(source(Address("left"), Ack(0, 64)), SplitRequest) == []
+    assert sent(source(Address("right"), Ack(1, 64)), SplitRequest) == [(COORDINATOR, SplitRequest())]
 
 
 # --- time
@@ -209,8 +218,7 @@ def test_time_in_user_code_is_added_up() -> None:
 def test_a_source_is_blocked_from_when_it_could_go_on_but_for_credit_until_it_does() -> None:
     source = Source(credit=2)
     source.stepped("aa", now=1.0)
-    source.stepped("b", now=2.0)
-    source.stepped("c", now=3.0)
+    source.stepped("bc", now=3.0)
     assert source.task.stats.blocked_seconds == 0.0
     source.task.handle(Tick(), 4.5)
     assert source.task.stats.blocked_seconds == 1.5
@@ -220,11 +228,10 @@ def test_a_source_is_blocked_from_when_it_could_go_on_but_for_credit_until_it_do
 
 
 def test_a_source_whose_split_is_read_is_blocked_while_its_last_records_wait() -> None:
-    source = Source(credit=2)
-    source.stepped("aa", now=1.0)
-    source.stepped("b", now=2.0)
+    source = Source(limits=WINDOWS)
+    source.stepped("a" * 65, now=1.0)
     source.exhausted(now=3.0)
-    source(reducer(), Ack(0, 2), 5.0)
+    source(reducer(), Ack(0, 64), 5.0)
     assert source.task.stats.blocked_seconds == 2.0
     source.task.handle(Tick(), 9.0)
     assert source.task.stats.blocked_seconds == 2.0  # it waits for a split now

@@ -19,6 +19,7 @@ from dpa.measure.latency import LatencySketch
 from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.channel import Outbox
 from dpa.protocol.coordinator import CoordinatorMachine
+from dpa.protocol.credit import CreditLimits
 from dpa.protocol.emitter import Emitter
 from dpa.protocol.graph import MAPPER, REDUCER, Graph, map_reduce
 from dpa.protocol.machine import Instruction, Machine, Process, ProcessDone, Send, Start, StepDone, TaskStarted
@@ -99,9 +100,12 @@ def emitter_for(
     stage: str = REDUCER,
     origin: Address | None = None,
     grouping: Grouping | None = None,
+    limits: CreditLimits | None = None,
 ) -> Emitter:
-    """An emitter of mapper 0, unless another `origin` is given; without a grouping, records go by the table."""
-    return Emitter(edge, stage, origin or mapper(), table, grouping or RingGrouping(table, 0), credit)
+    """An emitter of mapper 0, unless another `origin` is given; without a grouping, records go by the table. `limits`
+    are instead of credit for `credit` records."""
+    grouping = grouping or RingGrouping(table, 0)
+    return Emitter(edge, stage, origin or mapper(), table, grouping, limits or CreditLimits(credit))
 
 
 def step_of(*blocks: str, read: int | None = None) -> Step:
@@ -155,17 +159,17 @@ class OperatorWire(Wire):
         report_seconds: float | None = 0.5,
         measure: bool = False,
         half_life: float = 1.0,
-        hot_keys: int = 32,
         delegation: DelegationOptions | None = None,
+        queue_seconds: float | None = None,
         tables: Sequence[RoutingTable] = REDUCER_TABLES,
     ) -> None:
-        """`most`: records in a quantum; `every` to `hot_keys`: what it reports of its load, nothing by default."""
+        """`most`: records in a quantum; `every` to `half_life`: what it reports of its load, nothing by default."""
         reports = LoadReportOptions(
             report_every=every,
             report_seconds=report_seconds,
             report_when_idle=idle,
             half_life=half_life,
-            hot_keys=hot_keys if measure else None,
+            measures_keys=measure,
         )
         self.tables = tables
         self.task = OperatorMachine(
@@ -175,6 +179,7 @@ class OperatorWire(Wire):
             eager=eager,
             goes_by_table=goes_by_table,
             quantum=QuantumSizer(most, seconds=0.1),
+            limits=CreditLimits(1_000, seconds=queue_seconds),
             reports=reports if measure or every is not None else None,
             delegation=delegation,
         )
@@ -190,9 +195,9 @@ class OperatorWire(Wire):
         steps = itertools.pairwise(self.tables[self.task.table.version : version + 1])
         return [instruction for old, new in steps for instruction in self(BALANCER, update_between(old, new))]
 
-    def done(self, seconds: float = 0.0) -> list[Instruction]:
-        """The records given to user code have been processed."""
-        return self.task.handle(ProcessDone(seconds), seconds)
+    def done(self, seconds: float = 0.0, *, waited: float = 0.0, now: float | None = None) -> list[Instruction]:
+        """The records given to user code have been processed, by default as if it had begun at 0 s."""
+        return self.task.handle(ProcessDone(seconds, waited=waited), seconds if now is None else now)
 
 
 def processing(instructions: list[Instruction]) -> list[str]:

@@ -1,8 +1,7 @@
-"""A small fluid simulation of reducers with queues by key, real meters and the real adaptive balancer: the closed loop
-that a job would be, without its messages. Time goes in steps; nothing sleeps."""
+"""A small fluid simulation of a sender, of reducers with queues by key, and of the real adaptive balancer: the closed
+loop that a job would be, without its messages. Time goes in steps; nothing sleeps."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -10,8 +9,7 @@ import pyarrow as pa
 
 from dpa.balance.decision import Decision, Outcome
 from dpa.balance.options import AdaptiveOptions
-from dpa.measure.load import KeySample, Load
-from dpa.measure.meter import LoadMeter
+from dpa.measure.load import Load, Offered, Sample
 from dpa.routing.hashing import hash_column
 from dpa.routing.table import RoutingTable
 
@@ -48,16 +46,15 @@ class FluidLoop:
         keys = len(rates(0.0))
         self.reducers = len(speeds)
         self.names = pa.array([f"key {index}" for index in range(keys)])
-        options = options or AdaptiveOptions()
-        self.balancer = options.policy(self.reducers)
+        self.balancer = (options or AdaptiveOptions()).policy(self.reducers)
         self.hashes = hash_column(self.names, self.balancer.table.seed)
         self.queues = np.zeros((self.reducers, keys))
         self.between = np.zeros((self.reducers, keys))
         self.held = self.routed = self.balancer.table
         self._to_adopt: list[tuple[int, RoutingTable]] = []
-        self.meters = [
-            LoadMeter(self.held, half_life=options.half_life, hot_keys=options.hot_keys) for _ in range(self.reducers)
-        ]
+        self.by_hash = np.argsort(self.hashes)
+        self.offered = np.zeros(keys)
+        self.busy = np.zeros(self.reducers)
         self.random = np.random.default_rng(seed)
         self.forwarded_out, self.forwarded_in, self.done = (np.zeros(self.reducers) for _ in range(3))
         self.steps = 0
@@ -96,6 +93,8 @@ class FluidLoop:
         self._arrive()
         self._adopt()
         self._work()
+        if self.steps % _REPORT_STEPS == 0:
+            self._offer()
         for reducer in range(self.reducers):
             if (self.steps + reducer) % _REPORT_STEPS == 0:
                 self._report(reducer)
@@ -109,12 +108,8 @@ class FluidLoop:
         if self.outstanding + coming.sum() > self.limit:
             coming *= max(0.0, self.limit - self.outstanding) / coming.sum()
         self.arrived += coming.sum()
+        self.offered += coming
         arrivals = coming * self._shares(self.routed)
-        for reducer, meter in enumerate(self.meters):
-            some = np.flatnonzero(arrivals[reducer])
-            if len(some):
-                sample = KeySample(self.names.take(pa.array(some)), self.hashes[some], arrivals[reducer, some])
-                meter.arrived(sample, self.now)
         if self.routed is not self.held:
             self._forward(self.routed, arrivals)
         self.queues += arrivals
@@ -132,8 +127,6 @@ class FluidLoop:
         newest = self.balancer.table
         if newest is not self.held:
             old, self.held = self.held, newest
-            for meter in self.meters:
-                meter.rebase(newest, self.now)
             self._forward(old, self.queues)
             self._to_adopt.append((self.steps + _MAPPER_LAG, newest))
         if self._to_adopt and self._to_adopt[0][0] <= self.steps:
@@ -167,21 +160,35 @@ class FluidLoop:
         done = np.minimum(waiting, self.speeds * STEP)
         self.queues *= (1 - np.divide(done, waiting, out=np.zeros_like(done), where=waiting > 0))[:, np.newaxis]
         self.done += done
+        self.busy += done / self.speeds
+
+    def _offer(self) -> None:
+        """The sender reports what has arrived since it last did so."""
+        names = {int(hashed): self.names[index].as_py() for index, hashed in enumerate(self.hashes)}
+        offered = Offered(_REPORT_STEPS * STEP, self._sample(self.offered), names)
+        self.balancer.offered("sender", offered, self.now)
+        self.offered = np.zeros(len(self.hashes))
+
+    def _sample(self, records: Floats) -> Sample:
+        """Records of each key, exactly."""
+        some = self.by_hash[records[self.by_hash] > 1e-9]
+        return Sample(self.hashes[some], records[some], float(records.sum()))
 
     def _report(self, reducer: int) -> None:
-        some = np.flatnonzero(self.queues[reducer] > 1e-9)
-        sample = KeySample(self.names.take(pa.array(some)), self.hashes[some], self.queues[reducer, some])
         off = 1 + self.noise * self.random.uniform(-1, 1)
         seconds = float(off / self.speeds[reducer]) if self.done[reducer] else None
         load = Load(
             queue=round(self.queues[reducer].sum()),
             version=self.held.version,
             service_seconds=seconds,
+            error=self.noise / self.speeds[reducer],
             evidence=min(self.done[reducer], 1.4 * self.speeds[reducer]),
+            busy=min(1.0, float(self.busy[reducer]) / (_REPORT_STEPS * STEP)),
             forwarded_out=round(self.forwarded_out[reducer]),
             forwarded_in=round(self.forwarded_in[reducer]),
+            queued=self._sample(self.queues[reducer]),
         )
-        load = replace(load, by_token=self.meters[reducer].measure([sample] if len(some) else [], self.now))
+        self.busy[reducer] = 0.0
         decision = self.balancer.report(reducer, load, self.now)
         if decision is not None:
             self.decisions.append(decision)

@@ -1,4 +1,4 @@
-"""What all reducers have measured, put together: the work that each token and each hot key will make."""
+"""What all reducers and senders have measured, put together: the work that each token and each hot key will make."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from dpa.measure.load import Load, Records
+from dpa.measure.load import Load, Records, Sample
 from dpa.routing.keys import Key, in_words
 from dpa.routing.table import RoutingTable
 
 _PRIOR = 8.0
-"""Records: a measurement with this much evidence counts as much as the mean of all reducers."""
+"""Records: a single measurement with this much evidence counts as much as the mean of all reducers."""
+
+_NOISE = 3.0
+"""A service time that differs from the mean by so many standard errors is half believed."""
 
 _SHOWN = 60
 """Characters of a key that a reason shows."""
@@ -34,8 +37,18 @@ class KeyDemand:
 
 
 @dataclass(frozen=True, eq=False)
+class Expected:
+    """What will be offered: `records` with the keys of `sample`, in its proportions; and what the most frequent of
+    these keys are, by hash."""
+
+    records: float
+    sample: Sample
+    names: Mapping[int, Key]
+
+
+@dataclass(frozen=True, eq=False)
 class Demand:
-    """The work ahead under a routing table, in records, and how fast each reducer does it.
+    """The work ahead under a routing table, in records that take as long as usual, and how fast each reducer does it.
 
     Attributes:
         table: the table.
@@ -43,7 +56,7 @@ class Demand:
         parts: of each split token, by its index, the records of each of its reducers.
         keys: the hot keys, by hash.
         speeds: records a second of each reducer, shape (reducers,).
-        arriving: records that arrive a second, all reducers together.
+        arriving: those of all that have not come yet.
         unreported: reducers whose work is not known: nothing is to be moved to them.
     """
 
@@ -56,32 +69,27 @@ class Demand:
     unreported: frozenset[int] = frozenset()
 
     @staticmethod
-    def of(table: RoutingTable, loads: Mapping[int, Load], horizon: float) -> Demand:
-        """The demand of the next `horizon` seconds, and of what is queued, as measured under this very table.
+    def of(table: RoutingTable, loads: Mapping[int, Load], expected: Expected, horizon: float = np.inf) -> Demand:
+        """The demand of what is expected to come, but not more than all reducers can do in `horizon` seconds, and of
+        what is queued, as measured under this very table.
 
         Queued records count where they are, if they may be processed there, and else where the table sends them: so
         moves that are under way are not made again.
         """
-        measured = [(reducer, load.by_token) for reducer, load in loads.items() if load.by_token is not None]
+        costs = _costs(loads)
         records = np.zeros(len(table.positions))
         parts = {token: dict.fromkeys(split.reducers, 0.0) for token, split in table.splits.items()}
-        keys: dict[int, KeyDemand] = {}
-        arriving = 0.0
-        for reducer, tokens in measured:
-            index = np.searchsorted(table.positions, tokens.tokens)
-            expected = tokens.queued + horizon * tokens.rates
-            arriving += float(tokens.rates.sum())
-            split = table.sole_owners[index] < 0
-            np.add.at(records, index[~split], expected[~split])
-            for at, queued, rate in zip(
-                index[split].tolist(), tokens.queued[split].tolist(), tokens.rates[split].tolist(), strict=True
-            ):
-                _add_part(parts, table, at, reducer, queued, horizon * rate)
-            for hot in tokens.hot:
-                known = keys[hot.hash].records if hot.hash in keys else 0.0
-                keys[hot.hash] = KeyDemand(hot.key, hot.hash, known + hot.queued + horizon * hot.rate)
+        keys = dict.fromkeys(expected.names, 0.0)
+        for reducer, load in loads.items():
+            if load.queued is not None:
+                _add(table, _weighed(load.queued, costs), records, parts, keys, reducer)
+        speeds = _speeds(table.reducers, loads)
+        coming = _weighed(expected.sample.scaled(expected.records), costs)
+        coming = coming.scaled(min(coming.total, horizon * float(speeds.sum())))
+        _add(table, coming, records, parts, keys)
+        hot = {hashed: KeyDemand(expected.names[hashed], hashed, work) for hashed, work in keys.items() if work}
         unreported = frozenset(range(table.reducers)) - loads.keys()
-        return Demand(table, records, parts, keys, _speeds(table.reducers, loads), arriving, unreported)
+        return Demand(table, records, parts, hot, speeds, coming.total, unreported)
 
     @property
     def loads(self) -> Records:
@@ -94,37 +102,103 @@ class Demand:
                 loads[reducer] += records
         return loads
 
+    @property
+    def seconds(self) -> Records:
+        """Seconds of work of each reducer, shape (reducers,)."""
+        return self.loads / self.speeds
+
+
+def _add(
+    table: RoutingTable,
+    work: Sample,
+    records: Records,
+    parts: dict[int, dict[int, float]],
+    keys: dict[int, float],
+    reporter: int | None = None,
+) -> None:
+    """Add work to that of tokens, parts of split tokens, and hot keys; `reporter` is the reducer that has it already,
+    None if it is yet to come."""
+    index = table.tokens_of(work.hashes)
+    split = table.sole_owners[index] < 0
+    np.add.at(records, index[~split], work.records[~split])
+    for at, amount in zip(index[split].tolist(), work.records[split].tolist(), strict=True):
+        _add_part(parts, table, at, reporter, amount)
+    for hashed, amount in _amounts(work, list(keys)):
+        keys[hashed] += amount
+
 
 def _add_part(
-    parts: dict[int, dict[int, float]], table: RoutingTable, token: int, reporter: int, queued: float, coming: float
+    parts: dict[int, dict[int, float]], table: RoutingTable, token: int, reporter: int | None, amount: float
 ) -> None:
     split, of_each = table.splits[token], parts[token]
-    here = queued if reporter in of_each else 0.0
-    if here:
-        of_each[reporter] += here
+    if reporter in of_each and reporter is not None:
+        of_each[reporter] += amount
+        return
     for reducer, weight in zip(split.reducers, split.weights, strict=True):
-        of_each[reducer] += weight * (coming + queued - here)
+        of_each[reducer] += weight * amount
+
+
+def _amounts(work: Sample, wanted: list[int]) -> list[tuple[int, float]]:
+    """The records of each wanted hash."""
+    if not len(work.hashes) or not wanted:
+        return []
+    at = np.minimum(np.searchsorted(work.hashes, wanted), len(work.hashes) - 1)
+    found = np.where(work.hashes[at] == wanted, work.records[at], 0.0)
+    return list(zip(wanted, found.tolist(), strict=True))
+
+
+def _costs(loads: Mapping[int, Load]) -> dict[int, float]:
+    """What a record of a key costs that stands out, compared with a usual one, by all reducers that say so."""
+    said: dict[int, list[float]] = {}
+    for load in loads.values():
+        for hashed, cost in load.costs.items():
+            said.setdefault(hashed, []).append(cost)
+    return {hashed: float(np.median(costs)) for hashed, costs in said.items()}
+
+
+def _weighed(sample: Sample, costs: Mapping[int, float]) -> Sample:
+    """The sample with records by what they cost."""
+    if not costs or not len(sample.hashes):
+        return sample
+    dear = np.array(sorted(costs), dtype=np.uint32)
+    at = np.minimum(np.searchsorted(dear, sample.hashes), len(dear) - 1)
+    factors = np.array([costs[hashed] for hashed in dear.tolist()])[at]
+    return replace(sample, records=sample.records * np.where(dear[at] == sample.hashes, factors, 1.0))
 
 
 def smoothed(loads: Mapping[int, Load]) -> dict[int, Load]:
-    """The loads with service times that a few odd records cannot shake: each reducer's own measurement counts by its
-    evidence, the mean of all as `_PRIOR` records. A reducer without evidence gets the mean."""
-    known = {reducer: load for reducer, load in loads.items() if load.service_seconds is not None and load.evidence}
-    records = sum(load.evidence for load in known.values())
+    """The loads with service times that chance cannot shake: each reducer's own counts by how far it is from the mean
+    of all in standard errors, and by its evidence. A reducer without evidence gets the mean."""
+    known = {reducer: seconds for reducer, load in loads.items() if (seconds := _usual(load)) and load.evidence}
+    records = sum(loads[reducer].evidence for reducer in known)
     if not records:
         return dict(loads)
-    mean = sum((load.service_seconds or 0.0) * load.evidence for load in known.values()) / records
-    return {
-        reducer: replace(
-            load,
-            service_seconds=((load.service_seconds or 0.0) * load.evidence + mean * _PRIOR) / (load.evidence + _PRIOR),
-        )
-        for reducer, load in loads.items()
-    }
+    mean = sum(seconds * loads[reducer].evidence for reducer, seconds in known.items()) / records
+    return {reducer: _corrected(load, _shrunk(load, mean)) for reducer, load in loads.items()}
+
+
+def _usual(load: Load) -> float | None:
+    return load.service_seconds if load.usual_seconds is None else load.usual_seconds
+
+
+def _corrected(load: Load, usual: float) -> Load:
+    """The load with another time of a usual record. What is known of a dear key is its own time, which stays."""
+    factor = 1.0 if load.usual_seconds is None or not usual else load.usual_seconds / usual
+    return replace(load, usual_seconds=usual, costs={key: cost * factor for key, cost in load.costs.items()})
+
+
+def _shrunk(load: Load, mean: float) -> float:
+    usual = _usual(load)
+    if usual is None or not load.evidence:
+        return mean
+    apart = usual - mean
+    if not np.isfinite(load.error):
+        return mean + apart * load.evidence / (load.evidence + _PRIOR)
+    return mean + (apart**3 / (apart**2 + (_NOISE * load.error) ** 2) if apart else 0.0)
 
 
 def _speeds(reducers: int, loads: Mapping[int, Load]) -> npt.NDArray[np.float64]:
     """Records a second; a reducer without a known service time is taken to be as fast as the median."""
-    measured = {reducer: load.service_seconds for reducer, load in loads.items() if load.service_seconds}
+    measured = {reducer: seconds for reducer, load in loads.items() if (seconds := _usual(load))}
     median = float(np.median(list(measured.values()))) if measured else 1.0
     return np.array([1 / measured.get(reducer, median) for reducer in range(reducers)])

@@ -13,6 +13,9 @@ from dpa.routing.assignment import Assignment, KeySplit, Single
 from dpa.routing.change import TableChange
 from dpa.routing.table import RoutingTable
 
+_AS_MUCH = 0.8
+"""The reducer that keeps the states of a split token gets it back if it has this part of the greatest part."""
+
 _NAMED_STEPS = 4
 """Steps that are named one by one; the rest are counted."""
 
@@ -51,7 +54,7 @@ class Draft:
         self._parts = {position: dict(demand.parts[token]) for position, token in self._split_tokens.items()}
         self._split_anew: set[int] = set()
         self._unsplit: dict[int, dict[int, float]] = {}
-        self._split_steps: Counter[str] = Counter()
+        self._split_names: dict[int, str] = {}
         self._steps: Counter[str] = Counter()
 
     @property
@@ -88,7 +91,11 @@ class Draft:
         """
         position = int(self._table.positions[token])
         of_each = self._parts[position]
-        keeper = max(of_each, key=lambda reducer: (of_each[reducer], -reducer))
+        owner, most = self._table.splits[token].reducers[0], max(of_each.values())
+        if of_each.get(owner, 0.0) >= _AS_MUCH * most:
+            keeper = owner  # parts of about the same size: else all tokens that were split alike would go to one
+        else:
+            keeper = max(of_each, key=lambda reducer: (of_each[reducer], -reducer))
         away = sum(records for reducer, records in of_each.items() if reducer != keeper)
         if away > self.allowed:
             return None
@@ -138,7 +145,7 @@ class Draft:
         self._transfer(records, donor, receiver)
         if shared.stop not in self._unsplit:
             self.split += records
-        self._split_steps[f"split {shared.name}"] += 1
+        self._split_names[shared.stop] = shared.name
 
     def moved_by_unsplitting(self) -> float:
         """Work of unsplit tokens that comes to a reducer, compared with where it was before."""
@@ -156,7 +163,7 @@ class Draft:
 
     def in_words(self) -> str:
         """The steps as one phrase, splits first; empty if there are none."""
-        words = [f"{what} over {1 + number} reducers" for what, number in self._split_steps.items()]
+        words = [f"split {name} over {len(self._parts[at])} reducers" for at, name in self._split_names.items()]
         words += [what if number == 1 else f"{what} ({number} of them)" for what, number in self._steps.items()]
         more = len(words) - _NAMED_STEPS
         return ", ".join(words[:_NAMED_STEPS]) + (f" and {more} more steps" if more > 0 else "")

@@ -21,13 +21,16 @@ class AdaptiveOptions(TriggeredOptions):
     """The excess that is measured moves, and a key that is too hot is split over several reducers."""
     initial_tokens: Annotated[int, Ge(1)] = 64
     """Tokens that each reducer starts with; their arcs are small enough to move one by one."""
-    trigger: Literal["queue_length", "queueing_delay", "both"] = "queueing_delay"
-    """What a reducer's load is: its queue in records, in seconds of work, or both, each of which must then exceed."""
-    max_imbalance: Annotated[float, Ge(0)] = 0.2
-    """Act when the greatest load exceeds the mean of all by more than this share."""
+    trigger: Literal["utilisation", "queue_length", "queueing_delay", "both"] = "utilisation"
+    """What makes a reducer overloaded: that it is busy nearly all the time, or has `min_delay` of work queued; or its
+    queue alone, in records, in seconds of work, or both, each of which must then exceed the mean of all."""
+    check_seconds: Annotated[float, Ge(0)] = 0.25
+    """Least time between two looks at all loads."""
+    max_imbalance: Annotated[float, Ge(0)] = 0.1
+    """Act when the greatest load exceeds the mean of all by more than this share, and by more than chance explains.
+    With every redistribution that the same keys have seen it takes half as much again."""
     measure_seconds: Annotated[float, Gt(0)] = 0.25
-    """Seconds between two reports of each reducer's load by token and its hot keys; in effect a multiple of a quarter
-    of a second."""
+    """Seconds between two reports of each reducer's load; in effect a multiple of a quarter of a second."""
     tolerance: Annotated[float, Gt(0)] = RebalanceOptions.tolerance
     """How far above the mean a rebalance may leave a reducer, as a share of the mean."""
     horizon: Annotated[float, Ge(0)] = 2.0
@@ -40,8 +43,6 @@ class AdaptiveOptions(TriggeredOptions):
     max_moved: Annotated[float, Gt(0), Le(1)] = RebalanceOptions.max_moved
     """Greatest share of the load that one rebalance may take from its owners. Splitting a hot key takes nothing away,
     and does not count."""
-    hot_keys: Annotated[int, Ge(1), Le(1000)] = 32
-    """The most keys that a report names."""
 
     @property
     def rebalance(self) -> RebalanceOptions:
@@ -60,5 +61,5 @@ class AdaptiveOptions(TriggeredOptions):
             report_seconds=self.measure_seconds,
             report_when_idle=False,
             half_life=self.half_life,
-            hot_keys=self.hot_keys,
+            measures_keys=True,
         )

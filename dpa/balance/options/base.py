@@ -13,7 +13,14 @@ from typing import Annotated, ClassVar, Literal
 from annotated_types import Ge, Gt, Le
 
 from dpa.balance.policy import BalancePolicy
-from dpa.balance.trigger import Against, BothTrigger, QueueingDelayTrigger, QueueLengthTrigger, Trigger
+from dpa.balance.trigger import (
+    Against,
+    BothTrigger,
+    QueueingDelayTrigger,
+    QueueLengthTrigger,
+    Trigger,
+    UtilisationTrigger,
+)
 from dpa.routing.ring import PAPER_TOKEN_FORMAT, TokenRing
 
 
@@ -26,15 +33,15 @@ class LoadReportOptions:
         report_seconds: time after which the next report is due at a tick; None: time causes none.
         report_when_idle: whether a queue that runs empty is reported at once.
         half_life: seconds after which a measurement counts half.
-        hot_keys: the most keys that a report names; None: a report has the queue alone, else also the load by token and
-            by hot key, and is due whether or not anything is queued.
+        measures_keys: whether senders report the keys of what they offer, and reducers those of their queues and what
+            they cost; a report is then due whether or not anything is queued.
     """
 
     report_every: int | None
     report_seconds: float | None
     report_when_idle: bool
     half_life: float
-    hot_keys: int | None = None
+    measures_keys: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,23 +87,26 @@ class BalanceOptions(ABC):
 class TriggeredOptions(BalanceOptions):
     """What every strategy that redistributes has: what makes a reducer overloaded, and how often that is judged."""
 
-    trigger: Literal["queue_length", "queueing_delay", "both"]
+    trigger: Literal["utilisation", "queue_length", "queueing_delay", "both"]
     """What a reducer's load is: its queue in records, in seconds of work, or both, each of which must then exceed."""
     min_queue: Annotated[int, Ge(0)] = 1_000
     """For the triggers `queue_length` and `both`: records below which no queue counts as overloaded. Lower it where a
     record takes long; the paper: 1."""
     min_delay: Annotated[float, Ge(0)] = 0.25
-    """For the triggers `queueing_delay` and `both`: seconds of work below which no queue counts as overloaded."""
+    """For the triggers `utilisation`, `queueing_delay` and `both`: seconds of work below which no queue counts as
+    overloaded."""
     check_seconds: Annotated[float, Ge(0)] = 0.5
     """Least time between two evaluations of the trigger, and before the first; 0: at every report, as in the paper's
     code."""
     half_life: Annotated[float, Gt(0)] = 1.0
-    """Seconds after which a measurement counts half: of service times, and of arrivals where they are measured."""
+    """Seconds of work after which a measurement of service times counts half."""
 
     def _trigger(self, tau: float, against: Against) -> Trigger:
         length = QueueLengthTrigger(tau, self.min_queue, against)
         delay = QueueingDelayTrigger(tau, self.min_delay, against)
         match self.trigger:
+            case "utilisation":
+                return UtilisationTrigger(min_delay=self.min_delay)
             case "queue_length":
                 return length
             case "queueing_delay":

@@ -29,9 +29,10 @@ class SignalOptions:
         slot_seconds: length of a time slot.
         theta_busy: utilisation above which a reducer requests less.
         theta_idle: utilisation below which a reducer requests more.
-        utilisation: `queue`: the mean queue in units of a full one, as the paper's engine has it. `busy`: the share of
-            the time spent in user code, at most about 1. `demand`: the work that arrived in the slot in units of the
-            slot, which is the paper's messages by capacity, and above 1 where more arrives than can be done.
+        utilisation: `queue`: the mean queue in units of a full one, as the paper's engine has it: full is a fair share
+            of all records that may be in flight, or what is worth the queueing delay where that is less. `busy`: the
+            share of the time spent in user code, at most about 1. `demand`: the work that arrived in the slot in units
+            of the slot, which is the paper's messages by capacity, and above 1 where more arrives than can be done.
     """
 
     slot_seconds: float = 1.0
@@ -247,8 +248,9 @@ class ConsistentOptions(BoundedOptions, ListeningOptions):
     theta_idle: Annotated[float, Ge(0)] = SignalOptions.theta_idle
     """Without `proportional`: utilisation below which a reducer requests more."""
     utilisation: Utilisation = SignalOptions.utilisation
-    """`queue`: the mean queue by its fair share of all records in flight. `busy`: the share of the time spent in user
-    code. `demand`: the work that arrived by the work that can be done, which may exceed 1."""
+    """`queue`: the mean queue by its fair share of all records that may be in flight, or by `queue_seconds` of records
+    where those are fewer. `busy`: the share of the time spent in user code. `demand`: the work that arrived by the work
+    that can be done, which may exceed 1."""
 
     def __post_init__(self) -> None:
         if self.theta_idle >= self.theta_busy:

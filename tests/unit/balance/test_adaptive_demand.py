@@ -1,55 +1,166 @@
-"""What all reducers have measured, put together."""
+"""What reducers have measured of themselves and senders of their keys, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from dpa.balance.adaptive.demand import Demand, smoothed
-from dpa.measure.load import KeyLoad, Load, TokenLoad
+from dpa.balance.adaptive.demand import Demand, Expected, smoothed
+from dpa.measure.load import Load, Sample
 from dpa.routing.assignment import KeySplit
 from dpa.routing.change import TableChange
 from dpa.routing.table import RoutingTable
 
 
 def table() -> RoutingTable:
+    """Arcs up to 10, 20 and 30, of three reducers; the last is split over 0 and 1."""
     unsplit = RoutingTable.unsplit(0, np.array([10, 20, 30], np.uint32), np.array([0, 1, 2], np.int32), 3)
     return TableChange.of(unsplit, {30: KeySplit((0, 1), (0.75, 0.25), (1.0, 0.0), 1)}).apply(unsplit)
 
 
-def load(tokens: list[int], queued: list[float], rates: list[float], *hot: KeyLoad, service: float = 0.1) -> Load:
-    measured = TokenLoad(np.array(tokens, np.uint32), np.array(queued), np.array(rates), tuple(hot))
-    return Load(int(sum(queued)), 1, service, 100.0, by_token=measured)
+def sample(records: Mapping[int, float]) -> Sample:
+    hashes = sorted(records)
+    return Sample(np.array(hashes, np.uint32), np.array([records[one] for one in hashes]), 100.0)
+
+
+def load(queued: Mapping[int, float], *, service: float | None = 0.1, **more) -> Load:
+    return Load(round(sum(queued.values())), 1, service, evidence=100.0, queued=sample(queued), **more)
+
+
+def expected(records: Mapping[int, float], names: Mapping[int, str] | None = None) -> Expected:
+    """As many records of each hash as are given."""
+    return Expected(sum(records.values()), sample(records), names or {})
+
+
+NOTHING = expected({})
 
 
 def test_queued_records_count_where_the_table_sends_them() -> None:
-    demand = Demand.of(table(), {0: load([20], [8.0], [0.0]), 1: load([20], [1.0], [4.0])}, 2.0)
+    demand = Demand.of(table(), {0: load({15: 8.0}), 1: load({15: 1.0})}, expected({15: 8.0}))
     assert demand.loads.tolist() == [0.0, 17.0, 0.0]
-    assert demand.arriving == 4.0
+    assert demand.arriving == 8.0
 
 
 def test_the_queue_of_a_split_key_counts_where_it_is_and_its_arrivals_by_weight() -> None:
-    demand = Demand.of(table(), {1: load([30], [8.0], [4.0])}, 1.0)
+    demand = Demand.of(table(), {1: load({25: 8.0})}, expected({25: 4.0}))
     assert demand.parts == {2: {0: 3.0, 1: 9.0}}
+    assert demand.records.tolist() == [0.0, 0.0, 0.0]
 
 
 def test_records_of_a_split_key_at_a_reducer_that_is_not_one_of_its_own_count_by_weight() -> None:
-    demand = Demand.of(table(), {2: load([30], [8.0], [0.0])}, 1.0)
+    demand = Demand.of(table(), {2: load({25: 8.0})}, NOTHING)
     assert demand.parts == {2: {0: 6.0, 1: 2.0}}
 
 
-def test_a_key_at_two_reducers_is_one_key() -> None:
-    key = KeyLoad("a", 25, 2.0, 3.0, 3.0, 3.0)
-    demand = Demand.of(table(), {0: load([30], [2.0], [3.0], key), 1: load([30], [2.0], [3.0], key)}, 1.0)
-    assert demand.keys[25].records == 10.0
+def test_a_key_at_two_reducers_and_at_senders_is_one_key() -> None:
+    loads = {0: load({25: 2.0}), 1: load({25: 2.0})}
+    demand = Demand.of(table(), loads, expected({25: 6.0}, {25: "a"}))
+    assert (demand.keys[25].key, demand.keys[25].records) == ("a", 10.0)
+
+
+def test_a_named_key_of_which_nothing_is_left_is_not_hot() -> None:
+    assert Demand.of(table(), {0: load({25: 2.0})}, expected({15: 6.0}, {7: "gone", 15: "b"})).keys.keys() == {15}
+
+
+def test_no_more_is_expected_than_can_be_done_in_the_horizon() -> None:
+    """Credit lets no more in: what is offered beyond it waits at the senders, in the same proportions."""
+    loads = {reducer: load({}) for reducer in range(3)}  # 30 records a second together
+    demand = Demand.of(table(), loads, expected({5: 100.0, 15: 300.0}), horizon=2.0)
+    assert demand.arriving == pytest.approx(60.0)
+    assert demand.loads.tolist() == pytest.approx([15.0, 45.0, 0.0])
+
+
+def test_what_was_sampled_says_how_many_of_what_is_offered_have_which_key() -> None:
+    demand = Demand.of(table(), {}, Expected(400.0, sample({5: 1.0, 15: 3.0}), {}))
+    assert demand.loads.tolist() == pytest.approx([100.0, 300.0, 0.0])
+
+
+def test_reducers_that_have_not_reported_are_named() -> None:
+    assert Demand.of(table(), {1: load({})}, NOTHING).unreported == {0, 2}
+
+
+def test_a_load_without_keys_is_known_by_its_speed_alone() -> None:
+    demand = Demand.of(table(), {0: replace(load({5: 3.0}), queued=None)}, NOTHING)
+    assert demand.loads.tolist() == [0.0, 0.0, 0.0]
+    assert demand.speeds.tolist() == pytest.approx([10.0] * 3)
+
+
+# --- dear keys
+
+
+def test_the_records_of_a_dear_key_count_by_what_they_cost_wherever_they_are() -> None:
+    loads = {0: load({5: 2.0}, costs={5: 10.0}), 1: load({5: 1.0, 15: 4.0})}
+    demand = Demand.of(table(), loads, expected({5: 3.0, 15: 1.0}, {5: "dear"}))
+    assert demand.loads.tolist() == pytest.approx([60.0, 5.0, 0.0])
+    assert demand.keys[5].records == pytest.approx(60.0)
+    assert demand.arriving == pytest.approx(31.0)
+
+
+def test_of_reducers_that_disagree_on_a_cost_the_median_is_taken() -> None:
+    loads = {reducer: load({5: 1.0}, costs={5: cost}) for reducer, cost in enumerate((9.0, 10.0, 50.0))}
+    assert Demand.of(table(), loads, NOTHING).loads.tolist() == pytest.approx([30.0, 0.0, 0.0])
+
+
+def test_a_reducer_with_a_dear_key_is_as_fast_as_its_usual_records() -> None:
+    slow = load({5: 2.0}, service=0.5, usual_seconds=0.1, costs={5: 10.0})
+    assert Demand.of(table(), {0: slow, 1: load({})}, NOTHING).speeds.tolist() == pytest.approx([10.0] * 3)
+
+
+# --- speeds
 
 
 def test_a_reducer_without_a_service_time_is_as_fast_as_the_median() -> None:
-    demand = Demand.of(table(), {0: load([], [], []), 1: load([], [], [], service=0.1)}, 1.0)
+    demand = Demand.of(table(), {0: load({}, service=None), 1: load({}), 2: load({})}, NOTHING)
     assert demand.speeds.tolist() == pytest.approx([10.0, 10.0, 10.0])
 
 
+def usual(loads: Mapping[int, Load]) -> list[float | None]:
+    return [load.usual_seconds for load in smoothed(loads).values()]
+
+
 def test_a_service_time_without_evidence_leans_on_that_of_all() -> None:
-    few, many = Load(1, 0, 1.0, 1.0), Load(1, 0, 0.1, 999.0)
-    steady = smoothed({0: few, 1: many, 2: Load(0, 0)})
-    assert steady[0].service_seconds == pytest.approx((1.0 + 8 * 0.1009) / 9)
-    assert steady[1].service_seconds == pytest.approx(0.1, rel=0.01)
-    assert steady[2].service_seconds == pytest.approx(0.1009)
+    few, many = Load(1, 0, 1.0, error=np.inf, evidence=1.0), Load(1, 0, 0.1, evidence=999.0)
+    mean = 0.1009
+    first, second, third = usual({0: few, 1: many, 2: Load(0, 0)})
+    assert mean < first < 0.25
+    assert second == pytest.approx(0.1, rel=0.01)
+    assert third == pytest.approx(mean)
+
+
+def test_a_dear_key_takes_the_time_that_was_measured_whatever_is_believed_of_usual_records() -> None:
+    """Beside a key that takes nearly all the time, that of the other records is hardly known."""
+    quick = Load(1, 0, 1e-6, error=1e-8, evidence=1e5)
+    loads = {0: Load(1, 0, 2e-3, usual_seconds=1e-9, costs={5: 1e7}, error=1e-3, evidence=500.0), 1: quick, 2: quick}
+    believed = smoothed(loads)[0]
+    assert believed.usual_seconds == pytest.approx(1e-6, rel=0.01)
+    assert believed.costs[5] * believed.usual_seconds == pytest.approx(1e-2)
+
+
+def test_a_reducer_that_is_five_times_slower_is_believed() -> None:
+    quick = [Load(1, 0, 0.002, error=0.0001, evidence=500.0)] * 3
+    slow = Load(1, 0, 0.010, error=0.0005, evidence=100.0)
+    found = usual(dict(enumerate([*quick, slow])))
+    assert found[3] / found[0] == pytest.approx(5.0, rel=0.15)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_chance_explains_is_not_taken_for_a_difference_in_speed(seed: int) -> None:
+    """Service times are as far apart as their standard error says: most of that is taken back."""
+    random = np.random.default_rng(seed)
+    error = 0.05 * 0.002
+    loads = {one: Load(1, 0, random.normal(0.002, error), error=error, evidence=500.0) for one in range(8)}
+    spread = np.std([load.service_seconds for load in loads.values()])
+    assert np.std(usual(loads)) < 0.35 * spread
+
+
+def test_an_error_that_nobody_knows_makes_nothing_less_believed_than_its_evidence() -> None:
+    loads = {0: Load(1, 0, 0.002, error=np.inf, evidence=500.0), 1: Load(1, 0, 0.004, error=np.inf, evidence=500.0)}
+    assert usual(loads) == pytest.approx([0.002, 0.004], rel=0.05)
+
+
+def test_without_any_evidence_loads_stay_as_they_are() -> None:
+    loads = {0: Load(1, 0), 1: Load(0, 0)}
+    assert smoothed(loads) == loads

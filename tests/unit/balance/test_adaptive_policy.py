@@ -1,159 +1,361 @@
-"""When the adaptive balancer acts and when it keeps still, report by report and in a closed loop."""
+"""When the adaptive policy acts and when it keeps still, report by report."""
+
+from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
-from fluid_loop import FluidLoop, zipf
 
-from dpa.balance.adaptive.demand import Demand
 from dpa.balance.adaptive.policy import AdaptivePolicy
-from dpa.balance.decision import Outcome
+from dpa.balance.decision import Decision, Outcome
 from dpa.balance.options import AdaptiveOptions
 from dpa.errors import BalanceError
-from dpa.measure.load import Load, TokenLoad
+from dpa.measure.load import Load, Offered, Sample
 from dpa.routing.assignment import KeySplit
 from dpa.routing.change import TableChange
+from dpa.routing.hashing import hash_column
+from dpa.routing.table import RoutingTable
 
-EVEN = [1000.0] * 4
+REDUCERS = 4
+KEYS = 300
+NAMES = [f"key {number}" for number in range(KEYS)]
+HASHES = hash_column(pa.array(NAMES))
+SERVICE_SECONDS = 0.002
+ALL_CAN_DO = REDUCERS / SERVICE_SECONDS
+"""Records a second."""
 
-
-def balancer_of(reducers: int = 4) -> AdaptivePolicy:
-    made = AdaptiveOptions().policy(reducers)
-    assert isinstance(made, AdaptivePolicy)
-    return made
-
-
-def load_of(balancer: AdaptivePolicy, reducer: int, queue: int, *, version: int | None = None, **more: int) -> Load:
-    """A queue that lies evenly on the reducer's tokens."""
-    table = balancer.table
-    tokens = table.positions[table.sole_owners == reducer]
-    each = np.full(len(tokens), queue / len(tokens))
-    measured = TokenLoad(tokens, each, np.zeros(len(tokens)))
-    return Load(queue, table.version if version is None else version, 0.001, 1000.0, by_token=measured, **more)
+BUSY = [1.0] * REDUCERS
 
 
-def report_all(balancer: AdaptivePolicy, queues: list[int], now: float, **more: int) -> list[Outcome]:
-    decisions = [
-        balancer.report(reducer, load_of(balancer, reducer, queue, **more), now) for reducer, queue in enumerate(queues)
-    ]
-    return [decision.outcome for decision in decisions if decision is not None]
+class Stage:
+    """A policy, and a sender and reducers that report to it.
+
+    Attributes:
+        now: the moment of the last look, in seconds; a quarter lies between two.
+        decisions: all so far.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self.policy = AdaptiveOptions(**options).policy(REDUCERS)
+        assert isinstance(self.policy, AdaptivePolicy)
+        self.now = 0.0
+        self.decisions: list[Decision] = []
+
+    @property
+    def table(self) -> RoutingTable:
+        return self.policy.table
+
+    @property
+    def applied(self) -> list[Decision]:
+        return [decision for decision in self.decisions if decision.outcome is Outcome.APPLIED]
+
+    def by_owner(self, records: np.ndarray) -> np.ndarray:
+        """Records of each reducer if the keys have these, shape (reducers,)."""
+        loads = np.zeros(REDUCERS)
+        for hashed, amount in zip(HASHES.tolist(), records.tolist(), strict=True):
+            owners = self.table.assignment_of(hashed)
+            loads[list(owners.reducers)] += amount * np.array(getattr(owners, "weights", (1.0,)))
+        return loads
+
+    def offer(self, shares: np.ndarray, *, rate: float = 2 * ALL_CAN_DO, rows: float = 2_000) -> None:
+        """A sender has offered keys in these proportions for a quarter of a second."""
+        order = np.argsort(HASHES)
+        keys = Sample(HASHES[order], shares[order] * 0.25 * rate, rows)
+        names = {int(HASHES[key]): NAMES[key] for key in np.flatnonzero(shares >= 0.01)}
+        self.policy.offered("sender", Offered(0.25, keys, names), self.now)
+
+    def load(self, shares: np.ndarray, reducer: int, **more: Any) -> Load:
+        """What a reducer reports that has its part of the keys: by default busy, with half a second of work."""
+        fields = {"queue": 250, "busy": 1.0, "error": 0.02 * SERVICE_SECONDS, **more}
+        order = np.argsort(HASHES)
+        mine = self.table.owners_of(HASHES[order]) == reducer
+        queued = Sample(HASHES[order][mine], shares[order][mine], 100.0).scaled(fields["queue"])
+        return Load(
+            version=fields.pop("version", self.table.version),
+            service_seconds=fields.pop("service_seconds", SERVICE_SECONDS),
+            evidence=1_000.0,
+            queued=queued,
+            **fields,
+        )
+
+    def report(self, reducer: int, load: Load) -> Decision | None:
+        decision = self.policy.report(reducer, load, self.now)
+        if decision is not None:
+            self.decisions.append(decision)
+        return decision
+
+    def look(self, shares: np.ndarray, *, among: range = range(REDUCERS), **more: Any) -> Decision | None:
+        """A quarter of a second later all report, each what `more` says or its item of a list; the last decision."""
+        self.now += 0.25
+        decision = None
+        for reducer in among:
+            own = {name: value[reducer] if isinstance(value, list) else value for name, value in more.items()}
+            decision = self.report(reducer, self.load(shares, reducer, **own)) or decision
+        return decision
+
+
+def zipf(exponent: float, seed: int = 0) -> np.ndarray:
+    shares = np.random.default_rng(seed).permutation(np.arange(1.0, KEYS + 1) ** -exponent)
+    return shares / shares.sum()
+
+
+def hot(share: float, key: int = 0) -> np.ndarray:
+    shares = np.full(KEYS, (1 - share) / (KEYS - 1))
+    shares[key] = share
+    return shares
+
+
+def looked(shares: np.ndarray, looks: int = 1, **more: Any) -> Stage:
+    """A stage after some looks at these keys."""
+    stage = Stage()
+    for _ in range(looks):
+        stage.offer(shares)
+        stage.look(shares, **more)
+    return stage
+
+
+def only(decision: Decision | None) -> Decision:
+    assert decision is not None
+    return decision
+
+
+# --- when it looks
 
 
 def test_it_looks_once_all_have_reported_under_the_newest_table() -> None:
-    balancer = balancer_of()
-    assert report_all(balancer, [4000, 0, 0], 0.0) == []
-    assert report_all(balancer, [4000, 0, 0, 0], 1.0) == [Outcome.APPLIED]
-    assert balancer.table.version == 1
-    assert report_all(balancer, [4000, 0, 0, 0], 1.6, version=0) == []
+    stage = Stage()
+    stage.offer(hot(0.6))
+    assert stage.look(hot(0.6), among=range(3)) is None
+    assert only(stage.look(hot(0.6))).outcome is Outcome.APPLIED
+    assert stage.table.version == 1
+    stage.offer(hot(0.6))
+    assert stage.look(hot(0.6), version=0) is None
 
 
 def test_it_does_not_look_twice_within_the_check_time() -> None:
-    balancer = balancer_of()
-    assert report_all(balancer, [100] * 4, 0.0) == []
-    assert report_all(balancer, [100] * 4, 0.6) == [Outcome.BELOW_THRESHOLD]
-    assert report_all(balancer, [4000, 0, 0, 0], 0.8) == []
+    stage = Stage(check_seconds=0.6)
+    looks = [stage.look(zipf(0.0)) is not None for _ in range(7)]
+    assert looks == [True, False, False, True, False, False, True]
+
+
+def test_where_nothing_is_queued_there_is_nothing_to_look_at() -> None:
+    stage = Stage()
+    stage.offer(hot(0.6))
+    assert stage.look(hot(0.6), queue=0, busy=0.0) is None
 
 
 def test_records_between_two_reducers_are_waited_for() -> None:
-    balancer = balancer_of()
-    report_all(balancer, [100] * 4, 0.0)
-    assert report_all(balancer, [4000, 0, 0, 0], 1.0, forwarded_out=400) == [Outcome.COOL_DOWN]
+    decision = only(looked(hot(0.6), forwarded_out=[400, 0, 0, 0]).decisions[-1])
+    assert decision.outcome is Outcome.COOL_DOWN
+    assert "400 records are between two reducers" in decision.reason
+
+
+def test_before_a_record_is_processed_nothing_is_known() -> None:
+    decision = looked(hot(0.6), service_seconds=None).decisions[-1]
+    assert (decision.outcome, decision.reason) == (Outcome.COOL_DOWN, "no reducer has processed a record yet")
+
+
+# --- when it acts
+
+
+@pytest.mark.parametrize("key", range(5))
+def test_a_key_with_60_percent_is_split_at_the_first_full_look(key: int) -> None:
+    decision = looked(hot(0.6, key)).decisions[0]
+    assert decision.outcome is Outcome.APPLIED
+    assert f"split key 'key {key}' over" in decision.reason
+
+
+@pytest.mark.parametrize("key", range(5))
+def test_short_queues_do_not_hide_an_overload(key: int) -> None:
+    """A small credit keeps the queues short: the busy reducer and what senders hold back say it."""
+    stage = Stage()
+    shares = hot(0.6, key)
+    stage.offer(shares)
+    owner = stage.table.key_lookup(NAMES[key])
+    decision = only(
+        stage.look(
+            shares,
+            queue=[12 if reducer == owner else 1 for reducer in range(REDUCERS)],
+            busy=[1.0 if reducer == owner else 0.3 for reducer in range(REDUCERS)],
+        )
+    )
+    assert (decision.outcome, decision.reducer) == (Outcome.APPLIED, owner)
+    assert f"reducer {owner} is busy 100% of the time" in decision.reason
+
+
+def test_a_slow_reducer_gets_less() -> None:
+    stage = looked(zipf(0.3), service_seconds=[SERVICE_SECONDS] * 3 + [5 * SERVICE_SECONDS])
+    assert stage.decisions[0].outcome is Outcome.APPLIED
+    share = stage.by_owner(zipf(0.3))[3]
+    assert share == pytest.approx(0.2 / 3.2, rel=0.25)
+
+
+def test_a_dear_key_moves_by_its_time() -> None:
+    """A key of 5 % that is ten times dearer makes a third of the work."""
+    stage = Stage()
+    shares = hot(0.05)
+    owner = stage.table.key_lookup(NAMES[0])
+    for _ in range(2):
+        stage.offer(shares)
+        own = [{int(HASHES[0]): 10.0} if reducer == owner else {} for reducer in range(REDUCERS)]
+        stage.look(shares, costs=own, usual_seconds=SERVICE_SECONDS)
+    assert 1 <= len(stage.applied) <= 2
+    work = stage.by_owner(np.where(np.arange(KEYS) == 0, 10.0, 1.0) * shares)
+    assert work.max() / work.mean() < 1.15
+
+
+# --- when it keeps still
+
+
+@pytest.mark.parametrize("exponent", [0.0, 1.0])
+def test_once_the_load_is_even_it_stays_still(exponent: float) -> None:
+    """Looks at the same keys, through what chance makes of their numbers and of service times."""
+    random, stage, shares = np.random.default_rng(0), Stage(), zipf(exponent)
+    for _ in range(60):
+        drawn = random.multinomial(2_000, shares) / 2_000
+        stage.offer(drawn)
+        noise = random.normal(1, 0.02, REDUCERS)
+        stage.look(drawn, service_seconds=(SERVICE_SECONDS * noise).tolist())
+    assert len(stage.applied) <= 3
+    assert all(decision.at <= 5.0 for decision in stage.applied)
+    assert stage.by_owner(shares).max() * REDUCERS < 1.25
+
+
+@pytest.mark.parametrize("reducers", [range(1), range(REDUCERS)], ids=["one", "all"])
+def test_nobody_who_is_seldom_busy_is_overloaded(reducers: range) -> None:
+    stage = looked(hot(0.6), queue=3, busy=0.4)
+    assert stage.applied == []
+    assert "is busy 40% of the time" in stage.decisions[-1].reason
+
+
+def test_where_all_have_work_and_wait_for_processors_moving_gains_nothing() -> None:
+    decision = looked(hot(0.6), waited=0.5).decisions[-1]
+    assert decision.outcome is Outcome.BELOW_THRESHOLD
+    assert "moving gains nothing: all have work and wait for a processor 50% of their busy time" in decision.reason
+
+
+@pytest.mark.parametrize("queue", [[250, 250, 250, 0]], ids=["one without work"])
+def test_where_one_has_no_work_it_is_given_some_however_busy_the_processors(queue: list[int]) -> None:
+    assert looked(hot(0.6), waited=0.5, queue=queue).applied != []
+
+
+def test_an_excess_that_chance_explains_is_none() -> None:
+    """Of so few records that were looked at, an uneven part may be the sample's."""
+    stage = Stage()
+    shares = np.random.default_rng(1).multinomial(30, zipf(0.0)) / 30
+    stage.offer(shares, rows=30)
+    decision = only(stage.look(shares, queue=10))
+    assert decision.outcome is Outcome.BELOW_THRESHOLD
+    assert "with what will arrive" in decision.reason
+    assert "do not exceed" in decision.reason
+
+
+def test_a_gain_that_is_too_small_is_not_worth_a_table() -> None:
+    stage = Stage(min_gain=10.0)
+    stage.offer(hot(0.6))
+    decision = only(stage.look(hot(0.6)))
+    assert decision.outcome is Outcome.BELOW_THRESHOLD
+    assert "not 10 s" in decision.reason
+
+
+def test_a_gain_that_moves_too_much_is_not_worth_it() -> None:
+    stage = Stage(movement_cost=1e6)
+    stage.offer(hot(0.6))
+    decision = only(stage.look(hot(0.6)))
+    assert decision.outcome is Outcome.BELOW_THRESHOLD
+    assert "of the load" in decision.reason
+
+
+# --- patience
+
+
+def excess(stage: Stage, over: float) -> np.ndarray:
+    """Keys of which reducer 0 has `over` more than the mean under the newest table, the others equally less."""
+    owners = stage.table.owners_of(HASHES)
+    wanted = np.array([1 + over] + [1 - over / (REDUCERS - 1)] * (REDUCERS - 1)) / REDUCERS
+    shares = wanted[owners] / np.bincount(owners, minlength=REDUCERS)[owners]
+    return shares / shares.sum()
+
+
+def acts(stage: Stage, over: float) -> bool:
+    """Whether it acts on this excess, of which much has been looked at."""
+    shares = excess(stage, over)
+    stage.offer(shares, rows=1e6)
+    decision = stage.look(shares)
+    return decision is not None and decision.outcome is Outcome.APPLIED
+
+
+def test_with_each_change_for_the_same_keys_it_takes_a_greater_excess() -> None:
+    stage = Stage(min_gain=0.0, movement_cost=0.0)
+    least = []
+    for _ in range(4):
+        tried = [over for over in np.arange(0.05, 0.6, 0.05).tolist() if acts(stage, over)][:1]
+        least.append(tried[0] if tried else 1.0)
+    assert least[-1] > least[0]
+    assert least == sorted(least)
+
+
+def test_when_the_keys_change_patience_begins_anew() -> None:
+    stage = Stage(min_gain=0.0, movement_cost=0.0)
+    for key in range(10):
+        shares = hot(0.6, key)
+        for _ in range(8):
+            stage.offer(shares)
+            stage.look(shares)
+        assert stage.by_owner(shares).max() * REDUCERS < 1.3, f"at key {key}"
+
+
+# --- silent reducers
 
 
 def test_a_reducer_that_does_not_report_is_given_nothing() -> None:
     """A reducer that had long said nothing, its code holding the interpreter, counted as idle and was given work."""
-    balancer = balancer_of()
-    before = balancer.table
-    for now in (0.0, 1.0):
-        report_all(balancer, [4000, 0, 0], now)
-    assert report_all(balancer, [4000, 0, 0], 3.0) == [Outcome.APPLIED]
-    gained = balancer.table.owners_of(before.positions - np.uint32(1)) != before.owners_of(
-        before.positions - np.uint32(1)
-    )
-    assert gained.any()
-    assert 3 not in balancer.table.owners_of(before.positions[gained] - np.uint32(1)).tolist()
+    stage = Stage()
+    before = stage.table
+    key = next(key for key, name in enumerate(NAMES) if before.key_lookup(name) != 3)
+    for _ in range(12):
+        stage.offer(hot(0.6, key))
+        stage.look(hot(0.6, key), among=range(3))
+    assert stage.applied
+    was, (owners, splits) = before.owners_of(HASHES), stage.table.resolve(HASHES)
+    assert (owners != was).any() or splits
+    assert set(was[owners == 3].tolist()) <= {3}
+    assert not any(3 in split.reducers for split, _ in splits)
 
 
 @pytest.mark.parametrize(("known", "ends"), [(range(4), True), (range(3), False)])
 def test_a_key_is_not_unsplit_while_one_of_its_reducers_does_not_report(known: range, ends: bool) -> None:
     """Its part was taken for next to nothing, and it could be given the rest."""
-    balancer = balancer_of()
+    stage = Stage()
+    first = stage.table
     split = KeySplit((3, 0), (0.9, 0.1), (1.0, 0.0), since=0)
-    first = balancer.table
-    change = TableChange.of(first, {int(first.positions[7]): split})
-    balancer.table = replace(change.apply(first), version=0)
-    for look in range(12):
-        for reducer in known:
-            load = load_of(balancer, reducer, 100)
-            assert load.by_token is not None
-            arriving = replace(load.by_token, rates=load.by_token.queued)
-            balancer.report(reducer, replace(load, by_token=arriving), 3.0 * look)
-    assert (not balancer.table.splits) is ends
+    stage.policy.table = replace(TableChange.of(first, {int(first.positions[7]): split}).apply(first), version=0)
+    for _ in range(60):
+        stage.offer(zipf(0.0), rate=0.5 * ALL_CAN_DO)
+        stage.look(zipf(0.0), among=known, queue=5, busy=0.5)
+    assert (not stage.table.splits) is ends
+
+
+# --- when it is asked
 
 
 def test_a_reducer_that_is_asked_to_be_relieved_is_brought_to_the_mean() -> None:
-    balancer = balancer_of()
-    report_all(balancer, [1000, 900, 900, 900], 0.0)
-    decision = balancer.redistribute(0, 0.1)
+    stage = Stage()
+    shares = excess(stage, 0.05)
+    stage.offer(shares)
+    for reducer in range(REDUCERS):
+        stage.report(reducer, stage.load(shares, reducer, queue=[1_000, 900, 900, 900][reducer]))
+    decision = stage.policy.redistribute(0, 0.1)
     assert decision.outcome is Outcome.APPLIED
-    assert decision.moved == pytest.approx(75 / 3700, abs=0.01)
+    assert decision.moved == pytest.approx(75 / 3_700, abs=0.02)
     with pytest.raises(BalanceError, match="no reducer 4"):
-        balancer.redistribute(4, 0.1)
+        stage.policy.redistribute(4, 0.1)
 
 
 def test_to_relieve_a_reducer_of_which_nothing_is_known_is_refused() -> None:
-    decision = balancer_of().redistribute(0, 0.0)
+    decision = Stage().policy.redistribute(0, 0.0)
     assert decision.outcome is Outcome.NO_TARGET
     assert "has not reported" in decision.reason
-
-
-def test_the_demand_names_reducers_that_have_not_reported() -> None:
-    balancer = balancer_of()
-    assert Demand.of(balancer.table, {0: load_of(balancer, 0, 10)}, 1.0).unreported == {1, 2, 3}
-
-
-# --- the closed loop
-
-
-def hot(share: float, total: float = 3400, keys: int = 60) -> np.ndarray:
-    rates = zipf(keys, 0.3, total * (1 - share))
-    rates[0] += share * total
-    return rates
-
-
-def test_balanced_load_however_noisy_is_left_alone() -> None:
-    rates = zipf(60, 0.0, 2000)
-    assert FluidLoop(lambda now: rates, EVEN, noise=0.3).run(5).applied == []
-
-
-def test_a_hot_key_is_split_once_and_then_all_is_still() -> None:
-    rates = hot(0.6)
-    loop = FluidLoop(lambda now: rates, EVEN).run(10)
-    assert len(loop.applied) == 1
-    assert 3 <= len(loop.owners_of(0)) <= 4
-    assert max(loop.worst[-40:]) < 0.3
-
-
-@pytest.mark.parametrize("total", [3400.0, 800.0])
-def test_a_key_is_unsplit_once_it_is_below_the_threshold(total: float) -> None:
-    """With hardly anything queued the balancer did not look at all, and the key stayed split for good."""
-    first, then = hot(0.6), zipf(60, 0.3, total)
-    loop = FluidLoop(lambda now: first if now < 3 else then, EVEN).run(12)
-    assert len(loop.owners_of(0)) == 1
-    assert loop.balancer.table.splits == {}
-
-
-def test_a_key_with_everything_keeps_all_reducers_busy() -> None:
-    rates = np.array([20_000.0])
-    loop = FluidLoop(lambda now: rates, EVEN, limit=4000).run(10)
-    assert loop.owners_of(0) != (0,)
-    assert loop.done.sum() > 0.9 * 10 * sum(EVEN)
-    assert len(loop.applied) <= 6
-
-
-def test_unequal_reducers_get_what_they_can_do() -> None:
-    rates = zipf(60, 1.0, 3600)
-    loop = FluidLoop(lambda now: rates, [2000.0, 1000.0, 500.0, 500.0]).run(10)
-    assert len(loop.applied) <= 4
-    assert max(loop.worst[-40:]) < 0.4

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from dpa.balance.options import (
@@ -12,7 +14,9 @@ from dpa.balance.options import (
     LoadReportOptions,
     NoBalancingOptions,
 )
+from dpa.balance.trigger import BothTrigger, QueueingDelayTrigger, QueueLengthTrigger, Trigger, UtilisationTrigger
 from dpa.errors import BalanceError
+from dpa.measure.load import Load
 from dpa.routing.table import RoutingTable
 
 every_strategy = pytest.mark.parametrize("strategy", BY_STRATEGY)
@@ -43,11 +47,29 @@ def test_reducers_report_wherever_keys_may_move(strategy: str) -> None:
 def test_the_strategies_ask_for_different_reports() -> None:
     by_queue = HalvingOptions(report_every=5, report_seconds=None, report_when_idle=False, half_life=3.0)
     assert by_queue.reports == LoadReportOptions(
-        report_every=5, report_seconds=None, report_when_idle=False, half_life=3.0, hot_keys=None
+        report_every=5, report_seconds=None, report_when_idle=False, half_life=3.0, measures_keys=False
     )
-    assert AdaptiveOptions(measure_seconds=2.0, hot_keys=3).reports == LoadReportOptions(
-        report_every=None, report_seconds=2.0, report_when_idle=False, half_life=1.0, hot_keys=3
+    assert AdaptiveOptions(measure_seconds=2.0).reports == LoadReportOptions(
+        report_every=None, report_seconds=2.0, report_when_idle=False, half_life=1.0, measures_keys=True
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "trigger"),
+    [
+        ("utilisation", UtilisationTrigger(min_delay=0.5)),
+        ("queue_length", QueueLengthTrigger(0.3, 7, "mean")),
+        ("queueing_delay", QueueingDelayTrigger(0.3, 0.5, "mean")),
+        ("both", BothTrigger(QueueLengthTrigger(0.3, 7, "mean"), QueueingDelayTrigger(0.3, 0.5, "mean"))),
+    ],
+)
+def test_every_trigger_can_be_chosen(name: Any, trigger: Trigger) -> None:
+    """What each makes of loads is its own tests' matter: here it is what the policy says of some."""
+    policy = AdaptiveOptions(trigger=name, max_imbalance=0.3, min_queue=7, min_delay=0.5).policy(2)
+    loads = {reducer: Load(20, 0, 0.01, busy=0.5, evidence=9.0) for reducer in range(2)}
+    decisions = [policy.report(reducer, load, 1.0) for reducer, load in loads.items()]
+    assert decisions[-1] is not None
+    assert decisions[-1].reason.startswith(trigger.judge(0, loads).reason)
 
 
 def test_records_are_forwarded_when_the_table_comes_unless_options_say_otherwise() -> None:

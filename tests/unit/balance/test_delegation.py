@@ -48,6 +48,29 @@ def test_a_reducer_wants_less_above_one_threshold_and_more_below_the_other(recor
     assert (delegation.signal.utilisation, delegation.signal.request) == (records / 100, CapacityRequest(wanted))
 
 
+@pytest.mark.parametrize(
+    ("queue_seconds", "full"), [(None, 100), (0.2, 20), (0.5, 50), (1.0, 100), (60.0, 100), (0.001, 1)]
+)
+def test_a_queue_is_full_at_the_delay_where_senders_hold_it(queue_seconds: float | None, full: int) -> None:
+    signal = a_slot(delegation_of("queue", queue_seconds=queue_seconds))  # a mean queue of 35 records of 10 ms
+    assert signal is not None
+    assert signal.utilisation == pytest.approx(35 / full)
+    assert signal.request is CapacityRequest("decrease" if full < 35 else "increase")
+
+
+def test_before_a_service_time_is_known_a_queue_is_full_at_its_bound_in_records() -> None:
+    delegation = delegation_of("queue", queue_seconds=0.001)
+    delegation.advance(0.0, 0)
+    delegation.arrived(50)
+    delegation.advance(1.0, 50)
+    assert delegation.signal == Signal(0, 0.5, CapacityRequest.INCREASE, 50, None)
+
+
+@pytest.mark.parametrize("way", ["busy", "demand"])
+def test_the_delay_changes_nothing_where_the_queue_is_not_judged(way: Utilisation) -> None:
+    assert a_slot(delegation_of(way, queue_seconds=0.001)) == a_slot(delegation_of(way))
+
+
 @every_way
 def test_nothing_is_told_before_a_first_whole_slot_has_been_watched(way: Utilisation) -> None:
     delegation = delegation_of(way)

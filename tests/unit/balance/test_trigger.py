@@ -1,4 +1,4 @@
-"""The trigger: equation 1 of the DPA paper, strictly, with silent reducers as empty ones."""
+"""Triggers: equation 1 of the DPA paper, strictly, with silent reducers as empty ones; and by utilisation."""
 
 from fractions import Fraction
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpa.balance.trigger import BothTrigger, QueueingDelayTrigger, QueueLengthTrigger, Verdict
+from dpa.balance.trigger import BothTrigger, QueueingDelayTrigger, QueueLengthTrigger, UtilisationTrigger, Verdict
 from dpa.measure.load import Load
 
 queue_lengths = st.dictionaries(st.integers(0, 5), st.integers(0, 10**6), min_size=1)
@@ -146,3 +146,41 @@ def test_both_takes_a_long_queue_and_a_long_delay(own: Load, overloaded: bool, s
     assert verdict.overloaded is overloaded
     assert [part.split()[0] for part in verdict.reason.split(" and ")] == says
     assert trigger.measure(own) == own.delay
+
+
+# --- by utilisation
+
+
+@pytest.mark.parametrize(
+    ("busy", "queue", "overloaded"),
+    [(1.0, 0, True), (0.9, 1, True), (0.5, 0, False), (0.5, 24, False), (0.5, 25, True), (0.0, 10**6, True)],
+)
+def test_a_reducer_that_is_always_busy_or_has_a_long_queue_is_overloaded(
+    busy: float, queue: int, overloaded: bool
+) -> None:
+    load = Load(queue, version=0, service_seconds=0.01, busy=busy)
+    assert UtilisationTrigger(min_delay=0.25).judge(0, {0: load}).overloaded is overloaded
+
+
+@given(st.floats(0.9, 1.0), st.integers(0, 10**6), st.integers(2, 9))
+def test_who_is_overloaded_does_not_depend_on_the_others(busy: float, queue: int, reducers: int) -> None:
+    loads = dict.fromkeys(range(reducers), Load(queue, version=0, service_seconds=0.01, busy=busy))
+    assert all(UtilisationTrigger().judge(reducer, loads).overloaded for reducer in loads)
+
+
+@pytest.mark.parametrize("service_seconds", [None, 0.01])
+def test_an_empty_queue_is_not_long_however_short_a_long_one_may_be(service_seconds: float | None) -> None:
+    load = Load(0, version=0, service_seconds=service_seconds, busy=0.1)
+    assert not UtilisationTrigger(min_delay=0.0).judge(0, {0: load}).overloaded
+
+
+def test_the_reason_says_how_busy_and_how_much_is_queued() -> None:
+    verdict = UtilisationTrigger().judge(2, {2: Load(75, version=0, service_seconds=0.01, busy=0.956)})
+    assert verdict.reason == "reducer 2 is busy 96% of the time and has 0.75 s of work queued"
+
+
+def test_of_two_busy_reducers_the_one_with_more_queued_is_the_more_loaded() -> None:
+    loads = [Load(queue, version=0, service_seconds=0.01, busy=1.0) for queue in (10, 20)]
+    measured = [UtilisationTrigger().measure(load) for load in loads]
+    assert measured == sorted(measured)
+    assert measured[0] < measured[1]

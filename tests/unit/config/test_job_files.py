@@ -275,6 +275,9 @@ ERRORS = [
     ),
     ("reducer:\n  usee: count\n", "job.yaml:2: reducer.usee: unknown key; did you mean 'use'? (known here: args, use)"),
     ("limits: {batch_records: 5, in_flight_records: 4}", "job.yaml:1: limits: batch_records (5) must not exceed"),
+    ("limits: {queue_seconds: 0}", "job.yaml:1: limits.queue_seconds: Input should be greater than 0"),
+    ("limits: {queue_seconds: .inf}", "job.yaml:1: limits.queue_seconds: Input should be a finite number"),
+    ("limits: {in_flight_mb: 0}", "job.yaml:1: limits.in_flight_mb: Input should be greater than or equal to 1"),
     (
         "parallelism: {reducers: 3}\ntesting: {slow_factor: [1, 5]}",
         "job.yaml:2: testing: slow_factor needs a factor for each task, or none at all, not 2 for 3 tasks",

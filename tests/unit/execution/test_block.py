@@ -1,5 +1,6 @@
 """Blocks: routing divides the records exactly and keeps their order, slices are what they say, values come back."""
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -176,10 +177,14 @@ def test_a_block_without_records_has_no_parts() -> None:
 
 @given(blocks())
 def test_a_sample_of_a_small_block_is_exact(block: Block) -> None:
+    by_hash: Counter[int] = Counter()
+    for hashed, records in zip(block.hashes.tolist(), block.counts().tolist(), strict=True):
+        by_hash[hashed] += records  # null and the empty string have one hash
     for most in (block.rows, block.rows + 1):
-        sample = block.sample(most, np.random.default_rng(0))
-        assert sample.keys.equals(block.keys)
-        assert (sample.hashes.tolist(), sample.records.tolist()) == (block.hashes.tolist(), block.counts().tolist())
+        sample, positions = block.sample(most, np.random.default_rng(0))
+        assert list(zip(sample.hashes.tolist(), sample.records.tolist(), strict=True)) == sorted(by_hash.items())
+        assert block.hashes[positions].tolist() == sample.hashes.tolist()
+        assert sample.rows == block.rows
 
 
 LARGE = {
@@ -193,15 +198,14 @@ LARGE = {
 @pytest.mark.parametrize("of_keys", LARGE.values(), ids=LARGE)
 def test_a_sample_of_a_large_block_has_about_the_shares_of_the_keys_and_all_records(of_keys: list[Key]) -> None:
     block, random = block_of(of_keys), np.random.default_rng(1)
-    names = block.keys.to_pylist()
-    seen = np.zeros(len(names))
+    seen = np.zeros(len(block.keys))
     for _ in range(200):
-        sample = block.sample(256, random)
-        assert sample.records.sum() == pytest.approx(block.rows)
-        assert len(set(sample.keys.to_pylist())) == len(sample.keys)
-        assert sample.hashes.tolist() == hash_column(sample.keys).tolist()
-        for key, records in zip(sample.keys.to_pylist(), sample.records, strict=True):
-            seen[names.index(key)] += records / 200
+        sample, positions = block.sample(256, random)
+        assert (sample.total, sample.rows) == (pytest.approx(block.rows), 256)
+        assert sample.hashes.tolist() == sorted(set(sample.hashes.tolist()))
+        assert sample.hashes.tolist() == block.hashes[positions].tolist()
+        for position, records in zip(positions.tolist(), sample.records, strict=True):
+            seen[position] += records / 200
     assert seen.tolist() == pytest.approx(block.counts().tolist(), rel=0.1)
 
 
@@ -210,3 +214,58 @@ def test_the_side_of_a_join_stays_with_the_parts_of_a_block(block: Block, ring: 
     right = replace(block, side=1)
     parts = [part for _, part in right.route(RingGrouping(ring.snapshot(0)))]
     assert {part.side for part in [*parts, right.slice(0, 1), right.copy()]} == {1}
+
+
+# --- how much records weigh
+
+
+def objects(*values: Any) -> Any:
+    """An array of Python objects."""
+    made = np.empty(len(values), dtype=object)
+    made[:] = values
+    return made
+
+
+def test_columns_weigh_what_their_buffers_have() -> None:
+    narrow = block_of(["a", "b"], pa.record_batch({"n": [1, 2]})).weighed().row_bytes
+    wide = block_of(["a", "b"], pa.record_batch({"n": [1, 2], "t": ["x" * 1_000, "y" * 3_000]})).weighed().row_bytes
+    assert narrow is not None and wide is not None
+    assert 8 <= narrow < 40
+    assert 2_000 <= wide - narrow < 2_010
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["x" * 1_000, ("x" * 1_000, 1), ["x" * 1_000], {"text": "x" * 1_000}, {"x" * 1_000}],
+    ids=lambda value: type(value).__name__,
+)
+def test_python_objects_weigh_about_what_is_in_them(value: Any) -> None:
+    found = block_of(["a"] * 1_000, objects(*[value] * 1_000)).weighed().row_bytes
+    assert found is not None
+    assert 1_000 < found < 1_500
+
+
+def test_few_of_many_python_objects_are_looked_at() -> None:
+    asked = []
+
+    class Counted:
+        def __sizeof__(self) -> int:
+            asked.append(self)
+            return 64
+
+    block_of(["a"] * 10_000, objects(*(Counted() for _ in range(10_000)))).weighed()
+    assert 1 <= len(asked) <= 20
+
+
+def test_records_without_values_weigh_their_keys_and_none_weigh_nothing() -> None:
+    counted = block_of(["a" * 500, "b" * 500], pa.record_batch({"n": [1, 2]}))
+    found = replace(counted, values=None).weighed().row_bytes
+    assert found is not None
+    assert 500 <= found < 530
+    assert counted.slice(0, 0).weighed().row_bytes is None
+
+
+def test_weighing_changes_nothing_else() -> None:
+    block = block_of(["a", "b", "a"])
+    assert replace(block.weighed(), row_bytes=None).keys is block.keys
+    assert records_of(block.weighed()) == records_of(block)

@@ -22,6 +22,7 @@ from dpa.errors import ConfigError
 from dpa.execution.emission import Emission
 from dpa.logical.columns import columns_read
 from dpa.logical.compilation import Compilation
+from dpa.protocol.credit import CreditLimits
 from dpa.simulation.backend import SimulatedBackend
 from dpa.testing import LocalBackend
 
@@ -72,6 +73,16 @@ def fused(flow: Flow) -> dict[str, list[tuple[str, ...]]]:
 def test_steps_without_tasks_are_fused_into_the_stage_before_them(flow: Flow) -> None:
     flow.read(ROWS).map(same).filter(every).key_by("word").reduce(Count())
     assert fused(flow) == {"read reduce": [("map", "filter")]}
+
+
+def test_the_bounds_of_a_step_are_those_of_its_stage(flow: Flow) -> None:
+    limits = {"in_flight_mb": 3, "in_flight_records": 300_000, "queue_seconds": None}
+    words = flow.read(ROWS).key_by("word")
+    words.reduce(Count(), name="bounded", limits=limits)
+    words.reduce(Count(), name="usual")
+    graph = compiled(flow).compiled({}).graph
+    assert graph["bounded"].credit == CreditLimits(300_000, 3 * 2**20, None)
+    assert graph["usual"].credit == CreditLimits(1_048_576, 256 * 2**20, 0.5)
 
 
 def test_a_step_with_tasks_of_its_own_is_a_stage(flow: Flow) -> None:

@@ -1,47 +1,122 @@
-"""Loads as they should be some time after they were measured."""
+"""Samples that add up and say how much they rest on, and loads as they should be some time after they were measured."""
+
+from __future__ import annotations
+
+from collections import Counter
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpa.measure.load import KeyLoad, Load, TokenLoad
+from dpa.measure.load import Load, Sample
+
+records_by_hash = st.dictionaries(st.integers(0, 9), st.floats(1, 1e6), max_size=8)
 
 
-def load(queued: list[float], rates: list[float], service_seconds: float | None = 0.1) -> Load:
-    tokens = np.arange(len(queued), dtype=np.uint32)
-    hot = (KeyLoad("k", 7, queued[0], rates[0], rates[0], rates[0]),)
-    by_token = TokenLoad(tokens, np.array(queued), np.array(rates), hot)
-    return Load(round(sum(queued)), 3, service_seconds, by_token=by_token)
+def sample(records: dict[int, float], rows: float | None = None) -> Sample:
+    """Of these hashes, by default exact: as many rows as records."""
+    hashes = sorted(records)
+    amounts = np.array([records[hashed] for hashed in hashes], dtype=np.float64)
+    return Sample(np.array(hashes, np.uint32), amounts, amounts.sum() if rows is None else rows)
 
 
-def test_what_arrives_is_added_and_what_is_done_is_taken_off_all_tokens_alike() -> None:
-    aged = load([30.0, 10.0], [20.0, 0.0]).aged(0.5)  # 10 more of the first, 5 done of 50
-    assert aged.queue == 45
-    assert aged.by_token is not None
-    assert aged.by_token.queued.tolist() == pytest.approx([36.0, 9.0])
-    assert aged.by_token.rates.tolist() == [20.0, 0.0]
-    assert aged.by_token.hot[0].queued == pytest.approx(36.0)
-    assert aged.version == 3
+def as_dict(of: Sample) -> dict[int, float]:
+    return dict(zip(of.hashes.tolist(), of.records.tolist(), strict=True))
 
 
-def test_without_a_known_service_time_nothing_is_done_and_without_tokens_nothing_arrives() -> None:
-    assert load([30.0], [20.0], None).aged(0.5).queue == 40
-    assert Load(40, 0, 0.1).aged(1.0).queue == 30
+# --- samples
 
 
-@given(
-    st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 1e6)), min_size=1, max_size=5),
-    st.floats(1e-6, 10),
-    st.floats(0, 100),
-)
-def test_an_aged_load_is_never_below_nothing_and_adds_up(
-    tokens: list[tuple[float, float]], service_seconds: float, seconds: float
+@given(st.lists(records_by_hash, max_size=5))
+def test_a_union_has_each_hash_once_in_order_with_all_its_records(parts: list[dict[int, float]]) -> None:
+    union = Sample.union(sample(part) for part in parts)
+    expected: Counter[int] = Counter()
+    for part in parts:
+        expected.update(part)
+    assert union.hashes.tolist() == sorted(expected)
+    assert as_dict(union) == pytest.approx(dict(expected))
+    assert union.total == pytest.approx(sum(expected.values()))
+
+
+@given(st.lists(records_by_hash.filter(bool), min_size=1, max_size=5))
+def test_a_union_of_exact_counts_rests_on_all_of_them(parts: list[dict[int, float]]) -> None:
+    union = Sample.union(sample(part) for part in parts)
+    assert union.rows == pytest.approx(union.total)
+
+
+@given(st.lists(st.tuples(records_by_hash.filter(bool), st.floats(1, 1e6)), min_size=1, max_size=5))
+def test_a_union_rests_on_no_more_rows_than_its_parts_and_on_no_fewer_than_the_one_that_dominates(
+    parts: list[tuple[dict[int, float], float]],
 ) -> None:
-    queued, rates = [list(column) for column in zip(*tokens, strict=True)]
-    aged = load(queued, rates, service_seconds).aged(seconds)
-    assert aged.queue >= 0
-    assert aged.by_token is not None
-    assert (aged.by_token.queued >= 0).all()
-    expected = max(0.0, sum(queued) + seconds * sum(rates) - seconds / service_seconds)
-    assert aged.by_token.queued.sum() == pytest.approx(expected, rel=1e-6, abs=1e-3)
+    """A part of many records of which few were looked at makes the whole as rough as it is."""
+    samples = [sample(records, rows) for records, rows in parts]
+    union = Sample.union(samples)
+    assert union.rows <= sum(part.rows for part in samples) * (1 + 1e-9)
+    assert union.rows >= min(part.rows for part in samples) * (1 - 1e-9)
+
+
+def test_many_records_that_were_hardly_looked_at_spoil_an_accurate_sample() -> None:
+    union = Sample.union([sample({1: 100.0}), sample({1: 900.0}, rows=1)])
+    assert union.rows == pytest.approx(1000**2 / (100 + 900**2))
+
+
+@given(records_by_hash.filter(bool), st.floats(0, 1e6))
+def test_scaling_keeps_the_proportions_and_what_they_rest_on(records: dict[int, float], total: float) -> None:
+    before = sample(records, rows=7)
+    scaled = before.scaled(total)
+    assert (scaled.total, scaled.rows) == (pytest.approx(total), 7)
+    assert scaled.records * before.total == pytest.approx(before.records * total)
+
+
+def test_nothing_scaled_is_nothing() -> None:
+    assert Sample.empty().scaled(100.0).total == 0.0
+
+
+def test_what_fades_weighs_less_in_the_same_proportions() -> None:
+    faded = sample({1: 8.0, 2: 1.0}).faded(0.5)
+    assert (as_dict(faded), faded.rows) == ({1: 4.0, 2: 0.5}, 4.5)
+
+
+# --- loads
+
+
+def load(queued: list[float], service_seconds: float | None = 0.1) -> Load:
+    keys = sample(dict(enumerate(queued)))
+    return Load(round(sum(queued)), 3, service_seconds, queued=keys)
+
+
+def test_what_arrived_is_added_and_what_is_done_is_taken_off_all_keys_alike() -> None:
+    aged = load([30.0, 10.0]).aged(0.5, sample({1: 6.0, 7: 4.0}))  # 5 done of 50
+    assert (aged.queue, aged.version) == (45, 3)
+    assert aged.queued is not None
+    assert as_dict(aged.queued) == pytest.approx({0: 27.0, 1: 14.4, 7: 3.6})
+
+
+def test_what_arrived_at_an_empty_queue_is_there() -> None:
+    aged = load([]).aged(0.5, sample({7: 20.0}))
+    assert aged.queue == 15
+    assert aged.queued is not None
+    assert as_dict(aged.queued) == pytest.approx({7: 15.0})
+
+
+def test_without_a_known_service_time_nothing_is_done() -> None:
+    assert load([30.0], None).aged(0.5, sample({7: 10.0})).queue == 40
+
+
+def test_a_load_whose_keys_nobody_asked_for_ages_too() -> None:
+    aged = Load(40, 0, 0.1).aged(1.0, Sample.empty())
+    assert (aged.queue, aged.queued) == (30, None)
+
+
+@given(st.lists(st.floats(0, 1e6), max_size=5), st.floats(1e-6, 10), records_by_hash, st.floats(1e-3, 99))
+def test_an_aged_load_is_never_below_nothing_and_adds_up(
+    queued: list[float], service_seconds: float, came: dict[int, float], seconds: float
+) -> None:
+    before, arrived = load(queued, service_seconds), sample(came)
+    aged = before.aged(seconds, arrived)
+    expected = max(0.0, before.queue + arrived.total - seconds / service_seconds)
+    assert aged.queue == round(expected) >= 0
+    assert aged.queued is not None
+    assert (aged.queued.records >= 0).all()
+    assert not sum(queued) + arrived.total or aged.queued.total == pytest.approx(expected, rel=1e-6, abs=1e-3)

@@ -1,0 +1,204 @@
+"""What all senders offer a stage: how many records a second, with which keys, and since when it has been so.
+
+Keys are estimated from as much of the past as is like the present. A change of the keys starts the estimate anew, so it
+is quick where keys drift and precise where they do not. Where one change follows another, as in sorted input, the last
+keys say nothing of the next, and the estimate is that of the whole stream.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from dataclasses import replace
+
+import numpy as np
+
+from dpa.measure.load import Offered, Records, Sample
+from dpa.routing.hashing import Hashes
+from dpa.routing.keys import Key
+
+_MEMORY = 0.95
+"""How much the evidence of the present keys counts one look later: half after 3.4 s of looks a quarter second apart."""
+
+_LONG = 40
+"""After this many looks without a change the keys are taken to stay."""
+
+_LONG_MEMORY = 0.995
+"""The same of the evidence of the whole stream."""
+
+_PACE_SECONDS = 0.5
+"""Seconds after which what a sender has offered counts half in its rate."""
+
+_LEAST_SECONDS = 0.25
+"""A sender's rate is a mean over this time at least: its first blocks come at once, to fill the queues."""
+
+_WHOLE_ARCS = 256
+"""Of the whole stream, keys that have less than this part of the records count together with their neighbours."""
+
+_ARCS_PER_TOKEN = 16
+"""Of the present keys, those that have less than so small a part of a token's even share."""
+
+_LEAST_ARCS = 1_024
+"""Or than this part of all where tokens are few: together with its neighbours none must look like one frequent key."""
+
+_FREQUENT, _TIMES = 0.02, 8
+"""Keys with this part of the records, and looked at so many times, are compared one by one."""
+
+_ARCS = 16
+"""The others by so many equal arcs of the circle."""
+
+_EVENLY = 4_096
+"""So many hashes stand for keys that lie evenly on the circle."""
+
+_SIGNIFICANT = 5.0
+"""Keys have changed if chi-square is so many standard deviations above what chance gives."""
+
+_MATERIAL = 0.1
+"""And if so great a part of the records has other keys."""
+
+
+class Arrivals:
+    """The evidence so far, renewed at each look.
+
+    Attributes:
+        names: the frequent keys, by hash.
+        sample: the keys to expect, in their proportions; the total has no meaning.
+        latest: what came between the last two looks.
+        changes: how often the keys have changed.
+        last_words: records of all last reports: those of senders that have ended.
+    """
+
+    def __init__(self, tokens: int) -> None:
+        """Of a stage whose table has about so many tokens."""
+        self._arcs = max(_ARCS_PER_TOKEN * tokens, _LEAST_ARCS)
+        self.names: dict[int, Key] = {}
+        self._names: dict[int, Key] = {}
+        self.sample = self.latest = Sample.empty()
+        self.changes = 0
+        self.last_words = 0.0
+        self._fresh: list[Sample] = []
+        self._paces: dict[Hashable, tuple[float, float]] = {}
+        self._recent = self._whole = Sample.empty()
+        self._before: Sample | None = None
+        self._lasting = self._unchanged = 0
+
+    def add(self, sender: Hashable, offered: Offered) -> None:
+        """Take in what a sender offered since its last report."""
+        records, seconds = self._paces.get(sender, (0.0, 0.0))
+        fading = 2.0 ** -(offered.seconds / _PACE_SECONDS)
+        self._paces[sender] = (records * fading + offered.sample.total, seconds * fading + offered.seconds)
+        if offered.ended:
+            del self._paces[sender]
+            self.last_words += offered.sample.total
+        self._fresh.append(offered.sample)
+        self._names |= offered.names
+
+    @property
+    def rate(self) -> float:
+        """Records offered a second, by all senders."""
+        return sum(records / max(seconds, _LEAST_SECONDS) for records, seconds in self._paces.values())
+
+    def look(self) -> None:
+        """Renew the evidence by what came since the last look."""
+        fresh, self._fresh = Sample.union(self._fresh), []
+        if not fresh.rows:
+            return
+        fresh = fresh.scaled(fresh.rows)  # each record that was looked at counts alike, whenever it came
+        if self._before is not None:
+            self._lasting += 2 * _difference(fresh, self._recent) < _difference(fresh, self._before)
+            self._before = None
+        if self._recent.rows and has_changed(self._recent, fresh):
+            self.changes += 1
+            self._unchanged = 0
+            self._before, self._recent = self._recent, fresh
+        else:
+            self._unchanged += 1
+            self._recent = _condensed(Sample.union([self._recent.faded(_MEMORY), fresh]), self._arcs)
+        self._whole = _condensed(Sample.union([self._whole.faded(_LONG_MEMORY), fresh]), _WHOLE_ARCS)
+        self.latest = fresh
+        self.sample = self._recent if self.is_steady else _persistent(self._whole, fresh)
+        self._name()
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether the last keys say something of the next: of the changes so far, at least half were of more than a
+        moment, or there has been none for long."""
+        judged = self.changes - (self._before is not None)
+        return 2 * self._lasting >= judged - 1 or self._unchanged >= _LONG
+
+    def _name(self) -> None:
+        """Keep the names of keys that were looked at often enough."""
+        sample, names = self.sample, np.fromiter(self._names, dtype=np.uint32, count=len(self._names))
+        least = _TIMES * sample.total / (sample.rows or 1.0)
+        enough = np.isin(names, sample.hashes[sample.records >= least])
+        self.names = {hashed: self._names[hashed] for hashed in names[enough].tolist()}
+        known = np.isin(names, sample.hashes)
+        self._names = {hashed: self._names[hashed] for hashed in names[known].tolist()}
+
+
+def _condensed(sample: Sample, arcs: int) -> Sample:
+    """The same with at most about twice as many keys as `arcs`: those with less than an even share of them go together
+    with their neighbours on the circle."""
+    rare = sample.records * arcs < sample.total
+    if np.count_nonzero(rare) <= arcs:
+        return sample
+    arc = sample.hashes[rare].astype(np.int64) * arcs >> 32
+    records = np.bincount(arc, sample.records[rare], arcs)
+    middles = ((2 * np.arange(arcs, dtype=np.int64) + 1 << 31) // arcs).astype(np.uint32)
+    hashes = np.concatenate([sample.hashes[~rare], middles])
+    merged, at = np.unique(hashes, return_inverse=True)
+    amounts = np.bincount(at, np.concatenate([sample.records[~rare], records]), len(merged)).astype(np.float64)
+    return Sample(merged, amounts, sample.rows)
+
+
+def _persistent(whole: Sample, fresh: Sample) -> Sample:
+    """What can be expected where keys come and go: those that are frequent in the whole stream and came lately too,
+    and of the others nothing but that they lie evenly on the circle."""
+    frequent = np.intersect1d(_frequent(whole), fresh.hashes)
+    shares = np.minimum(_shares(whole, frequent), _shares(fresh, frequent))[: len(frequent)]
+    others = np.arange(_EVENLY, dtype=np.uint32) * np.uint32(2**32 // _EVENLY)
+    even = Sample(others, np.full(_EVENLY, (1 - float(shares.sum())) / _EVENLY), whole.rows)
+    return replace(Sample.union([Sample(frequent, shares, whole.rows), even]), rows=whole.rows)
+
+
+def has_changed(before: Sample, after: Sample) -> bool:
+    """Whether two samples are of different keys, by more than chance and by enough to matter."""
+    expected, found = _binned(before, after)
+    if 0.5 * float(np.abs(found - expected).sum()) < _MATERIAL:
+        return False
+    one, other = before.rows, after.rows
+    used = (expected + found) > 0
+    expected, found = expected[used], found[used]
+    pooled = (one * expected + other * found) / (one + other) + 1 / min(one, other)  # rare keys make long tails
+    chi_square = one * other / (one + other) * float(((found - expected) ** 2 / pooled).sum())
+    freedom = max(len(found) - 1, 1)
+    return (chi_square - freedom) / math.sqrt(2 * freedom) > _SIGNIFICANT
+
+
+def _difference(one: Sample, other: Sample) -> float:
+    """The part of the records that has other keys, 0 to 1."""
+    first, second = _binned(one, other)
+    return 0.5 * float(np.abs(first - second).sum())
+
+
+def _binned(one: Sample, other: Sample) -> tuple[Records, Records]:
+    """The shares of both in the same bins: the frequent keys of either, and arcs of the circle for the others."""
+    frequent = np.union1d(_frequent(one), _frequent(other))
+    return _shares(one, frequent), _shares(other, frequent)
+
+
+def _frequent(sample: Sample) -> Hashes:
+    """The keys that are not frequent by chance: of many rare ones, some always come twice."""
+    least = max(_FREQUENT * sample.total, _TIMES * sample.total / (sample.rows or 1.0))
+    return sample.hashes[sample.records >= least]
+
+
+def _shares(sample: Sample, frequent: Hashes) -> Records:
+    """The part of the records in each bin: those of single keys first."""
+    bins = len(frequent) + (sample.hashes.astype(np.int64) * _ARCS >> 32)
+    if len(frequent):
+        at = np.minimum(np.searchsorted(frequent, sample.hashes), len(frequent) - 1)
+        bins = np.where(frequent[at] == sample.hashes, at, bins)
+    counts = np.bincount(bins, sample.records, len(frequent) + _ARCS)
+    shares: Records = counts / (counts.sum() or 1.0)
+    return shares

@@ -1,0 +1,161 @@
+"""Credit: windows and bounds, whatever is pushed, processed, forwarded and learned meanwhile."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from dpa.errors import ProtocolError
+from dpa.protocol.credit import Credit, CreditLimits
+
+
+@pytest.mark.parametrize(
+    ("seconds", "service", "senders", "window"),
+    [
+        (0.5, 0.01, 1, 50),
+        (0.5, 0.01, 4, 12),
+        (0.5, 3.0, 1, 1),
+        (0.5, 1e-9, 1, 1_000),
+        (0.5, 0.0, 1, 1_000),
+        (0.5, 5e-324, 1, 1_000),
+        (0.5, None, 1, None),
+        (None, 0.01, 1, None),
+    ],
+)
+def test_a_window_is_what_the_receiver_processes_in_the_delay(
+    seconds: float | None, service: float | None, senders: int, window: int | None
+) -> None:
+    assert CreditLimits(1_000, seconds=seconds).window(service, senders) == window
+
+
+def test_before_it_is_known_a_window_is_small_where_windows_matter() -> None:
+    assert Credit(CreditLimits(1_000, seconds=0.5), 2).window(1) == 64
+    assert Credit(CreditLimits(10, seconds=0.5), 2).window(1) == 10
+    assert Credit(CreditLimits(1_000), 2).window(1) == 1_000
+
+
+def test_more_than_is_in_use_cannot_come_back() -> None:
+    credit = Credit(CreditLimits(10), 2)
+    credit.spend(0, 3)
+    with pytest.raises(ProtocolError, match="4 credits came back, with 3 in use"):
+        credit.give_back(0, 4)
+    assert credit.in_flight == 3
+
+
+def test_what_waits_is_cut_but_not_into_crumbs() -> None:
+    credit = Credit(CreditLimits(100), 1)
+    credit.spend(0, 80)
+    assert [credit.room(0, wanted) for wanted in (10, 20, 21)] == [10, 20, 0]
+    credit.give_back(0, 5)
+    assert credit.room(0, 1_000) == 25
+
+
+def test_a_slow_receiver_does_not_use_up_the_credit_for_others() -> None:
+    credit = Credit(CreditLimits(1_000, seconds=0.5), 2)
+    credit.resize(0, 5)
+    credit.resize(1, 400)
+    credit.spend(0, credit.room(0, 1_000))
+    assert (credit.in_flight, credit.room(0, 1)) == (5, 0)
+    assert credit.room(1, 1_000) == 400
+
+
+def test_the_bound_in_bytes_follows_what_records_weigh() -> None:
+    credit = Credit(CreditLimits(1_000, bytes=10_000), 1)
+    for row_bytes, most in ((100.0, 100), (1.0, 1_000), (1e6, 1), (0.0, 1)):
+        credit.weigh(row_bytes)
+        assert (credit.most, credit.window(0), credit.room(0, 10_000)) == (most, most, most)
+    credit.weigh(100.0)
+    credit.spend(0, 100)
+    credit.weigh(1_000.0)
+    assert (credit.free, credit.room(0, 1)) == (-90, 0)
+
+
+@given(st.integers(1, 10_000), st.floats(1e-6, 1e6), st.floats(1e-6, 1e9), st.integers(1, 64))
+def test_all_windows_together_are_worth_no_more_than_the_delay(
+    records: int, seconds: float, service: float, senders: int
+) -> None:
+    window = CreditLimits(records, seconds=seconds).window(service, senders)
+    assert window is not None
+    assert 1 <= window <= records
+    assert window == 1 or senders * window * service <= seconds * (1 + 1e-9)
+    assert math.isclose(window, records) or (window + 1) * senders * service > seconds * (1 - 1e-9)
+
+
+class Accounts(RuleBasedStateMachine):
+    """A sender, three receivers, and what is on its way from them to the sender.
+
+    Attributes:
+        has: the records that each receiver has, in truth.
+        transfers: of forwarded records: (from, to, records), not known to the sender yet.
+    """
+
+    RECEIVERS = 3
+
+    @initialize(records=st.integers(1, 60), seconds=st.sampled_from([None, 0.5]))
+    def begin(self, records: int, seconds: float | None) -> None:
+        self.limits = CreditLimits(records, bytes=1_000, seconds=seconds)
+        self.credit = Credit(self.limits, self.RECEIVERS)
+        self.has = [0] * self.RECEIVERS
+        self.transfers: list[tuple[int, int, int]] = []
+
+    @rule(to=st.integers(0, 2), wanted=st.integers(1, 100))
+    def push(self, to: int, wanted: int) -> None:
+        room = self.credit.room(to, wanted)
+        assert 0 <= room <= wanted
+        if not room:
+            return
+        self.credit.spend(to, room)
+        self.has[to] += room
+        assert self.credit.in_flight <= self.credit.most
+        forwarded = sum(records for _, receiver, records in self.transfers if receiver == to)
+        assert self.has[to] <= self.credit.window(to) + forwarded
+
+    @rule(by=st.integers(0, 2), share=st.floats(0, 1))
+    def process(self, by: int, share: float) -> None:
+        records = round(share * self.has[by])
+        self.has[by] -= records
+        self.credit.give_back(by, records)
+
+    @rule(of=st.integers(0, 2), to=st.integers(0, 2), share=st.floats(0, 1))
+    def forward(self, of: int, to: int, share: float) -> None:
+        records = round(share * self.has[of])
+        self.has[of] -= records
+        self.has[to] += records
+        self.transfers.append((of, to, records))
+
+    @precondition(lambda self: self.transfers)
+    @rule(data=st.data())
+    def hear_of_a_transfer(self, data: st.DataObject) -> None:
+        self.credit.transfer(*self.transfers.pop(data.draw(st.integers(0, len(self.transfers) - 1))))
+
+    @rule(receiver=st.integers(0, 2), window=st.integers(1, 60))
+    def hear_of_a_window(self, receiver: int, window: int) -> None:
+        self.credit.resize(receiver, min(window, self.limits.records))
+
+    @rule(row_bytes=st.floats(0, 2_000))
+    def weigh(self, row_bytes: float) -> None:
+        self.credit.weigh(row_bytes)
+
+    @invariant()
+    def accounts_are_what_receivers_have_but_for_what_is_on_its_way(self) -> None:
+        if not hasattr(self, "credit"):
+            return
+        known = list(self.credit.in_flight_to)
+        for of, to, records in self.transfers:
+            known[of] -= records
+            known[to] += records
+        assert known == self.has
+        assert 0 <= self.credit.in_flight == sum(self.has) == sum(self.credit.in_flight_to)
+
+    @invariant()
+    def with_nothing_in_flight_whatever_waits_may_go(self) -> None:
+        if hasattr(self, "credit") and not self.credit.in_flight and not self.transfers:
+            assert all(self.credit.room(receiver, 1) for receiver in range(self.RECEIVERS))
+            assert all(self.credit.room(receiver, 1_000) for receiver in range(self.RECEIVERS))
+
+
+TestAccounts = Accounts.TestCase

@@ -1,0 +1,50 @@
+"""Rows that are handed out a portion at a time, of a size that may change meanwhile."""
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpa.execution.rows import OneBatch, Portions
+
+
+def of(rows: int) -> pa.RecordBatch:
+    return pa.record_batch({"n": pa.array(range(rows), pa.int64())})
+
+
+def test_a_portion_has_as_many_rows_as_are_asked_for_when_it_is_taken() -> None:
+    portions = Portions(OneBatch(of(10)))
+    taken, batches = [], portions.batches(100)
+    for at_once in (2, 5, 1, 50):
+        portions.at_once = at_once
+        taken.append(next(batches)["n"].to_pylist())
+    assert taken == [[0, 1], [2, 3, 4, 5, 6], [7], [8, 9]]
+    assert list(batches) == []
+
+
+def test_a_portion_has_no_more_rows_than_a_batch() -> None:
+    portions = Portions(OneBatch(of(7)))
+    portions.at_once = 100
+    assert [batch.num_rows for batch in portions.batches(3)] == [3, 3, 1]
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_an_empty_batch_is_handed_out_as_it_is(rows: int) -> None:
+    class Rows:
+        def batches(self, batch_rows: int):
+            yield from (of(0), of(rows), of(0))
+
+    assert [batch.num_rows for batch in Portions(Rows()).batches(5)] == [0, rows, 0]
+
+
+@given(st.integers(0, 50), st.integers(1, 20), st.lists(st.integers(1, 20), min_size=1))
+def test_portions_are_the_rows_in_order(rows: int, batch_rows: int, sizes: list[int]) -> None:
+    portions = Portions(OneBatch(of(rows)))
+    found, batches = [], portions.batches(batch_rows)
+    for number in range(1_000):
+        portions.at_once = sizes[number % len(sizes)]
+        if (batch := next(batches, None)) is None:
+            break
+        assert batch.num_rows <= min(batch_rows, portions.at_once)
+        found += batch["n"].to_pylist()
+    assert found == list(range(rows))
