@@ -116,7 +116,7 @@ def _cards(report: Report) -> str:
 def _times(report: Report) -> str:
     spent = report.seconds
     names = {
-        "startup": "Ray and actors",
+        "startup": "waiting for Ray and actors",
         "load": "Spark and splits",
         "stream": "mapping and reducing",
         "merge": "merge of the states",

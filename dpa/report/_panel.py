@@ -23,7 +23,7 @@ from rich.text import Text
 from dpa.protocol.metrics import Snapshot, TaskStats
 from dpa.report._queues import FAINT, NOTICE, Bar, Queues, grid, line
 from dpa.report._stage_lines import StageLines
-from dpa.report._text import clock, one_line, percent, plural, refusals, seconds, short
+from dpa.report._text import clock, latency, one_line, percent, plural, refusals, seconds, short
 from dpa.report._tracker import Redistribution, RunTracker, Totals, decision_counts
 
 REFRESHES_PER_SECOND = 8
@@ -142,6 +142,8 @@ class Panel:
         parts: list[RenderableType] = [self._phases()]
         if state.snapshot is not None:
             parts += [self._input(), self._records()]
+            if state.totals.latency_p99 is not None:
+                parts.append(line("latency  ", f"p99 {latency(state.totals.latency_p99)}"))
             # One line is the cursor's, two are the frame's, two are blank, one is the heading, one has the counts.
             free = console.size.height - 1 - 2 - len(parts) - 2 - 1 - 1
             if state.totals.is_graph:

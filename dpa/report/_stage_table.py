@@ -188,7 +188,7 @@ def _redistributions(found: Sequence[Decision], most: int) -> Iterator[Renderabl
 
 
 def _latencies(found: LatencyReport) -> str:
-    return joined(f"{name} {latency(getattr(found, name))}" for name in ("p50", "p95", "p99", "max", "mean"))
+    return joined(f"{name} {latency(getattr(found, name))}" for name in ("p99", "p95", "p50", "max", "mean"))
 
 
 def _aggregation(found: AggregationStats) -> str:

@@ -42,7 +42,8 @@ class StageTotals:
 @dataclass(frozen=True)
 class Totals:
     """A run so far; rates in records/s over the last few seconds, `at` in seconds of the stream. Rows are read and
-    records mapped by the sources; emitted, processed and forwarded by all stages."""
+    records mapped by the sources; emitted, processed and forwarded by all stages. The latency, in seconds from source
+    to processed, is that of the slowest task."""
 
     at: float = 0.0
     rows: int = 0
@@ -54,6 +55,7 @@ class Totals:
     mapped_rate: float = 0.0
     processed_rate: float = 0.0
     redistributions: int = 0
+    latency_p99: float | None = None
     longest: TaskStats | None = None
     stages: tuple[StageTotals, ...] = ()
     bottleneck: Bottleneck = field(default_factory=Bottleneck)
@@ -160,6 +162,7 @@ class RunTracker:
             mapped_rate=_rate(mapped - since.mapped, elapsed, self.totals.mapped_rate),
             processed_rate=_rate(processed - since.processed, elapsed, self.totals.processed_rate),
             redistributions=sum(stage.redistributions for stage in stages),
+            latency_p99=max((task.latency_p99 for task in tasks if task.latency_p99 is not None), default=None),
             longest=longest if longest is not None and longest.queue > 0 else None,
             stages=stages,
             bottleneck=bottleneck([stage.load for stage in stages], snapshot.edges),

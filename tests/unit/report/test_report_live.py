@@ -368,6 +368,7 @@ def test_the_panel_shows_input_queues_and_redistributions() -> None:
         "stream 0.0 s  from data/words.parquet",
         "64.0% of 20.0M rows, about 0:02 left",
         "15.4M mapped (4.80M/s)",
+        "latency  p99 3.05 s",
         "4 redistributions  (decided against: 96 below threshold, 3 rounds used up)",
         "3.2 s  reducer 1  queue of 131,072 exceeds 1.2 times the second longest,",
     ):
