@@ -1,10 +1,14 @@
-"""What a record costs a stage: processing time, spent by waiting, and bytes. For experiments with placement."""
+"""What a record costs a stage: processing time, spent by waiting or at work, and bytes. For experiments with placement
+and balancing."""
 
 from __future__ import annotations
 
+import time
+from typing import Any
+
 import pyarrow as pa
 
-from dpa import BatchMapper, BatchReducer, Groups
+from dpa import BatchMapper, BatchReducer, Groups, Reducer
 from dpa.sources.generated import padded
 from jobs.paced import Work
 
@@ -49,3 +53,26 @@ class Costly(BatchReducer):
 
     def finish(self, states: pa.RecordBatch) -> pa.RecordBatch:
         return self.reducer.finish(states)
+
+
+class BusyCount(Reducer[int, Any]):
+    """Counts one by one, and keeps a processor busy for `micros` microseconds for each record: of its own time, so that
+    sharing the processor with others takes longer."""
+
+    def __init__(self, micros: float) -> None:
+        self.micros = micros
+
+    def zero(self) -> int:
+        return 0
+
+    def reduce(self, state: int, value: Any) -> int:
+        until = time.thread_time() + self.micros / 1e6
+        while time.thread_time() < until:
+            pass
+        return state + 1
+
+    def merge(self, left: int, right: int) -> int:
+        return left + right
+
+    def finish(self, state: int) -> dict[str, int]:
+        return {"count": state}

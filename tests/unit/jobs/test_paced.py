@@ -1,11 +1,14 @@
-"""Work that is nothing but waiting: that it takes its time, with a clock of the test's own."""
+"""Work that is nothing but waiting, or nothing but work: that it takes its time, with a clock of the test's own."""
 
 from __future__ import annotations
 
 import pytest
 
+import jobs.costs
 import jobs.paced
-from jobs.paced import Work
+from dpa.testing import check_reducer_laws, run_local
+from jobs.costs import BusyCount
+from jobs.paced import CostedCounts, Work
 
 
 class Clock:
@@ -16,6 +19,10 @@ class Clock:
         self._too_long = too_long
 
     def monotonic(self) -> float:
+        return self.now
+
+    def thread_time(self) -> float:
+        self.now += 1e-6
         return self.now
 
     def sleep(self, seconds: float) -> None:
@@ -44,3 +51,22 @@ def test_a_sleep_that_lasts_too_long_shortens_the_next(monkeypatch: pytest.Monke
     for _ in range(1_000):
         work.spend(0.0005)
     assert clock.now - began == pytest.approx(0.5, abs=0.002)
+
+
+def test_counts_by_cost_take_as_long_as_their_records_cost_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(jobs.paced, "time", clock)
+    rows, began = [{"key": f"k{number % 3}", "cost": float(number % 4)} for number in range(40)], clock.now
+    found = run_local(None, CostedCounts(0.5), rows, key="key", value=["cost"])
+    assert clock.now - began == pytest.approx(40 * 1.5 * 0.5)
+    assert {row["key"]: row["count"] for row in found.to_pylist()} == {"k0": 14, "k1": 13, "k2": 13}
+    check_reducer_laws(CostedCounts(0.0), [{"cost": 1.0}, {"cost": 10.0}])
+
+
+def test_a_busy_count_spends_processor_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(jobs.costs, "time", clock)
+    counted, began = BusyCount(20.0), clock.now
+    assert counted.finish(counted.reduce(counted.reduce(counted.zero(), None), None)) == {"count": 2}
+    assert clock.now - began == pytest.approx(2 * 20e-6, abs=5e-6)
+    check_reducer_laws(BusyCount(0.0), [1, 2])
