@@ -282,9 +282,9 @@ def test_under_backpressure_a_share_is_emitted_as_credit_comes_back() -> None:
 
 
 def test_a_task_is_not_done_while_records_that_it_emitted_before_the_end_wait() -> None:
-    task = Operator(next_stage(credit=100, seconds=0.5))  # a window of 16 before the task has told its own
+    task = Operator(next_stage(credit=100, seconds=0.5))  # a window of 64 before the task has told its own
     task.push("aa")
-    emitted = tuple((0, block_of(["r"] * rows)) for rows in (16, 1))
+    emitted = tuple((0, block_of(["r"] * rows)) for rows in (64, 1))
     task.task.handle(ProcessDone(0.0, emitted), 0.0)
     task.begin(transfer=False)
     task.task.handle(FinishDone(None), 0.0)
