@@ -36,6 +36,13 @@ def test_nothing_is_reported_before_something_was_offered() -> None:
     assert OfferedMeter(0, 1).report(5.0, ended=True) is None
 
 
+def test_of_thousands_of_senders_too_each_looks_at_a_block_between_two_reports() -> None:
+    meter = OfferedMeter(0, 5_000)
+    for now in (0.0, 0.02, 0.04):
+        meter.add(block_of("ab"), now)
+        assert counts(meter.report(now + 0.01), "a", "b") == [1, 1]
+
+
 @given(st.lists(st.lists(st.sampled_from("abc"), min_size=1, max_size=9), min_size=1, max_size=9))
 def test_small_blocks_that_come_seldom_are_counted_exactly(blocks: list[list[str]]) -> None:
     meter, all_keys = OfferedMeter(0, 1), Counter[str]()
