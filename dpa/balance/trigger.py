@@ -23,11 +23,6 @@ class Verdict:
 class Trigger(Protocol):
     """Decides whether a reducer is overloaded, and measures which reducer is the most loaded."""
 
-    @property
-    def tau(self) -> float:
-        """The threshold: the share by which one load must exceed another."""
-        ...
-
     def measure(self, load: Load) -> float:
         """A load in the trigger's own unit; greater is worse."""
         ...
@@ -106,12 +101,10 @@ class UtilisationTrigger:
     Attributes:
         busy: the part of the time from which on a reducer is busy nearly all of it.
         min_delay: a shorter delay than this, in seconds, is no overload in itself.
-        tau: not used here.
     """
 
     busy: float = 0.9
     min_delay: float = 0.0
-    tau: float = 0.0
 
     def measure(self, load: Load) -> float:
         """The part of the time in which it is busy, or more by the queueing delay, in seconds."""
@@ -132,11 +125,6 @@ class BothTrigger:
 
     length: QueueLengthTrigger
     delay: QueueingDelayTrigger
-
-    @property
-    def tau(self) -> float:
-        """The threshold of both, which is the same in a job file."""
-        return self.delay.tau
 
     def measure(self, load: Load) -> float:
         """The queueing delay, in seconds."""
