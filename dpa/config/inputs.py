@@ -36,6 +36,8 @@ class InputConfig(Section):
     """Only files whose name matches, in a directory tree, such as `*.py`."""
     recursive: bool = False
     """Whether to descend into sub-directories."""
+    exclude: list[str] = []
+    """Sub-directories not to descend into, by name, such as `site-packages`; `*`, `?` and `[...]` match."""
     options: dict[str, SparkText] = {}
     """Options of Spark's reader: `header` for CSV; `url`, `dbtable`, `driver` for JDBC."""
     query: str | None = None
@@ -80,6 +82,8 @@ class InputConfig(Section):
             return self
         if not getattr(self, need) and not (need == "records" and self.records == []):
             raise ValueError(f"format {self.format!r} needs the key {need!r}")
+        if self.exclude and not self.recursive:
+            raise ValueError("`exclude` names sub-directories, which are read with `recursive: true` only")
         if self.format in ("records", "generated") and (self.select or self.where):
             raise ValueError(f"`select` and `where` are Spark's, which does not read the format {self.format!r}")
         return self

@@ -137,7 +137,12 @@ class ParquetTable:
 
 
 def parquet_table(
-    paths: Sequence[str], base: str = ".", *, glob: str | None = None, recursive: bool = False
+    paths: Sequence[str],
+    base: str = ".",
+    *,
+    glob: str | None = None,
+    recursive: bool = False,
+    exclude: Sequence[str] = (),
 ) -> ParquetTable:
     """Find Parquet files and read their footers.
 
@@ -145,13 +150,14 @@ def parquet_table(
         paths: files, directories and globs; relative ones start at `base`. A file named twice counts once.
         glob: only files in directories whose name matches.
         recursive: whether to descend into sub-directories.
+        exclude: names of sub-directories, or globs of names, not to descend into.
 
     Raises:
         TableError: there is nothing at a path, or a file is not Parquet.
     """
     if not paths:
         raise TableError("no path of Parquet files was given")
-    found = [file for path in paths for file in data_files(resolved(path, base), glob, recursive)]
+    found = [file for path in paths for file in data_files(resolved(path, base), glob, recursive, exclude)]
     locations = list({file.name: file for file in found}.values())
     with ThreadPoolExecutor(_FOOTERS_AT_A_TIME) as pool:
         return ParquetTable(tuple(pool.map(_footer, locations)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -18,6 +19,7 @@ from dpa.errors import TableError
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _MAGIC = re.compile(r"[*?\[]")
+_HADOOPS_GLOBS = re.compile(r"[{}\[\]*?\\]")
 _HADOOPS = re.compile(r"[{\\^]")
 _ARROW_SCHEMES = ("file", "s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss")
 
@@ -155,13 +157,16 @@ def not_there(path: str) -> TableError:
     return TableError(f"{path}: no such file or directory{hint}")
 
 
-def data_files(path: str, glob: str | None = None, recursive: bool = False) -> list[Location]:
+def data_files(
+    path: str, glob: str | None = None, recursive: bool = False, exclude: Sequence[str] = ()
+) -> list[Location]:
     """The files that a path names, sorted: a file, what lies in a directory, or what a glob matches.
 
     Args:
         path: absolute path or URI; `*`, `?` and `[...]` match within one part of it.
         glob: keep only files whose name matches. Names that start with `_` or `.` never count in a directory.
         recursive: whether directories are searched to any depth.
+        exclude: names of directories, or globs of names, that are not searched.
 
     Raises:
         TableError: there is no such file or directory, or it holds no such file.
@@ -176,13 +181,48 @@ def data_files(path: str, glob: str | None = None, recursive: bool = False) -> l
         else:
             inside = root.filesystem.get_file_info(fs.FileSelector(root.path, recursive=recursive))
             shown = (info.path for info in inside if info.is_file and not _is_hidden(info.path[len(root.path) :]))
-            files.extend(root.at(inner) for inner in shown)
+            files.extend(root.at(inner) for inner in shown if not _is_below(inner[len(root.path) :], exclude))
     kept = [file for file in files if glob is None or fnmatchcase(PurePosixPath(file.path).name, glob)]
     if not kept:
         which = f" whose name matches {glob!r}" if glob else ""
         deeper = "" if recursive else "; sub-directories are read with `recursive: true`"
         raise TableError(f"{path}: holds no file{which}{deeper}")
     return sorted(kept, key=lambda file: file.path)
+
+
+def pruned(path: str, exclude: Sequence[str], glob: str | None = None) -> list[Location]:
+    """What a path names, without some directories of its trees: as few files and whole trees as that takes, sorted.
+
+    Args:
+        path: absolute path or URI, as in `data_files`.
+        exclude: names of directories, or globs of names, that are in none of the trees.
+        glob: leave out files beside those directories whose name does not match.
+    """
+    kept: list[Location] = []
+    for root in _matches(path):
+        kept += _without(root, exclude, glob) if root.kind == fs.FileType.Directory else [root]
+    return sorted(kept, key=lambda place: place.path)
+
+
+def _without(folder: Location, exclude: Sequence[str], glob: str | None) -> list[Location]:
+    """The directory itself, if nothing below it is excluded; else what remains of it."""
+    whole, kept = True, []
+    for info in sorted(folder.filesystem.get_file_info(fs.FileSelector(folder.path)), key=lambda info: info.path):
+        place = folder.at(info.path)
+        if _is_hidden(info.base_name):
+            continue
+        if info.type != fs.FileType.Directory:
+            kept += [place] if glob is None or fnmatchcase(info.base_name, glob) else []
+            continue
+        below = [] if any(fnmatchcase(info.base_name, name) for name in exclude) else _without(place, exclude, glob)
+        whole = whole and below == [place]
+        kept += below
+    return [folder] if whole else kept
+
+
+def for_hadoop(path: str) -> str:
+    """The path such that Hadoop takes each character of it literally, and none for a glob."""
+    return _HADOOPS_GLOBS.sub(r"\\\g<0>", path)
 
 
 def _matches(path: str) -> list[Location]:
@@ -208,6 +248,11 @@ def _matches(path: str) -> list[Location]:
 def without_file_scheme(path: str) -> str:
     """A local file's path instead of its URI; anything else as it is."""
     return unquote(urlsplit(path).path) if path.startswith("file:") else path
+
+
+def _is_below(path: str, names: Sequence[str]) -> bool:
+    """Whether some directory of a relative path has one of the names."""
+    return any(fnmatchcase(part, name) for part in path.split("/")[:-1] for name in names)
 
 
 def _is_hidden(path: str) -> bool:

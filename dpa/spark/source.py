@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from dpa.errors import TableError
 from dpa.sources.columns import listed
-from dpa.sources.paths import exists, is_partitioned, is_readable_by_arrow, is_surely_local, not_there, resolved
+from dpa.sources.paths import (
+    exists,
+    for_hadoop,
+    is_partitioned,
+    is_readable_by_arrow,
+    is_surely_local,
+    not_there,
+    pruned,
+    resolved,
+)
 from dpa.spark._errors import as_table_error
 from dpa.spark._settings import SharedSetting
 from dpa.spark._views import temporary_view
@@ -46,6 +55,7 @@ class Source:
     path: str | Sequence[str] | None = None
     glob: str | None = None
     recursive: bool = False
+    exclude: Sequence[str] = ()
     options: Mapping[str, str] = field(default_factory=dict)
     query: str | None = None
     views: Mapping[str, View] = field(default_factory=dict)
@@ -124,7 +134,8 @@ def _read(spark: SparkSession, source: Source) -> DataFrame:
     if source.format in FILE_FORMATS:
         tree = {"recursiveFileLookup": "true"} if source.recursive else {}
         glob = {"pathGlobFilter": source.glob} if source.glob is not None else {}
-        return _read_files(spark, source.format, source.paths, {**tree, **glob, **source.options})
+        options = {**tree, **glob, **source.options}
+        return _read_files(spark, source.format, _roots(source), options, source.name)
     if source.format == "sql" and source.query:
         with ExitStack() as views:
             for name, view in source.views.items():
@@ -141,10 +152,13 @@ def _read(spark: SparkSession, source: Source) -> DataFrame:
     raise TableError(f"an input of the format {source.format!r} that Spark can read lacks its path, query or table")
 
 
-def _read_files(spark: SparkSession, kind: str, paths: list[str], options: Mapping[str, str]) -> DataFrame:
+def _read_files(
+    spark: SparkSession, kind: str, paths: list[str], options: Mapping[str, str], name: str = ""
+) -> DataFrame:
+    """The files as a DataFrame; `name` says in messages where they are, if that is not `paths`."""
     if not paths:
         raise TableError(f"an input of the format {kind!r} needs a path")
-    with as_table_error(f"{kind} files at {listed(paths)}"), _listing(spark, paths):
+    with as_table_error(name or f"{kind} files at {listed(paths)}"), _listing(spark, paths):
         return spark.read.format(kind).options(**options).load(paths)
 
 
@@ -152,6 +166,18 @@ def _listing(spark: SparkSession, paths: list[str]) -> AbstractContextManager[ob
     """A block in which Spark finds the files at `paths`: on this machine by itself, as a job of its own for every few
     directories takes longer than to look into them."""
     return _LISTED_BY_DRIVER.of(spark) if all(map(is_surely_local, paths)) else nullcontext()
+
+
+def _roots(source: Source) -> list[str]:
+    """The paths of an input's files as Spark takes them: without what is excluded."""
+    if not (source.exclude and source.paths):
+        return source.paths
+    if not all(map(is_readable_by_arrow, source.paths)):
+        raise TableError(f"`exclude` cannot be applied at {listed(source.paths)}: name the directories to read instead")
+    kept = [for_hadoop(place.name) for path in source.paths for place in pruned(path, source.exclude, source.glob)]
+    if not kept:
+        raise TableError(f"{listed(source.paths)}: nothing is left without {listed(source.exclude)}")
+    return kept
 
 
 def _absolute(path: str | Sequence[str] | None, base: str) -> list[str]:

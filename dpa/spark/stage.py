@@ -65,7 +65,7 @@ def input_table(
     """
     require_paths(source)
     if reads_in_place(source, sample):
-        table = parquet_table(source.paths, glob=source.glob, recursive=source.recursive)
+        table = parquet_table(source.paths, glob=source.glob, recursive=source.recursive, exclude=source.exclude)
         require_columns(table.schema.names, columns, "the input")
         yield table
         return
@@ -178,6 +178,6 @@ def schema_of(spark: Callable[[], SparkSession], source: Source) -> pa.Schema:
     """
     require_paths(source)
     if reads_in_place(source):
-        return parquet_table(source.paths, glob=source.glob, recursive=source.recursive).schema
+        return parquet_table(source.paths, glob=source.glob, recursive=source.recursive, exclude=source.exclude).schema
     with as_table_error("the input"):
         return load(spark(), source).limit(0).toArrow().schema

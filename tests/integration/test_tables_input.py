@@ -1,6 +1,7 @@
 import gzip
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -61,6 +62,25 @@ def test_a_tree_of_texts_is_read_by_name_and_filtered_by_path(spark, files) -> N
         select=["upper(value) AS line"],
     )
     assert rows(load(spark, source)) == [("IMPORT A.PY",), ("IMPORT DEEP/B.PY",)]
+
+
+@pytest.mark.parametrize(
+    ("exclude", "found"), [(["vendor"], ["A.PY", "DEEP/B.PY"]), (["ven*", "deep"], ["A.PY"]), (["absent"], None)]
+)
+def test_a_tree_is_read_without_the_directories_that_are_excluded(spark, files, exclude, found) -> None:
+    source = Source("text", "tree", glob="*.py", recursive=True, exclude=exclude, base=str(files))
+    whole = load(spark, replace(source, exclude=()))
+    read = load(spark, replace(source, select=["upper(value) AS line"]))
+    expected = [(f"IMPORT {name}",) for name in found] if found else sorted((line.upper(),) for (line,) in rows(whole))
+    assert rows(read) == expected
+
+
+def test_names_in_a_tree_are_no_globs_though_some_of_it_is_excluded(spark, tmp_path) -> None:
+    for name in ("plain", "odd [a]{b}*", "left out"):
+        (tmp_path / "tree" / name).mkdir(parents=True)
+        (tmp_path / "tree" / name / "a.txt").write_text(name, encoding="utf-8")
+    source = Source("text", str(tmp_path / "tree"), recursive=True, exclude=["left*"])
+    assert rows(load(spark, source)) == [("odd [a]{b}*",), ("plain",)]
 
 
 def test_where_may_use_columns_that_select_drops(spark, files) -> None:

@@ -330,6 +330,7 @@ ERRORS = [
     ("balance:\n", "job.yaml:1: balance: Input should be"),
     ("input: {format: csv}", "job.yaml:1: input: format 'csv' needs the key 'path'"),
     ("input: {format: sql}", "job.yaml:1: input: format 'sql' needs the key 'query'"),
+    ("input: {format: text, path: a, exclude: [b]}", "job.yaml:1: input: `exclude` names sub-directories"),
     ("input: {format: records, records: [a], where: x}", "job.yaml:1: input: `select` and `where` are Spark's"),
     (
         "input:\n  format: csv\n  path: x\n  rate: 5\n",

@@ -7,7 +7,7 @@ import pytest
 
 from dpa.errors import TableError
 from dpa.sources.parquet import ParquetTable, parquet_table
-from dpa.sources.paths import locate
+from dpa.sources.paths import locate, pruned
 from dpa.sources.splits import total_rows
 
 
@@ -167,6 +167,41 @@ def test_a_directory_without_files_is_refused_and_the_way_to_read_deeper_is_told
         parquet_table([str(tmp_path)])
     with pytest.raises(TableError, match=r"no file whose name matches '\*\.pq'"):
         parquet_table([str(tmp_path)], glob="*.pq", recursive=True)
+
+
+def test_a_tree_is_searched_without_the_directories_that_are_excluded(tmp_path) -> None:
+    for place in ("a", "deep/b", "deep/old/c", "old/d", "_hidden/e"):
+        write(tmp_path / f"{place}.parquet")
+
+    def found(*exclude: str) -> list[str]:
+        table = parquet_table([str(tmp_path)], recursive=True, exclude=exclude)
+        return [file.path.removeprefix(f"{tmp_path}/") for file in table.files]
+
+    assert found() == ["a.parquet", "deep/b.parquet", "deep/old/c.parquet", "old/d.parquet"]
+    assert found("old") == ["a.parquet", "deep/b.parquet"]
+    assert found("d??p", "old") == ["a.parquet"]
+    with pytest.raises(TableError, match="holds no file"):
+        parquet_table([str(tmp_path / "deep" / "old")], recursive=True, glob="x*", exclude=["old"])
+
+
+def test_what_is_left_of_a_tree_are_its_largest_whole_parts(tmp_path) -> None:
+    for place in ("a.py", "b.txt", "whole/c.py", "whole/part/d.py", "deep/e.py", "deep/old/f.py", "old/g.py"):
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / place).touch()
+
+    def left(path: str, *exclude: str) -> list[str]:
+        return [place.name.removeprefix(f"{tmp_path}/") for place in pruned(path, exclude, "*.py")]
+
+    assert left(str(tmp_path), "old") == ["a.py", "deep/e.py", "whole"]
+    assert left(f"{tmp_path}/*", "old") == [
+        "a.py",
+        "b.txt",
+        "deep/e.py",
+        "old",
+        "whole",
+    ]  # the roots are what was asked
+    assert [place.path for place in pruned(str(tmp_path), ["none"])] == [str(tmp_path)]
+    assert left(str(tmp_path / "whole"), "*") == ["whole/c.py"]
 
 
 def test_a_file_that_is_not_parquet_is_named(tmp_path) -> None:
