@@ -26,6 +26,7 @@ from dpa._util.signals import interrupts_held
 from dpa.errors import TableError
 from dpa.spark import _leftovers
 from dpa.spark._errors import as_table_error, brief, tidying_up
+from dpa.spark._jvm import archive_file, jvm_options
 from dpa.spark._process import quiet_interrupts, restore_interrupts
 from dpa.spark.java import java_home
 
@@ -35,20 +36,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _STOP_SECONDS = 30
-"""How long Spark's JVM may take to end on its own before it is killed."""
+"""How long Spark's JVM may take to end by itself before it is killed."""
 
 _CHATTER = re.compile(r"^\s|^WARNING|^Picked up |^Using |^Setting |^To adjust |\bWARN\b|\bINFO\b")
 """Lines of a JVM's log that do not explain why it did not start."""
-
-_COMPILE_LATER = {
-    "Tier4InvocationThreshold": 50_000,
-    "Tier4MinInvocationThreshold": 6_000,
-    "Tier4CompileThreshold": 150_000,
-    "Tier4BackEdgeThreshold": 400_000,
-}
-"""HotSpot's thresholds for its optimizing compiler, ten times its defaults. In a job of seconds that compiler would
-take a quarter of the processor time, for code that is hardly used afterwards; what a long job does is compiled all the
-same, a moment later."""
 
 _OPEN_COST_BYTES = 256 * 1024
 """What opening a file costs, in bytes that could have been read instead. On a local disk it is little, and with Spark's
@@ -63,7 +54,9 @@ _SHARED: Shared[SparkSession] = Shared()
 
 
 @contextmanager
-def spark_session(name: str, master: str = "local[*]", conf: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+def spark_session(
+    name: str, master: str = "local[*]", conf: Mapping[str, str] | None = None, stop_seconds: float = _STOP_SECONDS
+) -> Iterator[SparkSession]:
     """Yield the active Spark session, or start one and end it, with its JVM, however the block is left.
 
     A session started here writes nothing to the terminal, has no UI, keeps its files in a temporary directory and its
@@ -73,17 +66,20 @@ def spark_session(name: str, master: str = "local[*]", conf: Mapping[str, str] |
     Args:
         name: the application's name.
         master: Spark master URL. With a `local` one Spark listens on the loopback interface only.
-        conf: further Spark configuration; overrides every default here. All three are ignored if a session is active.
+        conf: further Spark configuration; overrides every default here.
+        stop_seconds: how long its JVM may take to end by itself before it is killed.
+
+    All four are ignored if a session is active.
 
     Raises:
         TableError: there is no Java to run Spark on, or Spark does not start.
     """
-    with _SHARED.use(lambda: _ready(name, master, conf or {})) as session:
+    with _SHARED.use(lambda: _ready(name, master, conf or {}, stop_seconds)) as session:
         yield session
 
 
 @contextmanager
-def _ready(name: str, master: str, conf: Mapping[str, str]) -> Iterator[SparkSession]:
+def _ready(name: str, master: str, conf: Mapping[str, str], stop_seconds: float) -> Iterator[SparkSession]:
     """The active session, left as it is, or one that is started and ended."""
     active = _active()
     if active is not None:
@@ -98,7 +94,7 @@ def _ready(name: str, master: str, conf: Mapping[str, str]) -> Iterator[SparkSes
         stack.callback(_leftovers.remove_all)
         settings = {**_defaults(scratch, local=local), **conf, "spark.app.name": name, "spark.master": master}
         variables = _variables(scratch, local=local)
-        gateway = stack.enter_context(_jvm(settings, variables, scratch / "jvm.log"))
+        gateway = stack.enter_context(_jvm(settings, variables, scratch / "jvm.log", stop_seconds))
         session = stack.enter_context(_session(settings, gateway, scratch / "jvm.log"))
         if _PYTHON in variables:
             session.sparkContext.pythonExec = variables[_PYTHON]
@@ -122,13 +118,12 @@ def _active() -> SparkSession | None:
 
 def _defaults(scratch: Path, *, local: bool) -> dict[str, str]:
     places = f'-Djava.io.tmpdir="{scratch}" -Dderby.stream.error.file="{scratch / "derby.log"}"'
-    compiler = " ".join(f"-XX:{flag}={value}" for flag, value in _COMPILE_LATER.items())
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
-        "spark.driver.defaultJavaOptions": f"{places} {compiler}",
+        "spark.driver.defaultJavaOptions": f"{places} {jvm_options(archive_file())}",
     }
     if local:
         settings |= {
@@ -153,7 +148,7 @@ def _variables(scratch: Path, *, local: bool) -> dict[str, str]:
 
 
 @contextmanager
-def _jvm(settings: Mapping[str, str], variables: Mapping[str, str], log: Path) -> Iterator[Any]:
+def _jvm(settings: Mapping[str, str], variables: Mapping[str, str], log: Path, stop_seconds: float) -> Iterator[Any]:
     """Start a JVM that writes to `log` instead of the terminal, yield pyspark's gateway to it, and end it.
 
     Yields None if the process has a JVM already, left by a session that the user has stopped: that one stays.
@@ -171,7 +166,7 @@ def _jvm(settings: Mapping[str, str], variables: Mapping[str, str], log: Path) -
     finally:
         if gateway is not None:
             with interrupts_held():
-                _end(gateway)
+                _end(gateway, stop_seconds)
 
 
 def _launched(settings: Mapping[str, str], log: Path) -> Any:
@@ -235,7 +230,7 @@ def _stop() -> None:
     SparkSession._instantiatedSession = SparkSession._activeSession = None
 
 
-def _end(gateway: Any) -> None:
+def _end(gateway: Any, stop_seconds: float) -> None:
     """End the JVM behind a gateway, and forget it, so that the next session starts a new one."""
     from pyspark import SparkContext
 
@@ -245,7 +240,7 @@ def _end(gateway: Any) -> None:
     if process is not None:  # None: spark-submit started the JVM, and this process is its child.
         process.stdin.close()
         try:
-            process.wait(_STOP_SECONDS)
+            process.wait(stop_seconds)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
