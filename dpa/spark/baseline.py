@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpa.spark._errors import as_table_error
-from dpa.spark.exchange import in_spark
+from dpa.spark.exchange import in_spark, is_small
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,7 +44,9 @@ def spark_loads(
     counts = pa.table({**named, "records": np.asarray(records, dtype=np.int64)})
     with in_spark(spark, counts, stage_dir) as frame, as_table_error("Spark's partition of each key"):
         placed = frame.selectExpr(f"pmod(hash({', '.join(named)}), {partitions}) AS partition", "records")
-        sums = placed.groupBy("partition").sum("records").toArrow()
+        if not is_small(counts):
+            placed = placed.groupBy("partition").sum("records")
+        found = placed.toArrow()
     loads = np.zeros(partitions, dtype=np.int64)
-    loads[sums["partition"].to_numpy()] = sums["sum(records)"].to_numpy()
+    np.add.at(loads, found.column(0).to_numpy(), found.column(1).to_numpy())
     return [int(load) for load in loads]

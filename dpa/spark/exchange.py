@@ -45,7 +45,7 @@ def in_spark(
         return
     what = f"handing {name} to Spark"
     table = as_spark_has_it(table)
-    small = table.nbytes <= _SMALL_BYTES
+    small = is_small(table)
     with as_table_error(what):
         frame = spark.createDataFrame(table if small else table.schema.empty_table())
     if small:
@@ -57,6 +57,11 @@ def in_spark(
         with as_table_error(what):
             frame = spark.createDataFrame(table)
         yield frame
+
+
+def is_small(table: pa.Table) -> bool:
+    """Whether a table is handed to Spark without a file."""
+    return bool(table.nbytes <= _SMALL_BYTES)
 
 
 def _by_file(table: pa.Table, schema: StructType, spark: SparkSession, place: Location, what: str) -> DataFrame:
