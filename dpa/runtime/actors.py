@@ -12,7 +12,6 @@ import threading
 import time
 from dataclasses import replace
 
-import pyarrow as pa
 import ray
 from ray.actor import ActorHandle
 
@@ -37,6 +36,7 @@ from dpa.protocol.messages import Envelope, Push
 from dpa.protocol.plan import STUCK_SECONDS, TaskOutput
 from dpa.protocol.user_code import UserCode
 from dpa.runtime.core_wait import CoreWait
+from dpa.runtime.lazy_pandas import import_pandas_late
 from dpa.runtime.packed_plan import PackedPlan
 from dpa.runtime.pickled import PickledEnvelope
 from dpa.runtime.shell import Shell
@@ -128,7 +128,7 @@ class StageActor(TaskActor):
 
     def __init__(self) -> None:
         super().__init__()
-        pa.array([0])  # pyarrow imports pandas, if it is there, at the first array it is to make
+        import_pandas_late()
 
     @ray.method(concurrency_group="control")
     def become(self, address: Address, packed: PackedPlan) -> None:
