@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from dpa._util.logs import chosen_level
 from dpa._util.sharing import Shared, in_lasting_thread
 from dpa._util.signals import interrupts_held, terminal_kept_away
 from dpa.errors import ConfigError, JobFailedError
+from dpa.runtime.lean_ray import few_processes
 
 _log = logging.getLogger(__name__)
 
@@ -109,7 +110,8 @@ def _ready(
         options |= {"address": address, "runtime_env": runtime_env or None}
     began, where = time.monotonic(), "a Ray of this process" if address is None else f"the Ray at {address}"
     try:
-        with interrupts_held(), terminal_kept_away(), own_environment():
+        lean = few_processes(logs=options["log_to_driver"]) if address is None else nullcontext()
+        with interrupts_held(), terminal_kept_away(), own_environment(), lean:
             _start(options)
         _log.info("%s is ready after %.1f s", where, time.monotonic() - began)
         yield address or "a Ray that was started for it"
@@ -136,6 +138,8 @@ def _start(options: dict[str, Any]) -> None:
         raise ConfigError(f"ray.address: no Ray cluster at {options['address']!r}: {error}") from None
     except OSError as error:
         raise JobFailedError(f"Ray did not start: {why(error)}") from None
+    except Exception as error:  # a plain one, where the machine is too busy
+        raise JobFailedError(f"Ray did not start: {error}") from error
 
 
 def _end() -> None:

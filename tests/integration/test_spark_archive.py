@@ -32,4 +32,4 @@ def test_a_session_takes_sparks_classes_out_of_the_archive(tmp_path) -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
     loaded = [line for line in log.read_text().splitlines() if " org.apache.spark." in line]
     shared = [line for line in loaded if "source: shared objects file (top)" in line]
-    assert len(shared) > 0.9 * len(loaded) > 1000
+    assert len(shared) > len(loaded) / 2 > 500
