@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 # Two test processes that start Ray at once would both write the user's token.
 os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
 
-# A JVM that lives for seconds takes longest to compile; one of its two compilers is a fast one.
-os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
+# A JVM that lives for seconds takes longest to compile; one of its two compilers is a fast one. Its smallest collector
+# of garbage starts soonest.
+os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 @pytest.fixture(scope="session")
