@@ -47,11 +47,11 @@ def test_a_figure_of_consistent_grouping_is_made_in_its_quick_form(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("where", ["--virtual", "--real"])
+@pytest.mark.parametrize("where", [["--virtual"], ["--real", "--method", "adaptive"]], ids=["virtual", "real"])
 def test_the_steadiness_of_strategies_is_measured_in_its_quick_form(
-    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ray: None
+    where: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ray: None
 ) -> None:
-    check("steady", ["experiments.steady", where], tmp_path, monkeypatch)
+    check("steady", ["experiments.steady", *where], tmp_path, monkeypatch)
 
 
 def check(name: str, module: list[str], directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
