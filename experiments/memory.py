@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 MILLIONS = (5, 20, 80)
 QUICK_SIZES = (100_000, 400_000)
-TASKS = 2
+TASKS, QUICK_TASKS = 2, 1
 """Mappers, and as many reducers."""
 
 MEMORY_WITHIN, TIME_WITHIN = 0.10, 0.15
@@ -72,17 +72,17 @@ class Peaks:
 
 def measure(options: argparse.Namespace) -> Findings:
     """Run all sizes in turn, several times."""
-    sizes, repeats = (
-        (QUICK_SIZES, 1) if options.quick else ([10**6 * size for size in options.millions], options.repeats)
-    )
+    sizes, repeats, tasks = [10**6 * size for size in options.millions], options.repeats, TASKS
+    if options.quick:
+        sizes, repeats, tasks = [*QUICK_SIZES], 1, QUICK_TASKS
     with ExitStack() as stack:
         progress(f"writing {sizes[-1]:,} records")
         row_group = min(ROW_GROUP, sizes[0])
         table = stack.enter_context(zipf_table(sizes[-1], options.seed, row_group))
-        job = table.job(TASKS, TASKS, limits={"split_records": row_group})
+        job = table.job(tasks, tasks, limits={"split_records": row_group})
         [opened] = Inputs(job.spec).open(stack, lazy_session(job.config, stack)).values()
         first_rows = {size: replace(opened, splits=opened.splits[: size // row_group]) for size in sizes}
-        runs = [_run(job, first_rows[size], size) for _ in range(repeats) for size in sizes]
+        runs = [_run(job, first_rows[size], size, tasks) for _ in range(repeats) for size in sizes]
     rows = [_medians([run for run in runs if run["records"] == size]) for size in sizes]
     slope, start, r_squared = _line(runs)
     return Findings(
@@ -94,15 +94,15 @@ def measure(options: argparse.Namespace) -> Findings:
             "r_squared": r_squared,
         },
         targets=_targets(rows, r_squared),
-        text=_text(rows, repeats, slope, start, r_squared),
+        text=_text(rows, repeats, tasks, slope, start, r_squared),
         figure=_figure(rows, runs, slope, start),
     )
 
 
-def _run(job: Job, opened: OpenedInput, records: int) -> dict[str, Any]:
-    """Count the `records` records of this input, with actors and a Ray of their own."""
+def _run(job: Job, opened: OpenedInput, records: int, tasks: int) -> dict[str, Any]:
+    """Count the `records` records of this input, with actors (`tasks` mappers and reducers) and a Ray of their own."""
     peaks = Peaks()
-    with ray_session(None, actors=2 * TASKS + 2, object_store_mb=job.config.ray.object_store_mb):
+    with ray_session(None, actors=2 * tasks + 2, object_store_mb=job.config.ray.object_store_mb):
         outcome = launch(job.spec.plan({MAPPER: opened.splits}, {MAPPER: opened.schema}), peaks.look, warn=print)
     stage = outcome.snapshot[REDUCER]
     assert sum(reducer.processed for reducer in stage.tasks) == records
@@ -160,7 +160,7 @@ def _targets(rows: list[dict[str, Any]], r_squared: float) -> list[Target]:
     return targets
 
 
-def _text(rows: list[dict[str, Any]], repeats: int, slope: float, start: float, r_squared: float) -> str:
+def _text(rows: list[dict[str, Any]], repeats: int, tasks: int, slope: float, start: float, r_squared: float) -> str:
     kinds = list(rows[-1]["resident"])
     head = ("records", "distinct keys", "stream s", "ns a record", *(f"{kind}: MiB" for kind in kinds))
     body = [
@@ -174,8 +174,8 @@ def _text(rows: list[dict[str, Any]], repeats: int, slope: float, start: float, 
         for row in rows
     ]
     return (
-        f"Records with Zipf({EXPONENT}) keys, {KEYS:,} of them, are counted without a combiner by {TASKS} mappers and "
-        f"{TASKS} reducers with job defaults; medians of {repeats} runs a size, sizes in turn.\n\n"
+        f"Records with Zipf({EXPONENT}) keys, {KEYS:,} of them, are counted without a combiner by {tasks} mappers and "
+        f"{tasks} reducers with job defaults; medians of {repeats} runs a size, sizes in turn.\n\n"
         "Memory is the largest resident set of the fullest actor of its kind, as the kernel notes it. In brackets two "
         "of its parts, each the largest of five samples a second: the actor's own pages, and pages of Ray's object "
         "store that it has looked at, which all processes share; of a mapper or reducer those of the fullest of all "

@@ -15,8 +15,13 @@ if TYPE_CHECKING:
 # Two test processes that start Ray at once would both write the user's token.
 os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
 
-# A JVM that lives for seconds takes longest to compile; one of its two compilers is a fast one.
-os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
+# Ray's processes note how they do for a dashboard, which no test has and which costs each a tenth of its start.
+os.environ.setdefault("RAY_enable_metrics_collection", "0")
+os.environ.setdefault("RAY_event_stats", "0")
+
+# A JVM that lives for seconds takes longest to compile; one of its two compilers is a fast one. Its smallest collector
+# of garbage starts soonest.
+os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 @pytest.fixture(scope="session")

@@ -20,14 +20,12 @@ EXPERIMENTS = sorted(
 LEFT_OUT = {"aggregation", "figure3", "graphs", "makespan", "startup", "throughput"}
 """They take longest. What they are made of is tested elsewhere, but for the runs on Ray of `figure3` and `table1`."""
 
-MORE = {"table1": ["--simulate"]}
-
 FIGURES = ("8", "13", "15")
 """Of the consistent-grouping paper; the others are made by the same code."""
 
 
 def test_what_is_treated_otherwise_exists() -> None:
-    assert LEFT_OUT | MORE.keys() <= set(EXPERIMENTS)
+    assert set(EXPERIMENTS) >= LEFT_OUT
 
 
 @pytest.mark.slow
@@ -35,7 +33,7 @@ def test_what_is_treated_otherwise_exists() -> None:
 def test_an_experiment_runs_in_its_quick_form_and_writes_its_result(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ray: None, spark: "SparkSession"
 ) -> None:
-    check(name, [f"experiments.{name}", *MORE.get(name, [])], tmp_path, monkeypatch)
+    check(name, [f"experiments.{name}"], tmp_path, monkeypatch)
 
 
 @pytest.mark.slow
@@ -47,11 +45,16 @@ def test_a_figure_of_consistent_grouping_is_made_in_its_quick_form(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("where", ["--virtual", "--real"])
+def test_table_1_is_made_in_its_quick_form_in_virtual_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check("table1", ["experiments.table1", "--simulate"], tmp_path, monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", [["--virtual"], ["--real", "--method", "adaptive"]], ids=["virtual", "real"])
 def test_the_steadiness_of_strategies_is_measured_in_its_quick_form(
-    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ray: None
+    where: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ray: None
 ) -> None:
-    check("steady", ["experiments.steady", where], tmp_path, monkeypatch)
+    check("steady", ["experiments.steady", *where], tmp_path, monkeypatch)
 
 
 def check(name: str, module: list[str], directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

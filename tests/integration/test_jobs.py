@@ -41,10 +41,10 @@ def test_the_result_of_a_shipped_job_equals_sparks(name: str, text: Path, tmp_pa
     assert report.skew.spark is not None
 
 
-@pytest.mark.usefixtures("ray", "spark")
+@pytest.mark.usefixtures("spark")
 def test_the_paper_workload_is_counted_exactly_and_names_its_hot_keys() -> None:
     overrides = ["reducer.args.seconds=0.002", "balance.strategy=doubling", "parallelism.mappers=1"]
-    report = Job.from_file(ROOT / "configs" / "paper" / "wl4.yaml", overrides).run().report
+    report = Job.from_file(ROOT / "configs" / "paper" / "wl4.yaml", overrides).run(backend=LocalBackend()).report
     assert report.reference.matches
     assert report.skew.static == pytest.approx(0.49, abs=0.005)
     assert {hot.key for hot in report.hot_keys[:2]} == {"o", "u"}

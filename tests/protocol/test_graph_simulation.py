@@ -19,7 +19,7 @@ from dpa.simulation.random_graphs import random_graph, run_random_graph
 SEEDS = range(40)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_no_random_graph_breaks_an_invariant(seed: int) -> None:
     run_random_graph(seed)
 
@@ -127,10 +127,14 @@ BROKEN = [
     {"operator": SkipsItsResult},
 ]
 
+FIRST = {HastySource: 9, HastyOperator: 24, MixesTables: 38}
+"""Seeds to begin with, where the least ones take long or do not catch it."""
+
 
 @pytest.mark.parametrize("machines", BROKEN, ids=lambda machines: next(iter(machines.values())).__name__)
 def test_a_broken_machine_is_caught(machines: dict[str, Any]) -> None:
-    for seed in SEEDS:
+    [machine] = machines.values()
+    for seed in (FIRST.get(machine, 0), *SEEDS):
         try:
             run_random_graph(seed, **machines)
         except InvariantViolationError:

@@ -29,9 +29,9 @@ from dpa.simulation.cluster import InvariantViolationError, Network, SimulatedCl
 from dpa.simulation.random_jobs import Collect, random_job, run_random_job
 from dpa.sources.splits import memory_splits
 
-SEEDS, CHUNK = 150, 30
+SEEDS, CHUNK = 90, 30
 
-ENOUGH_STEPS = 50_000
+ENOUGH_STEPS = 25_000
 """Those of a job that does not end; the longest of the first 60 takes 16,300."""
 
 run_of = cache(run_random_job)

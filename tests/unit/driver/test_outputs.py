@@ -12,43 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from output_samples import RESULT, job, names, value_in, write
 
-from dpa import config
 from dpa._util.secrets import as_yaml
 from dpa.config import JobFile, parse
 from dpa.driver.outputs import OutputDirectory
 from dpa.driver.partial_results import PartialResultsDirectory
-from dpa.driver.spec import JobSpec
 from dpa.errors import ConfigError, JobFailedError
 
-RESULT = ["_job.yaml", "part-00000.parquet"]
-
-
-def job(path: Path | str, mode: str = "overwrite", **sections: object) -> JobFile:
-    return parse({"key": "word", "output": {"path": str(path), "mode": mode}, **sections}, origin="job")
-
-
-def write(file: JobFile, value: int = 1) -> None:
-    """Run a job whose result is one part."""
-    OutputDirectory.check_all(file)
-    with OutputDirectory(file) as output:
-        pq.write_table(pa.table({"word": ["a"], "value": [value]}), f"{output.staging}/part-00000.parquet")
-        assert output.commit(["part-00000.parquet"]) == ("part-00000.parquet",)
-
-
-def value_in(directory: Path) -> int:
-    return int(pq.read_table(directory)["value"][0].as_py())
-
-
-def names(directory: Path) -> list[str]:
-    return sorted(path.name for path in directory.iterdir())
-
-
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Work in a directory of its own, so that no other one is the working directory."""
-    (tmp_path / "work").mkdir()
-    monkeypatch.chdir(tmp_path / "work")
+pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
 # --- what is there
@@ -252,16 +224,6 @@ def test_an_interrupt_while_a_result_is_begun_or_ended_leaves_nothing(
     assert names(tmp_path) == ["out", "work"]
 
 
-def test_a_place_is_looked_at_before_an_executor_can_change_the_working_directory(tmp_path: Path) -> None:
-    write(job(tmp_path / "work" / "data"))
-    module = "import os\nos.chdir('..')\nclass Sum:\n    def reduce(self, key, values): return values\n"
-    (tmp_path / "wanders.py").write_text(module, encoding="utf-8")
-    text = "input: {format: parquet, path: work/data}\nkey: word\nreducer: wanders:Sum\n"
-    (tmp_path / "job.yaml").write_text(text + "output: {path: data, mode: overwrite}\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"output.path: data is a directory of the input"):
-        JobSpec(config.load(tmp_path / "job.yaml")).check()
-
-
 def test_without_a_path_nothing_is_looked_at_and_nothing_made(tmp_path: Path) -> None:
     file = parse({"key": "word"}, origin="job")
     OutputDirectory.check_all(file)
@@ -308,96 +270,6 @@ def test_a_result_that_a_killed_job_had_moved_away_is_put_back_before_it_is_judg
         pass
     assert value_in(tmp_path / "out") == 1
     assert names(tmp_path) == ["out", "work"]
-
-
-# --- where it may go
-
-
-CSV = "input: {format: csv, path: PATH}"
-SQL = "input: {format: sql, query: SELECT 1, views: {v: {format: csv, path: PATH}}}"
-
-
-@pytest.mark.parametrize("mode", ["error", "overwrite"])
-@pytest.mark.parametrize(
-    ("text", "output", "which"),
-    [
-        ("key: word", "work", "is the working directory"),
-        ("key: word", "", "holds the working directory"),
-        (CSV.replace("PATH", "../data/a.csv"), "project", "is the job file's directory"),
-        (CSV.replace("PATH", "../data/a.csv"), "data", "is a directory of the input"),
-        (CSV.replace("PATH", "../data/none.csv"), "data", "is a directory of the input"),
-        (CSV.replace("PATH", "../data"), "data", "is a directory of the input"),
-        (CSV.replace("PATH", "../data/deep"), "data", "holds a directory of the input"),
-        (CSV.replace("PATH", "[../link.csv, x.csv]"), "data", "is a directory of the input"),
-        (CSV.replace("PATH", '"../da*/*.csv"'), "data", "is a directory of the input"),
-        (CSV.replace("PATH", '"../data/*/*.csv"'), "data", "holds a directory of the input"),
-        (CSV.replace("PATH", '"../{other,data}/a.csv"'), "data", "is a directory of the input"),
-        (CSV.replace("PATH", '"file:ROOT/data/a.csv"'), "data", "is a directory of the input"),
-        (SQL.replace("PATH", "../data/a.csv"), "data", "is a directory of the input"),
-        ("python_path: [../code]", "code", "is a directory of python_path"),
-        ("spark: {stage_dir: ../stage/here}", "stage", "holds the directory where inputs are staged"),
-        ("spark: {stage_dir: 'file:ROOT/stage'}", "stage", "is the directory where inputs are staged"),
-        ("aggregation: {seconds: 1, path: ../out/so-far}", "out", "lie one in the other"),
-        ("aggregation: {seconds: 1, path: ../out}", "out/result", "lie one in the other"),
-        (CSV.replace("PATH", "../data, recursive: true"), "data/out", "lies in the input .*/data, .* outside of it"),
-    ],
-)
-def test_a_place_that_the_job_needs_is_refused(tmp_path: Path, text: str, output: str, which: str, mode: str) -> None:
-    (tmp_path / "data" / "deep").mkdir(parents=True)
-    (tmp_path / "data" / "deep" / "b.csv").touch()
-    (tmp_path / "data" / "a.csv").touch()
-    (tmp_path / "link.csv").symlink_to(tmp_path / "data" / "a.csv")
-    (tmp_path / "project").mkdir()
-    path, where = tmp_path / "project" / "job.yaml", f"output: {{path: ../{output}, mode: {mode}}}"
-    path.write_text(f"{text.replace('ROOT', str(tmp_path))}\n{where}", encoding="utf-8")
-    file = config.load(path)
-    with pytest.raises(ConfigError, match=rf"job.yaml:[12]: \w+.path: .*{which}"):
-        OutputDirectory.check_all(file)
-        PartialResultsDirectory.check_all(file)
-
-
-def test_a_place_is_known_by_a_link_and_by_another_name(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "data")
-    file = job(tmp_path / "link", input={"format": "csv", "path": str(tmp_path / "data" / "a.csv")})
-    with pytest.raises(ConfigError, match="link is a directory of the input"):
-        OutputDirectory.check_all(file)
-
-
-def test_an_earlier_result_that_is_the_input_is_not_overwritten(tmp_path: Path) -> None:
-    write(job(tmp_path / "out"))
-    for path in (tmp_path / "out", tmp_path / "out" / "part-00000.parquet", tmp_path / "o*" / "part-*.parquet"):
-        with pytest.raises(ConfigError, match="out is a directory of the input"):
-            OutputDirectory.check_all(job(tmp_path / "out", input={"format": "parquet", "path": str(path)}))
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"format": "csv", "path": "data"},
-        {"format": "csv", "path": "data/*.csv"},
-        {"format": "csv", "path": "s3://bucket/data/*"},
-        {"format": "text", "path": "data", "recursive": True, "glob": "*.py"},
-    ],
-)
-def test_a_place_beside_or_below_what_the_job_needs_is_good(tmp_path: Path, given: dict[str, object]) -> None:
-    (tmp_path / "work" / "data").mkdir()
-    file = job(tmp_path / "work" / "data" / "out", input=given, python_path=["."])
-    for _ in range(2):
-        OutputDirectory.check_all(file)
-        write(file)
-
-
-@pytest.mark.parametrize("check", [OutputDirectory.check_all, PartialResultsDirectory.check_all])
-def test_rounds_and_results_are_held_to_the_same_places(tmp_path: Path, check: Callable[[JobFile], None]) -> None:
-    """Rounds of an older run are removed when a job begins, and it may read them."""
-    (tmp_path / "old" / "round-000001").mkdir(parents=True)
-    sections = {"input": {"format": "parquet", "path": str(tmp_path / "old" / "round-000001")}}
-    where = {"aggregation": {"seconds": 1, "path": str(tmp_path / "old")}, "output": {"path": str(tmp_path / "old")}}
-    for section, given in where.items():
-        if check is (PartialResultsDirectory.check_all if section == "aggregation" else OutputDirectory.check_all):
-            with pytest.raises(ConfigError, match=rf"{section}.path: .*/old holds a directory of the input"):
-                check(parse({**sections, section: given}, origin="job"))
 
 
 # --- what `_job.yaml` says

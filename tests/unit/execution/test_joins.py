@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from builders import chunks, map_task, tables
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpa.errors import ConfigError, ExecutorError
@@ -83,6 +83,7 @@ right_rows = st.lists(st.tuples(keys, st.integers(0, 2), st.booleans()), max_siz
 
 @every_kind
 @pytest.mark.parametrize("on", [ONE, TWO], ids=["one column", "two columns"])
+@settings(max_examples=20)
 @given(data=st.data(), left=left_rows, right=right_rows, batch_records=st.integers(1, 7))
 def test_a_join_is_that_of_sql_wherever_its_rows_were_and_went(
     how, on, data, left: list[Row], right: list[Row], batch_records: int

@@ -2,83 +2,20 @@
 
 import pickle
 import zlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from builders import block_of, chunks, records_of
+from grouping_cases import CASES, SPLIT, TABLES, Case, every_case, every_case_and_key_splits, stream_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpa.routing.assignment import KeySplit
-from dpa.routing.change import TableChange
 from dpa.routing.groupings.base import Grouping
-from dpa.routing.groupings.options import BY_KIND, KINDS, ConsistentOptions, GroupingOptions, RingOptions
+from dpa.routing.groupings.options import BY_KIND, KINDS, ConsistentOptions
 from dpa.routing.groupings.signal import CapacityRequest, Signal
 from dpa.routing.hashing import Hashes
-from dpa.routing.ring import TokenRing
-from dpa.routing.table import RoutingTable
-
-TABLES = {reducers: TokenRing(reducers, 8).snapshot(0) for reducers in (1, 2, 5, 64)}
-
-
-def _split_table() -> RoutingTable:
-    split = KeySplit((1, 3, 4), (0.5, 0.3, 0.2), (1, 0, 0), 1)
-    return TableChange.of(TABLES[5], dict.fromkeys(TABLES[5].positions[::3].tolist(), split)).apply(TABLES[5])
-
-
-@dataclass(frozen=True)
-class Case:
-    """A grouping by its options, on a table."""
-
-    options: GroupingOptions
-    table: RoutingTable
-
-    @property
-    def reducers(self) -> int:
-        return self.table.reducers
-
-    def create(self, source: int = 3) -> Grouping:
-        return self.options.create(self.table, source)
-
-
-def _cases() -> Iterator[tuple[str, Case]]:
-    for kind in KINDS:
-        for reducers, table in TABLES.items():
-            yield f"{kind} {reducers}", Case(BY_KIND[kind](), table)
-    for reducers, table in TABLES.items():
-        yield f"consistent proportional {reducers}", Case(ConsistentOptions(proportional=True), table)
-        yield f"consistent pooled {reducers}", Case(ConsistentOptions(pooled=True), table)
-        yield f"consistent ours {reducers}", Case(ConsistentOptions(proportional=True, pooled=True), table)
-    yield "consistent one each", Case(ConsistentOptions(virtual_workers=1), TABLES[5])
-    for kind in ("bounded_load", "random_choices", "consistent"):
-        yield f"{kind} least epsilon", Case(BY_KIND[kind](epsilon=5e-324), TABLES[5])
-        yield f"{kind} large epsilon", Case(BY_KIND[kind](epsilon=1e9), TABLES[5])
-    for name, options in {
-        "one each": {"virtual_workers": 1},
-        "least": {"epsilon": 5e-324},
-        "large": {"epsilon": 1e9},
-    }.items():
-        yield f"consistent pooled, {name}", Case(ConsistentOptions(pooled=True, **options), TABLES[5])
-
-
-CASES = dict(_cases())
-SPLIT = Case(RingOptions(), _split_table())
-every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-every_case_and_key_splits = pytest.mark.parametrize(
-    "case", [*CASES.values(), SPLIT], ids=[*CASES, "ring with key splits"]
-)
-LISTENING = {name: case for name, case in CASES.items() if case.options.signals}
-
-
-def stream_of(seed: int, records: int = 3_000, keys: int = 400) -> Hashes:
-    """A skewed stream, the ends of the hash's range among its keys."""
-    random = np.random.default_rng(seed)
-    hashes = random.integers(0, 2**32, keys, dtype=np.uint32)
-    hashes[[0, 5, 9]] = 0, 2**32 - 1, 1
-    shares = 1 / np.arange(1.0, keys + 1)
-    return hashes[random.choice(keys, records, p=shares / shares.sum())]
 
 
 def in_parts(grouping: Grouping, parts: Sequence[Hashes]) -> list[int]:
@@ -288,90 +225,6 @@ def checksum(case: Case) -> int:
             wish = (CapacityRequest.DECREASE, CapacityRequest.INCREASE)[reducer % 2]
             grouping.observe(reducer, Signal(slot, 0.5 + reducer % 3, wish, 1_000, 0.001 * (1 + (reducer + slot) % 4)))
     return zlib.crc32(np.array(chosen, dtype="<i4").tobytes())
-
-
-# --- signals
-
-utilisations = st.one_of(st.sampled_from([0.0, 1.0, 5e-324, 1e300]), st.floats(0, 1e6))
-seconds = st.one_of(st.none(), st.sampled_from([0.0, 5e-324, 1e-9, 1e9]), st.floats(0, 10))
-signals = st.builds(
-    Signal, st.integers(-1, 20), utilisations, st.sampled_from(CapacityRequest), st.integers(0, 2**40), seconds
-)
-
-
-@every_case
-@settings(max_examples=10)
-@given(st.lists(st.tuples(st.integers(0, 63), signals), max_size=80))
-def test_whatever_reducers_report_choices_go_on_and_are_allowed(case: Case, reported: list[tuple[int, Signal]]) -> None:
-    grouping, stream, moved = case.create(), stream_of(8, 300), 0
-    for reducer, signal in reported:
-        grouping.observe(reducer % case.reducers, signal)
-        chosen = grouping.choose(stream[:20])
-        assert (chosen >= 0).all()
-        assert (chosen < case.reducers).all()
-        assert grouping.moved >= moved
-        moved = grouping.moved
-    assert len(grouping.choose(stream)) == 300
-
-
-@pytest.mark.parametrize("case", LISTENING.values(), ids=LISTENING)
-def test_one_reducer_alone_telling_changes_nothing(case: Case) -> None:
-    if case.reducers == 1:
-        return
-    grouping, stream = case.create(), stream_of(9)
-    for slot in range(20):
-        grouping.observe(1, Signal(slot, 9.0, CapacityRequest.DECREASE, 1_000, 0.5))
-    assert grouping.moved == 0
-    assert grouping.choose(stream).tolist() == case.create().choose(stream).tolist()
-
-
-@pytest.mark.parametrize("case", LISTENING.values(), ids=LISTENING)
-def test_all_equally_loaded_move_nothing(case: Case) -> None:
-    grouping = case.create()
-    for slot in range(50):
-        for reducer in range(case.reducers):
-            grouping.observe(reducer, Signal(slot, 0.8, CapacityRequest.KEEP, 1_000, 0.001))
-    assert grouping.moved == 0
-
-
-@pytest.mark.parametrize("case", LISTENING.values(), ids=LISTENING)
-def test_a_signal_that_comes_again_or_late_counts_once(case: Case) -> None:
-    once, often, stream = case.create(), case.create(), stream_of(10)
-    for slot in range(4):
-        for reducer in range(case.reducers):
-            new = Signal(
-                slot,
-                0.5 + reducer % 3,
-                (CapacityRequest.INCREASE, CapacityRequest.DECREASE)[reducer % 2],
-                1_000,
-                0.001 + reducer,
-            )
-            once.observe(reducer, new)
-            often.observe(reducer, new)
-            often.observe(reducer, new)
-            often.observe(reducer, replace(new, slot=slot - 1, utilisation=0.01, service_seconds=50.0))
-    assert once.moved == often.moved
-    assert once.choose(stream).tolist() == often.choose(stream).tolist()
-
-
-@pytest.mark.parametrize("odd", [5e-324, 1e-9, 1e6, 1e300])
-def test_one_odd_service_time_does_not_leave_a_reducer_without_records_for_long(odd: float) -> None:
-    grouping, stream = CASES["weighted_w_choices 5"].create(), stream_of(12, 20_000)
-    for slot, seconds in enumerate((odd, 0.001)):
-        for reducer in range(5):
-            grouping.observe(reducer, Signal(slot, 0.8, CapacityRequest.KEEP, 1_000, 0.001 if reducer else seconds))
-        grouping.choose(stream)
-    shares = np.bincount(grouping.choose(stream), minlength=5) / len(stream)
-    assert shares.tolist() == pytest.approx([0.2] * 5, abs=0.02)
-
-
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if not BY_KIND[kind]().signals])
-def test_the_others_do_not_listen(kind: str) -> None:
-    grouping, stream = BY_KIND[kind]().create(TABLES[5], 0), stream_of(11)
-    for reducer in range(5):
-        grouping.observe(reducer, Signal(1, 9.0 * reducer, CapacityRequest.INCREASE, 5, 0.1 * reducer))
-    assert grouping.moved == 0
-    assert grouping.choose(stream).tolist() == BY_KIND[kind]().create(TABLES[5], 0).choose(stream).tolist()
 
 
 # --- blocks

@@ -1,0 +1,31 @@
+"""Jobs with an output, and what lies there afterwards."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dpa.config import JobFile, parse
+from dpa.driver.outputs import OutputDirectory
+
+RESULT = ["_job.yaml", "part-00000.parquet"]
+
+
+def job(path: Path | str, mode: str = "overwrite", **sections: object) -> JobFile:
+    return parse({"key": "word", "output": {"path": str(path), "mode": mode}, **sections}, origin="job")
+
+
+def write(file: JobFile, value: int = 1) -> None:
+    """Run a job whose result is one part."""
+    OutputDirectory.check_all(file)
+    with OutputDirectory(file) as output:
+        pq.write_table(pa.table({"word": ["a"], "value": [value]}), f"{output.staging}/part-00000.parquet")
+        assert output.commit(["part-00000.parquet"]) == ("part-00000.parquet",)
+
+
+def value_in(directory: Path) -> int:
+    return int(pq.read_table(directory)["value"][0].as_py())
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())

@@ -1,0 +1,74 @@
+"""What progress derives from snapshots: rates, counts and the time left."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import report_samples as samples
+from progress_samples import at_share, working_off
+
+from dpa.protocol.graph import MAPPER, REDUCER
+from dpa.report._tracker import RunTracker
+
+
+def test_rates_are_of_the_last_seconds() -> None:
+    tracker = RunTracker()
+    for second in range(20):
+        mapped = 1_000 * min(second, 10) + 10 * max(second - 10, 0)
+        mapper = replace(samples.snapshot(0)[MAPPER].tasks[0], mapped=mapped)
+        tracker.update(replace(samples.with_stage(samples.snapshot(1.0), MAPPER, tasks=(mapper,)), at=float(second)))
+    assert tracker.totals.mapped_rate == pytest.approx(10)
+
+
+def test_a_recovery_that_rolls_counts_back_gives_no_rate_below_zero() -> None:
+    tracker = RunTracker()
+    tracker.update(samples.snapshot(4.0))
+    tracker.update(replace(samples.snapshot(2.0), at=4.5))
+    assert tracker.totals.mapped_rate == 0
+    assert tracker.totals.processed_rate == 0
+
+
+def test_redistributions_that_were_dropped_from_the_snapshot_still_count() -> None:
+    tracker = RunTracker()
+    tracker.update(samples.snapshot(4.9, rounds=3))
+    assert tracker.update(samples.snapshot(4.9, rounds=3, decisions=(samples.decision(version=9),), decision_counts={}))
+    assert tracker.totals.redistributions == 4
+
+
+def test_no_time_left_is_estimated_before_the_first_second() -> None:
+    tracker = RunTracker()
+    tracker.update(samples.snapshot(0.5))
+    assert tracker.totals.seconds_left is None
+    tracker.update(samples.snapshot(2.5))
+    assert tracker.totals.seconds_left == pytest.approx(2.5, rel=0.05)
+
+
+def test_the_time_left_counts_what_is_queued() -> None:
+    tracker = RunTracker()
+    tracker.update(working_off(10.0, 12_000_000))
+    tracker.update(working_off(14.0, 16_000_000))
+    assert tracker.totals.seconds_left == pytest.approx(8.0)
+
+
+def test_the_time_left_counts_the_records_of_rows_that_are_not_read_yet() -> None:
+    half = [at_share(0.5, at=at) for at in (10.0, 14.0)]
+    slow = [
+        samples.with_stage(found, REDUCER, tasks=(replace(found[REDUCER].tasks[0], processed=done),))
+        for found, done in zip(half, (2_000_000, 4_000_000), strict=True)
+    ]
+    tracker = RunTracker()
+    for snapshot in slow:
+        tracker.update(snapshot)
+    assert tracker.totals.seconds_left == pytest.approx((24_000_000 - 4_000_000) / 500_000)
+
+
+def test_the_load_of_a_stage_is_of_the_last_seconds() -> None:
+    tracker = RunTracker()
+    for at in (0.0, 10.0):
+        tracker.update(samples.graph_snapshot(at=at))
+    idle = samples.graph_snapshot(at=10.0)
+    for second in range(11, 20):
+        tracker.update(replace(idle, at=float(second)))
+    assert all(stage.load.busy == stage.load.blocked == stage.rate == 0 for stage in tracker.totals.stages)
+    assert tracker.totals.bottleneck.kind == "none"

@@ -1,0 +1,146 @@
+"""A job that runs in the test's own process gives what plain Python gives, and says what its executors do wrong."""
+
+from datetime import date
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from builders import Total, naive, pairs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpa.aggregates import Count, Sum
+from dpa.errors import ExecutorError, KeyTypeError
+from dpa.executors import AnyReducer, Reducer, batch_mapper
+from dpa.testing import run_local
+
+DAYS = [date(2026, 1, 31), date(2025, 1, 31), date(2026, 1, 31)]
+records = st.lists(st.fixed_dictionaries({"key": st.text(max_size=2), "value": st.integers(-99, 99)}), max_size=40)
+ways = st.fixed_dictionaries(
+    {"reducers": st.integers(1, 5), "combine": st.booleans(), "batch_records": st.integers(1, 9)}
+)
+
+
+def add(left: int, right: int) -> int:
+    return left + right
+
+
+@batch_mapper
+def doubled(batch: pa.RecordBatch) -> pa.RecordBatch:
+    values = pa.array([2 * value for value in batch.column("value").to_pylist()], pa.int64())
+    return pa.record_batch({"key": batch.column("key").cast(pa.string()), "value": values})
+
+
+class Order(Reducer[list[int], int]):
+    """All values in the order in which they came: cannot merge, so every key must stay where it is."""
+
+    def zero(self) -> list[int]:
+        return []
+
+    def reduce(self, state: list[int], value: int) -> list[int]:
+        return [*state, value]
+
+
+@pytest.mark.parametrize(
+    ("mapper", "reducer", "of_values"),
+    [
+        (pairs, add, sum),
+        (pairs, Total(), sum),
+        (None, Sum(), sum),
+        (doubled, Sum(), lambda values: 2 * sum(values)),
+        (doubled, add, lambda values: 2 * sum(values)),
+        (pairs, Order(), list),
+    ],
+    ids=["function", "reducer", "no mapper", "batches", "batches to function", "no merge"],
+)
+@settings(max_examples=20)
+@given(data=records, how=ways)
+def test_a_local_run_gives_what_plain_python_gives(mapper, reducer, of_values, data, how: dict[str, Any]) -> None:
+    how["combine"] &= not isinstance(reducer, Order)
+    table = pa.Table.from_pylist(data, pa.schema({"key": pa.string(), "value": pa.int64()}))
+    found = run_local(mapper, reducer, table, **how)
+    keys = found["key"].to_pylist()
+    assert keys == sorted(keys)
+    values = found["value"].to_pylist() if keys else []
+    assert dict(zip(keys, values, strict=True)) == naive(((row["key"], row["value"]) for row in data), of_values)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [["b", "a", "b"], [5, -1, 5], [b"\xff", b"", b"\xff"], [None, "a", None], [None] * 3, [True, False, True], DAYS],
+)
+def test_keys_of_every_kind_come_through(keys: list[Any]) -> None:
+    found = run_local(None, Count(), pa.table({"key": keys})).to_pylist()
+    assert {row["key"]: row["count"] for row in found} == naive(((key, 1) for key in keys), len)
+
+
+def test_a_composite_key_comes_through_in_the_order_of_its_columns() -> None:
+    table = pa.table({"day": [*DAYS, None], "n": [1, 2, 3, 4], "country": ["b", "a", "b", "a"]})
+    found = run_local(None, Sum("n"), table, key=["country", "day"])
+    assert found.to_pylist() == [
+        {"country": "a", "day": DAYS[1], "n": 2},
+        {"country": "a", "day": None, "n": 4},
+        {"country": "b", "day": DAYS[0], "n": 4},
+    ]
+
+
+def test_a_record_mapper_makes_composite_keys_of_tuples() -> None:
+    words = [{"value": "to be"}, {"value": "or not to be"}]
+    found = run_local(
+        lambda record: [((len(word), word), 1) for word in record["value"].split()], add, words, key=["length", "word"]
+    )
+    assert found.column_names == ["length", "word", "value"]
+    assert found.to_pylist()[0] == {"length": 2, "word": "be", "value": 2}
+
+
+def test_key_and_value_may_have_other_names() -> None:
+    table = pa.table({"n": [1, 2], "word": ["a", "a"], "other": [7, 7]})
+    assert run_local(None, Sum("n"), table, key="word", value=["n"]).to_pylist() == [{"word": "a", "n": 3}]
+
+
+def test_records_may_be_dicts_or_scalars() -> None:
+    assert run_local(lambda record: [(record["value"], 1)], add, ["x", "y", "x"]).to_pylist() == [
+        {"key": "x", "value": 2},
+        {"key": "y", "value": 1},
+    ]
+
+
+def test_an_exception_in_a_reducer_names_it_and_the_key_and_where_it_was_raised() -> None:
+    class Unlucky(Total):
+        def reduce(self, state: int, value: int) -> int:
+            if value == 13:
+                raise LookupError("no luck")
+            return state + value
+
+    with pytest.raises(ExecutorError, match=r"Unlucky\.reduce failed on key 'b'") as error:
+        run_local(pairs, Unlucky(), [{"key": "a", "value": 1}, {"key": "b", "value": 13}])
+    assert "LookupError: no luck" in str(error.value)
+    assert 'raise LookupError("no luck")' in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("base", "method"), [(Total, "zero"), (Total, "merge"), (Total, "finish"), (Count, "merge"), (Count, "finish")]
+)
+def test_an_exception_in_any_other_method_names_it_too(base: type[AnyReducer], method: str) -> None:
+    def fail(*arguments: Any) -> Any:
+        raise LookupError("no luck")
+
+    broken = type("Broken", (base,), {method: fail})
+    with pytest.raises(ExecutorError, match=rf"Broken\.{method} failed on (key '|\d keys)"):
+        run_local(pairs, broken(), [{"key": str(number % 9), "value": number} for number in range(40)], batch_records=2)
+
+
+@pytest.mark.parametrize("reducer", [add, Count()], ids=["records", "batches"])
+@pytest.mark.parametrize("other", [int, lambda number: str(number).encode()], ids=["integers", "bytes"])
+@pytest.mark.parametrize("reducers", [1, 5])
+def test_a_job_whose_batches_have_keys_of_two_types_is_refused(reducer: Any, other: Any, reducers: int) -> None:
+    for number in range(8):  # some of which share a reducer with the first key, while others do not
+        keys = ["a", other(number)]
+        with pytest.raises(KeyTypeError, match="a key is a string"):
+            run_local(
+                lambda record, keys=keys: [(keys[record["value"]], 1)],
+                reducer,
+                [0, 1],
+                batch_records=1,
+                reducers=reducers,
+            )
