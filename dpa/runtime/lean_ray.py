@@ -22,15 +22,18 @@ def few_processes(*, logs: bool) -> Iterator[None]:
     """
     from ray._private import parameter, services
 
-    params, server = parameter.RayParams, services.start_api_server
+    params, server = parameter.RayParams, getattr(services, "start_api_server", None)
     unwanted = {"no_monitor": True, "include_log_monitor": logs}
     if unwanted.keys() <= inspect.signature(params).parameters.keys():
         parameter.RayParams = partial(params, **unwanted)
-    services.start_api_server = _no_server
+    if server is not None:
+        services.start_api_server = _no_server
     try:
         yield
     finally:
-        parameter.RayParams, services.start_api_server = params, server
+        parameter.RayParams = params
+        if server is not None:
+            services.start_api_server = server
 
 
 def _no_server(*_args: object, **_options: object) -> tuple[None, None]:
