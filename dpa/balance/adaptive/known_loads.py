@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from dpa.balance.adaptive.arrivals import Arrivals
 from dpa.balance.adaptive.demand import smoothed
+from dpa.balance.adaptive.waiting import Waiting
 from dpa.measure.load import Load, Sample
 from dpa.routing.table import RoutingTable
 
@@ -29,13 +31,17 @@ class _Report(NamedTuple):
 class KnownLoads:
     """The last report of each reducer, and which of them are new since the last look."""
 
-    def __init__(self, reducers: int, arrivals: Arrivals, *, check_seconds: float, report_seconds: float) -> None:
-        """Looks are `check_seconds` apart at least; each reducer is to report every `report_seconds`."""
+    def __init__(
+        self, reducers: int, arrivals: Arrivals, *, check_seconds: float, report_seconds: float, half_life: float
+    ) -> None:
+        """Looks are `check_seconds` apart at least; each reducer is to report every `report_seconds`, and a measurement
+        counts half after `half_life` seconds of work."""
         self._reducers = reducers
         self._arrivals = arrivals
         self._check_seconds = check_seconds
         self._overdue_seconds = _OVERDUE * report_seconds
         self._reports: dict[int, _Report] = {}
+        self._waiting = Waiting(half_life, report_seconds)
         self._fresh: set[int] = set()
         self._began: float | None = None
         self._looked_at: float | None = None
@@ -47,6 +53,7 @@ class KnownLoads:
         if load.version == version and not waits:
             self._fresh.add(reducer)
         self._reports[reducer] = _Report(load, now, self._arrivals.last_words)
+        self._waiting.add(reducer, load, now)
         if self._began is None:
             self._began = now
 
@@ -85,8 +92,11 @@ class KnownLoads:
         return self._arrivals.last_words - oldest
 
     def expected(self, reducers: Iterable[int], table: RoutingTable, now: float) -> dict[int, Load]:
-        """The loads of these reducers as expected by now: no two were measured at the same moment."""
-        loads = smoothed({reducer: self._reports[reducer].load for reducer in sorted(reducers)})
+        """The loads of these reducers as expected by now: no two were measured at the same moment. A record's time is
+        that of its work and of the waiting for a processor, each as far as chance does not explain it."""
+        working = {reducer: self._working(reducer) for reducer in sorted(reducers)}
+        waits = self._waiting.believed()
+        loads = {reducer: _waiting(load, waits.get(reducer, 0.0)) for reducer, load in smoothed(working).items()}
         arrivals, offered = self._arrivals, by_owner(table, self._arrivals.sample)
         aged = {}
         for reducer, load in loads.items():
@@ -96,11 +106,28 @@ class KnownLoads:
             aged[reducer] = load.aged(now - at, own.scaled(arrived * own.total / (arrivals.sample.total or 1.0)))
         return aged
 
+    def _working(self, reducer: int) -> Load:
+        """The last load, with the time of a usual record without any waiting for a processor, and that waiting as it
+        has been of late."""
+        load, waited = self._reports[reducer].load, self._waiting.measured(reducer)
+        if load.usual_seconds is not None or load.service_seconds is None:
+            return replace(load, waited=waited)
+        return replace(load, usual_seconds=load.service_seconds * (1 - waited), waited=waited)
+
+
+def _waiting(load: Load, waited: float) -> Load:
+    """The load with the part of its time in which it is expected to wait for a processor, which its times of records
+    leave out."""
+    if load.usual_seconds is None:
+        return load
+    factor = 1 / (1 - waited)
+    return replace(load, usual_seconds=load.usual_seconds * factor, error=load.error * factor)
+
 
 def by_owner(table: RoutingTable, sample: Sample) -> list[Sample]:
     """Each reducer's part of a sample, without keys that are split."""
     owners = table.sole_owners[table.tokens_of(sample.hashes)]
-    order = np.argsort(owners, kind="stable")
+    order = np.argsort(owners, kind="stable")  # so hashes stay ascending within each part
     bounds = np.searchsorted(owners[order], np.arange(table.reducers + 1))
-    parts = (np.sort(order[start:stop]) for start, stop in itertools.pairwise(bounds.tolist()))
+    parts = (order[start:stop] for start, stop in itertools.pairwise(bounds.tolist()))
     return [Sample(sample.hashes[part], sample.records[part], sample.rows) for part in parts]

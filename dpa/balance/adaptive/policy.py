@@ -16,7 +16,7 @@ from dpa.balance.adaptive.unsplitting import Unsplitting
 from dpa.balance.adaptive.worth import Worth
 from dpa.balance.decision import Decision, Outcome
 from dpa.balance.policy import require_reducer
-from dpa.balance.trigger import Trigger
+from dpa.balance.trigger import Trigger, Verdict
 from dpa.measure.load import Load, Offered
 from dpa.routing.table import RoutingTable
 
@@ -52,6 +52,7 @@ class AdaptivePolicy:
             self._arrivals,
             check_seconds=options.check_seconds,
             report_seconds=options.measure_seconds,
+            half_life=options.half_life,
         )
         self._unsplitting = Unsplitting()
         self._worth = Worth(options, self._arrivals)
@@ -59,16 +60,19 @@ class AdaptivePolicy:
 
     def offered(self, sender: Hashable, offered: Offered, now: float) -> None:
         """Take in what a sender has offered."""
-        self._arrivals.add(sender, offered)
+        if self.table.reducers > 1:
+            self._arrivals.add(sender, offered)
 
     def report(self, reducer: int, load: Load, now: float) -> Decision | None:
         """Take in a reducer's load at time `now` (seconds), and act if that calls for it. None: no time to look."""
+        if self.table.reducers == 1:
+            return None  # there is nobody to give anything to
         self._known.add(reducer, load, self.table.version, now)
         if not self._known.is_time(now):
             return None
         fresh = self._known.look(now)
         self._arrivals.look()
-        self._worth.look(self.table.version)
+        self._worth.look(self.table.version, now)
         if not any(self._known.queues[one] for one in fresh) and not (fresh and self.table.splits):
             return None
         return self._look(self._known.expected(fresh, self.table, now), now)
@@ -93,20 +97,19 @@ class AdaptivePolicy:
         """What to do, in four questions: are the numbers good, is a split key cold, is a reducer overloaded, and is a
         rebalance worth it?"""
         demand = self._demand(loads)
-        seconds = demand.seconds
-        suspect = max(loads, key=lambda reducer: (seconds[reducer], -reducer))
+        suspect = _by_work(loads, demand)[0]
         doubt = self._doubt(loads)
         if doubt is not None:
             return self._decide(suspect, now, Outcome.COOL_DOWN, doubt)
         narrower = self._narrower(demand)
         if narrower is not None:
             return self._apply(suspect, now, narrower, "a key is split over more reducers than it needs")
-        verdict = self._trigger.judge(suspect, loads)
+        suspect, verdict = self._overloaded(loads, demand)
         if not verdict.overloaded:
             return self._decide(suspect, now, Outcome.BELOW_THRESHOLD, verdict.reason)
-        idle = _why_no_core_is_free(loads)
-        if idle is not None:
-            why = f"{verdict.reason}, but moving gains nothing: {idle}"
+        busy = _why_no_core_is_free(loads) if self._worth.rounds else None  # one table prepares for the end
+        if busy is not None:
+            why = f"{verdict.reason}, but moving gains nothing: {busy}"
             return self._decide(suspect, now, Outcome.BELOW_THRESHOLD, why)
         if self._comes_and_goes() and not is_spread(demand):
             return self._apply(suspect, now, spread(demand), f"{verdict.reason}; keys come and go faster than tables")
@@ -119,6 +122,11 @@ class AdaptivePolicy:
             return self._decide(suspect, now, Outcome.BELOW_THRESHOLD, f"{verdict.reason}, but {worthless}")
         return self._apply(suspect, now, proposal, verdict.reason)
 
+    def _overloaded(self, loads: Mapping[int, Load], demand: Demand) -> tuple[int, Verdict]:
+        """The reducer with most work that is overloaded, and why; if none is, the one with most work."""
+        verdicts = [(reducer, self._trigger.judge(reducer, loads)) for reducer in _by_work(loads, demand)]
+        return next((judged for judged in verdicts if judged[1].overloaded), verdicts[0])
+
     def _doubt(self, loads: Mapping[int, Load]) -> str | None:
         """Why the numbers say little now, or None."""
         between = sum(load.forwarded_out - load.forwarded_in for load in loads.values())
@@ -130,6 +138,10 @@ class AdaptivePolicy:
             return f"{since:,.0f} records have come since a reducer reported, {queued:,} are queued"
         if all(load.service_seconds is None for load in loads.values()):
             return "no reducer has processed a record yet"
+        if not any(load.service_seconds for load in loads.values()):
+            return "no record has taken a time that can be measured"
+        if not self._arrivals.sample.rows:
+            return "no sender has said yet what it offers"
         return None
 
     def _narrower(self, demand: Demand) -> Rebalance | None:
@@ -153,12 +165,14 @@ class AdaptivePolicy:
 
     def _demand(self, loads: Mapping[int, Load]) -> Demand:
         arrivals, horizon = self._arrivals, self._options.horizon
-        return Demand.of(self.table, loads, Expected(arrivals.rate * horizon, arrivals.sample, arrivals.names), horizon)
+        expected = Expected(arrivals.rate * horizon, arrivals.sample, arrivals.names)
+        return Demand.of(self.table, loads, expected, horizon, self._worth.backlog)
 
     def _apply(self, reducer: int, now: float, proposal: Rebalance, because: str) -> Decision:
         self.table = proposal.table
         self._known.outdate()
         self._unsplitting.restart()
+        self._arrivals.keep(_last_hashes(self.table))
         self._rounds[reducer] += 1
         gains = f"{proposal.before:.3g} s of work become {proposal.after:.3g} s, the mean is {proposal.mean:.3g} s"
         decision = self._decide(reducer, now, Outcome.APPLIED, f"{because}; {proposal.steps}: {gains}")
@@ -168,12 +182,23 @@ class AdaptivePolicy:
         return Decision(now, reducer, outcome, reason, self._known.queues, None, self._rounds[reducer])
 
 
+def _by_work(loads: Mapping[int, Load], demand: Demand) -> list[int]:
+    """The reducers of these loads, the one with the most seconds of work first."""
+    seconds = demand.seconds
+    return sorted(loads, key=lambda reducer: (-seconds[reducer], reducer))
+
+
 def _why_no_core_is_free(loads: Mapping[int, Load]) -> str | None:
     """Why moving work between reducers gains nothing: all of them work, at what their processors can do."""
     if not all(load.queue and load.waited >= _CORES_BUSY for load in loads.values()):
         return None
     waited = min(load.waited for load in loads.values())
     return f"all have work and wait for a processor {waited:.0%} of their busy time or more"
+
+
+def _last_hashes(table: RoutingTable) -> list[int]:
+    """The last hash of each split range: a key's own, if it is the only one."""
+    return [int(table.positions[token]) - 1 & 0xFFFFFFFF for token in table.splits]
 
 
 def _width(table: RoutingTable) -> int:
