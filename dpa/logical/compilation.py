@@ -74,6 +74,7 @@ class Compilation:
                     in_flight_records=step.limits.in_flight_records,
                     in_flight_bytes=step.limits.in_flight_mb * 2**20,
                     queue_seconds=step.limits.queue_seconds,
+                    expected_seconds=step.expected_seconds,
                     quantum_records=step.limits.quantum_records,
                     quantum_seconds=step.limits.quantum_seconds,
                     aggregate_seconds=None if aggregation is None else aggregation.seconds,

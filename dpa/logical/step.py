@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 
-from dpa.aggregates import TopRows
+from dpa.aggregates import TopRows, expected_seconds
 from dpa.balance.options import BalanceOptions, NoBalancingOptions
 from dpa.config import ReferenceConfig
 from dpa.config.stage import AggregationConfig, StageLimits, TestingConfig
@@ -121,6 +121,12 @@ class Step:
     def is_stage(self) -> bool:
         """Whether it has tasks of its own."""
         return self.tasks is not None
+
+    @property
+    def expected_seconds(self) -> float | None:
+        """About how long one of its records takes, before any is measured; None: it may be anything."""
+        known = expected_seconds(self.receiver)
+        return None if known is None else known * max(self.testing.slow_factor, default=1.0)
 
     @property
     def operators(self) -> tuple[RowOperator, ...]:

@@ -8,13 +8,13 @@ queue of a slow one fills up no others' credit.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpa.errors import ProtocolError
 from dpa.protocol.addresses import Address
 
 _FIRST_WINDOW = 64
-"""Records that may be in flight towards a receiver of unknown speed: a few of its first quanta."""
+"""Records that may be in flight towards a receiver of which nothing is known: a few of its first quanta."""
 
 _ACTIVE_SECONDS = 1.0
 """A sender that has sent nothing for longer than this, or twice as long, is not counted."""
@@ -31,16 +31,24 @@ class CreditLimits:
         records: most records, to all receivers together.
         bytes: about the most bytes, to all receivers together; None: any number.
         seconds: the queueing delay that windows aim at; None: a window is as large as the other bounds let it be.
+        first: records that may be in flight to a receiver that has not told its window yet, where windows follow the
+            delay.
     """
 
     records: int
     bytes: int | None = None
     seconds: float | None = None
+    first: int = _FIRST_WINDOW
+
+    def expecting(self, service_seconds: float | None, senders: int) -> CreditLimits:
+        """The same bounds, with the first window that `senders` senders should have if a record will take about so
+        long; None: nobody knows."""
+        return replace(self, first=self.window(service_seconds, senders) or self.first)
 
     @property
     def first_window(self) -> int:
-        """The records that may be in flight to a receiver of unknown speed."""
-        return self.records if self.seconds is None else min(_FIRST_WINDOW, self.records)
+        """The records that may be in flight to a receiver that has not told its window yet."""
+        return self.records if self.seconds is None else min(self.first, self.records)
 
     def window(self, service_seconds: float | None, senders: int) -> int | None:
         """The records that a receiver would have in flight from each of `senders` senders, if a record takes it so

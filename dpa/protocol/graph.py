@@ -35,6 +35,7 @@ class Stage:
         in_flight_records: records that one sender may have pushed on one edge and that are not processed yet.
         in_flight_bytes: about the most bytes of them; None: any number.
         queue_seconds: the queueing delay at which in-flight records are held; None: the other bounds alone hold.
+        expected_seconds: about how long a record takes, before any is measured; None: it may be anything.
         quantum_records: most records that a task processes at a time.
         quantum_seconds: about how long it may take to process them.
         aggregate_seconds: time from the end of a round of aggregation to the next; None: there are no rounds.
@@ -48,6 +49,7 @@ class Stage:
     in_flight_records: int = 1_048_576
     in_flight_bytes: int | None = None
     queue_seconds: float | None = None
+    expected_seconds: float | None = None
     quantum_records: int = 262_144
     quantum_seconds: float = 0.1
     aggregate_seconds: float | None = None
@@ -56,11 +58,6 @@ class Stage:
     def addresses(self) -> tuple[Address, ...]:
         """Its tasks."""
         return tuple(Address(self.name, index) for index in range(self.tasks))
-
-    @property
-    def credit(self) -> CreditLimits:
-        """What one sender may have in flight on one edge."""
-        return CreditLimits(self.in_flight_records, self.in_flight_bytes, self.queue_seconds)
 
     def first_table(self) -> RoutingTable:
         """The routing table that all tasks and their senders start with."""
@@ -147,6 +144,12 @@ class Graph:
     def emitters(self, name: str) -> int:
         """How many emitters send to a stage: one of each task for each edge."""
         return sum(self[edge.source].tasks for _, edge in self.into(name))
+
+    def credit(self, name: str) -> CreditLimits:
+        """What one emitter may have in flight to a stage."""
+        stage = self[name]
+        limits = CreditLimits(stage.in_flight_records, stage.in_flight_bytes, stage.queue_seconds)
+        return limits.expecting(stage.expected_seconds, self.emitters(name))
 
     def queue_bound(self, name: str) -> int:
         """The most records that all queues of a stage can hold together."""

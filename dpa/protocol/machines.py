@@ -42,7 +42,7 @@ def task_of(
         eager=stage.balance.forwards_eagerly,
         goes_by_table=stage.grouping.is_ring,
         quantum=QuantumSizer(stage.quantum_records, stage.quantum_seconds),
-        limits=stage.credit,
+        limits=graph.credit(stage.name),
         reports=stage.balance.reports,
         delegation=DelegationOptions.of(
             stage.grouping.signals, graph.queue_bound(stage.name) // stage.tasks, stage.queue_seconds
@@ -61,5 +61,5 @@ def emitters_of(graph: Graph, address: Address) -> list[Emitter]:
         grouping = target.grouping.create(table, sender)
         reports = target.balance.reports
         meter = OfferedMeter(sender, len(senders)) if reports is not None and reports.measures_keys else None
-        emitters.append(Emitter(number, target.name, address, table, grouping, target.credit, meter))
+        emitters.append(Emitter(number, target.name, address, table, grouping, graph.credit(target.name), meter))
     return emitters

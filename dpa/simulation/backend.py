@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpa.protocol.coordinator import CoordinatorMachine
 from dpa.protocol.metrics import Snapshot
@@ -50,7 +50,9 @@ class SimulatedBackend:
             warn("partial results are not published in a simulation")
         started = time.time()
         times = (self.step_seconds, self.service_seconds)
-        cluster = SimulatedCluster(SimulatedJob(plan.graph, plan.tasks, *times, self.network, ticks=None), self.seed)
+        stages = tuple(replace(stage, expected_seconds=None) for stage in plan.graph.stages)  # of real time
+        graph = replace(plan.graph, stages=stages)
+        cluster = SimulatedCluster(SimulatedJob(graph, plan.tasks, *times, self.network, ticks=None), self.seed)
         try:
             run = cluster.run()
         finally:

@@ -33,7 +33,7 @@ class CreditLedger:
         for emitter in self._emitters:
             stage = self._stages[emitter.edge]
             self._used[emitter.origin, emitter.edge] = [0] * stage.tasks
-            self._windows[emitter.origin, emitter.edge] = [stage.credit.first_window] * stage.tasks
+            self._windows[emitter.origin, emitter.edge] = [graph.credit(stage.name).first_window] * stage.tasks
         self._on_the_way: dict[tuple[Address, Address, int], Ack | CreditTransfer] = {}
         self._of_sender: dict[Address, list[Emitter]] = defaultdict(list)
         for emitter in self._emitters:

@@ -38,6 +38,14 @@ def test_before_it_is_known_a_window_is_small_where_windows_matter() -> None:
     assert Credit(CreditLimits(1_000), 2).window(1) == 1_000
 
 
+@pytest.mark.parametrize(("seconds", "service", "first"), [(0.5, 0.002, 125), (0.5, None, 64), (None, 0.002, 1_000)])
+def test_a_window_begins_as_large_as_what_is_known_beforehand_lets_it(
+    seconds: float | None, service: float | None, first: int
+) -> None:
+    limits = CreditLimits(1_000, seconds=seconds).expecting(service, 2)
+    assert limits.first_window == Credit(limits, 2).window(1) == first
+
+
 def test_more_than_is_in_use_cannot_come_back() -> None:
     credit = Credit(CreditLimits(10), 2)
     credit.spend(0, 3)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import dpa
 from dpa import Flow
-from dpa.aggregates import Count, Sum
+from dpa.aggregates import Count, Distinct, Sum
 from dpa.driver.backend import Backend
 from dpa.errors import ConfigError
 from dpa.execution.emission import Emission
@@ -81,8 +81,19 @@ def test_the_bounds_of_a_step_are_those_of_its_stage(flow: Flow) -> None:
     words.reduce(Count(), name="bounded", limits=limits)
     words.reduce(Count(), name="usual")
     graph = compiled(flow).compiled({}).graph
-    assert graph["bounded"].credit == CreditLimits(300_000, 3 * 2**20, None)
-    assert graph["usual"].credit == CreditLimits(1_048_576, 256 * 2**20, 0.5)
+    assert graph.credit("bounded") == CreditLimits(300_000, 3 * 2**20, None)
+    assert graph.credit("usual") == CreditLimits(1_048_576, 256 * 2**20, 0.5, graph.credit("usual").first)
+
+
+def test_a_stream_of_ready_made_batch_reducers_begins_with_windows_for_microseconds_a_record(flow: Flow) -> None:
+    words = flow.read(ROWS).key_by("word")
+    slowed = {"slow_factor": [10.0, 1.0]}
+    words.reduce(Count(), name="kernel", parallelism=2)
+    words.reduce(Count(), name="slowed", parallelism=2, testing=slowed)
+    words.reduce(Distinct(), name="python", parallelism=2)
+    graph = compiled(flow).compiled({}).graph
+    first = {name: graph.credit(name).first_window for name in ("kernel", "slowed", "python")}
+    assert first["kernel"] == 10 * first["slowed"] > 100 * first["python"]
 
 
 def test_a_step_with_tasks_of_its_own_is_a_stage(flow: Flow) -> None:
