@@ -50,6 +50,13 @@ class Sample:
         """All records."""
         return float(self.records.sum())
 
+    def of(self, hashes: Hashes) -> Records:
+        """The records of each of these hashes, 0 of one that is not among the sample's; shape of `hashes`."""
+        if not len(self.hashes):
+            return np.zeros(len(hashes))
+        at = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
+        return np.where(self.hashes[at] == hashes, self.records[at], 0.0)
+
     def scaled(self, records: float) -> Sample:
         """The same keys in the same proportions, with so many records in all."""
         total = self.total

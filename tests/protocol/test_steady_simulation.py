@@ -15,6 +15,7 @@ from builders import map_task
 from dpa.aggregates import Count
 from dpa.balance.options import AdaptiveOptions, BalanceOptions, NoBalancingOptions
 from dpa.execution.block import Block
+from dpa.measure.skew import skew
 from dpa.protocol.graph import REDUCER
 from dpa.protocol.metrics import StageSnapshot
 from dpa.simulation.cluster import SimulatedCluster, map_reduce_job
@@ -173,3 +174,34 @@ def test_a_slow_reducer_gets_as_much_as_it_can_do(seed: int) -> None:
     run = simulate(stream(), seed, slowness=(1, 1, 1, 5))
     assert run.to_ideal < 1.3
     assert run.changes <= 6
+
+
+# --- cores shared
+
+
+@pytest.mark.parametrize("seed", [0, 5])
+@pytest.mark.parametrize("share", [0.0, 0.4], ids=["even", "hot"])
+def test_tables_settle_where_tasks_share_cores_and_wait_for_each_other(share: float, seed: int) -> None:
+    """Who waits for whom changes all the time: reducers looked faster and slower by turns, and keys went to and fro to
+    the last second."""
+    keys = stream([("hot", share)], 800_000, seed)
+    job = map_reduce_job(
+        memory_splits(pa.table({"key": pa.array(keys), "number": range(len(keys))}), 50_000),
+        map_task(None, Count(), values=("number",), batch_records=50_000, seed=0),
+        mappers=1,
+        reducers=REDUCERS,
+        balance=AdaptiveOptions(),
+        in_flight_records=1_000_000,
+        queue_seconds=0.5,
+        quantum_records=10_000,
+        map_seconds=3e-6,
+        service_seconds=lambda reducer: 2e-5,
+        ticks=None,
+    )
+    cluster = SimulatedCluster(replace(job, cores=2), seed)
+    stage = cluster.run().snapshot[REDUCER]
+    applied = [decision for decision in stage.decisions if decision.version]
+    assert len(applied) <= 3
+    assert all(decision.at - applied[0].at < 5.0 for decision in applied)
+    assert sum(task.forwarded for task in stage.tasks) < 0.1 * len(keys)
+    assert skew([task.processed for task in stage.tasks]) < 0.1

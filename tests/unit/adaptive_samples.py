@@ -35,4 +35,4 @@ def demand_of(table: RoutingTable, keys: Mapping[int, float], speeds: list[float
             for reducer, weight in zip(split.reducers, split.weights, strict=True):
                 parts[token][reducer] += weight * of_key
     known = {where: KeyDemand(f"key {where}", where, of_key) for where, of_key in keys.items()}
-    return Demand(table, records, parts, known, np.array(speeds), float(sum(keys.values())))
+    return Demand(table, records, parts, known, np.array(speeds), np.zeros(len(speeds)), float(sum(keys.values())))

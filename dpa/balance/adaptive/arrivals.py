@@ -9,7 +9,7 @@ nothing but that they lie evenly on the circle.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -51,6 +51,9 @@ _ARCS = 16
 _EVENLY = 4_096
 """So many hashes stand for keys that lie evenly on the circle."""
 
+_MOST_FRESH = 1_024
+"""So many reports between two looks are kept one by one."""
+
 _SIGNIFICANT = 5.0
 """Keys have changed if chi-square is so many standard deviations above what chance gives."""
 
@@ -62,7 +65,7 @@ class Arrivals:
     """The evidence so far, renewed at each look.
 
     Attributes:
-        names: the frequent keys, by hash.
+        names: the frequent keys by hash, and those that are kept.
         sample: the keys to expect, in their proportions; the total has no meaning.
         latest: what came between the last two looks.
         changes: how often the keys have changed.
@@ -74,6 +77,7 @@ class Arrivals:
         self._arcs = max(_ARCS_PER_TOKEN * tokens, _LEAST_ARCS)
         self.names: dict[int, Key] = {}
         self._names: dict[int, Key] = {}
+        self._kept: frozenset[int] = frozenset()
         self.sample = self.latest = Sample.empty()
         self.changes = 0
         self.last_words = 0.0
@@ -93,6 +97,13 @@ class Arrivals:
             self.last_words += offered.sample.total
         self._fresh.append(offered.sample)
         self._names |= offered.names
+        if len(self._fresh) > _MOST_FRESH:
+            self._fresh = [_condensed(Sample.union(self._fresh), self._arcs)]
+            self._names = self._named(self._fresh[0], 0.0)
+
+    def keep(self, hashes: Iterable[int]) -> None:
+        """Keep the names of these keys, if they are known, whether or not they are still frequent."""
+        self._kept = frozenset(hashes)
 
     @property
     def rate(self) -> float:
@@ -129,12 +140,16 @@ class Arrivals:
 
     def _name(self) -> None:
         """Keep the names of keys that were looked at often enough."""
-        sample, names = self.sample, np.fromiter(self._names, dtype=np.uint32, count=len(self._names))
-        least = _TIMES * sample.total / (sample.rows or 1.0)
-        enough = np.isin(names, sample.hashes[sample.records >= least])
-        self.names = {hashed: self._names[hashed] for hashed in names[enough].tolist()}
-        known = np.isin(names, sample.hashes)
-        self._names = {hashed: self._names[hashed] for hashed in names[known].tolist()}
+        sample = self.sample
+        self.names = self._named(sample, _TIMES * sample.total / (sample.rows or 1.0))
+        self._names = self._named(sample, 0.0)
+
+    def _named(self, sample: Sample, least: float) -> dict[int, Key]:
+        """The names of keys that have `least` records of a sample and more than none, and of those that are kept."""
+        hashes = np.fromiter(self._names, dtype=np.uint32, count=len(self._names))
+        enough = (sample.of(hashes) >= max(least, np.nextafter(0.0, 1.0))).tolist()
+        named = zip(self._names.items(), enough, strict=True)
+        return {hashed: key for (hashed, key), often in named if often or hashed in self._kept}
 
 
 def _condensed(sample: Sample, arcs: int) -> Sample:

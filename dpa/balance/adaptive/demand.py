@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -56,8 +56,10 @@ class Demand:
         parts: of each split token, by its index, the records of each of its reducers.
         keys: the hot keys, by hash.
         speeds: records a second of each reducer, shape (reducers,).
+        errors: the standard error of each speed, as a part of it, shape (reducers,); 0 where it is not known.
         arriving: those of all that have not come yet.
         unreported: reducers whose work is not known: nothing is to be moved to them.
+        names: the keys that are known by hash, whether or not they have work.
     """
 
     table: RoutingTable
@@ -65,13 +67,22 @@ class Demand:
     parts: Mapping[int, dict[int, float]]
     keys: Mapping[int, KeyDemand]
     speeds: npt.NDArray[np.float64]
+    errors: npt.NDArray[np.float64]
     arriving: float = 0.0
     unreported: frozenset[int] = frozenset()
+    names: Mapping[int, Key] = field(default_factory=dict)
 
     @staticmethod
-    def of(table: RoutingTable, loads: Mapping[int, Load], expected: Expected, horizon: float = np.inf) -> Demand:
+    def of(
+        table: RoutingTable,
+        loads: Mapping[int, Load],
+        expected: Expected,
+        horizon: float = np.inf,
+        backlog: float = 1.0,
+    ) -> Demand:
         """The demand of what is expected to come, but not more than all reducers can do in `horizon` seconds, and of
-        what is queued, as measured under this very table.
+        what is queued, as measured under this very table. Beside one that is to come, a queued record counts as
+        `backlog` of one.
 
         Queued records count where they are, if they may be processed there, and else where the table sends them: so
         moves that are under way are not made again.
@@ -80,16 +91,21 @@ class Demand:
         records = np.zeros(len(table.positions))
         parts = {token: dict.fromkeys(split.reducers, 0.0) for token, split in table.splits.items()}
         keys = dict.fromkeys(expected.names, 0.0)
+        weight = backlog if expected.records else 1.0
         for reducer, load in loads.items():
             if load.queued is not None:
-                _add(table, _weighed(load.queued, costs), records, parts, keys, reducer)
+                queued = _weighed(load.queued, costs)
+                _add(table, queued.scaled(weight * queued.total), records, parts, keys, reducer)
         speeds = _speeds(table.reducers, loads)
         coming = _weighed(expected.sample.scaled(expected.records), costs)
-        coming = coming.scaled(min(coming.total, horizon * float(speeds.sum())))
+        if speeds is not None:
+            coming = coming.scaled(min(coming.total, horizon * float(speeds.sum())))
         _add(table, coming, records, parts, keys)
         hot = {hashed: KeyDemand(expected.names[hashed], hashed, work) for hashed, work in keys.items() if work}
         unreported = frozenset(range(table.reducers)) - loads.keys()
-        return Demand(table, records, parts, hot, speeds, coming.total, unreported)
+        known = np.ones(table.reducers) if speeds is None else speeds
+        errors = np.array([_relative_error(loads.get(reducer)) for reducer in range(table.reducers)])
+        return Demand(table, records, parts, hot, known, errors, coming.total, unreported, expected.names)
 
     @property
     def loads(self) -> Records:
@@ -123,7 +139,8 @@ def _add(
     np.add.at(records, index[~split], work.records[~split])
     for at, amount in zip(index[split].tolist(), work.records[split].tolist(), strict=True):
         _add_part(parts, table, at, reporter, amount)
-    for hashed, amount in _amounts(work, list(keys)):
+    wanted = np.fromiter(keys, dtype=np.uint32, count=len(keys))
+    for hashed, amount in zip(wanted.tolist(), work.of(wanted).tolist(), strict=True):
         keys[hashed] += amount
 
 
@@ -136,15 +153,6 @@ def _add_part(
         return
     for reducer, weight in zip(split.reducers, split.weights, strict=True):
         of_each[reducer] += weight * amount
-
-
-def _amounts(work: Sample, wanted: list[int]) -> list[tuple[int, float]]:
-    """The records of each wanted hash."""
-    if not len(work.hashes) or not wanted:
-        return []
-    at = np.minimum(np.searchsorted(work.hashes, wanted), len(work.hashes) - 1)
-    found = np.where(work.hashes[at] == wanted, work.records[at], 0.0)
-    return list(zip(wanted, found.tolist(), strict=True))
 
 
 def _costs(loads: Mapping[int, Load]) -> dict[int, float]:
@@ -167,38 +175,54 @@ def _weighed(sample: Sample, costs: Mapping[int, float]) -> Sample:
 
 
 def smoothed(loads: Mapping[int, Load]) -> dict[int, Load]:
-    """The loads with service times that chance cannot shake: each reducer's own counts by how far it is from the mean
-    of all in standard errors, and by its evidence. A reducer without evidence gets the mean."""
+    """The loads with times of a usual record that chance cannot shake: each reducer's own counts by how far it is from
+    the mean of all in standard errors, and by its evidence. A reducer without evidence gets the mean. `error` becomes
+    that of these times."""
     known = {reducer: seconds for reducer, load in loads.items() if (seconds := _usual(load)) and load.evidence}
     records = sum(loads[reducer].evidence for reducer in known)
     if not records:
         return dict(loads)
     mean = sum(seconds * loads[reducer].evidence for reducer, seconds in known.items()) / records
-    return {reducer: _corrected(load, _shrunk(load, mean)) for reducer, load in loads.items()}
+    return {reducer: _shrunk(load, mean) for reducer, load in loads.items()}
 
 
 def _usual(load: Load) -> float | None:
     return load.service_seconds if load.usual_seconds is None else load.usual_seconds
 
 
-def _corrected(load: Load, usual: float) -> Load:
-    """The load with another time of a usual record. What is known of a dear key is its own time, which stays."""
+def _shrunk(load: Load, mean: float) -> Load:
+    """The load with a time of a usual record nearer to the mean. What is known of a dear key is its own time, which
+    stays."""
+    measured, believed = _usual(load), _believed(load, mean)
+    usual = mean if not measured else mean + believed * (measured - mean)
     factor = 1.0 if load.usual_seconds is None or not usual else load.usual_seconds / usual
-    return replace(load, usual_seconds=usual, costs={key: cost * factor for key, cost in load.costs.items()})
+    error = believed * load.error * usual / load.service_seconds if load.service_seconds and believed else 0.0
+    costs = {key: cost * factor for key, cost in load.costs.items()}
+    return replace(load, usual_seconds=usual, error=error, costs=costs)
 
 
-def _shrunk(load: Load, mean: float) -> float:
+def _believed(load: Load, mean: float) -> float:
+    """How far a reducer's own time of a usual record is believed beside the mean of all, 0 to 1."""
     usual = _usual(load)
-    if usual is None or not load.evidence:
-        return mean
-    apart = usual - mean
+    if not usual or not load.evidence:
+        return 0.0
     if not np.isfinite(load.error):
-        return mean + apart * load.evidence / (load.evidence + _PRIOR)
-    return mean + (apart**3 / (apart**2 + (_NOISE * load.error) ** 2) if apart else 0.0)
+        return load.evidence / (load.evidence + _PRIOR)
+    apart = (usual - mean) ** 2
+    return apart / (apart + (_NOISE * load.error) ** 2) if apart else 0.0
 
 
-def _speeds(reducers: int, loads: Mapping[int, Load]) -> npt.NDArray[np.float64]:
-    """Records a second; a reducer without a known service time is taken to be as fast as the median."""
+def _relative_error(load: Load | None) -> float:
+    """The standard error of the time of a usual record, as a part of it; 0 if nothing is known."""
+    usual = None if load is None else _usual(load)
+    return load.error / usual if load is not None and usual and np.isfinite(load.error) else 0.0
+
+
+def _speeds(reducers: int, loads: Mapping[int, Load]) -> npt.NDArray[np.float64] | None:
+    """Records a second; a reducer without a known service time is taken to be as fast as the median. None if none is
+    known."""
     measured = {reducer: seconds for reducer, load in loads.items() if (seconds := _usual(load))}
-    median = float(np.median(list(measured.values()))) if measured else 1.0
+    if not measured:
+        return None
+    median = float(np.median(list(measured.values())))
     return np.array([1 / measured.get(reducer, median) for reducer in range(reducers)])

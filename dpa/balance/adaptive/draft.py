@@ -190,8 +190,15 @@ class Draft:
         return found
 
     def _name(self, token: int) -> str:
+        """For people: the hottest key of a token, or the one that alone is in its range; else the token."""
         keys = self._keys_of.get(token)
-        return keys[0].name if keys else f"token {int(self._table.positions[token]):08x}"
+        if keys:
+            return max(keys, key=lambda key: key.records).name
+        position = int(self._table.positions[token])
+        before = position - 1 & 0xFFFFFFFF
+        if before in self.demand.names and self._range(token, 0.0).single:
+            return KeyDemand(self.demand.names[before], before, 0.0).name
+        return f"token {position:08x}"
 
     def _assignment(self, position: int) -> Assignment:
         """What the parts of a token make: a split, or the one reducer if only one is left."""

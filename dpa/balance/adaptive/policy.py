@@ -3,43 +3,25 @@ the gain of a rebalance is worth what it moves."""
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from dpa.balance.adaptive.arrivals import Arrivals
-from dpa.balance.adaptive.demand import Demand, Expected, smoothed
+from dpa.balance.adaptive.demand import Demand, Expected
+from dpa.balance.adaptive.known_loads import KnownLoads, by_owner
 from dpa.balance.adaptive.rebalance import Rebalance, rebalance
 from dpa.balance.adaptive.spread import is_spread, spread
+from dpa.balance.adaptive.unsplitting import Unsplitting
+from dpa.balance.adaptive.worth import Worth
 from dpa.balance.decision import Decision, Outcome
 from dpa.balance.policy import require_reducer
-from dpa.balance.trigger import Trigger
-from dpa.measure.load import Load, Offered, Sample
+from dpa.balance.trigger import Trigger, Verdict
+from dpa.measure.load import Load, Offered
 from dpa.routing.table import RoutingTable
 
 if TYPE_CHECKING:
     from dpa.balance.options.adaptive import AdaptiveOptions
-
-_UNSPLIT_THRESHOLD = 0.25
-"""A key is split over more reducers than it needs once its work would keep less than this share of the reducers beyond
-its first busy: half of what makes a key hot, so that none is split and unsplit by turns."""
-
-_UNSPLIT_LOOKS = 20
-"""A key is unsplit once it has been below the threshold for this many looks in a row."""
-
-_OVERDUE = 8.0
-"""After this many report periods without a report from a reducer, the others are judged without it: user code that
-holds the interpreter keeps even reports from being sent."""
-
-_NOISE = 3.0
-"""A gain of less than the time of this many records may be none: each reducer is somewhere in a record of its own."""
-
-_CERTAIN = 2.0
-"""An excess counts as far as it exceeds so many standard errors of what it is estimated from."""
 
 _CORES_BUSY = 0.25
 """All processors are busy where reducers that all have work wait for one during this part of their busy time."""
@@ -65,41 +47,35 @@ class AdaptivePolicy:
         self._options = options
         self._base = frozenset(table.positions.tolist())
         self._arrivals = Arrivals(len(table.positions))
-        self._regime = (0, 0)
-        self._loads: dict[int, Load] = {}
-        self._reported_at: dict[int, tuple[float, float]] = {}
-        self._fresh: set[int] = set()
-        self._began: float | None = None
-        self._looked_at: float | None = None
-        self._looks_below: dict[int, int] = {}
+        self._known = KnownLoads(
+            table.reducers,
+            self._arrivals,
+            check_seconds=options.check_seconds,
+            report_seconds=options.measure_seconds,
+            half_life=options.half_life,
+        )
+        self._unsplitting = Unsplitting()
+        self._worth = Worth(options, self._arrivals)
         self._rounds = [0] * table.reducers
 
     def offered(self, sender: Hashable, offered: Offered, now: float) -> None:
         """Take in what a sender has offered."""
-        self._arrivals.add(sender, offered)
+        if self.table.reducers > 1:
+            self._arrivals.add(sender, offered)
 
     def report(self, reducer: int, load: Load, now: float) -> Decision | None:
         """Take in a reducer's load at time `now` (seconds), and act if that calls for it. None: no time to look."""
-        self._reported_at[reducer] = (now, self._arrivals.last_words)
-        is_first_of_nothing = reducer not in self._loads and not load.queue and load.service_seconds is None
-        if load.version == self.table.version and not is_first_of_nothing:  # its first records may be on their way
-            self._fresh.add(reducer)
-        self._loads[reducer] = load
-        if self._began is None:
-            self._began = now
-        waited = now - (self._began if self._looked_at is None else self._looked_at)
-        overdue = waited > _OVERDUE * self._options.measure_seconds
-        is_early = self._looked_at is not None and waited < self._options.check_seconds
-        if is_early or (len(self._fresh) < self.table.reducers and not overdue):
+        if self.table.reducers == 1:
+            return None  # there is nobody to give anything to
+        self._known.add(reducer, load, self.table.version, now)
+        if not self._known.is_time(now):
             return None
-        self._looked_at = now
+        fresh = self._known.look(now)
         self._arrivals.look()
-        if self._arrivals.changes != self._regime[0]:
-            self._regime = (self._arrivals.changes, self.table.version)
-        fresh, self._fresh = self._fresh, set()
-        if not any(self._loads[one].queue for one in fresh) and not (fresh and self.table.splits):
+        self._worth.look(self.table.version, now)
+        if not any(self._known.queues[one] for one in fresh) and not (fresh and self.table.splits):
             return None
-        return self._look(self._known(fresh, now), now)
+        return self._look(self._known.expected(fresh, self.table, now), now)
 
     def redistribute(self, reducer: int, now: float) -> Decision:
         """Bring a reducer down to the mean, whatever the trigger says.
@@ -108,8 +84,8 @@ class AdaptivePolicy:
             BalanceError: there is no such reducer.
         """
         require_reducer(self.table, reducer)
-        current = [one for one, load in self._loads.items() if load.version == self.table.version]
-        demand = self._demand(self._known(current, now))
+        current = self._known.under(self.table.version)
+        demand = self._demand(self._known.expected(current, self.table, now))
         proposal = rebalance(demand, self._options.rebalance, base=self._base, only=reducer)
         if not proposal.steps:
             known = "it has no more than the mean" if reducer in current else "it has not reported since the last table"
@@ -117,141 +93,112 @@ class AdaptivePolicy:
             return self._decide(reducer, now, Outcome.NO_TARGET, f"asked for; {why}")
         return self._apply(reducer, now, proposal, "asked for")
 
-    def _look(self, loads: dict[int, Load], now: float) -> Decision:
+    def _look(self, loads: Mapping[int, Load], now: float) -> Decision:
+        """What to do, in four questions: are the numbers good, is a split key cold, is a reducer overloaded, and is a
+        rebalance worth it?"""
         demand = self._demand(loads)
-        seconds = demand.seconds
-        suspect = max(loads, key=lambda reducer: (seconds[reducer], -reducer))
-        between = sum(load.forwarded_out - load.forwarded_in for load in loads.values())
-        queued = sum(load.queue for load in loads.values())
-        if between > _BETWEEN * queued and len(loads) == self.table.reducers:
-            why = f"{between:,} records are between two reducers, {queued:,} queued"
-            return self._decide(suspect, now, Outcome.COOL_DOWN, why)
-        since = self._arrivals.last_words - min(self._reported_at[reducer][1] for reducer in loads)
-        if since > _SINCE * queued:
-            why = f"{since:,.0f} records have come since a reducer reported, {queued:,} are queued"
-            return self._decide(suspect, now, Outcome.COOL_DOWN, why)
-        if all(load.service_seconds is None for load in loads.values()):
-            return self._decide(suspect, now, Outcome.COOL_DOWN, "no reducer has processed a record yet")
-        below = self._below_unsplit_threshold(demand) if self._arrivals.is_steady else []
-        if below:
-            proposal = rebalance(demand, self._options.rebalance, base=self._base, unsplit=below)
-            limit = proposal.mean * (1 + self._options.rebalance.tolerance)
-            if proposal.after <= max(proposal.before, limit) and _width(proposal.table) < _width(self.table):
-                return self._apply(suspect, now, proposal, "a key is split over more reducers than it needs")
-        verdict = self._trigger.judge(suspect, loads)
+        suspect = _by_work(loads, demand)[0]
+        doubt = self._doubt(loads)
+        if doubt is not None:
+            return self._decide(suspect, now, Outcome.COOL_DOWN, doubt)
+        narrower = self._narrower(demand)
+        if narrower is not None:
+            return self._apply(suspect, now, narrower, "a key is split over more reducers than it needs")
+        suspect, verdict = self._overloaded(loads, demand)
         if not verdict.overloaded:
             return self._decide(suspect, now, Outcome.BELOW_THRESHOLD, verdict.reason)
-        if all(load.queue and load.waited >= _CORES_BUSY for load in loads.values()):
-            waited = min(load.waited for load in loads.values())
-            why = f"all have work and wait for a processor {waited:.0%} of their busy time or more"
-            return self._decide(
-                suspect, now, Outcome.BELOW_THRESHOLD, f"{verdict.reason}, but moving gains nothing: {why}"
-            )
+        busy = _why_no_core_is_free(loads) if self._worth.rounds else None  # one table prepares for the end
+        if busy is not None:
+            why = f"{verdict.reason}, but moving gains nothing: {busy}"
+            return self._decide(suspect, now, Outcome.BELOW_THRESHOLD, why)
         if self._comes_and_goes() and not is_spread(demand):
             return self._apply(suspect, now, spread(demand), f"{verdict.reason}; keys come and go faster than tables")
         proposal = rebalance(demand, self._options.rebalance, base=self._base)
         if not proposal.steps:
             why = proposal.stuck or "no move helps"
             return self._decide(suspect, now, Outcome.UNSPLITTABLE, f"{verdict.reason}; {why}")
-        worth = self._not_worth(proposal, demand, suspect)
-        if worth is not None:
-            return self._decide(suspect, now, Outcome.BELOW_THRESHOLD, f"{verdict.reason}, but {worth}")
+        worthless = self._worth.why_not(proposal, demand, suspect)
+        if worthless is not None:
+            return self._decide(suspect, now, Outcome.BELOW_THRESHOLD, f"{verdict.reason}, but {worthless}")
         return self._apply(suspect, now, proposal, verdict.reason)
+
+    def _overloaded(self, loads: Mapping[int, Load], demand: Demand) -> tuple[int, Verdict]:
+        """The reducer with most work that is overloaded, and why; if none is, the one with most work."""
+        verdicts = [(reducer, self._trigger.judge(reducer, loads)) for reducer in _by_work(loads, demand)]
+        return next((judged for judged in verdicts if judged[1].overloaded), verdicts[0])
+
+    def _doubt(self, loads: Mapping[int, Load]) -> str | None:
+        """Why the numbers say little now, or None."""
+        between = sum(load.forwarded_out - load.forwarded_in for load in loads.values())
+        queued = sum(load.queue for load in loads.values())
+        if between > _BETWEEN * queued and len(loads) == self.table.reducers:
+            return f"{between:,} records are between two reducers, {queued:,} queued"
+        since = self._known.unaccounted(loads)
+        if since > _SINCE * queued:
+            return f"{since:,.0f} records have come since a reducer reported, {queued:,} are queued"
+        if all(load.service_seconds is None for load in loads.values()):
+            return "no reducer has processed a record yet"
+        if not any(load.service_seconds for load in loads.values()):
+            return "no record has taken a time that can be measured"
+        if not self._arrivals.sample.rows:
+            return "no sender has said yet what it offers"
+        return None
+
+    def _narrower(self, demand: Demand) -> Rebalance | None:
+        """A plan in which keys that have been cold for long are split no more; None if there is none that does not
+        overload a reducer."""
+        cold = self._unsplitting.look(demand) if self._arrivals.is_steady else []
+        if not cold:
+            return None
+        proposal = rebalance(demand, self._options.rebalance, base=self._base, unsplit=cold)
+        limit = proposal.mean * (1 + self._options.rebalance.tolerance)
+        is_narrower = _width(proposal.table) < _width(self.table)
+        return proposal if proposal.after <= max(proposal.before, limit) and is_narrower else None
 
     def _comes_and_goes(self) -> bool:
         """Whether the keys of each moment overload some reducer, other keys each time."""
         latest = self._arrivals.latest
         if self._arrivals.is_steady or not latest.total:
             return False
-        parts = [part.total / latest.total for part in self._by_owner(latest)]
+        parts = [part.total / latest.total for part in by_owner(self.table, latest)]
         return max(parts) > (1 + _MOMENTARY) / self.table.reducers
 
-    def _not_worth(self, proposal: Rebalance, demand: Demand, suspect: int) -> str | None:
-        """Why a rebalance is not worth its movement cost, or None."""
-        patience = self._options.max_imbalance * (1 + self._in_this_regime() / 2)
-        limit = 1 + patience + _CERTAIN * self._error(demand, suspect)
-        if proposal.before <= limit * proposal.mean:
-            before, mean = proposal.before, proposal.mean
-            return f"with what will arrive, {before:.3g} s of work do not exceed {mean:.3g} s x {limit:.3g}"
-        gain = proposal.before - proposal.after
-        least = max(self._options.min_gain, _NOISE / float(demand.speeds[suspect]))
-        if gain < least:
-            return f"the best rebalance gains {gain:.3g} s, not {least:.3g} s"
-        cost = self._options.movement_cost * (proposal.moved + proposal.split) * proposal.mean
-        if gain < cost:
-            return f"the best rebalance gains {gain:.3g} s and moves {proposal.moved + proposal.split:.0%} of the load"
-        return None
-
-    def _error(self, demand: Demand, suspect: int) -> float:
-        """The standard error of a reducer's expected arrivals, as a part of all its work: they are estimated from a
-        sample."""
-        loads, sample = demand.loads, self._arrivals.sample
-        own = float(loads[suspect] / (loads.sum() or 1.0))
-        if not sample.rows or not own:
-            return 0.0
-        return math.sqrt((1 - own) / (own * sample.rows)) * demand.arriving / float(loads.sum())
-
-    def _in_this_regime(self) -> int:
-        """How often the table was changed for the keys that come now. Each time it takes a greater excess, so that a
-        stream that stays as it is comes to rest."""
-        return self.table.version - self._regime[1] if self._arrivals.is_steady else self.table.version
+    def _demand(self, loads: Mapping[int, Load]) -> Demand:
+        arrivals, horizon = self._arrivals, self._options.horizon
+        expected = Expected(arrivals.rate * horizon, arrivals.sample, arrivals.names)
+        return Demand.of(self.table, loads, expected, horizon, self._worth.backlog)
 
     def _apply(self, reducer: int, now: float, proposal: Rebalance, because: str) -> Decision:
         self.table = proposal.table
-        self._fresh.clear()
-        self._looks_below.clear()
+        self._known.outdate()
+        self._unsplitting.restart()
+        self._arrivals.keep(_last_hashes(self.table))
         self._rounds[reducer] += 1
         gains = f"{proposal.before:.3g} s of work become {proposal.after:.3g} s, the mean is {proposal.mean:.3g} s"
         decision = self._decide(reducer, now, Outcome.APPLIED, f"{because}; {proposal.steps}: {gains}")
         return replace(decision, version=proposal.table.version, moved=proposal.moved, split=proposal.split)
 
-    def _demand(self, loads: dict[int, Load]) -> Demand:
-        return Demand.of(self.table, loads, self._expected(self._options.horizon), self._options.horizon)
-
-    def _expected(self, seconds: float) -> Expected:
-        return Expected(self._arrivals.rate * seconds, self._arrivals.sample, self._arrivals.names)
-
-    def _known(self, reducers: Iterable[int], now: float) -> dict[int, Load]:
-        """The loads of these reducers as expected by now: no two were measured at the same moment."""
-        loads = smoothed({reducer: self._loads[reducer] for reducer in sorted(reducers)})
-        arrivals, offered = self._arrivals, self._by_owner(self._arrivals.sample)
-        aged = {}
-        for reducer, load in loads.items():
-            at, last_words = self._reported_at[reducer]
-            arrived = arrivals.rate * (now - at) + arrivals.last_words - last_words
-            own = offered[reducer]
-            aged[reducer] = load.aged(now - at, own.scaled(arrived * own.total / (arrivals.sample.total or 1.0)))
-        return aged
-
-    def _by_owner(self, sample: Sample) -> list[Sample]:
-        """Each reducer's part of a sample, without keys that are split."""
-        owners = self.table.sole_owners[self.table.tokens_of(sample.hashes)]
-        order = np.argsort(owners, kind="stable")
-        bounds = np.searchsorted(owners[order], np.arange(self.table.reducers + 1))
-        parts = (np.sort(order[start:stop]) for start, stop in itertools.pairwise(bounds.tolist()))
-        return [Sample(sample.hashes[part], sample.records[part], sample.rows) for part in parts]
-
-    def _below_unsplit_threshold(self, demand: Demand) -> list[int]:
-        """The split tokens whose work has needed fewer reducers for some looks, while records still arrive."""
-        mean = float(demand.loads.sum() / demand.speeds.sum()) if demand.arriving else 0.0  # seconds
-        looks: dict[int, int] = {}
-        found = []
-        for token, of_each in demand.parts.items():
-            if demand.unreported.intersection(of_each):
-                continue  # their parts of it are not known
-            position = int(demand.table.positions[token])
-            speeds = demand.speeds[list(of_each)]
-            if mean and sum(of_each.values()) < _UNSPLIT_THRESHOLD * float(speeds.sum() - speeds.max()) * mean:
-                looks[position] = self._looks_below.get(position, 0) + 1
-                if looks[position] >= _UNSPLIT_LOOKS:
-                    found.append(token)
-        self._looks_below = looks
-        return found
-
     def _decide(self, reducer: int, now: float, outcome: Outcome, reason: str) -> Decision:
-        loads = self._loads
-        queues = tuple(loads[one].queue if one in loads else 0 for one in range(self.table.reducers))
-        return Decision(now, reducer, outcome, reason, queues, None, self._rounds[reducer])
+        return Decision(now, reducer, outcome, reason, self._known.queues, None, self._rounds[reducer])
+
+
+def _by_work(loads: Mapping[int, Load], demand: Demand) -> list[int]:
+    """The reducers of these loads, the one with the most seconds of work first."""
+    seconds = demand.seconds
+    return sorted(loads, key=lambda reducer: (-seconds[reducer], reducer))
+
+
+def _why_no_core_is_free(loads: Mapping[int, Load]) -> str | None:
+    """Why moving work between reducers gains nothing: all of them work, at what their processors can do."""
+    if not all(load.queue and load.waited >= _CORES_BUSY for load in loads.values()):
+        return None
+    waited = min(load.waited for load in loads.values())
+    return f"all have work and wait for a processor {waited:.0%} of their busy time or more"
+
+
+def _last_hashes(table: RoutingTable) -> list[int]:
+    """The last hash of each split range: a key's own, if it is the only one."""
+    return [int(table.positions[token]) - 1 & 0xFFFFFFFF for token in table.splits]
 
 
 def _width(table: RoutingTable) -> int:

@@ -146,6 +146,19 @@ def test_a_reducer_that_is_five_times_slower_is_believed() -> None:
     assert found[3] / found[0] == pytest.approx(5.0, rel=0.15)
 
 
+def test_a_queued_record_counts_less_than_one_to_come_where_it_is_said_so() -> None:
+    """A table that is made for a backlog has to be undone when that has passed."""
+    loads = {0: load({5: 8.0}), 1: load({15: 2.0})}
+    assert Demand.of(table(), loads, expected({5: 1.0, 15: 1.0}), backlog=0.5).loads.tolist() == [5.0, 2.0, 0.0]
+    assert Demand.of(table(), loads, NOTHING, backlog=0.5).loads.tolist() == [8.0, 2.0, 0.0]
+
+
+def test_without_any_service_time_speeds_are_equal_and_nothing_is_cut_to_what_they_can_do() -> None:
+    demand = Demand.of(table(), {0: load({}, service=0.0)}, expected({5: 100.0}), horizon=2.0)
+    assert demand.loads.tolist() == [100.0, 0.0, 0.0]
+    assert len(set(demand.speeds.tolist())) == 1
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_what_chance_explains_is_not_taken_for_a_difference_in_speed(seed: int) -> None:
     """Service times are as far apart as their standard error says: most of that is taken back."""

@@ -14,6 +14,7 @@ from dpa.balance.decision import Decision, Outcome
 from dpa.balance.options import AdaptiveOptions
 from dpa.errors import BalanceError
 from dpa.measure.load import Load, Offered, Sample
+from dpa.measure.service_time import ServiceTime
 from dpa.routing.assignment import KeySplit
 from dpa.routing.change import TableChange
 from dpa.routing.hashing import hash_column
@@ -231,8 +232,12 @@ def test_nobody_who_is_seldom_busy_is_overloaded(reducers: range) -> None:
     assert "is busy 40% of the time" in stage.decisions[-1].reason
 
 
-def test_where_all_have_work_and_wait_for_processors_moving_gains_nothing() -> None:
-    decision = looked(hot(0.6), waited=0.5).decisions[-1]
+def test_where_all_have_work_and_wait_for_processors_one_table_prepares_for_the_end_and_more_gain_nothing() -> None:
+    stage = Stage()
+    for _ in range(3):
+        stage.offer(hot(0.6))
+        decision = only(stage.look(hot(0.6), waited=0.5))
+    assert len(stage.applied) == 1
     assert decision.outcome is Outcome.BELOW_THRESHOLD
     assert "moving gains nothing: all have work and wait for a processor 50% of their busy time" in decision.reason
 
@@ -269,6 +274,95 @@ def test_a_gain_that_moves_too_much_is_not_worth_it() -> None:
     assert "of the load" in decision.reason
 
 
+def test_until_a_sender_has_said_what_it_offers_no_keys_are_known_to_plan_with() -> None:
+    """The first queues were cut into ranges without knowing of the hot key in one of them."""
+    stage = Stage()
+    decision = only(stage.look(hot(0.6)))
+    assert (decision.outcome, decision.reason) == (Outcome.COOL_DOWN, "no sender has said yet what it offers")
+
+
+def test_times_of_records_that_cannot_be_measured_are_unknown() -> None:
+    decision = looked(hot(0.6), service_seconds=0.0).decisions[-1]
+    assert (decision.outcome, decision.reason) == (
+        Outcome.COOL_DOWN,
+        "no record has taken a time that can be measured",
+    )
+
+
+def test_waits_for_processors_that_change_from_moment_to_moment_make_no_reducer_slower() -> None:
+    """On shared cores a reducer's records took half as long again for some seconds, and its keys were moved away."""
+    random, stage, shares = np.random.default_rng(0), Stage(), zipf(0.0)
+    times = [ServiceTime(half_life=1.0) for _ in range(REDUCERS)]
+    for look in range(80):
+        waited = np.clip(random.normal(0.5, 0.2, REDUCERS), 0, 0.9).tolist()
+        for one, share in zip(times, waited, strict=True):
+            one.observe(round(0.25 * (1 - share) / SERVICE_SECONDS), 0.25)
+        stage.offer(shares, rows=1e5)
+        stage.look(
+            shares,
+            service_seconds=[one.seconds for one in times],
+            error=[min(one.error, 1.0) for one in times],
+            waited=waited,
+            queue=[50, 50, 50, 0 if look % 3 else 50],  # so that the processors are not all busy at each look
+        )
+    assert len(stage.applied) <= 2
+    assert all(decision.at <= 5.0 for decision in stage.applied)
+
+
+def test_a_reducer_that_waits_much_longer_than_others_gets_less() -> None:
+    """One on a crowded machine, say."""
+    stage = Stage()
+    times, waited = [SERVICE_SECONDS] * 3 + [4 * SERVICE_SECONDS], [0.0] * 3 + [0.75]
+    for _ in range(8):
+        stage.offer(zipf(0.3))
+        stage.look(zipf(0.3), service_seconds=times, waited=waited)
+    assert stage.by_owner(zipf(0.3))[3] < 0.15
+
+
+def test_a_reducer_that_is_overloaded_is_seen_beside_one_with_more_to_come() -> None:
+    """Only the one with most work ahead was judged, which may not be busy yet."""
+    stage = Stage()
+    shares = excess(stage, 1.0)
+    stage.offer(shares)
+    decision = only(stage.look(shares, queue=[0, 250, 0, 0], busy=[0.2, 1.0, 0.2, 0.2]))
+    assert decision.reducer == 1
+    assert "reducer 1 is busy 100% of the time" in decision.reason
+
+
+def test_a_single_reducer_is_never_looked_at() -> None:
+    policy = AdaptiveOptions().policy(1)
+    policy.offered("sender", Offered(0.25, Sample(HASHES[:1], np.ones(1), 1.0)), 0.0)
+    assert all(policy.report(0, Load(1_000, 0, 0.1, evidence=9.0, busy=1.0), now) is None for now in range(9))
+
+
+def test_what_is_left_in_the_end_must_be_worth_a_table() -> None:
+    """Half a second of work was moved in the last moment of a stream of a minute."""
+    for looks, acts_ in ((2, True), (200, False)):
+        stage = Stage()
+        for _ in range(looks):
+            stage.offer(zipf(0.0), rows=1e5)
+            stage.look(zipf(0.0), busy=0.5, queue=0)
+        stage.policy.offered("sender", Offered(0.25, Sample.empty(), ended=True), stage.now)
+        stage.look(zipf(0.0), busy=0.5, queue=1)  # so that nobody waits for last words
+        before = len(stage.applied)
+        stage.look(zipf(0.0), queue=[250, 1, 1, 1])
+        assert (len(stage.applied) > before) is acts_, looks
+
+
+def test_an_unsplit_key_is_named_though_it_is_no_longer_frequent() -> None:
+    stage = Stage()
+    for _ in range(2):
+        stage.offer(hot(0.6))
+        stage.look(hot(0.6))
+    assert stage.table.splits
+    cool = np.where(np.arange(KEYS) == 0, 1e-6, hot(0.0))
+    for _ in range(80):
+        stage.offer(cool / cool.sum())
+        stage.look(cool / cool.sum(), queue=5, busy=0.5)
+    assert not stage.table.splits
+    assert any("unsplit key 'key 0'" in decision.reason for decision in stage.applied)
+
+
 # --- patience
 
 
@@ -283,6 +377,7 @@ def excess(stage: Stage, over: float) -> np.ndarray:
 def acts(stage: Stage, over: float) -> bool:
     """Whether it acts on this excess, of which much has been looked at."""
     shares = excess(stage, over)
+    stage.look(shares, queue=1, busy=0.1)  # an excess that lasts is another matter
     stage.offer(shares, rows=1e6)
     decision = stage.look(shares)
     return decision is not None and decision.outcome is Outcome.APPLIED
@@ -294,8 +389,7 @@ def test_with_each_change_for_the_same_keys_it_takes_a_greater_excess() -> None:
     for _ in range(4):
         tried = [over for over in np.arange(0.05, 0.6, 0.05).tolist() if acts(stage, over)][:1]
         least.append(tried[0] if tried else 1.0)
-    assert least[-1] > least[0]
-    assert least == sorted(least)
+    assert min(least[1:]) > least[0]
 
 
 def test_when_the_keys_change_patience_begins_anew() -> None:

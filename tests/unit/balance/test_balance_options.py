@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dpa.balance.options import (
@@ -16,7 +17,7 @@ from dpa.balance.options import (
 )
 from dpa.balance.trigger import BothTrigger, QueueingDelayTrigger, QueueLengthTrigger, Trigger, UtilisationTrigger
 from dpa.errors import BalanceError
-from dpa.measure.load import Load
+from dpa.measure.load import Load, Offered, Sample
 from dpa.routing.table import RoutingTable
 
 every_strategy = pytest.mark.parametrize("strategy", BY_STRATEGY)
@@ -67,9 +68,10 @@ def test_every_trigger_can_be_chosen(name: Any, trigger: Trigger) -> None:
     """What each makes of loads is its own tests' matter: here it is what the policy says of some."""
     policy = AdaptiveOptions(trigger=name, max_imbalance=0.3, min_queue=7, min_delay=0.5).policy(2)
     loads = {reducer: Load(20, 0, 0.01, busy=0.5, evidence=9.0) for reducer in range(2)}
+    policy.offered("sender", Offered(0.25, Sample(np.array([7], np.uint32), np.array([1.0]), 1.0)), 1.0)
     decisions = [policy.report(reducer, load, 1.0) for reducer, load in loads.items()]
     assert decisions[-1] is not None
-    assert decisions[-1].reason.startswith(trigger.judge(0, loads).reason)
+    assert decisions[-1].reason.startswith(trigger.judge(decisions[-1].reducer, loads).reason)
 
 
 def test_records_are_forwarded_when_the_table_comes_unless_options_say_otherwise() -> None:

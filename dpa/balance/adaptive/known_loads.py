@@ -1,0 +1,133 @@
+"""What is known of each reducer's load: what it said last and when, and what has become of that since."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from dpa.balance.adaptive.arrivals import Arrivals
+from dpa.balance.adaptive.demand import smoothed
+from dpa.balance.adaptive.waiting import Waiting
+from dpa.measure.load import Load, Sample
+from dpa.routing.table import RoutingTable
+
+_OVERDUE = 8.0
+"""After this many report periods without a report from a reducer, the others are judged without it: user code that
+holds the interpreter keeps even reports from being sent."""
+
+
+class _Report(NamedTuple):
+    """A load, when it was measured, and how many records had been the last of a sender by then."""
+
+    load: Load
+    at: float
+    last_words: float
+
+
+class KnownLoads:
+    """The last report of each reducer, and which of them are new since the last look."""
+
+    def __init__(
+        self, reducers: int, arrivals: Arrivals, *, check_seconds: float, report_seconds: float, half_life: float
+    ) -> None:
+        """Looks are `check_seconds` apart at least; each reducer is to report every `report_seconds`, and a measurement
+        counts half after `half_life` seconds of work."""
+        self._reducers = reducers
+        self._arrivals = arrivals
+        self._check_seconds = check_seconds
+        self._overdue_seconds = _OVERDUE * report_seconds
+        self._reports: dict[int, _Report] = {}
+        self._waiting = Waiting(half_life, report_seconds)
+        self._fresh: set[int] = set()
+        self._began: float | None = None
+        self._looked_at: float | None = None
+
+    def add(self, reducer: int, load: Load, version: int, now: float) -> None:
+        """Take in a report. It is new if it was measured under the newest table, numbered `version`, and says more than
+        that the reducer waits for its first records, which may be on their way."""
+        waits = reducer not in self._reports and not load.queue and load.service_seconds is None
+        if load.version == version and not waits:
+            self._fresh.add(reducer)
+        self._reports[reducer] = _Report(load, now, self._arrivals.last_words)
+        self._waiting.add(reducer, load, now)
+        if self._began is None:
+            self._began = now
+
+    def is_time(self, now: float) -> bool:
+        """Whether the last look is long enough ago, and all have reported since or are waited for no longer."""
+        if self._began is None:
+            return False
+        waited = now - (self._began if self._looked_at is None else self._looked_at)
+        if self._looked_at is not None and waited < self._check_seconds:
+            return False
+        return len(self._fresh) == self._reducers or waited > self._overdue_seconds
+
+    def look(self, now: float) -> set[int]:
+        """Begin a look: the reducers that have reported since the last one."""
+        self._looked_at = now
+        fresh, self._fresh = self._fresh, set()
+        return fresh
+
+    def outdate(self) -> None:
+        """There is a newer table: nothing that was reported is new any more."""
+        self._fresh.clear()
+
+    @property
+    def queues(self) -> tuple[int, ...]:
+        """The queue of each reducer as last reported, in records; 0 before its first report."""
+        reports = self._reports
+        return tuple(reports[one].load.queue if one in reports else 0 for one in range(self._reducers))
+
+    def under(self, version: int) -> set[int]:
+        """The reducers whose last report was measured under this table."""
+        return {reducer for reducer, report in self._reports.items() if report.load.version == version}
+
+    def unaccounted(self, reducers: Iterable[int]) -> float:
+        """Last records of senders that have come since the oldest report of these reducers: where is not known."""
+        oldest = min(self._reports[reducer].last_words for reducer in reducers)
+        return self._arrivals.last_words - oldest
+
+    def expected(self, reducers: Iterable[int], table: RoutingTable, now: float) -> dict[int, Load]:
+        """The loads of these reducers as expected by now: no two were measured at the same moment. A record's time is
+        that of its work and of the waiting for a processor, each as far as chance does not explain it."""
+        working = {reducer: self._working(reducer) for reducer in sorted(reducers)}
+        waits = self._waiting.believed()
+        loads = {reducer: _waiting(load, waits.get(reducer, 0.0)) for reducer, load in smoothed(working).items()}
+        arrivals, offered = self._arrivals, by_owner(table, self._arrivals.sample)
+        aged = {}
+        for reducer, load in loads.items():
+            _, at, last_words = self._reports[reducer]
+            arrived = arrivals.rate * (now - at) + arrivals.last_words - last_words
+            own = offered[reducer]
+            aged[reducer] = load.aged(now - at, own.scaled(arrived * own.total / (arrivals.sample.total or 1.0)))
+        return aged
+
+    def _working(self, reducer: int) -> Load:
+        """The last load, with the time of a usual record without any waiting for a processor, and that waiting as it
+        has been of late."""
+        load, waited = self._reports[reducer].load, self._waiting.measured(reducer)
+        if load.usual_seconds is not None or load.service_seconds is None:
+            return replace(load, waited=waited)
+        return replace(load, usual_seconds=load.service_seconds * (1 - waited), waited=waited)
+
+
+def _waiting(load: Load, waited: float) -> Load:
+    """The load with the part of its time in which it is expected to wait for a processor, which its times of records
+    leave out."""
+    if load.usual_seconds is None:
+        return load
+    factor = 1 / (1 - waited)
+    return replace(load, usual_seconds=load.usual_seconds * factor, error=load.error * factor)
+
+
+def by_owner(table: RoutingTable, sample: Sample) -> list[Sample]:
+    """Each reducer's part of a sample, without keys that are split."""
+    owners = table.sole_owners[table.tokens_of(sample.hashes)]
+    order = np.argsort(owners, kind="stable")  # so hashes stay ascending within each part
+    bounds = np.searchsorted(owners[order], np.arange(table.reducers + 1))
+    parts = (order[start:stop] for start, stop in itertools.pairwise(bounds.tolist()))
+    return [Sample(sample.hashes[part], sample.records[part], sample.rows) for part in parts]

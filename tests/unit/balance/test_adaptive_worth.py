@@ -1,0 +1,83 @@
+"""What an excess and a gain must be for a rebalance to be worth it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from adaptive_samples import demand_of, table_of
+
+from dpa.balance.adaptive.arrivals import Arrivals
+from dpa.balance.adaptive.demand import Demand
+from dpa.balance.adaptive.rebalance import Rebalance
+from dpa.balance.adaptive.worth import Worth
+from dpa.balance.options import AdaptiveOptions
+from dpa.measure.load import Offered, Sample
+
+TABLE = table_of([10, 20], [0, 1], 2)
+DEMAND = demand_of(TABLE, {5: 1_200.0, 15: 800.0}, [1_000.0, 1_000.0])
+LOOK = 0.25
+
+
+class Looks:
+    """A judge that is asked once a quarter of a second."""
+
+    def __init__(self) -> None:
+        arrivals = Arrivals(2)
+        arrivals.add("sender", Offered(LOOK, Sample(np.array([5, 15], np.uint32), np.array([6e5, 4e5]), 1e6)))
+        arrivals.look()
+        self.worth = Worth(AdaptiveOptions(), arrivals)
+        self.now = 0.0
+
+    def acts(self, excess: float, *, version: int = 0, gain: float = 1.0, demand: Demand = DEMAND) -> bool:
+        self.now += LOOK
+        self.worth.look(version, self.now)
+        proposal = Rebalance(TABLE, 1 + excess, 1 + excess - gain, 1.0, 0.0, 0.0, "", "")
+        return self.worth.why_not(proposal, demand, 0) is None
+
+
+def test_with_each_table_for_the_same_keys_it_takes_a_greater_excess() -> None:
+    looks = Looks()
+    assert [looks.acts(0.12, version=0), looks.acts(0.12, version=1), looks.acts(0.17, version=1)] == [
+        True,
+        False,
+        True,
+    ]
+    assert not looks.acts(0.17, version=4)
+
+
+def test_an_excess_that_lasts_needs_no_patience() -> None:
+    looks = Looks()
+    assert [looks.acts(0.12, version=4) for _ in range(8)] == [False] * 7 + [True]
+
+
+def test_an_excess_that_comes_and_goes_does_not_last() -> None:
+    looks = Looks()
+    assert not any(looks.acts(0.12 if look % 4 else 0.05, version=4) for look in range(40))
+
+
+def test_speeds_that_are_hardly_known_make_an_excess_uncertain() -> None:
+    assert Looks().acts(0.3)
+    assert not Looks().acts(0.3, demand=replace(DEMAND, errors=np.array([0.15, 0.0])))
+
+
+def test_a_backlog_counts_less_with_each_table_for_the_same_keys() -> None:
+    looks = Looks()
+    weights = []
+    for version in range(4):
+        looks.acts(0.0, version=version)
+        weights.append(looks.worth.backlog)
+    assert weights == sorted(weights, reverse=True)
+    assert 0 < weights[-1] < weights[0] < 1
+
+
+def test_where_nothing_comes_any_more_a_gain_counts_beside_the_time_so_far() -> None:
+    """A quarter of a second was gained in the last moment of a stream of a minute."""
+    over = replace(DEMAND, arriving=0.0)
+    young, old = Looks(), Looks()
+    for looks in (young, old):
+        looks.acts(0.0)
+    old.now += 60.0
+    assert young.acts(1.0, gain=0.5, demand=over)
+    assert not old.acts(1.0, gain=0.5, demand=over)
+    assert old.acts(1.0, gain=0.5)
