@@ -32,8 +32,8 @@ _WEIGHED = 16
 _ITEMS = (tuple, list, set, frozenset, dict)
 """Python objects that are about as large as what is in them."""
 
-_BYTE = 256
-"""As many owners as a byte can tell apart: comparing bytes is several times as fast as comparing integers."""
+_WIDTHS = (np.uint8, np.uint16, np.int32)
+"""Of numbers of owners, the narrowest first: comparing bytes is several times as fast as comparing integers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,7 +158,7 @@ class Block:
             return
         owners = grouping.owners_of(self.hashes)
         if owners is None:
-            yield from self._by_record(grouping.choose(self.hashes.take(self.codes)), grouping.reducers)
+            yield from self._by_record(grouping.choose_by_key(self.hashes, self.codes), grouping.reducers)
         else:
             yield from self.by_key(owners)
 
@@ -171,7 +171,7 @@ class Block:
             return
         keys_of = [np.flatnonzero(owners == owner) for owner in used]
         place = np.empty(len(self.keys), dtype=np.int32)
-        part_of_key = np.empty(len(self.keys), dtype=np.uint8 if len(used) <= _BYTE else np.uint16)
+        part_of_key = np.empty(len(self.keys), dtype=_narrowest(len(used)))
         for part, positions in enumerate(keys_of):
             place[positions] = np.arange(len(positions), dtype=np.int32)
             part_of_key[positions] = part
@@ -193,11 +193,10 @@ class Block:
 
     def _by_record(self, owners: Owners, reducers: int) -> Iterator[tuple[int, Block]]:
         """The parts where records of one key may go to several reducers; `owners` has shape (rows,)."""
-        found = np.flatnonzero(np.bincount(owners, minlength=reducers))
-        part_of = np.zeros(reducers, dtype=np.uint8 if len(found) <= _BYTE else np.uint16)
-        part_of[found] = np.arange(len(found))
-        for owner, rows in zip(found, _rows_by_part(part_of.take(owners), len(found)), strict=True):
-            yield int(owner), self if len(rows) == self.rows else self._select(rows)
+        narrow = owners.astype(_narrowest(reducers))
+        for owner, rows in enumerate(_rows_by_part(narrow, reducers)):
+            if len(rows):
+                yield owner, self if len(rows) == self.rows else self._select(rows)
 
     def _select(self, rows: npt.NDArray[np.intp]) -> Block:
         """Some of the rows, with only the keys that they use."""
@@ -235,6 +234,11 @@ def copied(arrow: T) -> T:
     `take`."""
     concatenate = pa.concat_batches if isinstance(arrow, pa.RecordBatch) else pa.concat_arrays
     return concatenate([arrow, arrow.slice(0, 0)])
+
+
+def _narrowest(owners: int) -> type[np.integer[Any]]:
+    """What tells so many owners apart."""
+    return next(width for width in _WIDTHS if owners <= np.iinfo(width).max + 1)
 
 
 def _rows_by_part(part_of_row: npt.NDArray[Any], parts: int) -> list[npt.NDArray[np.intp]]:

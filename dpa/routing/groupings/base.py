@@ -47,6 +47,11 @@ class Grouping(ABC):
         """The reducer of each record, given the hashes of their keys in the order in which they are sent; shape
         (records,)."""
 
+    def choose_by_key(self, hashes: Hashes, codes: npt.NDArray[np.int32]) -> Owners:
+        """The same of each record, given the hash of each key once, shape (keys,), and for each record the position of
+        its key, shape (records,)."""
+        return self.choose(hashes.take(codes))
+
     def may_process(self, reducer: int, hashes: Hashes) -> npt.NDArray[np.bool_]:
         """Whether records of each key may be sent to the reducer; shape of `hashes`."""
         return np.ones(len(hashes), dtype=bool)

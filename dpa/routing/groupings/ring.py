@@ -41,8 +41,21 @@ class RingGrouping(Grouping):
         """The reducer of each record."""
         owners, splits = self._table.resolve(hashes)
         for split, rows in splits:
-            owners[rows] = np.repeat(np.array(split.reducers, dtype=np.int32), self._distribute(split, len(rows)))
+            owners[rows] = self._distributed(split, len(rows))
         return owners
+
+    def choose_by_key(self, hashes: Hashes, codes: npt.NDArray[np.int32]) -> Owners:
+        """As `choose`; keys are looked up once, not with each of their records."""
+        of_keys, splits = self._table.resolve(hashes)
+        owners: Owners = of_keys.take(codes)
+        for split, keys in splits:
+            rows = np.flatnonzero(codes == keys[0] if len(keys) == 1 else np.isin(codes, keys))
+            owners[rows] = self._distributed(split, len(rows))
+        return owners
+
+    def _distributed(self, split: KeySplit, records: int) -> Owners:
+        """The reducer of each of some records of a split key, in order."""
+        return np.repeat(np.array(split.reducers, dtype=np.int32), self._distribute(split, records))
 
     def may_process(self, reducer: int, hashes: Hashes) -> npt.NDArray[np.bool_]:
         """Whether the reducer owns each key, or is one of those that it is split over."""

@@ -91,6 +91,16 @@ def test_owners_where_there_are_any_are_the_choices(case: Case) -> None:
     assert owners is None or owners.tolist() == chosen.tolist()
 
 
+@every_case_and_key_splits
+@settings(max_examples=5)
+@given(st.lists(st.integers(0, 30), max_size=100))
+def test_choices_are_the_same_where_keys_are_looked_up_once(case: Case, codes: list[int]) -> None:
+    keys, of_records = np.unique(stream_of(0))[:31], np.array(codes, dtype=np.int32)
+    one, other = case.create(), case.create()
+    for _ in range(2):  # the second time, with what the first has left
+        assert one.choose_by_key(keys, of_records).tolist() == other.choose(keys[of_records]).tolist()
+
+
 @every_case
 def test_a_key_has_one_reducer_unless_it_is_said_to_have_several(case: Case) -> None:
     stream, grouping = stream_of(7), case.create()
