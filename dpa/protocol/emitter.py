@@ -18,8 +18,11 @@ from dpa.routing.groupings.base import Grouping
 from dpa.routing.table import RoutingTable
 
 _STEPS = 4
-"""A step should make this part (a quarter) of what may be in flight, in all and to the receiver that has the least room
-for its share, so that none waits long for its own block."""
+"""A step should make this part (a quarter) of what may be in flight to the receiver that has the least room for its
+share, so that none waits long for its own block."""
+
+_STEPS_OF_ALL = 2
+"""And this part of what may be in flight in all: where that is little, messages must not become many."""
 
 _MEMORY = 0.8
 """How much a mean over the last blocks keeps of what it was when another one comes."""
@@ -109,7 +112,8 @@ class Emitter:
         """How many records a step should make."""
         shares = ((receiver, self._shares[receiver]) for receiver in self._credit.told)
         windows = (self._credit.window(receiver) / share for receiver, share in shares if share > 0)
-        return max(1, round(min(self._credit.most, *windows) / _STEPS))
+        most = self._credit.most
+        return max(1, round(min(most / _STEPS_OF_ALL, min(windows, default=most) / _STEPS)))
 
     @property
     def regrouped(self) -> int:

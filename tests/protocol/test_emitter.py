@@ -153,8 +153,8 @@ def test_steps_make_a_quarter_of_what_the_receiver_with_the_least_room_for_its_s
     assert emitter.step_records == 100  # a quarter goes to each of 400
 
 
-def test_steps_never_make_more_than_a_quarter_of_what_may_be_in_flight_in_all() -> None:
-    assert emitter_for(TABLE, credit=100).step_records == 25
+def test_steps_never_make_more_than_half_of_what_may_be_in_flight_in_all() -> None:
+    assert emitter_for(TABLE, credit=100).step_records == 50
     assert emitter_for(TABLE, credit=1).step_records == 1
 
 

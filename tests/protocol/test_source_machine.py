@@ -62,7 +62,7 @@ def test_a_source_begins_by_asking_for_a_split() -> None:
 def test_a_granted_split_is_opened_and_its_first_step_taken() -> None:
     opened, step = requesting()(COORDINATOR, SplitGrant(SPLIT))
     assert isinstance(opened, OpenSplit) and opened.split is SPLIT
-    assert step == NextStep(2)
+    assert step == NextStep(5)
 
 
 def test_an_exhausted_split_is_followed_by_a_request_for_the_next() -> None:
@@ -81,7 +81,7 @@ def test_without_another_split_the_source_is_done_and_reports_all_it_did() -> No
 
 def test_a_step_without_records_is_counted_and_the_next_taken() -> None:
     source = Source()
-    assert source.stepped("", read=9) == [NextStep(2)]
+    assert source.stepped("", read=9) == [NextStep(5)]
     assert source.task.stats.read == 9
 
 
@@ -98,14 +98,14 @@ def test_a_block_is_pushed_to_the_owners_of_its_keys_with_the_version_of_the_tab
     assert pushed(instructions) == [(0, "aa"), (1, "bcb")]
     found = {(push.version, push.origin, push.edge, push.hops) for _, push in sent(instructions, Push)}
     assert found == {(0, mapper(), 0, 0)}
-    assert instructed(instructions, NextStep) == [NextStep(2)]
+    assert instructed(instructions, NextStep) == [NextStep(5)]
 
 
 def test_a_step_reads_as_many_rows_as_make_the_records_that_receivers_have_room_for() -> None:
     source = Source(credit=40)
-    assert instructed(source.stepped("ab", read=20), NextStep) == [NextStep(100)]
-    assert instructed(source.stepped("", read=20), NextStep) == [NextStep(200)]
-    assert instructed(source.stepped("ab" * 19), NextStep) == [NextStep(20)]  # 40 records of 78 rows by now
+    assert instructed(source.stepped("ab", read=20), NextStep) == [NextStep(200)]
+    assert instructed(source.stepped("", read=20), NextStep) == [NextStep(400)]
+    assert instructed(source.stepped("ab" * 19), NextStep) == [NextStep(39)]  # 40 records of 78 rows by now
     assert instructed(Source(credit=1).stepped("a" * 50, read=1), NextStep) == []
 
 
