@@ -12,8 +12,8 @@ from dpa.measure.load import Load, Records, Sample
 from dpa.routing.keys import Key, in_words
 from dpa.routing.table import RoutingTable
 
-_PRIOR = 8.0
-"""Records: a single measurement with this much evidence counts as much as the mean of all reducers."""
+_HICCUP = 0.01
+"""Seconds by which a single measurement may be wrong, of however many records it is."""
 
 _NOISE = 3.0
 """A service time that differs from the mean by so many standard errors is half believed."""
@@ -206,10 +206,9 @@ def _believed(load: Load, mean: float) -> float:
     usual = _usual(load)
     if not usual or not load.evidence:
         return 0.0
-    if not np.isfinite(load.error):
-        return load.evidence / (load.evidence + _PRIOR)
+    error = load.error if np.isfinite(load.error) else _HICCUP / load.evidence
     apart = (usual - mean) ** 2
-    return apart / (apart + (_NOISE * load.error) ** 2) if apart else 0.0
+    return apart / (apart + (_NOISE * error) ** 2) if apart else 0.0
 
 
 def _relative_error(load: Load | None) -> float:

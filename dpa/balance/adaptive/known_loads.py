@@ -57,6 +57,10 @@ class KnownLoads:
         if self._began is None:
             self._began = now
 
+    def had_time(self, now: float) -> bool:
+        """Whether reducers have worked for so long that one of which nothing is known is waited for no longer."""
+        return self._began is not None and now - self._began > self._overdue_seconds
+
     def is_time(self, now: float) -> bool:
         """Whether the last look is long enough ago, and all have reported since or are waited for no longer."""
         if self._began is None:

@@ -98,7 +98,7 @@ class AdaptivePolicy:
         rebalance worth it?"""
         demand = self._demand(loads)
         suspect = _by_work(loads, demand)[0]
-        doubt = self._doubt(loads)
+        doubt = self._doubt(loads, now)
         if doubt is not None:
             return self._decide(suspect, now, Outcome.COOL_DOWN, doubt)
         narrower = self._narrower(demand)
@@ -127,7 +127,7 @@ class AdaptivePolicy:
         verdicts = [(reducer, self._trigger.judge(reducer, loads)) for reducer in _by_work(loads, demand)]
         return next((judged for judged in verdicts if judged[1].overloaded), verdicts[0])
 
-    def _doubt(self, loads: Mapping[int, Load]) -> str | None:
+    def _doubt(self, loads: Mapping[int, Load], now: float) -> str | None:
         """Why the numbers say little now, or None."""
         between = sum(load.forwarded_out - load.forwarded_in for load in loads.values())
         queued = sum(load.queue for load in loads.values())
@@ -136,8 +136,9 @@ class AdaptivePolicy:
         since = self._known.unaccounted(loads)
         if since > _SINCE * queued:
             return f"{since:,.0f} records have come since a reducer reported, {queued:,} are queued"
-        if all(load.service_seconds is None for load in loads.values()):
-            return "no reducer has processed a record yet"
+        unknown = [reducer for reducer, load in loads.items() if load.queue and load.service_seconds is None]
+        if unknown and (len(unknown) == len(loads) or not self._known.had_time(now)):
+            return f"reducer {unknown[0]} has not processed a record yet"
         if not any(load.service_seconds for load in loads.values()):
             return "no record has taken a time that can be measured"
         if not self._arrivals.sample.rows:

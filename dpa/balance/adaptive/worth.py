@@ -21,17 +21,14 @@ _ONCE = 0.05
 _CERTAIN = 2.0
 """An excess counts as far as it exceeds so many standard errors of what it is estimated from."""
 
-
-_BACKLOG = 0.5
-"""A queued record counts as this part of one that is to come, before there is a table for the keys that come now."""
-
-_LASTS = 8
-"""Looks in a row at an excess that then needs no patience: it will not go away."""
+_LEARNT = (4.0, 16.0)
+"""With so many times the evidence that the last table was made of, its successor is twice as precise: what is still
+uneven then is worth another, whatever patience says."""
 
 
 class Worth:
-    """The judge of one stage's rebalances. Each change of the table for the same keys makes it ask for more, or for an
-    excess that lasts, so that a stream that stays as it is comes to rest."""
+    """The judge of one stage's rebalances. Each change of the table for the same keys makes it ask for more, so that a
+    stream that stays as it is comes to rest."""
 
     def __init__(self, options: AdaptiveOptions, arrivals: Arrivals) -> None:
         self._options = options
@@ -39,13 +36,14 @@ class Worth:
         self._changes = self._first = self._version = 0
         self._began: float | None = None
         self._age = 0.0
-        self._exceeded = self._exceeds = 0
+        self._evidence = self._used = 0.0
 
     def look(self, version: int, now: float) -> None:
         """There is a look, at a stage with this table. If the keys have changed, patience begins anew."""
         self._began = now if self._began is None else self._began
-        self._exceeded, self._exceeds = self._exceeds if version == self._version else 0, 0
-        self._age, self._version = now - self._began, version
+        if version != self._version:
+            self._used = self._evidence
+        self._age, self._version, self._evidence = now - self._began, version, self._arrivals.sample.rows
         if self._arrivals.changes != self._changes:
             self._changes, self._first = self._arrivals.changes, version
 
@@ -55,18 +53,23 @@ class Worth:
         return self._version - self._first if self._arrivals.is_steady else self._version
 
     @property
+    def _has_learnt(self) -> bool:
+        """Whether it is time to mend what the last table left uneven, as more is known of the same keys by now."""
+        least, most = _LEARNT
+        return self.rounds > 0 and least * self._used <= self._evidence < most * self._used
+
+    @property
     def backlog(self) -> float:
         """What a queued record counts beside one that is to come. A backlog passes, and a table that was made for it
         would have to be undone: it counts less with each that is made for the same keys."""
-        return _BACKLOG / (1 + self.rounds / 2)
+        return 1 / (1 + self.rounds / 2)
 
     def why_not(self, proposal: Rebalance, demand: Demand, suspect: int) -> str | None:
         """Why a rebalance that is to relieve `suspect` is not worth it, or None."""
         options = self._options
         error = self._error(demand, suspect)
         limit = 1 + options.max_imbalance
-        self._exceeds = self._exceeded + 1 if proposal.before > limit * proposal.mean else 0
-        if self._exceeds < _LASTS:
+        if not self._has_learnt:
             limit += options.max_imbalance * self.rounds / 2 + _CERTAIN * error
         if proposal.before <= limit * proposal.mean:
             before, mean = proposal.before, proposal.mean

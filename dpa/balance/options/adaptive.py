@@ -28,7 +28,8 @@ class AdaptiveOptions(TriggeredOptions):
     """Least time between two looks at all loads."""
     max_imbalance: Annotated[float, Ge(0)] = 0.1
     """Act when the greatest load exceeds the mean of all by more than this share, and by more than chance explains.
-    With every redistribution that the same keys have seen it takes half as much again, unless the excess lasts."""
+    With every redistribution that the same keys have seen it takes half as much again, until much more is known of
+    these keys."""
     measure_seconds: Annotated[float, Gt(0)] = 0.25
     """Seconds between two reports of each reducer's load; in effect a multiple of a quarter of a second."""
     tolerance: Annotated[float, Gt(0)] = RebalanceOptions.tolerance

@@ -121,13 +121,13 @@ def usual(loads: Mapping[int, Load]) -> list[float | None]:
     return [load.usual_seconds for load in smoothed(loads).values()]
 
 
-def test_a_service_time_without_evidence_leans_on_that_of_all() -> None:
-    few, many = Load(1, 0, 1.0, error=np.inf, evidence=1.0), Load(1, 0, 0.1, evidence=999.0)
-    mean = 0.1009
-    first, second, third = usual({0: few, 1: many, 2: Load(0, 0)})
-    assert mean < first < 0.25
-    assert second == pytest.approx(0.1, rel=0.01)
-    assert third == pytest.approx(mean)
+def test_a_single_measurement_counts_as_far_as_it_is_no_hiccup() -> None:
+    many = Load(1, 0, 0.002, error=1e-5, evidence=10_000.0)
+    hiccup, long = (Load(1, 0, seconds, error=np.inf, evidence=16.0) for seconds in (0.0025, 0.011))
+    first, second, third, unknown = usual({0: hiccup, 1: long, 2: many, 3: Load(0, 0)})
+    assert unknown < first < 0.0022
+    assert 0.009 < second < 0.011
+    assert third == pytest.approx(0.002, rel=0.01) == unknown
 
 
 def test_a_dear_key_takes_the_time_that_was_measured_whatever_is_believed_of_usual_records() -> None:

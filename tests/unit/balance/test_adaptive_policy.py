@@ -156,7 +156,18 @@ def test_records_between_two_reducers_are_waited_for() -> None:
 
 def test_before_a_record_is_processed_nothing_is_known() -> None:
     decision = looked(hot(0.6), service_seconds=None).decisions[-1]
-    assert (decision.outcome, decision.reason) == (Outcome.COOL_DOWN, "no reducer has processed a record yet")
+    assert (decision.outcome, decision.reason) == (Outcome.COOL_DOWN, "reducer 0 has not processed a record yet")
+
+
+def test_a_reducer_that_is_still_at_its_first_records_is_waited_for_but_not_for_ever() -> None:
+    stage, first = Stage(), None
+    for _ in range(12):
+        stage.offer(hot(0.6))
+        stage.look(hot(0.6), service_seconds=[SERVICE_SECONDS] * (REDUCERS - 1) + [None])
+        first = first or stage.decisions[0]
+    assert first is not None
+    assert first.reason == f"reducer {REDUCERS - 1} has not processed a record yet"
+    assert stage.applied and stage.applied[0].at - first.at > 1.5
 
 
 # --- when it acts
