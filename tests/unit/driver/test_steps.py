@@ -270,7 +270,7 @@ ERRORS = {
     ),
     "an unknown key of an input": (
         "  more:\n    read: {format: records, recrods: []}\n",
-        "5: stages.more.read.recrods: unknown key; did you mean 'records'? (known here: args, format,",
+        "5: stages.more.read.recrods: unknown key; did you mean 'records'? (known here: args, exclude,",
     ),
     "a key of another strategy": (
         step(COUNT + "\nbalance:\n  strategy: halving\n  min_gain: 1"),
