@@ -71,6 +71,7 @@ def same(row: Any) -> Any:
 @pytest.fixture
 def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Writes a job file that reads `lines`, checks it and looks at its input; returns its steps by name."""
+    monkeypatch.chdir(tmp_path)
     module = ModuleType("mine")
     vars(module).update((made.__name__, made) for made in (Visits, Marked, Pairs, keep, renamed, same))
     monkeypatch.setitem(sys.modules, module.__name__, module)
@@ -374,8 +375,7 @@ def test_a_job_that_reads_nothing_is_refused(opened, stages: str) -> None:
         opened(stages, head="stages:\n")
 
 
-def test_a_directory_that_is_not_empty_is_refused_with_the_key_to_change(opened, tmp_path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_directory_that_is_not_empty_is_refused_with_the_key_to_change(opened, tmp_path) -> None:
     (tmp_path / "out").mkdir()
     for name in ("_job.yaml", "part-00000.parquet"):
         (tmp_path / "out" / name).touch()
