@@ -1,5 +1,5 @@
 """`python -m dpa.spark.archive`: have Java keep Spark's classes as it has loaded and checked them, in an archive
-(class data sharing, JEP 350). Spark then starts, and runs its first queries, in two thirds of the processor time.
+(class data sharing, JEP 350). Spark then starts, and runs its first queries, in less processor time.
 
 `make` does so when it installs. The archive is kept with this Python's packages, for the Java and the Spark that made
 it; any other goes without.

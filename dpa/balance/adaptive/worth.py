@@ -22,8 +22,8 @@ _CERTAIN = 2.0
 """An excess counts as far as it exceeds so many standard errors of what it is estimated from."""
 
 _LEARNT = (4.0, 16.0)
-"""With so many times the evidence that the last table was made of, its successor is twice as precise: what is still
-uneven then is worth another, whatever patience says."""
+"""From so many times the evidence that the last table was made of up to so many, a plan is at least twice as precise:
+what is still uneven then is worth another table, whatever patience and chance say."""
 
 
 class Worth:
