@@ -146,9 +146,16 @@ def test_where_all_have_work_and_wait_for_processors_one_table_prepares_for_the_
     assert "moving gains nothing: all have work and wait for a processor 50% of their busy time" in decision.reason
 
 
-@pytest.mark.parametrize("queue", [[250, 250, 250, 0]], ids=["one without work"])
-def test_where_one_has_no_work_it_is_given_some_however_busy_the_processors(queue: list[int]) -> None:
-    assert looked(hot(0.6), waited=0.5, queue=queue).applied != []
+@pytest.mark.parametrize(("queue", "tables"), [([250] * 4, 1), ([250, 250, 250, 0], 2)], ids=["all", "not all"])
+def test_after_a_table_a_reducer_without_work_is_given_some_however_busy_the_processors(
+    queue: list[int], tables: int
+) -> None:
+    stage = Stage()
+    for slower in (1, 1, 5, 5):
+        stage.offer(hot(0.6))
+        times = [slower * SERVICE_SECONDS, *[SERVICE_SECONDS] * (REDUCERS - 1)]
+        stage.look(hot(0.6), waited=0.5, queue=queue, service_seconds=times)
+    assert len(stage.applied) == tables
 
 
 def test_an_excess_that_chance_explains_is_none() -> None:
