@@ -37,6 +37,12 @@ class BalanceError(DpaError):
     """An impossible request to the balancer, such as to relieve a reducer that does not exist."""
 
 
+class PlacementError(DpaError):
+    """Tasks cannot be placed: a graph, a cluster or a plan is inconsistent, or something is lacking."""
+
+    exit_status = 2
+
+
 class ProtocolError(DpaError):
     """An invariant of the protocol (docs/design.md, invariants) would have been broken: a bug in dpa, not in a job."""
 

@@ -45,6 +45,7 @@ EXPORTED = {
         "TokenOptions",
     ],
     "dpa.balance.strategies": ["Doubling", "Halving", "NoBalancing", "Proposal", "Refusal", "Strategy"],
+    "dpa.placement.allocators": ["ALLOCATORS", "Allocator"],
     "dpa.config": [
         "AggregationConfig",
         "ExecutorConfig",

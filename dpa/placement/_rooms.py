@@ -1,0 +1,132 @@
+"""What is placed and what room is left, while an allocator works: counts of tasks, never lists of them."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+
+import numpy as np
+
+from dpa.errors import PlacementError
+from dpa.placement.model import SLACK, Cluster, Placement, TaskGraph
+
+
+class Rooms:
+    """The room of each node, and the tasks that were given some of it.
+
+    A step costs the logarithm of the number of nodes, whatever the number of tasks. Plain lists: there are more single
+    accesses here than sums.
+
+    Attributes:
+        free: processors left on each node.
+        counts: for each group, the tasks on each node that has any.
+        left: for each group, the tasks that have no node.
+        task_cost: for each group, the processors of one task.
+    """
+
+    def __init__(self, graph: TaskGraph, cluster: Cluster) -> None:
+        self.graph, self.cluster = graph, cluster
+        self._room = [node.room for node in cluster.nodes]
+        self.free = list(self._room)
+        self.counts: list[dict[int, int]] = [{} for _ in graph.groups]
+        self.left = [group.tasks for group in graph.groups]
+        self.task_cost = [group.task_cost for group in graph.groups]
+        self._slack = [SLACK * room for room in self._room]
+        self._roomiest = [(-room, node) for node, room in enumerate(self._room)]
+        heapq.heapify(self._roomiest)
+
+    def roomiest(self) -> int:
+        """The node with most room; of several, the first."""
+        heap = self._roomiest
+        while -heap[0][0] != self.free[heap[0][1]]:
+            heapq.heappop(heap)
+        return heap[0][1]
+
+    def fits(self, cost: float, node: int) -> bool:
+        """Whether a node has room for tasks of this cost."""
+        return cost <= self.free[node] + self._slack[node]
+
+    def most(self, cost: float, node: int, wanted: int, beside: float = 0.0) -> int:
+        """How many of `wanted` tasks of a cost a node has room for, beside something else of a cost."""
+        room = self.free[node] + self._slack[node] - beside
+        if cost * wanted <= room:
+            return wanted
+        return int(room / cost) if cost and room > 0 else 0
+
+    def place(self, group: int, tasks: int, node: int) -> None:
+        """Give a node tasks that have none yet. It is not asked whether there is room."""
+        if tasks:
+            on = self.counts[group]
+            on[node] = on.get(node, 0) + tasks
+            self.left[group] -= tasks
+            self._use(node, self.task_cost[group] * tasks)
+
+    def fuse(self, one: int, other: int) -> bool:
+        """Put all tasks of two nodes on the one with more room in all, if they fit there. Returns whether they did."""
+        if self._room[one] < self._room[other]:
+            one, other = other, one
+        moved = self._room[other] - self.free[other]
+        if one == other or not self.fits(moved, one):
+            return False
+        for on in self.counts:
+            if tasks := on.pop(other, 0):
+                on[one] = on.get(one, 0) + tasks
+        self._use(one, moved)
+        self.free[other] = self._room[other]
+        heapq.heappush(self._roomiest, (-self.free[other], other))
+        return True
+
+    def place_rest(self) -> Placement:
+        """Place every task that is left: the dearest first, each on the node with most room (task allocation paper,
+        algorithm 3).
+
+        Raises:
+            PlacementError: a task does not fit the node with most room.
+        """
+        for group in sorted(range(len(self.left)), key=lambda group: -self.task_cost[group]):
+            self._place_evenly(group)
+        return self.placement()
+
+    def placement(self) -> Placement:
+        """What was placed; every task must be."""
+        counts = np.zeros((len(self.counts), len(self.free)), dtype=np.int64)
+        for row, on in zip(counts, self.counts, strict=True):
+            for node, tasks in on.items():
+                row[node] = tasks
+        return Placement(self.graph, self.cluster, counts)
+
+    def refusal(self, group: int) -> PlacementError:
+        """That a task of a group fits nowhere, and what is lacking."""
+        each, node = self.graph.groups[group], self.roomiest()
+        return PlacementError(
+            f"{self.left[group]} of {each.tasks} tasks of {each.name!r} do not fit: one needs {each.task_cost:.3g} "
+            f"processors, and node {self.cluster.nodes[node].name!r}, which has most room, has "
+            f"{max(0.0, self.free[node]):.3g} left. All tasks need {self.graph.cost:.4g}, all nodes have "
+            f"{self.cluster.room:.4g}: declare more capacity, or make the tasks smaller and more"
+        )
+
+    def _place_evenly(self, group: int) -> None:
+        """All tasks that a group has left, each on the node with most room at its turn."""
+        cost = self.task_cost[group]
+        if self.left[group] > 2 * len(self.free) and cost:
+            for node, tasks in self._below_level(cost, self.left[group]):
+                self.place(group, tasks, node)
+        while self.left[group]:
+            node = self.roomiest()
+            if not self.fits(cost, node):
+                raise self.refusal(group)
+            self.place(group, 1, node)
+
+    def _below_level(self, cost: float, tasks: int) -> Iterable[tuple[int, int]]:
+        """How many tasks each node certainly gets if each of `tasks` goes to the node with most room: what brings it
+        down to the level that all would have, were tasks as fine as water."""
+        free = np.maximum(np.array(self.free), 0.0)
+        order = np.sort(free)[::-1]
+        levels = (np.cumsum(order) - tasks * cost) / np.arange(1, len(order) + 1)
+        level = max(0.0, float(levels.max()))
+        sure = np.floor(np.maximum(free - level, 0.0) / cost).astype(int)
+        return [(int(node), int(sure[node])) for node in np.flatnonzero(sure)]
+
+    def _use(self, node: int, cost: float) -> None:
+        self.free[node] -= cost
+        heapq.heappush(self._roomiest, (-self.free[node], node))

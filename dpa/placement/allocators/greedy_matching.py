@@ -1,0 +1,109 @@
+"""GMA, the elastic allocator's greedy matching (IV-E, algorithm 1), and the same with a better eye.
+
+The printed algorithm assigns an operator to every node in turn that improves the objective, without undoing the one
+before; here the operator has one node. The paper's first objective, utilisation, cannot choose among nodes: an operator
+adds the same to the sum wherever it is. The published form therefore takes the first node of the lowest level; the
+improved one goes by the deviation of processors' and bandwidth's use together.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from dpa.placement._descent import Descent
+from dpa.placement._rooms import Rooms
+from dpa.placement.model import SLACK, Cluster, Placement, TaskGraph
+from dpa.placement.objectives import Unevenness
+from dpa.placement.scores import Floats
+
+LIGHT, MODERATE = 0.4, 0.8
+"""Use of the busier resource below which a node's load is light, and below which it is moderate; else it is heavy."""
+
+
+class GreedyMatchingAllocator:
+    """Task after task, in the order of the graph, on light nodes first and then on moderate ones.
+
+    Args:
+        bound: use of processors and of bandwidth that no node exceeds while another can be found.
+    """
+
+    def __init__(self, bound: float = 0.8) -> None:
+        self._bound = bound
+
+    def allocate(self, graph: TaskGraph, cluster: Cluster) -> Placement:
+        """As `Allocator.allocate`."""
+        matching = _Matching(graph, cluster, self._bound)
+        for group in range(len(graph.groups)):
+            while matching.rooms.left[group] and (node := matching.first_node(group)) is not None:
+                matching.place(group, node)
+        return matching.rooms.place_rest()
+
+
+class ImprovedGreedyMatchingAllocator:
+    """The dearest tasks first, each where the cluster's use becomes least uneven; then pairs of nodes are divided anew
+    while that makes it more even.
+
+    Args:
+        bound: use of processors and of bandwidth that no node exceeds while another can be found.
+        pairs: of nodes to be judged at most, after every task has a node.
+    """
+
+    def __init__(self, bound: float = 0.8, *, pairs: int = 1_000) -> None:
+        self._bound, self._pairs = bound, pairs
+
+    def allocate(self, graph: TaskGraph, cluster: Cluster) -> Placement:
+        """As `Allocator.allocate`."""
+        matching = _Matching(graph, cluster, self._bound)
+        for group in sorted(range(len(graph.groups)), key=lambda group: -matching.rooms.task_cost[group]):
+            while matching.rooms.left[group] and (node := matching.best_node(group)) is not None:
+                matching.place(group, node)
+        counts = matching.rooms.place_rest().counts
+        return Placement(graph, cluster, Descent(matching.objective, self._pairs).improve(counts))
+
+
+class _Matching:
+    """How much every node uses, and would use with one more task. Peers without a node count as being elsewhere."""
+
+    def __init__(self, graph: TaskGraph, cluster: Cluster, bound: float) -> None:
+        self.rooms, self.objective = Rooms(graph, cluster), Unevenness(graph, cluster)
+        self._bound = bound
+        self._nodes = np.arange(len(cluster.nodes))
+        self._contents = np.zeros((len(cluster.nodes), len(graph.groups)))
+
+    def place(self, group: int, node: int) -> None:
+        """Place one task."""
+        self.rooms.place(group, 1, node)
+        self._contents[node, group] += 1
+
+    def first_node(self, group: int) -> int | None:
+        """The first light node that stays within the bounds with one more task, else the first moderate one."""
+        load, network = self.objective.use_of_nodes(self._contents, self._nodes)
+        level = np.maximum(load, network)
+        allowed = self._allowed(self._with(group))
+        for low, high in ((-np.inf, LIGHT), (LIGHT, MODERATE)):
+            found = np.flatnonzero(allowed & (level >= low) & (level < high))
+            if len(found):
+                return int(found[0])
+        return None
+
+    def best_node(self, group: int) -> int | None:
+        """The node within the bounds whose use with one more task makes the whole least uneven."""
+        after = self._with(group)
+        peaks, now = self.objective.of_nodes(self._contents, self._nodes)
+        then = self.objective.of_nodes(after, self._nodes)[1]
+        rise = np.where(self._allowed(after) & (peaks < np.inf), then - now, np.inf)
+        best = int(rise.argmin())
+        return best if np.isfinite(rise[best]) else None
+
+    def _with(self, group: int) -> Floats:
+        after = self._contents.copy()
+        after[:, group] += 1
+        return after
+
+    def _allowed(self, after: Floats) -> npt.NDArray[np.bool_]:
+        """Which nodes stay within the bounds, and have room."""
+        load, network = self.objective.use_of_nodes(after, self._nodes)
+        peaks, _ = self.objective.of_nodes(after, self._nodes)
+        allowed: npt.NDArray[np.bool_] = (np.maximum(load, network) <= self._bound + SLACK) & np.isfinite(peaks)
+        return allowed

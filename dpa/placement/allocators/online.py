@@ -1,0 +1,57 @@
+"""OTD as an allocator: its cycles on predicted loads, from the even placement until nothing moves any more."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dpa.errors import PlacementError
+from dpa.placement.allocators.even import EvenAllocator
+from dpa.placement.model import Cluster, Placement, TaskGraph
+from dpa.placement.otd import Measured, OnlineTaskDeployment, OtdOptions
+from dpa.placement.scores import Floats
+
+_MAX_TASKS = 2_000
+"""Traffic is kept for every pair of tasks."""
+
+
+class OnlineAllocator:
+    """What OTD would make of the even placement (N-Storm, section 4), each node being one worker.
+
+    Args:
+        cycles: at most.
+    """
+
+    def __init__(self, options: OtdOptions | None = None, *, cycles: int = 1_000) -> None:
+        self._options, self._cycles = options or OtdOptions(smoothing=1, rest=1), cycles
+
+    def allocate(self, graph: TaskGraph, cluster: Cluster) -> Placement:
+        """As `Allocator.allocate`; the error also says where a graph is too large."""
+        if graph.tasks > _MAX_TASKS:
+            raise PlacementError(f"OTD looks at every pair of {graph.tasks} tasks; beyond {_MAX_TASKS}, take top_down")
+        start = EvenAllocator().allocate(graph, cluster)
+        groups = np.repeat(np.arange(len(graph.groups)), [group.tasks for group in graph.groups])
+        nodes = np.concatenate([start.nodes_of(group) for group in range(len(graph.groups))]).astype(np.int64)
+        rooms = np.array([node.room for node in cluster.nodes])
+        costs = np.array([group.task_cost for group in graph.groups])[groups]
+        online = OnlineTaskDeployment(range(len(cluster.nodes)), self._options)
+        for _ in range(self._cycles):
+            cpu = np.bincount(nodes, costs, len(rooms)) / rooms
+            # A task's part of a worker depends on the worker where nodes differ: that of the smallest is safe.
+            step = online.step(
+                nodes.tolist(), Measured(_traffic(graph, groups), costs / rooms.min(), cpu, np.zeros_like(cpu))
+            )
+            if step.migration is None:
+                break
+            nodes[step.migration.task] = step.migration.worker
+        return Placement.of_tasks(
+            graph, cluster, [nodes[groups == group].tolist() for group in range(len(graph.groups))]
+        )
+
+
+def _traffic(graph: TaskGraph, groups: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Floats:
+    """Bytes a second from each task to each other."""
+    between = np.zeros((len(graph.groups), len(graph.groups)))
+    for link in graph.links:
+        between[link.upstream, link.downstream] = link.per_pair
+    traffic: Floats = between[np.ix_(groups, groups)]
+    return traffic

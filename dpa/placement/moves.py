@@ -1,0 +1,97 @@
+"""The difference of two placements as a list of moves, and the choice among equal nodes that keeps the list short."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpa.errors import PlacementError
+from dpa.placement.model import Counts, Placement
+
+
+@dataclass(frozen=True)
+class Move:
+    """One task of a group goes from a node to another; all three by their names."""
+
+    group: str
+    source: str
+    target: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A placement with a number, which only grows: what tasks and nodes act on.
+
+    Attributes:
+        nodes: for each group, the node of each of its tasks.
+    """
+
+    number: int
+    placement: Placement
+    nodes: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def first(cls, placement: Placement) -> Plan:
+        """Plan 0, in which a group's tasks are in the order of nodes."""
+        groups = range(len(placement.graph.groups))
+        return cls(0, placement, tuple(placement.nodes_of(group) for group in groups))
+
+    def next(self, placement: Placement) -> Plan:
+        """The next plan, in which as few tasks as possible are elsewhere.
+
+        Raises:
+            PlacementError: the placement is of another graph or other nodes.
+        """
+        if (placement.graph.groups, placement.cluster) != (self.placement.graph.groups, self.placement.cluster):
+            raise PlacementError("the next plan must place the same task groups on the same nodes")
+        kept = [_reassigned(self.nodes[group], placement.counts[group]) for group in range(len(self.nodes))]
+        return Plan(self.number + 1, placement, tuple(kept))
+
+    def moves_to(self, other: Plan) -> list[Move]:
+        """What has to move to get from this plan to another."""
+        groups, nodes = self.placement.graph.groups, self.placement.cluster.nodes
+        return [
+            Move(group.name, nodes[was].name, nodes[now].name)
+            for group, before, after in zip(groups, self.nodes, other.nodes, strict=True)
+            for was, now in zip(before, after, strict=True)
+            if was != now
+        ]
+
+
+def aligned(placement: Placement, current: Placement) -> Placement:
+    """The same placement with nodes of one kind exchanged, so that many tasks stay where they are now.
+
+    Pairs of an old and a new node with most tasks in common are matched first, which is not always the least number of
+    moves.
+    """
+    common = np.minimum(placement.counts[:, :, None], current.counts[:, None, :]).sum(axis=0)  # new x old
+    kinds = defaultdict(list)
+    for node, each in enumerate(placement.cluster.nodes):
+        kinds[each.kind].append(node)
+    target = np.arange(len(placement.cluster.nodes))
+    for alike in kinds.values():
+        shared = common[np.ix_(alike, alike)]
+        new_left, old_left = set(range(len(alike))), set(range(len(alike)))
+        for flat in np.argsort(-shared, axis=None, kind="stable"):
+            new, old = divmod(int(flat), len(alike))
+            if new in new_left and old in old_left:
+                target[alike[new]] = alike[old]
+                new_left.remove(new)
+                old_left.remove(old)
+    counts = np.empty_like(placement.counts)
+    counts[:, target] = placement.counts
+    return Placement(placement.graph, placement.cluster, counts)
+
+
+def _reassigned(nodes: tuple[int, ...], counts: Counts) -> tuple[int, ...]:
+    """Each task where it is as far as `counts` allow; the others fill what is left."""
+    left = counts.tolist()
+    kept: list[int | None] = []
+    for node in nodes:
+        stays = left[node] > 0
+        left[node] -= stays
+        kept.append(node if stays else None)
+    free = iter([node for node, tasks in enumerate(left) for _ in range(tasks)])
+    return tuple(next(free) if node is None else node for node in kept)

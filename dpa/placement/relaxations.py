@@ -1,0 +1,107 @@
+"""What the task allocation paper assumes, lifted beforehand (section 5): tasks too coarse, unequal, or too spread out.
+
+Unequal nodes need no step of their own: a node's capacity is in processors of one kind (`dpa.placement.model.Node`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from dpa.errors import PlacementError
+from dpa.placement.model import Cluster, Edge, TaskGraph, TaskGroup
+
+UNIT = 0.01
+"""Processors that costs and capacities are rounded to before their greatest common divisor is taken: 1 %."""
+
+
+def regranulated(graph: TaskGraph, cluster: Cluster) -> TaskGraph:
+    """The graph with tasks that are all equally dear and fill nodes exactly: a divisor of all costs and capacities.
+
+    Costs are rounded up and capacities down to whole units of 1 % of a processor.
+    """
+    costs = [max(1, math.ceil(group.cost / UNIT - 1e-6)) for group in graph.groups]
+    divisor = math.gcd(*costs, *(max(1, math.floor(node.room / UNIT + 1e-6)) for node in cluster.nodes))
+    groups = [replace(group, tasks=cost // divisor) for group, cost in zip(graph.groups, costs, strict=True)]
+    return TaskGraph(tuple(groups), graph.edges)
+
+
+def balanced(graph: TaskGraph, cluster: Cluster, tolerance: float = 1.1) -> Cluster:
+    """The cluster with no more room on each node than its share of all costs, times `tolerance` (the paper's alpha,
+    2.2): an allocator that fills nodes then spreads the load.
+
+    Raises:
+        PlacementError: the tolerance is not above 0.
+    """
+    if not tolerance > 0:
+        raise PlacementError(
+            f"the tolerance of balanced nodes is {tolerance:g}; it must be above 0, and above 1 to help"
+        )
+    share = tolerance * graph.cost / cluster.room
+    if not share:
+        return cluster
+    nodes = [
+        replace(node, reserved=max(node.reserved, node.capacity - share * node.room)) if share < 1 else node
+        for node in cluster.nodes
+    ]
+    return Cluster(tuple(nodes))
+
+
+def divided(graph: TaskGraph, costs: Mapping[str, Sequence[float]], margin: float = 0.2) -> TaskGraph:
+    """The graph with a skewed group divided into groups whose tasks cost about the same. Traffic goes with cost: a
+    reducer that is busy twice as long has received about twice as many records.
+
+    Args:
+        costs: for each group to divide, the processors that each of its tasks keeps busy, as measured.
+        margin: by which part the dearest task of a group may cost more than its cheapest.
+
+    Returns:
+        Groups `NAME/0`, `NAME/1` ... in place of each divided one, the dearest tasks first; one that needs no division
+        keeps its name and gets the measured cost.
+
+    Raises:
+        PlacementError: there is no such group, or not one cost for each of its tasks.
+    """
+    names = {group.name: group for group in graph.groups}
+    for name, values in costs.items():
+        if name not in names:
+            raise PlacementError(f"costs are given for {name!r}; the task groups are {', '.join(names)}")
+        if len(values) != names[name].tasks:
+            raise PlacementError(f"{len(values)} costs are given for the {names[name].tasks} tasks of {name!r}")
+    parts = {
+        group.name: _parts(group, sorted(costs[group.name], reverse=True), margin) if group.name in costs else [group]
+        for group in graph.groups
+    }
+    return TaskGraph(
+        tuple(part for group in graph.groups for part in parts[group.name]),
+        tuple(
+            Edge(
+                one.name,
+                other.name,
+                edge.traffic * _share(one, parts[edge.upstream]) * _share(other, parts[edge.downstream]),
+            )
+            for edge in graph.edges
+            for one in parts[edge.upstream]
+            for other in parts[edge.downstream]
+        ),
+    )
+
+
+def _parts(group: TaskGroup, costs: list[float], margin: float) -> list[TaskGroup]:
+    """The group's tasks in runs of nearly equal costs, which are given in descending order."""
+    runs: list[list[float]] = []
+    for cost in costs:
+        if runs and runs[-1][0] <= cost * (1 + margin):
+            runs[-1].append(cost)
+        else:
+            runs.append([cost])
+    if len(runs) == 1:
+        return [replace(group, cost=sum(costs))]
+    return [TaskGroup(f"{group.name}/{number}", len(run), sum(run)) for number, run in enumerate(runs)]
+
+
+def _share(part: TaskGroup, parts: list[TaskGroup]) -> float:
+    """The part of a group's traffic that goes to or from some of its tasks."""
+    total = sum(each.cost for each in parts)
+    return part.cost / total if total else part.tasks / sum(each.tasks for each in parts)

@@ -1,0 +1,148 @@
+"""What a placement is worth, in one set of functions for all allocators.
+
+As every task of a group talks to every task of a connected group, what a node sends and receives follows from its own
+tasks alone. Shapes: a figure a node is a vector as long as the cluster.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dpa.placement.model import SLACK, Cluster, Counts, Placement, TaskGraph
+
+Floats = npt.NDArray[np.float64]
+
+
+def loads(placement: Placement) -> Floats:
+    """Processors that are busy on each node, reserved ones among them."""
+    reserved = np.array([node.reserved for node in placement.cluster.nodes])
+    busy: Floats = reserved + task_costs(placement.graph) @ placement.counts
+    return busy
+
+
+def utilisation(placement: Placement) -> Floats:
+    """The busy part of each node's processors; above 1 a node cannot keep up (the elastic allocator's load, IV-A)."""
+    part: Floats = loads(placement) / np.array([node.capacity for node in placement.cluster.nodes])
+    return part
+
+
+def overloaded(placement: Placement) -> list[int]:
+    """The nodes whose processors do not suffice."""
+    return np.flatnonzero(utilisation(placement) > 1 + SLACK).tolist()
+
+
+def kept_traffic(placement: Placement) -> float:
+    """Bytes a second between tasks on the same node (task allocation paper, the gain phi of 2.2)."""
+    counts = placement.counts
+    return math.fsum(
+        link.per_pair * float(counts[link.upstream] @ counts[link.downstream]) for link in placement.graph.links
+    )
+
+
+def crossing_traffic(placement: Placement) -> float:
+    """Bytes a second between tasks on different nodes."""
+    return max(0.0, placement.graph.traffic - kept_traffic(placement))
+
+
+def sent(placement: Placement) -> Floats:
+    """Bytes a second that each node sends to others."""
+    return _crossing(placement.graph, placement.counts)[0]
+
+
+def received(placement: Placement) -> Floats:
+    """Bytes a second that each node receives from others."""
+    return _crossing(placement.graph, placement.counts)[1]
+
+
+def bandwidth_use(placement: Placement) -> Floats:
+    """The used part of each node's bandwidth, that of others among it, in the busier direction (the elastic
+    allocator's IV-B). Above 1 the network cannot keep up; 0 where bandwidth is unlimited."""
+    nodes = placement.cluster.nodes
+    reserved = np.array([node.reserved_bandwidth for node in nodes])
+    bandwidth = np.array([node.bandwidth for node in nodes])
+    used: Floats = (reserved + np.maximum(sent(placement), received(placement))) / bandwidth
+    return used
+
+
+def between_nodes(placement: Placement) -> Floats:
+    """Bytes a second from each node (row) to each other node (column); nothing from a node to itself."""
+    counts = placement.counts
+    traffic = np.zeros((counts.shape[1], counts.shape[1]))
+    for link in placement.graph.links:
+        traffic += link.per_pair * np.outer(counts[link.upstream], counts[link.downstream])
+    np.fill_diagonal(traffic, 0.0)
+    return traffic
+
+
+def deviation(use: Floats) -> float:
+    """How unevenly a resource is used: sqrt(sum (R_i - R_avg)^2) (the elastic allocator's R_dev, IV-C)."""
+    return float(np.sqrt(np.square(use - use.mean()).sum()))
+
+
+@dataclass(frozen=True)
+class Delays:
+    """How long a record is under way, in seconds.
+
+    Attributes:
+        network: between tasks on different nodes (N-Storm's TD_N).
+        local: between tasks on one node (TD_P).
+    """
+
+    network: float = 1e-3
+    local: float = 2e-4
+
+
+DELAYS = Delays()
+"""Of calls between two actors, on two nodes and on one."""
+
+
+def throughput(placement: Placement) -> float:
+    """The multiple of the graph's rate that its busiest resource allows (N-Storm, equation 3); below 1 the job cannot
+    keep up."""
+    nodes = placement.cluster.nodes
+    room = np.array([node.room for node in nodes])
+    free = np.array([node.bandwidth - node.reserved_bandwidth for node in nodes])
+    busy = task_costs(placement.graph) @ placement.counts / room
+    used = np.maximum(sent(placement), received(placement)) / free
+    worst = float(np.maximum(busy, used).max())
+    return math.inf if worst == 0 else 1 / worst
+
+
+def delay(placement: Placement, delays: Delays = DELAYS) -> float:
+    """Seconds that a byte spends on its way, over all edges of the graph (N-Storm, equations 1 and 2): the expected
+    number of hops between nodes and within them, each with its delay. What it waits in queues is not in it."""
+    counts = placement.counts
+    inside = [
+        float(counts[link.upstream] @ counts[link.downstream]) / placement.graph.pairs(link.upstream, link.downstream)
+        for link in placement.graph.links
+    ]
+    return sum(delays.local * kept + delays.network * (1 - kept) for kept in inside)
+
+
+def makespan(placement: Placement, seconds: float = 60.0, delays: Delays = DELAYS) -> float:
+    """Seconds until what arrives within `seconds` at the graph's rate is processed, if it may be as fast as the
+    busiest resource allows: the one objective of processors, bandwidth and delay."""
+    return seconds / throughput(placement) + delay(placement, delays)
+
+
+def task_costs(graph: TaskGraph) -> Floats:
+    """Processors that one task of each group keeps busy."""
+    return np.array([group.task_cost for group in graph.groups])
+
+
+def rooms(cluster: Cluster) -> Floats:
+    """Processors for tasks on each node."""
+    return np.array([node.room for node in cluster.nodes])
+
+
+def _crossing(graph: TaskGraph, counts: Counts) -> tuple[Floats, Floats]:
+    out, into = np.zeros(counts.shape[1]), np.zeros(counts.shape[1])
+    for link in graph.links:
+        ours, theirs = counts[link.upstream], counts[link.downstream]
+        out += link.per_pair * ours * (graph.groups[link.downstream].tasks - theirs)
+        into += link.per_pair * theirs * (graph.groups[link.upstream].tasks - ours)
+    return out, into

@@ -1,0 +1,219 @@
+"""One suite that every allocator passes, and what each of them alone must do."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from placement_samples import MEGABYTE, clusters, figure_2, graphs, pipeline
+
+from dpa.errors import PlacementError
+from dpa.placement import scores
+from dpa.placement._rooms import Rooms
+from dpa.placement.allocators import ALLOCATORS, Allocator
+from dpa.placement.allocators.exact import ExactAllocator
+from dpa.placement.allocators.greedy_matching import ImprovedGreedyMatchingAllocator
+from dpa.placement.allocators.local_search import TopDownSearchAllocator
+from dpa.placement.allocators.pairwise import STARTS, PairwiseAllocator
+from dpa.placement.allocators.task_level import TaskLevelAllocator
+from dpa.placement.allocators.top_down import TopDownAllocator
+from dpa.placement.model import Cluster, Edge, Node, Placement, TaskGraph, TaskGroup
+from dpa.placement.moves import Plan, aligned
+from dpa.placement.objectives import KeptTraffic, Makespan, Unevenness
+
+every_allocator = pytest.mark.parametrize("name", ALLOCATORS)
+
+
+def allocated(allocator: Allocator, graph: TaskGraph, cluster: Cluster) -> Placement | None:
+    """The allocator's placement; None where it refuses."""
+    try:
+        return allocator.allocate(graph, cluster)
+    except PlacementError as error:
+        assert "processors" in str(error) or "groups" in str(error)
+        return None
+
+
+@every_allocator
+@settings(max_examples=25)
+@given(graph=graphs(max_tasks=4), cluster=clusters())
+def test_all_tasks_are_placed_within_every_nodes_room_or_it_says_what_is_lacking(
+    name: str, graph: TaskGraph, cluster: Cluster
+) -> None:
+    placement = allocated(ALLOCATORS[name](), graph, cluster)
+    if placement is not None:
+        assert placement.counts.sum(axis=1).tolist() == [group.tasks for group in graph.groups]
+        assert scores.overloaded(placement) == []
+
+
+@every_allocator
+@settings(max_examples=10)
+@given(graph=graphs(max_tasks=4), cluster=clusters())
+def test_the_same_question_gets_the_same_answer_and_nothing_moves(
+    name: str, graph: TaskGraph, cluster: Cluster
+) -> None:
+    first = allocated(ALLOCATORS[name](), graph, cluster)
+    again = allocated(ALLOCATORS[name](), graph, cluster)
+    assert first == again
+    if first is not None and again is not None:
+        plan = Plan.first(first)
+        assert plan.moves_to(plan.next(aligned(again, first))) == []
+
+
+@every_allocator
+def test_what_fits_easily_is_placed(name: str) -> None:
+    placement = ALLOCATORS[name]().allocate(pipeline((2, 3, 2)), Cluster.alike(4, 2.0))
+    assert placement.counts.sum() == 7
+
+
+@every_allocator
+def test_a_task_larger_than_any_node_is_refused_by_name(name: str) -> None:
+    graph = TaskGraph((TaskGroup("small", 2, 0.2), TaskGroup("large", 1, 3.0)), (Edge("small", "large", 1.0),))
+    with pytest.raises(PlacementError, match=r"large|no placement exists"):
+        ALLOCATORS[name]().allocate(graph, Cluster.alike(3, 2.0))
+
+
+def test_top_down_keeps_one_hundred_links_of_the_papers_example() -> None:
+    graph, cluster = figure_2()
+    counts = TopDownAllocator().allocate(graph, cluster).counts
+    assert int(counts[0] @ counts[1]) == 100
+
+
+def test_task_level_keeps_fewer_links_of_the_papers_example() -> None:
+    graph, cluster = figure_2()
+    links = []
+    for seed in range(20):
+        counts = TaskLevelAllocator("significance", seed).allocate(graph, cluster).counts
+        links.append(int(counts[0] @ counts[1]))
+    assert max(links) <= 100
+    assert 70 < np.mean(links) < 98  # the paper's run: 84
+
+
+def test_top_down_ends_where_not_even_one_balanced_split_fits() -> None:
+    graph = TaskGraph((TaskGroup("few", 2, 1.0), TaskGroup("many", 40, 4.0)), (Edge("few", "many", 1.0),))
+    placement = TopDownAllocator().allocate(graph, Cluster.alike(6, 1.0))
+    kept = placement.counts[0] @ placement.counts[1]
+    assert kept == 2 * 5  # one of few and as many of many as fit beside it
+
+
+@pytest.mark.parametrize("few", [2.0, 0.5])
+def test_tasks_that_cost_nothing_are_no_reason_to_exceed_a_node(few: float) -> None:
+    graph = TaskGraph((TaskGroup("few", 1, few), TaskGroup("free", 3, 0.0)), (Edge("few", "free", 1.0),))
+    placement = allocated(TopDownAllocator(), graph, Cluster.alike(1, 1.0))
+    assert (placement is None) == (few > 1)
+
+
+def test_top_down_joins_all_hosts_of_a_group_not_the_first_alone() -> None:
+    graph = TaskGraph(
+        (TaskGroup("one", 4, 1.0), TaskGroup("two", 4, 1.0), TaskGroup("three", 4, 0.8)),
+        (Edge("one", "two", 50.0), Edge("two", "three", 10.0)),
+    )
+    counts = TopDownAllocator().allocate(graph, Cluster.alike(4, 1.4)).counts
+    assert int(((counts[1] > 0) & (counts[2] > 0)).sum()) == 2
+
+
+def test_top_down_fuses_the_nodes_of_two_groups() -> None:
+    graph = TaskGraph(
+        tuple(TaskGroup(name, 1, 0.4) for name in "abcd"),
+        (Edge("a", "b", 90.0), Edge("c", "d", 80.0), Edge("b", "c", 1.0)),
+    )
+    counts = TopDownAllocator().allocate(graph, Cluster.alike(3, 2.0)).counts
+    assert int(counts.any(axis=0).sum()) == 1
+
+
+@settings(max_examples=30)
+@given(
+    rooms=st.lists(st.floats(0.2, 3.0), min_size=1, max_size=5),
+    cost=st.floats(0.01, 0.3),
+    tasks=st.integers(1, 60),
+)
+def test_many_equal_tasks_go_where_one_after_the_other_would(rooms: list[float], cost: float, tasks: int) -> None:
+    graph = TaskGraph((TaskGroup("g", tasks, cost * tasks),))
+    cluster = Cluster(tuple(Node(f"n{number}", room) for number, room in enumerate(rooms)))
+    free = list(rooms)
+    for _ in range(tasks):
+        free[free.index(max(free))] -= cost
+    assume(min(free) >= 0)
+    placement = Rooms(graph, cluster).place_rest()
+    left = np.array(rooms) - placement.counts[0] * cost
+    assert sorted(left) == pytest.approx(sorted(free))
+
+
+@settings(max_examples=20)
+@given(graph=graphs(max_tasks=3), cluster=clusters())
+def test_exact_is_as_good_as_trying_everything(graph: TaskGraph, cluster: Cluster) -> None:
+    assume(graph.tasks <= 6 and len(cluster.nodes) <= 4)
+    for objective in (KeptTraffic, Unevenness):
+        best = min(
+            (objective(graph, cluster).value(counts) for counts in _everything(graph, cluster)), default=float("inf")
+        )
+        placement = allocated(ExactAllocator(objective), graph, cluster)
+        if placement is None:
+            assert best == float("inf")
+        else:
+            assert objective(graph, cluster).value(placement.counts) == pytest.approx(best)
+
+
+def _everything(graph: TaskGraph, cluster: Cluster) -> list[np.ndarray]:
+    """All placements, as counts."""
+    groups = [number for number, group in enumerate(graph.groups) for _ in range(group.tasks)]
+    found = []
+    for nodes in itertools.product(range(len(cluster.nodes)), repeat=len(groups)):
+        counts = np.zeros((len(graph.groups), len(cluster.nodes)), dtype=np.int64)
+        np.add.at(counts, (groups, list(nodes)), 1)
+        found.append(counts)
+    return found
+
+
+def test_exact_refuses_what_it_cannot_try() -> None:
+    with pytest.raises(PlacementError, match="1e\\+10 vectors of counts; take top_down_search"):
+        ExactAllocator().allocate(pipeline((99,) * 5), Cluster.alike(8, 1.0))
+
+
+@settings(max_examples=30)
+@given(graph=graphs(), cluster=clusters(), objective=st.sampled_from([KeptTraffic, Makespan]))
+def test_ours_is_never_worse_than_what_it_starts_from(
+    graph: TaskGraph, cluster: Cluster, objective: type[KeptTraffic | Makespan]
+) -> None:
+    judge = objective(graph, cluster)
+    ours = allocated(PairwiseAllocator(objective, trials=3), graph, cluster)
+    for start in STARTS:
+        theirs = allocated(start, graph, cluster)
+        if theirs is not None:
+            assert ours is not None
+            assert judge.value(ours.counts) <= judge.value(theirs.counts) + 1e-9
+
+
+@settings(max_examples=20)
+@given(graph=graphs(max_tasks=3), cluster=clusters())
+def test_improved_matching_is_as_even_as_can_be_in_small_cases(graph: TaskGraph, cluster: Cluster) -> None:
+    found = allocated(ImprovedGreedyMatchingAllocator(), graph, cluster)
+    best = allocated(ExactAllocator(Unevenness), graph, cluster)
+    if found is not None:
+        assert best is not None
+        judge = Unevenness(graph, cluster)
+        assert judge.value(found.counts) >= judge.value(best.counts) - 1e-9
+
+
+def test_published_matching_fills_light_nodes_first_and_then_moderate_ones() -> None:
+    graph = pipeline((5,), cost=2.5)
+    counts = ALLOCATORS["greedy_matching"]().allocate(graph, Cluster.alike(3, 2.0)).counts
+    assert counts.tolist() == [[2, 2, 1]]  # a quarter each: 50 % is moderate, so every node gets two before a third
+
+
+KEEPING = [TopDownAllocator(), TopDownSearchAllocator(), ExactAllocator(), PairwiseAllocator(KeptTraffic)]
+
+
+@pytest.mark.parametrize("allocator", KEEPING, ids=lambda allocator: type(allocator).__name__)
+def test_traffic_is_kept_where_one_node_has_room_for_all(allocator: Allocator) -> None:
+    placement = allocator.allocate(pipeline((3, 3, 3), traffic=5 * MEGABYTE), Cluster.alike(3, 4.0))
+    assert scores.crossing_traffic(placement) == pytest.approx(0.0, abs=1.0)
+
+
+def test_ours_divides_work_over_nodes_where_that_is_faster_than_keeping_traffic() -> None:
+    graph = pipeline((4, 4), cost=1.0, traffic=MEGABYTE)
+    wide, narrow = Cluster.alike(2, 2.0, bandwidth=1e9), Cluster.alike(2, 2.0, bandwidth=0.1 * MEGABYTE)
+    assert scores.throughput(PairwiseAllocator().allocate(graph, wide)) == pytest.approx(2.0)
+    assert int(PairwiseAllocator().allocate(graph, narrow).counts.any(axis=0).sum()) == 1

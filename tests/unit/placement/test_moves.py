@@ -1,0 +1,55 @@
+"""Plans and their difference."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from placement_samples import pipeline
+
+from dpa.errors import PlacementError
+from dpa.placement.model import Cluster, Placement
+from dpa.placement.moves import Move, Plan, aligned
+
+COUNTS = st.lists(st.lists(st.integers(0, 3), min_size=3, max_size=3), min_size=2, max_size=2)
+
+
+def placed(counts: list[list[int]], totals: tuple[int, int]) -> Placement:
+    """A placement of two groups on three nodes; what is missing is on the last."""
+    table = np.array(counts)
+    table[:, 2] = np.array(totals) - table[:, :2].sum(axis=1)
+    return Placement(pipeline(totals), Cluster.alike(3, 9.0), table)
+
+
+@settings(max_examples=50)
+@given(before=COUNTS, after=COUNTS)
+def test_as_few_tasks_move_as_the_counts_allow(before: list[list[int]], after: list[list[int]]) -> None:
+    old, new = placed(before, (7, 8)), placed(after, (7, 8))
+    plan = Plan.first(old)
+    following = plan.next(new)
+    assert (plan.number, following.number) == (0, 1)
+    assert len(plan.moves_to(following)) == np.maximum(new.counts - old.counts, 0).sum()
+    assert Placement.of_tasks(new.graph, new.cluster, following.nodes) == new
+
+
+@settings(max_examples=50)
+@given(before=COUNTS, after=COUNTS)
+def test_exchanging_equal_nodes_moves_no_more(before: list[list[int]], after: list[list[int]]) -> None:
+    old, new = placed(before, (7, 8)), placed(after, (7, 8))
+    plan, exchanged = Plan.first(old), aligned(new, old)
+    assert sorted(exchanged.counts.T.tolist()) == sorted(new.counts.T.tolist())
+    if sorted(old.counts.T.tolist()) == sorted(new.counts.T.tolist()):
+        assert plan.moves_to(plan.next(exchanged)) == []
+
+
+def test_a_move_names_its_group_and_nodes() -> None:
+    plan = Plan.first(placed([[7, 0, 0], [8, 0, 0]], (7, 8)))
+    moves = plan.moves_to(plan.next(placed([[6, 1, 0], [8, 0, 0]], (7, 8))))
+    assert moves == [Move("stage 0", "node 0", "node 1")]
+
+
+def test_a_plan_is_of_one_graph_and_cluster() -> None:
+    plan = Plan.first(placed([[7, 0, 0], [8, 0, 0]], (7, 8)))
+    with pytest.raises(PlacementError, match="the same task groups on the same nodes"):
+        plan.next(Placement(pipeline((7,)), Cluster.alike(3, 9.0), np.array([[7, 0, 0]])))

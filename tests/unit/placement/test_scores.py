@@ -1,0 +1,120 @@
+"""What a placement is worth, beside sums over single tasks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from placement_samples import MEGABYTE, clusters, graphs, pipeline
+
+from dpa.errors import PlacementError
+from dpa.placement import scores
+from dpa.placement.model import Cluster, Edge, Node, Placement, TaskGraph, TaskGroup
+from dpa.placement.objectives import KeptTraffic, Makespan, Unevenness
+
+
+@st.composite
+def placements(draw: st.DrawFn) -> Placement:
+    """Tasks anywhere, fitting or not."""
+    graph, cluster = draw(graphs(max_tasks=4)), draw(clusters())
+    node = st.integers(0, len(cluster.nodes) - 1)
+    nodes = [draw(st.lists(node, min_size=group.tasks, max_size=group.tasks)) for group in graph.groups]
+    return Placement.of_tasks(graph, cluster, nodes)
+
+
+def task_traffic(placement: Placement) -> list[tuple[int, int, float]]:
+    """For every pair of tasks, their nodes and bytes a second."""
+    graph = placement.graph
+    return [
+        (one, other, link.per_pair)
+        for link in graph.links
+        for one in placement.nodes_of(link.upstream)
+        for other in placement.nodes_of(link.downstream)
+    ]
+
+
+@settings(max_examples=60)
+@given(placement=placements())
+def test_traffic_is_the_sum_over_pairs_of_tasks(placement: Placement) -> None:
+    pairs = task_traffic(placement)
+    kept = sum(amount for one, other, amount in pairs if one == other)
+    nodes = range(len(placement.cluster.nodes))
+    sent = [sum(amount for one, other, amount in pairs if one == node != other) for node in nodes]
+    received = [sum(amount for one, other, amount in pairs if one != node == other) for node in nodes]
+    assert scores.kept_traffic(placement) == pytest.approx(kept)
+    assert scores.sent(placement) == pytest.approx(sent, abs=1e-3)
+    assert scores.received(placement) == pytest.approx(received, abs=1e-3)
+    assert scores.between_nodes(placement).sum() == pytest.approx(scores.crossing_traffic(placement), abs=1e-3)
+
+
+@settings(max_examples=60)
+@given(placement=placements())
+def test_objectives_agree_with_the_scores(placement: Placement) -> None:
+    graph, cluster, fits = placement.graph, placement.cluster, not scores.overloaded(placement)
+    kept, uneven, long = (kind(graph, cluster).value(placement.counts) for kind in (KeptTraffic, Unevenness, Makespan))
+    if not fits:
+        assert [kept, uneven, long] == [np.inf] * 3
+        return
+    assert kept == pytest.approx(-scores.kept_traffic(placement), abs=1e-3)
+    squares = np.square(scores.utilisation(placement)).sum() + np.square(scores.bandwidth_use(placement)).sum()
+    assert uneven == pytest.approx(squares, abs=1e-6)
+    remote = scores.DELAYS.network * len(graph.links)
+    assert long + remote == pytest.approx(
+        scores.makespan(placement), abs=0.061 * max(1.0, 1 / scores.throughput(placement)) ** 2
+    )
+
+
+def test_the_busiest_resource_limits_throughput() -> None:
+    graph = pipeline((1, 1), cost=0.5, traffic=40 * MEGABYTE)
+    apart = np.array([[1, 0], [0, 1]])
+    wide, narrow = Cluster.alike(2, 1.0), Cluster.alike(2, 1.0, bandwidth=10 * MEGABYTE)
+    assert scores.throughput(Placement(graph, wide, apart.copy())) == pytest.approx(2.0)
+    assert scores.throughput(Placement(graph, narrow, apart.copy())) == pytest.approx(0.25)
+    together = Placement(graph, narrow, np.array([[1, 0], [1, 0]]))
+    assert scores.throughput(together) == pytest.approx(1.0)
+    assert scores.makespan(together, seconds=30.0) == pytest.approx(30.0 + scores.DELAYS.local)
+
+
+def test_reserved_processors_and_bandwidth_count_as_used() -> None:
+    node = Node("n", 4.0, reserved=1.0, bandwidth=10.0, reserved_bandwidth=2.0)
+    placement = Placement(pipeline((2,), cost=1.0), Cluster((node,)), np.array([[2]]))
+    assert scores.utilisation(placement).tolist() == [0.5]
+    assert scores.bandwidth_use(placement).tolist() == [0.2]
+    assert scores.throughput(placement) == pytest.approx(3.0)
+
+
+def test_deviation_is_the_root_of_the_squares() -> None:
+    assert scores.deviation(np.array([0.2, 0.4, 0.6])) == pytest.approx(np.sqrt(0.08))
+
+
+def test_several_edges_between_two_groups_are_one_link() -> None:
+    graph = TaskGraph((TaskGroup("a", 2, 1.0), TaskGroup("b", 3, 1.0)), (Edge("a", "b", 6.0), Edge("a", "b", 12.0)))
+    assert [link.per_pair for link in graph.links] == [3.0]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: TaskGroup("count", 0, 1.0), "'count' has 0 tasks; it needs at least 1"),
+        (lambda: TaskGroup("count", 1, -1.0), "'count' costs -1.0 processors"),
+        (lambda: Edge("a", "a", 1.0), "from task group 'a' to itself"),
+        (
+            lambda: TaskGraph((TaskGroup("a", 1, 0.0),), (Edge("a", "b", 1.0),)),
+            "leads to or from 'b'; the task groups are a",
+        ),
+        (lambda: TaskGraph(()), "needs at least one task group"),
+        (lambda: Node("n", 1.0, reserved=1.0), "1 processors of which 1 are reserved"),
+        (lambda: Node("n", 1.0, bandwidth=0.0), "bandwidth of 0 bytes/s"),
+        (lambda: Cluster(()), "needs at least one node"),
+        (lambda: Cluster((Node("n", 1.0), Node("n", 2.0))), "names of their own; these are n, n"),
+    ],
+)
+def test_what_is_inconsistent_is_refused(make: object, message: str) -> None:
+    with pytest.raises(PlacementError, match=message):
+        make()  # type: ignore[operator]
+
+
+def test_a_placement_places_every_task() -> None:
+    with pytest.raises(PlacementError, match=r"tasks placed: \[1\]; the groups have \[2\]"):
+        Placement(pipeline((2,)), Cluster.alike(2, 1.0), np.array([[1, 0]]))
