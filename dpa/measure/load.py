@@ -97,6 +97,7 @@ class Load:
         evidence: the number of records that it rests on, older ones counting less.
         busy: the part of the time since the last report in which user code worked, 0 to 1.
         waited: the part of that in which it waited for a processor, 0 to 1.
+        cores_busy: the part of its node's processor time that was used of late, by whomever, 0 to 1.
         forwarded_out, forwarded_in: records forwarded to other reducers so far, and accepted from them. The difference
             of the sums over all reducers is on its way between two of them.
         queued: the keys of the queue; None unless the strategy needs them.
@@ -111,6 +112,7 @@ class Load:
     evidence: float = 0.0
     busy: float = 0.0
     waited: float = 0.0
+    cores_busy: float = 0.0
     forwarded_out: int = 0
     forwarded_in: int = 0
     queued: Sample | None = None

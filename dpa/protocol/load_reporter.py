@@ -22,6 +22,9 @@ from dpa.routing.groupings.signal import Signal
 _MEASURED_RECORDS = 8_192
 """Quanta of more records are not explained by their keys: a record costs so little then that looking costs more."""
 
+_NEWEST = 0.5
+"""What the newest tick counts in the mean of how busy processors are."""
+
 
 class LoadReporter:
     """One task's measurements.
@@ -46,6 +49,7 @@ class LoadReporter:
         self._reported_at = -math.inf
         self._busy = BusyTime()
         self._pace = Pace()
+        self._cores_busy: float | None = None
 
     @property
     def pace_seconds(self) -> float | None:
@@ -56,6 +60,11 @@ class LoadReporter:
     def signal(self) -> Signal | None:
         """The last finding of the task's load, for senders that listen."""
         return None if self._delegation is None else self._delegation.signal
+
+    def ticked(self, cores_busy: float) -> None:
+        """So busy were the processors of the task's node since the last tick."""
+        before = cores_busy if self._cores_busy is None else self._cores_busy
+        self._cores_busy = before + _NEWEST * (cores_busy - before)
 
     def arriving(self, records: int, queue: int, now: float) -> None:
         """Records come, while `queue` records are waiting."""
@@ -113,6 +122,7 @@ class LoadReporter:
             evidence=self._service_time.evidence,
             busy=busy,
             waited=waited,
+            cores_busy=self._cores_busy or 0.0,
             forwarded_out=queue.forwarded_out,
             forwarded_in=queue.forwarded_in,
             queued=None if self._costs is None else queue.sample(),

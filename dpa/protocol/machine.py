@@ -177,7 +177,14 @@ class TaskDied:
 
 @dataclass(frozen=True)
 class Tick:
-    """Some time has passed: statistics may be due. Ticks need not be regular."""
+    """Some time has passed: statistics may be due. Ticks need not be regular.
+
+    Attributes:
+        cores_busy: the part of the node's processor time that was used since the last tick, by whomever, 0 to 1; 0
+            where that is not known.
+    """
+
+    cores_busy: float = 0.0
 
 
 @dataclass(frozen=True)

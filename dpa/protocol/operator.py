@@ -254,6 +254,7 @@ class OperatorMachine(TaskMachine):
 
     def _tick(self, sender: Address, event: Tick) -> None:
         self.report_progress()
+        self._reporter.ticked(event.cores_busy)
         streaming = self.state is OperatorState.STREAMING
         if streaming and self._reporter.is_due_at(self.now, queued=self.queue.length > 0):
             self._report_load()

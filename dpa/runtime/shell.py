@@ -21,6 +21,7 @@ from dpa.protocol.machine import Event, Instruction, Machine, Send, Tick
 from dpa.protocol.messages import Envelope
 from dpa.protocol.recorder import Recorder
 from dpa.protocol.recording import Recording
+from dpa.runtime.cores_busy import CoresBusy
 from dpa.runtime.pickled import PickledEnvelope
 from dpa.runtime.state_log import StateLog
 
@@ -116,8 +117,9 @@ class Shell:
                 self.post(event)
 
     def _tick(self) -> None:
+        cores = CoresBusy()
         while not self._stopped.wait(TICK_SECONDS):
-            self.post(Tick())
+            self.post(Tick(cores.since_last()))
             self._look_at_work()
 
     def _look_at_work(self) -> None:

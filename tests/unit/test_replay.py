@@ -48,7 +48,9 @@ def test_the_last_events_are_shown_and_the_machines_end(recorder: Recorder, tmp_
     lines = done.stdout.splitlines()
     assert done.exit_code == 0
     assert lines[0] == "reducer 0: events 1 to 32"
-    assert [line.split() for line in lines[1:21]] == [[f"#{at}", f"{at - 2:.6f}", "Tick()"] for at in range(13, 33)]
+    assert [line.split() for line in lines[1:21]] == [
+        [f"#{at}", f"{at - 2:.6f}", "Tick(cores_busy=0.0)"] for at in range(13, 33)
+    ]
     assert "reducer 0 did the same, and is streaming" in lines
     assert "  processed: 5" in lines
 

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 _CORES_BUSY = 0.25
 """All processors are busy where reducers that all have work wait for one during this part of their busy time."""
 
+_CORES_USED = 0.95
+"""So they are where so much of their time is used, by whatever runs there: whoever has no work leaves it to another."""
+
 _MOMENTARY = 0.5
 """Keys that come and go are spread over all reducers once those of a moment give one reducer so much more than its even
 share."""
@@ -107,7 +110,7 @@ class AdaptivePolicy:
         suspect, verdict = self._overloaded(loads, demand)
         if not verdict.overloaded:
             return self._decide(suspect, now, Outcome.BELOW_THRESHOLD, verdict.reason)
-        busy = _why_no_core_is_free(loads) if self._worth.rounds else None  # one table prepares for the end
+        busy = self._why_no_core_is_free(loads)
         if busy is not None:
             why = f"{verdict.reason}, but moving gains nothing: {busy}"
             return self._decide(suspect, now, Outcome.BELOW_THRESHOLD, why)
@@ -121,6 +124,17 @@ class AdaptivePolicy:
         if worthless is not None:
             return self._decide(suspect, now, Outcome.BELOW_THRESHOLD, f"{verdict.reason}, but {worthless}")
         return self._apply(suspect, now, proposal, verdict.reason)
+
+    def _why_no_core_is_free(self, loads: Mapping[int, Load]) -> str | None:
+        """Why moving work between reducers gains nothing now. One table is made all the same, for these keys or, where
+        no processor is ever free, at all: it prepares for the end, when a single reducer would be left working."""
+        used = min(load.cores_busy for load in loads.values())
+        if self.table.version and used >= _CORES_USED:
+            return f"their processors are used {used:.0%} of the time"
+        waited = min(load.waited for load in loads.values())
+        if self._worth.rounds and waited >= _CORES_BUSY and all(load.queue for load in loads.values()):
+            return f"all have work and wait for a processor {waited:.0%} of their busy time or more"
+        return None
 
     def _overloaded(self, loads: Mapping[int, Load], demand: Demand) -> tuple[int, Verdict]:
         """The reducer with most work that is overloaded, and why; if none is, the one with most work."""
@@ -187,14 +201,6 @@ def _by_work(loads: Mapping[int, Load], demand: Demand) -> list[int]:
     """The reducers of these loads, the one with the most seconds of work first."""
     seconds = demand.seconds
     return sorted(loads, key=lambda reducer: (-seconds[reducer], reducer))
-
-
-def _why_no_core_is_free(loads: Mapping[int, Load]) -> str | None:
-    """Why moving work between reducers gains nothing: all of them work, at what their processors can do."""
-    if not all(load.queue and load.waited >= _CORES_BUSY for load in loads.values()):
-        return None
-    waited = min(load.waited for load in loads.values())
-    return f"all have work and wait for a processor {waited:.0%} of their busy time or more"
 
 
 def _last_hashes(table: RoutingTable) -> list[int]:

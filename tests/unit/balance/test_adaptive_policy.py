@@ -158,6 +158,32 @@ def test_after_a_table_a_reducer_without_work_is_given_some_however_busy_the_pro
     assert len(stage.applied) == tables
 
 
+def other_hot(key: int) -> np.ndarray:
+    """The shares of keys of which this one has 60 %."""
+    return np.roll(hot(0.6), key)
+
+
+@pytest.mark.parametrize(
+    ("cores", "tables"), [([0.99] * 4, 1), ([0.99, 0.99, 0.99, 0.5], 4)], ids=["of all nodes", "of some nodes"]
+)
+def test_where_all_processors_are_used_new_hot_keys_are_no_reason_for_tables_after_the_first(
+    cores: list[float], tables: int
+) -> None:
+    stage = Stage()
+    for key in (0, 100, 200, 280):
+        for _ in range(8):
+            stage.offer(other_hot(key))
+            stage.look(
+                other_hot(key),
+                cores_busy=cores,
+                queue=[2_000 * (part > 0.4) for part in stage.by_owner(other_hot(key))],
+            )
+    made = [decision for decision in stage.applied if "more reducers than it needs" not in decision.reason]
+    refused = [decision for decision in stage.decisions if "processors are used 99% of the time" in decision.reason]
+    assert (len(made) == 1, bool(refused)) == (tables == 1, tables == 1)
+    assert len(made) >= tables
+
+
 def test_an_excess_that_chance_explains_is_none() -> None:
     """Of so few records that were looked at, an uneven part may be the sample's."""
     stage = Stage()
