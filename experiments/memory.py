@@ -107,8 +107,8 @@ def _run(job: Job, opened: OpenedInput, records: int, tasks: int) -> dict[str, A
     stage = outcome.snapshot[REDUCER]
     assert sum(reducer.processed for reducer in stage.tasks) == records
     by_stage: dict[str, int] = {}
-    for task, size in outcome.peak_memory.items():
-        by_stage[task.stage] = max(by_stage.get(task.stage, 0), size)
+    for task, used in outcome.use.items():
+        by_stage[task.stage] = max(by_stage.get(task.stage, 0), used.peak_memory)
     resident = {**by_stage, **{kind: peaks.of(kind, peaks.resident) for kind in KINDS if kind != TASK}}
     seconds = outcome.times.stream_ended - outcome.times.stream_started
     shown = ", ".join(f"{kind} {size / MIB:.0f} MiB" for kind, size in resident.items())

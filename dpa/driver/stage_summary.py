@@ -3,15 +3,16 @@ skew, hot keys and latency are computed here and nowhere else."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dpa.balance.decision import Outcome
 from dpa.execution.key_stats import KeyStats
 from dpa.measure.latency import LatencySketch
 from dpa.measure.skew import skew
+from dpa.protocol.addresses import Address
 from dpa.protocol.metrics import LoadSample, Snapshot, StageSnapshot, TaskStats
-from dpa.protocol.plan import TaskOutput
+from dpa.protocol.plan import TaskOutput, TaskUse
 from dpa.result import (
     GroupingReport,
     HotKey,
@@ -49,8 +50,10 @@ class StageOutcome:
     output: OutputReport | None = None
 
 
-def stage_report(name: str, snapshot: Snapshot, outcome: StageOutcome, seconds: float) -> StageReport:
-    """The report of a stage after a stream of `seconds` seconds."""
+def stage_report(
+    name: str, snapshot: Snapshot, outcome: StageOutcome, seconds: float, use: Mapping[Address, TaskUse]
+) -> StageReport:
+    """The report of a stage after a stream of `seconds` seconds, of whose tasks `use` is known, if any."""
     stage = snapshot[name]
     senders = [source for source, target in snapshot.edges if target == name]
     processed = [task.processed for task in stage.tasks]
@@ -61,7 +64,10 @@ def stage_report(name: str, snapshot: Snapshot, outcome: StageOutcome, seconds: 
         processed=sum(processed),
         forwarded=sum(task.forwarded for task in stage.tasks),
     )
-    tasks = tuple(_task(task, records.processed, outcome.shares) for task in stage.tasks)
+    tasks = tuple(
+        _task(task, records.processed, outcome.shares, use.get(Address(name, task.index), TaskUse()))
+        for task in stage.tasks
+    )
     load = load_of(stage.tasks, stage.samples, seconds)
     if not senders:
         return StageReport(name, "source", records, load, tasks)
@@ -103,7 +109,7 @@ def load_of(tasks: Sequence[TaskStats], samples: Sequence[LoadSample], seconds: 
     )
 
 
-def _task(task: TaskStats, processed: int, shares: Sequence[TaskOutput]) -> TaskReport:
+def _task(task: TaskStats, processed: int, shares: Sequence[TaskOutput], use: TaskUse) -> TaskReport:
     """The report of a task of a stage that processed `processed` records in all."""
     return TaskReport(
         id=task.index,
@@ -119,6 +125,8 @@ def _task(task: TaskStats, processed: int, shares: Sequence[TaskOutput]) -> Task
         busy_seconds=task.busy_seconds,
         blocked_seconds=task.blocked_seconds,
         latency_p99=task.latency_p99,
+        cpu_seconds=use.cpu_seconds,
+        node=use.node,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import platform
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -9,8 +10,11 @@ from importlib.metadata import PackageNotFoundError, version
 from dpa.config import JobConfig
 from dpa.driver.stage_summary import StageOutcome, stage_report
 from dpa.measure.bottleneck import StageLoad, bottleneck, held_up
+from dpa.measure.traffic import Traffic
+from dpa.protocol.addresses import Address
 from dpa.protocol.metrics import Snapshot
-from dpa.result import EdgeReport, RecordCounts, ReferenceReport, Report, Seconds, StageReport
+from dpa.protocol.plan import TaskUse
+from dpa.result import EdgeReport, RecordCounts, ReferenceReport, Report, Seconds, StageReport, TrafficReport
 
 _PACKAGES = ("dpa", "ray", "pyspark", "pyarrow", "polars", "numpy", "mmh3")
 
@@ -22,17 +26,18 @@ def build_report(
     seconds: Seconds,
     snapshot: Snapshot | None = None,
     outcomes: Mapping[str, StageOutcome] | None = None,
+    use: Mapping[Address, TaskUse] | None = None,
     warnings: Sequence[str] = (),
     error: str | None = None,
 ) -> Report:
     """The report of a run, made of what is known at its end: the last statistics of all stages, or None if no task had
-    started, and `outcomes` by stage."""
-    known = outcomes or {}
+    started, `outcomes` by stage, and what each task used."""
+    known, used = outcomes or {}, use or {}
     if snapshot is None:
         stages = tuple(_unstarted(name, outcome) for name, outcome in known.items())
     else:
         stages = tuple(
-            stage_report(stage.name, snapshot, known.get(stage.name, StageOutcome()), seconds.stream)
+            stage_report(stage.name, snapshot, known.get(stage.name, StageOutcome()), seconds.stream, used)
             for stage in snapshot.stages
         )
     sources = [stage.records for stage in stages if stage.kind == "source"]
@@ -53,6 +58,7 @@ def build_report(
         bottleneck=bottleneck(loads, edges),
         stages=stages,
         edges=_edges(snapshot, held_up(loads, edges)) if snapshot else (),
+        traffic=traffic_between(used),
         reference=_verdict(stages),
         config=config.resolved(),
         versions=versions(),
@@ -66,6 +72,24 @@ def stage_load(stage: StageReport) -> StageLoad:
     load = stage.load
     busiest = max(stage.tasks, key=lambda task: task.busy_seconds, default=None)
     return StageLoad(stage.name, load.busy, load.blocked, load.busiest, busiest.id if busiest else 0)
+
+
+def traffic_between(use: Mapping[Address, TaskUse]) -> tuple[TrafficReport, ...]:
+    """What the tasks of each pair of stages sent, in the order of stages."""
+    tasks: dict[str, int] = {}
+    for address in use:
+        tasks[address.stage] = max(tasks.get(address.stage, 0), address.index + 1)
+    found = []
+    for source, target in itertools.product(tasks, tasks):
+        sent = [
+            [use[Address(source, one)].sent.get(Address(target, other), Traffic()) for other in range(tasks[target])]
+            for one in range(tasks[source])
+        ]
+        total = sum((each for row in sent for each in row), Traffic())
+        if total.messages:
+            pairs = tuple(tuple(each.bytes for each in row) for row in sent)
+            found.append(TrafficReport(source, target, total.messages, total.records, total.bytes, pairs))
+    return tuple(found)
 
 
 def versions() -> dict[str, str]:

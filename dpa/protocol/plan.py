@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from dpa.execution.key_stats import KeyStats
+from dpa.measure.traffic import Traffic
 from dpa.protocol.addresses import Address
 from dpa.protocol.graph import Graph
 from dpa.protocol.metrics import Snapshot
@@ -87,11 +88,28 @@ class Times:
 
 
 @dataclass(frozen=True)
+class TaskUse:
+    """What a task used of the machine that it was on.
+
+    Attributes:
+        node: the number of its node, as Ray gives it.
+        peak_memory: the largest resident set of its process, in bytes.
+        cpu_seconds: processor time of its process since the job began, its messages' among it.
+        sent: to each other task of a stage: pushed and forwarded records, acknowledgements, states.
+    """
+
+    node: str = ""
+    peak_memory: int = 0
+    cpu_seconds: float = 0.0
+    sent: Mapping[Address, Traffic] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class RunOutcome:
     """What a run gives back: every task's share of each operator stage's result, the last statistics, the moments, and
-    the largest resident set of each task's process, in bytes."""
+    what each task used, where tasks are processes."""
 
     outputs: Mapping[str, tuple[TaskOutput, ...]]
     snapshot: Snapshot
     times: Times
-    peak_memory: Mapping[Address, int]
+    use: Mapping[Address, TaskUse] = field(default_factory=dict)

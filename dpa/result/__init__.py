@@ -19,6 +19,7 @@ from dpa.result._stage import (
     SkewReport,
     StageReport,
     TaskReport,
+    TrafficReport,
     hot,
 )
 
@@ -38,6 +39,7 @@ __all__ = [
     "SkewReport",
     "StageReport",
     "TaskReport",
+    "TrafficReport",
     "hot",
     "when_written",
 ]

@@ -21,6 +21,7 @@ from dpa.result._stage import (
     SkewReport,
     StageReport,
     TaskReport,
+    TrafficReport,
 )
 
 
@@ -52,6 +53,7 @@ class Report:
         records_per_second: `records.mapped` by the seconds of the stream.
         bottleneck: what limited the run, if anything did.
         stages: each after those that feed it; none if the job failed before anything was known of them.
+        traffic: between stages, and within them; none where tasks are no processes.
         reference: the comparisons of all stages as one.
         error: why the job failed, or None.
     """
@@ -64,6 +66,7 @@ class Report:
     bottleneck: Bottleneck = field(default_factory=Bottleneck)
     stages: tuple[StageReport, ...] = ()
     edges: tuple[EdgeReport, ...] = ()
+    traffic: tuple[TrafficReport, ...] = ()
     reference: ReferenceReport = field(default_factory=ReferenceReport)
     config: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)

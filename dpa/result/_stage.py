@@ -38,6 +38,9 @@ class TaskReport:
         busy_seconds: in user code.
         blocked_seconds: without work because records wait for credit downstream.
         latency_p99: seconds that 99 % of its records did not exceed; None before the first.
+        cpu_seconds: processor time of its process, from the start of the job to its end; 0 where tasks are no
+            processes.
+        node: the node that it was on, as Ray numbers nodes; empty where tasks are no processes.
     """
 
     id: int
@@ -53,6 +56,8 @@ class TaskReport:
     busy_seconds: float = 0.0
     blocked_seconds: float = 0.0
     latency_p99: float | None = None
+    cpu_seconds: float = 0.0
+    node: str = ""
 
 
 @dataclass(frozen=True)
@@ -230,3 +235,21 @@ class EdgeReport:
     target: str
     records: int = 0
     blocked: bool = False
+
+
+@dataclass(frozen=True)
+class TrafficReport:
+    """Messages from the tasks of one stage to those of another, or of the same: pushed records downstream,
+    acknowledgements upstream, forwarded records and states within.
+
+    Attributes:
+        messages, records, bytes: how many, and what was in them.
+        pairs: bytes from each task of `source` (row) to each of `target` (column); a process to itself sends nothing.
+    """
+
+    source: str
+    target: str
+    messages: int
+    records: int
+    bytes: int
+    pairs: tuple[tuple[int, ...], ...]

@@ -14,10 +14,12 @@ from dataclasses import replace
 
 import ray
 from ray.actor import ActorHandle
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dpa._util.logs import log_to_stderr
 from dpa.errors import ProtocolError
-from dpa.protocol.addresses import COORDINATOR, Address
+from dpa.measure.traffic import TrafficMeter
+from dpa.protocol.addresses import COORDINATOR, RESERVED, Address
 from dpa.protocol.machine import (
     Event,
     ExtractDone,
@@ -33,7 +35,7 @@ from dpa.protocol.machine import (
 )
 from dpa.protocol.machines import task_of
 from dpa.protocol.messages import Envelope, Push
-from dpa.protocol.plan import STUCK_SECONDS, TaskOutput
+from dpa.protocol.plan import STUCK_SECONDS, TaskOutput, TaskUse
 from dpa.protocol.user_code import UserCode
 from dpa.runtime.core_wait import CoreWait
 from dpa.runtime.lazy_pandas import import_pandas_late
@@ -61,6 +63,8 @@ class TaskActor:
 
     def __init__(self) -> None:
         self._handles: Handles = {}
+        self._traffic: TrafficMeter[Address] = TrafficMeter()
+        self._cpu_before = 0.0
 
     def host(self, machine: Machine, log_level: int | None, stuck_seconds: float = STUCK_SECONDS) -> None:
         """Be the task whose machine this is; `log_level` and `stuck_seconds` are those of the plan."""
@@ -79,6 +83,7 @@ class TaskActor:
     def connect(self, handles: Handles) -> None:
         """Learn the receivers of messages, and begin."""
         self._handles = handles
+        self._cpu_before = time.process_time()
         self._shell.start()
 
     @ray.method(concurrency_group="control", num_returns=0)
@@ -103,15 +108,23 @@ class TaskActor:
         return recording.file_name, recording.to_bytes()
 
     @ray.method(concurrency_group="control")
-    def peak_memory(self) -> int:
-        """The largest resident set of the actor's process so far, in bytes."""
+    def use(self) -> TaskUse:
+        """What the actor has used so far."""
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak if sys.platform == "darwin" else peak * 1024
+        with self._shell.lock:
+            sent = {to: found for to, found in self._traffic.found().items() if to.stage not in RESERVED}
+        return TaskUse(
+            node=ray.get_runtime_context().get_node_id(),
+            peak_memory=peak if sys.platform == "darwin" else peak * 1024,
+            cpu_seconds=time.process_time() - self._cpu_before,
+            sent=sent,
+        )
 
     def _send(self, envelope: Envelope) -> None:
-        handle = self._handles[envelope.receiver]
-        method = handle.push if isinstance(envelope.message, Push) else handle.deliver
-        method.remote(PickledEnvelope.of(envelope))
+        handle, message, pickled = self._handles[envelope.receiver], envelope.message, PickledEnvelope.of(envelope)
+        records = message.block.rows if isinstance(message, Push) else 0
+        self._traffic.sent(envelope.receiver, records, pickled.size)
+        (handle.push if isinstance(message, Push) else handle.deliver).remote(pickled)
 
     def _work(self, instruction: Instruction) -> Event | None:
         raise ProtocolError(f"{type(self).__name__} cannot carry out {instruction}")
@@ -183,8 +196,9 @@ class StageActor(TaskActor):
         return int(share.table.num_rows)
 
 
-def create(actor: type[TaskActor]) -> ActorHandle:
-    """A new actor. Tasks ask for no CPU, so a job never waits for ever for a busy cluster; they are spread over its
-    nodes."""
-    options = {"num_cpus": 0, "concurrency_groups": _GROUPS, "scheduling_strategy": "SPREAD", "max_restarts": 0}
+def create(actor: type[TaskActor], node: str | None = None) -> ActorHandle:
+    """A new actor. Tasks ask for no CPU, so a job never waits for ever for a busy cluster. They are spread over its
+    nodes, or are on the one with this number: where that is gone, the actor dies, and is not started elsewhere."""
+    strategy = "SPREAD" if node is None else NodeAffinitySchedulingStrategy(node, soft=False)
+    options = {"num_cpus": 0, "concurrency_groups": _GROUPS, "scheduling_strategy": strategy, "max_restarts": 0}
     return ray.remote(**options)(actor).remote()

@@ -24,6 +24,11 @@ class PickledEnvelope:
         buffers: list[pickle.PickleBuffer] = []
         return PickledEnvelope(cloudpickle.dumps(envelope, protocol=5, buffer_callback=buffers.append), buffers)
 
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return len(self.pickled) + sum(buffer.raw().nbytes for buffer in self.buffers)
+
     def open(self) -> Envelope:
         """The envelope; raises whatever a user's value raises that cannot be unpickled."""
         envelope: Envelope = pickle.loads(self.pickled, buffers=self.buffers)

@@ -11,10 +11,12 @@ from dpa.config import parse
 from dpa.driver.stage_summary import StageOutcome, load_of
 from dpa.driver.summary import build_report
 from dpa.execution.key_stats import KeyStats
+from dpa.measure.traffic import Traffic
+from dpa.protocol.addresses import Address
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.metrics import AggregationStats, LoadSample, Snapshot, StageSnapshot, TaskStats
-from dpa.protocol.plan import TaskOutput
-from dpa.result import EdgeReport, OutputReport, RecordCounts, ReferenceReport, Report, Seconds
+from dpa.protocol.plan import TaskOutput, TaskUse
+from dpa.result import EdgeReport, OutputReport, RecordCounts, ReferenceReport, Report, Seconds, TrafficReport
 
 STATS = KeyStats.of(pa.chunked_array([pa.array(["a", "b"])]), pa.array([1, 1]).to_numpy())
 SECONDS = Seconds(0.0, 0.0, 2.0, 0.0, 0.0, 2.0)
@@ -133,3 +135,24 @@ def test_of_a_job_in_which_no_task_started_its_results_are_known() -> None:
     output = OutputReport(unpublished="/data/out")
     found = replace(built(None, reducer=StageOutcome("key", output=output)), status="failed")
     assert (found.output, found.records, found.edges) == (output, RecordCounts(), ())
+
+
+def test_what_tasks_used_and_sent_is_reported_by_task_and_by_pair_of_stages() -> None:
+    left, right, reader = Address("left", 0), Address("right", 1), Address("read", 0)
+    use = {
+        reader: TaskUse("n1", 100, 1.5, {left: Traffic(3, 10, 2_000), right: Traffic(1, 4, 900)}),
+        Address("read", 1): TaskUse("n2", 100, 0.5, {left: Traffic(1, 1, 50)}),
+        left: TaskUse("n1", 100, 0.25, {reader: Traffic(2, 0, 30), Address("left", 1): Traffic(1, 2, 70)}),
+        Address("left", 1): TaskUse("n1"),
+        Address("right", 0): TaskUse("n2"),
+        right: TaskUse("n2"),
+    }
+    config = parse({}).config
+    found = build_report(status="ok", config=config, snapshot=fan_out(), seconds=SECONDS, use=use)
+    assert [(task.cpu_seconds, task.node) for task in found["read"].tasks] == [(1.5, "n1"), (0.5, "n2")]
+    assert found.traffic == (
+        TrafficReport("read", "left", 4, 11, 2_050, ((2_000, 0), (50, 0))),
+        TrafficReport("read", "right", 1, 4, 900, ((0, 900), (0, 0))),
+        TrafficReport("left", "read", 2, 0, 30, ((30, 0), (0, 0))),
+        TrafficReport("left", "left", 1, 2, 70, ((0, 70), (0, 0))),
+    )
