@@ -138,14 +138,20 @@ class Job:
         result = Run(self.spec, backend or self._on_ray(address), observer).result()
         return result.check() if check else result
 
-    def forecast(self) -> Forecast:
+    def forecast(self, *, address: str | None = None) -> Forecast:
         """A forecast of the run from a sample of each input, on which user code is run in this process.
+
+        Args:
+            address: of a running Ray cluster, instead of the configuration's; looked at only by a job that says how
+                its tasks are placed.
 
         Raises:
             ConfigError: the job is not valid, or an input cannot be read.
             ExecutorError: user code fails on the sample.
         """
-        return forecast(self.spec)
+        ray = self._on_ray(address)
+        has_nodes = self.config.placement is not None and ray.address is not None
+        return forecast(self.spec, ray.nodes() if has_nodes else None)
 
     def _on_ray(self, address: str | None = None) -> RayBackend:
         ray = self.config.ray

@@ -142,7 +142,7 @@ def _run(
             print(f"{config}: valid")
         return 0
     if plan:
-        return _plan(job, as_json, png)
+        return _plan(job, as_json, png, address)
     from dpa.report import check_directory, make_progress
 
     if report_directory is not None:
@@ -157,12 +157,12 @@ def _run(
     return _show(result, report_directory, as_json)
 
 
-def _plan(job: Job, as_json: bool, png: Path | None) -> int:
+def _plan(job: Job, as_json: bool, png: Path | None, address: str | None) -> int:
     """Print what a sample forecasts, and draw it if that was asked for."""
     from dpa.report import draw_plan, plan_json, show_plan
 
     picture = None if png is None else png.absolute()  # whatever user code makes the working directory
-    foreseen = job.forecast()
+    foreseen = job.forecast(address=address)
     with printing("the plan"):
         if as_json:
             print(plan_json(foreseen))

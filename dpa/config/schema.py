@@ -8,6 +8,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from dpa.balance.options import AdaptiveOptions
 from dpa.config.inputs import InputConfig, SampleConfig
+from dpa.config.placement import PlacementConfig
 from dpa.config.section import Section, SparkText
 from dpa.config.sinks import OutputConfig, ReferenceConfig
 from dpa.config.stage import (
@@ -121,6 +122,8 @@ class JobConfig(Section):
     reference: ReferenceConfig | None = None
     stages: dict[StepName, StepConfig] = {}
     """A graph of steps, instead of the one mapper and the one reducer that the keys above describe."""
+    placement: PlacementConfig | None = None
+    """Which node runs which task; without it Ray spreads them."""
     spark: SparkConfig = SparkConfig()
     ray: RayConfig = RayConfig()
 

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from dpa.protocol.metrics import Snapshot
+from dpa.protocol.nodes import Place
 from dpa.protocol.plan import RunOutcome, RunPlan
 
 
@@ -38,12 +39,14 @@ class Backend(Protocol):
             ConfigError: it cannot.
         """
 
-    def prepared(self, tasks: int) -> AbstractContextManager[Runner]:
+    def prepared(self, tasks: int, place: Place | None = None) -> AbstractContextManager[Runner]:
         """A block in which one plan can be run. What takes time to start is started with the block, and not waited for
         until the plan is there: `run` raises what went wrong meanwhile. At the block's end, whatever ends it, no task
         is left.
 
         Args:
             tasks: how many the plan's stages will have.
+            place: says where they are to be, once the backend knows its nodes; what it raises is raised by `run`. A
+                backend without nodes does not ask.
         """
         ...

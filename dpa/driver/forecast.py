@@ -16,6 +16,7 @@ import pyarrow as pa
 from dpa.driver.forecast_stages import EdgeForecast, Forecast, StageForecast
 from dpa.driver.forecast_walk import Walk
 from dpa.driver.inputs import Inputs, lazy_session
+from dpa.driver.placing import Placing
 from dpa.driver.spec import JobSpec
 from dpa.driver.stage_summary import hot_keys
 from dpa.execution.block import Block
@@ -25,14 +26,20 @@ from dpa.executors import is_mergeable
 from dpa.logical.step import Step
 from dpa.measure.skew import skew
 from dpa.operators import JoinOptions
+from dpa.protocol.nodes import BackendNode
 from dpa.routing.keys import one_type
 
 SAMPLE_ROWS = 100_000
 """Rows of each input that a forecast samples, approximately."""
 
 
-def forecast(spec: JobSpec) -> Forecast:
+def forecast(spec: JobSpec, nodes: Sequence[BackendNode] | None = None) -> Forecast:
     """Forecast a run from a sample of its inputs.
+
+    Args:
+        spec: the job.
+        nodes: where its tasks could be, if it says how they are placed; None: on the nodes that it declares, or on this
+            machine.
 
     Raises:
         ConfigError: the job is not valid.
@@ -44,6 +51,7 @@ def forecast(spec: JobSpec) -> Forecast:
     with ExitStack() as stack:
         opened = inputs.open(stack, lazy_session(spec.config, stack), stage=False)
         samples = {name: found.sample(SAMPLE_ROWS) for name, found in opened.items()}
+        placing = None if spec.config.placement is None else Placing.of(spec, opened)
     compilation = spec.compilation({name: found.schema for name, found in opened.items()})
     compiled = compilation.compiled({})
     walk = Walk(compiled)
@@ -60,7 +68,8 @@ def forecast(spec: JobSpec) -> Forecast:
         EdgeForecast(edge.source, edge.target, done, records)
         for edge, done, records in zip(compiled.graph.edges, operators, walk.records, strict=True)
     )
-    return Forecast(spec.config.resolved(), tuple(stages), edges)
+    placement = None if placing is None else placing.forecast(nodes)
+    return Forecast(spec.config.resolved(), tuple(stages), edges, placement)
 
 
 def _source(spec: JobSpec, step: Step, rows: int | None, sampled: int) -> StageForecast:

@@ -14,6 +14,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Any
 
+from dpa.driver.placing import PlacementForecast
 from dpa.result import HotKey, hot
 
 
@@ -118,11 +119,13 @@ class Forecast:
         config: the resolved configuration.
         stages: each after all that feed it.
         edges: in the order of the graph.
+        placement: where tasks would run; None if the job leaves that to Ray.
     """
 
     config: dict[str, Any]
     stages: tuple[StageForecast, ...]
     edges: tuple[EdgeForecast, ...]
+    placement: PlacementForecast | None = None
 
     def into(self, name: str) -> list[int]:
         """The numbers of the edges that enter a stage."""

@@ -12,6 +12,8 @@ from typing import TypeVar
 
 from dpa.execution.block import Block
 from dpa.execution.schemas import agreed
+from dpa.measure.traffic import TrafficMeter
+from dpa.protocol.addresses import Address
 from dpa.protocol.graph import Graph, Stage
 from dpa.protocol.machine import (
     Event,
@@ -29,7 +31,8 @@ from dpa.protocol.machine import (
     Write,
 )
 from dpa.protocol.metrics import Snapshot, StageSnapshot, TaskStats
-from dpa.protocol.plan import RunOutcome, RunPlan, TaskOutput, Times
+from dpa.protocol.nodes import Place
+from dpa.protocol.plan import RunOutcome, RunPlan, TaskOutput, TaskUse, Times
 from dpa.protocol.user_code import UserCode
 from dpa.routing.assignment import KeySplit
 from dpa.routing.change import TableChange
@@ -40,17 +43,23 @@ E = TypeVar("E", bound=Event)
 
 
 class LocalBackend:
-    """Runs plans without machines, threads or a network, for tests of jobs.
+    """Runs plans without machines, threads or a network, for tests of jobs, and to see what their user code costs.
 
     Where a stage's states can be merged and its grouping is the ring, keys are redistributed half way, whatever the
     plan's strategy, and one of them is split over all tasks: so states are merged in the end as they are in a real run.
     Sources have one task, nothing is slowed down, and no partial results are published.
+
+    Args:
+        redistributes: whether keys are redistributed at all.
     """
+
+    def __init__(self, *, redistributes: bool = True) -> None:
+        self._redistributes = redistributes
 
     def check_executor(self, executor: object) -> None:
         """Nothing: executors stay in this process."""
 
-    def prepared(self, tasks: int) -> AbstractContextManager[LocalBackend]:
+    def prepared(self, tasks: int, place: Place | None = None) -> AbstractContextManager[LocalBackend]:
         """Nothing has to be started: a block with this backend itself."""
         return nullcontext(self)
 
@@ -63,7 +72,7 @@ class LocalBackend:
         if plan.partial_results:
             warn("partial results are not published by LocalBackend")
         began = time.time()
-        local = _LocalRun(plan)
+        local = _LocalRun(plan, redistributes=self._redistributes)
         for stage in plan.graph.in_order:
             local.run(stage)
         ended = time.time()
@@ -71,7 +80,7 @@ class LocalBackend:
         observe(snapshot)
         first = began if any(task.processed for stage in snapshot.stages for task in stage.tasks) else None
         times = Times(began, began, first, ended, ended)
-        return RunOutcome(local.outputs, snapshot, times, dict.fromkeys(plan.graph.addresses, 0))
+        return RunOutcome(local.outputs, snapshot, times, local.use())
 
 
 _ALL = 2**62
@@ -85,10 +94,12 @@ class _LocalRun:
         outputs: the shares of each operator stage.
     """
 
-    def __init__(self, plan: RunPlan) -> None:
+    def __init__(self, plan: RunPlan, *, redistributes: bool) -> None:
         self._plan = plan
+        self._redistributes = redistributes
         self._graph: Graph = plan.graph
-        self._on_edge: dict[int, list[Block]] = defaultdict(list)
+        self._on_edge: dict[int, list[tuple[_Task, Block]]] = defaultdict(list)
+        self._tasks: dict[Address, _Task] = {}
         self._stages: list[StageSnapshot] = []
         self.outputs: dict[str, tuple[TaskOutput, ...]] = {}
 
@@ -97,77 +108,120 @@ class _LocalRun:
         edges = tuple((edge.source, edge.target) for edge in self._graph.edges)
         return Snapshot("done", seconds, self._plan.rows, tuple(self._stages), edges)
 
+    def use(self) -> dict[Address, TaskUse]:
+        """The processor time of every task's user code, and the size of the blocks that it sent."""
+        return {address: task.use for address, task in self._tasks.items()}
+
     def run(self, stage: Stage) -> None:
         """Run a stage, once all that feed it were run."""
-        codes = [UserCode(self._plan.tasks[stage.name], index, lambda: 0.0) for index in range(stage.tasks)]
+        tasks = [
+            _Task(address, UserCode(self._plan.tasks[stage.name], address.index, _no_time))
+            for address in stage.addresses
+        ]
         if self._graph.is_source(stage.name):
-            stats = self._read(codes[0], [OpenSplit(split) for split in stage.splits], TaskStats(stage.name, 0))
+            stats = self._read(tasks[0], [OpenSplit(split) for split in stage.splits], TaskStats(stage.name, 0))
             others = (TaskStats(stage.name, index) for index in range(1, stage.tasks))
             self._stages.append(StageSnapshot(stage.name, "done", (stats, *others)))
         else:
-            self._operate(stage, codes)
+            self._operate(stage, tasks)
+        self._tasks.update({task.address: task for task in tasks})
 
-    def _operate(self, stage: Stage, codes: Sequence[UserCode]) -> None:
-        blocks = [block for number, _ in self._graph.into(stage.name) for block in self._on_edge.pop(number, ())]
+    def _operate(self, stage: Stage, tasks: Sequence[_Task]) -> None:
+        blocks = [sent for number, _ in self._graph.into(stage.name) for sent in self._on_edge.pop(number, ())]
         ring, first = stage.balance.ring(stage.tasks), stage.first_table()
         table, grouping = first, stage.grouping.create(first, 0)
-        processed, tasks = [0] * stage.tasks, []
-        moves = stage.tasks > 1 and stage.grouping.is_ring and codes[0].is_mergeable
-        for number, block in enumerate(blocks):
+        processed, found = [0] * stage.tasks, []
+        can_merge = tasks[0].code.is_mergeable
+        moves = self._redistributes and stage.tasks > 1 and stage.grouping.is_ring and can_merge
+        for number, (sender, block) in enumerate(blocks):
             if moves and number == len(blocks) // 2:
                 ring.set_tokens(0, 1)
                 table = _with_a_split_key(ring.snapshot(1), int(block.hashes[0]))
                 grouping.adopt(table)
             for owner, part in block.route(grouping):
-                done = _event(codes[owner], Process(part, table.version), ProcessDone)
-                self._emit(stage.name, done.blocks)
+                sender.traffic.sent(tasks[owner].address, part.rows, part.size)
+                done = tasks[owner].event(Process(part, table.version), ProcessDone)
+                self._emit(tasks[owner], done.blocks)
                 processed[owner] += part.rows
-        finished = self._finished(codes, table, first, exchange=codes[0].is_mergeable)
+        finished = self._finished(tasks, table, first, exchange=can_merge)
         schema = agreed(event.schema for event in finished)
         outputs = []
-        for address, code, records in zip(stage.addresses, codes, processed, strict=True):
-            code.carry_out(Write(schema))
-            outputs.append(deliver(self._plan, address, code.operator, schema))
-            stats = TaskStats(stage.name, address.index, processed=records, version=table.version)
-            tasks.append(self._read(code, [OpenResult()] if self._graph.out_of(stage.name) else [], stats))
+        for task, records in zip(tasks, processed, strict=True):
+            task.carry_out(Write(schema))
+            outputs.append(deliver(self._plan, task.address, task.code.operator, schema))
+            stats = TaskStats(stage.name, task.address.index, processed=records, version=table.version)
+            found.append(self._read(task, [OpenResult()] if self._graph.out_of(stage.name) else [], stats))
         self.outputs[stage.name] = tuple(outputs)
         initial = [sum(loads) for loads in zip(*(event.initial_load for event in finished), strict=True)]
-        self._stages.append(StageSnapshot(stage.name, "done", tuple(tasks), table.version, initial_load=tuple(initial)))
+        self._stages.append(StageSnapshot(stage.name, "done", tuple(found), table.version, initial_load=tuple(initial)))
 
     @staticmethod
     def _finished(
-        codes: Sequence[UserCode], table: RoutingTable, first: RoutingTable, *, exchange: bool
+        tasks: Sequence[_Task], table: RoutingTable, first: RoutingTable, *, exchange: bool
     ) -> list[FinishDone]:
         """Let each task give its states to their owners, and finish."""
-        extracted = [_event(code, Extract(table), ExtractDone).parts if exchange else {} for code in codes]
+        extracted = [task.event(Extract(table), ExtractDone).parts if exchange else {} for task in tasks]
         return [
-            _event(code, Finish(tuple(parts[index] for parts in extracted if index in parts), first), FinishDone)
-            for index, code in enumerate(codes)
+            task.event(Finish(tuple(parts[index] for parts in extracted if index in parts), first), FinishDone)
+            for index, task in enumerate(tasks)
         ]
 
-    def _read(self, code: UserCode, openings: Sequence[Instruction], stats: TaskStats) -> TaskStats:
+    def _read(self, task: _Task, openings: Sequence[Instruction], stats: TaskStats) -> TaskStats:
         """Read what the instructions open, and emit its records; returns the statistics with what was read."""
         read = mapped = 0
         emitted = [0] * len(self._graph.out_of(stats.stage))
         for opening in openings:
-            code.carry_out(opening)
-            while (step := _event(code, NextStep(_ALL), StepDone).step) is not None:
+            task.carry_out(opening)
+            while (step := task.event(NextStep(_ALL), StepDone).step) is not None:
                 read, mapped = read + step.read, mapped + step.mapped
-                self._emit(stats.stage, step.blocks)
+                self._emit(task, step.blocks)
                 for position, block in step.blocks:
                     emitted[position] += block.rows
         return replace(stats, read=read, mapped=mapped, emitted=tuple(emitted))
 
-    def _emit(self, stage: str, blocks: Sequence[tuple[int, Block]]) -> None:
-        numbers = [number for number, _ in self._graph.out_of(stage)]
+    def _emit(self, task: _Task, blocks: Sequence[tuple[int, Block]]) -> None:
+        numbers = [number for number, _ in self._graph.out_of(task.address.stage)]
         for position, block in blocks:
-            self._on_edge[numbers[position]].append(block)
+            self._on_edge[numbers[position]].append((task, block))
 
 
-def _event(code: UserCode, instruction: Instruction, kind: type[E]) -> E:
-    event = code.carry_out(instruction)
-    assert isinstance(event, kind)
-    return event
+class _Task:
+    """The user code of one task, the processor time that it took, and what was sent.
+
+    Attributes:
+        address: which task.
+        code: its user code.
+        traffic: the blocks that it has sent, by receiver.
+    """
+
+    def __init__(self, address: Address, code: UserCode) -> None:
+        self.address, self.code = address, code
+        self.traffic: TrafficMeter[Address] = TrafficMeter()
+        self._seconds = 0.0
+
+    @property
+    def use(self) -> TaskUse:
+        """What it used."""
+        return TaskUse(cpu_seconds=self._seconds, sent=self.traffic.found())
+
+    def carry_out(self, instruction: Instruction) -> Event | None:
+        """Run user code."""
+        began = time.thread_time()
+        try:
+            return self.code.carry_out(instruction)
+        finally:
+            self._seconds += time.thread_time() - began
+
+    def event(self, instruction: Instruction, kind: type[E]) -> E:
+        """Run user code, and return the event that answers the instruction."""
+        event = self.carry_out(instruction)
+        assert isinstance(event, kind)
+        return event
+
+
+def _no_time() -> float:
+    """Steps are not judged by the time that they take."""
+    return 0.0
 
 
 def _with_a_split_key(table: RoutingTable, hashed: int) -> RoutingTable:

@@ -18,6 +18,7 @@ from dpa.driver.inputs import Inputs, OpenedInput, lazy_session
 from dpa.driver.observer import Observer, Unobserved
 from dpa.driver.outputs import OutputDirectory, in_memory, written
 from dpa.driver.partial_results import PartialResultsDirectory, published
+from dpa.driver.placing import Placing
 from dpa.driver.reference import Reference
 from dpa.driver.spec import JobSpec
 from dpa.driver.stage_summary import StageOutcome
@@ -26,6 +27,7 @@ from dpa.driver.summary import build_report
 from dpa.errors import ConfigError, DpaError, JobFailedError
 from dpa.logical.step import Step
 from dpa.protocol.metrics import Snapshot, StageSnapshot
+from dpa.protocol.nodes import Place
 from dpa.protocol.plan import RunOutcome
 from dpa.result import OutputReport, ReferenceReport, Report, Result, when_written
 
@@ -88,10 +90,13 @@ class Run:
             with ExitStack() as stack:
                 for rounds in self._rounds.values():
                     stack.enter_context(rounds)
-                tasks = self._lazy_tasks(stack)
+                placement = self._spec.config.placement
+                tasks = self._lazy_tasks(stack) if placement is None else None
                 spark = lazy_session(self._spec.config, stack, first=tasks)
                 self._enter("load")
                 opened = self._inputs.open(stack, spark)
+                if tasks is None:
+                    tasks = self._lazy_tasks(stack, Placing.of(self._spec, opened).homes)
                 references = [Reference(self._spec, sink.step, opened, spark) for sink in self._sinks]
                 for reference in references:
                     reference.check()
@@ -112,11 +117,12 @@ class Run:
                     name = self._spec.config.name
                     _log.info("%s: published %d rows at %s", name, sink.report.rows, sink.output.path)
 
-    def _lazy_tasks(self, stack: ExitStack) -> Callable[[], Runner]:
+    def _lazy_tasks(self, stack: ExitStack, place: Place | None = None) -> Callable[[], Runner]:
         """A function whose first call has the backend prepare, for as long as `stack` is open. It is called when Spark
-        is to be started, beside which tasks can start; else when the input has been checked."""
+        is to be started, beside which tasks can start; else when the input has been checked. `place`: where they are to
+        start, if that matters."""
         tasks = sum(step.tasks or 0 for step in self._spec.steps)
-        return cache(lambda: stack.enter_context(self._backend.prepared(tasks)))
+        return cache(lambda: stack.enter_context(self._backend.prepared(tasks, place)))
 
     def _stream(self, opened: Mapping[str, OpenedInput], tasks: Runner) -> RunOutcome:
         plan = self._spec.plan(
@@ -187,6 +193,7 @@ class Run:
             seconds=self._stopwatch.seconds(None if outcome is None else outcome.times.first_record),
             snapshot=self._snapshot,
             outcomes=outcomes,
+            use=None if outcome is None else outcome.use,
             warnings=self._warnings,
             error=error,
         )

@@ -87,18 +87,20 @@ class Block:
             raise TypeError("these values must be columns")
         return pa.record_batch({}) if self.values is None else self.values
 
-    def weighed(self) -> Block:
-        """The same records, with their mean size: of columns exactly, of Python objects by a few of them."""
-        if not self.rows:
-            return self
+    @property
+    def size(self) -> int:
+        """The records' size in bytes: of columns exactly, of Python objects by a few of them."""
         values = self.values
         if isinstance(values, np.ndarray):
             some = values[:: max(1, len(values) // _WEIGHED)]
-            value_bytes = sum(map(_size, some)) / len(some)
+            value_bytes = sum(map(_size, some)) * len(values) // max(1, len(some))
         else:
-            value_bytes = 0.0 if values is None else values.nbytes / self.rows
-        key_bytes = (self.keys.nbytes + self.hashes.nbytes + self.codes.nbytes) / self.rows
-        return replace(self, row_bytes=key_bytes + value_bytes)
+            value_bytes = 0 if values is None else values.nbytes
+        return int(self.keys.nbytes + self.hashes.nbytes + self.codes.nbytes + value_bytes)
+
+    def weighed(self) -> Block:
+        """The same records, with their mean size."""
+        return replace(self, row_bytes=self.size / self.rows) if self.rows else self
 
     def copy(self) -> Block:
         """The same records in memory of their own, where the arrays of a message share the message's."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -100,6 +100,11 @@ class TaskGraph:
     def pairs(self, one: int, other: int) -> int:
         """Pairs of a task of one group and a task of another."""
         return self.groups[one].tasks * self.groups[other].tasks
+
+    def scaled(self, factor: float) -> TaskGraph:
+        """The graph at a multiple of its rate."""
+        groups = [replace(group, cost=group.cost * factor) for group in self.groups]
+        return TaskGraph(tuple(groups), tuple(replace(edge, traffic=edge.traffic * factor) for edge in self.edges))
 
     @property
     def cost(self) -> float:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from dpa.errors import PlacementError
-from dpa.placement.model import Cluster, Edge, TaskGraph, TaskGroup
+from dpa.placement.model import Cluster, Edge, Placement, TaskGraph, TaskGroup
 
 UNIT = 0.01
 """Processors that costs and capacities are rounded to before their greatest common divisor is taken: 1 %."""
@@ -48,7 +48,31 @@ def balanced(graph: TaskGraph, cluster: Cluster, tolerance: float = 1.1) -> Clus
     return Cluster(tuple(nodes))
 
 
-def divided(graph: TaskGraph, costs: Mapping[str, Sequence[float]], margin: float = 0.2) -> TaskGraph:
+Task = tuple[str, int]
+"""A group, and the number of a task in it."""
+
+
+@dataclass(frozen=True)
+class Division:
+    """A graph whose groups are parts of the groups of another one.
+
+    Attributes:
+        tasks: for each group of `graph`, the tasks of the other graph that it is made of.
+    """
+
+    graph: TaskGraph
+    tasks: Mapping[str, tuple[Task, ...]]
+
+    def nodes(self, placement: Placement) -> dict[str, list[int]]:
+        """The node of each task of the other graph, by its group, if this graph is placed like that."""
+        found: dict[str, dict[int, int]] = {}
+        for number, group in enumerate(placement.graph.groups):
+            for (name, task), node in zip(self.tasks[group.name], placement.nodes_of(number), strict=True):
+                found.setdefault(name, {})[task] = node
+        return {name: [nodes[task] for task in sorted(nodes)] for name, nodes in found.items()}
+
+
+def divided(graph: TaskGraph, costs: Mapping[str, Sequence[float]], margin: float = 0.2) -> Division:
     """The graph with a skewed group divided into groups whose tasks cost about the same. Traffic goes with cost: a
     reducer that is busy twice as long has received about twice as many records.
 
@@ -70,38 +94,46 @@ def divided(graph: TaskGraph, costs: Mapping[str, Sequence[float]], margin: floa
         if len(values) != names[name].tasks:
             raise PlacementError(f"{len(values)} costs are given for the {names[name].tasks} tasks of {name!r}")
     parts = {
-        group.name: _parts(group, sorted(costs[group.name], reverse=True), margin) if group.name in costs else [group]
+        group.name: _parts(group, costs[group.name], margin) if group.name in costs else _whole(group, group.cost)
         for group in graph.groups
     }
-    return TaskGraph(
-        tuple(part for group in graph.groups for part in parts[group.name]),
-        tuple(
-            Edge(
-                one.name,
-                other.name,
-                edge.traffic * _share(one, parts[edge.upstream]) * _share(other, parts[edge.downstream]),
-            )
-            for edge in graph.edges
-            for one in parts[edge.upstream]
-            for other in parts[edge.downstream]
-        ),
+    edges = [
+        Edge(one.name, other.name, edge.traffic * _share(one, upstream) * _share(other, downstream))
+        for edge in graph.edges
+        for upstream, downstream in [([*parts[edge.upstream]], [*parts[edge.downstream]])]
+        for one in upstream
+        for other in downstream
+    ]
+    groups = {part.name: (part, tasks) for of in parts.values() for part, tasks in of.items()}
+    return Division(
+        TaskGraph(tuple(part for part, _ in groups.values()), tuple(edges)),
+        {name: tasks for name, (_, tasks) in groups.items()},
     )
 
 
-def _parts(group: TaskGroup, costs: list[float], margin: float) -> list[TaskGroup]:
-    """The group's tasks in runs of nearly equal costs, which are given in descending order."""
-    runs: list[list[float]] = []
-    for cost in costs:
-        if runs and runs[-1][0] <= cost * (1 + margin):
-            runs[-1].append(cost)
+def _parts(group: TaskGroup, costs: Sequence[float], margin: float) -> dict[TaskGroup, tuple[Task, ...]]:
+    """The group's tasks in runs of nearly equal costs, the dearest first."""
+    runs: list[list[int]] = []
+    for task in sorted(range(group.tasks), key=lambda task: -costs[task]):
+        if runs and costs[runs[-1][0]] <= costs[task] * (1 + margin):
+            runs[-1].append(task)
         else:
-            runs.append([cost])
+            runs.append([task])
     if len(runs) == 1:
-        return [replace(group, cost=sum(costs))]
-    return [TaskGroup(f"{group.name}/{number}", len(run), sum(run)) for number, run in enumerate(runs)]
+        return _whole(group, sum(costs))
+    return {
+        TaskGroup(f"{group.name}/{number}", len(run), sum(costs[task] for task in run)): tuple(
+            (group.name, task) for task in run
+        )
+        for number, run in enumerate(runs)
+    }
 
 
-def _share(part: TaskGroup, parts: list[TaskGroup]) -> float:
+def _whole(group: TaskGroup, cost: float) -> dict[TaskGroup, tuple[Task, ...]]:
+    return {replace(group, cost=cost): tuple((group.name, task) for task in range(group.tasks))}
+
+
+def _share(part: TaskGroup, parts: Sequence[TaskGroup]) -> float:
     """The part of a group's traffic that goes to or from some of its tasks."""
     total = sum(each.cost for each in parts)
     return part.cost / total if total else part.tasks / sum(each.tasks for each in parts)

@@ -34,6 +34,7 @@ def show_plan(forecast: Forecast, stream: TextIO, *, width: int | None = None) -
 
 
 def _print_plan(forecast: Forecast, console: Console) -> None:
+    from dpa.report._plan_nodes import placement
     from dpa.report._plan_tasks import tasks
     from dpa.report._plan_tree import trees
 
@@ -47,6 +48,8 @@ def _print_plan(forecast: Forecast, console: Console) -> None:
             if place == 0:
                 console.print()
             console.print(part)
+    for part in () if forecast.placement is None else placement(forecast.placement, console.options.ascii_only):
+        console.print(part)
 
 
 def plan_json(forecast: Forecast) -> str:
@@ -55,7 +58,13 @@ def plan_json(forecast: Forecast) -> str:
     stages = _with_estimates(forecast.stages, estimates)
     edges = _with_estimates(forecast.edges, forecast.edge_estimates)
     plan: dict[str, Any] = jsonable(
-        {"schema": "dpa-plan-2", "config": forecast.config, "stages": stages, "edges": edges}
+        {
+            "schema": "dpa-plan-2",
+            "config": forecast.config,
+            "stages": stages,
+            "edges": edges,
+            "placement": None if forecast.placement is None else dataclasses.asdict(forecast.placement),
+        }
     )
     return dump_json({**plan, "config": without_secrets(plan["config"])})
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from dpa._util.sharing import Background
 from dpa.protocol.metrics import Snapshot
+from dpa.protocol.nodes import BackendNode, Place
 from dpa.protocol.plan import RunOutcome, RunPlan
-from dpa.runtime.cluster import ray_session
+from dpa.runtime.cluster import alive_nodes, ray_session
 from dpa.runtime.launch import actors, run_on
 from dpa.runtime.packed_plan import require_picklable
 
@@ -43,11 +44,20 @@ class RayBackend:
         """
         require_picklable(executor)
 
+    def nodes(self) -> list[BackendNode]:
+        """The nodes of the cluster.
+
+        Raises:
+            ConfigError: there is no cluster at the address.
+        """
+        with ray_session(self.address, runtime_env=dict(self.runtime_env)):
+            return alive_nodes()
+
     @contextmanager
-    def prepared(self, tasks: int) -> Iterator[RayRunner]:
+    def prepared(self, tasks: int, place: Place | None = None) -> Iterator[RayRunner]:
         """A block in which Ray and the actors of so many tasks start in the background, and one plan can be run. Ray is
         left as it was found, which begins in the background too when the plan has been run."""
-        with Background(self._started(tasks)) as started:
+        with Background(self._started(tasks, place)) as started:
             yield RayRunner(started)
 
     def run(self, plan: RunPlan, observe: Callable[[Snapshot], None], warn: Callable[[str], None]) -> RunOutcome:
@@ -56,15 +66,17 @@ class RayBackend:
             return tasks.run(plan, observe, warn)
 
     @contextmanager
-    def _started(self, tasks: int) -> Iterator[ActorHandle]:
+    def _started(self, tasks: int, place: Place | None) -> Iterator[ActorHandle]:
         session = ray_session(
             self.address,
             actors=tasks + _OWN_ACTORS,
             runtime_env=dict(self.runtime_env),
             object_store_mb=self.object_store_mb,
         )
-        with session, actors(tasks) as coordinator:
-            yield coordinator
+        with session:
+            homes = None if place is None else place(alive_nodes())
+            with actors(tasks, homes) as coordinator:
+                yield coordinator
 
 
 class RayRunner:

@@ -20,6 +20,7 @@ from dpa._util.logs import chosen_level
 from dpa._util.sharing import Shared, in_lasting_thread
 from dpa._util.signals import interrupts_held, terminal_kept_away
 from dpa.errors import ConfigError, JobFailedError
+from dpa.protocol.nodes import BackendNode
 from dpa.runtime.lean_ray import few_processes
 
 _log = logging.getLogger(__name__)
@@ -67,6 +68,27 @@ def ray_session(
             why = f"a job of this process is running on {shared}, and a process uses one Ray at a time"
             raise ConfigError(f"ray.address: {why}; run the job on {address} in a process of its own")
         yield
+
+
+def alive_nodes() -> list[BackendNode]:
+    """The nodes of the Ray that this process is connected to, by name. Where two have one name, their addresses are
+    added."""
+    import ray
+
+    alive = [node for node in ray.nodes() if node["Alive"]]
+    names = [node["NodeName"] for node in alive]
+    started_here = {node["NodeID"] for node in alive} if _node_processes() else set()
+    found = []
+    for node in alive:
+        name = node["NodeName"] if names.count(node["NodeName"]) == 1 else f"{node['NodeName']}@{_address(node)}"
+        # An embedded Ray knows of no more processors than it starts workers for.
+        cores = os.cpu_count() if node["NodeID"] in started_here else node["Resources"].get("CPU", 0.0)
+        found.append(BackendNode(node["NodeID"], name, float(cores or 1.0)))
+    return sorted(found, key=lambda node: node.name)
+
+
+def _address(node: dict[str, Any]) -> str:
+    return f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}"
 
 
 def require_alive() -> None:

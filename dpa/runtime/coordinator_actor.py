@@ -31,6 +31,7 @@ from dpa.protocol.machine import (
 )
 from dpa.protocol.machines import load_balancer_of
 from dpa.protocol.metrics import Snapshot
+from dpa.protocol.nodes import Homes
 from dpa.protocol.plan import Times
 from dpa.routing.keys import Key
 from dpa.runtime.actors import Handles, StageActor, TaskActor, create
@@ -78,6 +79,7 @@ class CoordinatorActor(TaskActor):
         super().__init__()
         self._balancer: ActorHandle | None = None
         self._idle: list[ActorHandle] = []
+        self._placed: Handles = {}
         self._log_level: int | None = None
         self._partial_results: dict[str, str] = {}
         self._packed: Any = None
@@ -88,10 +90,18 @@ class CoordinatorActor(TaskActor):
         self._started = 0.0
 
     @ray.method(concurrency_group="control", num_returns=0)
-    def prepare(self, tasks: int) -> None:
-        """Create the actors of a plan that is to come, which will have so many tasks of stages."""
+    def prepare(self, tasks: int, homes: Homes | None = None) -> None:
+        """Create the actors of a plan that is to come, which will have so many tasks of stages; on these nodes, if they
+        are given."""
         self._balancer = create(LoadBalancerActor)
-        self._idle = [create(StageActor) for _ in range(tasks)]
+        if homes is None:
+            self._idle = [create(StageActor) for _ in range(tasks)]
+            return
+        self._placed = {
+            Address(stage, index): create(StageActor, node)
+            for stage, nodes in homes.items()
+            for index, node in enumerate(nodes)
+        }
 
     @ray.method(concurrency_group="control")
     def begin(
@@ -123,8 +133,8 @@ class CoordinatorActor(TaskActor):
 
     @ray.method(concurrency_group="control")
     def outcome(self) -> tuple[Snapshot, Times, dict[Address, Any], dict[Address, Any]]:
-        """Of a finished job: all statistics, the moments, and references to the outputs of operator tasks and to the
-        peak memory of all tasks."""
+        """Of a finished job: all statistics, the moments, and references to the outputs of operator tasks and to what
+        all tasks have used."""
         with self._shell.lock:
             machine, snapshot = self._machine, self._machine.snapshot()
             times = Times(
@@ -136,8 +146,8 @@ class CoordinatorActor(TaskActor):
             )
         operators = [address for stage in self._graph.queue_fed() for address in stage.addresses]
         outputs = {address: self._handles[address].output.remote() for address in operators}
-        memory = {address: self._handles[address].peak_memory.remote() for address in self._graph.addresses}
-        return snapshot, times, outputs, memory
+        used = {address: self._handles[address].use.remote() for address in self._graph.addresses}
+        return snapshot, times, outputs, used
 
     @ray.method(concurrency_group="control")
     def events_of_all(self) -> list[Any]:
@@ -169,7 +179,7 @@ class CoordinatorActor(TaskActor):
         self._ended.set()
         if self._handles:
             self._shell.stop()
-        idle = [*self._idle, *([] if self._balancer is None else [self._balancer])]
+        idle = [*self._idle, *self._placed.values(), *([] if self._balancer is None else [self._balancer])]
         for handle in (*idle, *(handle for address, handle in self._handles.items() if address != COORDINATOR)):
             ray.kill(handle)
 
@@ -204,6 +214,8 @@ class CoordinatorActor(TaskActor):
         if address == BALANCER:
             idle, self._balancer = self._balancer, None
             return idle or create(LoadBalancerActor)
+        if address in self._placed:
+            return self._placed.pop(address)
         return self._idle.pop(0) if self._idle else create(StageActor)
 
     def _make(self, address: Address, actor: ActorHandle) -> ObjectRef:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dpa.errors import JobFailedError
 from dpa.protocol.addresses import Address
 from dpa.protocol.metrics import Snapshot
+from dpa.protocol.nodes import Homes
 from dpa.protocol.plan import RunOutcome, RunPlan
 from dpa.runtime.cluster import require_alive
 from dpa.runtime.packed_plan import PackedPlan
@@ -32,9 +33,14 @@ _LOOK_SECONDS = 1.0
 
 
 @contextmanager
-def actors(tasks: int) -> Iterator[ActorHandle]:
+def actors(tasks: int, homes: Homes | None = None) -> Iterator[ActorHandle]:
     """A block with a coordinator, and with actors that can become so many tasks of stages: none is waited for. Whatever
-    ends the block ends its actors."""
+    ends the block ends its actors.
+
+    Args:
+        tasks: of all stages.
+        homes: the node of each task; None: Ray spreads them.
+    """
     import ray
 
     from dpa.runtime.actors import create
@@ -42,7 +48,7 @@ def actors(tasks: int) -> Iterator[ActorHandle]:
 
     coordinator = create(CoordinatorActor)
     try:
-        coordinator.prepare.remote(tasks)
+        coordinator.prepare.remote(tasks, homes)
         yield coordinator
     finally:
         try:
@@ -88,10 +94,10 @@ def run_on(
                 raise JobFailedError(error, _last_events(coordinator))
             if snapshot.phase == "done":
                 break
-        snapshot, times, outputs, memory = _answer(coordinator.outcome.remote())
+        snapshot, times, outputs, used = _answer(coordinator.outcome.remote())
         found = _fetched(outputs)
         shares = {stage.name: tuple(found[address] for address in stage.addresses) for stage in plan.graph.queue_fed()}
-        return RunOutcome(shares, snapshot, times, _fetched(memory))
+        return RunOutcome(shares, snapshot, times, _fetched(used))
     except RayError as error:
         raise JobFailedError(f"the coordinator failed: {cause_of(error)}") from None
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from dpa.protocol.coordinator import CoordinatorMachine
 from dpa.protocol.metrics import Snapshot
+from dpa.protocol.nodes import Place
 from dpa.protocol.plan import RunOutcome, RunPlan, Times
 from dpa.simulation.cluster import NETWORK, Network, SimulatedCluster, SimulatedJob
 from dpa.sinks.shares import deliver
@@ -36,7 +37,7 @@ class SimulatedBackend:
     def check_executor(self, executor: object) -> None:
         """Nothing: executors stay in this process."""
 
-    def prepared(self, tasks: int) -> AbstractContextManager[SimulatedBackend]:
+    def prepared(self, tasks: int, place: Place | None = None) -> AbstractContextManager[SimulatedBackend]:
         """Nothing has to be started: a block with this backend itself."""
         return nullcontext(self)
 
@@ -64,8 +65,7 @@ class SimulatedBackend:
             )
             for stage in plan.graph.queue_fed()
         }
-        memory = dict.fromkeys(plan.graph.addresses, 0)
-        return RunOutcome(outputs, run.snapshot, _moments(cluster.coordinator, started), memory)
+        return RunOutcome(outputs, run.snapshot, _moments(cluster.coordinator, started))
 
 
 def _moments(coordinator: CoordinatorMachine, started: float) -> Times:

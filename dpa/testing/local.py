@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from dpa.config import parse
 from dpa.driver.inputs import Inputs
+from dpa.driver.local_backend import LocalBackend
 from dpa.driver.observer import Unobserved
 from dpa.driver.outputs import in_memory
 from dpa.driver.spec import JobSpec
@@ -21,7 +22,6 @@ from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.routing.keys import KeyName, names_of
 from dpa.sources.splits import Split, memory_splits
 from dpa.spark import as_table
-from dpa.testing.backend import LocalBackend
 
 _SPLIT_ROWS = 1_000
 

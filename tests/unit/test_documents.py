@@ -36,6 +36,7 @@ HEADINGS = {
     "JoinConfig": "### `join` of a step",
     "TopConfig": "### `top_k` of a step",
     "StageLimits": "### `limits` of a step",
+    "NodeConfig": "### `placement.nodes`",
     **{f"{name.title()}Config": f"## `{name}`" for name in SCHEMA["properties"]},
 }
 """Under which heading of docs/job-files.md a section of the schema is described."""

@@ -89,6 +89,7 @@ EXPORTED = {
         "SkewReport",
         "StageReport",
         "TaskReport",
+        "TrafficReport",
         "hot",
         "when_written",
     ],
@@ -113,7 +114,7 @@ EXPORTED = {
         "staged",
         "write_generated",
     ],
-    "dpa.testing": ["ExecutorError", "LawError", "LocalBackend", "check_reducer_laws", "run_local"],
+    "dpa.testing": ["ExecutorError", "LawError", "LocalBackend", "LocalCluster", "check_reducer_laws", "run_local"],
 }
 """What each package exports; those that are not named export modules only."""
 

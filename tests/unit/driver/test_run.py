@@ -22,6 +22,7 @@ from dpa.errors import ConfigError, JobFailedError
 from dpa.executors import AnyMapper, AnyReducer
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.metrics import Snapshot, StageSnapshot, TaskStats
+from dpa.protocol.nodes import Place
 from dpa.protocol.plan import RunOutcome, RunPlan
 from dpa.simulation.backend import SimulatedBackend
 from dpa.testing import LocalBackend
@@ -57,6 +58,7 @@ class Around(LocalBackend):
     plan: RunPlan
 
     def __init__(self, *, before: Callable[..., Any] | None = None, after: Callable[[], Any] | None = None) -> None:
+        super().__init__()
         self._before = before
         self._after = after
 
@@ -81,10 +83,11 @@ class Preparing(LocalBackend):
     """A backend that notes for how many tasks it prepares, and when it runs and ends."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.seen: list[str] = []
 
     @contextmanager
-    def prepared(self, tasks: int) -> Iterator[LocalBackend]:
+    def prepared(self, tasks: int, place: Place | None = None) -> Iterator[LocalBackend]:
         self.seen.append(f"prepared for {tasks}")
         yield self
         self.seen.append("ended")

@@ -43,6 +43,7 @@ class Before(LocalBackend):
     """A backend before whose end something happens."""
 
     def __init__(self, happens: Callable[[], Any]) -> None:
+        super().__init__()
         self._happens = happens
 
     def run(self, plan: RunPlan, observe: Callable[[Snapshot], None], warn: Callable[[str], None]) -> RunOutcome:

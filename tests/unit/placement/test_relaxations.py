@@ -9,7 +9,7 @@ from placement_samples import pipeline
 from dpa.errors import PlacementError
 from dpa.placement import scores
 from dpa.placement.allocators.top_down import TopDownAllocator
-from dpa.placement.model import Cluster, Edge, Node, TaskGraph, TaskGroup
+from dpa.placement.model import Cluster, Edge, Node, Placement, TaskGraph, TaskGroup
 from dpa.placement.relaxations import balanced, divided, regranulated
 
 
@@ -38,15 +38,18 @@ def test_a_tolerance_beyond_the_capacity_changes_nothing() -> None:
 
 def test_a_skewed_group_becomes_groups_of_about_equal_tasks() -> None:
     graph = TaskGraph((TaskGroup("read", 2, 0.4), TaskGroup("count", 4, 1.2)), (Edge("read", "count", 120.0),))
-    result = divided(graph, {"count": [0.1, 0.8, 0.11, 0.1]})
+    division = divided(graph, {"count": [0.1, 0.8, 0.11, 0.1]})
+    result = division.graph
     assert [(group.name, group.tasks) for group in result.groups] == [("read", 2), ("count/0", 1), ("count/1", 3)]
     assert result.cost == pytest.approx(0.4 + 1.11)
     assert result.traffic == pytest.approx(120.0)
     assert result.edges[0].traffic == pytest.approx(120.0 * 0.8 / 1.11)
+    placement = Placement(result, Cluster.alike(2, 2.0), np.array([[1, 1], [0, 1], [3, 0]]))
+    assert division.nodes(placement) == {"read": [0, 1], "count": [0, 1, 0, 0]}  # task 1 is the dear one
 
 
 def test_equal_tasks_stay_one_group() -> None:
-    graph = divided(pipeline((3,), cost=1.0), {"stage 0": [0.30, 0.33, 0.32]})
+    graph = divided(pipeline((3,), cost=1.0), {"stage 0": [0.30, 0.33, 0.32]}).graph
     assert [(group.name, group.tasks) for group in graph.groups] == [("stage 0", 3)]
     assert graph.cost == pytest.approx(0.95)
 
@@ -62,5 +65,5 @@ def test_costs_of_what_is_not_there_are_refused() -> None:
 
 def test_idle_tasks_divide_traffic_by_their_number() -> None:
     graph = TaskGraph((TaskGroup("a", 2, 0.0), TaskGroup("b", 1, 0.0)), (Edge("a", "b", 8.0),))
-    assert divided(graph, {"a": [0.0, 0.0]}).edges[0].traffic == pytest.approx(8.0)
+    assert divided(graph, {"a": [0.0, 0.0]}).graph.edges[0].traffic == pytest.approx(8.0)
     assert np.isclose(regranulated(graph, Cluster.alike(1, 1.0)).groups[0].tasks, 1)

@@ -1,0 +1,57 @@
+"""The section of a job file that says where tasks run."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from dpa.config.section import Section
+
+
+class NodeConfig(Section):
+    """A node of the cluster, where what Ray says of it is not enough."""
+
+    processors: float | None = Field(default=None, gt=0)
+    """Processors for tasks; without it as many as Ray knows. A node twice as fast has twice as many."""
+    reserved: float = Field(default=0.0, ge=0)
+    """How many of them others use."""
+    megabytes_per_second: float | None = Field(default=None, gt=0)
+    """What it can send, and as much that it can receive; without it there is no limit."""
+
+
+class PlacementConfig(Section):
+    """Which node runs which task."""
+
+    allocator: Literal[
+        "even",
+        "random",
+        "task_level",
+        "top_down",
+        "top_down_search",
+        "greedy_matching",
+        "greedy_matching_improved",
+        "online",
+        "exact",
+        "pairwise",
+    ] = "pairwise"
+    """The algorithm (docs/placement.md)."""
+    profile: str | None = None
+    """`report.json` of an earlier run, which says what stages cost and send each other; without it and without `costs`
+    the job's user code is measured on a sample."""
+    costs: dict[str, float] = {}
+    """For each stage, what all its tasks cost, in any unit: declared instead of measured."""
+    traffic: dict[str, dict[str, float]] = {}
+    """For each stage and each that follows, megabytes between them while `costs` processor seconds are spent."""
+    nodes: dict[str, NodeConfig] = {}
+    """The nodes to use, by their names in Ray; without it all."""
+    tolerance: float = Field(default=1.2, gt=1)
+    """By how much a node may have more than its share, where tasks are fine enough; more where they are not."""
+
+    @model_validator(mode="after")
+    def _one_origin_of_costs(self) -> PlacementConfig:
+        if self.profile is not None and self.costs:
+            raise ValueError("give `profile`, which is measured, or `costs`, which are declared, not both")
+        if self.traffic and not self.costs:
+            raise ValueError("`traffic` is declared together with `costs`")
+        return self

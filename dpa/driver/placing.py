@@ -1,0 +1,242 @@
+"""Where the tasks of a job are to run: costs from a profile, a declaration or a sample; nodes from the backend or a
+declaration; and the allocator that the job names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dpa.config.placement import PlacementConfig
+from dpa.driver.inputs import OpenedInput
+from dpa.driver.pilot import piloted
+from dpa.driver.spec import JobSpec
+from dpa.errors import PlacementError
+from dpa.placement import scores
+from dpa.placement.allocators import ALLOCATORS
+from dpa.placement.model import Cluster, Node, Placement
+from dpa.placement.profile import Profile
+from dpa.placement.relaxations import Division, balanced
+from dpa.protocol.nodes import BackendNode
+
+_MEGABYTE = 1e6
+_STEP, _STEPS = 1.15, 25
+"""Where tasks are too coarse for a tolerance, a greater one is tried: the factor, and how many are tried in all."""
+
+
+@dataclass(frozen=True)
+class NodeForecast:
+    """A node of a placement.
+
+    Attributes:
+        name: of the node.
+        processors: for tasks.
+        tasks: of each stage that has some here.
+        busy: the part of its processors that they keep busy at `PlacementForecast.rate`.
+        sent, received: bytes a second to and from other nodes, then.
+    """
+
+    name: str
+    processors: float
+    tasks: Mapping[str, int]
+    busy: float
+    sent: float
+    received: float
+
+
+@dataclass(frozen=True)
+class AllocatorForecast:
+    """What an allocator would give.
+
+    Attributes:
+        name: of the allocator.
+        kept: the part of all traffic that stays inside nodes.
+        crossing: bytes a second between nodes.
+        busiest: the busy part of the busiest node.
+        speed: the rate that the busiest resource allows, by that of the placement chosen.
+        refusal: why it gives none; then the figures are 0.
+    """
+
+    name: str
+    kept: float = 0.0
+    crossing: float = 0.0
+    busiest: float = 0.0
+    speed: float = 0.0
+    refusal: str | None = None
+
+
+@dataclass(frozen=True)
+class PlacementForecast:
+    """Where tasks would run, and what others would give.
+
+    Attributes:
+        origin: in words, where costs are from.
+        tolerance: by how much a node could have more than its share.
+        chosen: what the job's allocator gives.
+        nodes: in the cluster's order.
+        others: what each other allocator would give.
+    """
+
+    origin: str
+    tolerance: float
+    chosen: AllocatorForecast
+    nodes: tuple[NodeForecast, ...]
+    others: tuple[AllocatorForecast, ...]
+
+
+class Placing:
+    """Places the tasks of one job, of which it is known what they cost."""
+
+    def __init__(self, spec: JobSpec, config: PlacementConfig, division: Division, origin: str) -> None:
+        """`division`: groups of tasks that are alike; `origin`: in words, where their costs are from."""
+        self._spec, self._config = spec, config
+        self._division, self._origin = division, origin
+
+    @classmethod
+    def of(cls, spec: JobSpec, opened: Mapping[str, OpenedInput]) -> Placing:
+        """Of a job with these inputs; without a profile and declared costs, its user code runs on a sample of them.
+
+        Raises:
+            ConfigError: the profile or the declaration does not fit the job.
+            ExecutorError: user code fails on the sample.
+        """
+        config = spec.config.placement or PlacementConfig()
+        tasks = {step.name: step.tasks or 1 for step in spec.steps if step.is_stage}
+        key = "profile" if config.profile is not None else "costs"
+        try:
+            if config.profile is not None:
+                profile = Profile.of_report(Path(spec.file.directory, config.profile))
+                origin = f"measured in {config.profile}"
+            elif config.costs:
+                profile, origin = _declared(config), "declared"
+            else:
+                profile, origin = piloted(spec, opened), "of user code on a sample"
+            return cls(spec, config, profile.graph(tasks), origin)
+        except PlacementError as error:
+            raise spec.file.error(f"placement.{key}", str(error)) from None
+
+    def homes(self, available: Sequence[BackendNode]) -> dict[str, list[str]]:
+        """The node of each task, by its stage, as the backend numbers nodes.
+
+        Raises:
+            ConfigError: a node is not there, or the tasks do not fit.
+        """
+        cluster = self._cluster(available)
+        number = {node.name: node.id for node in available}
+        placement, _ = self._placed(cluster)
+        nodes = self._division.nodes(placement)
+        return {stage: [number[cluster.nodes[node].name] for node in of_tasks] for stage, of_tasks in nodes.items()}
+
+    def forecast(self, available: Sequence[BackendNode] | None) -> PlacementForecast:
+        """What the allocator would do, and all others; on the declared nodes, or on this machine, where none are
+        given.
+
+        Raises:
+            ConfigError: a node is not there, or the tasks do not fit.
+        """
+        cluster = self._declared_nodes() if available is None else self._cluster(available)
+        placement, tolerance = self._placed(cluster)
+        fastest = scores.throughput(placement)
+        others = tuple(
+            self._of_other(name, cluster, tolerance, fastest) for name in ALLOCATORS if name != self._config.allocator
+        )
+        return PlacementForecast(
+            self._origin, tolerance, _judged(self._config.allocator, placement, fastest), _nodes(placement), others
+        )
+
+    def _placed(self, cluster: Cluster) -> tuple[Placement, float]:
+        """The placement at the highest rate that the cluster allows, and the tolerance with which tasks fit.
+
+        Raises:
+            ConfigError: they do not.
+        """
+        tolerance = self._config.tolerance
+        for _ in range(_STEPS - 1):
+            try:
+                return self._placed_with(self._config.allocator, cluster, tolerance), tolerance
+            except PlacementError:
+                tolerance *= _STEP
+        try:
+            return self._placed_with(self._config.allocator, cluster, tolerance), tolerance
+        except PlacementError as error:
+            raise self._spec.file.error("placement", str(error)) from None
+
+    def _placed_with(self, name: str, cluster: Cluster, tolerance: float) -> Placement:
+        """What an allocator makes of the job at the rate at which nodes are busy but for the tolerance, or one task is
+        that has one processor."""
+        graph = self._division.graph
+        dearest = max(group.task_cost for group in graph.groups)
+        if dearest:
+            most = min(1.0, max(node.room for node in cluster.nodes))
+            graph = graph.scaled(min(cluster.room / tolerance / graph.cost, most / dearest))
+        placed = ALLOCATORS[name]().allocate(graph, balanced(graph, cluster, tolerance))
+        return Placement(graph, cluster, placed.counts.copy())
+
+    def _of_other(self, name: str, cluster: Cluster, tolerance: float, fastest: float) -> AllocatorForecast:
+        try:
+            return _judged(name, self._placed_with(name, cluster, tolerance), fastest)
+        except PlacementError as error:
+            return AllocatorForecast(name, refusal=str(error))
+
+    def _cluster(self, available: Sequence[BackendNode]) -> Cluster:
+        """The nodes that are there, as far as they are to be used."""
+        there = {node.name: node.processors for node in available}
+        for name in self._config.nodes:
+            if name not in there:
+                raise self._spec.file.error(
+                    f"placement.nodes.{name}", f"Ray has no such node that is alive; it has {', '.join(there)}"
+                )
+        return self._of(there)
+
+    def _declared_nodes(self) -> Cluster:
+        """The declared nodes, or this machine."""
+        cores = float(os.cpu_count() or 1)
+        return self._of(dict.fromkeys(self._config.nodes, cores) or {"this machine": cores})
+
+    def _of(self, processors: Mapping[str, float]) -> Cluster:
+        nodes = []
+        for name in self._config.nodes or processors:
+            declared = self._config.nodes.get(name)
+            node = Node(name, processors[name] if declared is None else declared.processors or processors[name])
+            if declared is not None:
+                bandwidth = declared.megabytes_per_second
+                try:
+                    node = replace(node, reserved=declared.reserved)
+                except PlacementError as error:
+                    raise self._spec.file.error(f"placement.nodes.{name}", str(error)) from None
+                node = node if bandwidth is None else replace(node, bandwidth=bandwidth * _MEGABYTE)
+            nodes.append(node)
+        return Cluster(tuple(nodes))
+
+
+def _declared(config: PlacementConfig) -> Profile:
+    """The profile that a job file writes down."""
+    traffic = {(one, other): size * _MEGABYTE for one, of in config.traffic.items() for other, size in of.items()}
+    return Profile({stage: (cost,) for stage, cost in config.costs.items()}, traffic)
+
+
+def _judged(name: str, placement: Placement, fastest: float) -> AllocatorForecast:
+    traffic = placement.graph.traffic
+    return AllocatorForecast(
+        name,
+        kept=scores.kept_traffic(placement) / traffic if traffic else 1.0,
+        crossing=scores.crossing_traffic(placement),
+        busiest=float(scores.utilisation(placement).max()),
+        speed=scores.throughput(placement) / fastest,
+    )
+
+
+def _nodes(placement: Placement) -> tuple[NodeForecast, ...]:
+    used, sent, received = scores.utilisation(placement), scores.sent(placement), scores.received(placement)
+    found = []
+    for number, node in enumerate(placement.cluster.nodes):
+        tasks: dict[str, int] = {}
+        for group, count in zip(placement.graph.groups, placement.counts[:, number].tolist(), strict=True):
+            if count:
+                stage = group.name.partition("/")[0]
+                tasks[stage] = tasks.get(stage, 0) + count
+        found.append(
+            NodeForecast(node.name, node.room, tasks, float(used[number]), float(sent[number]), float(received[number]))
+        )
+    return tuple(found)

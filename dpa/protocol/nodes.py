@@ -1,0 +1,28 @@
+"""The machines on which tasks can be, and what says on which of them each task is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class BackendNode:
+    """A machine.
+
+    Attributes:
+        id: how the backend numbers it.
+        name: how users name it.
+        processors: that it has for tasks.
+    """
+
+    id: str
+    name: str
+    processors: float
+
+
+Homes = Mapping[str, Sequence[str]]
+"""The node of each task, by its stage; nodes by their `id`."""
+
+Place = Callable[[Sequence[BackendNode]], Homes]
+"""Chooses the nodes of a job's tasks among those that are there."""

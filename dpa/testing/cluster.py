@@ -1,0 +1,69 @@
+"""Several Ray nodes on one machine, to see tasks placed and lost without a cluster."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+
+class LocalCluster:
+    """A Ray of several nodes in this machine's processes, in a `with` block. Its nodes have as many processors as is
+    said of each; nothing keeps their tasks from using more.
+
+    Jobs run on it with `address=cluster.address`, in this process or in another one.
+
+    Args:
+        nodes: the processors of each node, by its name; the first one is the head.
+        object_store_mb: size of each node's object store, in MiB.
+
+    Raises:
+        ValueError: no node is named.
+    """
+
+    def __init__(self, nodes: Mapping[str, float], *, object_store_mb: int = 128) -> None:
+        if not nodes:
+            raise ValueError("a cluster needs at least one node")
+        self._nodes, self._object_store = dict(nodes), object_store_mb * 2**20
+        self._cluster: Any = None
+        self._started: dict[str, Any] = {}
+
+    @property
+    def address(self) -> str:
+        """Where jobs reach it: `host:port`."""
+        return str(self._cluster.address)
+
+    def remove(self, name: str) -> None:
+        """End a node, as if its machine had died; it must not be the head.
+
+        Raises:
+            KeyError: there is no such node.
+        """
+        self._cluster.remove_node(self._started.pop(name), allow_graceful=False)
+
+    def __enter__(self) -> LocalCluster:
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+        if "RAY_AUTH_TOKEN_PATH" not in os.environ:
+            os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        from ray.cluster_utils import Cluster
+
+        logging.getLogger("ray").setLevel(logging.ERROR)
+        self._cluster = Cluster(shutdown_at_exit=False)
+        try:
+            for name, processors in self._nodes.items():
+                self._started[name] = self._cluster.add_node(
+                    node_name=name,
+                    num_cpus=processors,
+                    object_store_memory=self._object_store,
+                    include_dashboard=False,
+                )
+        except BaseException:
+            self._cluster.shutdown()
+            raise
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._cluster.shutdown()

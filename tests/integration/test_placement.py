@@ -1,0 +1,112 @@
+"""Tasks on the nodes of a real Ray: pinned where the allocator says, measured, and refused where that cannot be.
+
+Cluster and jobs are processes of their own, as a process has one Ray at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+NODES = {"one": 2.0, "two": 2.0, "three": 2.0}
+
+CLUSTER = f"""
+import sys
+from dpa.testing import LocalCluster
+with LocalCluster({NODES}) as cluster:
+    print(cluster.address, flush=True)
+    sys.stdin.read()
+"""
+
+JOB = """
+name: placed
+input: {format: generated, use: "jobs.lines:Lines", rows: 5000}
+mapper: jobs.wordcount:words
+key: word
+reducer: count
+parallelism: {mappers: 3, reducers: 3}
+balance: none
+placement:
+  allocator: top_down
+  tolerance: 1.05
+  costs: {mapper: 1.0, reducer: 1.0}
+  traffic: {mapper: {reducer: 50.0}}
+"""
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """Of a cluster of three nodes."""
+    environment = {**os.environ, "RAY_AUTH_MODE": "token"}
+    with subprocess.Popen(
+        [sys.executable, "-c", CLUSTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        process.stdin.close()
+        process.wait(timeout=60)
+
+
+@pytest.fixture(scope="module")
+def job_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("placement") / "placed.yaml"
+    path.write_text(JOB, encoding="utf-8")
+    return path
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command with these arguments."""
+    return subprocess.run(
+        [sys.executable, "-m", "dpa.run", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "RAY_AUTH_MODE": "token"},
+        timeout=120,
+    )
+
+
+def answer(*arguments: str) -> dict[str, Any]:
+    """What the command prints as JSON."""
+    done = run(*arguments, "--json", "--progress", "none")
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_tasks_are_where_the_plan_says_and_their_report_is_the_next_runs_profile(address: str, job_file: Path) -> None:
+    foreseen = answer(str(job_file), "--address", address, "--plan")["placement"]
+    assert sorted(node["name"] for node in foreseen["nodes"]) == sorted(NODES)
+    assert [node["tasks"] for node in foreseen["nodes"]] == [{"mapper": 1, "reducer": 1}] * 3
+
+    directory = job_file.parent / "report"
+    report = answer(str(job_file), "--address", address, "--report", str(directory))
+    homes = [[task["node"] for task in stage["tasks"]] for stage in report["stages"]]
+    assert len(set(homes[0])) == 3
+    assert sorted(homes[0]) == sorted(homes[1])
+    assert all(task["cpu_seconds"] > 0 for stage in report["stages"] for task in stage["tasks"])
+    [pushed] = [each for each in report["traffic"] if (each["source"], each["target"]) == ("mapper", "reducer")]
+    assert pushed["records"] == report["records"]["emitted"] > 0
+    assert pushed["bytes"] == sum(map(sum, pushed["pairs"])) > 0
+
+    measured = ["--set", "placement={allocator: pairwise, profile: " + str(directory / "report.json") + "}"]
+    again = answer(str(job_file), "--address", address, "--plan", *measured)["placement"]
+    assert again["origin"].startswith("measured in")
+    assert sum(sum(node["tasks"].values()) for node in again["nodes"]) == 6
+
+
+def test_only_nodes_that_are_named_are_used_and_one_that_is_not_there_is_an_error(address: str, job_file: Path) -> None:
+    report = answer(str(job_file), "--address", address, "--set", "placement.nodes={two: {}}")
+    assert len({task["node"] for stage in report["stages"] for task in stage["tasks"]}) == 1
+    refused = run(str(job_file), "--address", address, "--set", "placement.nodes={four: {}}", "--progress", "none")
+    assert refused.returncode == 2
+    assert "placement.nodes.four: Ray has no such node that is alive; it has one, three, two" in refused.stderr
