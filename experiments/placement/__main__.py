@@ -1,0 +1,24 @@
+"""`python -m experiments.placement --part X`: one part of the evaluation of allocators."""
+
+from __future__ import annotations
+
+import argparse
+
+from experiments.harness import main
+from experiments.placement import elastic, online, optimum, sensitivity, speed
+
+PARTS = {
+    "a": optimum.measure,
+    "b": speed.measure,
+    "c": sensitivity.measure,
+    "e": elastic.measure,
+    "f": online.measure,
+}
+"""Distance from the optimum; allocations a second; prioritisation and task counts (task allocation paper, 7.1-7.3);
+the elastic allocator's evaluation (V); OTD in simulation (N-Storm, 5.3)."""
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m experiments.placement", description=__doc__)
+    parser.add_argument("--part", required=True, choices=list(PARTS))
+    chosen = parser.parse_known_args()[0].part
+    main(f"placement_{chosen}", parser, PARTS[chosen], command=f"python -m experiments.placement --part {chosen}")

@@ -1,0 +1,213 @@
+"""Part a: how much of the optimum's traffic the allocators keep inside nodes, on random graphs (task allocation paper,
+7.3)."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpa.errors import PlacementError
+from dpa.placement import scores
+from dpa.placement.allocators.base import Allocator
+from dpa.placement.allocators.even import EvenAllocator
+from dpa.placement.allocators.exact import ExactAllocator
+from dpa.placement.allocators.greedy_matching import ImprovedGreedyMatchingAllocator
+from dpa.placement.allocators.local_search import TopDownSearchAllocator
+from dpa.placement.allocators.online import OnlineAllocator
+from dpa.placement.allocators.pairwise import PairwiseAllocator
+from dpa.placement.allocators.random_order import RandomAllocator
+from dpa.placement.allocators.task_level import TaskLevelAllocator
+from dpa.placement.allocators.top_down import TopDownAllocator
+from dpa.placement.objectives import KeptTraffic
+from experiments.charts import COLOURS, label_bars, panels
+from experiments.harness import Findings, Target, main, markdown_table, progress
+from experiments.placement.graphs import GENERATORS, Case
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["main", "measure"]
+
+GRAPHS, QUICK_GRAPHS = 2_000, 40
+RESAMPLED = 1_000
+"""Times that graphs are drawn anew, with replacement, for a confidence interval of 95 %."""
+
+ALLOCATORS: Mapping[str, Allocator] = {
+    "even": EvenAllocator(),
+    "random": RandomAllocator(),
+    "TL": TaskLevelAllocator(),
+    "TL, by significance": TaskLevelAllocator("significance"),
+    "TD, by traffic": TopDownAllocator("traffic"),
+    "TD": TopDownAllocator(),
+    "OTD": OnlineAllocator(),
+    "GMA improved": ImprovedGreedyMatchingAllocator(),
+    "TD with search": TopDownSearchAllocator(),
+    "ours": PairwiseAllocator(KeptTraffic, (TopDownAllocator(), TopDownAllocator("traffic")), trials=5),
+}
+"""Ours keeps traffic here, which is what the paper compares, and takes about as long as TD with search."""
+
+PUBLISHED = {"TL": 0.859, "TD": 0.931}
+
+
+@dataclass
+class Kept:
+    """What allocators keep inside nodes on the graphs of one generator, in bytes a second.
+
+    Attributes:
+        optimum: of each graph.
+        kept: of each allocator, that of each graph; 0 where it refuses.
+        refused: of each allocator.
+        seconds: of each allocator, on all graphs together.
+    """
+
+    optimum: list[float] = field(default_factory=list)
+    kept: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in ALLOCATORS})
+    refused: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ALLOCATORS, 0))
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys([*ALLOCATORS, "optimum"], 0.0))
+
+    def take(self, case: Case) -> bool:
+        """Allocate one graph with all; returns False, and leaves it out, where no placement exists."""
+        optimum = self._timed("optimum", ExactAllocator(), case)
+        if optimum is None:
+            return False
+        self.optimum.append(optimum)
+        for name, allocator in ALLOCATORS.items():
+            kept = self._timed(name, allocator, case)
+            self.refused[name] += kept is None
+            self.kept[name].append(kept or 0.0)
+        return True
+
+    def share(self, name: str) -> float:
+        """Of the optimum's, over all graphs."""
+        return float(np.sum(self.kept[name]) / np.sum(self.optimum))
+
+    def interval(self, name: str, random: np.random.Generator) -> tuple[float, float]:
+        """Where that lies with 95 %, as far as graphs are a sample."""
+        kept, optimum = np.array(self.kept[name]), np.array(self.optimum)
+        drawn = random.integers(0, len(optimum), (RESAMPLED, len(optimum)))
+        low, high = np.quantile(kept[drawn].sum(axis=1) / optimum[drawn].sum(axis=1), (0.025, 0.975))
+        return float(low), float(high)
+
+    def _timed(self, name: str, allocator: Allocator, case: Case) -> float | None:
+        began = time.perf_counter()
+        try:
+            placement = allocator.allocate(*case)
+        except PlacementError:
+            placement = None
+        self.seconds[name] += time.perf_counter() - began
+        return None if placement is None else scores.kept_traffic(placement)
+
+
+def measure(options: argparse.Namespace) -> Findings:
+    """Allocate the graphs of every generator with everyone."""
+    wanted = QUICK_GRAPHS if options.quick else GRAPHS
+    random = np.random.default_rng(options.seed)
+    found = {}
+    for name, generate in GENERATORS.items():
+        found[name] = Kept()
+        while len(found[name].optimum) < wanted:
+            found[name].take(generate(random))
+        progress(f"{name}: " + ", ".join(f"{each} {found[name].share(each):.1%}" for each in ALLOCATORS))
+    intervals = {
+        name: {each: kept.interval(each, np.random.default_rng(options.seed)) for each in ALLOCATORS}
+        for name, kept in found.items()
+    }
+    return Findings(
+        data=_data(found, intervals),
+        targets=_targets(found),
+        text=_text(found, intervals),
+        figure=_figure(found, intervals),
+    )
+
+
+def _targets(found: Mapping[str, Kept]) -> list[Target]:
+    published = found["as published"]
+
+    def at_least(name: str, share: float) -> Target:
+        reached = published.share(name)
+        return Target(f"{name}: traffic kept, of the optimum", f">= {share:.0%}", f"{reached:.1%}", reached >= share)
+
+    longer = published.seconds["ours"] / published.seconds["TD with search"]
+    return [
+        at_least("TD", 0.93),
+        at_least("TL", 0.85),
+        at_least("TD with search", 0.98),
+        at_least("ours", 0.99),
+        Target("time of ours, by that of TD with search", "<= 1", longer, longer <= 1),
+    ]
+
+
+def _data(found: Mapping[str, Kept], intervals: Mapping[str, Mapping[str, tuple[float, float]]]) -> dict[str, Any]:
+    return {
+        "published": PUBLISHED,
+        "generators": {
+            generator: {
+                name: {
+                    "share": kept.share(name),
+                    "interval": intervals[generator][name],
+                    "refused": kept.refused[name],
+                    "milliseconds": 1e3 * kept.seconds[name] / len(kept.optimum),
+                }
+                for name in ALLOCATORS
+            }
+            for generator, kept in found.items()
+        },
+    }
+
+
+def _text(found: Mapping[str, Kept], intervals: Mapping[str, Mapping[str, tuple[float, float]]]) -> str:
+    graphs = len(next(iter(found.values())).optimum)
+    parts = [
+        f"Traffic kept inside nodes as a part of the optimum's, over {graphs:,} random graphs of each generator; in "
+        "brackets its confidence interval of 95 %. The optimum is exact (dynamic programming over counts). A graph "
+        "that an allocator refuses counts as one of which it keeps nothing. The paper: TD 93.1 %, TL 85.9 %.",
+        markdown_table(
+            ("allocator", *found),
+            [
+                (
+                    name,
+                    *(
+                        "{:.1%} ({:.1%} - {:.1%})".format(kept.share(name), *intervals[generator][name])
+                        for generator, kept in found.items()
+                    ),
+                )
+                for name in ALLOCATORS
+            ],
+        ),
+        "Refused graphs, and milliseconds a graph (as published):",
+        markdown_table(
+            ("allocator", *found, "ms"),
+            [
+                (
+                    name,
+                    *(kept.refused[name] for kept in found.values()),
+                    1e3 * found["as published"].seconds[name] / graphs,
+                )
+                for name in ALLOCATORS
+            ],
+        ),
+    ]
+    return "\n\n".join(parts)
+
+
+def _figure(found: Mapping[str, Kept], intervals: Mapping[str, Mapping[str, tuple[float, float]]]) -> Figure:
+    figure, axes = panels(len(found) // 2, size=(12, 7), rows=2)
+    for place, (generator, kept) in enumerate(found.items()):
+        shares = [100 * kept.share(name) for name in ALLOCATORS]
+        errors = [
+            [100 * abs(kept.share(name) - intervals[generator][name][side]) for name in ALLOCATORS] for side in (0, 1)
+        ]
+        bars = axes[place].barh(list(ALLOCATORS), shares, color=COLOURS[0], xerr=errors, error_kw={"linewidth": 0.8})
+        label_bars(axes[place], bars, [f"{share:.1f}" for share in shares])
+        axes[place].invert_yaxis()
+        axes[place].set_xlim(0, 115)
+        axes[place].set_title(generator, loc="left", fontsize=10)
+        axes[place].set_xlabel("traffic kept, % of the optimum")
+        if place % (len(found) // 2):
+            axes[place].set_yticklabels([])
+    return figure
