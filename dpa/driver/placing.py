@@ -33,7 +33,8 @@ class NodeForecast:
         name: of the node.
         processors: for tasks.
         tasks: of each stage that has some here.
-        busy: the part of its processors that they keep busy at `PlacementForecast.rate`.
+        busy: the part of its processors that they keep busy, at the rate at which a single task is busy all the time,
+            or the nodes are but for the tolerance.
         sent, received: bytes a second to and from other nodes, then.
     """
 

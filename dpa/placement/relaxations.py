@@ -41,10 +41,7 @@ def balanced(graph: TaskGraph, cluster: Cluster, tolerance: float = 1.1) -> Clus
     share = tolerance * graph.cost / cluster.room
     if not share:
         return cluster
-    nodes = [
-        replace(node, reserved=max(node.reserved, node.capacity - share * node.room)) if share < 1 else node
-        for node in cluster.nodes
-    ]
+    nodes = [replace(node, capacity=node.reserved + share * node.room) if share < 1 else node for node in cluster.nodes]
     return Cluster(tuple(nodes))
 
 

@@ -21,7 +21,8 @@ def placement(found: PlacementForecast, ascii_only: bool) -> Iterator[Renderable
     """What is placed where, and what others would give."""
     yield Text()
     yield Text.assemble(
-        ("placement", "bold"), f": allocator {found.chosen.name}, costs {found.origin}; as fast as the nodes allow"
+        ("placement", "bold"),
+        f": allocator {found.chosen.name}, costs {found.origin}; at the rate that single tasks and nodes allow",
     )
     yield _nodes(found, ascii_only)
     if len(found.nodes) > _MAX_NODES:
@@ -51,11 +52,10 @@ def _nodes(found: PlacementForecast, ascii_only: bool) -> Table:
 
 
 def _allocators(judged: tuple[AllocatorForecast, ...]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=FAINT)
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style=FAINT)
     table.add_column("allocator", no_wrap=True)
-    for title in ("traffic inside", "MB/s between", "busiest node", "speed"):
+    for title in ("traffic inside", "MB/s between", "busiest node", "speed", ""):
         table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("")
     for each in judged:
         if each.refusal is not None:
             table.add_row(each.name, "-", "-", "-", "-", Text("refuses", FAINT))

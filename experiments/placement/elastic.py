@@ -89,8 +89,8 @@ def measure(options: argparse.Namespace) -> Findings:
 
 def cluster(rate: float) -> Cluster:
     """The ten nodes while word count and join run, both at this rate: on five and on four of the nodes."""
-    count = 0.0016 * rate  # processors of a node that counts
-    join = 0.0022 * rate
+    count = 0.0009 * rate  # processors of a node that counts
+    join = 0.0013 * rate
     nodes = []
     for number in range(NODES):
         counts, joins = number < 5, 3 <= number < 7

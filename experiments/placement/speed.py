@@ -50,7 +50,7 @@ Rates = dict[str, dict[int, float]]
 def measure(options: argparse.Namespace) -> Findings:
     """Grow the tasks on eight nodes, and the nodes under a thousand tasks."""
     tasks, nodes, seconds = ((12, 400), (8, 80), 0.1) if options.quick else (TASKS, NODES, SECONDS)
-    by_tasks = _rates({count: (pipeline(count), Cluster.alike(8, 4.8 / 8)) for count in tasks}, "tasks", seconds)
+    by_tasks = _rates({count: (pipeline(count), Cluster.alike(8, 1.0)) for count in tasks}, "tasks", seconds)
     by_nodes = _rates(
         {count: (pipeline(1_000), Cluster.alike(count, 4.8 / count)) for count in nodes}, "nodes", seconds
     )
@@ -117,8 +117,8 @@ def _text(by_tasks: Rates, by_nodes: Rates) -> str:
     return "\n\n".join(
         [
             f"Allocations a second of a pipeline of {GROUPS} groups. The paper's TD: {PUBLISHED:.0f} for {PAPERS} "
-            "tasks. The exponent is that of time over size, fitted to all sizes. A dash: a smaller one already took too "
-            "long.",
+            "tasks. The exponent is that of time over size, fitted to all sizes. A dash: a smaller one already took "
+            "too long.",
             "By tasks, on 8 nodes:",
             table(by_tasks, "tasks"),
             "By nodes, with 1,000 tasks:",
