@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 GROUPS = 4
 TASKS = (12, 40, 120, 400, 1_200, 4_000, 12_000, 40_000, 100_000)
 NODES = (8, 24, 80, 240, 800, 2_400, 10_000)
+MANY = 20_000
+"""Tasks on more and more nodes: some for each of them."""
 PAPERS = 400
 """Tasks of the paper's figure 5."""
 PUBLISHED = 264.0
@@ -48,12 +50,10 @@ Rates = dict[str, dict[int, float]]
 
 
 def measure(options: argparse.Namespace) -> Findings:
-    """Grow the tasks on eight nodes, and the nodes under a thousand tasks."""
+    """Grow the tasks on eight nodes, and the nodes under many tasks."""
     tasks, nodes, seconds = ((12, 400), (8, 80), 0.1) if options.quick else (TASKS, NODES, SECONDS)
     by_tasks = _rates({count: (pipeline(count), Cluster.alike(8, 1.0)) for count in tasks}, "tasks", seconds)
-    by_nodes = _rates(
-        {count: (pipeline(1_000), Cluster.alike(count, 4.8 / count)) for count in nodes}, "nodes", seconds
-    )
+    by_nodes = _rates({count: (pipeline(MANY), Cluster.alike(count, 6.0 / count)) for count in nodes}, "nodes", seconds)
     rate = by_tasks["TD"][PAPERS]
     growth = _exponent(by_tasks["TD"], PAPERS)
     return Findings(
@@ -121,7 +121,7 @@ def _text(by_tasks: Rates, by_nodes: Rates) -> str:
             "too long.",
             "By tasks, on 8 nodes:",
             table(by_tasks, "tasks"),
-            "By nodes, with 1,000 tasks:",
+            f"By nodes, with {MANY:,} tasks:",
             table(by_nodes, "nodes"),
         ]
     )
@@ -130,7 +130,7 @@ def _text(by_tasks: Rates, by_nodes: Rates) -> str:
 def _figure(by_tasks: Rates, by_nodes: Rates) -> Figure:
     figure, axes = panels(2, size=(10, 4))
     for panel, (rates, what) in zip(
-        axes, ((by_tasks, "tasks, on 8 nodes"), (by_nodes, "nodes, 1,000 tasks")), strict=True
+        axes, ((by_tasks, "tasks, on 8 nodes"), (by_nodes, f"nodes, {MANY:,} tasks")), strict=True
     ):
         for number, (name, of) in enumerate(rates.items()):
             colour = COLOURS[number % len(COLOURS)]

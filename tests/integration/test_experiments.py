@@ -20,6 +20,9 @@ EXPERIMENTS = sorted(
 LEFT_OUT = {"aggregation", "figure3", "graphs", "makespan", "startup", "throughput"}
 """They take longest. What they are made of is tested elsewhere, but for the runs on Ray of `figure3` and `table1`."""
 
+PARTS = ("a", "b", "c", "e", "f")
+"""Of the placement experiment."""
+
 FIGURES = ("8", "13", "15")
 """Of the consistent-grouping paper; the others are made by the same code."""
 
@@ -42,6 +45,13 @@ def test_a_figure_of_consistent_grouping_is_made_in_its_quick_form(
     figure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ray: None
 ) -> None:
     check(f"cg_{figure}", ["experiments.cg", "--figure", figure], tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_of_the_placement_experiment_is_made_in_its_quick_form(
+    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check(f"placement_{part}", ["experiments.placement", "--part", part], tmp_path, monkeypatch)
 
 
 @pytest.mark.slow
