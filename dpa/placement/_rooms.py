@@ -110,7 +110,7 @@ class Rooms:
         cost = self.task_cost[group]
         if self.left[group] > 2 * len(self.free) and cost:
             for node, tasks in self._below_level(cost, self.left[group]):
-                self.place(group, tasks, node)
+                self.place(group, min(tasks, self.left[group]), node)
         while self.left[group]:
             node = self.roomiest()
             if not self.fits(cost, node):
