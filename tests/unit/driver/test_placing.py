@@ -1,0 +1,106 @@
+"""Where a job's tasks are to run: origins of costs, nodes, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from dpa import Job
+from dpa.driver.pilot import piloted
+from dpa.driver.placing import PlacementForecast, Placing
+from dpa.errors import ConfigError
+from dpa.protocol.nodes import BackendNode
+
+TABLE = pa.table({"key": [f"k{number % 40}" for number in range(4_000)]})
+COSTS = {"mapper": 1.0, "reducer": 3.0}
+TRAFFIC = {"mapper": {"reducer": 20.0}}
+NODES = {"a": {"processors": 2.0}, "b": {"processors": 2.0}}
+THERE = [BackendNode("id-1", "a", 2.0), BackendNode("id-2", "b", 2.0), BackendNode("id-3", "c", 8.0)]
+
+
+def job(**placement: Any) -> Job:
+    return Job(input=TABLE, reducer="count", parallelism={"mappers": 2, "reducers": 4}, placement=placement)
+
+
+def forecast(**placement: Any) -> PlacementForecast:
+    found = job(**placement).forecast().placement
+    assert found is not None
+    return found
+
+
+def placing(**placement: Any) -> Placing:
+    """Of declared costs."""
+    return Placing.of(job(costs=COSTS, traffic=TRAFFIC, **placement).spec, {})
+
+
+def test_without_a_section_nothing_is_placed() -> None:
+    assert Job(input=TABLE, reducer="count").forecast().placement is None
+
+
+def test_costs_are_measured_on_a_sample_if_nothing_else_says_them() -> None:
+    found = forecast(nodes=NODES)
+    assert found.origin == "of user code on a sample"
+    assert sum(sum(node.tasks.values()) for node in found.nodes) == 6
+    assert {each.name for each in found.others} >= {"even", "top_down", "exact"}
+
+
+def test_the_sample_of_a_source_costs_all_its_tasks_alike() -> None:
+    from contextlib import ExitStack
+
+    from dpa.driver.inputs import Inputs
+
+    spec = job().spec
+    with ExitStack() as stack:
+        profile = piloted(spec, Inputs(spec).open(stack, lambda: pytest.fail("Spark is not needed")))
+    assert sum(map(sum, profile.costs.values())) == pytest.approx(1.0)
+    first, second = profile.costs["mapper"]
+    assert first == second > 0
+    assert profile.traffic["mapper", "reducer"] > 0
+
+
+def test_every_task_has_a_node_of_those_that_are_named() -> None:
+    homes = placing(nodes=NODES).homes(THERE)
+    assert {stage: len(nodes) for stage, nodes in homes.items()} == {"mapper": 2, "reducer": 4}
+    assert {node for nodes in homes.values() for node in nodes} == {"id-1", "id-2"}
+
+
+def test_without_names_all_nodes_are_used_as_far_as_they_are_needed() -> None:
+    homes = placing(allocator="even").homes(THERE)
+    assert {node for nodes in homes.values() for node in nodes} == {"id-1", "id-2", "id-3"}
+
+
+def test_a_node_that_nobody_has_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match=r"placement\.nodes\.d: Ray has no such node that is alive; it has a, b, c"):
+        placing(nodes={"d": {}}).homes(THERE)
+
+
+def test_a_node_without_room_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"placement\.nodes\.a: node 'a' has 2 processors of which 2 are reserved"):
+        placing(nodes={"a": {"reserved": 2.0}}).homes(THERE)
+
+
+def test_the_tolerance_grows_until_coarse_tasks_fit() -> None:
+    found = placing(tolerance=1.01, allocator="top_down", nodes={**NODES, "c": {"processors": 2.0}}).forecast(None)
+    assert found.tolerance > 1.01
+    assert all(node.busy <= 1 for node in found.nodes)
+
+
+def test_a_stage_whose_cost_is_not_declared_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"placement\.costs: the profile knows no stage 'reducer'; it has mapper"):
+        forecast(costs={"mapper": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"profile": "report.json", "costs": COSTS}, "give `profile`, which is measured, or `costs`"),
+        ({"traffic": TRAFFIC}, "`traffic` is declared together with `costs`"),
+        ({"allocator": "topdown"}, "'even', 'random'"),
+        ({"profile": "nothing.json"}, "placement.profile: no profile at .*nothing.json"),
+    ],
+)
+def test_sections_that_do_not_fit_are_refused(section: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        forecast(**section)
