@@ -34,7 +34,7 @@ class PlacementConfig(Section):
         "online",
         "exact",
         "pairwise",
-    ] = "pairwise"
+    ] = "top_down_search"
     """The algorithm (docs/placement.md)."""
     profile: str | None = None
     """`report.json` of an earlier run, which says what stages cost and send each other; without it and without `costs`

@@ -1,0 +1,159 @@
+"""Part g: bytes between real Ray nodes, beside what was predicted.
+
+Three word counts, which have nothing to do with each other, are one job on a Ray of three nodes in processes of one
+machine; one of them reads twice as much as another. A first run, placed by Ray, is the profile of all others. What
+crosses between nodes is the sum over pairs of tasks on different ones, each task counting what it sends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from dpa import Job
+from dpa.report import write
+from dpa.result import Report
+from dpa.testing import LocalCluster
+from experiments.charts import COLOURS, label_bars, panels
+from experiments.harness import Findings, Target, markdown_table, progress
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NODES: Mapping[str, float] = {"a": 2.0, "b": 2.0, "c": 2.0}
+BRANCHES = 3
+TASKS = 3
+"""Of every stage of a branch: more than fit beside another branch's."""
+ALLOCATORS = ("even", "top_down", "greedy_matching_improved", "pairwise")
+ROWS, QUICK_ROWS = 300_000, 10_000
+"""Lines of a branch."""
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """The bytes of one run.
+
+    Attributes:
+        predicted: part of all bytes between tasks that was to cross between nodes.
+        crossed: part that did.
+        bytes: that crossed.
+        seconds: of the stream.
+    """
+
+    predicted: float
+    crossed: float
+    bytes: int
+    seconds: float
+
+
+def measure(options: argparse.Namespace) -> Findings:
+    """Run the job with each allocator in turn."""
+    rows, repeats = (QUICK_ROWS, 1) if options.quick else (ROWS, options.repeats)
+    found: dict[str, list[Crossing]] = {name: [] for name in ALLOCATORS}
+    with TemporaryDirectory(prefix="dpa-placement-") as directory, LocalCluster(NODES) as cluster:
+        file = Path(directory, "counts.yaml")
+        file.write_text(json.dumps(job_file(rows)), encoding="utf-8")
+        write(Job.from_file(file).run(address=cluster.address).report, Path(directory))
+        for _ in range(repeats):
+            for name in ALLOCATORS:
+                job = Job.from_file(file, [f"placement={{allocator: {name}, profile: report.json}}"])
+                foreseen = job.forecast(address=cluster.address).placement
+                assert foreseen is not None
+                found[name].append(_crossing(1 - foreseen.chosen.kept, job.run(address=cluster.address).report))
+                progress(f"{name}: {found[name][-1]}")
+    medians = {name: statistics.median(each.bytes for each in runs) for name, runs in found.items()}
+    off = {name: _off(runs) for name, runs in found.items()}
+    less = 1 - medians["top_down"] / medians["even"]
+    worst = max(off.values())
+    return Findings(
+        data={
+            "rows": rows,
+            "nodes": NODES,
+            "runs": {name: [vars(run) for run in runs] for name, runs in found.items()},
+        },
+        targets=[
+            Target("bytes between nodes, TD below even", ">= 30%", f"{less:.1%}", less >= 0.3),
+            Target("bytes between nodes, farthest from what was predicted", "<= 10%", f"{worst:.1%}", worst <= 0.1),
+        ],
+        text=_text(found, medians, off),
+        figure=_figure(found),
+    )
+
+
+def job_file(rows: int) -> dict[str, Any]:
+    """The job; the first branch reads `rows` lines, the last one twice as many."""
+    stages: dict[str, Any] = {}
+    for branch in range(BRANCHES):
+        read = {"format": "generated", "use": "jobs.lines:Lines", "rows": round(rows * (1 + branch / (BRANCHES - 1)))}
+        stages[f"lines_{branch}"] = {"read": read, "parallelism": TASKS}
+        stages[f"words_{branch}"] = {"from": f"lines_{branch}", "flat_map": "jobs.wordcount:words"}
+        stages[f"counts_{branch}"] = {
+            "from": f"words_{branch}",
+            "key_by": "word",
+            "reduce": "count",
+            "parallelism": TASKS,
+            "balance": "none",
+        }
+    return {"name": "counts", "python_path": [str(Path(__file__).parents[2])], "stages": stages}
+
+
+def _crossing(predicted: float, report: Report) -> Crossing:
+    """What crossed between nodes in a run."""
+    node = {(stage.name, task.id): task.node for stage in report.stages for task in stage.tasks}
+    crossed = total = 0
+    for traffic in report.traffic:
+        if traffic.source == traffic.target:
+            continue  # forwarded records and states: not what a placement is made by
+        for sender, row in enumerate(traffic.pairs):
+            for receiver, size in enumerate(row):
+                total += size
+                crossed += size * (node[traffic.source, sender] != node[traffic.target, receiver])
+    return Crossing(predicted, crossed / total, crossed, report.seconds.stream)
+
+
+def _off(runs: Sequence[Crossing]) -> float:
+    """By which part of it the prediction is missed."""
+    return abs(statistics.median(run.crossed for run in runs) / runs[0].predicted - 1) if runs[0].predicted else 0.0
+
+
+def _text(found: Mapping[str, Sequence[Crossing]], medians: Mapping[str, float], off: Mapping[str, float]) -> str:
+    rows = [
+        (
+            name,
+            f"{runs[0].predicted:.1%}",
+            f"{statistics.median(run.crossed for run in runs):.1%}",
+            f"{off[name]:.1%}",
+            f"{medians[name] / 1e6:.1f}",
+            statistics.median(run.seconds for run in runs),
+        )
+        for name, runs in found.items()
+    ]
+    head = ("allocator", "predicted to cross", "crossed", "off by", "MB between nodes", "stream, s")
+    return (
+        f"{BRANCHES} word counts in one job on {len(NODES)} Ray nodes of 2 declared processors each, processes of one "
+        "machine: bytes of all messages between tasks of different stages, as their tasks count them, by whether their "
+        "nodes differ. Medians.\n\n" + markdown_table(head, rows)
+    )
+
+
+def _figure(found: Mapping[str, Sequence[Crossing]]) -> Figure:
+    figure, [axes] = panels(size=(6.5, 2.8))
+    names = list(found)
+    places = range(len(names))
+    for shift, colour, label, shares in (
+        (-0.2, COLOURS[4], "predicted", [100 * found[name][0].predicted for name in names]),
+        (0.2, COLOURS[0], "measured", [100 * statistics.median(run.crossed for run in found[name]) for name in names]),
+    ):
+        bars = axes.barh([place + shift for place in places], shares, height=0.36, color=colour, label=label)
+        label_bars(axes, bars, [f"{share:.0f}" for share in shares])
+    axes.set_yticks(list(places), names)
+    axes.invert_yaxis()
+    axes.set_xlabel("bytes between tasks that cross between nodes, %")
+    axes.legend(frameon=False, fontsize=8)
+    return figure
