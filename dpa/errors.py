@@ -43,6 +43,10 @@ class PlacementError(DpaError):
     exit_status = 2
 
 
+class TooLargeError(PlacementError):
+    """A graph or a cluster is too large for an allocator; another one can place it."""
+
+
 class ProtocolError(DpaError):
     """An invariant of the protocol (docs/design.md, invariants) would have been broken: a bug in dpa, not in a job."""
 

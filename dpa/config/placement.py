@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
 from dpa.config.section import Section
 
+Amount: TypeAlias = Annotated[float, Field(ge=0, le=1e12)]
+"""A cost, or megabytes."""
+
 
 class NodeConfig(Section):
     """A node of the cluster, where what Ray says of it is not enough."""
 
-    processors: float | None = Field(default=None, gt=0)
+    processors: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """Processors for tasks; without it as many as Ray knows. A node twice as fast has twice as many."""
-    reserved: float = Field(default=0.0, ge=0)
+    reserved: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """How many of them others use."""
-    megabytes_per_second: float | None = Field(default=None, gt=0)
+    megabytes_per_second: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """What it can send, and as much that it can receive; without it there is no limit."""
 
 
@@ -39,13 +42,13 @@ class PlacementConfig(Section):
     profile: str | None = None
     """`report.json` of an earlier run, which says what stages cost and send each other; without it and without `costs`
     the job's user code is measured on a sample."""
-    costs: dict[str, float] = {}
+    costs: dict[str, Amount] = {}
     """For each stage, what all its tasks cost, in any unit: declared instead of measured."""
-    traffic: dict[str, dict[str, float]] = {}
+    traffic: dict[str, dict[str, Amount]] = {}
     """For each stage and each that follows, megabytes between them while `costs` processor seconds are spent."""
     nodes: dict[str, NodeConfig] = {}
     """The nodes to use, by their names in Ray; without it all."""
-    tolerance: float = Field(default=1.2, gt=1)
+    tolerance: float = Field(default=1.2, gt=1, le=100)
     """By how much a node may have more than its share, where tasks are fine enough; more where they are not."""
 
     @model_validator(mode="after")

@@ -30,6 +30,8 @@ def piloted(spec: JobSpec, opened: Mapping[str, OpenedInput]) -> Profile:
     plan = spec.plan(splits, {name: found.schema for name, found in opened.items()})
     unobserved = Unobserved()
     outcome = LocalBackend(redistributes=False).run(plan, unobserved.update, unobserved.warn)
+    if not any(split.rows for of in splits.values() for split in of):
+        raise PlacementError("a sample of the input has no rows: declare what stages cost")
     seconds = sum(used.cpu_seconds for used in outcome.use.values())
     if not seconds:
         raise PlacementError("user code took no time on a sample: declare what stages cost")

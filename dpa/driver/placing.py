@@ -3,16 +3,17 @@ declaration; and the allocator that the job names."""
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from dpa.config.placement import PlacementConfig
+from dpa.config.placement import NodeConfig, PlacementConfig
 from dpa.driver.inputs import OpenedInput
 from dpa.driver.pilot import piloted
 from dpa.driver.spec import JobSpec
-from dpa.errors import PlacementError
+from dpa.errors import PlacementError, TooLargeError
 from dpa.placement import scores
 from dpa.placement.allocators import ALLOCATORS
 from dpa.placement.model import Cluster, Node, Placement
@@ -21,7 +22,7 @@ from dpa.placement.relaxations import Division, balanced
 from dpa.protocol.nodes import BackendNode
 
 _MEGABYTE = 1e6
-_STEP, _STEPS = 1.15, 25
+_STEP, _STEPS = 1.15, 40
 """Where tasks are too coarse for a tolerance, a greater one is tried: the factor, and how many are tried in all."""
 
 
@@ -110,7 +111,7 @@ class Placing:
                 profile = Profile.of_report(Path(spec.file.directory, config.profile))
                 origin = f"measured in {config.profile}"
             elif config.costs:
-                profile, origin = _declared(config), "declared"
+                profile, origin = _declared(spec, config), "declared"
             else:
                 profile, origin = piloted(spec, opened), "of user code on a sample"
             return cls(spec, config, profile.graph(tasks), origin)
@@ -125,7 +126,7 @@ class Placing:
         """
         cluster = self._cluster(available)
         number = {node.name: node.id for node in available}
-        placement, _ = self._placed(cluster)
+        placement, _ = self._chosen(cluster)
         nodes = self._division.nodes(placement)
         return {stage: [number[cluster.nodes[node].name] for node in of_tasks] for stage, of_tasks in nodes.items()}
 
@@ -137,48 +138,52 @@ class Placing:
             ConfigError: a node is not there, or the tasks do not fit.
         """
         cluster = self._declared_nodes() if available is None else self._cluster(available)
-        placement, tolerance = self._placed(cluster)
+        placement, tolerance = self._chosen(cluster)
         fastest = scores.throughput(placement)
-        others = tuple(
-            self._of_other(name, cluster, tolerance, fastest) for name in ALLOCATORS if name != self._config.allocator
-        )
+        others = tuple(self._of_other(name, cluster, fastest) for name in ALLOCATORS if name != self._config.allocator)
         return PlacementForecast(
             self._origin, tolerance, _judged(self._config.allocator, placement, fastest), _nodes(placement), others
         )
 
-    def _placed(self, cluster: Cluster) -> tuple[Placement, float]:
-        """The placement at the highest rate that the cluster allows, and the tolerance with which tasks fit.
+    def _placed(self, name: str, cluster: Cluster) -> tuple[Placement, float]:
+        """What an allocator makes of the job at the rate at which nodes are busy but for the tolerance, or one task is
+        that has one processor; and the tolerance with which its tasks fit.
 
         Raises:
-            ConfigError: they do not.
+            PlacementError: they do not, or the allocator does not take such a graph.
         """
-        tolerance = self._config.tolerance
-        for _ in range(_STEPS - 1):
+        graph, allocator = self._division.graph, ALLOCATORS[name]()
+        dearest, largest = max(group.task_cost for group in graph.groups), max(node.room for node in cluster.nodes)
+        tolerance = max(self._config.tolerance, dearest * cluster.room / (graph.cost * largest))
+        for remaining in reversed(range(_STEPS)):
+            scaled = graph.scaled(min(cluster.room / tolerance / graph.cost, min(1.0, largest) / dearest))
             try:
-                return self._placed_with(self._config.allocator, cluster, tolerance), tolerance
+                placed = allocator.allocate(scaled, balanced(scaled, cluster, tolerance))
+                return Placement(scaled, cluster, placed.counts.copy()), tolerance
+            except TooLargeError:
+                raise
             except PlacementError:
+                if not remaining:
+                    raise
                 tolerance *= _STEP
-        try:
-            return self._placed_with(self._config.allocator, cluster, tolerance), tolerance
-        except PlacementError as error:
-            raise self._spec.file.error("placement", str(error)) from None
+        raise AssertionError("the last refusal is raised")
 
-    def _placed_with(self, name: str, cluster: Cluster, tolerance: float) -> Placement:
-        """What an allocator makes of the job at the rate at which nodes are busy but for the tolerance, or one task is
-        that has one processor."""
-        graph = self._division.graph
-        dearest = max(group.task_cost for group in graph.groups)
-        if dearest:
-            most = min(1.0, max(node.room for node in cluster.nodes))
-            graph = graph.scaled(min(cluster.room / tolerance / graph.cost, most / dearest))
-        placed = ALLOCATORS[name]().allocate(graph, balanced(graph, cluster, tolerance))
-        return Placement(graph, cluster, placed.counts.copy())
-
-    def _of_other(self, name: str, cluster: Cluster, tolerance: float, fastest: float) -> AllocatorForecast:
+    def _of_other(self, name: str, cluster: Cluster, fastest: float) -> AllocatorForecast:
         try:
-            return _judged(name, self._placed_with(name, cluster, tolerance), fastest)
+            return _judged(name, self._placed(name, cluster)[0], fastest)
         except PlacementError as error:
             return AllocatorForecast(name, refusal=str(error))
+
+    def _chosen(self, cluster: Cluster) -> tuple[Placement, float]:
+        """What the job's allocator gives.
+
+        Raises:
+            ConfigError: it gives none.
+        """
+        try:
+            return self._placed(self._config.allocator, cluster)
+        except PlacementError as error:
+            raise self._spec.file.error("placement.allocator", str(error)) from None
 
     def _cluster(self, available: Sequence[BackendNode]) -> Cluster:
         """The nodes that are there, as far as they are to be used."""
@@ -196,40 +201,82 @@ class Placing:
         return self._of(dict.fromkeys(self._config.nodes, cores) or {"this machine": cores})
 
     def _of(self, processors: Mapping[str, float]) -> Cluster:
+        """The nodes with these processors, but for what is declared of them. Without a declaration, one that has none,
+        as the head of a cluster may, is not used.
+
+        Raises:
+            ConfigError: a node has no room, or none is left.
+        """
         nodes = []
-        for name in self._config.nodes or processors:
-            declared = self._config.nodes.get(name)
-            node = Node(name, processors[name] if declared is None else declared.processors or processors[name])
-            if declared is not None:
-                bandwidth = declared.megabytes_per_second
-                try:
-                    node = replace(node, reserved=declared.reserved)
-                except PlacementError as error:
-                    raise self._spec.file.error(f"placement.nodes.{name}", str(error)) from None
-                node = node if bandwidth is None else replace(node, bandwidth=bandwidth * _MEGABYTE)
-            nodes.append(node)
+        for name in self._config.nodes or [name for name, count in processors.items() if count > 0]:
+            declared = self._config.nodes.get(name, NodeConfig())
+            bandwidth = declared.megabytes_per_second
+            try:
+                nodes.append(
+                    Node(
+                        name,
+                        declared.processors or processors[name],
+                        reserved=declared.reserved,
+                        bandwidth=math.inf if bandwidth is None else bandwidth * _MEGABYTE,
+                    )
+                )
+            except PlacementError as error:
+                raise self._spec.file.error(f"placement.nodes.{name}", str(error)) from None
+        if not nodes:
+            raise self._spec.file.error(
+                "placement.nodes", "no node of this Ray has a processor; declare what they have"
+            )
         return Cluster(tuple(nodes))
 
 
-def _declared(config: PlacementConfig) -> Profile:
-    """The profile that a job file writes down."""
+def _declared(spec: JobSpec, config: PlacementConfig) -> Profile:
+    """The profile that a job file writes down.
+
+    Raises:
+        ConfigError: it is not of the job's stages.
+    """
+    stages = [step.name for step in spec.steps if step.is_stage]
+
+    def require(key: str, name: str) -> None:
+        if name not in stages:
+            raise spec.file.error(f"placement.{key}", f"there is no stage {name!r}; the stages are {', '.join(stages)}")
+
+    for name in config.costs:
+        require(f"costs.{name}", name)
+    missing = [name for name in stages if name not in config.costs]
+    if missing:
+        raise spec.file.error("placement.costs", f"every stage needs a cost; there is none of {', '.join(missing)}")
+    if not any(config.costs.values()):
+        raise spec.file.error("placement.costs", "all are 0; give what stages cost, in any unit")
+    for one, of in config.traffic.items():
+        require(f"traffic.{one}", one)
+        for other in of:
+            require(f"traffic.{one}.{other}", other)
+            if one == other:
+                raise spec.file.error(f"placement.traffic.{one}.{other}", "a stage's traffic is that with other stages")
     traffic = {(one, other): size * _MEGABYTE for one, of in config.traffic.items() for other, size in of.items()}
-    return Profile({stage: (cost,) for stage, cost in config.costs.items()}, traffic)
+    return Profile({stage: (config.costs[stage],) for stage in stages}, traffic)
 
 
 def _judged(name: str, placement: Placement, fastest: float) -> AllocatorForecast:
     traffic = placement.graph.traffic
     return AllocatorForecast(
         name,
-        kept=scores.kept_traffic(placement) / traffic if traffic else 1.0,
+        kept=min(1.0, scores.kept_traffic(placement) / traffic) if traffic else 1.0,
         crossing=scores.crossing_traffic(placement),
-        busiest=float(scores.utilisation(placement).max()),
+        busiest=float(_busy(placement).max()),
         speed=scores.throughput(placement) / fastest,
     )
 
 
+def _busy(placement: Placement) -> scores.Floats:
+    """The part of each node's processors for tasks that these keep busy."""
+    busy: scores.Floats = scores.task_costs(placement.graph) @ placement.counts / scores.rooms(placement.cluster)
+    return busy
+
+
 def _nodes(placement: Placement) -> tuple[NodeForecast, ...]:
-    used, sent, received = scores.utilisation(placement), scores.sent(placement), scores.received(placement)
+    used, sent, received = _busy(placement), scores.sent(placement), scores.received(placement)
     found = []
     for number, node in enumerate(placement.cluster.nodes):
         tasks: dict[str, int] = {}

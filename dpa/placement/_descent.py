@@ -15,6 +15,9 @@ _ALL_DIVISIONS = 256
 """Up to this many ways of dividing what two nodes have, all are judged; beyond, those near what is now and the simple
 ones."""
 
+_SOME_DIVISIONS = 1_000
+"""With many groups, exchanges between two of them are judged until there are about so many."""
+
 _AT_ONCE = 32
 """Nodes that are judged together with one; the best of them is taken."""
 
@@ -26,11 +29,11 @@ class Descent:
     """Improves placements until no pair of nodes can be divided better.
 
     Args:
-        pairs: of nodes to be judged at most, in all calls together.
+        divisions: of what two nodes have, to be judged at most, in all calls together: what bounds the time.
     """
 
-    def __init__(self, objective: Objective, pairs: int) -> None:
-        self._objective, self.pairs_left = objective, pairs
+    def __init__(self, objective: Objective, divisions: int) -> None:
+        self._objective, self.divisions_left = objective, divisions
         self._kinds = [node.kind for node in objective.cluster.nodes]
 
     def improve(self, counts: Counts, since: Counts | None = None) -> Counts:
@@ -44,7 +47,7 @@ class Descent:
         table = _Table(self._objective, counts)
         nodes = range(len(self._kinds)) if since is None else np.flatnonzero((counts != since).any(axis=0)).tolist()
         waiting = dict.fromkeys(nodes)  # nodes to be judged with all others, in order
-        while waiting and self.pairs_left > 0:
+        while waiting and self.divisions_left > 0:
             one = next(iter(waiting))
             partner = self._divide_with_best(table, one)
             if partner is None:
@@ -57,11 +60,12 @@ class Descent:
         """Divide what a node and one other have as well as possible, and return the other; None if none gains."""
         asked = self._partners(table, one)
         for start in range(0, len(asked), _AT_ONCE):
-            others = asked[start : start + _AT_ONCE]
-            self.pairs_left -= len(others)
-            partner = table.divide(one, others)
+            partner, judged = table.divide(one, asked[start : start + _AT_ONCE])
+            self.divisions_left -= judged
             if partner is not None:
                 return partner
+            if self.divisions_left <= 0:
+                break
         return None
 
     def _partners(self, table: _Table, one: int) -> list[int]:
@@ -90,8 +94,9 @@ class _Table:
         """Groups x nodes."""
         return self.contents.T.round().astype(np.int64)
 
-    def divide(self, one: int, others: list[int]) -> int | None:
-        """Divide what a node and the best of the others have, and return which; None if none gains."""
+    def divide(self, one: int, others: list[int]) -> tuple[int | None, int]:
+        """Divide what a node and the best of the others have; returns which, or None if none gains, and how many
+        divisions were judged."""
         pools = self.contents[one] + self.contents[others]
         ways = [divisions(pool, self.contents[one]) for pool in pools]
         partner = np.repeat(np.arange(len(others)), [len(way) for way in ways])
@@ -106,11 +111,11 @@ class _Table:
         gains = (now + self._sums[one] + self._sums[others])[partner] - values
         best = int(gains.argmax())
         if not gains[best] > self._least_gain:
-            return None
+            return None, len(mine)
         other = int(nodes[best])
         for node, row in ((one, best), (other, len(mine) + best)):
             self.contents[node], self._peaks[node], self._sums[node] = both[row], peaks[row], sums[row]
-        return other
+        return other, len(mine)
 
     def _greatest_but(self, one: int, others: list[int]) -> Floats:
         """For each of the others, the greatest peak of all nodes but itself and `one`; minus infinity if none."""
@@ -139,6 +144,8 @@ def divisions(pool: Floats, mine: Floats) -> Floats:
     for group, levels in values.items():
         rows += [_with(mine, {group: level}) for level in levels]
     for one, other in itertools.combinations(values, 2):
+        if len(rows) >= _SOME_DIVISIONS:
+            break
         rows += [_with(mine, {one: a, other: b}) for a, b in itertools.product(values[one], values[other])]
     return np.unique(np.array(rows), axis=0)
 

@@ -42,10 +42,9 @@ class Plan:
         """The next plan, in which as few tasks as possible are elsewhere.
 
         Raises:
-            PlacementError: the placement is of another graph or other nodes.
+            PlacementError: the placement is of other tasks or other nodes.
         """
-        if (placement.graph.groups, placement.cluster) != (self.placement.graph.groups, self.placement.cluster):
-            raise PlacementError("the next plan must place the same task groups on the same nodes")
+        _require_same(placement, self.placement)
         kept = [_reassigned(self.nodes[group], placement.counts[group]) for group in range(len(self.nodes))]
         return Plan(self.number + 1, placement, tuple(kept))
 
@@ -65,7 +64,11 @@ def aligned(placement: Placement, current: Placement) -> Placement:
 
     Pairs of an old and a new node with most tasks in common are matched first, which is not always the least number of
     moves.
+
+    Raises:
+        PlacementError: the current placement is of other tasks or other nodes.
     """
+    _require_same(placement, current)
     common = np.minimum(placement.counts[:, :, None], current.counts[:, None, :]).sum(axis=0)  # new x old
     kinds = defaultdict(list)
     for node, each in enumerate(placement.cluster.nodes):
@@ -83,6 +86,14 @@ def aligned(placement: Placement, current: Placement) -> Placement:
     counts = np.empty_like(placement.counts)
     counts[:, target] = placement.counts
     return Placement(placement.graph, placement.cluster, counts)
+
+
+def _require_same(placement: Placement, current: Placement) -> None:
+    """Check that two placements are of the same tasks on the same nodes, whatever these cost by now."""
+    tasks = [[(group.name, group.tasks) for group in each.graph.groups] for each in (placement, current)]
+    nodes = [[node.name for node in each.cluster.nodes] for each in (placement, current)]
+    if tasks[0] != tasks[1] or nodes[0] != nodes[1]:
+        raise PlacementError("the next plan must place the same task groups on the same nodes")
 
 
 def _reassigned(nodes: tuple[int, ...], counts: Counts) -> tuple[int, ...]:

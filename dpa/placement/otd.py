@@ -118,7 +118,7 @@ class OnlineTaskDeployment:
         else:
             step = Step(Case.QUIET, "no worker's load is high or low")
         if step.migration is not None:
-            self._resting[step.migration.task] = self._options.rest
+            self._resting[step.migration.task] = self._options.rest + 1  # this cycle is over when the next begins
         return step
 
     def _balance(

@@ -41,9 +41,7 @@ class Profile:
         except OSError as error:
             raise PlacementError(f"no profile at {path}: {error.strerror}") from None
         except (ValueError, KeyError, TypeError) as error:
-            raise PlacementError(
-                f"{path} is not the report.json of a run that ended: {type(error).__name__}: {error}"
-            ) from None
+            raise PlacementError(f"{path} is not the report.json of a run that ended: {error}") from None
 
     @classmethod
     def of_document(cls, report: Mapping[str, Any]) -> Profile:
@@ -53,6 +51,10 @@ class Profile:
             ValueError: the report has no measurements.
         """
         seconds = report["seconds"]["stream"]
+        if not seconds > 0:
+            raise ValueError("its stream took no time")
+        if not report.get("traffic"):
+            raise ValueError("it has no `traffic`; run the job again on Ray, with --report")
         costs = {
             stage["name"]: tuple(task["cpu_seconds"] / seconds for task in stage["tasks"]) for stage in report["stages"]
         }
@@ -75,7 +77,7 @@ class Profile:
         """
         for name in tasks:
             if name not in self.costs:
-                raise PlacementError(f"the profile knows no stage {name!r}; it has {', '.join(self.costs)}")
+                raise PlacementError(f"there is no cost of stage {name!r}, only of {', '.join(self.costs)}")
         groups = [TaskGroup(name, count, sum(self.costs[name])) for name, count in tasks.items()]
         edges = [
             Edge(one, other, size) for (one, other), size in self.traffic.items() if one in tasks and other in tasks

@@ -102,6 +102,8 @@ def divided(graph: TaskGraph, costs: Mapping[str, Sequence[float]], margin: floa
         for other in downstream
     ]
     groups = {part.name: (part, tasks) for of in parts.values() for part, tasks in of.items()}
+    if len(groups) < sum(map(len, parts.values())):
+        raise PlacementError(f"a part of a divided group would have another group's name: {', '.join(names)}")
     return Division(
         TaskGraph(tuple(part for part, _ in groups.values()), tuple(edges)),
         {name: tasks for name, (_, tasks) in groups.items()},

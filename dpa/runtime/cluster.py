@@ -83,7 +83,7 @@ def alive_nodes() -> list[BackendNode]:
         name = node["NodeName"] if names.count(node["NodeName"]) == 1 else f"{node['NodeName']}@{_address(node)}"
         # An embedded Ray knows of no more processors than it starts workers for.
         cores = os.cpu_count() if node["NodeID"] in started_here else node["Resources"].get("CPU", 0.0)
-        found.append(BackendNode(node["NodeID"], name, float(cores or 1.0)))
+        found.append(BackendNode(node["NodeID"], name, float(cores or 0.0)))
     return sorted(found, key=lambda node: node.name)
 
 
@@ -110,7 +110,7 @@ def _ready(
 ) -> Iterator[str | None]:
     """Start or find Ray, yield where it is (None: the process had it before), and end it or leave it."""
     if address is None and "ray" not in sys.modules:
-        _keep_others_out()
+        keep_others_out()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     import ray
@@ -143,7 +143,7 @@ def _ready(
         _log.info("%s %s", where, "has ended" if address is None else "was left")
 
 
-def _keep_others_out() -> None:
+def keep_others_out() -> None:
     """Have Ray, which is not imported yet, require a token. Without one in the environment, Ray would write one to the
     user's home, as would another job that starts at the same time."""
     os.environ.setdefault("RAY_AUTH_MODE", "token")  # explicit, as Ray's default changes

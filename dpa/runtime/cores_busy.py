@@ -24,7 +24,7 @@ class CoresBusy:
         before, self._before = self._before, self._times()
         spent = [now - was for now, was in zip(self._before, before, strict=False)]
         total = sum(spent)
-        return 1 - sum(spent[_IDLE]) / total if total > 0 else 0.0
+        return min(1.0, max(0.0, 1 - sum(spent[_IDLE]) / total)) if total > 0 else 0.0
 
     def _times(self) -> list[int]:
         try:

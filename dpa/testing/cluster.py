@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
 from collections.abc import Mapping
 from typing import Any
+
+from dpa.runtime.cluster import keep_others_out
 
 
 class LocalCluster:
     """A Ray of several nodes in this machine's processes, in a `with` block. Its nodes have as many processors as is
     said of each; nothing keeps their tasks from using more.
 
-    Jobs run on it with `address=cluster.address`, in this process or in another one.
+    Jobs run on it with `address=cluster.address`, in this process or in one that it starts, which inherits the token.
 
     Args:
         nodes: the processors of each node, by its name; the first one is the head.
@@ -32,7 +33,13 @@ class LocalCluster:
 
     @property
     def address(self) -> str:
-        """Where jobs reach it: `host:port`."""
+        """Where jobs reach it, in the block: `host:port`.
+
+        Raises:
+            RuntimeError: the block has not begun.
+        """
+        if self._cluster is None:
+            raise RuntimeError("the cluster runs in a `with` block alone")
         return str(self._cluster.address)
 
     def remove(self, name: str) -> None:
@@ -40,13 +47,14 @@ class LocalCluster:
 
         Raises:
             KeyError: there is no such node.
+            ValueError: it is the head, which all others need.
         """
+        if name == next(iter(self._nodes)):
+            raise ValueError(f"{name} is the head; the cluster ends with its block")
         self._cluster.remove_node(self._started.pop(name), allow_graceful=False)
 
     def __enter__(self) -> LocalCluster:
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
-        if "RAY_AUTH_TOKEN_PATH" not in os.environ:
-            os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        keep_others_out()
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         from ray.cluster_utils import Cluster
 

@@ -118,8 +118,9 @@ def _crossing(predicted: float, report: Report) -> Crossing:
 
 
 def _off(runs: Sequence[Crossing]) -> float:
-    """By which part of it the prediction is missed."""
-    return abs(statistics.median(run.crossed for run in runs) / runs[0].predicted - 1) if runs[0].predicted else 0.0
+    """By which part of it the prediction is missed; of all bytes, where nothing was to cross."""
+    crossed, predicted = statistics.median(run.crossed for run in runs), runs[0].predicted
+    return abs(crossed - predicted) / (predicted or 1.0)
 
 
 def _text(found: Mapping[str, Sequence[Crossing]], medians: Mapping[str, float], off: Mapping[str, float]) -> str:

@@ -11,13 +11,17 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from dpa.errors import PlacementError
+from dpa.errors import PlacementError, TooLargeError
 from dpa.placement.model import Cluster, Placement, TaskGraph
 from dpa.placement.objectives import KeptTraffic, Objective
 from dpa.placement.scores import Floats
 
-_MAX_WORK = 2e9
-"""Vectors times what a node may hold times nodes; about ten seconds."""
+_MAX_WORK = 2e8
+"""Vectors times what a node may hold times nodes; some seconds."""
+_MAX_GROUPS = 32
+"""An array has no more dimensions."""
+_MAX_CELLS = 5_000_000
+"""Vectors times groups, and vectors times nodes: what is kept in memory, 8 bytes each, a few times."""
 
 
 class ExactAllocator:
@@ -34,7 +38,7 @@ class ExactAllocator:
         """As `Allocator.allocate`; the error also says where a graph is too large."""
         objective = self._objective(graph, cluster)
         shape = tuple(group.tasks + 1 for group in graph.groups)
-        if math.prod(shape) * len(cluster.nodes) > _MAX_WORK:
+        if math.prod(shape) * max(len(shape), len(cluster.nodes)) > _MAX_CELLS or len(shape) > _MAX_GROUPS:
             raise _too_large(graph, math.prod(shape))
         everything = np.indices(shape).reshape(len(shape), -1).T
         least = np.full(shape, np.inf)
@@ -88,8 +92,8 @@ def _traced(
     return np.array(columns[::-1]).T
 
 
-def _too_large(graph: TaskGraph, vectors: int) -> PlacementError:
-    return PlacementError(
+def _too_large(graph: TaskGraph, vectors: int) -> TooLargeError:
+    return TooLargeError(
         f"the exact allocator is for small graphs: {graph.tasks} tasks in {len(graph.groups)} groups are "
         f"{vectors:.3g} vectors of counts; take top_down_search or pairwise"
     )

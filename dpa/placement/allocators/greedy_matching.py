@@ -46,11 +46,11 @@ class ImprovedGreedyMatchingAllocator:
 
     Args:
         bound: use of processors and of bandwidth that no node exceeds while another can be found.
-        pairs: of nodes to be judged at most, after every task has a node.
+        divisions: of what two nodes have, to be judged at most, after every task has a node.
     """
 
-    def __init__(self, bound: float = 0.8, *, pairs: int = 1_000) -> None:
-        self._bound, self._pairs = bound, pairs
+    def __init__(self, bound: float = 0.8, *, divisions: int = 50_000) -> None:
+        self._bound, self._divisions = bound, divisions
 
     def allocate(self, graph: TaskGraph, cluster: Cluster) -> Placement:
         """As `Allocator.allocate`."""
@@ -59,7 +59,7 @@ class ImprovedGreedyMatchingAllocator:
             while matching.rooms.left[group] and (node := matching.best_node(group)) is not None:
                 matching.place(group, node)
         counts = matching.rooms.place_rest().counts
-        return Placement(graph, cluster, Descent(matching.objective, self._pairs).improve(counts))
+        return Placement(graph, cluster, Descent(matching.objective, self._divisions).improve(counts))
 
 
 class _Matching:

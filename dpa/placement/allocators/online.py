@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpa.errors import PlacementError
+from dpa.errors import TooLargeError
 from dpa.placement.allocators.even import EvenAllocator
 from dpa.placement.model import Cluster, Placement, TaskGraph
 from dpa.placement.otd import Measured, OnlineTaskDeployment, OtdOptions
@@ -22,12 +22,12 @@ class OnlineAllocator:
     """
 
     def __init__(self, options: OtdOptions | None = None, *, cycles: int = 1_000) -> None:
-        self._options, self._cycles = options or OtdOptions(smoothing=1, rest=1), cycles
+        self._options, self._cycles = options or OtdOptions(smoothing=1, rest=0), cycles
 
     def allocate(self, graph: TaskGraph, cluster: Cluster) -> Placement:
         """As `Allocator.allocate`; the error also says where a graph is too large."""
         if graph.tasks > _MAX_TASKS:
-            raise PlacementError(f"OTD looks at every pair of {graph.tasks} tasks; beyond {_MAX_TASKS}, take top_down")
+            raise TooLargeError(f"OTD looks at every pair of {graph.tasks} tasks; beyond {_MAX_TASKS}, take top_down")
         start = EvenAllocator().allocate(graph, cluster)
         groups = np.repeat(np.arange(len(graph.groups)), [group.tasks for group in graph.groups])
         nodes = np.concatenate([start.nodes_of(group) for group in range(len(graph.groups))]).astype(np.int64)

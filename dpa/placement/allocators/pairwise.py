@@ -40,7 +40,7 @@ class PairwiseAllocator:
     Args:
         objective: what is minimised.
         starts: the allocations to begin with; at least one must succeed.
-        pairs: of nodes to be judged at most, which bounds the time.
+        divisions: of what two nodes have, to be judged at most, which bounds the time.
         trials: times that a few nodes are filled anew.
         seed: of the choices.
     """
@@ -50,22 +50,22 @@ class PairwiseAllocator:
         objective: MakeObjective = Makespan,
         starts: Sequence[Allocator] = STARTS,
         *,
-        pairs: int = 5_000,
+        divisions: int = 200_000,
         trials: int = 20,
         seed: int = 0,
     ) -> None:
         self._make_objective, self._starts = objective, starts
-        self._pairs, self._trials, self._seed = pairs, trials, seed
+        self._divisions, self._trials, self._seed = divisions, trials, seed
 
     def allocate(self, graph: TaskGraph, cluster: Cluster) -> Placement:
         """As `Allocator.allocate`."""
         objective = self._make_objective(graph, cluster)
-        descent = Descent(objective, self._pairs)
+        descent = Descent(objective, self._divisions)
         random = np.random.default_rng(self._seed)
         found = min((descent.improve(start) for start in self._starting(graph, cluster)), key=objective.value)
         value = objective.value(found)
         for _ in range(self._trials):
-            if descent.pairs_left <= 0:
+            if descent.divisions_left <= 0:
                 break
             trial = refilled(graph, cluster, found, random)
             if trial is None:

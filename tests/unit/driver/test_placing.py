@@ -87,9 +87,54 @@ def test_the_tolerance_grows_until_coarse_tasks_fit() -> None:
     assert all(node.busy <= 1 for node in found.nodes)
 
 
-def test_a_stage_whose_cost_is_not_declared_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"placement\.costs: the profile knows no stage 'reducer'; it has mapper"):
-        forecast(costs={"mapper": 1.0})
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        ({"costs": {"mapper": 1.0}}, r"placement\.costs: every stage needs a cost; there is none of reducer"),
+        (
+            {"costs": {**COSTS, "sort": 1.0}},
+            r"placement\.costs\.sort: there is no stage 'sort'; the stages are mapper",
+        ),
+        ({"costs": dict.fromkeys(COSTS, 0.0)}, r"placement\.costs: all are 0"),
+        ({"costs": {**COSTS, "reducer": -1.0}}, r"placement\.costs\.reducer"),
+        ({"costs": COSTS, "traffic": {"mappr": {"reducer": 1.0}}}, r"placement\.traffic\.mappr: there is no stage"),
+        ({"costs": COSTS, "traffic": {"mapper": {"mapper": 1.0}}}, "a stage's traffic is that with other stages"),
+        ({"costs": COSTS, "nodes": {"a": {"processors": float("inf")}}}, r"placement\.nodes\.a\.processors"),
+    ],
+)
+def test_a_declaration_that_does_not_fit_the_job_is_refused_where_it_stands(
+    declared: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        forecast(**declared)
+
+
+def test_few_tasks_fit_many_nodes() -> None:
+    nodes = {f"n{number}": {"processors": 16.0} for number in range(80)}
+    found = placing(nodes=nodes, allocator="top_down").forecast(None)
+    assert sum(sum(node.tasks.values()) for node in found.nodes) == 6
+
+
+def test_a_node_is_as_busy_as_its_tasks_make_it_whatever_others_use() -> None:
+    nodes = {"a": {"processors": 8.0, "reserved": 6.0}, "b": {"processors": 8.0}}
+    found = placing(nodes=nodes, allocator="top_down").forecast(None)
+    assert [node.busy for node in found.nodes if not node.tasks] in ([], [0.0])
+    assert max(node.busy for node in found.nodes) == pytest.approx(found.chosen.busiest)
+
+
+def test_a_node_without_processors_is_left_alone_unless_some_are_declared() -> None:
+    there = [*THERE, BackendNode("id-4", "head", 0.0)]
+    homes = placing(allocator="even").homes(there)
+    assert "id-4" not in {node for nodes in homes.values() for node in nodes}
+    homes = placing(allocator="even", nodes={"head": {"processors": 4.0}}).homes(there)
+    assert {node for nodes in homes.values() for node in nodes} == {"id-4"}
+    with pytest.raises(ConfigError, match=r"placement\.nodes: no node of this Ray has a processor"):
+        placing().homes([BackendNode("id-4", "head", 0.0)])
+
+
+def test_an_empty_sample_says_nothing_of_costs() -> None:
+    with pytest.raises(ConfigError, match="a sample of the input has no rows: declare what stages cost"):
+        Job(input=TABLE.slice(0, 0), reducer="count", placement={}).forecast()
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,14 @@ def test_a_move_names_its_group_and_nodes() -> None:
     assert moves == [Move("stage 0", "node 0", "node 1")]
 
 
+def test_a_plan_follows_another_whatever_its_tasks_cost_by_now() -> None:
+    first = placed([[7, 0, 0], [8, 0, 0]], (7, 8))
+    dearer = Placement(first.graph.scaled(2.0), first.cluster, first.counts.copy())
+    assert Plan.first(first).next(dearer).number == 1
+    with pytest.raises(PlacementError, match="the same task groups on the same nodes"):
+        aligned(Placement(first.graph, Cluster.alike(4, 9.0), np.array([[7, 0, 0, 0], [8, 0, 0, 0]])), first)
+
+
 def test_a_plan_is_of_one_graph_and_cluster() -> None:
     plan = Plan.first(placed([[7, 0, 0], [8, 0, 0]], (7, 8)))
     with pytest.raises(PlacementError, match="the same task groups on the same nodes"):

@@ -91,6 +91,19 @@ def test_a_task_that_moved_rests() -> None:
     assert again.migration is None or again.migration.task != first.migration.task
 
 
+@pytest.mark.parametrize("rest", [0, 1, 3])
+def test_it_rests_for_as_many_cycles_as_it_should(rest: int) -> None:
+    online = OnlineTaskDeployment([0, 1], OtdOptions(smoothing=1, rest=rest))
+    still, towards = np.zeros((1, 1)), [[0.9, 0.1], [0.1, 0.9]]
+    worker, moved_at = 0, []
+    for cycle in range(8):
+        step = online.step([worker], measured([worker], 2, still, cpu=towards[worker]))
+        if step.migration is not None:
+            worker = step.migration.worker
+            moved_at.append(cycle)
+    assert set(np.diff(moved_at).tolist()) == {rest + 1}
+
+
 def test_one_busy_moment_is_smoothed_away() -> None:
     online = OnlineTaskDeployment([0, 1], OtdOptions(smoothing=3))
     traffic = np.zeros((2, 2))

@@ -49,6 +49,12 @@ def test_what_is_no_profile_is_refused(tmp_path: Path) -> None:
     path.write_text("{}")
     with pytest.raises(PlacementError, match=r"is not the report\.json of a run that ended"):
         Profile.of_report(path)
+    path.write_text(json.dumps({**report(), "seconds": {"stream": 0.0}}))
+    with pytest.raises(PlacementError, match="its stream took no time"):
+        Profile.of_report(path)
+    path.write_text(json.dumps({**report(), "traffic": []}))
+    with pytest.raises(PlacementError, match="it has no `traffic`; run the job again on Ray"):
+        Profile.of_report(path)
     for stage in (idle := report())["stages"]:
         for task in stage["tasks"]:
             task["cpu_seconds"] = 0.0
@@ -56,5 +62,5 @@ def test_what_is_no_profile_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PlacementError, match="no task has used any processor time"):
         Profile.of_report(path)
     path.write_text(json.dumps(report()))
-    with pytest.raises(PlacementError, match="knows no stage 'sort'; it has mapper, reducer"):
+    with pytest.raises(PlacementError, match="no cost of stage 'sort', only of mapper, reducer"):
         Profile.of_report(path).graph({"sort": 1})

@@ -63,6 +63,12 @@ def test_costs_of_what_is_not_there_are_refused() -> None:
         balanced(pipeline((3,)), Cluster.alike(1, 1.0), 0.0)
 
 
+def test_a_part_does_not_take_the_name_of_another_group() -> None:
+    graph = TaskGraph((TaskGroup("a", 2, 1.0), TaskGroup("a/0", 1, 1.0)))
+    with pytest.raises(PlacementError, match="another group's name: a, a/0"):
+        divided(graph, {"a": [0.1, 0.9]})
+
+
 def test_idle_tasks_divide_traffic_by_their_number() -> None:
     graph = TaskGraph((TaskGroup("a", 2, 0.0), TaskGroup("b", 1, 0.0)), (Edge("a", "b", 8.0),))
     assert divided(graph, {"a": [0.0, 0.0]}).graph.edges[0].traffic == pytest.approx(8.0)
