@@ -139,7 +139,7 @@ class Placing:
         """
         cluster = self._declared_nodes() if available is None else self._cluster(available)
         placement, tolerance = self._chosen(cluster)
-        fastest = scores.throughput(placement)
+        fastest = _rate(placement)
         others = tuple(self._of_other(name, cluster, fastest) for name in ALLOCATORS if name != self._config.allocator)
         return PlacementForecast(
             self._origin, tolerance, _judged(self._config.allocator, placement, fastest), _nodes(placement), others
@@ -152,21 +152,27 @@ class Placing:
         Raises:
             PlacementError: they do not, or the allocator does not take such a graph.
         """
-        graph, allocator = self._division.graph, ALLOCATORS[name]()
-        dearest, largest = max(group.task_cost for group in graph.groups), max(node.room for node in cluster.nodes)
-        tolerance = max(self._config.tolerance, dearest * cluster.room / (graph.cost * largest))
-        for remaining in reversed(range(_STEPS)):
-            scaled = graph.scaled(min(cluster.room / tolerance / graph.cost, min(1.0, largest) / dearest))
+        dearest = max(group.task_cost for group in self._division.graph.groups)
+        largest = max(node.room for node in cluster.nodes)
+        # Below this the dearest task fits nowhere.
+        tolerance = max(self._config.tolerance, dearest * cluster.room / (self._division.graph.cost * largest))
+        refusal = PlacementError("no tolerance was tried")
+        for _ in range(_STEPS):
             try:
-                placed = allocator.allocate(scaled, balanced(scaled, cluster, tolerance))
-                return Placement(scaled, cluster, placed.counts.copy()), tolerance
+                return self._placed_with(name, cluster, tolerance), tolerance
             except TooLargeError:
                 raise
-            except PlacementError:
-                if not remaining:
-                    raise
-                tolerance *= _STEP
-        raise AssertionError("the last refusal is raised")
+            except PlacementError as error:
+                refusal = error
+            tolerance *= _STEP
+        raise refusal
+
+    def _placed_with(self, name: str, cluster: Cluster, tolerance: float) -> Placement:
+        graph = self._division.graph
+        one_task = min(1.0, max(node.room for node in cluster.nodes)) / max(group.task_cost for group in graph.groups)
+        scaled = graph.scaled(min(cluster.room / tolerance / graph.cost, one_task))
+        placed = ALLOCATORS[name]().allocate(scaled, balanced(scaled, cluster, tolerance))
+        return Placement(scaled, cluster, placed.counts.copy())
 
     def _of_other(self, name: str, cluster: Cluster, fastest: float) -> AllocatorForecast:
         try:
@@ -265,8 +271,13 @@ def _judged(name: str, placement: Placement, fastest: float) -> AllocatorForecas
         kept=min(1.0, scores.kept_traffic(placement) / traffic) if traffic else 1.0,
         crossing=scores.crossing_traffic(placement),
         busiest=float(_busy(placement).max()),
-        speed=scores.throughput(placement) / fastest,
+        speed=_rate(placement) / fastest,
     )
+
+
+def _rate(placement: Placement) -> float:
+    """The rate that the busiest resource allows, in processors that tasks then keep busy."""
+    return scores.throughput(placement) * placement.graph.cost
 
 
 def _busy(placement: Placement) -> scores.Floats:

@@ -109,6 +109,14 @@ def test_a_declaration_that_does_not_fit_the_job_is_refused_where_it_stands(
         forecast(**declared)
 
 
+@pytest.mark.parametrize("processors", [(2.0, 2.0, 2.0), (2.0, 2.0, 1.0), (4.0, 1.0), (1.0, 1.0, 1.0, 1.0, 1.0)])
+def test_no_allocator_is_faster_than_ours_whatever_tolerance_it_needs(processors: tuple[float, ...]) -> None:
+    nodes = {f"n{number}": {"processors": count} for number, count in enumerate(processors)}
+    found = placing(nodes=nodes, allocator="pairwise").forecast(None)
+    assert found.chosen.speed == pytest.approx(1.0)
+    assert all(each.speed <= 1.02 for each in found.others)
+
+
 def test_few_tasks_fit_many_nodes() -> None:
     nodes = {f"n{number}": {"processors": 16.0} for number in range(80)}
     found = placing(nodes=nodes, allocator="top_down").forecast(None)
