@@ -19,6 +19,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from dpa.driver.summary import versions
 
 if TYPE_CHECKING:
@@ -131,7 +133,7 @@ def markdown_table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 def _write(name: str, findings: Findings, stamped: dict[str, Any], directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     document = {"stamp": stamped, "data": findings.data, "targets": [asdict(target) for target in findings.targets]}
-    (directory / f"{name}.json").write_text(json.dumps(document, indent=1, default=str) + "\n", encoding="utf-8")
+    (directory / f"{name}.json").write_text(json.dumps(document, indent=1, default=_plain) + "\n", encoding="utf-8")
     targets = [(t.name, t.wanted, t.reached, "yes" if t.met else "no") for t in findings.targets]
     picture = f"\n![{name}]({name}.png)\n" if findings.figure is not None else ""
     made = f"Commit {stamped['commit'][:12]}{' (with changes)' if stamped['dirty'] else ''}, seed {stamped['seed']}, "
@@ -144,6 +146,11 @@ def _write(name: str, findings: Findings, stamped: dict[str, Any], directory: Pa
     if findings.figure is not None:
         findings.figure.savefig(directory / f"{name}.png", dpi=120, bbox_inches="tight")
     progress(f"wrote {directory / name}.json, .md{' and .png' if findings.figure is not None else ''}")
+
+
+def _plain(value: Any) -> Any:
+    """What JSON lacks: numpy's numbers as Python's, all else as text."""
+    return value.item() if isinstance(value, np.generic) else str(value)
 
 
 def shown(value: Any) -> str:
