@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -142,7 +143,18 @@ class Placing:
         fastest = _rate(placement)
         others = tuple(self._of_other(name, cluster, fastest) for name in ALLOCATORS if name != self._config.allocator)
         return PlacementForecast(
-            self._origin, tolerance, _judged(self._config.allocator, placement, fastest), _nodes(placement), others
+            self._origin, tolerance, _judged(self._config.allocator, placement, fastest), self._nodes(placement), others
+        )
+
+    def _nodes(self, placement: Placement) -> tuple[NodeForecast, ...]:
+        used, sent, received = scores.busy(placement), scores.sent(placement), scores.received(placement)
+        tasks = [Counter[str]() for _ in placement.cluster.nodes]
+        for stage, homes in self._division.nodes(placement).items():
+            for node in homes:
+                tasks[node][stage] += 1
+        return tuple(
+            NodeForecast(node.name, node.room, dict(tasks[at]), float(used[at]), float(sent[at]), float(received[at]))
+            for at, node in enumerate(placement.cluster.nodes)
         )
 
     def _placed(self, name: str, cluster: Cluster) -> tuple[Placement, float]:
@@ -270,7 +282,7 @@ def _judged(name: str, placement: Placement, fastest: float) -> AllocatorForecas
         name,
         kept=min(1.0, scores.kept_traffic(placement) / traffic) if traffic else 1.0,
         crossing=scores.crossing_traffic(placement),
-        busiest=float(_busy(placement).max()),
+        busiest=float(scores.busy(placement).max()),
         speed=_rate(placement) / fastest,
     )
 
@@ -278,24 +290,3 @@ def _judged(name: str, placement: Placement, fastest: float) -> AllocatorForecas
 def _rate(placement: Placement) -> float:
     """The rate that the busiest resource allows, in processors that tasks then keep busy."""
     return scores.throughput(placement) * placement.graph.cost
-
-
-def _busy(placement: Placement) -> scores.Floats:
-    """The part of each node's processors for tasks that these keep busy."""
-    busy: scores.Floats = scores.task_costs(placement.graph) @ placement.counts / scores.rooms(placement.cluster)
-    return busy
-
-
-def _nodes(placement: Placement) -> tuple[NodeForecast, ...]:
-    used, sent, received = _busy(placement), scores.sent(placement), scores.received(placement)
-    found = []
-    for number, node in enumerate(placement.cluster.nodes):
-        tasks: dict[str, int] = {}
-        for group, count in zip(placement.graph.groups, placement.counts[:, number].tolist(), strict=True):
-            if count:
-                stage = group.name.partition("/")[0]
-                tasks[stage] = tasks.get(stage, 0) + count
-        found.append(
-            NodeForecast(node.name, node.room, tasks, float(used[number]), float(sent[number]), float(received[number]))
-        )
-    return tuple(found)

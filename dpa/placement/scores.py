@@ -20,13 +20,19 @@ Floats = npt.NDArray[np.float64]
 def loads(placement: Placement) -> Floats:
     """Processors that are busy on each node, reserved ones among them."""
     reserved = np.array([node.reserved for node in placement.cluster.nodes])
-    busy: Floats = reserved + task_costs(placement.graph) @ placement.counts
-    return busy
+    load: Floats = reserved + task_costs(placement.graph) @ placement.counts
+    return load
 
 
 def utilisation(placement: Placement) -> Floats:
     """The busy part of each node's processors; above 1 a node cannot keep up (the elastic allocator's load, IV-A)."""
     part: Floats = loads(placement) / np.array([node.capacity for node in placement.cluster.nodes])
+    return part
+
+
+def busy(placement: Placement) -> Floats:
+    """The part of each node's processors for tasks that the placed ones keep busy."""
+    part: Floats = task_costs(placement.graph) @ placement.counts / rooms(placement.cluster)
     return part
 
 
@@ -68,16 +74,6 @@ def bandwidth_use(placement: Placement) -> Floats:
     return used
 
 
-def between_nodes(placement: Placement) -> Floats:
-    """Bytes a second from each node (row) to each other node (column); nothing from a node to itself."""
-    counts = placement.counts
-    traffic = np.zeros((counts.shape[1], counts.shape[1]))
-    for link in placement.graph.links:
-        traffic += link.per_pair * np.outer(counts[link.upstream], counts[link.downstream])
-    np.fill_diagonal(traffic, 0.0)
-    return traffic
-
-
 def deviation(use: Floats) -> float:
     """How unevenly a resource is used: sqrt(sum (R_i - R_avg)^2) (the elastic allocator's R_dev, IV-C)."""
     return float(np.sqrt(np.square(use - use.mean()).sum()))
@@ -103,12 +99,9 @@ DELAYS = Delays()
 def throughput(placement: Placement) -> float:
     """The multiple of the graph's rate that its busiest resource allows (N-Storm, equation 3); below 1 the job cannot
     keep up."""
-    nodes = placement.cluster.nodes
-    room = np.array([node.room for node in nodes])
-    free = np.array([node.bandwidth - node.reserved_bandwidth for node in nodes])
-    busy = task_costs(placement.graph) @ placement.counts / room
+    free = np.array([node.bandwidth - node.reserved_bandwidth for node in placement.cluster.nodes])
     used = np.maximum(sent(placement), received(placement)) / free
-    worst = float(np.maximum(busy, used).max())
+    worst = float(np.maximum(busy(placement), used).max())
     return math.inf if worst == 0 else 1 / worst
 
 

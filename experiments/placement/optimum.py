@@ -25,13 +25,11 @@ from dpa.placement.allocators.task_level import TaskLevelAllocator
 from dpa.placement.allocators.top_down import TopDownAllocator
 from dpa.placement.objectives import KeptTraffic
 from experiments.charts import COLOURS, label_bars, panels
-from experiments.harness import Findings, Target, main, markdown_table, progress
+from experiments.harness import Findings, Target, markdown_table, progress
 from experiments.placement.graphs import GENERATORS, Case
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-__all__ = ["main", "measure"]
 
 GRAPHS, QUICK_GRAPHS = 2_000, 40
 RESAMPLED = 1_000

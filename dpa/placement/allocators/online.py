@@ -8,7 +8,7 @@ from dpa.errors import TooLargeError
 from dpa.placement.allocators.even import EvenAllocator
 from dpa.placement.model import Cluster, Placement, TaskGraph
 from dpa.placement.otd import Measured, OnlineTaskDeployment, OtdOptions
-from dpa.placement.scores import Floats
+from dpa.placement.scores import Floats, rooms, task_costs
 
 _MAX_TASKS = 2_000
 """Traffic is kept for every pair of tasks."""
@@ -31,14 +31,13 @@ class OnlineAllocator:
         start = EvenAllocator().allocate(graph, cluster)
         groups = np.repeat(np.arange(len(graph.groups)), [group.tasks for group in graph.groups])
         nodes = np.concatenate([start.nodes_of(group) for group in range(len(graph.groups))]).astype(np.int64)
-        rooms = np.array([node.room for node in cluster.nodes])
-        costs = np.array([group.task_cost for group in graph.groups])[groups]
+        room, costs = rooms(cluster), task_costs(graph)[groups]
         online = OnlineTaskDeployment(range(len(cluster.nodes)), self._options)
         for _ in range(self._cycles):
-            cpu = np.bincount(nodes, costs, len(rooms)) / rooms
+            cpu = np.bincount(nodes, costs, len(room)) / room
             # A task's part of a worker depends on the worker where nodes differ: that of the smallest is safe.
             step = online.step(
-                nodes.tolist(), Measured(_traffic(graph, groups), costs / rooms.min(), cpu, np.zeros_like(cpu))
+                nodes.tolist(), Measured(_traffic(graph, groups), costs / room.min(), cpu, np.zeros_like(cpu))
             )
             if step.migration is None:
                 break

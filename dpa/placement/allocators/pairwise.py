@@ -1,8 +1,8 @@
 """Ours: one objective for processors, bandwidth and delay, and a search that divides two nodes' tasks at a time.
 
-A node's load and traffic follow from its own tasks, so what two nodes have can be divided anew between them as well as
-possible without a look at the others. That takes in all moves and swaps between them, single or many, and so passes
-where those alone would stop. It begins from the allocations of the others, and is never worse than any of them.
+A node's load and traffic follow from its own tasks, so what two nodes have can be divided anew between them without a
+look at the others: in all ways, where they have few tasks, and so by many moves and swaps at once where single ones
+would stop; else in those near what is now. It begins from what several of the others allocate, and is never worse.
 """
 
 from __future__ import annotations

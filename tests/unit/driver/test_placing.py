@@ -124,10 +124,13 @@ def test_few_tasks_fit_many_nodes() -> None:
 
 
 def test_a_node_is_as_busy_as_its_tasks_make_it_whatever_others_use() -> None:
-    nodes = {"a": {"processors": 8.0, "reserved": 6.0}, "b": {"processors": 8.0}}
-    found = placing(nodes=nodes, allocator="top_down").forecast(None)
-    assert [node.busy for node in found.nodes if not node.tasks] in ([], [0.0])
-    assert max(node.busy for node in found.nodes) == pytest.approx(found.chosen.busiest)
+    nodes = {"a": {"processors": 8.0, "reserved": 6.0}, "b": {"processors": 4.0}}
+    found = placing(nodes=nodes, allocator="even").forecast(None)
+    costs = {"mapper": 1.0 / 2, "reducer": 3.0 / 4}  # of a task
+    used = [sum(costs[stage] * count for stage, count in node.tasks.items()) for node in found.nodes]
+    assert [node.processors for node in found.nodes] == [2.0, 4.0]
+    assert found.nodes[0].busy * 2 / used[0] == pytest.approx(found.nodes[1].busy * 4 / used[1])
+    assert found.chosen.busiest == max(node.busy for node in found.nodes) <= 1
 
 
 def test_a_node_without_processors_is_left_alone_unless_some_are_declared() -> None:

@@ -187,15 +187,19 @@ def test_ours_is_never_worse_than_what_it_starts_from(
             assert judge.value(ours.counts) <= judge.value(theirs.counts) + 1e-9
 
 
-@settings(max_examples=20)
-@given(graph=graphs(max_tasks=3), cluster=clusters())
-def test_improved_matching_is_as_even_as_can_be_in_small_cases(graph: TaskGraph, cluster: Cluster) -> None:
-    found = allocated(ImprovedGreedyMatchingAllocator(), graph, cluster)
-    best = allocated(ExactAllocator(Unevenness), graph, cluster)
-    if found is not None:
-        assert best is not None
-        judge = Unevenness(graph, cluster)
-        assert judge.value(found.counts) >= judge.value(best.counts) - 1e-9
+def test_improved_matching_is_as_even_as_can_be_in_most_small_cases() -> None:
+    random, excess = np.random.default_rng(3), []
+    for _ in range(30):
+        costs = random.uniform(0.2, 1.0, 3)
+        groups = [TaskGroup(f"g{at}", int(random.integers(1, 4)), float(cost)) for at, cost in enumerate(costs)]
+        edges = [Edge(f"g{at}", f"g{at + 1}", float(random.uniform(1, 4)) * MEGABYTE) for at in range(2)]
+        graph, cluster = TaskGraph(tuple(groups), tuple(edges)), Cluster.alike(3, 2.0, bandwidth=12 * MEGABYTE)
+        found, best = (
+            Unevenness(graph, cluster).value(allocator.allocate(graph, cluster).counts)
+            for allocator in (ImprovedGreedyMatchingAllocator(), ExactAllocator(Unevenness))
+        )
+        excess.append(found / best - 1)
+    assert sum(each <= 0.01 for each in excess) >= 27
 
 
 def test_published_matching_fills_light_nodes_first_and_then_moderate_ones() -> None:
