@@ -79,6 +79,7 @@ class CoordinatorActor(TaskActor):
         super().__init__()
         self._balancer: ActorHandle | None = None
         self._idle: list[ActorHandle] = []
+        self._homes: Homes = {}
         self._placed: Handles = {}
         self._log_level: int | None = None
         self._partial_results: dict[str, str] = {}
@@ -93,6 +94,7 @@ class CoordinatorActor(TaskActor):
     def prepare(self, tasks: int, homes: Homes | None = None) -> None:
         """Create the actors of a plan that is to come, which will have so many tasks of stages; on these nodes, if they
         are given."""
+        self._homes = homes or {}
         self._balancer = create(LoadBalancerActor)
         if homes is None:
             self._idle = [create(StageActor) for _ in range(tasks)]
@@ -214,8 +216,8 @@ class CoordinatorActor(TaskActor):
         if address == BALANCER:
             idle, self._balancer = self._balancer, None
             return idle or create(LoadBalancerActor)
-        if address in self._placed:
-            return self._placed.pop(address)
+        if address.stage in self._homes:
+            return self._placed.pop(address, None) or create(StageActor, self._homes[address.stage][address.index])
         return self._idle.pop(0) if self._idle else create(StageActor)
 
     def _make(self, address: Address, actor: ActorHandle) -> ObjectRef:
