@@ -1,9 +1,14 @@
+import importlib
 import signal
 import subprocess
 import sys
+import textwrap
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,6 +68,55 @@ def test_each_of_them_interrupts_a_job_but_only_ctrl_c_does_so_twice(number: int
         with pytest.raises(KeyboardInterrupt):
             interrupts.check()
     assert signal.getsignal(number) == before
+
+
+SWALLOWING = """
+import os, signal
+swallowed = False
+try:
+    for _ in range({times}):
+        os.kill(os.getpid(), signal.{name})
+except BaseException:  # as modules written in C do
+    swallowed = True
+"""
+
+
+@pytest.mark.usefixtures("handlers")
+@pytest.mark.parametrize("name", ["SIGINT", "SIGQUIT"])
+def test_an_interrupt_waits_for_a_running_import_which_could_swallow_it(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    imported = _import(SWALLOWING.format(times=1, name=name), tmp_path, monkeypatch)
+    with Interrupts(), pytest.raises(KeyboardInterrupt):
+        module = imported()
+        assert not module.swallowed
+        threading.Event().wait(10)
+
+
+@pytest.mark.usefixtures("handlers")
+def test_a_second_ctrl_c_interrupts_an_import_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    imported = _import(SWALLOWING.format(times=2, name="SIGINT"), tmp_path, monkeypatch)
+    with Interrupts() as interrupts:
+        assert imported().swallowed
+        with pytest.raises(KeyboardInterrupt):
+            interrupts.check()
+
+
+@pytest.mark.usefixtures("handlers")
+def test_a_job_that_is_run_by_a_module_while_it_is_imported_can_be_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = textwrap.indent(SWALLOWING.format(times=1, name="SIGINT"), "    ")
+    runs = f"from dpa.driver.interrupts import Interrupts\nwith Interrupts():{job}"
+    assert _import(runs, tmp_path, monkeypatch)().swallowed
+
+
+def _import(code: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
+    """A function that imports a module of this code, which no other test has imported."""
+    name = f"module_{uuid.uuid4().hex}"
+    (directory / f"{name}.py").write_text(code)
+    monkeypatch.syspath_prepend(directory)
+    return lambda: importlib.import_module(name)
 
 
 def test_a_process_does_not_receive_what_a_terminal_sends_to_all() -> None:
