@@ -5,23 +5,24 @@ from __future__ import annotations
 import argparse
 
 from experiments.harness import main
-from experiments.placement import elastic, online, optimum, real, sensitivity, speed
+from experiments.placement import elastic, online, optimum, real, sensitivity, speed, workloads
 
 PARTS = {
     "a": optimum.measure,
     "b": speed.measure,
     "c": sensitivity.measure,
+    "d": workloads.measure,
     "e": elastic.measure,
     "f": online.measure,
     "g": real.measure,
 }
-"""Distance from the optimum; allocations a second; prioritisation and task counts (task allocation paper, 7.1-7.3);
-the elastic allocator's evaluation (V); OTD in simulation (N-Storm, 5.3);
-bytes between real nodes."""
+"""Distance from the optimum; allocations a second; prioritisation and task counts (task allocation paper, 7.1-7.3); two
+jobs with measured costs (7.4); the elastic allocator's evaluation (V); OTD in simulation (N-Storm, 5.3); bytes between
+real nodes."""
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m experiments.placement", description=__doc__)
     parser.add_argument("--part", required=True, choices=list(PARTS))
-    parser.add_argument("--repeats", type=int, default=3, help="runs of each allocator on real nodes")
+    parser.add_argument("--repeats", type=int, default=3, help="runs of each placement on real nodes")
     chosen = parser.parse_known_args()[0].part
     main(f"placement_{chosen}", parser, PARTS[chosen], command=f"python -m experiments.placement --part {chosen}")

@@ -65,7 +65,10 @@ def measure(options: argparse.Namespace) -> Findings:
                 job = Job.from_file(file, [f"placement={{allocator: {name}, profile: report.json}}"])
                 foreseen = job.forecast(address=cluster.address).placement
                 assert foreseen is not None
-                found[name].append(_crossing(1 - foreseen.chosen.kept, job.run(address=cluster.address).report))
+                report = job.run(address=cluster.address).report
+                found[name].append(
+                    Crossing(1 - foreseen.chosen.kept, *crossed_part(report), seconds=report.seconds.stream)
+                )
                 progress(f"{name}: {found[name][-1]}")
     medians = {name: statistics.median(each.bytes for each in runs) for name, runs in found.items()}
     off = {name: _off(runs) for name, runs in found.items()}
@@ -103,8 +106,8 @@ def job_file(rows: int) -> dict[str, Any]:
     return {"name": "counts", "python_path": [str(Path(__file__).parents[2])], "stages": stages}
 
 
-def _crossing(predicted: float, report: Report) -> Crossing:
-    """What crossed between nodes in a run."""
+def crossed_part(report: Report) -> tuple[float, int]:
+    """What crossed between nodes in a run: the part of all bytes between tasks, and bytes."""
     node = {(stage.name, task.id): task.node for stage in report.stages for task in stage.tasks}
     crossed = total = 0
     for traffic in report.traffic:
@@ -114,7 +117,7 @@ def _crossing(predicted: float, report: Report) -> Crossing:
             for receiver, size in enumerate(row):
                 total += size
                 crossed += size * (node[traffic.source, sender] != node[traffic.target, receiver])
-    return Crossing(predicted, crossed / total, crossed, report.seconds.stream)
+    return crossed / total, crossed
 
 
 def _off(runs: Sequence[Crossing]) -> float:
