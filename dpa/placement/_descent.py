@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -25,15 +26,18 @@ _ROUNDING = 1e-9
 """The part of an objective that may be rounding, and is no gain."""
 
 
+@dataclass
+class Budget:
+    """What bounds the time of a search: how many more divisions of what two nodes have may be judged, about."""
+
+    left: int
+
+
 class Descent:
-    """Improves placements until no pair of nodes can be divided better.
+    """Improves placements until no pair of nodes can be divided better, or the budget is spent."""
 
-    Args:
-        divisions: of what two nodes have, to be judged at most, in all calls together: what bounds the time.
-    """
-
-    def __init__(self, objective: Objective, divisions: int) -> None:
-        self._objective, self.divisions_left = objective, divisions
+    def __init__(self, objective: Objective, budget: Budget) -> None:
+        self._objective, self._budget = objective, budget
         self._kinds = [node.kind for node in objective.cluster.nodes]
 
     def improve(self, counts: Counts, since: Counts | None = None) -> Counts:
@@ -47,7 +51,7 @@ class Descent:
         table = _Table(self._objective, counts)
         nodes = range(len(self._kinds)) if since is None else np.flatnonzero((counts != since).any(axis=0)).tolist()
         waiting = dict.fromkeys(nodes)  # nodes to be judged with all others, in order
-        while waiting and self.divisions_left > 0:
+        while waiting and self._budget.left > 0:
             one = next(iter(waiting))
             partner = self._divide_with_best(table, one)
             if partner is None:
@@ -61,10 +65,10 @@ class Descent:
         asked = self._partners(table, one)
         for start in range(0, len(asked), _AT_ONCE):
             partner, judged = table.divide(one, asked[start : start + _AT_ONCE])
-            self.divisions_left -= judged
+            self._budget.left -= judged
             if partner is not None:
                 return partner
-            if self.divisions_left <= 0:
+            if self._budget.left <= 0:
                 break
         return None
 

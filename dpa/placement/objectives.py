@@ -48,6 +48,11 @@ class Objective(ABC):
             added up.
         """
 
+    @property
+    def guide(self) -> Objective:
+        """What a search had better minimise first, so that it does not stop early; by default this."""
+        return self
+
     def value(self, counts: Counts) -> float:
         """The objective of a whole placement, given as groups x nodes."""
         peaks, sums = self.of_nodes(counts.T.astype(float), np.arange(counts.shape[1]))
@@ -106,19 +111,34 @@ class Unevenness(Objective):
 
 
 class Makespan(Objective):
-    """Seconds until the records of `seconds` are processed (`dpa.placement.scores.makespan`), and a little for every
-    node's load: of two placements that are equally slow, the evener one, from which the next step gains more."""
+    """Seconds until the records of `seconds` are processed (`dpa.placement.scores.makespan`).
 
-    _EVENNESS = 1e-3
-    """What the mean square of the busy parts counts, in the time of one node that is busy all the time."""
+    Args:
+        evenness: what the mean square of the nodes' busy parts counts besides, in the time of one node that is busy all
+            the time: of two placements that are equally slow, the evener one is closer to a faster one.
+    """
 
-    def __init__(self, graph: TaskGraph, cluster: Cluster, seconds: float = 60.0, delays: Delays = DELAYS) -> None:
+    _EVENNESS_OF_GUIDE = 1e-3
+
+    def __init__(
+        self,
+        graph: TaskGraph,
+        cluster: Cluster,
+        seconds: float = 60.0,
+        delays: Delays = DELAYS,
+        evenness: float = 0.0,
+    ) -> None:
         super().__init__(graph, cluster)
-        self._seconds = seconds
+        self._seconds, self._delays = seconds, delays
         self._bandwidth = np.array([node.bandwidth - node.reserved_bandwidth for node in cluster.nodes])
         pairs = np.array([graph.pairs(link.upstream, link.downstream) for link in graph.links], dtype=float)
         self._saved = (delays.network - delays.local) / pairs
-        self._evenness = self._EVENNESS * seconds / len(cluster.nodes)
+        self._evenness = evenness * seconds / len(cluster.nodes)
+
+    @property
+    def guide(self) -> Makespan:
+        """The same with a little for evenness."""
+        return Makespan(self.graph, self.cluster, self._seconds, self._delays, self._EVENNESS_OF_GUIDE)
 
     def of_nodes(self, contents: Floats, nodes: Nodes) -> tuple[Floats, Floats]:
         """As `Objective.of_nodes`."""

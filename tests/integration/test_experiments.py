@@ -20,7 +20,7 @@ EXPERIMENTS = sorted(
 LEFT_OUT = {"aggregation", "figure3", "graphs", "makespan", "startup", "throughput"}
 """They take longest. What they are made of is tested elsewhere, but for the runs on Ray of `figure3` and `table1`."""
 
-PARTS = ("a", "b", "c", "e", "f")
+PARTS = ("a", "b", "c", "e", "f", "h")
 """Of the placement experiment."""
 
 FIGURES = ("8", "13", "15")

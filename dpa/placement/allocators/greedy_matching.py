@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from dpa.placement._descent import Descent
+from dpa.placement._descent import Budget, Descent
 from dpa.placement._rooms import Rooms
 from dpa.placement.model import SLACK, Cluster, Placement, TaskGraph
 from dpa.placement.objectives import Unevenness
@@ -59,7 +59,7 @@ class ImprovedGreedyMatchingAllocator:
             while matching.rooms.left[group] and (node := matching.best_node(group)) is not None:
                 matching.place(group, node)
         counts = matching.rooms.place_rest().counts
-        return Placement(graph, cluster, Descent(matching.objective, self._divisions).improve(counts))
+        return Placement(graph, cluster, Descent(matching.objective, Budget(self._divisions)).improve(counts))
 
 
 class _Matching:

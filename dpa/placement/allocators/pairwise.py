@@ -3,16 +3,19 @@
 A node's load and traffic follow from its own tasks, so what two nodes have can be divided anew between them without a
 look at the others: in all ways, where they have few tasks, and so by many moves and swaps at once where single ones
 would stop; else in those near what is now. It begins from what several of the others allocate, and is never worse.
+
+The time of a job is that of its busiest node, and most steps change nothing about that one. So a search is guided by
+what also counts evenness, and ends with the objective itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
 from dpa.errors import PlacementError
-from dpa.placement._descent import Descent
+from dpa.placement._descent import Budget, Descent
 from dpa.placement._refill import refilled
 from dpa.placement.allocators.base import Allocator
 from dpa.placement.allocators.even import EvenAllocator
@@ -59,20 +62,15 @@ class PairwiseAllocator:
 
     def allocate(self, graph: TaskGraph, cluster: Cluster) -> Placement:
         """As `Allocator.allocate`."""
-        objective = self._make_objective(graph, cluster)
-        descent = Descent(objective, self._divisions)
+        search = _Search(self._make_objective(graph, cluster), self._divisions)
+        found = search.best([search.improved(start) for start in self._starting(graph, cluster)])
         random = np.random.default_rng(self._seed)
-        found = min((descent.improve(start) for start in self._starting(graph, cluster)), key=objective.value)
-        value = objective.value(found)
         for _ in range(self._trials):
-            if descent.divisions_left <= 0:
+            if search.is_over:
                 break
             trial = refilled(graph, cluster, found, random)
-            if trial is None:
-                continue
-            improved = descent.improve(trial, since=found)
-            if (reached := objective.value(improved)) < value:
-                found, value = improved, reached
+            if trial is not None:
+                found = search.best([found, search.improved(trial, since=found)])
         return Placement(graph, cluster, found)
 
     def _starting(self, graph: TaskGraph, cluster: Cluster) -> Iterator[Counts]:
@@ -90,3 +88,28 @@ class PairwiseAllocator:
                 yield counts
         if not seen and refusal is not None:
             raise refusal
+
+
+class _Search:
+    """A descent by the objective's guide, then by the objective."""
+
+    def __init__(self, objective: Objective, divisions: int) -> None:
+        self._objective, self._budget = objective, Budget(divisions)
+        self._first = Descent(objective.guide, self._budget)
+        self._last = Descent(objective, self._budget)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has taken its time."""
+        return self._budget.left <= 0
+
+    def improved(self, counts: Counts, since: Counts | None = None) -> Counts:
+        """As `Descent.improve`, and never worse than `counts`."""
+        improved = self._last.improve(counts, since)
+        if self._objective.guide is self._objective:
+            return improved
+        return self.best([self._last.improve(self._first.improve(counts, since)), improved])
+
+    def best(self, found: Iterable[Counts]) -> Counts:
+        """The first of the best."""
+        return min(found, key=self._objective.value)
