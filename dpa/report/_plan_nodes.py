@@ -47,7 +47,7 @@ def _nodes(found: PlacementForecast, ascii_only: bool) -> Table:
         drawn = bar(min(node.busy, 1.0), _BAR_COLUMNS, ascii_only=ascii_only)
         tasks = ", ".join(f"{count} {one_line(stage, 30)}" for stage, count in node.tasks.items()) or "none"
         size = f"{one_line(node.name, 24)} ({node.processors:.3g})"
-        table.add_row(size, percent(node.busy), drawn, _megabytes(node.sent), _megabytes(node.received), tasks)
+        table.add_row(size, percent(node.busy), drawn, megabytes(node.sent), megabytes(node.received), tasks)
     return table
 
 
@@ -63,7 +63,7 @@ def _allocators(judged: tuple[AllocatorForecast, ...]) -> Table:
         table.add_row(
             each.name,
             percent(each.kept),
-            _megabytes(each.crossing),
+            megabytes(each.crossing),
             percent(each.busiest),
             f"{each.speed:.2f}",
             "chosen" if each is judged[0] else "",
@@ -71,5 +71,6 @@ def _allocators(judged: tuple[AllocatorForecast, ...]) -> Table:
     return table
 
 
-def _megabytes(size: float) -> str:
+def megabytes(size: float) -> str:
+    """Megabytes in words, of bytes."""
     return short(size / _MEGABYTE) if size >= 10 * _MEGABYTE else f"{size / _MEGABYTE:.2f}"

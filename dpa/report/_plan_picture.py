@@ -1,5 +1,5 @@
 """The picture of a plan: its stages as boxes in the colour of how even they are, and arrows as wide as the sample's
-records on them, labelled with the operators and the records.
+records on them, labelled with the operators and the records; below it, where the tasks are placed.
 
 Boxes and gaps are made as large as the words in them, so nothing is cut; lines are broken instead.
 """
@@ -10,7 +10,6 @@ import io
 import math
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 from dpa._util.disk import is_full
 from dpa.report._files import ReportError, write_file
 from dpa.report._layout import Point, Sizes, bends, layout
+from dpa.report._picture_text import DPI, Words
+from dpa.report._plan_picture_nodes import NodesPicture
 from dpa.report._plan_words import Level, facts, level, verdict, volume
 from dpa.report._text import one_line
 from dpa.report.plots import COLOURS, GRID, INK, settings
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 LEVEL_COLOURS = {Level.EVEN: COLOURS[2], Level.SLIGHTLY_UNEVEN: COLOURS[1], Level.UNEVEN: COLOURS[5]}
 
 # Lengths are in pixels of the layout, fonts in points.
-_DPI = 100
 _SHARPNESS = 2.0
 """Pixels of the file for each of the layout, unless that is more than these on a side or in all."""
 _MAX_SIDE, _MAX_PIXELS = 32_000, 40_000_000
@@ -39,8 +39,6 @@ _BOX_CHARACTERS, _LABEL_CHARACTERS = 26, 24
 """Where lines are broken."""
 _TIED = "\N{NO-BREAK SPACE}"
 _BOX_FONT, _LABEL_FONT = 9.0, 8.0
-_LEADING = 1.3
-"""Height of a line by that of its font."""
 _PADDING = 10.0
 _TITLE = 26.0
 _THINNEST, _WIDEST = 1.5, 8.0
@@ -57,7 +55,7 @@ def draw_plan(forecast: Forecast, path: str | Path) -> None:
     with settings({}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")  # names may be in any script
         figure = _figure(forecast)
-        figure.savefig(content, format="png", dpi=_DPI * _sharpness(*(_DPI * figure.get_size_inches())))
+        figure.savefig(content, format="png", dpi=DPI * _sharpness(*(DPI * figure.get_size_inches())))
     try:
         write_file(Path(path), content.getvalue())
     except OSError as error:
@@ -65,55 +63,13 @@ def draw_plan(forecast: Forecast, path: str | Path) -> None:
         raise ReportError(f"{path}: cannot write the picture of the plan: {why}; name another file") from error
 
 
-@dataclass(frozen=True)
-class _Words:
-    """Lines of text in a font.
-
-    Attributes:
-        lines: from top to bottom.
-        size: of the font, in points.
-        is_headed: whether the first line is bold.
-    """
-
-    lines: tuple[str, ...]
-    size: float
-    is_headed: bool = False
-
-    @property
-    def width(self) -> float:
-        """Of the longest line."""
-        from matplotlib.font_manager import FontProperties
-        from matplotlib.textpath import text_to_path
-
-        font = FontProperties(size=self.size, weight="bold" if self.is_headed else "normal")
-        points = (text_to_path.get_text_width_height_descent(line, font, ismath=False)[0] for line in self.lines)
-        return max(points, default=0.0) * _DPI / 72
-
-    @property
-    def line_height(self) -> float:
-        """Of one line."""
-        return self.size * _LEADING * _DPI / 72
-
-    @property
-    def height(self) -> float:
-        """Of all lines."""
-        return len(self.lines) * self.line_height
-
-    def draw(self, axes: Axes, x: float, y: float, **style: Any) -> None:
-        """Write the lines around the height `y`; `x` is where they begin, or their middle with `ha="center"`."""
-        for place, line in enumerate(self.lines):
-            middle = y + (place + 0.5) * self.line_height - self.height / 2
-            weight = "bold" if self.is_headed and place == 0 else "normal"
-            axes.text(x, middle, line, size=self.size, weight=weight, va="center_baseline", **style)
-
-
 def _figure(forecast: Forecast) -> Figure:
     """The graph of a forecast; the pixels of the layout are its coordinates, from the upper left corner."""
     from matplotlib.figure import Figure
 
-    boxes = [_Words(tuple(_box_lines(stage, forecast)), _BOX_FONT, is_headed=True) for stage in forecast.stages]
+    boxes = [Words(tuple(_box_lines(stage, forecast)), _BOX_FONT, is_headed=True) for stage in forecast.stages]
     estimates = zip(forecast.edges, forecast.edge_estimates, strict=True)
-    labels = [_Words(tuple(_label_lines(edge, estimate)), _LABEL_FONT) for edge, estimate in estimates]
+    labels = [Words(tuple(_label_lines(edge, estimate)), _LABEL_FONT) for edge, estimate in estimates]
     label_width = max((label.width for label in labels), default=0.0)
     sizes = Sizes(
         width=max((box.width for box in boxes), default=0.0) + 2 * _PADDING,
@@ -126,12 +82,15 @@ def _figure(forecast: Forecast) -> Figure:
     placed = layout(
         [stage.name for stage in forecast.stages], [(edge.source, edge.target) for edge in forecast.edges], sizes
     )
-    title = _Words((_title(forecast),), _BOX_FONT)
-    width, height = max(placed.width, title.width + 2 * sizes.space), placed.height + _TITLE
-    figure = Figure(figsize=(width / _DPI, height / _DPI))
+    title = Words((_title(forecast),), _BOX_FONT)
+    nodes = NodesPicture(forecast.placement)
+    width = max(placed.width, max(title.width, nodes.width) + 2 * sizes.space)
+    height = placed.height + _TITLE + nodes.height
+    figure = Figure(figsize=(width / DPI, height / DPI))
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, width), ylim=(height - _TITLE, -_TITLE))
     axes.set_axis_off()
     title.draw(axes, sizes.space, 0, color=INK, alpha=0.7)
+    nodes.draw(axes, sizes.space, placed.height)
     most = max((edge.records for edge in forecast.edges), default=0) or 1
     for edge, path in zip(forecast.edges, placed.paths, strict=True):
         _draw_arrow(axes, path, sizes.gap, _THINNEST + (_WIDEST - _THINNEST) * edge.records / most)
@@ -159,7 +118,7 @@ def _label_lines(edge: EdgeForecast, estimate: Estimate) -> Iterator[str]:
         yield from wrap(one_line(said), _LABEL_CHARACTERS)
 
 
-def _draw_box(axes: Axes, stage: StageForecast, words: _Words, corner: Point, sizes: Sizes) -> None:
+def _draw_box(axes: Axes, stage: StageForecast, words: Words, corner: Point, sizes: Sizes) -> None:
     from matplotlib.patches import FancyBboxPatch
 
     found = level(stage)
@@ -182,12 +141,12 @@ def _draw_arrow(axes: Axes, path: tuple[Point, ...], gap: float, width: float) -
     curves = [point for bend in bends(path, gap, _ARROW) for point in bend]
     codes = [Outline.MOVETO, *[Outline.CURVE4] * len(curves)]
     line = Outline([path[0], *curves], codes)
-    axes.add_patch(PathPatch(line, facecolor="none", edgecolor=COLOURS[0], alpha=0.45, linewidth=width * 72 / _DPI))
+    axes.add_patch(PathPatch(line, facecolor="none", edgecolor=COLOURS[0], alpha=0.45, linewidth=width * 72 / DPI))
     (x, y), half = path[-1], _ARROW / 2 + width / 2
     axes.add_patch(Polygon([(x, y), (x - _ARROW, y - half), (x - _ARROW, y + half)], color=COLOURS[0], linewidth=0))
 
 
-def _draw_paper(axes: Axes, x: float, y: float, words: _Words) -> None:
+def _draw_paper(axes: Axes, x: float, y: float, words: Words) -> None:
     """White behind a label, so that it can be read above arrows."""
     from matplotlib.patches import Rectangle
 

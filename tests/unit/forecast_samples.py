@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from dpa.driver.forecast_stages import EdgeForecast, Forecast, StageForecast
+from dpa.driver.placing import AllocatorForecast, NodeForecast, PlacementForecast
 from dpa.measure.skew import skew
 from dpa.result import HotKey
 
@@ -62,6 +63,18 @@ def word_count(loads: Sequence[int] = (30_000, 45_000, 21_000, 24_000), **change
         keyed("reducer", "reduce Count by word", loads, **{"key": "the", "hottest": 9_300, **changes}),
     )
     return forecast(stages, ("mapper", "reducer", ["map words"], sum(loads)))
+
+
+def placed(nodes: int = 3) -> Forecast:
+    """A word count that is placed on nodes, of which one is too busy, and one has a long name."""
+    names = ["a", "$x^2$ " + "b" * 60, *(f"c{number}" for number in range(nodes - 2))][:nodes]
+    found = [
+        NodeForecast(name, 4.0, {"mapper": 2, "reducer": 3}, busy=0.4 * (at + 1), sent=3e6 * at, received=1e9)
+        for at, name in enumerate(names)
+    ]
+    others = (AllocatorForecast("even", 0.25, 5e6, 0.9, 0.8), AllocatorForecast("exact", refusal="too large"))
+    chosen = AllocatorForecast("top_down", 0.64, 2e6, 0.8, 1.0)
+    return replace(word_count(), placement=PlacementForecast("declared", 1.2, chosen, tuple(found), others))
 
 
 def trending(rate: float | None = 50_000.0) -> Forecast:

@@ -39,6 +39,9 @@ SAMPLES = {
     **samples.SAMPLES,
     "parallel edges": parallel,
     "nasty names": nasty,
+    "placed": samples.placed,
+    "placed on one node": lambda: samples.placed(1),
+    "placed on many nodes": lambda: samples.placed(40),
     "one stage": lambda: samples.chain(1),
     "no stages": lambda: samples.forecast([]),
 }
@@ -104,6 +107,21 @@ def test_a_stage_says_its_tasks_records_and_skew_and_an_edge_its_operators_and_r
         "ranking",
     ]
     assert texts(drawn(samples.trending()))[-8:-5] == ["flat_map hashtags", "key by tag", "~55.3k records/s"]
+
+
+def test_below_the_graph_stand_the_nodes_and_what_allocators_would_give() -> None:
+    rows = texts(drawn(samples.placed()))
+    assert "placement: allocator top_down, costs declared; how busy each node is" in rows
+    assert "40.0%; 0.00 MB/s out, 1.00k in; 2 mapper, 3 reducer" in rows
+    assert "64.0%; speed 1.00, chosen" in rows
+    assert [row for row in rows if row in ("top_down", "even", "exact", "refuses")] == [
+        "top_down",
+        "even",
+        "exact",
+        "refuses",
+    ]
+    assert "and 8 more nodes" in texts(drawn(samples.placed(40)))
+    assert not any("allocators" in row for row in texts(drawn(samples.placed(1))))
 
 
 def test_a_box_has_the_colour_of_how_even_its_stage_is() -> None:
