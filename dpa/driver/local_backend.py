@@ -32,7 +32,8 @@ from dpa.protocol.machine import (
 )
 from dpa.protocol.metrics import Snapshot, StageSnapshot, TaskStats
 from dpa.protocol.nodes import Place
-from dpa.protocol.plan import RunOutcome, RunPlan, TaskOutput, TaskUse, Times
+from dpa.protocol.plan import RunOutcome, RunPlan, TaskOutput, Times
+from dpa.protocol.use import TaskUse
 from dpa.protocol.user_code import UserCode
 from dpa.routing.assignment import KeySplit
 from dpa.routing.change import TableChange

@@ -180,7 +180,7 @@ class Run:
 
     def _report(self, status: str, error: str | None = None) -> Report:
         """What is known."""
-        outcome, sinks = self._outcome, {sink.name: sink for sink in self._sinks}
+        outcome, snapshot, sinks = self._outcome, self._snapshot, {sink.name: sink for sink in self._sinks}
         outcomes = {}
         for step in self._spec.steps:
             if step.is_stage and not step.is_source:
@@ -191,9 +191,9 @@ class Run:
             status=status,
             config=self._spec.config,
             seconds=self._stopwatch.seconds(None if outcome is None else outcome.times.first_record),
-            snapshot=self._snapshot,
+            snapshot=snapshot,
             outcomes=outcomes,
-            use=None if outcome is None else outcome.use,
+            use=outcome.use if outcome is not None else snapshot.use if snapshot is not None else None,
             warnings=self._warnings,
             error=error,
         )

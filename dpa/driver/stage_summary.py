@@ -12,7 +12,8 @@ from dpa.measure.latency import LatencySketch
 from dpa.measure.skew import skew
 from dpa.protocol.addresses import Address
 from dpa.protocol.metrics import LoadSample, Snapshot, StageSnapshot, TaskStats
-from dpa.protocol.plan import TaskOutput, TaskUse
+from dpa.protocol.plan import TaskOutput
+from dpa.protocol.use import TaskUse
 from dpa.result import (
     GroupingReport,
     HotKey,

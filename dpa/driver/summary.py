@@ -13,7 +13,7 @@ from dpa.measure.bottleneck import StageLoad, bottleneck, held_up
 from dpa.measure.traffic import Traffic
 from dpa.protocol.addresses import Address
 from dpa.protocol.metrics import Snapshot
-from dpa.protocol.plan import TaskUse
+from dpa.protocol.use import TaskUse
 from dpa.result import EdgeReport, RecordCounts, ReferenceReport, Report, Seconds, StageReport, TrafficReport
 
 _PACKAGES = ("dpa", "ray", "pyspark", "pyarrow", "polars", "numpy", "mmh3")
@@ -82,7 +82,10 @@ def traffic_between(use: Mapping[Address, TaskUse]) -> tuple[TrafficReport, ...]
     found = []
     for source, target in itertools.product(tasks, tasks):
         sent = [
-            [use[Address(source, one)].sent.get(Address(target, other), Traffic()) for other in range(tasks[target])]
+            [
+                use.get(Address(source, one), TaskUse()).sent.get(Address(target, other), Traffic())
+                for other in range(tasks[target])
+            ]
             for one in range(tasks[source])
         ]
         total = sum((each for row in sent for each in row), Traffic())

@@ -21,6 +21,7 @@ from dpa.protocol.messages import (
 from dpa.protocol.metrics import Snapshot
 from dpa.protocol.rules import Rule, State, on, on_each
 from dpa.protocol.stage_progress import StageProgress
+from dpa.protocol.use import TaskUse
 from dpa.sources.splits import total_rows
 
 
@@ -50,6 +51,7 @@ class CoordinatorMachine(Machine):
         self._splits = {stage.name: deque(stage.splits) for stage in graph.stages}
         self._rows = sum(total_rows(stage.splits) for stage in graph.stages)
         self._starting: set[Address] = set()
+        self._use: dict[Address, TaskUse] = {}
         self.stages = {
             stage.name: StageProgress(
                 self,
@@ -73,14 +75,15 @@ class CoordinatorMachine(Machine):
         return None if None in drained else max((moment for moment in drained if moment is not None), default=None)
 
     def snapshot(self, *, history: bool = True) -> Snapshot:
-        """What is known now; without `history`, only the last applied decisions, no samples and no latency, which is
-        little to send however long the job runs."""
+        """What is known now; without `history`, only the last applied decisions, no samples, no latency and no use,
+        which is little to send however long the job runs."""
         return Snapshot(
             phase=self._phase(),
             at=0.0 if self.started_at is None else self.now - self.started_at,
             rows=self._rows,
             stages=tuple(stage.snapshot(history=history) for stage in self.stages.values()),
             edges=tuple((edge.source, edge.target) for edge in self._graph.edges),
+            use=dict(self._use) if history else {},
         )
 
     def _phase(self) -> str:
@@ -140,6 +143,11 @@ class CoordinatorMachine(Machine):
         splits = self._splits[sender.stage]
         self.send(sender, SplitGrant(splits.popleft() if splits else None))
 
+    def _progress(self, sender: Address, message: Progress) -> None:
+        if message.use is not None:
+            self._use[sender] = message.use
+        self._of_task(sender, message)
+
     def _of_task(self, sender: Address, message: Progress | RoundDone | Finished) -> None:
         self.stages[sender.stage].dispatch(sender.stage, sender, message)
 
@@ -158,7 +166,7 @@ class CoordinatorMachine(Machine):
         on(TaskStarted, CoordinatorState.STARTING, _task_started, "with the last one, let sources begin"),
         on(TaskDied, [CoordinatorState.STARTING, CoordinatorState.RUNNING], _task_died, "fail"),
         on(SplitRequest, CoordinatorState.RUNNING, _split_request, "grant the next split, or none"),
-        on(Progress, [CoordinatorState.STARTING, CoordinatorState.RUNNING], _of_task, "for the stage"),
+        on(Progress, [CoordinatorState.STARTING, CoordinatorState.RUNNING], _progress, "for the stage"),
         *on_each((RoundDone, Finished), [CoordinatorState.RUNNING], _of_task, "for the stage"),
         on(LastTable, CoordinatorState.RUNNING, _of_stage, "for the stage"),
         on(DecisionReport, [CoordinatorState.STARTING, CoordinatorState.RUNNING], _of_stage, "for the stage"),

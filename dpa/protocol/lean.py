@@ -1,4 +1,4 @@
-"""Events and instructions without what machines do not look at: values, states and the content of splits.
+"""Events and instructions without what machines do not look at: values, states, the content of splits, and use.
 
 A machine looks at keys, hashes and counts alone, so it does the same on a lean event as on the event itself. The keys,
 hashes and codes of a lean block are copies: it keeps no values, and no shared memory alive in which records came.
@@ -23,8 +23,10 @@ from dpa.protocol.machine import (
     ProcessDone,
     Send,
     StepDone,
+    Tick,
 )
-from dpa.protocol.messages import Envelope, Push, SplitGrant, StateTransfer
+from dpa.protocol.messages import Envelope, Progress, Push, SplitGrant, StateTransfer
+from dpa.protocol.use import TaskUse
 from dpa.sources.splits import Split
 
 T = TypeVar("T")
@@ -41,6 +43,8 @@ LARGE: dict[type, str] = {
     ExtractDone: "parts",
     MergeStates: "parts",
     Finish: "parts",
+    Tick: "use",
+    Progress: "use",
 }
 """The events, messages and instructions with something that machines do not look at, and the field that has it."""
 
@@ -110,10 +114,21 @@ def _lean_split(split: Split) -> SplitOutline:
     return SplitOutline(split.rows)
 
 
+def _lean_use(use: TaskUse) -> TaskUse:
+    return _NO_USE
+
+
+_NO_USE = TaskUse()
+
 _NO_RECORDS = BlockOutline(0, 0, 0, 0)
 
 _Conversions = dict[type, Callable[[Any], Any]]
-_LEAN: _Conversions = {Block: _lean_block, StatePart: _lean_states, **dict.fromkeys(get_args(Split), _lean_split)}
+_LEAN: _Conversions = {
+    Block: _lean_block,
+    StatePart: _lean_states,
+    TaskUse: _lean_use,
+    **dict.fromkeys(get_args(Split), _lean_split),
+}
 _OUTLINE: _Conversions = {**_LEAN, Block: _block_outline}
 
 LEAN = frozenset(_LEAN)

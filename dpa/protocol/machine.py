@@ -19,6 +19,7 @@ from dpa.protocol.addresses import Address
 from dpa.protocol.channel import Inbox, Outbox
 from dpa.protocol.messages import Envelope, Message
 from dpa.protocol.rules import RuledMachine, State
+from dpa.protocol.use import TaskUse
 from dpa.routing.table import RoutingTable
 from dpa.sources.splits import Split
 
@@ -182,9 +183,11 @@ class Tick:
     Attributes:
         cores_busy: the part of the node's processor time that was used since the last tick, by whomever, 0 to 1; 0
             where that is not known.
+        use: what the task has used so far, if it is time to say so.
     """
 
     cores_busy: float = 0.0
+    use: TaskUse | None = None
 
 
 @dataclass(frozen=True)

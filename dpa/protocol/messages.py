@@ -17,6 +17,7 @@ from dpa.measure.latency import LatencySketch
 from dpa.measure.load import Load, Offered
 from dpa.protocol.addresses import Address
 from dpa.protocol.metrics import TaskStats
+from dpa.protocol.use import TaskUse
 from dpa.routing.change import TableChange
 from dpa.routing.groupings.signal import Signal
 from dpa.sources.splits import Split
@@ -47,10 +48,11 @@ class SplitGrant:
 @dataclass(frozen=True)
 class Progress:
     """A task's statistics; `done` once it has emitted its last record and, where its stage has a sink, written its
-    share."""
+    share. `use`: what the task has used so far, about once a second."""
 
     stats: TaskStats
     done: bool = False
+    use: TaskUse | None = None
 
 
 # task -> task downstream, task -> task of the same stage, and back

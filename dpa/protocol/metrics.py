@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dpa.balance.decision import Decision
 from dpa.measure.latency import LatencySketch
+from dpa.protocol.addresses import Address
+from dpa.protocol.use import TaskUse
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,7 @@ class Snapshot:
         rows: input rows in all.
         stages: each stage, after those that feed it.
         edges: the stages that each edge joins, by name.
+        use: what tasks have last said that they have used; empty if it was left out.
     """
 
     phase: str
@@ -114,6 +118,7 @@ class Snapshot:
     rows: int
     stages: tuple[StageSnapshot, ...]
     edges: tuple[tuple[str, str], ...] = ()
+    use: Mapping[Address, TaskUse] = field(default_factory=dict)
 
     def __getitem__(self, stage: str) -> StageSnapshot:
         """A stage by its name."""

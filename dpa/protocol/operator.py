@@ -253,7 +253,7 @@ class OperatorMachine(TaskMachine):
             self._production.open(OpenResult())
 
     def _tick(self, sender: Address, event: Tick) -> None:
-        self.report_progress()
+        self.report_progress(use=event.use)
         self._reporter.ticked(event.cores_busy)
         streaming = self.state is OperatorState.STREAMING
         if streaming and self._reporter.is_due_at(self.now, queued=self.queue.length > 0):

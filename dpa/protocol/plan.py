@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from dpa.execution.key_stats import KeyStats
-from dpa.measure.traffic import Traffic
 from dpa.protocol.addresses import Address
 from dpa.protocol.graph import Graph
 from dpa.protocol.metrics import Snapshot
+from dpa.protocol.use import TaskUse
 from dpa.protocol.user_code import StageTask
 from dpa.sources.splits import total_rows
 
@@ -85,23 +85,6 @@ class Times:
     first_record: float | None
     stream_ended: float
     merged: float
-
-
-@dataclass(frozen=True)
-class TaskUse:
-    """What a task used of the machine that it was on.
-
-    Attributes:
-        node: the number of its node, as Ray gives it.
-        peak_memory: the largest resident set of its process, in bytes.
-        cpu_seconds: processor time of its process since the job began, its messages' among it.
-        sent: to each other task of a stage: pushed and forwarded records, acknowledgements, states.
-    """
-
-    node: str = ""
-    peak_memory: int = 0
-    cpu_seconds: float = 0.0
-    sent: Mapping[Address, Traffic] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

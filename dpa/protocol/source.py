@@ -49,7 +49,7 @@ class SourceMachine(TaskMachine):
             self._production.open(OpenSplit(message.split))
 
     def _tick(self, sender: Address, event: Tick) -> None:
-        self.report_progress()
+        self.report_progress(use=event.use)
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         on(Begin, SourceState.STARTING, _begin, "ask for a split"),

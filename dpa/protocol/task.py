@@ -14,6 +14,7 @@ from dpa.protocol.machine import Machine, NextStep, OpenResult, OpenSplit, StepD
 from dpa.protocol.messages import Ack, CreditTransfer, OfferedReport, Progress, TableUpdate
 from dpa.protocol.metrics import TaskStats
 from dpa.protocol.rules import Rule, RuledMachine, State, on
+from dpa.protocol.use import TaskUse
 
 
 class ProductionState(State):
@@ -149,9 +150,9 @@ class TaskMachine(Machine):
     def advance(self) -> None:
         """Start whatever else is due."""
 
-    def report_progress(self, *, done: bool = False) -> None:
+    def report_progress(self, *, done: bool = False, use: TaskUse | None = None) -> None:
         """Report statistics to the coordinator, and to the load balancer what was offered."""
-        self.send(COORDINATOR, Progress(self.stats, done))
+        self.send(COORDINATOR, Progress(self.stats, done, use))
         for emitter in self.emitters:
             offered = emitter.offered(self.now, ended=done)
             if offered is not None:

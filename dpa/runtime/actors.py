@@ -35,7 +35,8 @@ from dpa.protocol.machine import (
 )
 from dpa.protocol.machines import task_of
 from dpa.protocol.messages import Envelope, Push
-from dpa.protocol.plan import STUCK_SECONDS, TaskOutput, TaskUse
+from dpa.protocol.plan import STUCK_SECONDS, TaskOutput
+from dpa.protocol.use import TaskUse
 from dpa.protocol.user_code import UserCode
 from dpa.runtime.core_wait import CoreWait
 from dpa.runtime.lazy_pandas import import_pandas_late
@@ -65,6 +66,7 @@ class TaskActor:
         self._handles: Handles = {}
         self._traffic: TrafficMeter[Address] = TrafficMeter()
         self._cpu_before = 0.0
+        self._node = ""
 
     def host(self, machine: Machine, log_level: int | None, stuck_seconds: float = STUCK_SECONDS) -> None:
         """Be the task whose machine this is; `log_level` and `stuck_seconds` are those of the plan."""
@@ -76,6 +78,7 @@ class TaskActor:
             work=self._work,
             fail=self._fail,
             warn=self._warn,
+            use=self._used,
             stuck_seconds=stuck_seconds,
         )
 
@@ -84,6 +87,7 @@ class TaskActor:
         """Learn the receivers of messages, and begin."""
         self._handles = handles
         self._cpu_before = time.process_time()
+        self._node = ray.get_runtime_context().get_node_id()
         self._shell.start()
 
     @ray.method(concurrency_group="control", num_returns=0)
@@ -110,11 +114,14 @@ class TaskActor:
     @ray.method(concurrency_group="control")
     def use(self) -> TaskUse:
         """What the actor has used so far."""
+        return self._used()
+
+    def _used(self) -> TaskUse:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         with self._shell.lock:
             sent = {to: found for to, found in self._traffic.found().items() if to.stage not in RESERVED}
         return TaskUse(
-            node=ray.get_runtime_context().get_node_id(),
+            node=self._node,
             peak_memory=peak if sys.platform == "darwin" else peak * 1024,
             cpu_seconds=time.process_time() - self._cpu_before,
             sent=sent,

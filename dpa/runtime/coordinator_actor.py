@@ -126,12 +126,12 @@ class CoordinatorActor(TaskActor):
 
     @ray.method(concurrency_group="watch")
     def poll(self, seconds: float) -> tuple[Snapshot, list[str], str | None]:
-        """Statistics, without their history, new warnings, and the error if there is one: after `seconds`, or at the
-        end."""
+        """Statistics, without their history unless the job has failed, new warnings, and the error if there is one:
+        after `seconds`, or at the end."""
         self._changed.wait(seconds)
         with self._shell.lock:
             warnings, self._warnings = self._warnings, []
-            return self._machine.snapshot(history=False), warnings, self._error
+            return self._machine.snapshot(history=self._error is not None), warnings, self._error
 
     @ray.method(concurrency_group="control")
     def outcome(self) -> tuple[Snapshot, Times, dict[Address, Any], dict[Address, Any]]:

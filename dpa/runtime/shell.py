@@ -6,6 +6,7 @@ messages are taken in while it works.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import queue
 import sys
@@ -21,6 +22,7 @@ from dpa.protocol.machine import Event, Instruction, Machine, Send, Tick
 from dpa.protocol.messages import Envelope
 from dpa.protocol.recorder import Recorder
 from dpa.protocol.recording import Recording
+from dpa.protocol.use import TaskUse
 from dpa.runtime.cores_busy import CoresBusy
 from dpa.runtime.pickled import PickledEnvelope
 from dpa.runtime.state_log import StateLog
@@ -29,6 +31,9 @@ _log = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.25
 """How often a task reports its statistics."""
+
+_USE_TICKS = 4
+"""Every so many ticks it reports what it has used, too."""
 
 Work = Callable[[Instruction], Event | None]
 
@@ -44,10 +49,12 @@ class Shell:
         work: Work,
         fail: Callable[[str], None],
         warn: Callable[[str], None],
+        use: Callable[[], TaskUse],
         stuck_seconds: float,
     ) -> None:
         """`send` delivers an envelope, `work` carries out any other instruction and returns the event that answers it,
-        `fail` reports an error that ends the job, `warn` that an instruction has taken another `stuck_seconds`."""
+        `fail` reports an error that ends the job, `warn` that an instruction has taken another `stuck_seconds`, `use`
+        says what the task has used so far."""
         self._machine = machine
         self._recorder = Recorder(machine)
         self._states = StateLog(machine)
@@ -55,6 +62,7 @@ class Shell:
         self._work = work
         self._fail = fail
         self._warn = warn
+        self._use = use
         self._stuck_seconds = stuck_seconds
         self._work_began: float | None = None
         self._warnings = 0
@@ -118,8 +126,10 @@ class Shell:
 
     def _tick(self) -> None:
         cores = CoresBusy()
-        while not self._stopped.wait(TICK_SECONDS):
-            self.post(Tick(cores.since_last()))
+        for number in itertools.count(1):
+            if self._stopped.wait(TICK_SECONDS):
+                return
+            self.post(Tick(cores.since_last(), self._use() if number % _USE_TICKS == 0 else None))
             self._look_at_work()
 
     def _look_at_work(self) -> None:

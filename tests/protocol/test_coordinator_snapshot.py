@@ -7,13 +7,15 @@ from hypothesis import strategies as st
 from wires import CoordinatorWire, instructed, mapper, reducer
 
 from dpa.balance.decision import Decision, Outcome
+from dpa.measure.traffic import Traffic
 from dpa.protocol.addresses import BALANCER
 from dpa.protocol.coordinator import CoordinatorMachine
 from dpa.protocol.graph import MAPPER, REDUCER, map_reduce
 from dpa.protocol.history import LoadHistory
 from dpa.protocol.machine import JobFailed, Start, TaskDied, Tick
-from dpa.protocol.messages import DecisionReport, LastTable
+from dpa.protocol.messages import DecisionReport, LastTable, Progress
 from dpa.protocol.metrics import StageSnapshot, TaskStats
+from dpa.protocol.use import TaskUse
 
 
 def decision(at: float, outcome: Outcome = Outcome.BELOW_THRESHOLD, version: int | None = None) -> Decision:
@@ -47,6 +49,16 @@ def test_a_snapshot_has_the_stages_in_order_and_the_edges_by_name() -> None:
     ]
     assert snapshot.edges == (("mapper", "reducer"),)
     assert [task.emitted for task in snapshot[MAPPER].tasks] == [(), (5,)]
+
+
+def test_the_last_that_tasks_said_of_their_use_is_part_of_the_history() -> None:
+    coordinator = CoordinatorWire()
+    for seconds in (1.0, 2.0):
+        used = TaskUse("n1", cpu_seconds=seconds, sent={reducer(0): Traffic(1, 5, 100)})
+        coordinator(mapper(0), Progress(TaskStats(MAPPER, 0), use=used))
+        coordinator(mapper(0), Progress(TaskStats(MAPPER, 0)))
+    assert coordinator.coordinator.snapshot().use == {mapper(0): used}
+    assert coordinator.coordinator.snapshot(history=False).use == {}
 
 
 def test_a_job_that_fails_before_its_stream_begins_has_streamed_for_no_time() -> None:

@@ -15,6 +15,7 @@ from dpa.protocol.machine import Instruction, NextStep, OpenSplit, ProcessDone, 
 from dpa.protocol.messages import Ack, Begin, Drain, Progress, Push, SplitGrant, SplitRequest
 from dpa.protocol.metrics import TaskStats
 from dpa.protocol.source import SourceState
+from dpa.protocol.use import TaskUse
 from dpa.sources.splits import MemorySplit
 
 OWNERS = {"a": 0, "b": 1, "c": 1}
@@ -34,6 +35,13 @@ class Source(SourceWire):
 
     def ack(self, records: int, from_reducer: int = 0) -> list[Instruction]:
         return self(reducer(from_reducer), Ack(0, records))
+
+
+def test_at_a_tick_a_task_reports_what_it_is_told_of_its_use() -> None:
+    use = TaskUse("n1", cpu_seconds=2.5)
+    for ticked in (None, use):
+        [(receiver, progress)] = sent(Source().task.handle(Tick(use=ticked), 1.0), Progress)
+        assert (receiver, progress.use) == (COORDINATOR, ticked)
 
 
 def requesting() -> Source:

@@ -15,7 +15,8 @@ from dpa.measure.traffic import Traffic
 from dpa.protocol.addresses import Address
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.metrics import AggregationStats, LoadSample, Snapshot, StageSnapshot, TaskStats
-from dpa.protocol.plan import TaskOutput, TaskUse
+from dpa.protocol.plan import TaskOutput
+from dpa.protocol.use import TaskUse
 from dpa.result import EdgeReport, OutputReport, RecordCounts, ReferenceReport, Report, Seconds, TrafficReport
 
 STATS = KeyStats.of(pa.chunked_array([pa.array(["a", "b"])]), pa.array([1, 1]).to_numpy())
@@ -156,3 +157,6 @@ def test_what_tasks_used_and_sent_is_reported_by_task_and_by_pair_of_stages() ->
         TrafficReport("left", "read", 2, 0, 30, ((30, 0), (0, 0))),
         TrafficReport("left", "left", 1, 2, 70, ((0, 70), (0, 0))),
     )
+    use.pop(reader)  # of a job that failed before its first task could say anything
+    found = build_report(status="failed", config=config, snapshot=fan_out(), seconds=SECONDS, use=use)
+    assert found.traffic[0] == TrafficReport("read", "left", 1, 1, 50, ((0, 0), (50, 0)))
