@@ -68,6 +68,11 @@ class Outcomes:
         )
 
     @property
+    def parts(self) -> list[str]:
+        """The parts, in the order in which they were run."""
+        return list(dict.fromkeys(run.part for run in self.runs))
+
+    @property
     def scenarios(self) -> list[str]:
         """The scenarios, in the order in which they were run."""
         return list(dict.fromkeys(run.scenario for run in self.runs))

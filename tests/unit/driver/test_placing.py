@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+from contextlib import ExitStack
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from dpa import Job
+from dpa import Job, batch_mapper
+from dpa.driver.inputs import Inputs
 from dpa.driver.pilot import piloted
 from dpa.driver.placing import PlacementForecast, Placing
 from dpa.errors import ConfigError
@@ -47,10 +50,6 @@ def test_costs_are_measured_on_a_sample_if_nothing_else_says_them() -> None:
 
 
 def test_the_sample_of_a_source_costs_all_its_tasks_alike() -> None:
-    from contextlib import ExitStack
-
-    from dpa.driver.inputs import Inputs
-
     spec = job().spec
     with ExitStack() as stack:
         profile = piloted(spec, Inputs(spec).open(stack, lambda: pytest.fail("Spark is not needed")))
@@ -58,6 +57,24 @@ def test_the_sample_of_a_source_costs_all_its_tasks_alike() -> None:
     first, second = profile.costs["mapper"]
     assert first == second > 0
     assert profile.traffic["mapper", "reducer"] > 0
+
+
+@pytest.mark.parametrize(("tick", "rows"), [(0.0, [100, 1_000, 5_000]), (0.09, [100, 1_000]), (1.0, [100])])
+def test_a_pilot_takes_as_many_rows_as_there_is_time_for(tick: float, rows: list[int]) -> None:
+    seen: list[int] = []
+
+    @batch_mapper
+    def counted(batch: pa.RecordBatch) -> pa.RecordBatch:
+        seen.extend([batch.num_rows] if batch.num_rows else [])  # the first look at its columns is at none
+        return batch
+
+    table = pa.table({"key": [f"k{number % 7}" for number in range(5_000)]})
+    spec = Job(input=table, mapper=counted, reducer="count", placement={}).spec
+    now = itertools.count(0.0, tick)
+    with ExitStack() as stack:
+        opened = Inputs(spec).open(stack, lambda: pytest.fail("Spark is not needed"))
+        piloted(spec, opened, clock=lambda: next(now))
+    assert seen == rows
 
 
 def test_every_task_has_a_node_of_those_that_are_named() -> None:
