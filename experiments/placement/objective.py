@@ -39,6 +39,9 @@ GRAPHS, QUICK_GRAPHS = 100, 3
 NEGLIGIBLE = 1e-6
 """By which part of its time a job must be faster to be called so."""
 
+_SHOWN = 3.0
+"""The greatest time, by ours, that the picture shows; a refusal is drawn there."""
+
 BUDGET = 1.0
 """Seconds in which ours should find a placement."""
 
@@ -168,7 +171,7 @@ def _text(found: Mapping[float, Times]) -> str:
 def _figure(found: Mapping[float, Times]) -> Figure:
     figure, axes = panels(len(found), size=(9.0, 3.4))
     for panel, (bandwidth, times) in zip(axes, found.items(), strict=True):
-        ratios = [np.minimum(times.ratio[name], 10.0) for name in THEIRS]
+        ratios = [np.minimum(times.ratio[name], _SHOWN) for name in THEIRS]
         low, middle, high = (np.array([np.quantile(each, part) for each in ratios]) for part in (0.05, 0.5, 0.95))
         places = np.arange(len(THEIRS))
         panel.hlines(places, low, high, color=COLOURS[4], linewidth=2)
@@ -176,6 +179,5 @@ def _figure(found: Mapping[float, Times]) -> Figure:
         panel.axvline(1.0, color=COLOURS[1], linewidth=1)
         panel.set_yticks(places, THEIRS if panel is axes[0] else [])
         panel.invert_yaxis()
-        panel.set_xscale("log")
         panel.set_xlabel(f"time by that with ours, {_words(bandwidth)}")
     return figure
