@@ -1,5 +1,5 @@
 """A job on hosts of their own, in network namespaces: its code is sent there, its bytes are seen on the hosts'
-interfaces, and nothing is left of the hosts.
+interfaces, a host that dies ends it, and nothing is left of the hosts.
 
 All of them have this machine's files. So the driver's directory is one that only the driver sees.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -191,6 +192,20 @@ def test_a_job_runs_on_hosts_that_have_not_its_code_and_interfaces_carry_what_it
     carried = sum((after[host] - before[host]).sent for host in after)
     assert 10e6 < counted <= carried <= 1.5 * counted
     assert carried == pytest.approx(sum((after[host] - before[host]).received for host in after), rel=0.1)
+
+
+def test_a_host_that_dies_ends_the_job_with_an_error_that_names_a_task(
+    cluster: NamespaceCluster, tmp_path: Path
+) -> None:
+    with driver(cluster, tmp_path, job(tmp_path, rate=1000)) as running:
+        while not (tmp_path / "began").exists():
+            assert running.poll() is None, running.communicate()
+            time.sleep(0.05)
+        cluster.remove("two")
+        said, errors = running.communicate(timeout=120)
+    assert running.returncode == 1, errors
+    assert re.match(r"(mapper|reducer) \d died: ", json.loads(said)["error"])
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_start_that_fails_says_why_and_leaves_nothing_of_it_or_of_a_cluster_whose_process_was_killed() -> None:
