@@ -22,6 +22,9 @@ from tempfile import gettempdir
 LOCK = ".lock"
 """The file in an owned directory whose lock the owner holds."""
 
+DIGITS = 32
+"""Of a directory's name after its prefix, unless its path must be short."""
+
 _UNSUPPORTED = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 """What `flock` says where the file system has no locks."""
 
@@ -52,16 +55,25 @@ class OwnedDirectory:
         self._descriptor = descriptor
 
     @classmethod
-    def make(cls, parent: Path, prefix: str, mode: int = 0o777) -> OwnedDirectory:
+    def make(cls, parent: Path, prefix: str, mode: int = 0o777, digits: int = DIGITS) -> OwnedDirectory:
         """Make a directory, and `parent` if need be.
+
+        Args:
+            parent: where it is made.
+            prefix: what its name begins with.
+            mode: who may read and write it.
+            digits: of its name after the prefix; those of other lengths are not found by `found` either.
 
         Raises:
             OSError: it cannot be made.
         """
         parent.mkdir(parents=True, exist_ok=True)
         while True:
-            path = parent / f"{prefix}{uuid.uuid4().hex}"
-            path.mkdir(mode)
+            path = parent / f"{prefix}{uuid.uuid4().hex[:digits]}"
+            try:
+                path.mkdir(mode)
+            except FileExistsError:
+                continue
             with suppress(BlockingIOError, FileNotFoundError):  # swept by another process, as it is not yet locked
                 return cls(path, _locked(path / LOCK, os.O_CREAT))
 
@@ -116,14 +128,14 @@ def sweep(parent: Path, prefix: str) -> None:
         directory.release()
 
 
-def found(parent: Path, prefix: str) -> tuple[list[OwnedDirectory], list[Path]]:
-    """The directories that `make` made of `parent` and `prefix`: those that were abandoned, which are this process's
+def found(parent: Path, prefix: str, digits: int = DIGITS) -> tuple[list[OwnedDirectory], list[Path]]:
+    """The directories that `make` made of these arguments: those that were abandoned, which are this process's
     from now on, and those whose owner lives.
 
     What another user made, or what has no lock, is neither. An empty one was being made or removed, and is removed.
     """
     abandoned, alive = [], []
-    for path in named(parent, prefix):
+    for path in named(parent, prefix, digits):
         try:
             descriptor = _locked(path / LOCK)
         except BlockingIOError:
@@ -137,9 +149,9 @@ def found(parent: Path, prefix: str) -> tuple[list[OwnedDirectory], list[Path]]:
     return abandoned, alive
 
 
-def named(parent: Path, prefix: str) -> list[Path]:
+def named(parent: Path, prefix: str, digits: int = DIGITS) -> list[Path]:
     """The directories of this user that have such a name, and a lock or nothing in them."""
-    pattern = re.compile(re.escape(prefix) + "[0-9a-f]{32}")
+    pattern = re.compile(re.escape(prefix) + f"[0-9a-f]{{{digits}}}")
     try:
         paths = sorted(path for path in parent.iterdir() if pattern.fullmatch(path.name))
     except OSError:

@@ -35,7 +35,7 @@ _LOOK_SECONDS = 1.0
 @contextmanager
 def actors(tasks: int, homes: Homes | None = None) -> Iterator[ActorHandle]:
     """A block with a coordinator, and with actors that can become so many tasks of stages: none is waited for. Whatever
-    ends the block ends its actors.
+    ends the block ends its actors. The coordinator is on the driver's node: so it lives to tell when another one dies.
 
     Args:
         tasks: of all stages.
@@ -46,7 +46,7 @@ def actors(tasks: int, homes: Homes | None = None) -> Iterator[ActorHandle]:
     from dpa.runtime.actors import create
     from dpa.runtime.coordinator_actor import CoordinatorActor
 
-    coordinator = create(CoordinatorActor)
+    coordinator = create(CoordinatorActor, ray.get_runtime_context().get_node_id())
     try:
         coordinator.prepare.remote(tasks, homes)
         yield coordinator

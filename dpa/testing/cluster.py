@@ -51,7 +51,8 @@ class LocalCluster:
         """
         if name == next(iter(self._nodes)):
             raise ValueError(f"{name} is the head; the cluster ends with its block")
-        self._cluster.remove_node(self._started.pop(name), allow_graceful=False)
+        node = self._started.pop(name)
+        self._cluster.remove_node(node, allow_graceful=False)
 
     def __enter__(self) -> LocalCluster:
         keep_others_out()

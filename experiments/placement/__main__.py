@@ -26,5 +26,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m experiments.placement", description=__doc__)
     parser.add_argument("--part", required=True, choices=list(PARTS))
     parser.add_argument("--repeats", type=int, default=3, help="runs of each placement on real nodes")
-    chosen = parser.parse_known_args()[0].part
-    main(f"placement_{chosen}", parser, PARTS[chosen], command=f"python -m experiments.placement --part {chosen}")
+    parser.add_argument("--hosts", action="store_true", help="part g: nodes on hosts of their own (root, Linux)")
+    parser.add_argument("--mbit", type=float, default=200.0, help="rate of a host's interface, 10^6 bits per second")
+    known = parser.parse_known_args()[0]
+    command = f"python -m experiments.placement --part {known.part}" + " --hosts" * known.hosts
+    main(f"placement_{known.part}", parser, PARTS[known.part], command=command)

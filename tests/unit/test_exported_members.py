@@ -114,7 +114,17 @@ EXPORTED = {
         "staged",
         "write_generated",
     ],
-    "dpa.testing": ["ExecutorError", "LawError", "LocalBackend", "LocalCluster", "check_reducer_laws", "run_local"],
+    "dpa.testing": [
+        "ExecutorError",
+        "HostsError",
+        "InterfaceBytes",
+        "LawError",
+        "LocalBackend",
+        "LocalCluster",
+        "NamespaceCluster",
+        "check_reducer_laws",
+        "run_local",
+    ],
 }
 """What each package exports; those that are not named export modules only."""
 
