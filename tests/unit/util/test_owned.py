@@ -185,3 +185,13 @@ def test_a_directory_that_goes_while_it_is_looked_at_is_passed_over(
 
     monkeypatch.setattr(Path, "exists", late)
     assert found(tmp_path, "dpa-stage-") == ([], [])
+
+
+def test_directories_whose_names_are_short_are_found_by_that_length_alone(tmp_path: Path) -> None:
+    made = [OwnedDirectory.make(tmp_path, "dpa-", digits=1) for _ in range(16)]
+    assert {directory.path.name for directory in made} == {f"dpa-{digit:x}" for digit in range(16)}
+    made[0].release()
+    abandoned, alive = found(tmp_path, "dpa-", digits=1)
+    assert [directory.path for directory in abandoned] == [made[0].path]
+    assert sorted(alive) == sorted(directory.path for directory in made[1:])
+    assert found(tmp_path, "dpa-") == ([], [])
