@@ -93,9 +93,9 @@ class CoordinatorActor(TaskActor):
     @ray.method(concurrency_group="control", num_returns=0)
     def prepare(self, tasks: int, homes: Homes | None = None) -> None:
         """Create the actors of a plan that is to come, which will have so many tasks of stages; on these nodes, if they
-        are given."""
+        are given. The load balancer is on this node: where another one dies, a task does that the user knows."""
         self._homes = homes or {}
-        self._balancer = create(LoadBalancerActor)
+        self._balancer = _load_balancer()
         if homes is None:
             self._idle = [create(StageActor) for _ in range(tasks)]
             return
@@ -215,7 +215,7 @@ class CoordinatorActor(TaskActor):
         """An actor that waits to become a task, or a new one."""
         if address == BALANCER:
             idle, self._balancer = self._balancer, None
-            return idle or create(LoadBalancerActor)
+            return idle or _load_balancer()
         if address.stage in self._homes:
             return self._placed.pop(address, None) or create(StageActor, self._homes[address.stage][address.index])
         return self._idle.pop(0) if self._idle else create(StageActor)
@@ -264,3 +264,8 @@ def _require_all(calls: Mapping[Address, ObjectRef]) -> None:
             ray.get(reference)
         except RayError as error:
             raise JobFailedError(f"{address} did not start: {cause_of(error)}") from None
+
+
+def _load_balancer() -> ActorHandle:
+    """A new one, on this node."""
+    return create(LoadBalancerActor, ray.get_runtime_context().get_node_id())
