@@ -33,6 +33,9 @@ BRANCHES = 3
 TASKS = 3
 """Of every stage of a branch: more than fit beside another branch's."""
 ALLOCATORS = ("even", "top_down", "greedy_matching_improved", "pairwise")
+_NOTHING = 1e-9
+"""A part below which nothing is to cross: what rounding leaves of all that is kept."""
+
 ROWS, QUICK_ROWS = 300_000, 10_000
 """Lines of a branch."""
 
@@ -165,7 +168,7 @@ def _difference(more: Sequence[int], less: Sequence[int]) -> float:
 def _off(runs: Sequence[Crossing]) -> float:
     """By which part of it the prediction is missed; of all bytes, where nothing was to cross."""
     crossed, predicted = statistics.median(run.crossed for run in runs), runs[0].predicted
-    return abs(crossed - predicted) / (predicted or 1.0)
+    return abs(crossed - predicted) / (predicted if predicted > _NOTHING else 1.0)
 
 
 def _where(options: argparse.Namespace) -> str:
