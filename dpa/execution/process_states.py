@@ -50,7 +50,7 @@ class ProcessStates:
             ProtocolError: there is a state of such a key already.
         """
         before = self.size
-        places = self._table.add(part.keys, part.records, part.mapped)
+        places = self._table.add_part(part)
         assert isinstance(part.states, list)
         if len(places) and int(places.min()) < before:
             raise ProtocolError(f"{name_of(self._process)} has two states of one key, which a process cannot merge")

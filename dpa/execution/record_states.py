@@ -47,7 +47,7 @@ class RecordStates:
     def merge(self, part: StatePart) -> None:
         """Fold in states that came from another reducer."""
         assert isinstance(part.states, list)
-        places = self._table.add(part.keys, part.records, part.mapped).tolist()
+        places = self._table.add_part(part).tolist()
         fold(self._reducer, "merge", self._table.states, places, part.states, self._table.keys)
 
     def pack(self, table: RoutingTable, keep: int) -> dict[int, StatePart]:
