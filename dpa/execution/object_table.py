@@ -9,10 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dpa.errors import ProtocolError
 from dpa.execution.block import Block
 from dpa.execution.states import StatePart
 from dpa.routing.hashing import Hashes
-from dpa.routing.keys import Key, one_type, to_arrow, to_python
+from dpa.routing.keys import Key, in_words, one_type, to_arrow, to_python
 from dpa.routing.table import RoutingTable
 
 
@@ -61,6 +62,21 @@ class ObjectTable:
         """Count a block's records. Returns the position of each one's key, shape (rows,)."""
         places = self.add(block.keys, block.hashes, block.counts(), block.mapped())
         return places.take(block.codes).tolist()  # type: ignore[no-any-return]
+
+    def install(self, part: StatePart) -> None:
+        """Take in states of keys that it does not have.
+
+        Raises:
+            ProtocolError: it has one of them.
+        """
+        before = self.size
+        places = self.add_part(part)
+        assert isinstance(part.states, list)
+        if len(places) and int(places.min()) < before:
+            twice = in_words(self.keys[int(places.min())])
+            raise ProtocolError(f"there are two states of one key on one task, {twice}, which are not to be merged")
+        for place, state in zip(places.tolist(), part.states, strict=True):
+            self.states[place] = state
 
     def add_part(self, part: StatePart) -> npt.NDArray[np.intp]:
         """Count the records that made states of another table's. Returns the position of each one's key."""

@@ -44,6 +44,10 @@ class RecordStates:
         places = self._table.add_block(block)
         fold(self._reducer, method, self._table.states, places, block.objects(), self._table.keys)
 
+    def install(self, part: StatePart) -> None:
+        """Take in states that came from another reducer, of keys that it has none of."""
+        self._table.install(part)
+
     def merge(self, part: StatePart) -> None:
         """Fold in states that came from another reducer."""
         assert isinstance(part.states, list)

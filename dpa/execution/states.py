@@ -90,6 +90,14 @@ class States(Protocol):
         """Take out the states of all keys that the table does not give to reducer `keep`, by their owner."""
         ...
 
+    def install(self, part: StatePart) -> None:
+        """Take in states that came from another reducer, of keys that it has none of: nothing is merged.
+
+        Raises:
+            ProtocolError: there is a state of such a key already, where the store can tell.
+        """
+        ...
+
     def merge(self, part: StatePart) -> None:
         """Fold in states that came from another reducer."""
         ...

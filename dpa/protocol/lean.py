@@ -17,14 +17,16 @@ from dpa.protocol.machine import (
     Event,
     ExtractDone,
     Finish,
+    InstallStates,
     MergeStates,
     OpenSplit,
     Process,
     ProcessDone,
+    RangesExtracted,
     Send,
     StepDone,
 )
-from dpa.protocol.messages import Envelope, Push, SplitGrant, StateTransfer
+from dpa.protocol.messages import Envelope, Push, RangeTransfer, SplitGrant, StateTransfer
 from dpa.sources.splits import Split
 
 T = TypeVar("T")
@@ -38,7 +40,10 @@ LARGE: dict[type, str] = {
     SplitGrant: "split",
     OpenSplit: "split",
     StateTransfer: "part",
+    RangeTransfer: "part",
     ExtractDone: "parts",
+    RangesExtracted: "parts",
+    InstallStates: "parts",
     MergeStates: "parts",
     Finish: "parts",
 }
