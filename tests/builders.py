@@ -76,9 +76,9 @@ def key_array(of_keys: Sequence[Key]) -> pa.Array:
 
 
 @st.composite
-def rings(draw: st.DrawFn, *, max_reducers: int = 5) -> TokenRing:
+def rings(draw: st.DrawFn, *, max_reducers: int = 5, of_seeds: st.SearchStrategy[int] = seeds) -> TokenRing:
     """A ring after some changes."""
-    ring = TokenRing(draw(st.integers(1, max_reducers)), draw(st.integers(1, 6)), seed=draw(seeds))
+    ring = TokenRing(draw(st.integers(1, max_reducers)), draw(st.integers(1, 6)), seed=draw(of_seeds))
     for _ in range(draw(st.integers(0, 4))):
         ring.set_tokens(draw(st.integers(0, ring.reducers - 1)), draw(st.integers(1, 12)))
     return ring

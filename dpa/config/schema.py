@@ -24,6 +24,7 @@ from dpa.config.stage import (
 )
 from dpa.config.stages import StepConfig, StepName
 from dpa.config.variants import with_strategy
+from dpa.protocol.graph import Consistency
 from dpa.routing.groupings.options import RingOptions
 
 OF_ONE_STAGE = {
@@ -37,6 +38,7 @@ OF_ONE_STAGE = {
     "parallelism": "parallelism",
     "grouping": "grouping",
     "balance": "balance",
+    "consistency": "consistency",
     "aggregation": "aggregation",
     "testing": "testing",
     "output": "write",
@@ -114,6 +116,9 @@ class JobConfig(Section):
     """How mappers choose the reducer of each record."""
     balance: Balance = AdaptiveOptions()
     """When load moves between reducers, and how; `none` beside any other grouping than `ring`."""
+    consistency: Consistency = "merge"
+    """What becomes of the state of a key that moves. `merge`: it stays, and is merged with others of the key in the
+    end. `migrate`: it moves with the key, so it need not be merged, and records of a key keep their order."""
     aggregation: AggregationConfig | None = None
     """Fold partial states while the stream runs, and publish partial results."""
     limits: LimitsConfig = LimitsConfig()

@@ -29,6 +29,7 @@ from dpa.config.stage import (
     as_key,
 )
 from dpa.config.variants import BALANCE, VARIANTS, with_strategy
+from dpa.protocol.graph import Consistency
 from dpa.routing.keys import KeyName
 
 OPERATIONS = ("read", "map", "flat_map", "filter", "reduce", "process", "join", "top_k")
@@ -37,7 +38,7 @@ OPERATIONS = ("read", "map", "flat_map", "filter", "reduce", "process", "join", 
 KEYED = ("reduce", "process", "join", "top_k")
 """The operations that take records by key."""
 
-_OF_RECEIVERS = ("grouping", "balance", "limits", "testing", "write", "reference")
+_OF_RECEIVERS = ("grouping", "balance", "consistency", "limits", "testing", "write", "reference")
 """Keys of steps that take the rows of others."""
 
 _NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
@@ -137,7 +138,11 @@ class StepConfig(Section):
     grouping: Grouping | None = None
     """How senders choose the task of each record; default: `ring`, or `shuffle` where there is no key."""
     balance: Balance | None = None
-    """When load moves between tasks, and how; default: `adaptive` where states can be merged, or else `none`."""
+    """When load moves between tasks, and how; default: `adaptive` where states can be merged or migrate, or else
+    `none`."""
+    consistency: Consistency = "merge"
+    """What becomes of the state of a key that moves. `merge`: it stays, and is merged with others of the key in the
+    end. `migrate`: it moves with the key, so it need not be merged, and records of a key keep their order."""
     aggregation: AggregationConfig | None = None
     """Fold partial states while the stream runs, and publish partial results."""
     limits: StageLimits | None = None
@@ -197,6 +202,7 @@ class StepConfig(Section):
             "key_by": self.names_key and operation not in KEYED,
             "value": self.value is not None and operation not in KEYED,
             "combiner": self.combiner and operation != "reduce",
+            "consistency": self.consistency == "migrate" and operation not in KEYED,
             "aggregation": self.aggregation is not None and operation not in ("reduce", "top_k"),
             "sample": self.sample is not None and operation != "read",
         }

@@ -19,14 +19,18 @@ from dpa.protocol.machine import (
     Event,
     Extract,
     ExtractDone,
+    ExtractRanges,
     Finish,
     FinishDone,
+    InstallStates,
     Instruction,
     NextStep,
     OpenResult,
     OpenSplit,
     Process,
     ProcessDone,
+    RangesExtracted,
+    StatesInstalled,
     StepDone,
     Write,
 )
@@ -46,8 +50,9 @@ E = TypeVar("E", bound=Event)
 class LocalBackend:
     """Runs plans without machines, threads or a network, for tests of jobs, and to see what their user code costs.
 
-    Where a stage's states can be merged and its grouping is the ring, keys are redistributed half way, whatever the
-    plan's strategy, and one of them is split over all tasks: so states are merged in the end as they are in a real run.
+    Where a stage's grouping is the ring, keys are redistributed half way, whatever the plan's strategy. If states can
+    be merged, one of the keys is split over all tasks: so states are merged in the end as they are in a real run. If
+    they migrate, they move with the keys.
     Sources have one task, nothing is slowed down, and no partial results are published.
 
     Args:
@@ -133,18 +138,22 @@ class _LocalRun:
         table, grouping = first, stage.grouping.create(first, 0)
         processed, found = [0] * stage.tasks, []
         can_merge = tasks[0].code.is_mergeable
-        moves = self._redistributes and stage.tasks > 1 and stage.grouping.is_ring and can_merge
+        moves = self._redistributes and stage.tasks > 1 and stage.grouping.is_ring and (can_merge or stage.migrates)
         for number, (sender, block) in enumerate(blocks):
             if moves and number == len(blocks) // 2:
                 ring.set_tokens(0, 1)
-                table = _with_a_split_key(ring.snapshot(1), int(block.hashes[0]))
+                table = ring.snapshot(1)
+                if stage.migrates:
+                    self._migrate(tasks, table)
+                else:
+                    table = _with_a_split_key(table, int(block.hashes[0]))
                 grouping.adopt(table)
             for owner, part in block.route(grouping):
                 sender.traffic.sent(tasks[owner].address, part.rows, part.size)
                 done = tasks[owner].event(Process(part, table.version), ProcessDone)
                 self._emit(tasks[owner], done.blocks)
                 processed[owner] += part.rows
-        finished = self._finished(tasks, table, first, exchange=can_merge)
+        finished = self._finished(tasks, table, first, exchange=can_merge and not stage.migrates)
         schema = agreed(event.schema for event in finished)
         outputs = []
         for task, records in zip(tasks, processed, strict=True):
@@ -155,6 +164,13 @@ class _LocalRun:
         self.outputs[stage.name] = tuple(outputs)
         initial = [sum(loads) for loads in zip(*(event.initial_load for event in finished), strict=True)]
         self._stages.append(StageSnapshot(stage.name, "done", tuple(found), table.version, initial_load=tuple(initial)))
+
+    @staticmethod
+    def _migrate(tasks: Sequence[_Task], table: RoutingTable) -> None:
+        """Move states to the tasks that own them by a table."""
+        extracted = [task.event(ExtractRanges(table), RangesExtracted).parts for task in tasks]
+        for index, task in enumerate(tasks):
+            task.event(InstallStates(tuple(parts[index] for parts in extracted if index in parts)), StatesInstalled)
 
     @staticmethod
     def _finished(

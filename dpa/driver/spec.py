@@ -98,6 +98,7 @@ class JobSpec:
         PartialResultsDirectory.check_all(self.file)
         for step in self.steps:
             self._check_grouping(step)
+            self._check_migrate(step)
             self._check_merge(step)
             if step.sink is not None and step.sink.reference is not None:
                 inputs = [source.name for source in self.sources]
@@ -134,6 +135,21 @@ class JobSpec:
             what = f"`{step.balance.strategy}` {why}: leave it out, or set `grouping: ring`"
             raise self.file.error(step.at("balance.strategy"), what)
 
+    def _check_migrate(self, step: Step) -> None:
+        """Check that nothing gives a key several tasks where its state is to be on one at a time."""
+        if step.consistency != "migrate":
+            return
+        but = "with `consistency: migrate` the state of a key is on one task:"
+        if step.grouping.splits_keys:
+            why = f"`{step.grouping.kind}` sends records of one key to several tasks"
+            raise self.file.error(step.at("grouping"), f"{why}, but {but} use `key` or `ring`")
+        if step.aggregation is not None:
+            why = "states of one key that several tasks have are folded"
+            raise self.file.error(step.at("aggregation"), f"{why}, but {but} leave the section out")
+        if not step.balance.forwards_eagerly:
+            why = "`lazy` leaves records in queues though their keys have moved"
+            raise self.file.error(step.at("balance.forwarding"), f"{why}, but {but} leave it out")
+
     def _check_merge(self, step: Step) -> None:
         receiver = step.receiver
         if receiver is None or is_mergeable(receiver):
@@ -149,6 +165,7 @@ class JobSpec:
         if step.aggregation is not None:
             why = "states of one key that several tasks have are folded"
             raise self.file.error(step.at("aggregation"), f"{why}, but {needs} leave the section out")
-        if step.balance.moves_keys:
+        if step.balance.moves_keys and step.consistency == "merge":
             why = "a redistributed key has states on several tasks, which are merged at the end"
-            raise self.file.error(step.at("balance.strategy"), f"{why}, but {needs} set the strategy to `none`")
+            mend = "set `consistency: migrate`, or the strategy to `none`"
+            raise self.file.error(step.at("balance.strategy"), f"{why}, but {needs} {mend}")

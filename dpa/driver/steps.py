@@ -16,7 +16,7 @@ from dpa.execution.mapping import Receiver
 from dpa.executors import as_process, as_reducer, is_mergeable
 from dpa.logical.step import Feed, Keying, Sink, Step, in_order
 from dpa.operators import JoinOptions, RowKind, RowOperator, as_row_operator
-from dpa.protocol.graph import MAPPER, REDUCER
+from dpa.protocol.graph import MAPPER, REDUCER, Consistency
 from dpa.routing.groupings.options import GroupingOptions, RingOptions, ShuffleOptions
 from dpa.routing.keys import names_of
 
@@ -61,6 +61,7 @@ def _map_reduce(file: JobFile, objects: Objects) -> tuple[Step, ...]:
         tasks=config.parallelism.reducers,
         grouping=config.grouping,
         balance=config.balance,
+        consistency=config.consistency,
         limits=config.limits,
         aggregation=config.aggregation,
         testing=config.testing,
@@ -108,7 +109,8 @@ class _Builder:
             combine=config.combiner or config.top_k is not None,  # a few rows stand for all of a block
             tasks=tasks,
             grouping=grouping,
-            balance=config.balance or _default_balance(receiver, grouping),
+            balance=config.balance or _default_balance(receiver, grouping, config.consistency),
+            consistency=config.consistency,
             limits=config.limits or self._file.config.limits,
             aggregation=config.aggregation,
             testing=config.testing,
@@ -201,6 +203,6 @@ def _values(columns: Sequence[str] | None) -> tuple[str, ...] | None:
     return None if columns is None else tuple(columns)
 
 
-def _default_balance(receiver: Receiver, grouping: GroupingOptions) -> BalanceOptions:
-    balanced = receiver is not None and grouping.is_ring and is_mergeable(receiver)
-    return AdaptiveOptions() if balanced else NoBalancingOptions()
+def _default_balance(receiver: Receiver, grouping: GroupingOptions, consistency: Consistency) -> BalanceOptions:
+    may_move = receiver is not None and (consistency == "migrate" or is_mergeable(receiver))
+    return AdaptiveOptions() if may_move and grouping.is_ring else NoBalancingOptions()

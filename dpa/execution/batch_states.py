@@ -61,6 +61,10 @@ class BatchStates:
         if self._partial > max(self._folded, _FOLD_FROM):
             self._fold()
 
+    def install(self, part: StatePart) -> None:
+        """Take in states that came from another reducer, of keys that it has none of."""
+        self.merge(part)
+
     def pack(self, table: RoutingTable, keep: int) -> dict[int, StatePart]:
         """Take out the states of all keys that the table does not give to reducer `keep`, by their owner."""
         whole = self._fold()

@@ -88,6 +88,10 @@ class JoinStates:
         assert isinstance(part.states, tuple)
         self._blocks += part.states
 
+    def install(self, part: StatePart) -> None:
+        """Take in rows that came from another reducer, of keys that it has none of."""
+        self.merge(part)
+
     def pack(self, table: RoutingTable, keep: int) -> dict[int, StatePart]:
         """Take out the rows of all keys that the table does not give to reducer `keep`, by their owner."""
         parts: dict[int, list[Block]] = {keep: []}

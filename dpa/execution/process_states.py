@@ -43,19 +43,17 @@ class ProcessStates:
         places = self._table.add_block(block)
         return self._rows(emitted(self._process, self._table.states, places, block.objects(), self._table.keys))
 
+    def install(self, part: StatePart) -> None:
+        """Take in states that came from another task, of keys that it has none of."""
+        self._table.install(part)
+
     def merge(self, part: StatePart) -> None:
-        """Take in states that came from another task.
+        """The same: there is nothing to merge.
 
         Raises:
             ProtocolError: there is a state of such a key already.
         """
-        before = self.size
-        places = self._table.add(part.keys, part.records, part.mapped)
-        assert isinstance(part.states, list)
-        if len(places) and int(places.min()) < before:
-            raise ProtocolError(f"{name_of(self._process)} has two states of one key, which a process cannot merge")
-        for place, state in zip(places.tolist(), part.states, strict=True):
-            self._table.states[place] = state
+        self._table.install(part)
 
     def pack(self, table: RoutingTable, keep: int) -> dict[int, StatePart]:
         """Take out the states of all keys that the table does not give to task `keep`, by their owner."""
@@ -99,6 +97,10 @@ class NoStates:
         chunks = apply(self._operators, iter([Chunk(block.columns, block.rows)]), _ONE_QUANTUM)
         made = [(chunk.batch, chunk.batch.num_rows) for chunk in chunks if chunk.batch.num_rows]
         return pa.table(concatenated(made)).combine_chunks().to_batches()[0] if made else None
+
+    def install(self, part: StatePart) -> None:
+        """Refused: there are no states."""
+        self.merge(part)
 
     def merge(self, part: StatePart) -> None:
         """Refused: there are no states."""

@@ -44,10 +44,14 @@ class RecordStates:
         places = self._table.add_block(block)
         fold(self._reducer, method, self._table.states, places, block.objects(), self._table.keys)
 
+    def install(self, part: StatePart) -> None:
+        """Take in states that came from another reducer, of keys that it has none of."""
+        self._table.install(part)
+
     def merge(self, part: StatePart) -> None:
         """Fold in states that came from another reducer."""
         assert isinstance(part.states, list)
-        places = self._table.add(part.keys, part.records, part.mapped).tolist()
+        places = self._table.add_part(part).tolist()
         fold(self._reducer, "merge", self._table.states, places, part.states, self._table.keys)
 
     def pack(self, table: RoutingTable, keep: int) -> dict[int, StatePart]:

@@ -62,8 +62,8 @@ class ReduceStage:
 class ReduceTask:
     """One task: its store, and in the end its share.
 
-    The order of calls: `process`, `extract`, `merge` and `preview` as often as need be, then `finish`, `conform`, and
-    what is to be known of the share.
+    The order of calls: `process`, `extract`, `install`, `merge` and `preview` as often as need be, then `finish`,
+    `conform`, and what is to be known of the share.
 
     Attributes:
         most_keys: the most keys that it has held when that was looked at.
@@ -101,6 +101,11 @@ class ReduceTask:
         """Take out the states of all keys that the table gives to other tasks, by their owner."""
         self.most_keys = max(self.most_keys, self._states.size)
         return self._states.pack(table, self._index)
+
+    def install(self, parts: Iterable[StatePart]) -> None:
+        """Take in states that came from other tasks, of keys that it has none of."""
+        for part in parts:
+            self._states.install(part)
 
     def merge(self, parts: Iterable[StatePart]) -> None:
         """Merge states that came from other tasks."""

@@ -17,7 +17,7 @@ from dpa.errors import ExecutorError
 from dpa.execution.block import Block
 from dpa.execution.keys import key_column, key_columns
 from dpa.executors import name_of
-from dpa.routing.hashing import hash_column
+from dpa.routing.hashing import Hashes, hash_column
 from dpa.routing.keys import KeyName
 from dpa.routing.table import RoutingTable
 
@@ -31,12 +31,14 @@ class StatePart:
         states: a row or an object for each key; of a join, the rows themselves.
         records: processed records of each key, shape (keys,).
         mapped: mapped records of each key, shape (keys,).
+        hashes: their hashes, shape (keys,); None of a store that does not keep any.
     """
 
     keys: pa.Array
     states: pa.RecordBatch | list[Any] | tuple[Block, ...]
     records: npt.NDArray[np.int64]
     mapped: npt.NDArray[np.int64]
+    hashes: Hashes | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +88,14 @@ class States(Protocol):
 
     def pack(self, table: RoutingTable, keep: int) -> dict[int, StatePart]:
         """Take out the states of all keys that the table does not give to reducer `keep`, by their owner."""
+        ...
+
+    def install(self, part: StatePart) -> None:
+        """Take in states that came from another reducer, of keys that it has none of: nothing is merged.
+
+        Raises:
+            ProtocolError: there is a state of such a key already, where the store can tell.
+        """
         ...
 
     def merge(self, part: StatePart) -> None:

@@ -78,6 +78,7 @@ class Compilation:
                     quantum_records=step.limits.quantum_records,
                     quantum_seconds=step.limits.quantum_seconds,
                     aggregate_seconds=None if aggregation is None else aggregation.seconds,
+                    consistency=step.consistency,
                 )
             )
         return Compiled(Graph(tuple(stages), tuple(edges)), tasks)

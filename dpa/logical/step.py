@@ -18,6 +18,7 @@ from dpa.errors import ConfigError
 from dpa.execution.mapping import Receiver
 from dpa.executors import AnyMapper, BatchReducer, Process, Reducer, RowsReducer, name_of
 from dpa.operators import JoinOptions, RowOperator
+from dpa.protocol.graph import Consistency
 from dpa.routing.groupings.options import GroupingOptions, ShuffleOptions
 from dpa.routing.keys import KeyName, names_of
 
@@ -90,6 +91,7 @@ class Step:
         tasks: how many; None: it runs in the tasks before it.
         grouping: how senders choose the task of a record.
         balance: when keys are redistributed, and how.
+        consistency: where states are while keys are redistributed.
         limits: bounds on the records that wait for it.
         aggregation: rounds of aggregation while the stream runs, or None.
         testing: tasks that are slow on purpose.
@@ -106,6 +108,7 @@ class Step:
     tasks: int | None = None
     grouping: GroupingOptions = field(default_factory=ShuffleOptions)
     balance: BalanceOptions = field(default_factory=NoBalancingOptions)
+    consistency: Consistency = "merge"
     limits: StageLimits = field(default_factory=StageLimits)
     aggregation: AggregationConfig | None = None
     testing: TestingConfig = field(default_factory=TestingConfig)

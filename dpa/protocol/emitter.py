@@ -15,6 +15,7 @@ from dpa.protocol.messages import Ack, CreditTransfer, Push
 from dpa.protocol.offered_meter import OfferedMeter
 from dpa.routing.change import TableChange
 from dpa.routing.groupings.base import Grouping
+from dpa.routing.moves import moves
 from dpa.routing.table import RoutingTable
 
 _STEPS = 4
@@ -66,9 +67,11 @@ class Emitter:
         grouping: Grouping,
         limits: CreditLimits,
         meter: OfferedMeter | None = None,
+        *,
+        migrates: bool = False,
     ) -> None:
         """Start with the receiving stage's table 0. `meter` measures what is offered, if the load balancer wants to
-        know."""
+        know; `migrates`: whether the receiving stage's states do."""
         self.edge = edge
         self.stage = stage
         self.table = table
@@ -77,6 +80,7 @@ class Emitter:
         self.origin = origin
         self._grouping = grouping
         self._meter = meter
+        self._migrates = migrates
         self._credit = Credit(limits, table.reducers)
         self._waiting: list[deque[_Part]] = [deque() for _ in range(table.reducers)]
         self._held_for = [0] * table.reducers
@@ -173,9 +177,10 @@ class Emitter:
         """What was offered since this was last asked; None if nothing was, or nobody measures it."""
         return None if self._meter is None else self._meter.report(now, ended=ended)
 
-    def update(self, change: TableChange) -> None:
-        """Adopt the next routing table."""
-        self.table = change.apply(self.table)
+    def update(self, change: TableChange) -> frozenset[int]:
+        """Adopt the next routing table. Returns the receivers that must have a marker of it: where states migrate,
+        those that lose ranges."""
+        before, self.table = self.table, change.apply(self.table)
         self._grouping.adopt(self.table)
         if self._grouping.forwards and self.held:
             parts = sorted((part for parts in self._waiting for part in parts), key=lambda part: part.number)
@@ -183,6 +188,7 @@ class Emitter:
             self._held_for = [0] * len(self._waiting)
             for part in parts:
                 self._route(part)
+        return frozenset(source for source, _ in moves(before, self.table)) if self._migrates else frozenset()
 
     def _route(self, whole: _Part) -> list[int]:
         """Have records wait for the credit of their receivers; returns how many there are for each."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from dpa.balance.options import AdaptiveOptions, BalanceOptions
 from dpa.errors import ConfigError
@@ -19,6 +19,10 @@ from dpa.protocol.credit import CreditLimits
 from dpa.routing.groupings.options import GroupingOptions, RingOptions
 from dpa.routing.table import RoutingTable
 from dpa.sources.splits import Split
+
+Consistency: TypeAlias = Literal["merge", "migrate"]
+"""Where the state of a key is while keys are redistributed. `merge`: on every task that has processed records of it,
+until these states are merged. `migrate`: on one task at a time; it moves with the key."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,8 @@ class Stage:
         quantum_records: most records that a task processes at a time.
         quantum_seconds: about how long it may take to process them.
         aggregate_seconds: time from the end of a round of aggregation to the next; None: there are no rounds.
+        consistency: where states are while keys are redistributed; `migrate` needs a grouping and a policy that give
+            each key one task, and no rounds.
     """
 
     name: str
@@ -53,6 +59,17 @@ class Stage:
     quantum_records: int = 262_144
     quantum_seconds: float = 0.1
     aggregate_seconds: float | None = None
+    consistency: Consistency = "merge"
+
+    def __post_init__(self) -> None:
+        if self.migrates and (self.grouping.splits_keys or self.aggregate_seconds is not None):
+            why = "a key's state must be on one task, which rounds of aggregation and such a grouping do not allow"
+            raise ConfigError(f"the states of stage {self.name!r} cannot migrate by {self.grouping.kind!r}: {why}")
+
+    @property
+    def migrates(self) -> bool:
+        """Whether states move with their keys."""
+        return self.consistency == "migrate"
 
     @property
     def addresses(self) -> tuple[Address, ...]:

@@ -17,15 +17,17 @@ from dpa.protocol.machine import (
     Event,
     ExtractDone,
     Finish,
+    InstallStates,
     MergeStates,
     OpenSplit,
     Process,
     ProcessDone,
+    RangesExtracted,
     Send,
     StepDone,
     Tick,
 )
-from dpa.protocol.messages import Envelope, Progress, Push, SplitGrant, StateTransfer
+from dpa.protocol.messages import Envelope, Progress, Push, RangeTransfer, SplitGrant, StateTransfer
 from dpa.protocol.use import TaskUse
 from dpa.sources.splits import Split
 
@@ -40,7 +42,10 @@ LARGE: dict[type, str] = {
     SplitGrant: "split",
     OpenSplit: "split",
     StateTransfer: "part",
+    RangeTransfer: "part",
     ExtractDone: "parts",
+    RangesExtracted: "parts",
+    InstallStates: "parts",
     MergeStates: "parts",
     Finish: "parts",
     Tick: "use",

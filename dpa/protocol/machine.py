@@ -77,6 +77,22 @@ class Extract:
 
 
 @dataclass(frozen=True, eq=False)
+class ExtractRanges:
+    """Operator: take out the states of all ranges that the table takes from this task; answered by
+    `RangesExtracted`."""
+
+    table: RoutingTable
+
+
+@dataclass(frozen=True, eq=False)
+class InstallStates:
+    """Operator: take in the states of ranges that others gave to this task, which has none of their keys yet; answered
+    by `StatesInstalled`."""
+
+    parts: tuple[StatePart, ...]
+
+
+@dataclass(frozen=True, eq=False)
 class MergeStates:
     """Operator: merge states that others extracted in a round of aggregation. The keys that the table gives to this
     task are then its share of the partial results; publish it, if the job publishes them. Answered by `MergeDone`."""
@@ -145,6 +161,8 @@ Instruction = (
     | NextStep
     | Process
     | Extract
+    | ExtractRanges
+    | InstallStates
     | MergeStates
     | Finish
     | Write
@@ -229,6 +247,18 @@ class ExtractDone:
     seconds: float = 0.0
 
 
+@dataclass(frozen=True, eq=False)
+class RangesExtracted:
+    """The states of the ranges that others get, by the task that owns them now."""
+
+    parts: dict[int, StatePart]
+
+
+@dataclass(frozen=True)
+class StatesInstalled:
+    """The states given to user code last are in its store."""
+
+
 @dataclass(frozen=True)
 class MergeDone:
     """This task's share of a round is complete: how many keys it published, and how many seconds that took."""
@@ -255,20 +285,12 @@ class WriteDone:
     """This task's share of the result is written."""
 
 
-Event = (
-    Envelope
-    | Start
-    | TaskStarted
-    | TaskDied
-    | Tick
-    | Redistribute
-    | StepDone
-    | ProcessDone
-    | ExtractDone
-    | MergeDone
-    | FinishDone
-    | WriteDone
+UserCodeDone = (
+    StepDone | ProcessDone | ExtractDone | RangesExtracted | StatesInstalled | MergeDone | FinishDone | WriteDone
 )
+"""What answers an instruction: user code has returned."""
+
+Event = Envelope | Start | TaskStarted | TaskDied | Tick | Redistribute | UserCodeDone
 
 
 class Machine(RuledMachine):

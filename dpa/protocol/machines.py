@@ -18,8 +18,9 @@ def load_balancer_of(graph: Graph) -> LoadBalancerMachine:
     """The machine of the load balancer."""
     stages = list(graph.queue_fed())
     return LoadBalancerMachine(
-        {stage.name: stage.balance.policy(stage.tasks) for stage in stages},
+        {stage.name: stage.balance.policy(stage.tasks, may_split=not stage.migrates) for stage in stages},
         {stage.name: [*graph.senders(stage.name), *stage.addresses] for stage in stages},
+        {stage.name: stage.tasks for stage in stages if stage.migrates},
     )
 
 
@@ -47,6 +48,7 @@ def task_of(
         delegation=DelegationOptions.of(
             stage.grouping.signals, graph.queue_bound(stage.name) // stage.tasks, stage.queue_seconds
         ),
+        migrates_with=graph.senders(stage.name) if stage.migrates else None,
     )
 
 
@@ -61,5 +63,6 @@ def emitters_of(graph: Graph, address: Address) -> list[Emitter]:
         grouping = target.grouping.create(table, sender)
         reports = target.balance.reports
         meter = OfferedMeter(sender, len(senders)) if reports is not None and reports.measures_keys else None
-        emitters.append(Emitter(number, target.name, address, table, grouping, graph.credit(target.name), meter))
+        credit = graph.credit(target.name)
+        emitters.append(Emitter(number, target.name, address, table, grouping, credit, meter, migrates=target.migrates))
     return emitters

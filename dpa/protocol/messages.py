@@ -196,6 +196,42 @@ class RoundDone:
     seconds: float
 
 
+# states that migrate: sender -> task that gives ranges -> task that takes them over; task -> load balancer
+
+
+@dataclass(frozen=True)
+class Marker:
+    """Whatever the sender pushes from now on goes by the table of this version, or a newer one."""
+
+    version: int
+
+
+@dataclass(frozen=True, eq=False)
+class RangeTransfer:
+    """The states of the ranges that the table of this version gives from the sender to the receiver; None if there are
+    none. The records of these ranges that the sender had or still gets follow."""
+
+    version: int
+    part: StatePart | None
+
+
+@dataclass(frozen=True)
+class PassedMarkers:
+    """Nothing that `senders` pushed by older tables than that of this version will come through the sender of this any
+    more."""
+
+    version: int
+    senders: tuple[Address, ...]
+
+
+@dataclass(frozen=True)
+class Settled:
+    """A task has given all the ranges that the table of this version takes from it, and has taken over all those that
+    the table gives to it."""
+
+    version: int
+
+
 # the end of a stage: coordinator -> load balancer and back, coordinator -> tasks, task -> coordinator
 
 
@@ -261,6 +297,10 @@ Message = (
     | BeginExchange
     | StateTransfer
     | RoundDone
+    | Marker
+    | RangeTransfer
+    | PassedMarkers
+    | Settled
     | Drain
     | Freeze
     | LastTable

@@ -4,7 +4,7 @@ states, and the share of the stage's result."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -27,6 +27,8 @@ from dpa.protocol.machine import (
 )
 from dpa.protocol.messages import Ack, CreditTransfer, Deliver, Drain, Finished, LoadReport, Push, TableUpdate
 from dpa.protocol.metrics import TaskStats
+from dpa.protocol.migrating_queue import MigratingQueue
+from dpa.protocol.migration import Migration
 from dpa.protocol.quantum import QuantumSizer
 from dpa.protocol.record_queue import Forwards, RecordQueue
 from dpa.protocol.rules import Rule, State, on
@@ -67,11 +69,11 @@ class OperatorMachine(TaskMachine):
         limits: CreditLimits,
         reports: LoadReportOptions | None = None,
         delegation: DelegationOptions | None = None,
+        migrates_with: Collection[Address] | None = None,
     ) -> None:
         """Start with routing table 0 and an empty queue. `goes_by_table`: whether senders choose tasks by it; `limits`:
-        what each may have in flight."""
+        what each may have in flight; `migrates_with`: the senders, where states migrate."""
         super().__init__(address, emitters, OperatorState.STREAMING)
-        self.queue = RecordQueue(address.index, table, eager=eager)
         self.processed = 0
         self._first_table = table
         self._goes_by_table = goes_by_table
@@ -85,11 +87,23 @@ class OperatorMachine(TaskMachine):
         self._had_records = False
         self._exchange = StateExchange(self, table, self._begin_last_exchange)
         self.include(self._exchange)
+        self.queue: RecordQueue
+        self._migration: Migration | None = None
+        if migrates_with is None:
+            self.queue = RecordQueue(address.index, table, eager=eager)
+        else:
+            self.queue = queue = MigratingQueue(address.index, table)
+            self._migration = Migration(self, queue, migrates_with, self._forward)
 
     @property
     def table(self) -> RoutingTable:
         """The routing table held."""
         return self.queue.table
+
+    @property
+    def working_on(self) -> Push | None:
+        """The records that user code has now."""
+        return self._working_on
 
     @property
     def stats(self) -> TaskStats:
@@ -107,9 +121,10 @@ class OperatorMachine(TaskMachine):
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is queued, held, being processed or waiting for an earlier message, and no round is in
-        progress."""
-        return super().idle and not self.has_records and self._exchange.is_idle
+        """Whether nothing is queued, held, being processed or waiting for an earlier message, and no round and no
+        hand-over is in progress."""
+        is_still = self._migration is None or self._migration.is_idle
+        return super().idle and not self.has_records and self._exchange.is_idle and is_still
 
     @property
     def has_records(self) -> bool:
@@ -126,11 +141,14 @@ class OperatorMachine(TaskMachine):
     @property
     def _is_free(self) -> bool:
         """Whether no user code is at work on records or states."""
-        return self._working_on is None and not self._exchange.occupies_user_code
+        migrates = self._migration is not None and self._migration.occupies_user_code
+        return self._working_on is None and not self._exchange.occupies_user_code and not migrates
 
     def advance(self) -> None:
         """Let user code have the next records, or its turn in an exchange; report the load if that is due."""
         if self.state is OperatorState.STREAMING:
+            if self._migration is not None:
+                self._migration.advance(is_free=self._is_free)
             self._process_next()
             if self._reporter.is_due:
                 self._report_load()
@@ -171,7 +189,10 @@ class OperatorMachine(TaskMachine):
         if self.state not in (OperatorState.STREAMING, OperatorState.EXCHANGING):
             raise ProtocolError(f"{self.address} got a routing table of its own stage while {self.state.value}")
         table = message.change.apply(self.table)
-        self._forward(self.queue.retable(table))
+        if self._migration is None:
+            self._forward(self.queue.retable(table))
+        else:
+            self._migration.adopt(table)
 
     def _forward(self, forwards: Forwards) -> None:
         moved: Counter[tuple[Address, int, int]] = Counter()
@@ -218,8 +239,10 @@ class OperatorMachine(TaskMachine):
         """The stage has processed all its records.
 
         Raises:
-            ProtocolError: this task still has some, or a round of aggregation is in progress.
+            ProtocolError: this task still has some, or a round of aggregation or a hand-over is in progress.
         """
+        if self._migration is not None and not self._migration.is_idle:
+            raise ProtocolError(f"{self.address} is to finish before table {self.table.version} is settled")
         if self.has_records:
             raise ProtocolError(f"{self.address} is to finish with {self.queue.length} records in its queue")
         self.state = OperatorState.EXCHANGING

@@ -94,11 +94,8 @@ class RecordQueue:
         self.forwarded_in += push.block.rows if push.hops else 0
         if push.version > self.table.version:
             self._held.append(queued)
-        elif self._eager and push.version < self.table.version:
-            kept, forwards = self._owned(queued)
-            self._queue.extend(kept)
         else:
-            self._queue.append(queued)
+            forwards = self._admit(queued)
         self.peak = max(self.peak, self.length)
         return forwards
 
@@ -106,16 +103,12 @@ class RecordQueue:
         """Adopt the next table."""
         self.table = table
         self._distributor.retain(table.splits.values())
-        self._queue.extend(queued for queued in self._held if queued.push.version <= table.version)
+        here = [queued for queued in self._held if queued.push.version <= table.version]
         self._held = [queued for queued in self._held if queued.push.version > table.version]
-        forwards = Forwards()
         if self._eager:
-            waiting, self._queue = self._queue, deque()
-            for queued in waiting:
-                kept, others = self._owned(queued)
-                self._queue.extend(kept)
-                forwards += others
-        return forwards
+            before, self._queue = self._queue, deque()
+            here = [*before, *here]
+        return [forward for queued in here for forward in self._admit(queued)]
 
     def take(self, records: int) -> tuple[Push | None, Forwards]:
         """Take out up to `records` records that this task owns, of one push; None if none is left."""
@@ -135,6 +128,15 @@ class RecordQueue:
         """Records that were taken out have been processed."""
         self.length -= records
 
+    def _admit(self, queued: Queued) -> Forwards:
+        """Queue what has a table that is known here."""
+        if self._eager and queued.push.version < self.table.version:
+            kept, forwards = self._owned(queued)
+            self._queue.extend(kept)
+            return forwards
+        self._queue.append(queued)
+        return []
+
     def _owned(self, queued: Queued) -> tuple[list[Queued], Forwards]:
         """What of a push stays here by the newest table, marked as of its version, and what goes to others."""
         version = queued.push.version
@@ -145,11 +147,15 @@ class RecordQueue:
             part = replace(push, block=block, version=self.table.version)
             if owner == self._index:
                 kept.append(Queued(part, self._random))
-                continue
-            forwards.append((owner, replace(part, hops=push.hops + 1)))
-            self.length -= block.rows
-            self.forwarded_out += block.rows
+            else:
+                forwards += self._send_on(owner, part)
         return kept, forwards
+
+    def _send_on(self, owner: int, push: Push) -> Forwards:
+        """Forward records that another task owns."""
+        self.length -= push.block.rows
+        self.forwarded_out += push.block.rows
+        return [(owner, replace(push, hops=push.hops + 1))]
 
     def _distribute(self, version: int, split: KeySplit, records: int) -> npt.NDArray[np.int64]:
         """Distribute records of a split key that were routed by an older table. Those that the same split gave to this

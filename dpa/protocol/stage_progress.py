@@ -70,6 +70,7 @@ class StageProgress(RuledMachine):
         self._coordinator = coordinator
         self._is_source = is_source
         self._moves_states = moves_states
+        self._migrates = stage.migrates
         self._emitted_to: int | None = None
         self._done: set[int] = set()
         self._last_version: int | None = None
@@ -186,7 +187,7 @@ class StageProgress(RuledMachine):
         """Begin it once the last table is known and no round of aggregation is in progress."""
         if self._last_version is not None and not self._rounds.in_progress:
             self.state = StagePhase.EXCHANGING
-            transfer = self._last_version > 0 or self._moves_states
+            transfer = not self._migrates and (self._last_version > 0 or self._moves_states)
             number = self._rounds.number + 1
             self._broadcast(BeginExchange(number, self._last_version, last=True, transfer=transfer))
 

@@ -11,7 +11,7 @@ from dpa.execution.block import Block
 from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.emitter import Emitter
 from dpa.protocol.machine import Machine, NextStep, OpenResult, OpenSplit, StepDone
-from dpa.protocol.messages import Ack, CreditTransfer, OfferedReport, Progress, TableUpdate
+from dpa.protocol.messages import Ack, CreditTransfer, Marker, OfferedReport, Progress, TableUpdate
 from dpa.protocol.metrics import TaskStats
 from dpa.protocol.rules import Rule, RuledMachine, State, on
 from dpa.protocol.use import TaskUse
@@ -171,9 +171,12 @@ class TaskMachine(Machine):
                 emitter.forwarded(sender, message)
 
     def _update_emitters(self, sender: Address, message: TableUpdate) -> None:
+        marked: set[int] = set()
         for emitter in self.emitters:
             if emitter.stage == message.stage:
-                emitter.update(message.change)
+                marked |= emitter.update(message.change)
+        for receiver in sorted(marked):  # once all edges to the stage go by the new table
+            self.send(Address(message.stage, receiver), Marker(message.change.version))
 
     def _ignore(self, sender: Address, event: object) -> None:
         """An event that no longer matters."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 
 from dpa.protocol.coordinator import CoordinatorMachine
+from dpa.protocol.hand_over import Giving, Taking
 from dpa.protocol.load_balancer import LoadBalancerMachine, StageBalance
 from dpa.protocol.operator import OperatorMachine
 from dpa.protocol.rules import RuledMachine, transition_table
@@ -17,7 +18,7 @@ MACHINES: dict[str, tuple[type[RuledMachine], ...]] = {
     "Coordinator": (CoordinatorMachine, StageProgress),
     "Load balancer": (LoadBalancerMachine, StageBalance),
     "Source task": (SourceMachine,),
-    "Operator task": (OperatorMachine, StateExchange),
+    "Operator task": (OperatorMachine, StateExchange, Giving, Taking),
     "Every task of a stage": (Production,),
 }
 """Who runs which machines."""

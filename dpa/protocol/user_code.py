@@ -17,8 +17,10 @@ from dpa.protocol.machine import (
     Event,
     Extract,
     ExtractDone,
+    ExtractRanges,
     Finish,
     FinishDone,
+    InstallStates,
     Instruction,
     MergeDone,
     MergeStates,
@@ -27,6 +29,8 @@ from dpa.protocol.machine import (
     OpenSplit,
     Process,
     ProcessDone,
+    RangesExtracted,
+    StatesInstalled,
     StepDone,
     Write,
     WriteDone,
@@ -85,6 +89,11 @@ class UserCode:
                 return ProcessDone(0.0, self.operator.process(block))
             case Extract(table):
                 return ExtractDone(self.operator.extract(table))
+            case ExtractRanges(table):
+                return RangesExtracted(self.operator.extract(table))
+            case InstallStates(parts):
+                self.operator.install(parts)
+                return StatesInstalled()
             case MergeStates(table, parts):
                 self.operator.merge(parts)
                 self._round_table = table

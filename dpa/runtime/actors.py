@@ -34,7 +34,7 @@ from dpa.protocol.machine import (
     Write,
 )
 from dpa.protocol.machines import task_of
-from dpa.protocol.messages import Envelope, Push
+from dpa.protocol.messages import Envelope, Push, RangeTransfer
 from dpa.protocol.plan import STUCK_SECONDS, TaskOutput
 from dpa.protocol.use import TaskUse
 from dpa.protocol.user_code import UserCode
@@ -97,7 +97,7 @@ class TaskActor:
 
     @ray.method(concurrency_group="data", num_returns=0)
     def push(self, pickled: PickledEnvelope) -> None:
-        """Take in records."""
+        """Take in records, or the states of ranges."""
         self._shell.receive(pickled)
 
     @ray.method(concurrency_group="watch")
@@ -131,7 +131,7 @@ class TaskActor:
         handle, message, pickled = self._handles[envelope.receiver], envelope.message, PickledEnvelope.of(envelope)
         records = message.block.rows if isinstance(message, Push) else 0
         self._traffic.sent(envelope.receiver, records, pickled.size)
-        (handle.push if isinstance(message, Push) else handle.deliver).remote(pickled)
+        (handle.push if isinstance(message, Push | RangeTransfer) else handle.deliver).remote(pickled)
 
     def _work(self, instruction: Instruction) -> Event | None:
         raise ProtocolError(f"{type(self).__name__} cannot carry out {instruction}")

@@ -28,7 +28,6 @@ from dpa.protocol.machine import (
     Commit,
     Event,
     ExtractDone,
-    FinishDone,
     Instruction,
     JobDone,
     JobFailed,
@@ -45,8 +44,8 @@ from dpa.protocol.machine import (
     StepDone,
     TaskStarted,
     Tick,
+    UserCodeDone,
     Write,
-    WriteDone,
 )
 from dpa.protocol.machines import load_balancer_of, task_of
 from dpa.protocol.messages import Envelope
@@ -271,7 +270,7 @@ class SimulatedCluster:
         machine = self.machines[address]
         if isinstance(event, Tick) and self._job.ticks is None and not self._finished:
             self._schedule(self._job.tick_seconds, address, Tick())
-        if isinstance(event, StepDone | ProcessDone | ExtractDone | MergeDone | FinishDone | WriteDone):
+        if isinstance(event, UserCodeDone):
             self._invariants.rests(address)
             self._cores.end()
         if isinstance(event, TaskStarted):
@@ -312,6 +311,7 @@ class SimulatedCluster:
                     self.schemas[address] = instruction.schema
                 self._invariants.works(address, instruction)
                 event, seconds = self._user_code(address, instruction)
+                self._invariants.worked(address, event)
                 self._schedule(seconds, address, event)
 
     def _user_code(self, address: Address, instruction: Instruction) -> tuple[Event, float]:

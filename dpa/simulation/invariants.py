@@ -17,12 +17,13 @@ from dpa.errors import ProtocolError
 from dpa.execution.block import Block
 from dpa.protocol.addresses import COORDINATOR, Address
 from dpa.protocol.graph import Graph, Stage
-from dpa.protocol.machine import Instruction, Machine, NextStep, Process
+from dpa.protocol.machine import Event, Instruction, Machine, NextStep, Process
 from dpa.protocol.messages import Begin, DecisionReport, Envelope, Push, TableUpdate
 from dpa.protocol.operator import OperatorMachine
 from dpa.protocol.task import TaskMachine
 from dpa.routing.change import TableChange
 from dpa.simulation.credit_ledger import CreditLedger
+from dpa.simulation.migrations import StatesAndOrder
 
 
 class Invariants:
@@ -83,6 +84,13 @@ class Invariants:
                 require(not emitter.held or emitter.held + emitter.in_flight <= bound, holds)  # 5
         if isinstance(instruction, Process):
             self._by_name[address.stage].acted(address, instruction.version, address.index, instruction.block)
+        if address.stage in self._by_name:
+            self._by_name[address.stage].works(address.index, instruction)  # 4
+
+    def worked(self, address: Address, event: Event) -> None:
+        """User code will return with this event."""
+        if address.stage in self._by_name:
+            self._by_name[address.stage].worked(address.index, event)  # 4
 
     def rests(self, address: Address) -> None:
         """User code has returned."""
@@ -133,6 +141,7 @@ class _StageInvariants:
         self._acted: dict[Address, int] = {}
         self._peaks: dict[Address, int] = defaultdict(int)
         self._rounds: dict[int, int] = defaultdict(int)
+        self._migration = StatesAndOrder(stage.name) if stage.migrates else None
         self._rows_forwarded = 0
         self.rows_in_transit = 0
 
@@ -151,6 +160,19 @@ class _StageInvariants:
         often = f"a record was forwarded {push.hops} times in {push.version} tables"
         require(push.hops <= push.version, often)  # 7
         self.acted(sender, push.version, envelope.receiver.index, push.block)
+        if self._migration is not None and not push.hops:
+            self._migration.emitted(push)
+
+    def works(self, index: int, instruction: Instruction) -> None:
+        """A task lets user code run."""
+        if self._migration is not None:
+            working_on = self._operators[index].working_on if isinstance(instruction, Process) else None
+            self._migration.works(index, instruction, working_on)
+
+    def worked(self, index: int, event: Event) -> None:
+        """User code will return with this event."""
+        if self._migration is not None:
+            self._migration.worked(index, event)
 
     def acted(self, address: Address, version: int, owner: int, block: Block) -> None:
         """A task gave records to a task of this stage, itself perhaps, by the table of a version."""
@@ -190,6 +212,8 @@ class _StageInvariants:
             require(not task.has_records, f"the job ended while {task.address} had records")  # 6
         finals = {task.table.version for task in self._operators}
         require(len(finals) == 1, f"tasks of {self.name} merged by different tables: {sorted(finals)}")  # 2
+        if self._migration is not None:
+            self._migration.check_end()  # 4
 
     def check_quiet(self) -> None:
         """What must hold when nothing is in transit."""

@@ -195,11 +195,12 @@ def _random_kind(draw: random.Random, entering: int) -> str:
 
 def _options(draw: random.Random, kind: str, batch: int) -> dict[str, Any]:
     """How records come to a stage."""
-    options = random_stage_options(draw, batch)
-    if kind == "process":
+    migrates = kind != "rows" and draw.random() < 0.3
+    options = random_stage_options(draw, batch, migrates=migrates)
+    if kind == "process" and not migrates:
         options |= _ONE_OWNER
     rounds = draw.choice([0.002, 0.02]) if draw.random() < 0.2 else None
-    return {**options, "aggregate_seconds": rounds if kind == "collect" else None}
+    return {**options, "aggregate_seconds": rounds if kind == "collect" and not migrates else None}
 
 
 def _work(

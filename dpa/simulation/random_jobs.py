@@ -32,7 +32,7 @@ from dpa.simulation.cluster import (
 from dpa.sources.splits import memory_splits
 
 
-class Collect(Reducer[list[int], int]):
+class CollectAlone(Reducer[list[int], int]):
     """Keeps every record's number: the result shows whether each was processed exactly once, and by its own key.
 
     `finish` empties the state, against the rules: a round of aggregation must not let it do so to states that go on.
@@ -45,13 +45,17 @@ class Collect(Reducer[list[int], int]):
         state.append(value)
         return state
 
-    def merge(self, left: list[int], right: list[int]) -> list[int]:
-        return left + right
-
     def finish(self, state: list[int]) -> dict[str, Any]:
         records = sorted(state)
         state.clear()
         return {"records": records}
+
+
+class Collect(CollectAlone):
+    """The same of a key that may have several states."""
+
+    def merge(self, left: list[int], right: list[int]) -> list[int]:
+        return left + right
 
 
 def _key(kind: str, rank: int) -> Key:
@@ -75,25 +79,28 @@ class RandomJob:
     expected: dict[Key, list[int]]
 
 
-def random_job(seed: int) -> RandomJob:
-    """The job of a seed."""
+def random_job(seed: int, *, migrates: bool = False) -> RandomJob:
+    """The job of a seed; or, if it `migrates`, one of which states move with their keys, and cannot be merged."""
     draw = random.Random(seed)
     kind_of_key = random.Random(f"key of {seed}").choice(["text", "date", "decimal", "composite"])
     name: KeyName = ("key", "number of key") if kind_of_key == "composite" else "key"
     keys = [_key(kind_of_key, rank) for rank in range(draw.randint(1, 30))]
     exponent = draw.choice([0.0, 0.8, 1.2, 3.0])
     weights = [1 / (rank + 1) ** exponent for rank in range(len(keys))]
-    drawn = draw.choices(keys, weights, k=draw.randint(0, 250))
+    drawn = draw.choices(keys, weights, k=draw.randint(100 if migrates else 0, 250))
     expected: dict[Key, list[int]] = defaultdict(list)
     for number, key in enumerate(drawn):
         expected[key].append(number)
     table = pa.table({**key_columns(column_of(drawn, name), name), "number": pa.array(range(len(drawn)), pa.int64())})
     batch = draw.choice([1, 3, 10])
-    reducer, combine = Collect(), draw.random() < 0.25
-    options = random_stage_options(draw, batch)
+    reducer: CollectAlone = Collect()
+    combine = draw.random() < 0.25
+    options = random_stage_options(draw, batch, migrates=migrates)
     adaptive = options["balance"].strategy == "adaptive"
     slow, speed = draw.randrange(5), draw.choice([1.0, 5.0])
     aggregate = draw.random() < 0.3
+    if migrates:
+        reducer, combine, aggregate = CollectAlone(), False, False
     job = map_reduce_job(
         memory_splits(table, draw.choice([1, 20, 100])),
         MapTask(None, name, ("number",), reducer, combine, 0, batch, 1.0),
@@ -115,11 +122,14 @@ def random_network(draw: random.Random) -> Network:
     return Network(0.0001, draw.choice([0.001, 0.02, 0.2]), draw.choice([0.0, 0.05, 0.3]))
 
 
-def random_stage_options(draw: random.Random, batch: int) -> dict[str, Any]:
-    """How records come to a stage: any grouping, strategy and bounds; blocks have up to `batch` records."""
-    kind = draw.choice([RING, RING, draw.choice(KINDS)])
-    strategy = draw.choice(["none", "halving", "doubling", "adaptive", "adaptive"]) if kind == RING else "none"
+def random_stage_options(draw: random.Random, batch: int, *, migrates: bool = False) -> dict[str, Any]:
+    """How records come to a stage: any grouping, strategy and bounds, or, if it `migrates`, any that moves keys; blocks
+    have up to `batch` records."""
+    kind = RING if migrates else draw.choice([RING, RING, draw.choice(KINDS)])
+    strategies = ["none"] if kind != RING else ["none", "halving", "doubling", "adaptive", "adaptive"]
+    strategy = draw.choice(strategies[1:] if migrates else strategies) if kind == RING else "none"
     return {
+        "consistency": "migrate" if migrates else "merge",
         "balance": _of(
             BY_STRATEGY[strategy],
             tau=(threshold := draw.choice([0.0, 0.2, 1.0])),
@@ -169,14 +179,14 @@ def _of(options: type[_Options], **drawn: Any) -> _Options:
     return options(**{name: value for name, value in drawn.items() if name in names})
 
 
-def run_random_job(seed: int, max_steps: int = 1_000_000, **machines: Any) -> SimulatedRun:
-    """Run the job of a seed, in at most so many steps, and check its result too; `machines` are those of
-    `SimulatedCluster`.
+def run_random_job(seed: int, max_steps: int = 1_000_000, *, migrates: bool = False, **machines: Any) -> SimulatedRun:
+    """Run the job of a seed, in at most so many steps, and check its result too; `migrates` as for `random_job`, and
+    `machines` are those of `SimulatedCluster`.
 
     Raises:
         InvariantViolationError: an invariant was broken, the job could not end, or its result is wrong.
     """
-    made = random_job(seed)
+    made = random_job(seed, migrates=migrates)
     cluster = SimulatedCluster(made.job, seed, **machines)
     run = cluster.run(max_steps)
     shares = run.shares[REDUCER]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from dpa.executors import BatchMapper, FunctionReducer, Mapper, Reducer
+from dpa.executors import BatchMapper, FunctionReducer, Mapper, Process, Reducer
 
 
 def words(record: dict[str, Any]) -> Iterator[tuple[str, int]]:
@@ -80,6 +80,24 @@ class SlowSum(FunctionReducer):
     def reduce(self, state: Any, value: Any) -> Any:
         time.sleep(self.seconds)
         return super().reduce(state, value)
+
+
+class RunningSum(Process[tuple[int, int], int]):
+    """Emits the sum so far with each value, and takes its time. Values of a key must ascend: one that is lost, comes
+    twice or too late is found out."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def zero(self) -> tuple[int, int]:
+        return -1, 0
+
+    def process(self, key: str, state: tuple[int, int], value: int) -> tuple[tuple[int, int], list[dict[str, Any]]]:
+        time.sleep(self.seconds)
+        last, so_far = state
+        if value <= last:
+            raise ValueError(f"{value} comes after {last}")
+        return (value, so_far + value), [{"key": key, "value": value, "so_far": so_far + value}]
 
 
 class TakenCount(Reducer[list[int], int]):

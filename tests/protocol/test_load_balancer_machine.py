@@ -16,7 +16,16 @@ from dpa.protocol.graph import REDUCER, Edge, Graph, Stage, map_reduce
 from dpa.protocol.load_balancer import StageBalance
 from dpa.protocol.machine import Instruction, Redistribute, Start, Tick
 from dpa.protocol.machines import load_balancer_of
-from dpa.protocol.messages import Ack, DecisionReport, Freeze, LastTable, LoadReport, OfferedReport, TableUpdate
+from dpa.protocol.messages import (
+    Ack,
+    DecisionReport,
+    Freeze,
+    LastTable,
+    LoadReport,
+    OfferedReport,
+    Settled,
+    TableUpdate,
+)
 from dpa.routing.table import RoutingTable
 
 
@@ -269,3 +278,86 @@ def test_a_message_for_others_is_refused_by_name(message) -> None:
 def test_an_event_of_others_is_refused() -> None:
     with pytest.raises(ProtocolError, match="load balancer cannot take a Start"):
         Balancer().event(Start())
+
+
+# --- a stage whose states migrate
+
+
+class MigratingBalancer(Balancer):
+    """Whose tables must be settled."""
+
+    def __init__(self, **options) -> None:
+        stage = {"balance": balance("doubling", **options), "consistency": "migrate"}
+        super().__init__(graph=map_reduce((), 2, 3, **stage))
+
+    def settled(self, index: int, version: int = 1) -> list[Instruction]:
+        return self(reducer(index), Settled(version))
+
+    def loaded(self, index: int, queue: int, version: int) -> list[Instruction]:
+        return self(reducer(index), LoadReport(Load(queue, version)))
+
+
+def test_where_states_migrate_no_table_is_published_before_all_tasks_have_settled_the_last() -> None:
+    balancer = MigratingBalancer()
+    assert tables(balancer.report(1, 100)) == [1] * 5
+    assert balancer.loaded(0, 500, version=1) == balancer.settled(0) == balancer.settled(2) == []
+    assert tables(balancer.settled(1)) == [2] * 5, "by the load that was reported meanwhile"
+    assert balancer.table.version == 2
+
+
+def test_of_the_loads_that_a_task_reported_meanwhile_the_last_one_counts() -> None:
+    balancer = MigratingBalancer()
+    balancer.report(1, 100)
+    balancer.loaded(0, 500, version=1)
+    balancer.loaded(0, 0, version=1)
+    assert [tables(balancer.settled(index)) for index in range(3)] == [[], [], []]
+    assert outcomes(balancer.event(Tick())) == [Outcome.BELOW_THRESHOLD]
+
+
+def test_after_a_table_made_by_what_was_kept_the_rest_is_kept_on() -> None:
+    balancer = MigratingBalancer()
+    balancer.event(Redistribute(REDUCER, 0))
+    balancer.event(Redistribute(REDUCER, 1))
+    balancer.event(Redistribute(REDUCER, 2))
+    for version in (1, 2, 3):
+        assert balancer.table.version == version
+        for index in range(3):
+            balancer.settled(index, version)
+    assert balancer.table.version == 3
+
+
+def test_a_freeze_is_answered_when_the_last_table_is_settled() -> None:
+    balancer = MigratingBalancer()
+    balancer.report(1, 100)
+    balancer.loaded(0, 500, version=1)
+    assert sent(balancer.freeze(), LastTable) == []
+    assert balancer.loaded(2, 500, version=1) == balancer.settled(0) == balancer.settled(1) == []
+    assert sent(balancer.settled(2), LastTable) == [(COORDINATOR, LastTable(REDUCER, 1))]
+    assert balancer.loaded(0, 500, version=1) == []
+
+
+def test_a_freeze_before_any_redistribution_is_answered_at_once() -> None:
+    assert sent(MigratingBalancer().freeze(), LastTable) == [(COORDINATOR, LastTable(REDUCER, 0))]
+
+
+def test_a_task_settles_each_table_once() -> None:
+    balancer = MigratingBalancer()
+    balancer.report(1, 100)
+    balancer.settled(0)
+    for index, version in ((0, 1), (1, 2)):
+        with pytest.raises(ProtocolError, match=f"reducer {index} cannot have settled table {version} of reducer now"):
+            balancer.settled(index, version)
+
+
+def test_in_merge_mode_nobody_settles_tables() -> None:
+    balancer = Balancer()
+    balancer.report(1, 100)
+    with pytest.raises(ProtocolError, match="cannot take a Settled from reducer 0 while balancing"):
+        balancer(reducer(0), Settled(1))
+
+
+def test_the_adaptive_policy_of_a_stage_whose_states_migrate_may_not_split_keys() -> None:
+    for consistency in ("merge", "migrate"):
+        graph = map_reduce((), 1, 2, balance=BY_STRATEGY["adaptive"](), consistency=consistency)
+        policy = load_balancer_of(graph).stages[REDUCER]._policy
+        assert policy._aim.may_split is (consistency == "merge")

@@ -9,6 +9,7 @@ import pytest
 from dpa.errors import ProtocolError
 from dpa.protocol.addresses import COORDINATOR, Address
 from dpa.protocol.coordinator import CoordinatorMachine
+from dpa.protocol.hand_over import Giving, Taking
 from dpa.protocol.load_balancer import LoadBalancerMachine, StageBalance
 from dpa.protocol.machine import Event
 from dpa.protocol.messages import Envelope, Message
@@ -87,7 +88,7 @@ PARTS: dict[type[RuledMachine], list[type[RuledMachine]]] = {
     CoordinatorMachine: [StageProgress],
     LoadBalancerMachine: [StageBalance],
     SourceMachine: [Production],
-    OperatorMachine: [Production, StateExchange],
+    OperatorMachine: [Production, StateExchange, Giving, Taking],
 }
 """Each machine, and the parts with rules of their own."""
 
@@ -96,10 +97,11 @@ RECEIVED: dict[type[RuledMachine], set[str]] = {
         *("Start", "TaskStarted", "TaskDied", "Tick"),
         *("SplitRequest", "Progress", "DecisionReport", "RoundDone", "LastTable", "Finished"),
     },
-    LoadBalancerMachine: {"Tick", "Redistribute", "LoadReport", "OfferedReport", "Freeze"},
+    LoadBalancerMachine: {"Tick", "Redistribute", "LoadReport", "OfferedReport", "Settled", "Freeze"},
     SourceMachine: {"Tick", "StepDone", "Begin", "SplitGrant", "Ack", "CreditTransfer", "TableUpdate"},
     OperatorMachine: {
         *("Tick", "StepDone", "ProcessDone", "ExtractDone", "MergeDone", "FinishDone", "WriteDone"),
+        *("RangesExtracted", "StatesInstalled", "Marker", "RangeTransfer", "PassedMarkers"),
         *("Push", "Ack", "CreditTransfer", "TableUpdate", "BeginExchange", "StateTransfer", "Drain", "Deliver"),
     },
 }

@@ -31,6 +31,7 @@ from dpa.protocol.source import SourceMachine
 from dpa.routing.change import TableChange
 from dpa.routing.groupings.base import Grouping
 from dpa.routing.groupings.ring import RingGrouping
+from dpa.routing.hashing import hash_column
 from dpa.routing.keys import Key
 from dpa.routing.table import RoutingTable
 from dpa.sources.splits import MemorySplit
@@ -101,11 +102,13 @@ def emitter_for(
     origin: Address | None = None,
     grouping: Grouping | None = None,
     limits: CreditLimits | None = None,
+    migrates: bool = False,
 ) -> Emitter:
     """An emitter of mapper 0, unless another `origin` is given; without a grouping, records go by the table. `limits`
-    are instead of credit for `credit` records."""
+    are instead of credit for `credit` records; `migrates`: whether the receiving stage's states do."""
     grouping = grouping or RingGrouping(table, 0)
-    return Emitter(edge, stage, origin or mapper(), table, grouping, limits or CreditLimits(credit))
+    limits = limits or CreditLimits(credit)
+    return Emitter(edge, stage, origin or mapper(), table, grouping, limits, migrates=migrates)
 
 
 def step_of(*blocks: str, read: int | None = None) -> Step:
@@ -162,8 +165,10 @@ class OperatorWire(Wire):
         delegation: DelegationOptions | None = None,
         queue_seconds: float | None = None,
         tables: Sequence[RoutingTable] = REDUCER_TABLES,
+        migrates_with: Sequence[Address] | None = None,
     ) -> None:
-        """`most`: records in a quantum; `every` to `half_life`: what it reports of its load, nothing by default."""
+        """`most`: records in a quantum; `every` to `half_life`: what it reports of its load, nothing by default;
+        `migrates_with`: the senders, where states migrate."""
         reports = LoadReportOptions(
             report_every=every,
             report_seconds=report_seconds,
@@ -182,6 +187,7 @@ class OperatorWire(Wire):
             limits=CreditLimits(1_000, seconds=queue_seconds),
             reports=reports if measure or every is not None else None,
             delegation=delegation,
+            migrates_with=migrates_with,
         )
         super().__init__(self.task)
 
@@ -212,8 +218,8 @@ def pushed(instructions: list[Instruction]) -> list[tuple[int, str]]:
 
 def part(*keys: str) -> StatePart:
     """States of these keys, of a record each."""
-    ones = np.ones(len(keys), np.int64)
-    return StatePart(pa.array(keys), [1] * len(keys), ones, ones)
+    ones, column = np.ones(len(keys), np.int64), pa.array(keys)
+    return StatePart(column, [1] * len(keys), ones, ones, hash_column(column))
 
 
 # --- a coordinator

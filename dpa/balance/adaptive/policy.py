@@ -43,9 +43,13 @@ _SINCE = 0.1
 class AdaptivePolicy:
     """Looks whenever every reducer has reported under the newest table since the last look."""
 
-    def __init__(self, table: RoutingTable, trigger: Trigger, options: AdaptiveOptions) -> None:
-        """Start with a table; the arcs of its tokens stay the coarsest grain."""
+    def __init__(
+        self, table: RoutingTable, trigger: Trigger, options: AdaptiveOptions, *, may_split: bool = True
+    ) -> None:
+        """Start with a table; the arcs of its tokens stay the coarsest grain. `may_split`: whether a key may have
+        several reducers at a time."""
         self.table = table
+        self._aim = replace(options.rebalance, may_split=may_split)
         self._trigger = trigger
         self._options = options
         self._base = frozenset(table.positions.tolist())
@@ -89,7 +93,7 @@ class AdaptivePolicy:
         require_reducer(self.table, reducer)
         current = self._known.under(self.table.version)
         demand = self._demand(self._known.expected(current, self.table, now))
-        proposal = rebalance(demand, self._options.rebalance, base=self._base, only=reducer)
+        proposal = rebalance(demand, self._aim, base=self._base, only=reducer)
         if not proposal.steps:
             known = "it has no more than the mean" if reducer in current else "it has not reported since the last table"
             why = proposal.stuck or known
@@ -114,9 +118,9 @@ class AdaptivePolicy:
         if busy is not None:
             why = f"{verdict.reason}, but moving gains nothing: {busy}"
             return self._decide(suspect, now, Outcome.BELOW_THRESHOLD, why)
-        if self._comes_and_goes() and not is_spread(demand):
+        if self._aim.may_split and self._comes_and_goes() and not is_spread(demand):
             return self._apply(suspect, now, spread(demand), f"{verdict.reason}; keys come and go faster than tables")
-        proposal = rebalance(demand, self._options.rebalance, base=self._base)
+        proposal = rebalance(demand, self._aim, base=self._base)
         if not proposal.steps:
             why = proposal.stuck or "no move helps"
             return self._decide(suspect, now, Outcome.UNSPLITTABLE, f"{verdict.reason}; {why}")
@@ -165,8 +169,8 @@ class AdaptivePolicy:
         cold = self._unsplitting.look(demand) if self._arrivals.is_steady else []
         if not cold:
             return None
-        proposal = rebalance(demand, self._options.rebalance, base=self._base, unsplit=cold)
-        limit = proposal.mean * (1 + self._options.rebalance.tolerance)
+        proposal = rebalance(demand, self._aim, base=self._base, unsplit=cold)
+        limit = proposal.mean * (1 + self._aim.tolerance)
         is_narrower = _width(proposal.table) < _width(self.table)
         return proposal if proposal.after <= max(proposal.before, limit) and is_narrower else None
 

@@ -50,9 +50,10 @@ class AdaptiveOptions(TriggeredOptions):
         """The aim of a rebalance."""
         return RebalanceOptions(tolerance=self.tolerance, max_moved=self.max_moved)
 
-    def policy(self, reducers: int) -> BalancePolicy:
+    def policy(self, reducers: int, *, may_split: bool = True) -> BalancePolicy:
         """The adaptive policy, on a new ring."""
-        return AdaptivePolicy(self.ring(reducers).snapshot(0), self._trigger(self.max_imbalance, "mean"), self)
+        trigger = self._trigger(self.max_imbalance, "mean")
+        return AdaptivePolicy(self.ring(reducers).snapshot(0), trigger, self, may_split=may_split)
 
     @property
     def reports(self) -> LoadReportOptions:

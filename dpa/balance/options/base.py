@@ -69,8 +69,9 @@ class BalanceOptions(ABC):
         return TokenRing(reducers, self.initial_tokens, token_format=self.token_format, seed=self.hash_seed)
 
     @abstractmethod
-    def policy(self, reducers: int) -> BalancePolicy:
-        """A balancing policy for `reducers` tasks, on a new ring."""
+    def policy(self, reducers: int, *, may_split: bool = True) -> BalancePolicy:
+        """A balancing policy for `reducers` tasks, on a new ring; `may_split`: whether a key may have several of them
+        at a time."""
 
     @property
     @abstractmethod

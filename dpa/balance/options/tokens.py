@@ -25,7 +25,7 @@ class NoBalancingOptions(BalanceOptions):
     initial_tokens: Annotated[int, Ge(1)] = NoBalancing.initial_tokens
     """Tokens that each reducer starts with."""
 
-    def policy(self, reducers: int) -> BalancePolicy:
+    def policy(self, reducers: int, *, may_split: bool = True) -> BalancePolicy:
         """A policy that refuses even what it is asked for."""
         return TokenPolicy(self.ring(reducers), NoBalancing(), QueueLengthTrigger(tau=0.0), max_rounds=0)
 
@@ -60,8 +60,8 @@ class TokenOptions(TriggeredOptions):
 
     method: ClassVar[type[Strategy]]
 
-    def policy(self, reducers: int) -> BalancePolicy:
-        """The paper's policy, on a new ring."""
+    def policy(self, reducers: int, *, may_split: bool = True) -> BalancePolicy:
+        """The paper's policy, on a new ring; it splits no keys."""
         return TokenPolicy(
             self.ring(reducers),
             self.method(),

@@ -64,7 +64,10 @@ def test_every_configuration_parses_and_its_executors_are_found(path: Path, monk
     spec = JobSpec(load(path))
     assert all(spec.input_of(source)[1] is not None for source in spec.sources)
     assert spec.results
-    assert all(is_mergeable(step.receiver) or not step.balance.moves_keys for step in spec.steps)
+    assert all(
+        is_mergeable(step.receiver) or not step.balance.moves_keys or step.consistency == "migrate"
+        for step in spec.steps
+    )
 
 
 @every_config
@@ -265,7 +268,7 @@ ERRORS = [
     ),
     (
         "nam: x\n",
-        "job.yaml:1: nam: unknown key; did you mean 'name'? (known here: aggregation, balance, combiner, grouping,",
+        "job.yaml:1: nam: unknown key; did you mean 'name'? (known here: aggregation, balance, combiner, consistency,",
     ),
     (
         SMALL + "  treshold: 1\n",

@@ -27,12 +27,17 @@ from dpa.execution import batch_states
 from dpa.execution.block import Block
 from dpa.execution.key_stats import KeyStats
 from dpa.execution.keys import key_column, key_columns
+from dpa.execution.object_table import ObjectTable
 from dpa.execution.states import States
 from dpa.execution.stores import states_for
 from dpa.executors import AnyReducer, Groups, Reducer
+from dpa.routing.hashing import hash_key
 from dpa.routing.keys import Key, to_python
 from dpa.routing.table import RoutingTable
 from dpa.sources.splits import memory_splits
+
+SEED_OF_BLOCKS = st.just(0)
+"""Stores keep the hashes that blocks bring: those of the tables of a stage, which all have one seed."""
 
 both_stores = pytest.mark.parametrize("reducer", [Total(), Sum()], ids=["records", "batches"])
 
@@ -80,7 +85,7 @@ def test_states_are_one_fold_whatever_the_division_into_blocks(reducer, combine,
 
 @both_stores
 @pytest.mark.usefixtures("fold_from")
-@given(data=st.data(), keys=key_lists(), before=rings(), after=rings())
+@given(data=st.data(), keys=key_lists(), before=rings(of_seeds=SEED_OF_BLOCKS), after=rings(of_seeds=SEED_OF_BLOCKS))
 def test_packing_and_merging_by_any_tables_changes_no_result(reducer, data, keys, before, after) -> None:
     reducers = max(before.reducers, after.reducers)
     stores = [states_for(reducer) for _ in range(reducers)]
@@ -101,7 +106,7 @@ def test_packing_and_merging_by_any_tables_changes_no_result(reducer, data, keys
 
 @both_stores
 @pytest.mark.usefixtures("fold_from")
-@given(data=st.data(), keys=key_lists(), first=rings())
+@given(data=st.data(), keys=key_lists(), first=rings(of_seeds=SEED_OF_BLOCKS))
 def test_a_result_so_far_is_that_of_the_records_so_far_and_changes_nothing(reducer, data, keys, first) -> None:
     """As in rounds of aggregation: packed, folded and finished after any block, and reduced on."""
     table = first.snapshot(0)
@@ -191,7 +196,7 @@ def test_a_state_that_cannot_be_copied_for_a_preview_is_reported_with_its_key() 
 
 
 @both_stores
-@given(keys=key_lists(), ring=rings())
+@given(keys=key_lists(), ring=rings(of_seeds=SEED_OF_BLOCKS))
 def test_of_a_result_those_rows_are_owned_that_the_table_gives_to_a_reducer(reducer, keys: list[Key], ring) -> None:
     table, store, name = ring.snapshot(0), states_for(reducer), name_for(keys)
     if keys:
@@ -364,3 +369,25 @@ def test_statistics_of_disjoint_parts_are_those_of_the_whole(counts: list[int], 
 def test_no_keys_have_no_statistics() -> None:
     stats = KeyStats.of(states_for(Count()).finish("key").table["key"], np.zeros(0, np.int64))
     assert (stats.top, stats.distinct, stats.mapped, stats.cumulative()) == ((), 0, 0, ((), ()))
+
+
+@given(data=st.data(), size=st.integers(0, 60))
+def test_a_table_of_objects_from_which_keys_were_taken_is_as_if_it_had_never_had_them(data, size: int) -> None:
+    """Whichever positions become free, at its end or before: keys, states, counts and hashes stay together."""
+    table, names = ObjectTable(str), [f"key {number}" for number in range(size)]
+    gone = data.draw(st.sets(st.sampled_from(names))) if names else set()
+    blocks = [block_of(names[:40] * 2), block_of(names[20:] * 3)]
+    for block in blocks:
+        table.add_block(block)
+    owners = {name: int(name in gone) for name in names} or {"": 0}
+    [part] = table.pack(table_giving(owners, reducers=2), 0).values() or [None]
+    left = [name for name in names if name not in gone]
+    assert sorted(table.keys) == sorted(table.states) == sorted(left)
+    times = naive(((key, 1) for block in blocks for key, _ in records_of(block)), len)
+    assert dict(zip(table.keys, table.records.tolist(), strict=True)) == {name: times[name] for name in left}
+    assert table.pack(table_giving(owners, reducers=2), 0) == {}
+    if part is not None:
+        assert dict(zip(part.keys.to_pylist(), part.states, strict=True)) == {name: name for name in gone}
+        assert part.hashes.tolist() == [hash_key(name) for name in part.keys.to_pylist()]
+    assert table.add_block(block_of(left)) == [table.keys.index(name) for name in left]
+    assert table.size == len(left)

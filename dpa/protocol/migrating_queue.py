@@ -1,0 +1,87 @@
+"""The records of a task whose states migrate: besides those that are queued, those that leave with their states, and
+those that wait until what was emitted before them has come.
+
+docs/migration.md has the hand-over step by step, and why it is right.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from dpa.protocol.addresses import Address
+from dpa.protocol.messages import Push
+from dpa.protocol.record_queue import Forwards, Queued, RecordQueue
+from dpa.routing.hashing import Hashes
+from dpa.routing.table import RoutingTable
+
+
+class MigratingQueue(RecordQueue):
+    """Between two hand-overs it is a queue like any other."""
+
+    def __init__(self, index: int, table: RoutingTable) -> None:
+        """The queue of task `index`, which starts with a table."""
+        super().__init__(index, table, eager=True)
+        self._before: RoutingTable | None = None
+        self._leaving: list[tuple[int, Push]] | None = None
+        self._waiting: dict[Address, list[Push]] = {}
+        self._passed: defaultdict[Address, set[int]] = defaultdict(set)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no record is queued, held, leaving or waiting."""
+        return super().is_empty and not self._leaving and not self._waiting
+
+    def migrate(self, table: RoutingTable, *, gives: bool, takes: bool) -> Forwards:
+        """Adopt the next table, by which this task gives ranges to others, or takes some over, or both. Records that
+        move are leaving until `states_given`, and those of ranges that it takes over are waiting."""
+        self._leaving = [] if gives else None
+        self._before = self.table if takes else None
+        return self.retable(table)
+
+    def states_given(self) -> Forwards:
+        """The states of the ranges that others get are on their way: forward what is leaving, in the order in which it
+        came, and from now on whatever moved as soon as it comes."""
+        leaving, self._leaving = self._leaving or [], None
+        return [forward for owner, push in leaving for forward in self._send_on(owner, push)]
+
+    def passed(self, source: int, senders: Iterable[Address]) -> None:
+        """Task `source` has forwarded all that these senders had pushed to it by older tables: queue what is waiting
+        for that."""
+        for sender in senders:
+            self._passed[sender].add(source)
+            for push in self._waiting.pop(sender, ()):
+                self._admit(Queued(push, self._random))
+
+    def taken_over(self) -> None:
+        """All ranges are taken over, and nothing is waiting."""
+        self._before = None
+        self._passed.clear()
+
+    def _admit(self, queued: Queued) -> Forwards:
+        push = queued.push
+        if self._before is None or push.hops or push.version < self.table.version:
+            return super()._admit(queued)
+        waits = self._waits(self._before, push.origin, push.block.hashes)
+        for is_waiting, block in push.block.by_key(waits.astype(np.int32)):
+            part = replace(push, block=block)
+            if is_waiting:
+                self._waiting.setdefault(push.origin, []).append(part)
+            else:
+                self._queue.append(Queued(part, self._random))
+        return []
+
+    def _waits(self, before: RoutingTable, sender: Address, hashes: Hashes) -> npt.NDArray[np.bool_]:
+        """Whether the records that the sender pushed here by the newest table wait, by the hash of their key."""
+        waits: npt.NDArray[np.bool_] = ~np.isin(before.owners_of(hashes), [self._index, *self._passed[sender]])
+        return waits
+
+    def _send_on(self, owner: int, push: Push) -> Forwards:
+        if self._leaving is None:
+            return super()._send_on(owner, push)
+        self._leaving.append((owner, push))
+        return []

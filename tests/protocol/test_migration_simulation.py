@@ -1,0 +1,272 @@
+"""States that migrate, in the simulator: no interleaving loses a state, has two of a key, or changes the order of its
+records, and machines that are broken on purpose are caught."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from dpa.errors import ConfigError
+from dpa.protocol.addresses import Address
+from dpa.protocol.graph import REDUCER, map_reduce
+from dpa.protocol.hand_over import Giving, Taking
+from dpa.protocol.load_balancer import BalanceState, StageBalance
+from dpa.protocol.machine import RangesExtracted
+from dpa.protocol.messages import Freeze, Marker, Message, RangeTransfer, Settled
+from dpa.protocol.migrating_queue import MigratingQueue
+from dpa.protocol.record_queue import Forwards
+from dpa.protocol.source import SourceMachine
+from dpa.routing.groupings.options import BY_KIND
+from dpa.routing.hashing import Hashes
+from dpa.routing.table import RoutingTable
+from dpa.simulation.cluster import InvariantViolationError
+from dpa.simulation.random_graphs import random_graph
+from dpa.simulation.random_jobs import run_random_job
+
+SEEDS, CHUNK = 90, 30
+MOST = 150
+"""Seeds in which a broken machine must be caught."""
+
+ENOUGH_STEPS = 40_000
+
+
+@cache
+def run_of(seed: int):
+    """The run of a seed, for all tests that look at it."""
+    return run_random_job(seed, migrates=True)
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+def test_random_jobs_whose_states_migrate_keep_every_invariant(first: int) -> None:
+    for seed in range(first, first + CHUNK):
+        try:
+            run_of(seed)
+        except InvariantViolationError as violation:
+            pytest.fail("\n".join([f"seed {seed}: {violation}", *violation.history[-40:]]))
+
+
+def test_states_really_migrate_in_the_random_jobs() -> None:
+    happened: Counter[str] = Counter()
+    for seed in range(SEEDS):
+        stage = run_of(seed).snapshot[REDUCER]
+        happened["redistributed"] += stage.version > 0
+        happened["twice"] += stage.version > 1
+        happened["forwarded"] += sum(task.forwarded for task in stage.tasks) > 0
+    assert all(happened[what] >= 10 for what in ("redistributed", "twice", "forwarded")), happened
+
+
+def test_the_random_graphs_have_stages_of_all_kinds_whose_states_migrate() -> None:
+    found: Counter[str] = Counter()
+    for seed in range(100):
+        made = random_graph(seed)
+        found.update(made.kinds[stage.name] for stage in made.job.graph.queue_fed() if stage.migrates)
+    assert set(found) == {"collect", "process", "semi join", "anti join"}
+
+
+@pytest.mark.parametrize("grouping", [options() for options in BY_KIND.values()], ids=lambda grouping: grouping.kind)
+def test_states_migrate_only_where_a_key_has_one_task(grouping) -> None:
+    if not grouping.splits_keys:
+        map_reduce((), 1, 2, grouping=grouping, consistency="migrate")
+        return
+    with pytest.raises(ConfigError, match=f"the states of stage 'reducer' cannot migrate by '{grouping.kind}'"):
+        map_reduce((), 1, 2, grouping=grouping, consistency="migrate")
+
+
+# --- machines that are broken on purpose
+
+
+class WaitsForNobody(MigratingQueue):
+    """Queues what comes by the newest table, though the task that gives may still have older records."""
+
+    def _waits(self, before: RoutingTable, sender: Address, hashes: Hashes) -> npt.NDArray[np.bool_]:
+        return np.zeros(len(hashes), dtype=bool)
+
+
+class WaitsForAnyMarker(MigratingQueue):
+    """Takes the marker of one sender for those of all."""
+
+    def passed(self, source: int, senders: Iterable[Address]) -> None:
+        super().passed(source, [*self._waiting, *senders])
+
+    def _waits(self, before: RoutingTable, sender: Address, hashes: Hashes) -> npt.NDArray[np.bool_]:
+        sources = {source for passed in self._passed.values() for source in passed}
+        self._passed[sender] |= sources
+        return super()._waits(before, sender, hashes)
+
+
+class LeavesAtOnce(MigratingQueue):
+    """Forwards what moved before its states."""
+
+    def migrate(self, table: RoutingTable, *, gives: bool, takes: bool) -> Forwards:
+        return super().migrate(table, gives=False, takes=takes)
+
+
+class LeavesInDisorder(MigratingQueue):
+    """Forwards what is leaving, the last first."""
+
+    def states_given(self) -> Forwards:
+        return super().states_given()[::-1]
+
+
+class LosesWhatLeaves(MigratingQueue):
+    """Drops what is leaving."""
+
+    def states_given(self) -> Forwards:
+        super().states_given()
+        return []
+
+
+class LosesWhatWaits(MigratingQueue):
+    """Drops what is waiting."""
+
+    def passed(self, source: int, senders: Iterable[Address]) -> None:
+        senders = list(senders)
+        for sender in senders:
+            self.length -= sum(push.block.rows for push in self._waiting.pop(sender, ()))
+        super().passed(source, senders)
+
+
+class PassesMarkersThatItDoesNotHave(Giving):
+    """Passes on those of all senders with the states."""
+
+    def begin(self, receivers: Iterable[int]) -> None:
+        super().begin(receivers)
+        self._all = [Address("mapper", index) for index in range(self._senders)]
+
+    def _extracted(self, sender: Address, event: RangesExtracted) -> None:
+        self._markers = list(self._all)
+        super()._extracted(sender, event)
+
+    def _marked(self, sender: Address, message: Marker) -> None:
+        pass
+
+
+class ForgetsStates(Giving):
+    """Sends no states."""
+
+    def _extracted(self, sender: Address, event: RangesExtracted) -> None:
+        super()._extracted(sender, RangesExtracted({}))
+
+
+class MixesUpStates(Giving):
+    """Sends the states of one receiver to another."""
+
+    def _extracted(self, sender: Address, event: RangesExtracted) -> None:
+        states = [*event.parts.values()]
+        super()._extracted(sender, RangesExtracted(dict(zip(event.parts, states[::-1], strict=True))))
+
+
+class ExtractsWithoutItsTurn(Giving):
+    """Does not wait until user code returns."""
+
+    def begin(self, receivers: Iterable[int]) -> None:
+        super().begin(receivers)
+        self.advance()
+
+
+class InstallsAtTheEnd(Taking):
+    """Installs states when all have come, whatever is processed meanwhile."""
+
+    def advance(self) -> None:
+        if not self._missing and not self._unmarked:
+            super().advance()
+
+
+class NeverInstalls(Taking):
+    """Takes states for installed when they come."""
+
+    def _transferred(self, sender: Address, message: RangeTransfer) -> None:
+        super()._transferred(sender, RangeTransfer(message.version, None))
+
+
+class MarksNothing(SourceMachine):
+    """Sends no markers."""
+
+    def send(self, receiver: Address, message: Message) -> None:
+        if not isinstance(message, Marker):
+            super().send(receiver, message)
+
+
+class DoesNotWaitForTasks(StageBalance):
+    """Publishes the next table before the last one is settled."""
+
+    def _record(self, *arguments: Any) -> None:
+        super()._record(*arguments)
+        if self.state is BalanceState.SETTLING:
+            self.state = BalanceState.BALANCING
+
+    def dispatch(self, name: object, sender: Address, event: Any) -> None:
+        if not isinstance(event, Settled):
+            super().dispatch(name, sender, event)
+
+
+class FreezesBeforeAllHaveSettled(StageBalance):
+    """Names the last table at once."""
+
+    def _freeze_settled(self, sender: Address, message: Freeze) -> None:
+        self._settled.clear()
+        self._end()
+
+    def dispatch(self, name: object, sender: Address, event: Any) -> None:
+        if not (isinstance(event, Settled) and self.state is BalanceState.FROZEN):
+            super().dispatch(name, sender, event)
+
+
+QUEUE, GIVING, TAKING = (
+    f"dpa.protocol.{place}" for place in ("operator.MigratingQueue", "migration.Giving", "migration.Taking")
+)
+BALANCE = "dpa.protocol.load_balancer.StageBalance"
+IN_DISORDER = "records of key .* from mapper . are out of order at task"
+ELSEWHERE = "processed key .*, whose state is"
+
+BROKEN: dict[str, tuple[str, Any, str]] = {
+    "waits for nobody": (QUEUE, WaitsForNobody, f"{IN_DISORDER}|{ELSEWHERE}"),
+    "waits for any marker": (QUEUE, WaitsForAnyMarker, IN_DISORDER),
+    "leaves at once": (QUEUE, LeavesAtOnce, f"{IN_DISORDER}|{ELSEWHERE}"),
+    "leaves in disorder": (QUEUE, LeavesInDisorder, IN_DISORDER),
+    "loses what leaves": (QUEUE, LosesWhatLeaves, "records emitted to reducer, but|counts .* records in flight"),
+    "loses what waits": (QUEUE, LosesWhatWaits, "records emitted to reducer, but"),
+    "passes markers that it does not have": (GIVING, PassesMarkersThatItDoesNotHave, IN_DISORDER),
+    "forgets states": (GIVING, ForgetsStates, f"{ELSEWHERE} on its way|while the state of key .* was on its way"),
+    "sends states to the wrong task": (
+        GIVING,
+        MixesUpStates,
+        f"{ELSEWHERE} on its way|the state of key .* is|two states of one key",
+    ),
+    "extracts without its turn": (
+        GIVING,
+        ExtractsWithoutItsTurn,
+        "was to carry out a .* while its user code was at work",
+    ),
+    "installs at the end": (TAKING, InstallsAtTheEnd, f"{ELSEWHERE} on its way"),
+    "never installs": (TAKING, NeverInstalls, f"{ELSEWHERE} on its way|while the state of key .* was on its way"),
+    "marks nothing": ("source", MarksNothing, "the job did not end"),
+    "does not wait for tasks": (BALANCE, DoesNotWaitForTasks, "got table . before . was settled|cannot take a"),
+    "freezes before all have settled": (BALANCE, FreezesBeforeAllHaveSettled, "is to finish before table . is settled"),
+}
+"""What a machine does wrong: the simulator's argument for it, or the name that it replaces; its class; the finding."""
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_machine_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    where, broken, expected = BROKEN[name]
+    machines = {}
+    if "." in where:
+        monkeypatch.setattr(where, broken)
+    else:
+        machines[where] = broken
+    for seed in range(MOST):
+        try:
+            run_random_job(seed, ENOUGH_STEPS, migrates=True, **machines)
+        except InvariantViolationError as error:
+            assert re.search(expected, str(error)), error
+            assert error.history
+            return
+    pytest.fail(f"{MOST} random jobs have not caught it")
