@@ -7,7 +7,7 @@ events is enough to replay a machine exactly.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -205,7 +205,7 @@ class Tick:
     """
 
     cores_busy: float = 0.0
-    use: TaskUse | None = None
+    use: TaskUse | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,10 @@ from rich.text import Text
 
 from dpa.driver.placing import AllocatorForecast, PlacementForecast
 from dpa.report._stage_table import FAINT
-from dpa.report._text import bar, one_line, percent, short
+from dpa.report._text import bar, megabytes, one_line, percent
 
 _BAR_COLUMNS = 10
 _MAX_NODES = 64
-_MEGABYTE = 1e6
 
 
 def placement(found: PlacementForecast, ascii_only: bool) -> Iterator[RenderableType]:
@@ -69,8 +68,3 @@ def _allocators(judged: tuple[AllocatorForecast, ...]) -> Table:
             "chosen" if each is judged[0] else "",
         )
     return table
-
-
-def megabytes(size: float) -> str:
-    """Megabytes in words, of bytes."""
-    return short(size / _MEGABYTE) if size >= 10 * _MEGABYTE else f"{size / _MEGABYTE:.2f}"

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpa.report._picture_text import Words
-from dpa.report._plan_nodes import megabytes
-from dpa.report._text import one_line, percent
+from dpa.report._text import megabytes, one_line, percent
 from dpa.report.plots import COLOURS, GRID, INK
 
 if TYPE_CHECKING:

@@ -39,6 +39,12 @@ def short(number: float) -> str:
     return f"{number:,.{digits}f}{unit}"
 
 
+def megabytes(size: float) -> str:
+    """Bytes as megabytes, without the unit."""
+    count = size / 1e6
+    return short(count) if count >= 10 else f"{count:.2f}"
+
+
 def percent(share: float) -> str:
     """A share of 1 as `25.4%`."""
     return f"{share:.1%}" if math.isfinite(share) else "n/a"
