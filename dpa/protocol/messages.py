@@ -5,7 +5,7 @@ Load signals and credits ride on one message, the acknowledgement; routing table
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -52,7 +52,7 @@ class Progress:
 
     stats: TaskStats
     done: bool = False
-    use: TaskUse | None = None
+    use: TaskUse | None = field(default=None, repr=False)
 
 
 # task -> task downstream, task -> task of the same stage, and back

@@ -26,9 +26,9 @@ def in_words(thing: Event | Instruction) -> str:
 
 
 def _fields(thing: Any) -> str:
-    """A dataclass; what is large in it by its kind and size only."""
-    fields = ", ".join(f"{field.name}={_short(getattr(thing, field.name))}" for field in dataclasses.fields(thing))
-    return f"{type(thing).__name__}({fields})"
+    """A dataclass, as its `repr`, but what is large in it by its kind and size only."""
+    shown = [field.name for field in dataclasses.fields(thing) if field.repr]
+    return f"{type(thing).__name__}({', '.join(f'{name}={_short(getattr(thing, name))}' for name in shown)})"
 
 
 def _short(value: Any) -> str:
