@@ -90,7 +90,7 @@ class LocalBackend:
 
 
 _ALL = 2**62
-"""Rows of a step: as many as the limits allow."""
+"""Rows of a step, or keys of a piece of states: as many as the limits allow."""
 
 
 class _LocalRun:
@@ -168,7 +168,7 @@ class _LocalRun:
     @staticmethod
     def _migrate(tasks: Sequence[_Task], table: RoutingTable) -> None:
         """Move states to the tasks that own them by a table."""
-        extracted = [task.event(ExtractRanges(table), RangesExtracted).parts for task in tasks]
+        extracted = [task.event(ExtractRanges(table, _ALL), RangesExtracted).piece.parts for task in tasks]
         for index, task in enumerate(tasks):
             task.event(InstallStates(tuple(parts[index] for parts in extracted if index in parts)), StatesInstalled)
 

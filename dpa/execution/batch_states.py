@@ -21,7 +21,7 @@ from dpa.execution.calls import columns, rows
 from dpa.execution.keys import cast, encode, key_columns
 from dpa.execution.states import Reduced, StatePart, result_table
 from dpa.executors import BatchReducer, Groups, RowsReducer, name_of
-from dpa.routing.hashing import hash_column
+from dpa.routing.hashing import ALL_HASHES, Interval, hash_column
 from dpa.routing.keys import KeyName, one_type
 from dpa.routing.table import RoutingTable
 
@@ -65,7 +65,11 @@ class BatchStates:
         """Take in states that came from another reducer, of keys that it has none of."""
         self.merge(part)
 
-    def pack(self, table: RoutingTable, keep: int) -> dict[int, StatePart]:
+    def pieces(self, table: RoutingTable, keep: int, most: int) -> list[Interval]:
+        """One piece: columns are fast."""
+        return [ALL_HASHES]
+
+    def pack(self, table: RoutingTable, keep: int, interval: Interval = ALL_HASHES) -> dict[int, StatePart]:
         """Take out the states of all keys that the table does not give to reducer `keep`, by their owner."""
         whole = self._fold()
         if whole is None:

@@ -21,6 +21,7 @@ from dpa.execution.rows import concatenated
 from dpa.execution.schemas import RIGHT
 from dpa.execution.states import Reduced, StatePart
 from dpa.operators import JoinOptions
+from dpa.routing.hashing import ALL_HASHES, Interval
 from dpa.routing.keys import KeyName, one_type
 from dpa.routing.table import RoutingTable
 
@@ -92,7 +93,11 @@ class JoinStates:
         """Take in rows that came from another reducer, of keys that it has none of."""
         self.merge(part)
 
-    def pack(self, table: RoutingTable, keep: int) -> dict[int, StatePart]:
+    def pieces(self, table: RoutingTable, keep: int, most: int) -> list[Interval]:
+        """One piece: columns are fast."""
+        return [ALL_HASHES]
+
+    def pack(self, table: RoutingTable, keep: int, interval: Interval = ALL_HASHES) -> dict[int, StatePart]:
         """Take out the rows of all keys that the table does not give to reducer `keep`, by their owner."""
         parts: dict[int, list[Block]] = {keep: []}
         for block in self._blocks:

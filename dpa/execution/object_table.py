@@ -12,7 +12,7 @@ import pyarrow as pa
 from dpa.errors import ProtocolError
 from dpa.execution.block import Block
 from dpa.execution.states import StatePart
-from dpa.routing.hashing import Hashes
+from dpa.routing.hashing import ALL_HASHES, Hashes, Interval, within
 from dpa.routing.keys import Key, in_words, one_type, to_arrow, to_python
 from dpa.routing.table import RoutingTable
 
@@ -108,14 +108,36 @@ class ObjectTable:
         np.add.at(self._counts, places, np.stack([records, mapped], axis=1))
         return places
 
-    def pack(self, table: RoutingTable, keep: int) -> dict[int, StatePart]:
-        """Take out the states of all keys that the table does not give to reducer `keep`, by their owner."""
-        owners = table.owners_of(self._hashes[: self.size])
-        gone = np.flatnonzero(owners != keep)
-        owners = owners[gone]
+    def pieces(self, table: RoutingTable, keep: int, most: int) -> list[Interval]:
+        """The keys that the table does not give to reducer `keep`, in pieces of about `most` keys: intervals of hashes
+        that together have all, those with most processed records first."""
+        gone = self._gone(table, keep, ALL_HASHES)
+        if len(gone) <= most:
+            return [ALL_HASHES]
+        gone = gone[np.argsort(self._hashes[gone], kind="stable")]
+        hashes = self._hashes[gone]
+        starts = np.unique(np.searchsorted(hashes, hashes[::most]))  # keys of one hash stay together
+        records = np.add.reduceat(self._counts[gone, 0], starts)
+        first = [0, *hashes[starts[1:]].tolist()]
+        last = [*(start - 1 for start in first[1:]), ALL_HASHES[1]]
+        return [(first[piece], last[piece]) for piece in np.argsort(-records, kind="stable").tolist()]
+
+    def pack(self, table: RoutingTable, keep: int, interval: Interval = ALL_HASHES) -> dict[int, StatePart]:
+        """Take out the states of all keys in an interval of hashes that the table does not give to reducer `keep`, by
+        their owner."""
+        gone = self._gone(table, keep, interval)
+        owners = table.owners_of(self._hashes[gone])
         parts = {int(owner): self._part(gone[owners == owner]) for owner in np.unique(owners)}
         self._remove(gone)
         return parts
+
+    def _gone(self, table: RoutingTable, keep: int, interval: Interval) -> npt.NDArray[np.intp]:
+        """The positions of the keys in the interval that belong to others."""
+        hashes = self._hashes[: self.size]
+        inside = None if interval == ALL_HASHES else np.flatnonzero(within(hashes, interval))
+        owners = table.owners_of(hashes if inside is None else hashes[inside])
+        others = np.flatnonzero(owners != keep)
+        return others if inside is None else inside[others]
 
     def _part(self, rows: npt.NDArray[np.intp]) -> StatePart:
         places = rows.tolist()

@@ -19,6 +19,7 @@ from dpa.execution.rows import batch_of, concatenated
 from dpa.execution.states import Reduced, StatePart
 from dpa.executors import Process, Record, name_of
 from dpa.operators import RowOperator
+from dpa.routing.hashing import ALL_HASHES, Interval
 from dpa.routing.keys import KeyName
 from dpa.routing.table import RoutingTable
 
@@ -55,9 +56,14 @@ class ProcessStates:
         """
         self._table.install(part)
 
-    def pack(self, table: RoutingTable, keep: int) -> dict[int, StatePart]:
-        """Take out the states of all keys that the table does not give to task `keep`, by their owner."""
-        return self._table.pack(table, keep)
+    def pieces(self, table: RoutingTable, keep: int, most: int) -> list[Interval]:
+        """The keys that the table does not give to task `keep`, in pieces of about `most`, the hottest first."""
+        return self._table.pieces(table, keep, most)
+
+    def pack(self, table: RoutingTable, keep: int, interval: Interval = ALL_HASHES) -> dict[int, StatePart]:
+        """Take out the states of all keys in an interval of hashes that the table does not give to task `keep`, by
+        their owner."""
+        return self._table.pack(table, keep, interval)
 
     def preview(self, key: KeyName) -> Reduced:
         """Refused: records that were emitted cannot be taken back."""
@@ -106,7 +112,11 @@ class NoStates:
         """Refused: there are no states."""
         raise ProtocolError("a stage without state received states")
 
-    def pack(self, table: RoutingTable, keep: int) -> dict[int, StatePart]:
+    def pieces(self, table: RoutingTable, keep: int, most: int) -> list[Interval]:
+        """One piece: nothing."""
+        return [ALL_HASHES]
+
+    def pack(self, table: RoutingTable, keep: int, interval: Interval = ALL_HASHES) -> dict[int, StatePart]:
         """Nothing."""
         return {}
 

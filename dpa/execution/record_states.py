@@ -19,6 +19,7 @@ from dpa.execution.running import described
 from dpa.execution.schemas import differs, result_column
 from dpa.execution.states import Reduced, StatePart, result_table
 from dpa.executors import Reducer, name_of
+from dpa.routing.hashing import ALL_HASHES, Interval
 from dpa.routing.keys import KeyName, in_words
 from dpa.routing.table import RoutingTable
 
@@ -54,9 +55,14 @@ class RecordStates:
         places = self._table.add_part(part).tolist()
         fold(self._reducer, "merge", self._table.states, places, part.states, self._table.keys)
 
-    def pack(self, table: RoutingTable, keep: int) -> dict[int, StatePart]:
-        """Take out the states of all keys that the table does not give to reducer `keep`, by their owner."""
-        return self._table.pack(table, keep)
+    def pieces(self, table: RoutingTable, keep: int, most: int) -> list[Interval]:
+        """The keys that the table does not give to reducer `keep`, in pieces of about `most`, the hottest first."""
+        return self._table.pieces(table, keep, most)
+
+    def pack(self, table: RoutingTable, keep: int, interval: Interval = ALL_HASHES) -> dict[int, StatePart]:
+        """Take out the states of all keys in an interval of hashes that the table does not give to reducer `keep`, by
+        their owner."""
+        return self._table.pack(table, keep, interval)
 
     def preview(self, key: KeyName) -> Reduced:
         """What `finish` would give now; the user's `finish` works on a copy of each state, one at a time.

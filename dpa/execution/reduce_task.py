@@ -25,6 +25,7 @@ from dpa.execution.states import Reduced, StatePart
 from dpa.execution.stores import states_for
 from dpa.executors import BatchReducer, Process, Reducer
 from dpa.operators import RowOperator
+from dpa.routing.hashing import Interval
 from dpa.routing.keys import KeyName
 from dpa.routing.table import RoutingTable
 from dpa.sources.splits import MemorySplit
@@ -59,11 +60,26 @@ class ReduceStage:
         return not isinstance(self.receiver, Reducer | BatchReducer)
 
 
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """A piece of the states that a task gives to others.
+
+    Attributes:
+        parts: the states, by the task that owns them now.
+        interval: the hashes of whose keys these are all that others own.
+        is_last: whether no states are left that others own, in this interval or elsewhere.
+    """
+
+    parts: dict[int, StatePart]
+    interval: Interval
+    is_last: bool
+
+
 class ReduceTask:
     """One task: its store, and in the end its share.
 
-    The order of calls: `process`, `extract`, `install`, `merge` and `preview` as often as need be, then `finish`,
-    `conform`, and what is to be known of the share.
+    The order of calls: `process`, `extract`, `extract_piece`, `install`, `merge` and `preview` as often as need be,
+    then `finish`, `conform`, and what is to be known of the share.
 
     Attributes:
         most_keys: the most keys that it has held when that was looked at.
@@ -77,6 +93,7 @@ class ReduceTask:
         self._states = states_for(stage.receiver, stage.operators)
         self._kept: list[pa.RecordBatch] = []
         self._emitted = 0
+        self._pieces: list[Interval] = []
         self._finished: Reduced | None = None
 
     @property
@@ -101,6 +118,15 @@ class ReduceTask:
         """Take out the states of all keys that the table gives to other tasks, by their owner."""
         self.most_keys = max(self.most_keys, self._states.size)
         return self._states.pack(table, self._index)
+
+    def extract_piece(self, table: RoutingTable, most: int) -> Piece:
+        """Take out the states of about `most` of the keys that the table gives to other tasks, the hottest first. To be
+        called with the same table until the last piece is out."""
+        if not self._pieces:
+            self.most_keys = max(self.most_keys, self._states.size)
+            self._pieces = self._states.pieces(table, self._index, most)[::-1]
+        interval = self._pieces.pop()
+        return Piece(self._states.pack(table, self._index, interval), interval, is_last=not self._pieces)
 
     def install(self, parts: Iterable[StatePart]) -> None:
         """Take in states that came from other tasks, of keys that it has none of."""

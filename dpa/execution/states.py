@@ -17,7 +17,7 @@ from dpa.errors import ExecutorError
 from dpa.execution.block import Block
 from dpa.execution.keys import key_column, key_columns
 from dpa.executors import name_of
-from dpa.routing.hashing import Hashes, hash_column
+from dpa.routing.hashing import ALL_HASHES, Hashes, Interval, hash_column
 from dpa.routing.keys import KeyName
 from dpa.routing.table import RoutingTable
 
@@ -86,8 +86,14 @@ class States(Protocol):
         that it emits at once, None for a store that emits none before its end."""
         ...
 
-    def pack(self, table: RoutingTable, keep: int) -> dict[int, StatePart]:
-        """Take out the states of all keys that the table does not give to reducer `keep`, by their owner."""
+    def pieces(self, table: RoutingTable, keep: int, most: int) -> list[Interval]:
+        """The keys that the table does not give to reducer `keep`, in pieces of about `most`, if the store can tell
+        them apart: intervals of hashes that together have all, those with most processed records first."""
+        ...
+
+    def pack(self, table: RoutingTable, keep: int, interval: Interval = ALL_HASHES) -> dict[int, StatePart]:
+        """Take out the states of all keys that the table does not give to reducer `keep`, by their owner; or only of
+        those in an interval of `pieces`."""
         ...
 
     def install(self, part: StatePart) -> None:

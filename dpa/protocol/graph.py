@@ -45,6 +45,7 @@ class Stage:
         aggregate_seconds: time from the end of a round of aggregation to the next; None: there are no rounds.
         consistency: where states are while keys are redistributed; `migrate` needs a grouping and a policy that give
             each key one task, and no rounds.
+        piece_keys: where states migrate, about the most keys whose states are extracted, sent and installed at a time.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Stage:
     quantum_seconds: float = 0.1
     aggregate_seconds: float | None = None
     consistency: Consistency = "merge"
+    piece_keys: int = 8_192
 
     def __post_init__(self) -> None:
         if self.migrates and (self.grouping.splits_keys or self.aggregate_seconds is not None):

@@ -16,6 +16,7 @@ from dpa.protocol.messages import Marker, PassedMarkers, RangeTransfer
 from dpa.protocol.migrating_queue import MigratingQueue
 from dpa.protocol.record_queue import Forwards
 from dpa.protocol.rules import Rule, RuledMachine, State, on
+from dpa.routing.hashing import ALL_HASHES
 
 
 class GivingState(State):
@@ -28,8 +29,12 @@ class GivingState(State):
 
 
 class Giving(RuledMachine):
-    """The ranges that others get: their states, the records that came for them, and the markers of all senders. A
-    marker may come before its table does."""
+    """The ranges that others get: their states, in one piece after the other, the records that came for them, and the
+    markers of all senders. A marker may come before its table does.
+
+    Attributes:
+        is_resting: whether a piece has been extracted, and no records have been processed since.
+    """
 
     def __init__(
         self,
@@ -37,15 +42,20 @@ class Giving(RuledMachine):
         queue: MigratingQueue,
         senders: Collection[Address],
         forward: Callable[[Forwards], None],
+        piece_keys: int,
     ) -> None:
-        """`senders` emit records to the task; `forward` sends on what the queue gives back."""
+        """`senders` emit records to the task; `forward` sends on what the queue gives back; `piece_keys`: about the
+        most keys of a piece."""
         super().__init__(GivingState.IDLE)
         self._task = task
         self._queue = queue
         self._senders = len(senders)
         self._forward = forward
+        self._piece_keys = piece_keys
+        self.is_resting = False
         self._receivers: list[int] = []
         self._markers: list[Address] = []
+        self._has_given = False
 
     @property
     def is_idle(self) -> bool:
@@ -62,22 +72,24 @@ class Giving(RuledMachine):
         """Let user code extract if that is due. Called when user code is free."""
         if self.state is GivingState.DUE:
             self.state = GivingState.EXTRACTING
-            self._task.instruct(ExtractRanges(self._queue.table))
+            self._task.instruct(ExtractRanges(self._queue.table, self._piece_keys))
 
     def _marked(self, sender: Address, message: Marker) -> None:
         version = self._queue.table.version + (self.state is GivingState.IDLE)
         if message.version != version or sender in self._markers:
             raise ProtocolError(f"{self._task.address} cannot take a marker of table {message.version} from {sender}")
         self._markers.append(sender)
-        if self.state is GivingState.PASSING:
+        if self._has_given:
             self._pass_on((sender,))
 
     def _extracted(self, sender: Address, event: RangesExtracted) -> None:
-        self.state = GivingState.PASSING
+        piece, version = event.piece, self._queue.table.version
+        self.state = GivingState.PASSING if piece.is_last else GivingState.DUE
+        self._has_given, self.is_resting = True, not piece.is_last
         for receiver in self._receivers:
-            transfer = RangeTransfer(self._queue.table.version, event.parts.get(receiver))
+            transfer = RangeTransfer(version, piece.parts.get(receiver), piece.interval, piece.is_last)
             self._task.send(Address(self._task.address.stage, receiver), transfer)
-        self._forward(self._queue.states_given())
+        self._forward(self._queue.states_given(ALL_HASHES if piece.is_last else piece.interval))
         self._pass_on(tuple(self._markers))
 
     def _pass_on(self, senders: tuple[Address, ...]) -> None:
@@ -85,18 +97,19 @@ class Giving(RuledMachine):
             for receiver in self._receivers:
                 passed = PassedMarkers(self._queue.table.version, senders)
                 self._task.send(Address(self._task.address.stage, receiver), passed)
-        if len(self._markers) == self._senders:
+        if self.state is GivingState.PASSING and len(self._markers) == self._senders:
             self.state = GivingState.IDLE
-            self._markers = []
+            self._markers, self._has_given = [], False
 
     RULES: ClassVar[tuple[Rule, ...]] = (
-        on(Marker, [GivingState.IDLE, GivingState.DUE, GivingState.EXTRACTING], _marked, "keep"),
+        on(Marker, GivingState.IDLE, _marked, "keep"),
+        on(Marker, [GivingState.DUE, GivingState.EXTRACTING], _marked, "pass on, also after each further piece"),
         on(Marker, GivingState.PASSING, _marked, "pass on; idle after the last one"),
         on(
             RangesExtracted,
             GivingState.EXTRACTING,
             _extracted,
-            "send the states, forward what is leaving, pass on all markers kept",
+            "send the states, forward what is leaving with them, pass on all markers; due again before the last piece",
         ),
     )
 
@@ -120,6 +133,7 @@ class Taking(RuledMachine):
         self._queue = queue
         self._senders = frozenset(senders)
         self._missing: set[int] = set()
+        self._begun: set[int] = set()
         self._unmarked: set[tuple[int, Address]] = set()
         self._parts: list[StatePart] = []
         self._early: list[tuple[Address, RangeTransfer | PassedMarkers]] = []
@@ -134,7 +148,7 @@ class Taking(RuledMachine):
         if not sources:
             return
         self.state = TakingState.TAKING
-        self._missing = set(sources)
+        self._missing, self._begun = set(sources), set()
         self._unmarked = {(source, sender) for source in sources for sender in self._senders}
         early, self._early = self._early, []
         for giver, message in early:
@@ -155,15 +169,19 @@ class Taking(RuledMachine):
 
     def _transferred(self, sender: Address, message: RangeTransfer) -> None:
         self._require(sender, message, due=sender.index in self._missing)
-        self._missing.remove(sender.index)
+        self._queue.given(sender.index, ALL_HASHES if message.is_last else message.interval)
+        self._begun.add(sender.index)
+        if message.is_last:
+            self._missing.remove(sender.index)
         if message.part is not None:
             self._parts.append(message.part)
         self._end()
 
     def _passed(self, sender: Address, message: PassedMarkers) -> None:
         passed = {(sender.index, origin) for origin in message.senders}
-        self._require(sender, message, due=sender.index not in self._missing and passed <= self._unmarked)
-        self._unmarked -= passed
+        self._require(sender, message, due=sender.index in self._begun and passed <= self._unmarked)
+        if sender.index not in self._missing:
+            self._unmarked -= passed
         self._queue.passed(sender.index, message.senders)
         self._end()
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar, get_args
 
 from dpa.execution.block import Block
 from dpa.execution.emission import Step
+from dpa.execution.reduce_task import Piece
 from dpa.execution.states import StatePart
 from dpa.protocol.machine import (
     Event,
@@ -44,7 +45,8 @@ LARGE: dict[type, str] = {
     StateTransfer: "part",
     RangeTransfer: "part",
     ExtractDone: "parts",
-    RangesExtracted: "parts",
+    RangesExtracted: "piece",
+    Piece: "parts",
     InstallStates: "parts",
     MergeStates: "parts",
     Finish: "parts",

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from dpa.execution.block import Block
 from dpa.execution.emission import Step
+from dpa.execution.reduce_task import Piece
 from dpa.execution.schemas import ShareSchema
 from dpa.execution.states import StatePart
 from dpa.protocol.addresses import Address
@@ -78,10 +79,11 @@ class Extract:
 
 @dataclass(frozen=True, eq=False)
 class ExtractRanges:
-    """Operator: take out the states of all ranges that the table takes from this task; answered by
-    `RangesExtracted`."""
+    """Operator: take out states of the ranges that the table takes from this task, of about `most` keys, or what is
+    left of them; answered by `RangesExtracted`."""
 
     table: RoutingTable
+    most: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,9 +251,9 @@ class ExtractDone:
 
 @dataclass(frozen=True, eq=False)
 class RangesExtracted:
-    """The states of the ranges that others get, by the task that owns them now."""
+    """A piece of the states that others get."""
 
-    parts: dict[int, StatePart]
+    piece: Piece
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dpa.protocol.addresses import Address
 from dpa.protocol.emitter import Emitter
 from dpa.protocol.graph import Graph
 from dpa.protocol.load_balancer import LoadBalancerMachine
+from dpa.protocol.migration import MigrationOptions
 from dpa.protocol.offered_meter import OfferedMeter
 from dpa.protocol.operator import OperatorMachine
 from dpa.protocol.quantum import QuantumSizer
@@ -48,7 +49,7 @@ def task_of(
         delegation=DelegationOptions.of(
             stage.grouping.signals, graph.queue_bound(stage.name) // stage.tasks, stage.queue_seconds
         ),
-        migrates_with=graph.senders(stage.name) if stage.migrates else None,
+        migration=MigrationOptions(tuple(graph.senders(stage.name)), stage.piece_keys) if stage.migrates else None,
     )
 
 

@@ -20,6 +20,7 @@ from dpa.protocol.metrics import TaskStats
 from dpa.protocol.use import TaskUse
 from dpa.routing.change import TableChange
 from dpa.routing.groupings.signal import Signal
+from dpa.routing.hashing import ALL_HASHES, Interval
 from dpa.sources.splits import Split
 
 # coordinator -> source, and back
@@ -208,17 +209,26 @@ class Marker:
 
 @dataclass(frozen=True, eq=False)
 class RangeTransfer:
-    """The states of the ranges that the table of this version gives from the sender to the receiver; None if there are
-    none. The records of these ranges that the sender had or still gets follow."""
+    """States of the ranges that the table of this version gives from the sender to the receiver. The records of these
+    keys that the sender had or still gets follow.
+
+    Attributes:
+        version: of the table.
+        part: the states; None if there are none.
+        interval: hashes; the receiver has all states now that it gets of these.
+        is_last: whether it has all states that it gets from the sender.
+    """
 
     version: int
     part: StatePart | None
+    interval: Interval = ALL_HASHES
+    is_last: bool = True
 
 
 @dataclass(frozen=True)
 class PassedMarkers:
     """Nothing that `senders` pushed by older tables than that of this version will come through the sender of this any
-    more."""
+    more, of the keys whose states it has sent so far."""
 
     version: int
     senders: tuple[Address, ...]

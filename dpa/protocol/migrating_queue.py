@@ -13,10 +13,11 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from dpa.errors import ProtocolError
 from dpa.protocol.addresses import Address
 from dpa.protocol.messages import Push
 from dpa.protocol.record_queue import Forwards, Queued, RecordQueue
-from dpa.routing.hashing import Hashes
+from dpa.routing.hashing import ALL_HASHES, Hashes, Interval, within
 from dpa.routing.table import RoutingTable
 
 
@@ -28,8 +29,10 @@ class MigratingQueue(RecordQueue):
         super().__init__(index, table, eager=True)
         self._before: RoutingTable | None = None
         self._leaving: list[tuple[int, Push]] | None = None
+        self._given: list[Interval] = []
         self._waiting: dict[Address, list[Push]] = {}
-        self._passed: defaultdict[Address, set[int]] = defaultdict(set)
+        self._pieces: defaultdict[int, list[Interval]] = defaultdict(list)
+        self._passed: defaultdict[Address, dict[int, int]] = defaultdict(dict)
 
     @property
     def is_empty(self) -> bool:
@@ -43,24 +46,43 @@ class MigratingQueue(RecordQueue):
         self._before = self.table if takes else None
         return self.retable(table)
 
-    def states_given(self) -> Forwards:
-        """The states of the ranges that others get are on their way: forward what is leaving, in the order in which it
-        came, and from now on whatever moved as soon as it comes."""
-        leaving, self._leaving = self._leaving or [], None
+    def states_given(self, interval: Interval) -> Forwards:
+        """The states that others get of an interval, or of all hashes, are on their way: forward what is leaving with
+        them, in the order in which it came, and from now on whatever moved with them as soon as it comes."""
+        leaving = self._leaving or []
+        self._given.append(interval)
+        if interval == ALL_HASHES:
+            self._leaving, self._given = None, []
+        else:
+            self._leaving = []
         return [forward for owner, push in leaving for forward in self._send_on(owner, push)]
 
+    def given(self, source: int, interval: Interval) -> None:
+        """The states that this task gets from task `source` of an interval have come, or of all hashes."""
+        self._pieces[source].append(interval)
+
     def passed(self, source: int, senders: Iterable[Address]) -> None:
-        """Task `source` has forwarded all that these senders had pushed to it by older tables: queue what is waiting
-        for that."""
+        """Task `source` has forwarded all that these senders had pushed to it by older tables, of the keys whose states
+        have come from it so far: queue what is waiting for that."""
         for sender in senders:
-            self._passed[sender].add(source)
+            self._passed[sender][source] = len(self._pieces[source])
             for push in self._waiting.pop(sender, ()):
                 self._admit(Queued(push, self._random))
 
     def taken_over(self) -> None:
-        """All ranges are taken over, and nothing is waiting."""
+        """All ranges are taken over.
+
+        Raises:
+            ProtocolError: records are still waiting.
+        """
+        if self._waiting:
+            senders = ", ".join(sorted(map(str, self._waiting)))
+            raise ProtocolError(
+                f"records from {senders} still wait at task {self._index}, which has taken over all ranges"
+            )
         self._before = None
         self._passed.clear()
+        self._pieces.clear()
 
     def _admit(self, queued: Queued) -> Forwards:
         push = queued.push
@@ -77,11 +99,23 @@ class MigratingQueue(RecordQueue):
 
     def _waits(self, before: RoutingTable, sender: Address, hashes: Hashes) -> npt.NDArray[np.bool_]:
         """Whether the records that the sender pushed here by the newest table wait, by the hash of their key."""
-        waits: npt.NDArray[np.bool_] = ~np.isin(before.owners_of(hashes), [self._index, *self._passed[sender]])
+        sources = before.owners_of(hashes)
+        waits: npt.NDArray[np.bool_] = sources != self._index
+        for source, pieces in self._passed[sender].items():
+            for interval in self._pieces[source][:pieces]:
+                waits &= (sources != source) | ~within(hashes, interval)
         return waits
 
     def _send_on(self, owner: int, push: Push) -> Forwards:
         if self._leaving is None:
             return super()._send_on(owner, push)
-        self._leaving.append((owner, push))
-        return []
+        forwards, given = Forwards(), np.zeros(len(push.block.hashes), dtype=np.int32)
+        for interval in self._given:
+            given[within(push.block.hashes, interval)] = 1
+        for is_given, block in push.block.by_key(given):
+            part = replace(push, block=block)
+            if is_given:
+                forwards += super()._send_on(owner, part)
+            else:
+                self._leaving.append((owner, part))
+        return forwards

@@ -5,7 +5,8 @@ Not in merge mode, where tasks have none of this.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from dpa.errors import ProtocolError
 from dpa.protocol.addresses import BALANCER, Address
@@ -16,6 +17,19 @@ from dpa.protocol.migrating_queue import MigratingQueue
 from dpa.protocol.record_queue import Forwards
 from dpa.routing.moves import moves
 from dpa.routing.table import RoutingTable
+
+
+@dataclass(frozen=True)
+class MigrationOptions:
+    """How states migrate.
+
+    Attributes:
+        senders: who emits records to the task.
+        piece_keys: about the most keys whose states move at a time.
+    """
+
+    senders: tuple[Address, ...]
+    piece_keys: int
 
 
 class Migration:
@@ -29,12 +43,12 @@ class Migration:
         self,
         task: Machine,
         queue: MigratingQueue,
-        senders: Collection[Address],
+        options: MigrationOptions,
         forward: Callable[[Forwards], None],
     ) -> None:
-        """Of a task with this queue; `senders` emit records to it, and `forward` sends on what the queue gives back."""
-        self.giving = Giving(task, queue, senders, forward)
-        self.taking = Taking(task, queue, senders)
+        """Of a task with this queue; `forward` sends on what the queue gives back."""
+        self.giving = Giving(task, queue, options.senders, forward, options.piece_keys)
+        self.taking = Taking(task, queue, options.senders)
         self._task = task
         self._queue = queue
         self._forward = forward
@@ -73,9 +87,10 @@ class Migration:
         self.giving.begin(receivers)
         self.taking.begin(sources)
 
-    def advance(self, *, is_free: bool) -> None:
-        """Let user code extract or install states if it is free and that is due, and report that all is settled."""
-        if is_free and not self.occupies_user_code:
+    def advance(self, *, is_free: bool, has_work: bool) -> None:
+        """Let user code extract or install states if it is free and that is due, and report that all is settled. Where
+        it has records to process, it gets some between two pieces that it extracts."""
+        if is_free and not self.occupies_user_code and not (has_work and self.giving.is_resting):
             self.giving.advance()
         if is_free and not self.occupies_user_code:
             self.taking.advance()

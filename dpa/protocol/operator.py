@@ -4,7 +4,7 @@ states, and the share of the stage's result."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -28,7 +28,7 @@ from dpa.protocol.machine import (
 from dpa.protocol.messages import Ack, CreditTransfer, Deliver, Drain, Finished, LoadReport, Push, TableUpdate
 from dpa.protocol.metrics import TaskStats
 from dpa.protocol.migrating_queue import MigratingQueue
-from dpa.protocol.migration import Migration
+from dpa.protocol.migration import Migration, MigrationOptions
 from dpa.protocol.quantum import QuantumSizer
 from dpa.protocol.record_queue import Forwards, RecordQueue
 from dpa.protocol.rules import Rule, State, on
@@ -69,10 +69,10 @@ class OperatorMachine(TaskMachine):
         limits: CreditLimits,
         reports: LoadReportOptions | None = None,
         delegation: DelegationOptions | None = None,
-        migrates_with: Collection[Address] | None = None,
+        migration: MigrationOptions | None = None,
     ) -> None:
         """Start with routing table 0 and an empty queue. `goes_by_table`: whether senders choose tasks by it; `limits`:
-        what each may have in flight; `migrates_with`: the senders, where states migrate."""
+        what each may have in flight; `migration`: where states migrate, how."""
         super().__init__(address, emitters, OperatorState.STREAMING)
         self.processed = 0
         self._first_table = table
@@ -89,11 +89,11 @@ class OperatorMachine(TaskMachine):
         self.include(self._exchange)
         self.queue: RecordQueue
         self._migration: Migration | None = None
-        if migrates_with is None:
+        if migration is None:
             self.queue = RecordQueue(address.index, table, eager=eager)
         else:
             self.queue = queue = MigratingQueue(address.index, table)
-            self._migration = Migration(self, queue, migrates_with, self._forward)
+            self._migration = Migration(self, queue, migration, self._forward)
 
     @property
     def table(self) -> RoutingTable:
@@ -148,7 +148,7 @@ class OperatorMachine(TaskMachine):
         """Let user code have the next records, or its turn in an exchange; report the load if that is due."""
         if self.state is OperatorState.STREAMING:
             if self._migration is not None:
-                self._migration.advance(is_free=self._is_free)
+                self._migration.advance(is_free=self._is_free, has_work=self.queue.has_next and self.is_open)
             self._process_next()
             if self._reporter.is_due:
                 self._report_load()
@@ -205,6 +205,8 @@ class OperatorMachine(TaskMachine):
 
     def _process_done(self, sender: Address, event: ProcessDone) -> None:
         push, self._working_on = self._working_on, None
+        if self._migration is not None:
+            self._migration.giving.is_resting = False
         if push is None:
             raise ProtocolError(f"{self.address} processed a block that it was not given")
         rows = push.block.rows

@@ -89,8 +89,8 @@ class UserCode:
                 return ProcessDone(0.0, self.operator.process(block))
             case Extract(table):
                 return ExtractDone(self.operator.extract(table))
-            case ExtractRanges(table):
-                return RangesExtracted(self.operator.extract(table))
+            case ExtractRanges(table, most):
+                return RangesExtracted(self.operator.extract_piece(table, most))
             case InstallStates(parts):
                 self.operator.install(parts)
                 return StatesInstalled()

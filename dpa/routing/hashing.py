@@ -29,8 +29,13 @@ from dpa.routing.keys import KEY_RULE, Component, Key, to_python
 
 Hashes = npt.NDArray[np.uint32]
 
+Interval = tuple[int, int]
+"""Hashes from the first to the second, both included."""
+
 _FEW = 256
 """Up to this many keys, a loop is faster than the fixed cost of a column expression."""
+
+ALL_HASHES: Interval = (0, 2**32 - 1)
 
 _NULL_COMPONENT = 2**32 - 1
 
@@ -47,6 +52,12 @@ def hash_key(key: Key, seed: int = 0) -> int:
         parts = (_NULL_COMPONENT if part is None else mmh3.hash(_text(part), seed, signed=False) for part in key)
         return mmh3.hash(b"".join(part.to_bytes(4, "little") for part in parts), seed, signed=False)
     return mmh3.hash(_text(key), seed, signed=False)
+
+
+def within(hashes: Hashes, interval: Interval) -> npt.NDArray[np.bool_]:
+    """Which hashes lie in the interval; shape of `hashes`."""
+    inside: npt.NDArray[np.bool_] = (hashes >= interval[0]) & (hashes <= interval[1])
+    return inside
 
 
 def hash_column(keys: pa.Array, seed: int = 0) -> Hashes:

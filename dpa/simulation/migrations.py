@@ -59,7 +59,7 @@ class StatesAndOrder:
             ProtocolError: it gave away the state of a key that was elsewhere.
         """
         if isinstance(event, RangesExtracted):
-            for owner, part in event.parts.items():
+            for owner, part in event.piece.parts.items():
                 for key in _keys((part,)):
                     self._move(key, ("at", index), ("on its way to", owner))
 

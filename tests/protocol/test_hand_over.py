@@ -23,6 +23,7 @@ from wires import (
 )
 
 from dpa.errors import ProtocolError
+from dpa.execution.reduce_task import Piece
 from dpa.protocol.addresses import BALANCER, COORDINATOR
 from dpa.protocol.emitter import Emitter
 from dpa.protocol.machine import (
@@ -44,6 +45,7 @@ from dpa.protocol.messages import (
     RangeTransfer,
     Settled,
 )
+from dpa.routing.hashing import ALL_HASHES, hash_key
 
 SENDERS = (mapper(0), mapper(1))
 
@@ -58,9 +60,12 @@ class MigratingWire(OperatorWire):
         """Another task forwards records to this one."""
         return self(reducer(source), push(list(keys), hops=1, **changes))
 
-    def extracted(self, **parts: str) -> list[Instruction]:
-        """User code has extracted the states of these keys, for the tasks r1, r2 ..."""
-        return self.task.handle(RangesExtracted({int(to[1:]): part(*keys) for to, keys in parts.items()}), 0.0)
+    def extracted(self, *, of: str = "", is_last: bool = True, **parts: str) -> list[Instruction]:
+        """User code has extracted the states of these keys, for the tasks r1, r2 ...; if it is not the last piece, of
+        the hash of the key `of`."""
+        interval = (hash_key(of), hash_key(of)) if of else ALL_HASHES
+        piece = Piece({int(to[1:]): part(*keys) for to, keys in parts.items()}, interval, is_last)
+        return self.task.handle(RangesExtracted(piece), 0.0)
 
     def installed(self) -> list[Instruction]:
         return self.task.handle(StatesInstalled(), 0.0)
@@ -218,6 +223,38 @@ def test_the_next_table_cannot_come_before_this_one_is_settled() -> None:
         wire.update(2)
 
 
+def test_states_leave_in_pieces_and_the_records_of_each_piece_with_it() -> None:
+    wire = MigratingWire()
+    wire.push("a")
+    wire.update(1)
+    wire.push("bcb")
+    wire.marker(0)
+    assert instructed(wire.done(), ExtractRanges)[0].most == 100
+    first = wire.extracted(of="c", is_last=False, r2="c")
+    hashed = (hash_key("c"), hash_key("c"))
+    found = [(to.index, message.interval, message.is_last) for to, message in sent(first, RangeTransfer)]
+    assert found == [(1, hashed, False), (2, hashed, False)]
+    assert pushed(first) == [(2, "c")] and passed(first) == [(1, [0]), (2, [0])]
+    assert instructed(first, ExtractRanges), "there are no records to process meanwhile"
+    assert pushed(wire.push("cb")) == [(2, "c")], "its state is given"
+    assert passed(wire.marker(1)) == [(1, [1]), (2, [1])], "of what is given"
+    last = wire.extracted(r1="b")
+    assert [(to.index, message.is_last) for to, message in sent(last, RangeTransfer)] == [(1, True), (2, True)]
+    assert pushed(last) == [(1, "bb"), (1, "b")]
+    assert passed(last) == [(1, [0, 1]), (2, [0, 1])] and settled(last) == [1]
+
+
+def test_user_code_gets_records_between_two_pieces() -> None:
+    wire = MigratingWire(most=1)
+    wire.update(1)
+    wire.push("aa")
+    for _ in range(2):
+        between = wire.extracted(of="c", is_last=False)
+        assert processing(between) == ["a"] and instructed(between, ExtractRanges) == []
+        assert instructed(wire.done(), ExtractRanges)
+    assert instructed(wire.extracted(of="c", is_last=False), ExtractRanges), "no record is left"
+
+
 # --- taking over
 
 
@@ -298,6 +335,25 @@ def test_waiting_records_are_queued_as_far_as_their_sender_has_marked_each_task_
     wire.done()
     assert processing(wire(reducer(2), PassedMarkers(1, (mapper(0),)))) == ["c"]
     assert wire.task.queue.length == 1
+
+
+def test_records_wait_for_their_own_piece_alone() -> None:
+    tables = [table_giving({"a": 0, "b": 1, "c": 1}), table_giving({"a": 0, "b": 0, "c": 0}, version=1, reducers=2)]
+    wire = MigratingWire(tables=tables)
+    wire.update(1)
+    wire.push("bcb", version=1)
+    hashed = (hash_key("c"), hash_key("c"))
+    wire(reducer(1), RangeTransfer(1, part("c"), hashed, is_last=False))
+    wire.installed()
+    assert processing(wire(reducer(1), PassedMarkers(1, SENDERS))) == ["c"]
+    wire.done()
+    assert processing(wire.push("cb", version=1)) == ["c"]
+    wire.done()
+    wire(reducer(1), RangeTransfer(1, part("b")))
+    wire.installed()
+    assert settled(wire(reducer(1), PassedMarkers(1, (mapper(1),)))) == []
+    last = wire(reducer(1), PassedMarkers(1, (mapper(0),)))
+    assert processing(last) == ["bb"] and settled(last) == [1]
 
 
 def test_waiting_records_count_as_queued() -> None:

@@ -199,11 +199,11 @@ def test_all_that_machines_do_not_look_at_is_known_by_its_field() -> None:
 
 
 def _parts(hint: Any) -> Iterator[Any]:
-    """A type, the types that it is made of, and those of the fields of `Step`."""
+    """A type, the types that it is made of, and those of the fields of `Step` and `Piece`."""
     yield hint
     for part in get_args(hint):
         yield from _parts(part)
-    if getattr(hint, "__name__", "") == "Step":
+    if getattr(hint, "__name__", "") in ("Step", "Piece"):
         for part in typing.get_type_hints(hint).values():
             yield from _parts(part)
 

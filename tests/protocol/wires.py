@@ -25,6 +25,7 @@ from dpa.protocol.graph import MAPPER, REDUCER, Graph, map_reduce
 from dpa.protocol.machine import Instruction, Machine, Process, ProcessDone, Send, Start, StepDone, TaskStarted
 from dpa.protocol.messages import Begin, Finished, Message, Progress, Push, SplitGrant, TableUpdate
 from dpa.protocol.metrics import TaskStats
+from dpa.protocol.migration import MigrationOptions
 from dpa.protocol.operator import OperatorMachine
 from dpa.protocol.quantum import QuantumSizer
 from dpa.protocol.source import SourceMachine
@@ -187,7 +188,7 @@ class OperatorWire(Wire):
             limits=CreditLimits(1_000, seconds=queue_seconds),
             reports=reports if measure or every is not None else None,
             delegation=delegation,
-            migrates_with=migrates_with,
+            migration=None if migrates_with is None else MigrationOptions(tuple(migrates_with), piece_keys=100),
         )
         super().__init__(self.task)
 
