@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 
 from ray import cloudpickle
 
-from dpa.protocol.messages import Envelope
+from dpa.protocol.messages import Envelope, Message, RangeTransfer, StateTransfer
 
 
 @dataclass(frozen=True)
 class PickledEnvelope:
-    """A pickled envelope; its large arrays stay outside, so that Ray shares them without a copy."""
+    """A pickled envelope; its large arrays stay outside, so that Ray shares them without a copy, which is read-only:
+    not those in states of user code, which may change them."""
 
     pickled: bytes
     buffers: list[pickle.PickleBuffer] = field(default_factory=list)
@@ -22,7 +23,8 @@ class PickledEnvelope:
     def of(envelope: Envelope) -> PickledEnvelope:
         """Pickle an envelope."""
         buffers: list[pickle.PickleBuffer] = []
-        return PickledEnvelope(cloudpickle.dumps(envelope, protocol=5, buffer_callback=buffers.append), buffers)
+        outside = None if _has_states_of_user_code(envelope.message) else buffers.append
+        return PickledEnvelope(cloudpickle.dumps(envelope, protocol=5, buffer_callback=outside), buffers)
 
     @property
     def size(self) -> int:
@@ -33,3 +35,9 @@ class PickledEnvelope:
         """The envelope; raises whatever a user's value raises that cannot be unpickled."""
         envelope: Envelope = pickle.loads(self.pickled, buffers=self.buffers)
         return envelope
+
+
+def _has_states_of_user_code(message: Message) -> bool:
+    """Whether a message brings states that are Python objects."""
+    part = message.part if isinstance(message, StateTransfer | RangeTransfer) else None
+    return part is not None and isinstance(part.states, list)

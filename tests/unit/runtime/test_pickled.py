@@ -1,0 +1,43 @@
+"""Messages on the wire."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dpa.execution.states import StatePart
+from dpa.protocol.addresses import Address
+from dpa.protocol.messages import Envelope, RangeTransfer, StateTransfer
+from dpa.runtime.pickled import PickledEnvelope
+
+COUNTS = np.array([1])
+
+
+def received(message: StateTransfer | RangeTransfer) -> Any:
+    """What comes of a message whose outside buffers are read-only, as Ray gives them."""
+    sent = PickledEnvelope.of(Envelope(Address("sums", 0), Address("sums", 1), 0, message))
+    buffers = [pickle.PickleBuffer(memoryview(buffer).toreadonly()) for buffer in sent.buffers]
+    message = PickledEnvelope(sent.pickled, buffers).open().message
+    assert isinstance(message, StateTransfer | RangeTransfer)
+    assert message.part is not None
+    return message.part.states
+
+
+@pytest.mark.parametrize("kind", [StateTransfer, RangeTransfer])
+def test_user_code_can_change_a_state_with_an_array_that_came_from_another_task(
+    kind: type[StateTransfer | RangeTransfer],
+) -> None:
+    [state] = received(kind(1, StatePart(pa.array(["a"]), [np.zeros(100_000)], COUNTS, COUNTS)))
+    state += 1.0
+    assert state.sum() == 100_000
+
+
+def test_rows_of_states_are_shared_and_not_copied() -> None:
+    rows = pa.record_batch({"count": np.arange(100_000)})
+    part = StatePart(pa.array(["a"]), rows, COUNTS, COUNTS)
+    sent = PickledEnvelope.of(Envelope(Address("sums", 0), Address("sums", 1), 0, RangeTransfer(1, part)))
+    assert len(sent.pickled) < 10_000 < sent.size
