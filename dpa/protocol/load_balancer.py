@@ -88,9 +88,14 @@ class StageBalance(RuledMachine):
             if self._settling is not None:
                 self.state = BalanceState.SETTLING
 
-    def _postpone(self, sender: Address, event: LoadReport | Redistribute) -> None:
-        """Keep what may make a table until that is possible; of the reports of a task the newest."""
-        self._postponed[event.node_id if isinstance(event, Redistribute) else sender] = (sender, event)
+    def _postpone_report(self, sender: Address, message: LoadReport) -> None:
+        """Keep the newest load of each task that has settled. What one reports before counts records that it is about
+        to give away, as if they were its own by the newest table."""
+        if sender in self._settled:
+            self._postponed[sender] = (sender, message)
+
+    def _postpone(self, sender: Address, event: Redistribute) -> None:
+        self._postponed[event.node_id] = (sender, event)
 
     def _task_settled(self, sender: Address, message: Settled) -> None:
         if message.version != self.table.version or sender in self._settled:
@@ -127,7 +132,7 @@ class StageBalance(RuledMachine):
         on(OfferedReport, BalanceState.BALANCING, _offered_report, "note what is offered"),
         on(Redistribute, BalanceState.BALANCING, _redistribute, "relieve the task; publish if it acted"),
         on(Freeze, BalanceState.BALANCING, _freeze, "answer with the version; publish no more"),
-        on(LoadReport, BalanceState.SETTLING, _postpone, "keep until the table is settled"),
+        on(LoadReport, BalanceState.SETTLING, _postpone_report, "keep a settled task's until the table is settled"),
         on(OfferedReport, BalanceState.SETTLING, _offered_report, "note what is offered"),
         on(Redistribute, BalanceState.SETTLING, _postpone, "keep until the table is settled"),
         on(Settled, BalanceState.SETTLING, _task_settled, "balance again after the last task, first by what was kept"),

@@ -300,7 +300,7 @@ class MigratingBalancer(Balancer):
 def test_where_states_migrate_no_table_is_published_before_all_tasks_have_settled_the_last() -> None:
     balancer = MigratingBalancer()
     assert tables(balancer.report(1, 100)) == [1] * 5
-    assert balancer.loaded(0, 500, version=1) == balancer.settled(0) == balancer.settled(2) == []
+    assert balancer.settled(0) == balancer.loaded(0, 500, version=1) == balancer.settled(2) == []
     assert tables(balancer.settled(1)) == [2] * 5, "by the load that was reported meanwhile"
     assert balancer.table.version == 2
 
@@ -308,10 +308,19 @@ def test_where_states_migrate_no_table_is_published_before_all_tasks_have_settle
 def test_of_the_loads_that_a_task_reported_meanwhile_the_last_one_counts() -> None:
     balancer = MigratingBalancer()
     balancer.report(1, 100)
+    balancer.settled(0)
     balancer.loaded(0, 500, version=1)
     balancer.loaded(0, 0, version=1)
-    assert [tables(balancer.settled(index)) for index in range(3)] == [[], [], []]
+    assert [tables(balancer.settled(index)) for index in (1, 2)] == [[], []]
     assert outcomes(balancer.event(Tick())) == [Outcome.BELOW_THRESHOLD]
+
+
+def test_a_load_that_counts_what_the_task_is_about_to_give_away_makes_no_table() -> None:
+    balancer = MigratingBalancer()
+    balancer.report(1, 100)
+    balancer.loaded(1, 2_000, version=1)
+    assert [tables(balancer.settled(index)) for index in range(3)] == [[], [], []]
+    assert balancer.event(Tick()) == []
 
 
 def test_after_a_table_made_by_what_was_kept_the_rest_is_kept_on() -> None:
@@ -329,7 +338,6 @@ def test_after_a_table_made_by_what_was_kept_the_rest_is_kept_on() -> None:
 def test_a_freeze_is_answered_when_the_last_table_is_settled() -> None:
     balancer = MigratingBalancer()
     balancer.report(1, 100)
-    balancer.loaded(0, 500, version=1)
     assert sent(balancer.freeze(), LastTable) == []
     assert balancer.loaded(2, 500, version=1) == balancer.settled(0) == balancer.settled(1) == []
     assert sent(balancer.settled(2), LastTable) == [(COORDINATOR, LastTable(REDUCER, 1))]
