@@ -11,15 +11,19 @@ from __future__ import annotations
 import inspect
 import signal
 import threading
+import time
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 from dpa._util.signals import ending_handlers
 from dpa.driver.observer import Observer
 from dpa.protocol.metrics import Snapshot
 
-_IMPORT_SECONDS = 0.02
+_LOOK_SECONDS = 0.02
 """How often a running import is looked at that keeps a signal waiting."""
+
+_WAIT_SECONDS = 10.0
+"""How long an import may keep a signal waiting; one that never ends must not."""
 
 
 class Interrupts:
@@ -33,7 +37,10 @@ class Interrupts:
         self._seen = False
         self._before: dict[int, Any] = {}
         self._imports = 0
-        self._after_import: threading.Timer | None = None
+        self._turn = threading.RLock()
+        self._waiting: int | None = None
+        self._waits_until = 0.0
+        self._is_reminder = False
 
     def __enter__(self) -> Interrupts:
         self._before = ending_handlers()
@@ -42,51 +49,62 @@ class Interrupts:
             signal.signal(number, self._interrupt)
         return self
 
-    def __exit__(self, *raised: object) -> None:
-        self._no_later()
+    def __exit__(self, kind: type[BaseException] | None, *raised: object) -> None:
+        was_waiting = self._wait_no_longer()
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        if was_waiting and kind is None:
+            raise KeyboardInterrupt
 
     def raised_at(self, observer: Observer) -> Observer:
         """The observer, each of whose calls first raises an interrupt that was lost."""
         return _InterruptedObserver(observer, self)
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt if a signal was received and its exception lost."""
+        """Raise KeyboardInterrupt if a signal was received and its exception lost, or still waits."""
         if self._seen:
-            self._no_later()
             self._seen = False
-            raise KeyboardInterrupt
+            self._raise()
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         """The handler: raise at once, or after what is being imported."""
-        is_second = number == signal.SIGINT and self._after_import is not None
+        is_reminder, self._is_reminder = self._is_reminder, False
+        is_second = not is_reminder and number == signal.SIGINT == self._waiting
         self._seen = True
-        if not is_second and _imports_of(frame) > self._imports:
-            self._later(number)
+        may_wait = self._waiting is None or time.monotonic() < self._waits_until
+        if not is_second and may_wait and _imports_of(frame) > self._imports:
+            self._wait(number)
             return
-        self._no_later()
+        self._raise()
+
+    def _raise(self) -> NoReturn:
+        self._wait_no_longer()
         for other in self._before:
             if other != signal.SIGINT:
                 signal.signal(other, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    def _later(self, number: int) -> None:
-        """Handle the signal again soon, if it is not waiting already."""
+    def _wait(self, number: int) -> None:
+        """Have the signal handled again soon."""
+        is_first, self._waiting = self._waiting is None, number
+        if is_first:
+            self._waits_until = time.monotonic() + _WAIT_SECONDS
+            threading.Thread(target=self._remind, name="dpa-interrupt", daemon=True).start()
 
-        def again() -> None:
-            self._after_import = None
-            signal.pthread_kill(threading.main_thread().ident or 0, number)
+    def _wait_no_longer(self) -> bool:
+        """No reminder comes after this; returns whether a signal was waiting."""
+        with self._turn:
+            was_waiting, self._waiting = self._waiting is not None, None
+            return was_waiting
 
-        if self._after_import is None:
-            self._after_import = threading.Timer(_IMPORT_SECONDS, again)
-            self._after_import.daemon = True
-            self._after_import.start()
-
-    def _no_later(self) -> None:
-        if self._after_import is not None:
-            self._after_import.cancel()
-            self._after_import = None
+    def _remind(self) -> None:
+        while True:
+            time.sleep(_LOOK_SECONDS)
+            with self._turn:
+                if self._waiting is None:
+                    return
+                self._is_reminder = True
+                signal.pthread_kill(threading.main_thread().ident or 0, self._waiting)
 
 
 def _imports_of(frame: FrameType | None) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from dpa._util.signals import ENDING, interrupts_held, terminal_kept_away
+from dpa.driver import interrupts
 from dpa.driver.interrupts import Interrupts
 
 
@@ -60,13 +61,13 @@ def test_what_nohup_ignores_stays_ignored(context: Callable[[], AbstractContextM
 @pytest.mark.parametrize("number", ENDING, ids=str)
 def test_each_of_them_interrupts_a_job_but_only_ctrl_c_does_so_twice(number: int) -> None:
     before = signal.getsignal(number)
-    with Interrupts() as interrupts:
+    with Interrupts() as context:
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(number)
         with pytest.raises(KeyboardInterrupt) if number == signal.SIGINT else nullcontext():
             signal.raise_signal(number)
         with pytest.raises(KeyboardInterrupt):
-            interrupts.check()
+            context.check()
     assert signal.getsignal(number) == before
 
 
@@ -94,12 +95,50 @@ def test_an_interrupt_waits_for_a_running_import_which_could_swallow_it(
 
 
 @pytest.mark.usefixtures("handlers")
-def test_a_second_ctrl_c_interrupts_an_import_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    imported = _import(SWALLOWING.format(times=2, name="SIGINT"), tmp_path, monkeypatch)
-    with Interrupts() as interrupts:
+def test_an_interrupt_that_waits_when_the_job_ends_is_raised_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(interrupts, "_LOOK_SECONDS", 60.0)
+    imported = _import(SWALLOWING.format(times=1, name="SIGTERM"), tmp_path, monkeypatch)
+    ended = False
+    with pytest.raises(KeyboardInterrupt), Interrupts():
+        imported()
+        ended = True
+    assert ended
+
+
+@pytest.mark.usefixtures("handlers")
+def test_one_that_has_waited_is_raised_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interrupts, "_LOOK_SECONDS", 60.0)
+    imported = _import(SWALLOWING.format(times=1, name="SIGTERM"), tmp_path, monkeypatch)
+    with Interrupts() as context:
+        imported()
+        with pytest.raises(KeyboardInterrupt):
+            context.check()
+        signal.raise_signal(signal.SIGTERM)
+        context.check()
+
+
+@pytest.mark.usefixtures("handlers")
+def test_an_import_that_does_not_end_is_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interrupts, "_WAIT_SECONDS", 0.05)
+    endless = SWALLOWING.format(times=1, name="SIGTERM").replace(
+        "except", "    import threading; threading.Event().wait(10)\nexcept"
+    )
+    imported = _import(endless, tmp_path, monkeypatch)
+    with Interrupts() as context:
         assert imported().swallowed
         with pytest.raises(KeyboardInterrupt):
-            interrupts.check()
+            context.check()
+
+
+@pytest.mark.usefixtures("handlers")
+def test_a_second_ctrl_c_interrupts_an_import_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    imported = _import(SWALLOWING.format(times=2, name="SIGINT"), tmp_path, monkeypatch)
+    with Interrupts() as context:
+        assert imported().swallowed
+        with pytest.raises(KeyboardInterrupt):
+            context.check()
 
 
 @pytest.mark.usefixtures("handlers")
