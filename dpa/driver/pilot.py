@@ -3,6 +3,7 @@ blocks are measured. What messages cost is not in it."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -25,7 +26,7 @@ PILOT_ROWS = 100_000
 PILOT_SECONDS = 10.0
 """How long all pilots of a job may take together, approximately."""
 
-_FIRST_ROWS, _MORE = 100, 10
+_FIRST_ROWS, _MORE = 10, 10
 """A pilot on few rows says how many more there is time for: the rows of the first, and how many times as many the next
 one has."""
 
@@ -43,14 +44,16 @@ def piloted(spec: JobSpec, opened: Mapping[str, OpenedInput], clock: Callable[[]
     largest = max(sample.num_rows for sample in samples.values())
     if not largest:
         raise PlacementError("a sample of the input has no rows: declare what stages cost")
-    rows, began = min(_FIRST_ROWS, largest), clock()
+    rows, began, before = min(_FIRST_ROWS, largest), clock(), math.inf
     while True:
         turn = clock()
         outcome = _run(spec, opened, {name: _part(sample, rows / largest) for name, sample in samples.items()})
         ended = clock()
-        if rows == largest or ended - began + (ended - turn) * _MORE > PILOT_SECONDS:
+        taken = ended - turn
+        growth = max(float(_MORE), taken / before)  # of a join, time grows faster than rows
+        if rows == largest or ended - began + taken * growth > PILOT_SECONDS:
             return _profile(spec, outcome)
-        rows = min(rows * _MORE, largest)
+        rows, before = min(rows * _MORE, largest), max(taken, 1e-6)
 
 
 def _part(sample: pa.Table, share: float) -> pa.Table:

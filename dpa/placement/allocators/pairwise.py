@@ -94,8 +94,8 @@ class _Search:
     """A descent by the objective's guide, then by the objective."""
 
     def __init__(self, objective: Objective, divisions: int) -> None:
-        self._objective, self._budget = objective, Budget(divisions)
-        self._first = Descent(objective.guide, self._budget)
+        self._objective, self._guide, self._budget = objective, objective.guide, Budget(divisions)
+        self._first = Descent(self._guide, self._budget)
         self._last = Descent(objective, self._budget)
 
     @property
@@ -105,10 +105,10 @@ class _Search:
 
     def improved(self, counts: Counts, since: Counts | None = None) -> Counts:
         """As `Descent.improve`, and never worse than `counts`."""
-        improved = self._last.improve(counts, since)
-        if self._objective.guide is self._objective:
-            return improved
-        return self.best([self._last.improve(self._first.improve(counts, since)), improved])
+        if self._guide is self._objective:
+            return self._last.improve(counts, since)
+        guided = self._last.improve(self._first.improve(counts, since))
+        return self.best([guided, self._last.improve(counts, since)])  # as far as the budget still goes
 
     def best(self, found: Iterable[Counts]) -> Counts:
         """The first of the best."""

@@ -59,7 +59,7 @@ def test_the_sample_of_a_source_costs_all_its_tasks_alike() -> None:
     assert profile.traffic["mapper", "reducer"] > 0
 
 
-@pytest.mark.parametrize(("tick", "rows"), [(0.0, [100, 1_000, 5_000]), (0.75, [100, 1_000]), (1.0, [100])])
+@pytest.mark.parametrize(("tick", "rows"), [(0.0, [10, 100, 1_000, 5_000]), (0.75, [10, 100]), (1.0, [10])])
 def test_a_pilot_takes_as_many_rows_as_there_is_time_for(tick: float, rows: list[int]) -> None:
     seen: list[int] = []
 
