@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from dpa.executors import BatchMapper, FunctionReducer, Mapper, Process, Reducer
@@ -82,22 +84,26 @@ class SlowSum(FunctionReducer):
         return super().reduce(state, value)
 
 
-class RunningSum(Process[tuple[int, int], int]):
+class RunningSum(Process[npt.NDArray[np.int64], int]):
     """Emits the sum so far with each value, and takes its time. Values of a key must ascend: one that is lost, comes
-    twice or too late is found out."""
+    twice or too late is found out. It changes its state in place."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
 
-    def zero(self) -> tuple[int, int]:
-        return -1, 0
+    def zero(self) -> npt.NDArray[np.int64]:
+        return np.array([-1, 0])
 
-    def process(self, key: str, state: tuple[int, int], value: int) -> tuple[tuple[int, int], list[dict[str, Any]]]:
-        time.sleep(self.seconds)
-        last, so_far = state
-        if value <= last:
-            raise ValueError(f"{value} comes after {last}")
-        return (value, so_far + value), [{"key": key, "value": value, "so_far": so_far + value}]
+    def process(
+        self, key: Any, state: npt.NDArray[np.int64], value: int
+    ) -> tuple[npt.NDArray[np.int64], list[dict[str, Any]]]:
+        if self.seconds:
+            time.sleep(self.seconds)
+        if value <= state[0]:
+            raise ValueError(f"{value} comes after {state[0]}")
+        state[0] = value
+        state[1] += value
+        return state, [{"key": key, "value": value, "so_far": int(state[1])}]
 
 
 class TakenCount(Reducer[list[int], int]):
