@@ -30,11 +30,13 @@ class Interrupts:
     """A context in which each of the signals raises KeyboardInterrupt in the main thread, unless it was ignored before.
 
     One that comes while a module is imported does so afterwards, but a second Ctrl-C at once. Only Ctrl-C does so
-    again: `timeout` and a closing terminal send the same signal twice for one request.
+    again: `timeout` and a closing terminal send the same signal twice for one request. An error that a library raises
+    in its place while it handles it, as py4j does, is one too.
     """
 
     def __init__(self) -> None:
         self._seen = False
+        self._has_raised = False
         self._before: dict[int, Any] = {}
         self._imports = 0
         self._turn = threading.RLock()
@@ -53,8 +55,9 @@ class Interrupts:
         was_waiting = self._wait_no_longer()
         for number, handler in self._before.items():
             signal.signal(number, handler)
-        if was_waiting and kind is None:
-            raise KeyboardInterrupt
+        is_replaced = self._has_raised and kind is not None and issubclass(kind, Exception)
+        if (was_waiting and kind is None) or is_replaced:
+            raise KeyboardInterrupt from None
 
     def raised_at(self, observer: Observer) -> Observer:
         """The observer, each of whose calls first raises an interrupt that was lost."""
@@ -78,6 +81,7 @@ class Interrupts:
         self._raise()
 
     def _raise(self) -> NoReturn:
+        self._has_raised = True
         self._wait_no_longer()
         for other in self._before:
             if other != signal.SIGINT:

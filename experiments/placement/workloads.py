@@ -140,8 +140,8 @@ def measure(options: argparse.Namespace) -> Findings:
     rows = QUICK_ROWS if options.quick else ROWS
     with LocalCluster(NODES) as cluster:
         trending, bargains = (_compared(workload, rows, options, cluster.address) for workload in WORKLOADS)
-    features = _features(bargains.graph)
-    rates = _over_rates(trending.graph)
+    features = features_kept(bargains.graph)
+    rates = kept_over_rates(trending.graph)
     steady = min(rates["TD, placed anew"]) / max(rates["TD, placed anew"])
     fixed = min(rates["TD, placed once"]) / max(rates["TD, placed once"])
     targets = [
@@ -207,7 +207,7 @@ def _compared(workload: Workload, rows: int, options: argparse.Namespace, addres
         profile = Path(directory, "report.json")
         tasks = {name: len(costs) for name, costs in Profile.of_report(profile).costs.items()}
         graph = Profile.of_report(profile).graph(tasks).graph
-        kept = {name: [_kept(makers, graph, room) for room in ROOMS] for name, makers in _predicted().items()}
+        kept = {name: [kept_at(allocators, graph, room) for room in ROOMS] for name, allocators in _predicted().items()}
         runs = {}
         for room in RUN_ROOMS:
             jobs = {
@@ -244,7 +244,7 @@ def _predicted() -> dict[str, Sequence[Allocator]]:
     }
 
 
-def _kept(allocators: Sequence[Allocator], graph: TaskGraph, room: float) -> float:
+def kept_at(allocators: Sequence[Allocator], graph: TaskGraph, room: float) -> float:
     """The part of all traffic that stays inside nodes with so much room; NaN where the tasks do not fit."""
     cluster = balanced(graph, Cluster.alike(len(NODES), graph.cost), room)
     try:
@@ -257,7 +257,7 @@ def _kept_part(placement: Placement) -> float:
     return scores.kept_traffic(placement) / placement.graph.traffic
 
 
-def _features(graph: TaskGraph) -> dict[str, float]:
+def features_kept(graph: TaskGraph) -> dict[str, float]:
     """What each feature of TD adds, as in figure 8."""
     versions: dict[str, Sequence[Allocator]] = {
         "even": [EvenAllocator()],
@@ -266,10 +266,10 @@ def _features(graph: TaskGraph) -> dict[str, float]:
         "TD by significance": [TopDownAllocator()],
         "TD with search": [TopDownSearchAllocator()],
     }
-    return {name: _kept(allocators, graph, FEATURES_ROOM) for name, allocators in versions.items()}
+    return {name: kept_at(allocators, graph, FEATURES_ROOM) for name, allocators in versions.items()}
 
 
-def _over_rates(graph: TaskGraph) -> dict[str, list[float]]:
+def kept_over_rates(graph: TaskGraph) -> dict[str, list[float]]:
     """Bytes a second that stay inside nodes while the rate changes: placed once at the highest rate, and anew."""
     cluster = balanced(graph, Cluster.alike(len(NODES), graph.cost), min(ROOMS))
     once = {

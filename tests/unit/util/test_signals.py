@@ -108,6 +108,20 @@ def test_an_interrupt_that_waits_when_the_job_ends_is_raised_then(
 
 
 @pytest.mark.usefixtures("handlers")
+def test_an_error_in_the_place_of_an_interrupt_is_one() -> None:
+    with pytest.raises(KeyboardInterrupt), Interrupts():
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            raise OSError("Transport endpoint is not connected")
+
+
+def test_other_errors_stay_what_they_are() -> None:
+    with pytest.raises(OSError, match="not connected"), Interrupts():
+        raise OSError("Transport endpoint is not connected")
+
+
+@pytest.mark.usefixtures("handlers")
 def test_one_that_has_waited_is_raised_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interrupts, "_LOOK_SECONDS", 60.0)
     imported = _import(SWALLOWING.format(times=1, name="SIGTERM"), tmp_path, monkeypatch)
