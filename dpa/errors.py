@@ -37,6 +37,10 @@ class BalanceError(DpaError):
     """An impossible request to the balancer, such as to relieve a reducer that does not exist."""
 
 
+class ControlError(DpaError):
+    """A running job cannot be asked to change its tasks, or has refused."""
+
+
 class PlacementError(DpaError):
     """Tasks cannot be placed: a graph, a cluster or a plan is inconsistent, or something is lacking."""
 

@@ -8,6 +8,7 @@ from typing import Protocol
 from dpa.balance.decision import Decision
 from dpa.errors import BalanceError
 from dpa.measure.load import Load, Offered
+from dpa.routing.members import MemberChange
 from dpa.routing.table import RoutingTable
 
 
@@ -36,6 +37,14 @@ class BalancePolicy(Protocol):
         """
         ...
 
+    def change_members(self, change: MemberChange) -> None:
+        """Make the next table, in which reducers join, leave, or take the place of others.
+
+        Raises:
+            ProtocolError: the change does not fit the table.
+        """
+        ...
+
 
 def require_reducer(table: RoutingTable, reducer: int) -> None:
     """Check that a table has a reducer.
@@ -43,5 +52,8 @@ def require_reducer(table: RoutingTable, reducer: int) -> None:
     Raises:
         BalanceError: it does not.
     """
-    if not 0 <= reducer < table.reducers:
+    if reducer in table.members:
+        return
+    if len(table.members) == table.reducers:
         raise BalanceError(f"there is no reducer {reducer}; they are numbered 0 to {table.reducers - 1}")
+    raise BalanceError(f"there is no reducer {reducer}; there are {', '.join(map(str, sorted(table.members)))}")

@@ -4,12 +4,15 @@ clock."""
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import replace
+from statistics import median
 
 from dpa.balance.decision import Decision, Outcome
 from dpa.balance.policy import require_reducer
 from dpa.balance.strategies import Refusal, Strategy
 from dpa.balance.trigger import Trigger
 from dpa.measure.load import Load, Offered
+from dpa.routing.members import MemberChange
 from dpa.routing.ring import TokenRing
 from dpa.routing.table import RoutingTable
 
@@ -48,7 +51,7 @@ class TokenPolicy:
     def offered(self, sender: Hashable, offered: Offered, now: float) -> None:
         """The paper's methods go by queues alone."""
 
-    def report(self, reducer: int, load: Load, now: float) -> Decision:
+    def report(self, reducer: int, load: Load, now: float) -> Decision | None:
         """Take in a reducer's load at time `now` (seconds), and act if that calls for it.
 
         Without `check_seconds` the reporting reducer is judged, as in the authors' code; with it, the reducer with the
@@ -56,8 +59,11 @@ class TokenPolicy:
         `act_on_old_reports` is set, not acted on: it still holds what the newest table moves.
 
         Returns:
-            The decision. If it is `applied`, the ring has changed and the version advanced; otherwise neither has.
+            The decision. If it is `applied`, the ring has changed and the version advanced; otherwise neither has. None
+            if the reducer is no member any more.
         """
+        if reducer not in self.table.members:
+            return None  # it leaves
         self._loads[reducer] = load
         if load.version == self.table.version:
             self._current.add(reducer)
@@ -92,6 +98,26 @@ class TokenPolicy:
         self.table = self.ring.snapshot(self.table.version + 1)
         self._current.clear()
         return self._decide(reducer, now, Outcome.APPLIED, f"{because}; {proposal.reason}", version=self.table.version)
+
+    def change_members(self, change: MemberChange) -> None:
+        """Make the next table. Who joins gets as many tokens as others have: the median.
+
+        Raises:
+            ProtocolError: the change does not fit the table.
+        """
+        members, tokens = change.after(self.table), median(self.ring.tokens_of(one) for one in self.ring.members)
+        place = {new: old for old, new in change.replaces}
+        for new in change.coming:  # in the order of their numbers
+            if new in place:
+                self.ring.replace(place[new])
+            else:
+                self.ring.join(max(1, int(tokens)))
+        for reducer in change.leaves:
+            self.ring.leave(reducer)
+        self.table = replace(self.ring.snapshot(self.table.version + 1), members=members)
+        self._loads = {reducer: load for reducer, load in self._loads.items() if reducer in members}
+        self._current.clear()
+        self._rounds += [0] * len(change.coming)
 
     def _most_loaded(self) -> int:
         return max(self._loads, key=lambda reducer: (self._trigger.measure(self._loads[reducer]), -reducer))

@@ -15,6 +15,7 @@ from dpa.config.stage import (
     AggregationConfig,
     Balance,
     Columns,
+    Elastic,
     Executor,
     Grouping,
     KeyColumns,
@@ -39,6 +40,7 @@ OF_ONE_STAGE = {
     "grouping": "grouping",
     "balance": "balance",
     "consistency": "consistency",
+    "elastic": "elastic",
     "aggregation": "aggregation",
     "testing": "testing",
     "output": "write",
@@ -119,6 +121,8 @@ class JobConfig(Section):
     consistency: Consistency = "merge"
     """What becomes of the state of a key that moves. `merge`: it stays, and is merged with others of the key in the
     end. `migrate`: it moves with the key, so it need not be merged, and records of a key keep their order."""
+    elastic: Elastic | None = None
+    """Have more tasks while all are busy, and fewer while they are idle; null: their number stays."""
     aggregation: AggregationConfig | None = None
     """Fold partial states while the stream runs, and publish partial results."""
     limits: LimitsConfig = LimitsConfig()

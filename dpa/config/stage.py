@@ -11,9 +11,10 @@ from typing import Annotated, Any, TypeAlias
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from dpa.balance.elastic import ElasticOptions
 from dpa.balance.options import BalanceOptions
 from dpa.config.section import Section
-from dpa.config.variants import BALANCE, GROUPING
+from dpa.config.variants import BALANCE, GROUPING, Plain
 from dpa.routing.groupings.options import GroupingOptions
 from dpa.routing.keys import KeyName
 
@@ -70,6 +71,9 @@ class AggregationConfig(Section):
     path: str | None = None
     """Directory in which the newest complete round is found as Parquet, relative to the working directory; without it
     states are folded, and nothing is published."""
+
+
+Elastic: TypeAlias = Annotated[ElasticOptions, Plain(ElasticOptions)]
 
 
 class StageLimits(Section):

@@ -19,6 +19,7 @@ from dpa.config.stage import (
     AggregationConfig,
     Balance,
     Columns,
+    Elastic,
     Executor,
     ExecutorConfig,
     Grouping,
@@ -143,6 +144,8 @@ class StepConfig(Section):
     consistency: Consistency = "merge"
     """What becomes of the state of a key that moves. `merge`: it stays, and is merged with others of the key in the
     end. `migrate`: it moves with the key, so it need not be merged, and records of a key keep their order."""
+    elastic: Elastic | None = None
+    """Have more tasks while all are busy, and fewer while they are idle; null: their number stays."""
     aggregation: AggregationConfig | None = None
     """Fold partial states while the stream runs, and publish partial results."""
     limits: StageLimits | None = None

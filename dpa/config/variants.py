@@ -71,6 +71,24 @@ class Variants:
         return {self.by: self.default, **given} if isinstance(given, Mapping) else given
 
 
+@dataclass(frozen=True, eq=False)
+class Plain:
+    """A section that is a dataclass. As an annotation, it makes a pydantic field of it."""
+
+    options: type
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        schema = handler.resolve_ref_schema(handler.generate_schema(self.options))
+        schema["strict"] = False  # type: ignore[index]  # also made of a mapping, whose values stay strict
+        return schema
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        section = handler.resolve_ref_schema(handler(schema))
+        for key, description in _docstrings(self.options).items():
+            section["properties"][key]["description"] = description
+        return section
+
+
 def _docstrings(options: type) -> dict[str, str]:
     """The docstring of each field, which pydantic finds only for fields that the class itself declares."""
     found = {}

@@ -8,19 +8,27 @@ from typing import Protocol
 
 from dpa.protocol.metrics import Snapshot
 from dpa.protocol.nodes import Place
-from dpa.protocol.plan import RunOutcome, RunPlan
+from dpa.protocol.plan import Control, RunOutcome, RunPlan
 
 
 class Runner(Protocol):
     """Runs a plan."""
 
-    def run(self, plan: RunPlan, observe: Callable[[Snapshot], None], warn: Callable[[str], None]) -> RunOutcome:
+    def run(
+        self,
+        plan: RunPlan,
+        observe: Callable[[Snapshot], None],
+        warn: Callable[[str], None],
+        control: Control | None = None,
+    ) -> RunOutcome:
         """Run a plan to its end; on return, or when this raises, no task is at work any more.
 
         Args:
             plan: what to run; shares of results are written to the directories of `plan.results`, or returned.
             observe: receives statistics now and then, and at the end of a run that does not fail.
             warn: receives what the user should know meanwhile.
+            control: has requests to change tasks, where they can be carried out while the plan runs, and receives the
+                answers.
 
         Raises:
             DpaError: the job failed.

@@ -14,29 +14,23 @@ from dpa.execution.block import Block
 from dpa.execution.schemas import agreed
 from dpa.measure.traffic import TrafficMeter
 from dpa.protocol.addresses import Address
+from dpa.protocol.events import Event, ExtractDone, FinishDone, ProcessDone, RangesExtracted, StatesInstalled, StepDone
 from dpa.protocol.graph import Graph, Stage
-from dpa.protocol.machine import (
-    Event,
+from dpa.protocol.instructions import (
     Extract,
-    ExtractDone,
     ExtractRanges,
     Finish,
-    FinishDone,
     InstallStates,
     Instruction,
     NextStep,
     OpenResult,
     OpenSplit,
     Process,
-    ProcessDone,
-    RangesExtracted,
-    StatesInstalled,
-    StepDone,
     Write,
 )
 from dpa.protocol.metrics import Snapshot, StageSnapshot, TaskStats
 from dpa.protocol.nodes import Place
-from dpa.protocol.plan import RunOutcome, RunPlan, TaskOutput, Times
+from dpa.protocol.plan import Control, RunOutcome, RunPlan, TaskOutput, Times
 from dpa.protocol.use import TaskUse
 from dpa.protocol.user_code import UserCode
 from dpa.routing.assignment import KeySplit
@@ -69,8 +63,14 @@ class LocalBackend:
         """Nothing has to be started: a block with this backend itself."""
         return nullcontext(self)
 
-    def run(self, plan: RunPlan, observe: Callable[[Snapshot], None], warn: Callable[[str], None]) -> RunOutcome:
-        """Run a plan; `observe` receives the statistics at the end.
+    def run(
+        self,
+        plan: RunPlan,
+        observe: Callable[[Snapshot], None],
+        warn: Callable[[str], None],
+        control: Control | None = None,
+    ) -> RunOutcome:
+        """Run a plan; `observe` receives the statistics at the end, and nothing is asked of `control`.
 
         Raises:
             ExecutorError: an executor failed; names it, the key and the traceback.
@@ -157,8 +157,9 @@ class _LocalRun:
         schema = agreed(event.schema for event in finished)
         outputs = []
         for task, records in zip(tasks, processed, strict=True):
-            task.carry_out(Write(schema))
-            outputs.append(deliver(self._plan, task.address, task.code.operator, schema))
+            is_first = task is tasks[0]
+            task.carry_out(Write(schema, is_first))
+            outputs.append(deliver(self._plan, task.address, task.code.operator, schema, is_first=is_first))
             stats = TaskStats(stage.name, task.address.index, processed=records, version=table.version)
             found.append(self._read(task, [OpenResult()] if self._graph.out_of(stage.name) else [], stats))
         self.outputs[stage.name] = tuple(outputs)

@@ -14,6 +14,7 @@ import pyarrow as pa
 from dpa._util.logs import chosen_level
 from dpa.config import JobFile, OutputConfig
 from dpa.driver.backend import Backend, Runner
+from dpa.driver.control import Control
 from dpa.driver.inputs import Inputs, OpenedInput, lazy_session
 from dpa.driver.observer import Observer, Unobserved
 from dpa.driver.outputs import OutputDirectory, in_memory, written
@@ -137,7 +138,8 @@ class Run:
         )
         self._enter("startup")
         try:
-            outcome = tasks.run(plan, self._update, self._warn)
+            with Control(self._spec.config.name) as control:
+                outcome = tasks.run(plan, self._update, self._warn, control)
         finally:
             self._stopwatch.enter(None)
         times = outcome.times

@@ -15,10 +15,11 @@ from dpa.driver.partial_results import PartialResultsDirectory
 from dpa.driver.step_executors import Objects
 from dpa.driver.steps import steps_of
 from dpa.errors import ConfigError
-from dpa.executors import Process, is_mergeable, name_of
+from dpa.executors import Process, name_of
 from dpa.logical.compilation import Compilation
 from dpa.logical.step import Step
 from dpa.operators import JoinOptions
+from dpa.protocol.graph import why_fixed
 from dpa.protocol.plan import RunPlan
 from dpa.sources.splits import Split
 
@@ -100,6 +101,7 @@ class JobSpec:
             self._check_grouping(step)
             self._check_migrate(step)
             self._check_merge(step)
+            self._check_elastic(step)
             if step.sink is not None and step.sink.reference is not None:
                 inputs = [source.name for source in self.sources]
                 reference_of(self.file, step.at("reference"), step.sink.reference, inputs)
@@ -140,31 +142,44 @@ class JobSpec:
         if step.consistency != "migrate":
             return
         but = "with `consistency: migrate` the state of a key is on one task:"
+        self._refuse_several_states(step, but)
+        if not step.balance.forwards_eagerly:
+            why = "`lazy` leaves records in queues though their keys have moved"
+            raise self.file.error(step.at("balance.forwarding"), f"{why}, but {but} leave it out")
+
+    def _refuse_several_states(self, step: Step, but: str) -> None:
+        """Check that a key's records go to one task, whatever is redistributed; `but` says why they must."""
         if step.grouping.splits_keys:
             why = f"`{step.grouping.kind}` sends records of one key to several tasks"
             raise self.file.error(step.at("grouping"), f"{why}, but {but} use `key` or `ring`")
         if step.aggregation is not None:
             why = "states of one key that several tasks have are folded"
             raise self.file.error(step.at("aggregation"), f"{why}, but {but} leave the section out")
-        if not step.balance.forwards_eagerly:
-            why = "`lazy` leaves records in queues though their keys have moved"
-            raise self.file.error(step.at("balance.forwarding"), f"{why}, but {but} leave it out")
+
+    def _check_elastic(self, step: Step) -> None:
+        elastic = step.elastic
+        if elastic is None:
+            return
+        if step.tasks is None:
+            raise self.file.error(step.at("elastic"), "the step runs in the tasks before it: give it `parallelism` too")
+        aggregates = step.aggregation is not None
+        why = why_fixed(step.grouping, step.consistency, aggregates=aggregates, can_merge=step.can_merge)
+        if why is not None:
+            raise self.file.error(step.at("elastic"), f"the number of tasks cannot change: {why}")
+        if not elastic.min_tasks <= step.tasks <= elastic.max_tasks:
+            bounds = f"min_tasks ({elastic.min_tasks}) and max_tasks ({elastic.max_tasks})"
+            raise self.file.error(step.at("elastic"), f"the stage begins with {step.tasks} tasks, not between {bounds}")
 
     def _check_merge(self, step: Step) -> None:
         receiver = step.receiver
-        if receiver is None or is_mergeable(receiver):
+        if receiver is None or step.can_merge:
             return
         needs = f"{name_of(receiver)} has no `merge`; give it one, or"
         if isinstance(receiver, Process):
             needs = f"{name_of(receiver)} is a process, which must get all records of a key on one task:"
         if step.combine:
             raise self.file.error(step.at("combiner"), f"{needs} leave the combiner off")
-        if step.grouping.splits_keys:
-            why = f"`{step.grouping.kind}` sends records of one key to several tasks"
-            raise self.file.error(step.at("grouping"), f"{why}, but {needs} use `key` or `ring`")
-        if step.aggregation is not None:
-            why = "states of one key that several tasks have are folded"
-            raise self.file.error(step.at("aggregation"), f"{why}, but {needs} leave the section out")
+        self._refuse_several_states(step, needs)
         if step.balance.moves_keys and step.consistency == "merge":
             why = "a redistributed key has states on several tasks, which are merged at the end"
             mend = "set `consistency: migrate`, or the strategy to `none`"

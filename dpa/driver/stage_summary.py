@@ -11,7 +11,7 @@ from dpa.execution.key_stats import KeyStats
 from dpa.measure.latency import LatencySketch
 from dpa.measure.skew import skew
 from dpa.protocol.addresses import Address
-from dpa.protocol.metrics import LoadSample, Snapshot, StageSnapshot, TaskStats
+from dpa.protocol.metrics import LoadSample, PlanStep, Snapshot, StageSnapshot, TaskStats
 from dpa.protocol.plan import TaskOutput
 from dpa.protocol.use import TaskUse
 from dpa.result import (
@@ -57,7 +57,8 @@ def stage_report(
     """The report of a stage after a stream of `seconds` seconds, of whose tasks `use` is known, if any."""
     stage = snapshot[name]
     senders = [source for source, target in snapshot.edges if target == name]
-    processed = [task.processed for task in stage.tasks]
+    processed = _by_place(stage, snapshot.steps)
+    shares = dict(zip(stage.present, outcome.shares, strict=True)) if outcome.shares else {}
     records = RecordCounts(
         read=sum(task.read for task in stage.tasks),
         mapped=sum(task.mapped for task in stage.tasks),
@@ -66,12 +67,13 @@ def stage_report(
         forwarded=sum(task.forwarded for task in stage.tasks),
     )
     tasks = tuple(
-        _task(task, records.processed, outcome.shares, use.get(Address(name, task.index), TaskUse()))
+        _task(task, records.processed, shares.get(task.index), use.get(Address(name, task.index), TaskUse()))
         for task in stage.tasks
     )
-    load = load_of(stage.tasks, stage.samples, seconds)
+    load = load_of(stage.tasks, stage.samples, seconds, len(stage.present))
+    changes = tuple(step for step in snapshot.steps if step.stage == name)
     if not senders:
-        return StageReport(name, "source", records, load, tasks)
+        return StageReport(name, "source", records, load, tasks, changes=changes, scaling_counts=stage.scaling_counts)
     stats = KeyStats.union(share.stats for share in outcome.shares) if outcome.shares else None
     moved = sum(task.regrouped for sender in dict.fromkeys(senders) for task in snapshot[sender].tasks)
     return StageReport(
@@ -89,6 +91,8 @@ def stage_report(
         stage_latency=latency(stage.stage_latency),
         hot_keys=hot_keys(stats) if stats else (),
         key_distribution=KeyDistribution(stats.distinct, *stats.cumulative()) if stats else KeyDistribution(),
+        changes=changes,
+        scaling_counts=stage.scaling_counts,
         samples=stage.samples,
         aggregation=stage.aggregation,
         reference=outcome.reference,
@@ -96,22 +100,35 @@ def stage_report(
     )
 
 
-def load_of(tasks: Sequence[TaskStats], samples: Sequence[LoadSample], seconds: float) -> LoadReport:
-    """What tasks did with `seconds` seconds."""
+def _by_place(stage: StageSnapshot, steps: Sequence[PlanStep]) -> list[int]:
+    """The records that each task processed; those of one that moved together, wherever it was."""
+    processed = {task.index: task.processed for task in stage.tasks}
+    for step in steps:
+        if step.stage == stage.name:
+            for old, new in step.moved:
+                processed[new] += processed.pop(old)
+    return list(processed.values())
+
+
+def load_of(
+    tasks: Sequence[TaskStats], samples: Sequence[LoadSample], seconds: float, members: int | None = None
+) -> LoadReport:
+    """What tasks did with `seconds` seconds; `members`: how many there are, if others have left."""
+    present = max(len(tasks) if members is None else members, 1)
     busy = [task.busy_seconds for task in tasks]
     blocked = [task.blocked_seconds for task in tasks]
     queues = [queue for sample in samples for queue in sample.queues]
     return LoadReport(
-        busy=_share(_mean(busy), seconds),
-        blocked=_share(_mean(blocked), seconds),
+        busy=_share(sum(busy) / present, seconds),
+        blocked=_share(sum(blocked) / present, seconds),
         busiest=_share(max(busy, default=0.0), seconds),
         mean_queue=_mean(queues),
         peak_queue=max((task.peak_queue for task in tasks), default=0),
     )
 
 
-def _task(task: TaskStats, processed: int, shares: Sequence[TaskOutput], use: TaskUse) -> TaskReport:
-    """The report of a task of a stage that processed `processed` records in all."""
+def _task(task: TaskStats, processed: int, share: TaskOutput | None, use: TaskUse) -> TaskReport:
+    """The report of a task of a stage that processed `processed` records in all; `share`: its own of the result."""
     return TaskReport(
         id=task.index,
         read=task.read,
@@ -121,8 +138,8 @@ def _task(task: TaskStats, processed: int, shares: Sequence[TaskOutput], use: Ta
         forwarded=task.forwarded,
         share=task.processed / processed if processed else 0.0,
         peak_queue=task.peak_queue,
-        keys=shares[task.index].rows if shares else 0,
-        states=shares[task.index].states if shares else 0,
+        keys=share.rows if share else 0,
+        states=share.states if share else 0,
         busy_seconds=task.busy_seconds,
         blocked_seconds=task.blocked_seconds,
         latency_p99=task.latency_p99,

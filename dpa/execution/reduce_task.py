@@ -68,11 +68,13 @@ class Piece:
         parts: the states, by the task that owns them now.
         interval: the hashes of whose keys these are all that others own.
         is_last: whether no states are left that others own, in this interval or elsewhere.
+        rows: of its share, where it is no member any more: those that it has emitted; with the last piece.
     """
 
     parts: dict[int, StatePart]
     interval: Interval
     is_last: bool
+    rows: tuple[pa.RecordBatch, ...] = ()
 
 
 class ReduceTask:
@@ -125,8 +127,14 @@ class ReduceTask:
         if not self._pieces:
             self.most_keys = max(self.most_keys, self._states.size)
             self._pieces = self._states.pieces(table, self._index, most)[::-1]
-        interval = self._pieces.pop()
-        return Piece(self._states.pack(table, self._index, interval), interval, is_last=not self._pieces)
+        interval, rows = self._pieces.pop(), ()
+        if not self._pieces and self._index not in table.members:
+            rows, self._kept = tuple(self._kept), []
+        return Piece(self._states.pack(table, self._index, interval), interval, not self._pieces, rows)
+
+    def keep(self, rows: Iterable[pa.RecordBatch]) -> None:
+        """Take in rows that belong to the share, and were emitted by a task that left."""
+        self._kept += rows
 
     def install(self, parts: Iterable[StatePart]) -> None:
         """Take in states that came from other tasks, of keys that it has none of."""

@@ -79,6 +79,8 @@ class Compilation:
                     quantum_seconds=step.limits.quantum_seconds,
                     aggregate_seconds=None if aggregation is None else aggregation.seconds,
                     consistency=step.consistency,
+                    can_merge=step.can_merge,
+                    elastic=step.elastic,
                 )
             )
         return Compiled(Graph(tuple(stages), tuple(edges)), tasks)

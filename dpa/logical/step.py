@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 
 from dpa.aggregates import TopRows, expected_seconds
+from dpa.balance.elastic import ElasticOptions
 from dpa.balance.options import BalanceOptions, NoBalancingOptions
 from dpa.config import ReferenceConfig
 from dpa.config.stage import AggregationConfig, StageLimits, TestingConfig
 from dpa.errors import ConfigError
 from dpa.execution.mapping import Receiver
-from dpa.executors import AnyMapper, BatchReducer, Process, Reducer, RowsReducer, name_of
+from dpa.executors import AnyMapper, BatchReducer, Process, Reducer, RowsReducer, is_mergeable, name_of
 from dpa.operators import JoinOptions, RowOperator
 from dpa.protocol.graph import Consistency
 from dpa.routing.groupings.options import GroupingOptions, ShuffleOptions
@@ -92,6 +93,7 @@ class Step:
         grouping: how senders choose the task of a record.
         balance: when keys are redistributed, and how.
         consistency: where states are while keys are redistributed.
+        elastic: how the number of its tasks follows its work, or None.
         limits: bounds on the records that wait for it.
         aggregation: rounds of aggregation while the stream runs, or None.
         testing: tasks that are slow on purpose.
@@ -109,6 +111,7 @@ class Step:
     grouping: GroupingOptions = field(default_factory=ShuffleOptions)
     balance: BalanceOptions = field(default_factory=NoBalancingOptions)
     consistency: Consistency = "merge"
+    elastic: ElasticOptions | None = None
     limits: StageLimits = field(default_factory=StageLimits)
     aggregation: AggregationConfig | None = None
     testing: TestingConfig = field(default_factory=TestingConfig)
@@ -130,6 +133,11 @@ class Step:
         """About how long one of its records takes, before any is measured; None: it may be anything."""
         known = expected_seconds(self.receiver)
         return None if known is None else known * max(self.testing.slow_factor, default=1.0)
+
+    @property
+    def can_merge(self) -> bool:
+        """Whether two states of a key can be merged; so they can where it keeps none."""
+        return self.receiver is None or is_mergeable(self.receiver)
 
     @property
     def operators(self) -> tuple[RowOperator, ...]:

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from typing import ClassVar
 
 from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
+from dpa.protocol.elasticity import Elasticity
+from dpa.protocol.events import MoveTasks, Rescale, Start, TaskDied, TaskStarted, Tick
 from dpa.protocol.graph import Graph
-from dpa.protocol.machine import JobDone, JobFailed, Machine, Start, StartTasks, TaskDied, TaskStarted, Tick
+from dpa.protocol.instructions import Answer, JobDone, JobFailed, StartTasks
+from dpa.protocol.machine import Machine
+from dpa.protocol.membership import Membership
 from dpa.protocol.messages import (
     Begin,
     DecisionReport,
     Finished,
     LastTable,
+    Left,
+    MembersChanged,
     Progress,
     RoundDone,
     SplitGrant,
     SplitRequest,
+    Unsubscribed,
 )
-from dpa.protocol.metrics import Snapshot
+from dpa.protocol.metrics import PlanStep, Snapshot, StageSnapshot
 from dpa.protocol.rules import Rule, State, on, on_each
 from dpa.protocol.stage_progress import StageProgress
 from dpa.protocol.use import TaskUse
@@ -61,6 +69,12 @@ class CoordinatorMachine(Machine):
             )
             for stage in graph.in_order
         }
+        self._membership = Membership(self, self.stages, self._tasks_changed)
+        self._elastic = {
+            stage.name: Elasticity(self.stages[stage.name], stage.elastic)
+            for stage in graph.stages
+            if stage.elastic is not None
+        }
 
     @property
     def first_record_at(self) -> float | None:
@@ -81,10 +95,20 @@ class CoordinatorMachine(Machine):
             phase=self._phase(),
             at=0.0 if self.started_at is None else self.now - self.started_at,
             rows=self._rows,
-            stages=tuple(stage.snapshot(history=history) for stage in self.stages.values()),
+            stages=tuple(self._of_elastic(stage.snapshot(history=history)) for stage in self.stages.values()),
             edges=tuple((edge.source, edge.target) for edge in self._graph.edges),
             use=dict(self._use) if history else {},
+            steps=tuple(replace(step, at=step.at - (self.started_at or 0.0)) for step in self._membership.steps),
         )
+
+    def _of_elastic(self, stage: StageSnapshot) -> StageSnapshot:
+        elastic = self._elastic.get(stage.name)
+        return stage if elastic is None else replace(stage, scaling_counts=dict(elastic.counts))
+
+    @property
+    def present(self) -> list[Address]:
+        """All tasks of stages that there are."""
+        return [address for stage in self.stages.values() for address in stage.addresses]
 
     def _phase(self) -> str:
         match self.state:
@@ -135,18 +159,30 @@ class CoordinatorMachine(Machine):
                 for address in stage.addresses:
                     self.send(address, Begin())
 
+    def _of_membership(self, sender: Address, message: TaskStarted | MembersChanged | Left | Unsubscribed) -> None:
+        self._membership.dispatch(self.address, sender, message)
+
+    def _requested(self, sender: Address, event: Rescale | MoveTasks) -> None:
+        self._membership.ask(event)
+
+    def _refuse(self, sender: Address, event: Rescale | MoveTasks) -> None:
+        self.instruct(Answer(event.request, f"the job is {self.state.value}", refused=True))
+
     def _task_died(self, sender: Address, event: TaskDied) -> None:
         self.state = CoordinatorState.FAILED
         self.instruct(JobFailed(event.reason))
 
     def _split_request(self, sender: Address, message: SplitRequest) -> None:
         splits = self._splits[sender.stage]
-        self.send(sender, SplitGrant(splits.popleft() if splits else None))
+        is_given = bool(splits) and not self._membership.leaves(sender)
+        self.send(sender, SplitGrant(splits.popleft() if is_given else None))
 
     def _progress(self, sender: Address, message: Progress) -> None:
         if message.use is not None:
             self._use[sender] = message.use
         self._of_task(sender, message)
+        if message.done and self._graph.is_source(sender.stage):
+            self._membership.source_done(sender)
 
     def _of_task(self, sender: Address, message: Progress | RoundDone | Finished) -> None:
         self.stages[sender.stage].dispatch(sender.stage, sender, message)
@@ -157,6 +193,21 @@ class CoordinatorMachine(Machine):
     def _tick(self, sender: Address, event: Tick) -> None:
         for stage in self.stages.values():
             stage.tick(self.now)
+        for name, elastic in self._elastic.items():
+            decision = elastic.tick(self.now, event.cores_busy, self._seconds_left())
+            if decision is not None:
+                self._membership.ask(Rescale(None, name, decision.tasks, reason=decision.reason))
+
+    def _tasks_changed(self, step: PlanStep) -> None:
+        if step.stage in self._elastic:
+            self._elastic[step.stage].changed(step.seconds)
+
+    def _seconds_left(self) -> float | None:
+        """Until the stream would end if the rest of the input took as long as what has been read; None: not known."""
+        read = sum(task.read for stage in self.stages.values() if stage.is_source for task in stage.tasks)
+        if not read or self.started_at is None:
+            return None
+        return (self.now - self.started_at) * max(self._rows - read, 0) / read
 
     def _ignore(self, sender: Address, event: object) -> None:
         """An event that no longer matters."""
@@ -164,6 +215,19 @@ class CoordinatorMachine(Machine):
     RULES: ClassVar[tuple[Rule, ...]] = (
         on(Start, CoordinatorState.CREATED, _start, "start all tasks"),
         on(TaskStarted, CoordinatorState.STARTING, _task_started, "with the last one, let sources begin"),
+        *on_each(
+            (TaskStarted, MembersChanged, Left, Unsubscribed),
+            [CoordinatorState.RUNNING],
+            _of_membership,
+            "for the change of tasks",
+        ),
+        *on_each((Rescale, MoveTasks), [CoordinatorState.RUNNING], _requested, "carry out in turn"),
+        *on_each(
+            (Rescale, MoveTasks),
+            [state for state in CoordinatorState if state is not CoordinatorState.RUNNING],
+            _refuse,
+            "refuse",
+        ),
         on(TaskDied, [CoordinatorState.STARTING, CoordinatorState.RUNNING], _task_died, "fail"),
         on(SplitRequest, CoordinatorState.RUNNING, _split_request, "grant the next split, or none"),
         on(Progress, [CoordinatorState.STARTING, CoordinatorState.RUNNING], _progress, "for the stage"),
@@ -174,7 +238,20 @@ class CoordinatorMachine(Machine):
         on(Tick, [CoordinatorState.CREATED, CoordinatorState.STARTING], _ignore, "ignore"),
         *on_each((Progress, DecisionReport, Tick, TaskDied), [CoordinatorState.DONE], _ignore, "ignore"),
         *on_each(
-            (TaskStarted, SplitRequest, Progress, RoundDone, Finished, LastTable, DecisionReport, Tick, TaskDied),
+            (
+                TaskStarted,
+                SplitRequest,
+                Progress,
+                RoundDone,
+                Finished,
+                LastTable,
+                DecisionReport,
+                MembersChanged,
+                Left,
+                Unsubscribed,
+                Tick,
+                TaskDied,
+            ),
             [CoordinatorState.FAILED],
             _ignore,
             "ignore",

@@ -95,6 +95,13 @@ class Credit:
         self._limits = limits
         self._windows: list[int | None] = [None] * receivers
 
+    def reach(self, receivers: int) -> None:
+        """There are at least so many receivers: a later one may be heard of before the table that has it comes."""
+        new = receivers - len(self._windows)
+        if new > 0:
+            self.in_flight_to += [0] * new
+            self._windows += [None] * new
+
     def window(self, receiver: int) -> int:
         """Records that may be in flight to a receiver."""
         told = self._windows[receiver]
@@ -130,12 +137,14 @@ class Credit:
         """
         if records > self.in_flight:
             raise ProtocolError(f"{records} credits came back, with {self.in_flight} in use")
+        self.reach(receiver + 1)
         self.in_flight -= records
         self.in_flight_to[receiver] -= records
 
     def transfer(self, sender: int, receiver: int, records: int) -> None:
         """A task has forwarded records to another. What that one has processed already may be known earlier, so its
         account is below zero for a moment."""
+        self.reach(receiver + 1)
         self.in_flight_to[sender] -= records
         self.in_flight_to[receiver] += records
 

@@ -4,6 +4,7 @@ that receives them."""
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from dpa.errors import ProtocolError
@@ -15,6 +16,7 @@ from dpa.protocol.messages import Ack, CreditTransfer, Push
 from dpa.protocol.offered_meter import OfferedMeter
 from dpa.routing.change import TableChange
 from dpa.routing.groupings.base import Grouping
+from dpa.routing.members import left_by
 from dpa.routing.moves import moves
 from dpa.routing.table import RoutingTable
 
@@ -64,21 +66,23 @@ class Emitter:
         stage: str,
         origin: Address,
         table: RoutingTable,
-        grouping: Grouping,
+        regroup: Callable[[RoutingTable], Grouping],
         limits: CreditLimits,
         meter: OfferedMeter | None = None,
         *,
         migrates: bool = False,
     ) -> None:
-        """Start with the receiving stage's table 0. `meter` measures what is offered, if the load balancer wants to
-        know; `migrates`: whether the receiving stage's states do."""
+        """Start with the receiving stage's table 0. `regroup` makes the grouping of a table's members; `meter` measures
+        what is offered, if the load balancer wants to know; `migrates`: whether the receiving stage's states do."""
         self.edge = edge
         self.stage = stage
         self.table = table
         self.emitted = 0
         self.held = 0
         self.origin = origin
-        self._grouping = grouping
+        self._regroup = regroup
+        self._grouping = regroup(table)
+        self._moved_before = 0
         self._meter = meter
         self._migrates = migrates
         self._credit = Credit(limits, table.reducers)
@@ -114,7 +118,8 @@ class Emitter:
     @property
     def step_records(self) -> int:
         """How many records a step should make."""
-        shares = ((receiver, self._shares[receiver]) for receiver in self._credit.told)
+        told = (receiver for receiver in self._credit.told if receiver < len(self._shares))  # by the table known here
+        shares = ((receiver, self._shares[receiver]) for receiver in told)
         windows = (self._credit.window(receiver) / share for receiver, share in shares if share > 0)
         most = self._credit.most
         return max(1, round(min(most / _STEPS_OF_ALL, min(windows, default=most) / _STEPS)))
@@ -122,7 +127,7 @@ class Emitter:
     @property
     def regrouped(self) -> int:
         """How often the grouping has given a part of the keys to another task because of signals."""
-        return self._grouping.moved
+        return self._moved_before + self._grouping.moved
 
     def keep(self, block: Block, read_at: float, now: float) -> None:
         """Take a block to be pushed."""
@@ -166,7 +171,7 @@ class Emitter:
             raise ProtocolError(f"{self.origin}, from {sender}: {error}") from None
         if ack.window is not None:
             self._credit.resize(sender.index, ack.window)
-        if ack.signal is not None:
+        if ack.signal is not None and sender.index in self.table.members:
             self._grouping.observe(sender.index, ack.signal)
 
     def forwarded(self, sender: Address, transfer: CreditTransfer) -> None:
@@ -178,17 +183,33 @@ class Emitter:
         return None if self._meter is None else self._meter.report(now, ended=ended)
 
     def update(self, change: TableChange) -> frozenset[int]:
-        """Adopt the next routing table. Returns the receivers that must have a marker of it: where states migrate,
-        those that lose ranges."""
-        before, self.table = self.table, change.apply(self.table)
-        self._grouping.adopt(self.table)
-        if self._grouping.forwards and self.held:
+        """Adopt the next routing table. Returns the receivers that must have a marker of it: those that leave, and
+        where states migrate, those that lose ranges."""
+        before = self.table
+        self._adopt(change.apply(before))
+        if self._migrates:
+            return frozenset(source for source, _ in moves(before, self.table))
+        return left_by(before, self.table)
+
+    def restart(self, table: RoutingTable) -> None:
+        """Begin with a later table than the first: nothing has been emitted yet."""
+        self._adopt(table)
+
+    def _adopt(self, table: RoutingTable) -> None:
+        before, self.table = self.table, table
+        has_new_members = before.members != table.members
+        if has_new_members:
+            self._moved_before, self._grouping = self.regrouped, self._regroup(table)
+            self._credit.reach(table.reducers)
+            self._shares = [1.0 / len(table.members) if one in table.members else 0.0 for one in range(table.reducers)]
+        else:
+            self._grouping.adopt(table)
+        if has_new_members or (self._grouping.forwards and self.held):
             parts = sorted((part for parts in self._waiting for part in parts), key=lambda part: part.number)
-            self._waiting = [deque() for _ in self._waiting]
-            self._held_for = [0] * len(self._waiting)
+            self._waiting = [deque() for _ in range(table.reducers)]
+            self._held_for = [0] * table.reducers
             for part in parts:
                 self._route(part)
-        return frozenset(source for source, _ in moves(before, self.table)) if self._migrates else frozenset()
 
     def _route(self, whole: _Part) -> list[int]:
         """Have records wait for the credit of their receivers; returns how many there are for each."""

@@ -12,6 +12,7 @@ from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Literal, TypeAlias
 
+from dpa.balance.elastic import ElasticOptions
 from dpa.balance.options import AdaptiveOptions, BalanceOptions
 from dpa.errors import ConfigError
 from dpa.protocol.addresses import RESERVED, Address
@@ -23,6 +24,17 @@ from dpa.sources.splits import Split
 Consistency: TypeAlias = Literal["merge", "migrate"]
 """Where the state of a key is while keys are redistributed. `merge`: on every task that has processed records of it,
 until these states are merged. `migrate`: on one task at a time; it moves with the key."""
+
+
+def why_fixed(grouping: GroupingOptions, consistency: Consistency, *, aggregates: bool, can_merge: bool) -> str | None:
+    """Why the tasks of a stage cannot be changed while it runs, in a sentence; None if they can."""
+    if aggregates:
+        return "partial results are published, each task's share by itself"
+    if consistency == "merge" and not can_merge:
+        return "two states of a key cannot be merged; set `consistency: migrate`"
+    if consistency == "migrate" and not grouping.is_ring:
+        return f"states are where the grouping `{grouping.kind}` sends records; use `ring`"
+    return None
 
 
 @dataclass(frozen=True)
@@ -45,6 +57,8 @@ class Stage:
         aggregate_seconds: time from the end of a round of aggregation to the next; None: there are no rounds.
         consistency: where states are while keys are redistributed; `migrate` needs a grouping and a policy that give
             each key one task, and no rounds.
+        elastic: how the number of its tasks follows its work; None: not at all.
+        can_merge: whether two states of a key can be merged.
         piece_keys: where states migrate, about the most keys whose states are extracted, sent and installed at a time.
     """
 
@@ -62,6 +76,8 @@ class Stage:
     aggregate_seconds: float | None = None
     consistency: Consistency = "merge"
     piece_keys: int = 8_192
+    can_merge: bool = True
+    elastic: ElasticOptions | None = None
 
     def __post_init__(self) -> None:
         if self.migrates and (self.grouping.splits_keys or self.aggregate_seconds is not None):
@@ -72,6 +88,12 @@ class Stage:
     def migrates(self) -> bool:
         """Whether states move with their keys."""
         return self.consistency == "migrate"
+
+    @property
+    def why_fixed(self) -> str | None:
+        """Why its tasks cannot be changed while it runs; None if they can."""
+        aggregates = self.aggregate_seconds is not None
+        return why_fixed(self.grouping, self.consistency, aggregates=aggregates, can_merge=self.can_merge)
 
     @property
     def addresses(self) -> tuple[Address, ...]:

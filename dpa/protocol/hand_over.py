@@ -6,17 +6,37 @@ docs/migration.md has the hand-over step by step, and why it is right.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from typing import ClassVar
+
+import pyarrow as pa
 
 from dpa.errors import ProtocolError
 from dpa.execution.states import StatePart
 from dpa.protocol.addresses import Address
-from dpa.protocol.machine import ExtractRanges, InstallStates, Machine, RangesExtracted, StatesInstalled
+from dpa.protocol.events import RangesExtracted, StatesInstalled
+from dpa.protocol.instructions import ExtractRanges, InstallStates
+from dpa.protocol.machine import Machine
 from dpa.protocol.messages import Marker, PassedMarkers, RangeTransfer
-from dpa.protocol.migrating_queue import MigratingQueue
-from dpa.protocol.record_queue import Forwards
+from dpa.protocol.record_queue import Forwards, RecordQueue
 from dpa.protocol.rules import Rule, RuledMachine, State, on
 from dpa.routing.hashing import ALL_HASHES
+
+
+@dataclass(frozen=True)
+class MigrationOptions:
+    """How states move from task to task.
+
+    Attributes:
+        piece_keys: about the most keys whose states move at a time.
+        in_order: whether a key's records wait for its state and for those that were emitted before them: in migrate
+            mode. In merge mode states move only when a task leaves, and are merged where they come.
+        starts_late: whether the task was started after the job: it learns the newest table first.
+    """
+
+    piece_keys: int
+    in_order: bool = True
+    starts_late: bool = False
 
 
 class GivingState(State):
@@ -32,6 +52,8 @@ class Giving(RuledMachine):
     """The ranges that others get: their states, in one piece after the other, the records that came for them, and the
     markers of all senders. A marker may come before its table does.
 
+    In merge mode a task gives when it leaves, all that it has; nobody waits for that, so markers are not passed on.
+
     Attributes:
         is_resting: whether a piece has been extracted, and no records have been processed since.
     """
@@ -39,21 +61,19 @@ class Giving(RuledMachine):
     def __init__(
         self,
         task: Machine,
-        queue: MigratingQueue,
-        senders: Collection[Address],
+        queue: RecordQueue,
         forward: Callable[[Forwards], None],
-        piece_keys: int,
+        options: MigrationOptions,
     ) -> None:
-        """`senders` emit records to the task; `forward` sends on what the queue gives back; `piece_keys`: about the
-        most keys of a piece."""
+        """`forward` sends on what the queue gives back."""
         super().__init__(GivingState.IDLE)
         self._task = task
         self._queue = queue
-        self._senders = len(senders)
         self._forward = forward
-        self._piece_keys = piece_keys
+        self._options = options
         self.is_resting = False
         self._receivers: list[int] = []
+        self._senders: frozenset[Address] = frozenset()
         self._markers: list[Address] = []
         self._has_given = False
 
@@ -62,9 +82,9 @@ class Giving(RuledMachine):
         """Whether there is nothing to give, by a newer table either."""
         return self.state is GivingState.IDLE and not self._markers
 
-    def begin(self, receivers: Iterable[int]) -> None:
-        """These tasks get ranges by the table that the queue has just adopted."""
-        self._receivers = sorted(receivers)
+    def begin(self, receivers: Iterable[int], senders: Iterable[Address]) -> None:
+        """These tasks get ranges by the table that the queue has just adopted, and these senders mark it."""
+        self._receivers, self._senders = sorted(receivers), frozenset(senders)
         if self._receivers:
             self.state = GivingState.DUE
 
@@ -72,11 +92,12 @@ class Giving(RuledMachine):
         """Let user code extract if that is due. Called when user code is free."""
         if self.state is GivingState.DUE:
             self.state = GivingState.EXTRACTING
-            self._task.instruct(ExtractRanges(self._queue.table, self._piece_keys))
+            self._task.instruct(ExtractRanges(self._queue.table, self._options.piece_keys))
 
     def _marked(self, sender: Address, message: Marker) -> None:
         version = self._queue.table.version + (self.state is GivingState.IDLE)
-        if message.version != version or sender in self._markers:
+        early = not self._options.in_order and message.version > self._queue.table.version
+        if (message.version != version and not early) or sender in self._markers:
             raise ProtocolError(f"{self._task.address} cannot take a marker of table {message.version} from {sender}")
         self._markers.append(sender)
         if self._has_given:
@@ -87,17 +108,18 @@ class Giving(RuledMachine):
         self.state = GivingState.PASSING if piece.is_last else GivingState.DUE
         self._has_given, self.is_resting = True, not piece.is_last
         for receiver in self._receivers:
-            transfer = RangeTransfer(version, piece.parts.get(receiver), piece.interval, piece.is_last)
+            rows = piece.rows if receiver == self._receivers[0] else ()
+            transfer = RangeTransfer(version, piece.parts.get(receiver), piece.interval, piece.is_last, rows)
             self._task.send(Address(self._task.address.stage, receiver), transfer)
         self._forward(self._queue.states_given(ALL_HASHES if piece.is_last else piece.interval))
         self._pass_on(tuple(self._markers))
 
     def _pass_on(self, senders: tuple[Address, ...]) -> None:
-        if senders:
+        if senders and self._options.in_order:
             for receiver in self._receivers:
                 passed = PassedMarkers(self._queue.table.version, senders)
                 self._task.send(Address(self._task.address.stage, receiver), passed)
-        if self.state is GivingState.PASSING and len(self._markers) == self._senders:
+        if self.state is GivingState.PASSING and self._senders <= set(self._markers):
             self.state = GivingState.IDLE
             self._markers, self._has_given = [], False
 
@@ -126,16 +148,18 @@ class Taking(RuledMachine):
     """The ranges that come from others: their states, which user code installs before it gets further records, and the
     markers of all senders from each task that gives. What comes before its table is kept."""
 
-    def __init__(self, task: Machine, queue: MigratingQueue, senders: Collection[Address]) -> None:
-        """`senders` emit records to the task."""
+    def __init__(self, task: Machine, queue: RecordQueue, options: MigrationOptions) -> None:
+        """Of a task with this queue."""
         super().__init__(TakingState.IDLE)
         self._task = task
         self._queue = queue
-        self._senders = frozenset(senders)
+        self._options = options
+        self._knows_table = not options.starts_late
         self._missing: set[int] = set()
         self._begun: set[int] = set()
         self._unmarked: set[tuple[int, Address]] = set()
         self._parts: list[StatePart] = []
+        self._rows: list[pa.RecordBatch] = []
         self._early: list[tuple[Address, RangeTransfer | PassedMarkers]] = []
 
     @property
@@ -143,26 +167,32 @@ class Taking(RuledMachine):
         """Whether there is nothing to take over, by a newer table either."""
         return self.state is TakingState.IDLE and not self._early
 
-    def begin(self, sources: Collection[int]) -> None:
-        """These tasks give ranges by the table that the queue has just adopted."""
+    def begin(self, sources: Collection[int], senders: Collection[Address]) -> None:
+        """These tasks give ranges by the table that the queue has just adopted, and these senders mark it."""
         if not sources:
             return
         self.state = TakingState.TAKING
         self._missing, self._begun = set(sources), set()
-        self._unmarked = {(source, sender) for source in sources for sender in self._senders}
+        awaited = senders if self._options.in_order else ()
+        self._unmarked = {(source, sender) for source in sources for sender in awaited}
         early, self._early = self._early, []
         for giver, message in early:
             self.dispatch(self._task.address, giver, message)
 
+    def restart(self) -> None:
+        """The task knows the newest table now."""
+        self._knows_table = True
+
     def advance(self) -> None:
         """Let user code install what has come. Called when user code is free."""
-        if self.state is TakingState.TAKING and self._parts:
+        if self.state is TakingState.TAKING and (self._parts or self._rows):
             self.state = TakingState.INSTALLING
-            parts, self._parts = self._parts, []
-            self._task.instruct(InstallStates(tuple(parts)))
+            parts, self._parts, rows, self._rows = self._parts, [], self._rows, []
+            self._task.instruct(InstallStates(tuple(parts), tuple(rows), merges=not self._options.in_order))
 
     def _keep(self, sender: Address, message: RangeTransfer | PassedMarkers) -> None:
-        if message.version != self._queue.table.version + 1:
+        is_next = message.version == self._queue.table.version + 1
+        if not is_next and self._options.in_order and self._knows_table:
             held = f"{self._task.address}, which has settled table {self._queue.table.version},"
             raise ProtocolError(f"{held} cannot take ranges of table {message.version} from {sender}")
         self._early.append((sender, message))
@@ -175,6 +205,7 @@ class Taking(RuledMachine):
             self._missing.remove(sender.index)
         if message.part is not None:
             self._parts.append(message.part)
+        self._rows += message.rows
         self._end()
 
     def _passed(self, sender: Address, message: PassedMarkers) -> None:
@@ -196,7 +227,7 @@ class Taking(RuledMachine):
 
     def _end(self) -> None:
         """Idle again once all has come and is installed."""
-        if self.state is TakingState.TAKING and not (self._missing or self._unmarked or self._parts):
+        if self.state is TakingState.TAKING and not (self._missing or self._unmarked or self._parts or self._rows):
             self.state = TakingState.IDLE
             self._queue.taken_over()
 

@@ -29,5 +29,6 @@ class LoadHistory:
 
     @property
     def samples(self) -> tuple[LoadSample, ...]:
-        """The samples kept, in order."""
-        return tuple(self._samples)
+        """The samples kept, in order; all with as many numbers: a task that was not there yet had no records."""
+        tasks = max((len(sample.queues) for sample in self._samples), default=0)
+        return tuple(sample.of(tasks) for sample in self._samples)

@@ -14,20 +14,8 @@ from dpa.execution.block import Block
 from dpa.execution.emission import Step
 from dpa.execution.reduce_task import Piece
 from dpa.execution.states import StatePart
-from dpa.protocol.machine import (
-    Event,
-    ExtractDone,
-    Finish,
-    InstallStates,
-    MergeStates,
-    OpenSplit,
-    Process,
-    ProcessDone,
-    RangesExtracted,
-    Send,
-    StepDone,
-    Tick,
-)
+from dpa.protocol.events import Event, ExtractDone, ProcessDone, RangesExtracted, StepDone, Tick
+from dpa.protocol.instructions import Finish, InstallStates, MergeStates, OpenSplit, Process, Send
 from dpa.protocol.messages import Envelope, Progress, Push, RangeTransfer, SplitGrant, StateTransfer
 from dpa.protocol.use import TaskUse
 from dpa.sources.splits import Split

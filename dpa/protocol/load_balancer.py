@@ -10,12 +10,32 @@ from dpa.balance.decision import Decision, Outcome
 from dpa.balance.policy import BalancePolicy, require_reducer
 from dpa.errors import BalanceError, ProtocolError
 from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
-from dpa.protocol.machine import Machine, Redistribute, Tick
-from dpa.protocol.messages import DecisionReport, Freeze, LastTable, LoadReport, OfferedReport, Settled, TableUpdate
+from dpa.protocol.events import Redistribute, Tick
+from dpa.protocol.graph import Graph
+from dpa.protocol.machine import Machine
+from dpa.protocol.messages import (
+    Begin,
+    ChangeMembers,
+    CurrentTable,
+    DecisionReport,
+    Freeze,
+    LastTable,
+    LoadReport,
+    MembersChanged,
+    OfferedReport,
+    Settled,
+    TableUpdate,
+    Unsubscribe,
+    Unsubscribed,
+)
 from dpa.protocol.rules import Rule, RuledMachine, State, on, on_each
 from dpa.routing.change import TableChange
 from dpa.routing.keys import Key
+from dpa.routing.members import left_by
 from dpa.routing.table import RoutingTable
+
+_CHANGE = "change of members"
+"""Under what the one that is postponed is kept."""
 
 
 class BalanceState(State):
@@ -32,27 +52,27 @@ class StageBalance(RuledMachine):
 
     Changes of a table are sent at once. Refusals, of which there can be one for each load report, wait for a tick.
 
-    Where states migrate, a table is followed by no other before all tasks have settled it.
+    Where states move by a table, no other follows it before all tasks have settled it. In migrate mode that is every
+    table, in merge mode one by which tasks leave.
     """
 
     def __init__(
-        self,
-        balancer: Machine,
-        stage: str,
-        policy: BalancePolicy,
-        subscribers: Sequence[Address],
-        settling: int | None = None,
+        self, balancer: Machine, stage: str, policy: BalancePolicy, senders: Sequence[Address], *, migrates: bool
     ) -> None:
-        """`settling`: how many tasks settle each table; None: tables need not be settled."""
+        """`senders` emit records to the stage; `migrates`: whether its states do."""
         super().__init__(BalanceState.BALANCING)
         self._balancer = balancer
         self._stage = stage
         self._policy = policy
-        self._subscribers = subscribers
+        self._senders = list(senders)
+        self._told_senders = tuple(senders)
+        self._leaving: set[Address] = set()
+        self._migrates = migrates
         self._unreported: list[Decision] = []
-        self._settling = settling
+        self._participants: set[Address] = set()
         self._settled: set[Address] = set()
-        self._postponed: dict[Address | int, tuple[Address, LoadReport | Redistribute]] = {}
+        self._postponed: dict[Address | int | str, tuple[Address, LoadReport | Redistribute | ChangeMembers]] = {}
+        self._is_changing = False
 
     @property
     def table(self) -> RoutingTable:
@@ -64,6 +84,55 @@ class StageBalance(RuledMachine):
         if self._unreported:
             self._balancer.send(COORDINATOR, DecisionReport(self._stage, tuple(self._unreported)))
             self._unreported.clear()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nobody waits for a marker of its senders."""
+        return not self._participants
+
+    def add_sender(self, task: Address) -> None:
+        """A task that was started after the job emits records to the stage: tell it the newest table."""
+        self._senders.append(task)
+        self._tell(task)
+
+    def remove(self, task: Address) -> None:
+        """A task is gone: a sender, or one of the stage itself."""
+        self._leaving.discard(task)
+        if task in self._senders:
+            self._senders.remove(task)
+
+    def _tell(self, task: Address) -> None:
+        self._balancer.send(task, CurrentTable(self._stage, self.table, tuple(self._senders)))
+
+    def _change_members(self, sender: Address, message: ChangeMembers) -> None:
+        before, change = self.table, message.change
+        self._policy.change_members(change)
+        for index in change.coming:
+            task = Address(self._stage, index)
+            self._balancer.send(task, CurrentTable(self._stage, before, tuple(self._senders)))
+        self._leaving |= {Address(self._stage, index) for index in change.going}
+        self._is_changing = True
+        self._publish(before)
+        if self.is_settled:
+            self._changed()
+
+    def _changed(self) -> None:
+        self._is_changing = False
+        self._balancer.send(COORDINATOR, MembersChanged(self._stage))
+
+    def _publish(self, before: RoutingTable) -> None:
+        """Send the newest table to all who must know it."""
+        table, members = self.table, [Address(self._stage, index) for index in self.table.members]
+        senders = tuple(self._senders)
+        update = TableUpdate(
+            self._stage, TableChange.between(before, table), None if senders == self._told_senders else senders
+        )
+        self._told_senders = senders
+        for subscriber in dict.fromkeys([*senders, *members, *sorted(self._leaving)]):
+            self._balancer.send(subscriber, update)
+        if self._migrates or left_by(before, table):
+            was = {Address(self._stage, index) for index in before.members}
+            self._participants, self.state = was | set(members), BalanceState.SETTLING
 
     def _load_report(self, sender: Address, message: LoadReport) -> None:
         before = self.table
@@ -81,12 +150,8 @@ class StageBalance(RuledMachine):
             return
         self._unreported.append(decision)
         if decision.outcome is Outcome.APPLIED:
-            change = TableChange.between(before, self.table)
-            for subscriber in self._subscribers:
-                self._balancer.send(subscriber, TableUpdate(self._stage, change))
+            self._publish(before)
             self.report()
-            if self._settling is not None:
-                self.state = BalanceState.SETTLING
 
     def _postpone_report(self, sender: Address, message: LoadReport) -> None:
         """Keep the newest load of each task that has settled. What one reports before counts records that it is about
@@ -97,13 +162,18 @@ class StageBalance(RuledMachine):
     def _postpone(self, sender: Address, event: Redistribute) -> None:
         self._postponed[event.node_id] = (sender, event)
 
+    def _postpone_change(self, sender: Address, message: ChangeMembers) -> None:
+        self._postponed = {_CHANGE: (sender, message), **self._postponed}
+
     def _task_settled(self, sender: Address, message: Settled) -> None:
-        if message.version != self.table.version or sender in self._settled:
+        if message.version != self.table.version or sender not in self._participants - self._settled:
             raise ProtocolError(f"{sender} cannot have settled table {message.version} of {self._stage} now")
         self._settled.add(sender)
-        if len(self._settled) < (self._settling or 0):
+        if self._settled < self._participants:
             return
-        self._settled.clear()
+        self._participants, self._settled = set(), set()
+        if self._is_changing:
+            self._changed()
         if self.state is BalanceState.FREEZING:
             self._end()
             return
@@ -131,6 +201,8 @@ class StageBalance(RuledMachine):
         on(LoadReport, BalanceState.BALANCING, _load_report, "decide; publish the next table if it acted"),
         on(OfferedReport, BalanceState.BALANCING, _offered_report, "note what is offered"),
         on(Redistribute, BalanceState.BALANCING, _redistribute, "relieve the task; publish if it acted"),
+        on(ChangeMembers, BalanceState.BALANCING, _change_members, "publish the next table to all, old and new"),
+        on(ChangeMembers, BalanceState.SETTLING, _postpone_change, "keep until the table is settled"),
         on(Freeze, BalanceState.BALANCING, _freeze, "answer with the version; publish no more"),
         on(LoadReport, BalanceState.SETTLING, _postpone_report, "keep a settled task's until the table is settled"),
         on(OfferedReport, BalanceState.SETTLING, _offered_report, "note what is offered"),
@@ -153,18 +225,14 @@ class LoadBalancerState(State):
 class LoadBalancerMachine(Machine):
     """All stages' balances in one task."""
 
-    def __init__(
-        self,
-        policies: Mapping[str, BalancePolicy],
-        subscribers: Mapping[str, Sequence[Address]],
-        settling: Mapping[str, int] | None = None,
-    ) -> None:
-        """`policies` of the stages by name, `subscribers`: the tasks of each stage and those that send to it, and
-        `settling`: how many tasks settle each table, of stages whose states migrate."""
+    def __init__(self, policies: Mapping[str, BalancePolicy], graph: Graph) -> None:
+        """`policies` of the stages by name."""
         super().__init__(BALANCER, LoadBalancerState.RUNNING)
+        self._graph = graph
+        self._leaving: list[Address] = []
         self.stages = {
-            stage: StageBalance(self, stage, policy, subscribers[stage], (settling or {}).get(stage))
-            for stage, policy in policies.items()
+            name: StageBalance(self, name, policy, graph.senders(name), migrates=graph[name].migrates)
+            for name, policy in policies.items()
         }
 
     def key_lookup(self, key: Key, stage: str) -> int:
@@ -187,6 +255,36 @@ class LoadBalancerMachine(Machine):
     def _of_stage(self, sender: Address, message: Freeze | Redistribute | OfferedReport) -> None:
         self.stages[message.stage].dispatch(self.address, sender, message)
 
+    def _change_members(self, sender: Address, message: ChangeMembers) -> None:
+        tasks = [Address(message.stage, index) for index in message.change.coming]
+        for task in tasks:
+            for stage in self._fed_by(task.stage):
+                stage.add_sender(task)
+        if not self._graph.is_source(message.stage):
+            self.stages[message.stage].dispatch(self.address, sender, message)
+            return
+        for task in tasks:
+            self.send(task, Begin())  # on the channel on which its tables come: so it has them
+        self.send(COORDINATOR, MembersChanged(message.stage))
+
+    def _fed_by(self, stage: str) -> list[StageBalance]:
+        """The balances of the stages to which tasks of this one emit records."""
+        return [self.stages[name] for name in dict.fromkeys(edge.target for _, edge in self._graph.out_of(stage))]
+
+    def _unsubscribe(self, sender: Address, message: Unsubscribe) -> None:
+        self._leaving.append(message.task)
+
+    def settle(self) -> None:
+        """Let tasks go whose markers nobody waits for any more."""
+        for task in list(self._leaving):
+            if all(stage.is_settled for stage in self._fed_by(task.stage)):
+                self._leaving.remove(task)
+                for stage in self._fed_by(task.stage):
+                    stage.remove(task)
+                if task.stage in self.stages:
+                    self.stages[task.stage].remove(task)
+                self.send(COORDINATOR, Unsubscribed(task))
+
     def _tick(self, sender: Address, event: Tick) -> None:
         for stage in self.stages.values():
             stage.report()
@@ -197,5 +295,7 @@ class LoadBalancerMachine(Machine):
         on(Settled, LoadBalancerState.RUNNING, _of_task, "for the stage"),
         on(Redistribute, LoadBalancerState.RUNNING, _of_stage, "for the stage"),
         on(Freeze, LoadBalancerState.RUNNING, _of_stage, "for the stage"),
+        on(ChangeMembers, LoadBalancerState.RUNNING, _change_members, "tell new tasks the tables; for the stage"),
+        on(Unsubscribe, LoadBalancerState.RUNNING, _unsubscribe, "answer when nobody waits for a marker of the task"),
         on(Tick, LoadBalancerState.RUNNING, _tick, "report refusals"),
     )

@@ -15,7 +15,7 @@ from dpa.measure.latency import LatencySketch
 from dpa.measure.load import Load
 from dpa.measure.pace import Pace
 from dpa.measure.service_time import ServiceTime
-from dpa.protocol.machine import ProcessDone
+from dpa.protocol.events import ProcessDone
 from dpa.protocol.record_queue import RecordQueue
 from dpa.routing.groupings.signal import Signal
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from dpa.balance.delegation import DelegationOptions
 from dpa.protocol.addresses import Address
 from dpa.protocol.emitter import Emitter
 from dpa.protocol.graph import Graph
+from dpa.protocol.hand_over import MigrationOptions
 from dpa.protocol.load_balancer import LoadBalancerMachine
-from dpa.protocol.migration import MigrationOptions
 from dpa.protocol.offered_meter import OfferedMeter
 from dpa.protocol.operator import OperatorMachine
 from dpa.protocol.quantum import QuantumSizer
@@ -20,8 +22,7 @@ def load_balancer_of(graph: Graph) -> LoadBalancerMachine:
     stages = list(graph.queue_fed())
     return LoadBalancerMachine(
         {stage.name: stage.balance.policy(stage.tasks, may_split=not stage.migrates) for stage in stages},
-        {stage.name: [*graph.senders(stage.name), *stage.addresses] for stage in stages},
-        {stage.name: stage.tasks for stage in stages if stage.migrates},
+        graph,
     )
 
 
@@ -42,14 +43,15 @@ def task_of(
         stage.first_table(),
         emitters,
         eager=stage.balance.forwards_eagerly,
-        goes_by_table=stage.grouping.is_ring,
+        regroup=None if stage.grouping.is_ring else partial(stage.grouping.create, source=address.index),
         quantum=QuantumSizer(stage.quantum_records, stage.quantum_seconds),
         limits=graph.credit(stage.name),
         reports=stage.balance.reports,
         delegation=DelegationOptions.of(
             stage.grouping.signals, graph.queue_bound(stage.name) // stage.tasks, stage.queue_seconds
         ),
-        migration=MigrationOptions(tuple(graph.senders(stage.name)), stage.piece_keys) if stage.migrates else None,
+        migration=MigrationOptions(stage.piece_keys, in_order=stage.migrates, starts_late=address.index >= stage.tasks),
+        senders=tuple(graph.senders(stage.name)),
     )
 
 
@@ -60,10 +62,10 @@ def emitters_of(graph: Graph, address: Address) -> list[Emitter]:
         target = graph[edge.target]
         table = target.first_table()
         senders = graph.senders(target.name)
-        sender = senders.index(address)
-        grouping = target.grouping.create(table, sender)
+        sender = senders.index(address) if address in senders else len(senders) + address.index
+        regroup = partial(target.grouping.create, source=sender)
         reports = target.balance.reports
         meter = OfferedMeter(sender, len(senders)) if reports is not None and reports.measures_keys else None
         credit = graph.credit(target.name)
-        emitters.append(Emitter(number, target.name, address, table, grouping, credit, meter, migrates=target.migrates))
+        emitters.append(Emitter(number, target.name, address, table, regroup, credit, meter, migrates=target.migrates))
     return emitters

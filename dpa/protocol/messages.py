@@ -21,6 +21,8 @@ from dpa.protocol.use import TaskUse
 from dpa.routing.change import TableChange
 from dpa.routing.groupings.signal import Signal
 from dpa.routing.hashing import ALL_HASHES, Interval
+from dpa.routing.members import MemberChange
+from dpa.routing.table import RoutingTable
 from dpa.sources.splits import Split
 
 # coordinator -> source, and back
@@ -136,10 +138,22 @@ class OfferedReport:
 
 @dataclass(frozen=True, eq=False)
 class TableUpdate:
-    """The difference between a stage's next routing table and the one before it."""
+    """The difference between a stage's next routing table and the one before it. `senders`: who emits records to the
+    stage from now on; None: as before."""
 
     stage: str
     change: TableChange
+    senders: tuple[Address, ...] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class CurrentTable:
+    """A stage's newest routing table, for a task that was started after the job; what follows are changes of it.
+    `senders` as in `TableUpdate`."""
+
+    stage: str
+    table: RoutingTable
+    senders: tuple[Address, ...]
 
 
 @dataclass(frozen=True)
@@ -197,6 +211,49 @@ class RoundDone:
     seconds: float
 
 
+# a stage's tasks change: coordinator -> load balancer and back, leaving task -> coordinator
+
+
+@dataclass(frozen=True)
+class ChangeMembers:
+    """Tasks of a stage come and go: those that come are up, and those that leave still are. Of a source none has a
+    place in a routing table."""
+
+    stage: str
+    change: MemberChange
+
+
+@dataclass(frozen=True)
+class MembersChanged:
+    """The load balancer's answer: all that tasks which leave had is with others."""
+
+    stage: str
+
+
+@dataclass(frozen=True, eq=False)
+class Left:
+    """A task that leaves has nothing any more: its records and states are with others, and what it has emitted has
+    been processed. Its statistics as in `Finished`."""
+
+    stats: TaskStats
+    latency: LatencySketch
+    stage_latency: LatencySketch
+
+
+@dataclass(frozen=True)
+class Unsubscribe:
+    """This task has left: no table is for it any more."""
+
+    task: Address
+
+
+@dataclass(frozen=True)
+class Unsubscribed:
+    """The load balancer's answer: nobody waits for anything of this task."""
+
+    task: Address
+
+
 # states that migrate: sender -> task that gives ranges -> task that takes them over; task -> load balancer
 
 
@@ -217,12 +274,14 @@ class RangeTransfer:
         part: the states; None if there are none.
         interval: hashes; the receiver has all states now that it gets of these.
         is_last: whether it has all states that it gets from the sender.
+        rows: of the sender's share, where it leaves: those that it has emitted.
     """
 
     version: int
     part: StatePart | None
     interval: Interval = ALL_HASHES
     is_last: bool = True
+    rows: tuple[pa.RecordBatch, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -287,9 +346,11 @@ class Finished:
 
 @dataclass(frozen=True, eq=False)
 class Deliver:
-    """Write the share, and emit it where stages follow, in this schema; None if all shares are empty."""
+    """Write the share, and emit it where stages follow, in this schema; None if all shares are empty: then the one that
+    `is_first` writes the columns."""
 
     schema: pa.Schema | None
+    is_first: bool = False
 
 
 Message = (
@@ -303,10 +364,16 @@ Message = (
     | LoadReport
     | OfferedReport
     | TableUpdate
+    | CurrentTable
     | DecisionReport
     | BeginExchange
     | StateTransfer
     | RoundDone
+    | ChangeMembers
+    | MembersChanged
+    | Left
+    | Unsubscribe
+    | Unsubscribed
     | Marker
     | RangeTransfer
     | PassedMarkers

@@ -66,6 +66,43 @@ class LoadSample:
     queues: tuple[int, ...]
     processed: tuple[int, ...]
 
+    def of(self, tasks: int) -> LoadSample:
+        """The same of more tasks, which had no records yet."""
+        none = (0,) * (tasks - len(self.queues))
+        return LoadSample(self.at, self.queues + none, self.processed + none) if none else self
+
+
+@dataclass(frozen=True)
+class PlanStep:
+    """A change of a stage's tasks that was carried out.
+
+    Attributes:
+        number: from 1, over all stages.
+        at: when it began, in seconds since the stream began.
+        stage: whose tasks.
+        started, stopped: the numbers of the tasks that came, and of those that went.
+        moved: of these, pairs of one that went and the one that got all that it had.
+        seconds: from the request to the last task stopped.
+        reason: why, in a few words.
+    """
+
+    number: int
+    at: float
+    stage: str
+    started: tuple[int, ...]
+    stopped: tuple[int, ...]
+    moved: tuple[tuple[int, int], ...]
+    seconds: float
+    reason: str
+
+    def in_words(self, tasks: int) -> str:
+        """One sentence; `tasks`: how many the stage has now."""
+        if self.moved:
+            pairs = ", ".join(f"{self.stage} {old} is {self.stage} {new} now" for old, new in self.moved)
+            return f"{pairs}, after {self.seconds:.2f} s"
+        change = f"{len(self.started)} started" if self.started else f"{len(self.stopped)} stopped"
+        return f"{self.stage} has {tasks} tasks, {change}, after {self.seconds:.2f} s"
+
 
 @dataclass(frozen=True)
 class StageSnapshot:
@@ -74,7 +111,9 @@ class StageSnapshot:
     Attributes:
         name: of the stage.
         phase: of the stage, by the name of a `StagePhase`.
-        tasks: statistics of each task.
+        tasks: statistics of each task that there has been, by number.
+        members: the numbers of those that there are, of a running change those that there will be; empty: all.
+        scaling_counts: how often the number of tasks stayed, by reason; empty where it does not follow the work.
         version: of its newest routing table.
         decisions: applied decisions and refusals in order, as many as are kept.
         decision_counts: decisions by outcome, all of them.
@@ -98,6 +137,13 @@ class StageSnapshot:
     stage_latency: LatencySketch | None = field(default=None, compare=False)
     initial_load: tuple[int, ...] = ()
     aggregation: AggregationStats | None = None
+    members: tuple[int, ...] = ()
+    scaling_counts: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def present(self) -> tuple[int, ...]:
+        """The numbers of the tasks that there are: all, where none came or went."""
+        return self.members or tuple(task.index for task in self.tasks)
 
 
 @dataclass(frozen=True)
@@ -111,6 +157,7 @@ class Snapshot:
         stages: each stage, after those that feed it.
         edges: the stages that each edge joins, by name.
         use: what tasks have last said that they have used; empty if it was left out.
+        steps: changes of tasks that were carried out, in order.
     """
 
     phase: str
@@ -119,6 +166,7 @@ class Snapshot:
     stages: tuple[StageSnapshot, ...]
     edges: tuple[tuple[str, str], ...] = ()
     use: Mapping[Address, TaskUse] = field(default_factory=dict)
+    steps: tuple[PlanStep, ...] = ()
 
     def __getitem__(self, stage: str) -> StageSnapshot:
         """A stage by its name."""

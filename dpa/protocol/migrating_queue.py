@@ -28,6 +28,7 @@ class MigratingQueue(RecordQueue):
         """The queue of task `index`, which starts with a table."""
         super().__init__(index, table, eager=True)
         self._before: RoutingTable | None = None
+        self._marking: frozenset[Address] = frozenset()
         self._leaving: list[tuple[int, Push]] | None = None
         self._given: list[Interval] = []
         self._waiting: dict[Address, list[Push]] = {}
@@ -39,9 +40,11 @@ class MigratingQueue(RecordQueue):
         """Whether no record is queued, held, leaving or waiting."""
         return super().is_empty and not self._leaving and not self._waiting
 
-    def migrate(self, table: RoutingTable, *, gives: bool, takes: bool) -> Forwards:
+    def migrate(self, table: RoutingTable, senders: Iterable[Address], *, gives: bool, takes: bool) -> Forwards:
         """Adopt the next table, by which this task gives ranges to others, or takes some over, or both. Records that
-        move are leaving until `states_given`, and those of ranges that it takes over are waiting."""
+        move are leaving until `states_given`, and those of ranges that it takes over are waiting. `senders` mark the
+        table; what others push never went by an older one, and waits for states alone."""
+        self._marking = frozenset(senders)
         self._leaving = [] if gives else None
         self._before = self.table if takes else None
         return self.retable(table)
@@ -60,6 +63,7 @@ class MigratingQueue(RecordQueue):
     def given(self, source: int, interval: Interval) -> None:
         """The states that this task gets from task `source` of an interval have come, or of all hashes."""
         self._pieces[source].append(interval)
+        self.passed(source, [sender for sender in self._waiting if sender not in self._marking])
 
     def passed(self, source: int, senders: Iterable[Address]) -> None:
         """Task `source` has forwarded all that these senders had pushed to it by older tables, of the keys whose states
@@ -101,7 +105,8 @@ class MigratingQueue(RecordQueue):
         """Whether the records that the sender pushed here by the newest table wait, by the hash of their key."""
         sources = before.owners_of(hashes)
         waits: npt.NDArray[np.bool_] = sources != self._index
-        for source, pieces in self._passed[sender].items():
+        passed = self._passed[sender] if sender in self._marking else {of: len(self._pieces[of]) for of in self._pieces}
+        for source, pieces in passed.items():
             for interval in self._pieces[source][:pieces]:
                 waits &= (sources != source) | ~within(hashes, interval)
         return waits

@@ -4,7 +4,7 @@ states, and the share of the stage's result."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -14,26 +14,31 @@ from dpa.errors import ProtocolError
 from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.credit import ActiveSenders, CreditLimits
 from dpa.protocol.emitter import Emitter
+from dpa.protocol.events import FinishDone, ProcessDone, Tick, WriteDone
+from dpa.protocol.hand_over import MigrationOptions
+from dpa.protocol.instructions import Finish, OpenResult, Process, Write
 from dpa.protocol.load_reporter import LoadReporter
-from dpa.protocol.machine import (
-    Finish,
-    FinishDone,
-    OpenResult,
-    Process,
-    ProcessDone,
-    Tick,
-    Write,
-    WriteDone,
+from dpa.protocol.messages import (
+    Ack,
+    CreditTransfer,
+    CurrentTable,
+    Deliver,
+    Drain,
+    Finished,
+    Left,
+    LoadReport,
+    Push,
+    TableUpdate,
 )
-from dpa.protocol.messages import Ack, CreditTransfer, Deliver, Drain, Finished, LoadReport, Push, TableUpdate
 from dpa.protocol.metrics import TaskStats
 from dpa.protocol.migrating_queue import MigratingQueue
-from dpa.protocol.migration import Migration, MigrationOptions
+from dpa.protocol.migration import Migration
 from dpa.protocol.quantum import QuantumSizer
 from dpa.protocol.record_queue import Forwards, RecordQueue
 from dpa.protocol.rules import Rule, State, on
 from dpa.protocol.state_exchange import StateExchange
 from dpa.protocol.task import TaskMachine
+from dpa.routing.groupings.base import Grouping
 from dpa.routing.table import RoutingTable
 
 
@@ -46,6 +51,7 @@ class OperatorState(State):
     FINISHED = "finished"
     DELIVERING = "delivering"
     DONE = "done"
+    LEFT = "left"
 
 
 class OperatorMachine(TaskMachine):
@@ -55,6 +61,8 @@ class OperatorMachine(TaskMachine):
 
     A round of aggregation takes place while the task streams. Tables reach each task in order, and none is published
     once the last exchange has begun.
+
+    A task that is no member of its stage any more hands over all that it has, and has then left.
     """
 
     def __init__(
@@ -64,19 +72,21 @@ class OperatorMachine(TaskMachine):
         emitters: Sequence[Emitter] = (),
         *,
         eager: bool = True,
-        goes_by_table: bool = True,
+        regroup: Callable[[RoutingTable], Grouping] | None = None,
         quantum: QuantumSizer,
         limits: CreditLimits,
         reports: LoadReportOptions | None = None,
         delegation: DelegationOptions | None = None,
-        migration: MigrationOptions | None = None,
+        migration: MigrationOptions,
+        senders: tuple[Address, ...] = (),
     ) -> None:
-        """Start with routing table 0 and an empty queue. `goes_by_table`: whether senders choose tasks by it; `limits`:
-        what each may have in flight; `migration`: where states migrate, how."""
+        """Start with routing table 0 and an empty queue. `regroup`: where senders do not choose tasks by it, the
+        grouping by which they choose among its members; `limits`: what each may have in flight; `migration`: how states
+        move; `senders`: who emits records to the task."""
         super().__init__(address, emitters, OperatorState.STREAMING)
         self.processed = 0
         self._first_table = table
-        self._goes_by_table = goes_by_table
+        self._goes_by_table = regroup is None
         self._quantum = quantum
         self._limits = limits
         self._senders = ActiveSenders()
@@ -88,12 +98,11 @@ class OperatorMachine(TaskMachine):
         self._exchange = StateExchange(self, table, self._begin_last_exchange)
         self.include(self._exchange)
         self.queue: RecordQueue
-        self._migration: Migration | None = None
-        if migration is None:
-            self.queue = RecordQueue(address.index, table, eager=eager)
+        if migration.in_order:
+            self.queue = MigratingQueue(address.index, table)
         else:
-            self.queue = queue = MigratingQueue(address.index, table)
-            self._migration = Migration(self, queue, migration, self._forward)
+            self.queue = RecordQueue(address.index, table, eager=eager, regroup=regroup)
+        self._migration = Migration(self, self.queue, migration, senders, self._forward)
 
     @property
     def table(self) -> RoutingTable:
@@ -123,8 +132,7 @@ class OperatorMachine(TaskMachine):
     def idle(self) -> bool:
         """Whether nothing is queued, held, being processed or waiting for an earlier message, and no round and no
         hand-over is in progress."""
-        is_still = self._migration is None or self._migration.is_idle
-        return super().idle and not self.has_records and self._exchange.is_idle and is_still
+        return super().idle and not self.has_records and self._exchange.is_idle and self._migration.is_idle
 
     @property
     def has_records(self) -> bool:
@@ -141,20 +149,22 @@ class OperatorMachine(TaskMachine):
     @property
     def _is_free(self) -> bool:
         """Whether no user code is at work on records or states."""
-        migrates = self._migration is not None and self._migration.occupies_user_code
-        return self._working_on is None and not self._exchange.occupies_user_code and not migrates
+        occupied = self._exchange.occupies_user_code or self._migration.occupies_user_code
+        return self._working_on is None and not occupied
 
     def advance(self) -> None:
         """Let user code have the next records, or its turn in an exchange; report the load if that is due."""
         if self.state is OperatorState.STREAMING:
-            if self._migration is not None:
-                self._migration.advance(is_free=self._is_free, has_work=self.queue.has_next and self.is_open)
+            self._migration.advance(is_free=self._is_free, has_work=self.queue.has_next and self.is_open)
             self._process_next()
+            self._migration.end()
             if self._reporter.is_due:
                 self._report_load()
             if self._had_records and self.queue.length == 0:
                 self._had_records = False
                 self._report_empty()
+            if self._migration.has_left and self.has_emitted_all and not self._in_flight:
+                self._leave()
         elif self.state is OperatorState.EXCHANGING:
             self._exchange.advance(self.table)
             if self._exchange.is_complete:
@@ -186,13 +196,19 @@ class OperatorMachine(TaskMachine):
         if message.stage != self.address.stage:
             self._update_emitters(sender, message)
             return
-        if self.state not in (OperatorState.STREAMING, OperatorState.EXCHANGING):
+        if self.state not in (OperatorState.STREAMING, OperatorState.EXCHANGING, OperatorState.LEFT):
             raise ProtocolError(f"{self.address} got a routing table of its own stage while {self.state.value}")
-        table = message.change.apply(self.table)
-        if self._migration is None:
-            self._forward(self.queue.retable(table))
+        self._migration.adopt(message.change.apply(self.table), message.senders)
+
+    def _restarted(self, sender: Address, message: CurrentTable) -> None:
+        if message.stage != self.address.stage:
+            self._restart_emitters(sender, message)
         else:
-            self._migration.adopt(table)
+            self._migration.restart(message.table, message.senders)
+
+    def _leave(self) -> None:
+        self.state = OperatorState.LEFT
+        self.send(COORDINATOR, Left(self.stats, self._reporter.latency, self._reporter.stage_latency))
 
     def _forward(self, forwards: Forwards) -> None:
         moved: Counter[tuple[Address, int, int]] = Counter()
@@ -205,8 +221,7 @@ class OperatorMachine(TaskMachine):
 
     def _process_done(self, sender: Address, event: ProcessDone) -> None:
         push, self._working_on = self._working_on, None
-        if self._migration is not None:
-            self._migration.giving.is_resting = False
+        self._migration.giving.is_resting = False
         if push is None:
             raise ProtocolError(f"{self.address} processed a block that it was not given")
         rows = push.block.rows
@@ -243,7 +258,7 @@ class OperatorMachine(TaskMachine):
         Raises:
             ProtocolError: this task still has some, or a round of aggregation or a hand-over is in progress.
         """
-        if self._migration is not None and not self._migration.is_idle:
+        if not self._migration.is_idle:
             raise ProtocolError(f"{self.address} is to finish before table {self.table.version} is settled")
         if self.has_records:
             raise ProtocolError(f"{self.address} is to finish with {self.queue.length} records in its queue")
@@ -270,7 +285,7 @@ class OperatorMachine(TaskMachine):
 
     def _deliver(self, sender: Address, message: Deliver) -> None:
         self.state = OperatorState.DELIVERING
-        self.instruct(Write(message.schema))
+        self.instruct(Write(message.schema, message.is_first))
 
     def _write_done(self, sender: Address, event: WriteDone) -> None:
         self._is_written = True
@@ -289,6 +304,7 @@ class OperatorMachine(TaskMachine):
         on(ProcessDone, OperatorState.STREAMING, _process_done, "acknowledge, take the next"),
         on(Drain, OperatorState.STREAMING, _drain, "report whenever the queue is empty"),
         on(TableUpdate, OperatorState, _updated, "adopt, forward what moved"),
+        on(CurrentTable, [OperatorState.STREAMING, OperatorState.EXCHANGING], _restarted, "begin with it"),
         on(FinishDone, OperatorState.FINISHING, _finish_done, "report the share's columns"),
         on(Deliver, OperatorState.FINISHED, _deliver, "write the share"),
         on(WriteDone, OperatorState.DELIVERING, _write_done, "emit the share where stages follow"),
@@ -300,5 +316,6 @@ class OperatorMachine(TaskMachine):
             _tick,
             "report",
         ),
-        on(Tick, [OperatorState.FINISHED, OperatorState.DONE], TaskMachine._ignore, "ignore"),
+        on(Tick, [OperatorState.FINISHED, OperatorState.DONE, OperatorState.LEFT], TaskMachine._ignore, "ignore"),
+        on(Drain, OperatorState.LEFT, TaskMachine._ignore, "ignore"),
     )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import pyarrow as pa
 
 from dpa.execution.key_stats import KeyStats
 from dpa.protocol.addresses import Address
+from dpa.protocol.events import TaskRequest
 from dpa.protocol.graph import Graph
+from dpa.protocol.instructions import Answer
 from dpa.protocol.metrics import Snapshot
 from dpa.protocol.use import TaskUse
 from dpa.protocol.user_code import StageTask
@@ -53,6 +56,20 @@ class RunPlan:
     def rows(self) -> int:
         """Input rows in all."""
         return sum(total_rows(stage.splits) for stage in self.graph.stages)
+
+
+class Control(Protocol):
+    """How a run is asked to change its tasks while it goes on."""
+
+    def tell(self, snapshot: Snapshot) -> None:
+        """Receive how the run is."""
+
+    def requests(self) -> Sequence[TaskRequest]:
+        """What has been asked for since this was last called; nodes by their names."""
+        ...
+
+    def answer(self, answer: Answer) -> None:
+        """Receive what became of a request."""
 
 
 @dataclass(frozen=True, eq=False)

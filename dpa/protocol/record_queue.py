@@ -7,6 +7,7 @@ each other.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -15,10 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dpa.measure.load import Sample
+from dpa.protocol.addresses import Address
 from dpa.protocol.messages import Push
 from dpa.routing.assignment import KeySplit
 from dpa.routing.distributor import Distributor
+from dpa.routing.groupings.base import Grouping
 from dpa.routing.groupings.ring import RingGrouping
+from dpa.routing.hashing import Interval
 from dpa.routing.table import RoutingTable
 
 _SAMPLED = 256
@@ -58,9 +62,17 @@ class RecordQueue:
         forwarded_out, forwarded_in: records forwarded to other tasks so far, and accepted from them.
     """
 
-    def __init__(self, index: int, table: RoutingTable, *, eager: bool) -> None:
+    def __init__(
+        self,
+        index: int,
+        table: RoutingTable,
+        *,
+        eager: bool,
+        regroup: Callable[[RoutingTable], Grouping] | None = None,
+    ) -> None:
         """The queue of task `index`. If `eager`, queued records are forwarded as soon as a table moves them; else when
-        they reach the head."""
+        they reach the head. `regroup`: where senders do not go by the table, how they choose among its members: then
+        records stay with any member."""
         self.table = table
         self.length = 0
         self.peak = 0
@@ -69,6 +81,8 @@ class RecordQueue:
         self._index = index
         self._eager = eager
         self._distributor = Distributor(index)
+        self._regroup = regroup
+        self._leaves_by: Grouping | None = None
         self._random = np.random.default_rng(index)
         self._queue: deque[Queued] = deque()
         self._held: list[Queued] = []
@@ -103,12 +117,32 @@ class RecordQueue:
         """Adopt the next table."""
         self.table = table
         self._distributor.retain(table.splits.values())
+        if self._regroup is not None:
+            self._leaves_by = None if self._index in table.members else self._regroup(table)
         here = [queued for queued in self._held if queued.push.version <= table.version]
         self._held = [queued for queued in self._held if queued.push.version > table.version]
         if self._eager:
             before, self._queue = self._queue, deque()
             here = [*before, *here]
         return [forward for queued in here for forward in self._admit(queued)]
+
+    def migrate(self, table: RoutingTable, senders: Iterable[Address], *, gives: bool, takes: bool) -> Forwards:
+        """Adopt the next table, which `senders` mark: this task gives states to others, takes some, or both.
+        Here no record waits for the states of its key."""
+        return self.retable(table)
+
+    def states_given(self, interval: Interval) -> Forwards:
+        """The states that others get of an interval are on their way."""
+        return Forwards()
+
+    def given(self, source: int, interval: Interval) -> None:
+        """The states that this task gets from task `source` of an interval have come."""
+
+    def passed(self, source: int, senders: Iterable[Address]) -> None:
+        """Task `source` has forwarded all that these senders had pushed to it by older tables."""
+
+    def taken_over(self) -> None:
+        """All states have come."""
 
     def take(self, records: int) -> tuple[Push | None, Forwards]:
         """Take out up to `records` records that this task owns, of one push; None if none is left."""
@@ -142,8 +176,12 @@ class RecordQueue:
         version = queued.push.version
         if version == self.table.version:
             return [queued], []
+        if self._regroup is not None and self._leaves_by is None:
+            queued.push = replace(queued.push, version=self.table.version)
+            return [queued], []
         kept, forwards, push = [], Forwards(), queued.rest()
-        for owner, block in push.block.route(RingGrouping(self.table, distribute=partial(self._distribute, version))):
+        by = self._leaves_by or RingGrouping(self.table, distribute=partial(self._distribute, version))
+        for owner, block in push.block.route(by):
             part = replace(push, block=block, version=self.table.version)
             if owner == self._index:
                 kept.append(Queued(part, self._random))

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections import deque
 
+from dpa.protocol.events import Event
+from dpa.protocol.instructions import Instruction
 from dpa.protocol.lean import lean_event, rows_of
-from dpa.protocol.machine import Event, Instruction, Machine
+from dpa.protocol.machine import Machine
 from dpa.protocol.recording import Handled, Recording, Segment, outcome_of, raised
 
 MAX_EVENTS = 1_000

@@ -21,8 +21,10 @@ from dpa.balance.decision import Decision
 from dpa.errors import RecordingError
 from dpa.measure.load import Load, Offered, Sample
 from dpa.protocol.addresses import Address
+from dpa.protocol.events import Event
+from dpa.protocol.instructions import Instruction
 from dpa.protocol.lean import LEAN, lean_part, outline
-from dpa.protocol.machine import Event, Instruction, Machine
+from dpa.protocol.machine import Machine
 from dpa.protocol.metrics import LoadSample, TaskStats
 from dpa.routing.change import TableChange
 from dpa.routing.table import RoutingTable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dpa.errors import ProtocolError
 from dpa.protocol.addresses import Address
-from dpa.protocol.machine import Commit
+from dpa.protocol.instructions import Commit
 from dpa.protocol.messages import BeginExchange, RoundDone
 from dpa.protocol.metrics import AggregationStats
 

@@ -7,8 +7,9 @@ from typing import ClassVar
 
 from dpa.protocol.addresses import COORDINATOR, Address
 from dpa.protocol.emitter import Emitter
-from dpa.protocol.machine import OpenSplit, Tick
-from dpa.protocol.messages import Ack, Begin, CreditTransfer, SplitGrant, SplitRequest, TableUpdate
+from dpa.protocol.events import Tick
+from dpa.protocol.instructions import OpenSplit
+from dpa.protocol.messages import Ack, Begin, CreditTransfer, CurrentTable, SplitGrant, SplitRequest, TableUpdate
 from dpa.protocol.rules import Rule, State, on
 from dpa.protocol.task import TaskMachine
 
@@ -57,6 +58,7 @@ class SourceMachine(TaskMachine):
         on(Ack, SourceState, TaskMachine._acknowledged, "return credit, push what waits"),
         on(CreditTransfer, SourceState, TaskMachine._credit_transferred, "let credit follow what was forwarded"),
         on(TableUpdate, SourceState, TaskMachine._update_emitters, "adopt"),
+        on(CurrentTable, SourceState.STARTING, TaskMachine._restart_emitters, "begin with it"),
         on(Tick, [SourceState.STARTING, SourceState.REQUESTING, SourceState.READING], _tick, "report"),
         on(Tick, SourceState.DONE, TaskMachine._ignore, "ignore"),
     )

@@ -27,6 +27,7 @@ from dpa.protocol.messages import (
     Finished,
     Freeze,
     LastTable,
+    Left,
     Message,
     Progress,
     RoundDone,
@@ -34,6 +35,7 @@ from dpa.protocol.messages import (
 from dpa.protocol.metrics import StageSnapshot, TaskStats
 from dpa.protocol.rounds import Rounds
 from dpa.protocol.rules import Rule, RuledMachine, State, on
+from dpa.routing.members import MemberChange
 
 _LOST_SECONDS = 60.0
 """A record unaccounted for this long (seconds), with all senders done and all queues empty, is considered lost."""
@@ -54,7 +56,10 @@ class StageProgress(RuledMachine):
     """One stage. A source goes from streaming to done.
 
     Attributes:
-        tasks: the newest statistics of each task.
+        tasks: the newest statistics of each task that there has been, by number.
+        members: the numbers of those that there are; of a running change, those that there will be.
+        is_source: whether its tasks read splits.
+        why_fixed: why its tasks cannot be changed while it runs; None if they can.
         drained_at: when all its records were processed, or None.
         first_record_at: when the first record was known to be processed, or None.
     """
@@ -65,10 +70,12 @@ class StageProgress(RuledMachine):
         super().__init__(StagePhase.STREAMING)
         self.name = stage.name
         self.tasks = [TaskStats(stage.name, index) for index in range(stage.tasks)]
+        self.members = list(range(stage.tasks))
+        self.why_fixed = stage.why_fixed
         self.drained_at: float | None = None
         self.first_record_at: float | None = None
         self._coordinator = coordinator
-        self._is_source = is_source
+        self.is_source = is_source
         self._moves_states = moves_states
         self._migrates = stage.migrates
         self._emitted_to: int | None = None
@@ -82,6 +89,8 @@ class StageProgress(RuledMachine):
         self._decisions = Decisions()
         self._history = LoadHistory()
         self._heard_at = [0.0] * stage.tasks
+        self._leaving: frozenset[int] = frozenset()
+        self._is_changing = False
         self._started_at = self._changed_at = 0.0
 
     @property
@@ -93,6 +102,47 @@ class StageProgress(RuledMachine):
     def is_streaming(self) -> bool:
         """Whether a stage that feeds it, or a source itself, is not done yet."""
         return self.state is StagePhase.STREAMING
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether all stages that feed it are done, but not all their records are processed."""
+        return self.state is StagePhase.DRAINING
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it still has records to read or to process."""
+        return self.is_streaming or self.is_draining
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether tasks come or go now."""
+        return self._is_changing
+
+    def is_done_with(self, index: int) -> bool:
+        """Whether a task has emitted everything."""
+        return index in self._done
+
+    def begin_change(self, change: MemberChange) -> None:
+        """Some tasks come, others leave. Until that is over the stage does not end."""
+        self._is_changing, self._leaving = True, change.going
+        self.members = sorted({*self.members, *change.coming} - change.going)
+        for index in change.coming:
+            self.tasks.append(TaskStats(self.name, index))
+            self._heard_at.append(self._coordinator.now)
+
+    def left(self, message: Left) -> None:
+        """A task has left, and tells its last statistics."""
+        self._note(message.stats)
+        self._latencies.append(message.latency)
+        self._stage_latencies.append(message.stage_latency)
+
+    def end_change(self) -> None:
+        """All tasks that were to leave are gone."""
+        self._is_changing, self._leaving = False, frozenset()
+        if self.is_draining:
+            self._freeze_if_drained()
+        elif self.is_source:
+            self._end_if_done()
 
     @property
     def processed(self) -> int:
@@ -130,16 +180,17 @@ class StageProgress(RuledMachine):
             stage_latency=LatencySketch.union(self._stage_latencies) if history else None,
             initial_load=self._initial_load(),
             aggregation=self._rounds.stats,
+            members=tuple(self.members),
         )
 
     def _initial_load(self) -> tuple[int, ...]:
-        if len(self._initial_loads) < len(self.tasks) or not all(self._initial_loads):
+        if len(self._initial_loads) < len(self.members) or not all(self._initial_loads):
             return ()
         return tuple(sum(loads) for loads in zip(*self._initial_loads, strict=True))
 
     def tick(self, now: float) -> None:
         """Sample the queues, look for lost records, and begin a round of aggregation if one is due."""
-        if self._is_source or self.state not in (StagePhase.STREAMING, StagePhase.DRAINING):
+        if self.is_source or self.state not in (StagePhase.STREAMING, StagePhase.DRAINING):
             return
         self._history.add(now - self._started_at, self.tasks)
         self._check_progress(now)
@@ -158,17 +209,20 @@ class StageProgress(RuledMachine):
     def _task_done(self, sender: Address, message: Progress) -> None:
         self._note(message.stats)
         if message.done:
-            if self.state is StagePhase.STREAMING and not self._is_source:
+            if self.state is StagePhase.STREAMING and not self.is_source:
                 raise ProtocolError(f"{sender} cannot be done while {self.name} is {self.state.value}")
             self._done.add(sender.index)
-            if len(self._done) == len(self.tasks):
-                self.state = StagePhase.DONE
+            self._end_if_done()
+
+    def _end_if_done(self) -> None:
+        if not self._is_changing and self._done.issuperset(self.members):
+            self.state = StagePhase.DONE
 
     def _freeze_if_drained(self) -> None:
         emitted, processed = self._emitted_to or 0, self.processed
         if processed > emitted:
             raise ProtocolError(f"{self.name}: {processed} records were processed, but only {emitted} were emitted")
-        if processed == emitted:
+        if processed == emitted and not self._is_changing:
             self.state = StagePhase.FREEZING
             self.drained_at = self._coordinator.now
             self._coordinator.send(BALANCER, Freeze(self.name))
@@ -197,9 +251,11 @@ class StageProgress(RuledMachine):
         self._stage_latencies.append(message.stage_latency)
         self._initial_loads.append(message.initial_load)
         self._schemas[sender.index] = message.schema
-        if len(self._schemas) == len(self.tasks):
+        if len(self._schemas) == len(self.members):
             self.state = StagePhase.DELIVERING
-            self._broadcast(Deliver(agreed(self._schemas[index] for index in range(len(self.tasks)))))
+            schema = agreed(self._schemas[index] for index in self.members)
+            for address in self.addresses:
+                self._coordinator.send(address, Deliver(schema, is_first=address.index == self.members[0]))
 
     def _decided(self, sender: Address, message: DecisionReport) -> None:
         self._decisions.note(replace(decision, at=decision.at - self._started_at) for decision in message.decisions)
@@ -221,7 +277,7 @@ class StageProgress(RuledMachine):
         """
         if self.state is not StagePhase.DRAINING or any(stats.queue for stats in self.tasks):
             self._changed_at = now
-        elif min(self._heard_at) - self._changed_at > _LOST_SECONDS:
+        elif min(self._heard_at[index] for index in self._present) - self._changed_at > _LOST_SECONDS:
             emitted = self._emitted_to or 0
             lost = f"{emitted - self.processed} of {emitted} records to {self.name} were lost"
             raise ProtocolError(f"{lost}: no task has had any for {_LOST_SECONDS:g} s")
@@ -232,8 +288,12 @@ class StageProgress(RuledMachine):
 
     @property
     def addresses(self) -> Iterable[Address]:
-        """Its tasks."""
-        return [Address(self.name, index) for index in range(len(self.tasks))]
+        """Its tasks, those that are leaving too."""
+        return [Address(self.name, index) for index in self._present]
+
+    @property
+    def _present(self) -> list[int]:
+        return sorted({*self.members, *self._leaving})
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         on(Progress, StagePhase.STREAMING, _task_done, "note; a source is done with its last task"),

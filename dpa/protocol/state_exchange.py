@@ -14,7 +14,9 @@ from typing import ClassVar
 from dpa.errors import ProtocolError
 from dpa.execution.states import StatePart
 from dpa.protocol.addresses import COORDINATOR, Address
-from dpa.protocol.machine import Extract, ExtractDone, Machine, MergeDone, MergeStates
+from dpa.protocol.events import ExtractDone, MergeDone
+from dpa.protocol.instructions import Extract, MergeStates
+from dpa.protocol.machine import Machine
 from dpa.protocol.messages import BeginExchange, RoundDone, StateTransfer
 from dpa.protocol.rules import Rule, RuledMachine, State, on
 from dpa.routing.table import RoutingTable
@@ -43,6 +45,7 @@ class StateExchange(RuledMachine):
         self._current: BeginExchange | None = None
         self._number = 0
         self._parts: dict[int, StatePart | None] = {}
+        self._others: list[Address] = []
         self._handed_over = 0
         self._seconds = 0.0
 
@@ -73,7 +76,7 @@ class StateExchange(RuledMachine):
         """Whether every other task has sent what it had."""
         if self._current is None or self.state is not ExchangeState.COLLECTING:
             return False
-        return len(self._parts) == (self._first_table.reducers - 1 if self._current.transfer else 0)
+        return len(self._parts) == len(self._others)
 
     def end(self) -> tuple[StatePart, ...]:
         """The last exchange is complete: take in nothing more. Returns the states that others have sent."""
@@ -86,11 +89,13 @@ class StateExchange(RuledMachine):
         return tuple(part for part in in_order if part is not None)
 
     def _extract(self, current: BeginExchange, table: RoutingTable) -> None:
+        owners, own = table if current.last else self._first_table, self._task.address
         if current.transfer:
             self.state = ExchangeState.EXTRACTING
-            self._task.instruct(Extract(table if current.last else self._first_table))
+            self._others = [Address(own.stage, index) for index in owners.members if index != own.index]
+            self._task.instruct(Extract(owners))
         else:
-            self.state = ExchangeState.COLLECTING
+            self.state, self._others = ExchangeState.COLLECTING, []
 
     def _begin(self, sender: Address, message: BeginExchange) -> None:
         if message.number != self._number + 1:
@@ -109,11 +114,8 @@ class StateExchange(RuledMachine):
         self.state = ExchangeState.COLLECTING
         self._handed_over = sum(len(part.keys) for part in event.parts.values())
         self._seconds = event.seconds
-        address = self._task.address
-        for other in range(self._first_table.reducers):
-            if other != address.index:
-                transfer = StateTransfer(self._number, event.parts.get(other))
-                self._task.send(Address(address.stage, other), transfer)
+        for other in self._others:
+            self._task.send(other, StateTransfer(self._number, event.parts.get(other.index)))
 
     def _merged(self, sender: Address, event: MergeDone) -> None:
         self.state, self._parts, self._current = ExchangeState.IDLE, {}, None

@@ -10,8 +10,10 @@ from dpa.errors import ProtocolError
 from dpa.execution.block import Block
 from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.emitter import Emitter
-from dpa.protocol.machine import Machine, NextStep, OpenResult, OpenSplit, StepDone
-from dpa.protocol.messages import Ack, CreditTransfer, Marker, OfferedReport, Progress, TableUpdate
+from dpa.protocol.events import StepDone
+from dpa.protocol.instructions import NextStep, OpenResult, OpenSplit
+from dpa.protocol.machine import Machine
+from dpa.protocol.messages import Ack, CreditTransfer, CurrentTable, Marker, OfferedReport, Progress, TableUpdate
 from dpa.protocol.metrics import TaskStats
 from dpa.protocol.rules import Rule, RuledMachine, State, on
 from dpa.protocol.use import TaskUse
@@ -130,6 +132,11 @@ class TaskMachine(Machine):
         return not self._production.is_stepping and not self._has_pushed_all
 
     @property
+    def _in_flight(self) -> int:
+        """Records that it has emitted and that are not processed yet."""
+        return sum(emitter.in_flight for emitter in self.emitters)
+
+    @property
     def _has_pushed_all(self) -> bool:
         return all(emitter.is_empty for emitter in self.emitters)
 
@@ -177,6 +184,11 @@ class TaskMachine(Machine):
                 marked |= emitter.update(message.change)
         for receiver in sorted(marked):  # once all edges to the stage go by the new table
             self.send(Address(message.stage, receiver), Marker(message.change.version))
+
+    def _restart_emitters(self, sender: Address, message: CurrentTable) -> None:
+        for emitter in self.emitters:
+            if emitter.stage == message.stage:
+                emitter.restart(message.table)
 
     def _ignore(self, sender: Address, event: object) -> None:
         """An event that no longer matters."""

@@ -7,6 +7,7 @@ import inspect
 from dpa.protocol.coordinator import CoordinatorMachine
 from dpa.protocol.hand_over import Giving, Taking
 from dpa.protocol.load_balancer import LoadBalancerMachine, StageBalance
+from dpa.protocol.membership import Membership
 from dpa.protocol.operator import OperatorMachine
 from dpa.protocol.rules import RuledMachine, transition_table
 from dpa.protocol.source import SourceMachine
@@ -15,7 +16,7 @@ from dpa.protocol.state_exchange import StateExchange
 from dpa.protocol.task import Production
 
 MACHINES: dict[str, tuple[type[RuledMachine], ...]] = {
-    "Coordinator": (CoordinatorMachine, StageProgress),
+    "Coordinator": (CoordinatorMachine, StageProgress, Membership),
     "Load balancer": (LoadBalancerMachine, StageBalance),
     "Source task": (SourceMachine,),
     "Operator task": (OperatorMachine, StateExchange, Giving, Taking),

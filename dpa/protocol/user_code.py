@@ -13,27 +13,29 @@ from dpa.execution.reduce_task import ReduceStage, ReduceTask
 from dpa.execution.rows import OneBatch, Portions, Rows
 from dpa.execution.states import Reduced
 from dpa.executors import is_mergeable
-from dpa.protocol.machine import (
+from dpa.protocol.events import (
     Event,
-    Extract,
     ExtractDone,
+    FinishDone,
+    MergeDone,
+    ProcessDone,
+    RangesExtracted,
+    StatesInstalled,
+    StepDone,
+    WriteDone,
+)
+from dpa.protocol.instructions import (
+    Extract,
     ExtractRanges,
     Finish,
-    FinishDone,
     InstallStates,
     Instruction,
-    MergeDone,
     MergeStates,
     NextStep,
     OpenResult,
     OpenSplit,
     Process,
-    ProcessDone,
-    RangesExtracted,
-    StatesInstalled,
-    StepDone,
     Write,
-    WriteDone,
 )
 from dpa.routing.table import RoutingTable
 
@@ -91,8 +93,10 @@ class UserCode:
                 return ExtractDone(self.operator.extract(table))
             case ExtractRanges(table, most):
                 return RangesExtracted(self.operator.extract_piece(table, most))
-            case InstallStates(parts):
-                self.operator.install(parts)
+            case InstallStates(parts, rows, merges):
+                self.operator.keep(rows)
+                take_in = self.operator.merge if merges else self.operator.install
+                take_in(parts)
                 return StatesInstalled()
             case MergeStates(table, parts):
                 self.operator.merge(parts)

@@ -6,7 +6,8 @@ import dataclasses
 from typing import Any
 
 from dpa.protocol.addresses import Address
-from dpa.protocol.machine import Event, Instruction, Send
+from dpa.protocol.events import Event
+from dpa.protocol.instructions import Instruction, Send
 from dpa.protocol.messages import Envelope
 
 

@@ -163,7 +163,9 @@ class Panel:
     def _tasks_in_focus(self, snapshot: Snapshot) -> Sequence[TaskStats]:
         """The tasks whose queues are drawn."""
         focus = self._state.totals.focus
-        return () if focus is None else snapshot[focus].tasks
+        if focus is None:
+            return ()
+        return [task for task in snapshot[focus].tasks if task.index in snapshot[focus].present]
 
     def _phases(self) -> Text:
         state = self._state

@@ -8,6 +8,7 @@ from dpa.balance.decision import Decision
 from dpa.report import plots
 from dpa.report._markup import Raw, bar, cards, escape, folded, heading, note, picture
 from dpa.report._text import (
+    change_in_words,
     count,
     key_text,
     latency,
@@ -53,6 +54,7 @@ def operator_section(stage: StageReport, level: int = 2) -> Iterator[str]:
     yield heading("Queues and redistributions", level)
     yield _picture(stage, "queue-lengths", "Queue length of each reducer over time; triangles mark redistributions.")
     yield _redistributions(stage)
+    yield _changes(stage)
     yield _decisions(stage)
     yield heading("Keys", level)
     yield _picture(stage, "key-distribution", "Share of all records held by the most frequent keys together.")
@@ -182,6 +184,16 @@ def _redistributions(stage: StageReport) -> str:
     ]
     head = ("#at (s)", "#reducer", "#round", "#table", "reason", "loads reported (records)")
     return folded(head, rows, "redistributions", open_up_to=16)
+
+
+def _changes(stage: StageReport) -> str:
+    if not stage.changes:
+        return ""
+    rows = [
+        (f"{step.at:.2f}", change_in_words(step), f"{step.seconds:.2f}", one_line(step.reason))
+        for step in stage.changes
+    ]
+    return folded(("#at (s)", "change", "#took (s)", "reason"), rows, "changes of tasks", open_up_to=16)
 
 
 def _decisions(stage: StageReport) -> str:

@@ -13,9 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from dpa.balance.decision import Decision
-from dpa.protocol.metrics import AggregationStats
+from dpa.protocol.metrics import AggregationStats, PlanStep
 from dpa.report._text import (
     bar,
+    change_in_words,
     count,
     key_text,
     latency,
@@ -67,6 +68,9 @@ def tables(stage: StageReport, detail: Detail, ascii_only: bool) -> Iterator[Ren
         yield Text()
     if stage.redistributions:
         yield from _redistributions(stage.redistributions, detail.redistributions)
+        yield Text()
+    if stage.changes:
+        yield from _changes(stage.changes, detail.redistributions)
         yield Text()
 
 
@@ -182,6 +186,19 @@ def _redistributions(found: Sequence[Decision], most: int) -> Iterator[Renderabl
     grid.add_column()
     for decision in found[:most]:
         grid.add_row(f"{decision.at:.1f} s", f"reducer {decision.reducer}", Text(one_line(decision.reason)))
+    yield grid
+    if len(found) > most:
+        yield Text(f"  and {len(found) - most:,} more, in the report", FAINT)
+
+
+def _changes(found: Sequence[PlanStep], most: int) -> Iterator[RenderableType]:
+    yield Text(f"{plural(len(found), 'change')} of tasks")
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(justify="right", no_wrap=True, min_width=8, style=FAINT)
+    grid.add_column()
+    grid.add_column(style=FAINT)
+    for step in found[:most]:
+        grid.add_row(f"{step.at:.1f} s", change_in_words(step), f"{one_line(step.reason)}, in {seconds(step.seconds)}")
     yield grid
     if len(found) > most:
         yield Text(f"  and {len(found) - most:,} more, in the report", FAINT)

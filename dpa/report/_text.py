@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 
 from dpa.balance.decision import Outcome
+from dpa.protocol.metrics import PlanStep
 
 _ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _MIN_LIMIT = 32
@@ -83,6 +84,14 @@ def clock(duration: float) -> str:
 def plural(number: int, noun: str) -> str:
     """`1 row`, `2,000 rows`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def change_in_words(step: PlanStep) -> str:
+    """What came and went: `2, 3 came`, `0 is 4 now`."""
+    if step.moved:
+        return ", ".join(f"{old} is {new} now" for old, new in step.moved)
+    found = [(step.started, "came"), (step.stopped, "went")]
+    return "; ".join(f"{', '.join(map(str, tasks))} {verb}" for tasks, verb in found if tasks)
 
 
 def forwards(number: int, processed: int) -> str:

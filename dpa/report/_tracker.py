@@ -178,7 +178,7 @@ class RunTracker:
         earlier = 0 if before is None else _records(before, is_source)
         return StageTotals(
             name=stage.name,
-            tasks=len(stage.tasks),
+            tasks=len(stage.present),
             is_source=is_source,
             records=records,
             rate=_rate(records - earlier, elapsed, last.rate),
@@ -213,12 +213,14 @@ def _rate(more: int, elapsed: float, last: float) -> float:
 
 def _load(stage: StageSnapshot, before: StageSnapshot | None, elapsed: float) -> StageLoad:
     """What the tasks of a stage did in the last `elapsed` seconds."""
-    earlier = before.tasks if before is not None else tuple(TaskStats(stage.name, task.index) for task in stage.tasks)
-    pairs = list(zip(stage.tasks, earlier, strict=False))
+    known = {} if before is None else {task.index: task for task in before.tasks}
+    tasks = [task for task in stage.tasks if task.index in stage.present]
+    pairs = [(task, known.get(task.index, TaskStats(stage.name, task.index))) for task in tasks]
     busy = [_part(task.busy_seconds - old.busy_seconds, elapsed) for task, old in pairs] or [0.0]
     blocked = [_part(task.blocked_seconds - old.blocked_seconds, elapsed) for task, old in pairs] or [0.0]
     busiest = max(busy)
-    return StageLoad(stage.name, sum(busy) / len(busy), sum(blocked) / len(blocked), busiest, busy.index(busiest))
+    index = tasks[busy.index(busiest)].index if tasks else 0
+    return StageLoad(stage.name, sum(busy) / len(busy), sum(blocked) / len(blocked), busiest, index)
 
 
 def _part(seconds: float, elapsed: float) -> float:

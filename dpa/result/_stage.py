@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from dpa.balance.decision import Decision
-from dpa.protocol.metrics import AggregationStats, LoadSample
+from dpa.protocol.metrics import AggregationStats, LoadSample, PlanStep
 from dpa.routing.groupings.options import RING
 from dpa.routing.keys import Key
 
@@ -190,6 +190,8 @@ class StageReport:
         latency: from source to processed; None where nothing was processed, or the job failed before.
         stage_latency: the same from emitted, by the stage before, to processed.
         hot_keys, key_distribution: the most frequent keys, and how unequal all are.
+        changes: of its tasks while it ran, in order.
+        scaling_counts: how often their number stayed, by reason; empty where it does not follow the work.
         samples: all queues over time.
         aggregation: rounds of aggregation; None if there are none.
         reference: the comparison of this stage's result.
@@ -210,6 +212,8 @@ class StageReport:
     stage_latency: LatencyReport | None = None
     hot_keys: tuple[HotKey, ...] = ()
     key_distribution: KeyDistribution = KeyDistribution()
+    changes: tuple[PlanStep, ...] = ()
+    scaling_counts: dict[str, int] = field(default_factory=dict)
     samples: tuple[LoadSample, ...] = ()
     aggregation: AggregationStats | None = None
     reference: ReferenceReport = ReferenceReport()

@@ -27,6 +27,7 @@ class TableChange:
         positions: positions of the tokens that come or change their assignment, ascending.
         assigned: their assignments, as numbers in `assignments`; shape of `positions`.
         assignments: those that these tokens have, each once.
+        members: the reducers that take part; None: as before.
     """
 
     version: int
@@ -34,6 +35,7 @@ class TableChange:
     positions: Hashes
     assigned: Assigned
     assignments: tuple[Assignment, ...]
+    members: tuple[int, ...] | None = None
 
     @staticmethod
     def between(old: RoutingTable, new: RoutingTable) -> TableChange:
@@ -43,7 +45,9 @@ class TableChange:
         at = np.minimum(np.searchsorted(old.positions, new.positions), len(old.positions) - 1)
         same = (old.positions[at] == new.positions) & (old.assigned[at] == in_old.take(new.assigned))
         dropped = np.setdiff1d(old.positions, new.positions, assume_unique=True)
-        return TableChange(new.version, dropped, new.positions[~same], *in_use(new.assigned[~same], new.assignments))
+        members = None if new.members == old.members else new.members
+        changed = in_use(new.assigned[~same], new.assignments)
+        return TableChange(new.version, dropped, new.positions[~same], *changed, members)
 
     @staticmethod
     def of(table: RoutingTable, assignments: Mapping[int, Assignment], dropped: Hashes | None = None) -> TableChange:
@@ -73,8 +77,10 @@ class TableChange:
         numbers = {assignment: number for number, assignment in enumerate(table.assignments)}
         own = np.array([numbers.setdefault(one, len(numbers)) for one in self.assignments], dtype=np.int32)
         assigned = np.concatenate([table.assigned[kept], own.take(self.assigned)])[order]
+        members = table.members if self.members is None else self.members
+        reducers = table.reducers if self.members is None else max(table.reducers, *(one + 1 for one in members))
         return RoutingTable(
-            self.version, positions[order], *in_use(assigned, tuple(numbers)), table.reducers, table.seed
+            self.version, positions[order], *in_use(assigned, tuple(numbers)), reducers, table.seed, members
         )
 
     @property

@@ -34,14 +34,21 @@ class TokenRing:
         self._format = token_format
         self._seed = seed
         self._tokens = [0] * reducers
+        self._names = list(range(reducers))
+        self._members = list(range(reducers))
         self._points: SortedList[tuple[int, int]] = SortedList()
         for reducer in range(reducers):
             self.set_tokens(reducer, tokens)
 
     @property
     def reducers(self) -> int:
-        """The number of reducers."""
+        """Above the number of any reducer that there has been."""
         return len(self._tokens)
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """The reducers that own tokens; one that took another's place has its position."""
+        return tuple(self._members)
 
     def tokens_of(self, reducer: int) -> int:
         """The number of tokens of the reducer."""
@@ -56,6 +63,36 @@ class TokenRing:
         for token in range(count, current):
             self._points.remove((self._position(reducer, token), reducer))
         self._tokens[reducer] = count
+
+    def join(self, tokens: int) -> int:
+        """A new reducer comes, with so many tokens. Returns its number."""
+        self._tokens.append(0)
+        self._names.append(self.reducers - 1)
+        self._members.append(self.reducers - 1)
+        self.set_tokens(self.reducers - 1, tokens)
+        return self.reducers - 1
+
+    def leave(self, reducer: int) -> None:
+        """A reducer goes, and so do its tokens; it is not the last one."""
+        if self._members == [reducer]:
+            raise ValueError(f"reducer {reducer} is the last one of the ring")
+        self._members.remove(reducer)
+        for token in range(self._tokens[reducer]):
+            self._points.remove((self._position(reducer, token), reducer))
+        self._tokens[reducer] = 0
+
+    def replace(self, reducer: int) -> int:
+        """A new reducer comes in the place of another: it has its tokens. Returns its number."""
+        new = self.reducers
+        for token in range(self._tokens[reducer]):
+            position = self._position(reducer, token)
+            self._points.remove((position, reducer))
+            self._points.add((position, new))
+        self._tokens.append(self._tokens[reducer])
+        self._names.append(self._names[reducer])
+        self._members[self._members.index(reducer)] = new
+        self._tokens[reducer] = 0
+        return new
 
     def key_lookup(self, key: Key) -> int:
         """The reducer that owns the key: that of the first token clockwise, passing over one exactly at the key's
@@ -76,7 +113,13 @@ class TokenRing:
         """The ring as an immutable routing table numbered `version`."""
         points = np.array(self._points, dtype=np.int64)
         positions, first = np.unique(points[:, 0].astype(np.uint32), return_index=True)  # the first of two that collide
-        return RoutingTable.unsplit(version, positions, points[first, 1].astype(np.int32), self.reducers, self._seed)
+        owners = points[first, 1].astype(np.int32)
+        return RoutingTable.unsplit(version, positions, owners, self.reducers, self._seed, self.members)
 
     def _position(self, reducer: int, token: int) -> int:
-        return mmh3.hash(self._format.format(node=reducer, token=token), self._seed, signed=False)
+        return token_position(self._format, self._names[reducer], token, self._seed)
+
+
+def token_position(token_format: str, node: int, token: int, seed: int) -> int:
+    """Where on the circle a node's token lies."""
+    return mmh3.hash(token_format.format(node=node, token=token), seed, signed=False)

@@ -41,8 +41,9 @@ class RoutingTable:
         positions: token hashes in ascending order, each once, shape (tokens,).
         assigned: the assignment of each token's arc, as its number in `assignments`; shape (tokens,).
         assignments: each once, in no particular order; some may be unused.
-        reducers: the number of reducers.
+        reducers: above the number of any reducer that there has been.
         seed: of the hash of keys.
+        members: the reducers that take part, each once; one that takes another's place has its position. Empty: all.
     """
 
     version: int
@@ -51,8 +52,11 @@ class RoutingTable:
     assignments: tuple[Assignment, ...]
     reducers: int
     seed: int = 0
+    members: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        if not self.members:
+            object.__setattr__(self, "members", tuple(range(self.reducers)))
         if len(self.positions) == 0 or len(self.positions) != len(self.assigned):
             raise ValueError("a routing table needs at least one token, and an assignment for each token")
         if len(set(self.assignments)) < len(self.assignments):
@@ -65,10 +69,17 @@ class RoutingTable:
         return RoutingTable, tuple(getattr(self, field.name) for field in fields(self))
 
     @staticmethod
-    def unsplit(version: int, positions: Hashes, owners: Owners, reducers: int, seed: int = 0) -> RoutingTable:
+    def unsplit(
+        version: int,
+        positions: Hashes,
+        owners: Owners,
+        reducers: int,
+        seed: int = 0,
+        members: tuple[int, ...] = (),
+    ) -> RoutingTable:
         """A table in which each token's arc belongs to one reducer; `owners` has shape (tokens,)."""
         return RoutingTable(
-            version, positions, owners, tuple(Single(index) for index in range(reducers)), reducers, seed
+            version, positions, owners, tuple(Single(index) for index in range(reducers)), reducers, seed, members
         )
 
     def owners_of(self, hashes: Hashes) -> Owners:

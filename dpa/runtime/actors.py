@@ -20,19 +20,9 @@ from dpa._util.logs import log_to_stderr
 from dpa.errors import ProtocolError
 from dpa.measure.traffic import TrafficMeter
 from dpa.protocol.addresses import COORDINATOR, RESERVED, Address
-from dpa.protocol.machine import (
-    Event,
-    ExtractDone,
-    FinishDone,
-    Instruction,
-    Machine,
-    MergeDone,
-    MergeStates,
-    Process,
-    ProcessDone,
-    StepDone,
-    Write,
-)
+from dpa.protocol.events import Event, ExtractDone, FinishDone, MergeDone, ProcessDone, StepDone
+from dpa.protocol.instructions import Instruction, MergeStates, Process, Write
+from dpa.protocol.machine import Machine
 from dpa.protocol.machines import task_of
 from dpa.protocol.messages import Envelope, Push, RangeTransfer
 from dpa.protocol.plan import STUCK_SECONDS, TaskOutput
@@ -89,6 +79,11 @@ class TaskActor:
         self._cpu_before = time.process_time()
         self._node = ray.get_runtime_context().get_node_id()
         self._shell.start()
+
+    @ray.method(concurrency_group="control")
+    def meet(self, handles: Handles) -> None:
+        """Learn of tasks that were started later."""
+        self._handles = {**self._handles, **handles}
 
     @ray.method(concurrency_group="control", num_returns=0)
     def deliver(self, pickled: PickledEnvelope) -> None:
@@ -184,7 +179,7 @@ class StageActor(TaskActor):
         elif isinstance(instruction, MergeStates):
             event = MergeDone(self._publish(instruction.round), 0.0)
         elif isinstance(instruction, Write):
-            self._output = deliver(self._plan, self._address, self._user_code.operator, instruction.schema)
+            self._output = self._delivered(instruction)
         if isinstance(event, FinishDone):
             self._slowness.end()
         if isinstance(event, StepDone | ProcessDone | ExtractDone | MergeDone):
@@ -192,6 +187,10 @@ class StageActor(TaskActor):
         if isinstance(event, ProcessDone):
             event = replace(event, waited=self._core_wait.seconds - waited)
         return event
+
+    def _delivered(self, write: Write) -> TaskOutput:
+        operator = self._user_code.operator
+        return deliver(self._plan, self._address, operator, write.schema, is_first=write.is_first)
 
     def _publish(self, round: int) -> int:
         """Publish the share of a round of aggregation, if the job does; returns the number of keys published."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dpa._util.sharing import Background
 from dpa.protocol.metrics import Snapshot
 from dpa.protocol.nodes import BackendNode, Place
-from dpa.protocol.plan import RunOutcome, RunPlan
+from dpa.protocol.plan import Control, RunOutcome, RunPlan
 from dpa.runtime.cluster import alive_nodes, ray_session
 from dpa.runtime.launch import actors, run_on
 from dpa.runtime.packed_plan import require_picklable
@@ -60,10 +60,16 @@ class RayBackend:
         with Background(self._started(tasks, place)) as started:
             yield RayRunner(started)
 
-    def run(self, plan: RunPlan, observe: Callable[[Snapshot], None], warn: Callable[[str], None]) -> RunOutcome:
+    def run(
+        self,
+        plan: RunPlan,
+        observe: Callable[[Snapshot], None],
+        warn: Callable[[str], None],
+        control: Control | None = None,
+    ) -> RunOutcome:
         """Run a plan for which nothing was prepared; as `RayRunner.run` does."""
         with self.prepared(len(plan.graph.addresses)) as tasks:
-            return tasks.run(plan, observe, warn)
+            return tasks.run(plan, observe, warn, control)
 
     @contextmanager
     def _started(self, tasks: int, place: Place | None) -> Iterator[ActorHandle]:
@@ -86,7 +92,13 @@ class RayRunner:
         """`started` has the coordinator, or why there is none."""
         self._started = started
 
-    def run(self, plan: RunPlan, observe: Callable[[Snapshot], None], warn: Callable[[str], None]) -> RunOutcome:
+    def run(
+        self,
+        plan: RunPlan,
+        observe: Callable[[Snapshot], None],
+        warn: Callable[[str], None],
+        control: Control | None = None,
+    ) -> RunOutcome:
         """Run a plan.
 
         Raises:
@@ -94,6 +106,6 @@ class RayRunner:
             JobFailedError: user code failed, an actor died, or Ray did not start.
         """
         try:
-            return run_on(self._started.value(), plan, observe, warn)
+            return run_on(self._started.value(), plan, observe, warn, control)
         finally:
             self._started.leave()

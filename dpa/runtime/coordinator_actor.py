@@ -15,20 +15,10 @@ from ray.exceptions import RayError
 from dpa.errors import JobFailedError
 from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.coordinator import CoordinatorMachine, CoordinatorState
+from dpa.protocol.events import Event, Redistribute, Start, TaskDied, TaskRequest, TaskStarted
 from dpa.protocol.graph import Graph
+from dpa.protocol.instructions import Answer, Commit, Instruction, JobDone, JobFailed, StartTasks, StopTasks
 from dpa.protocol.load_balancer import LoadBalancerMachine
-from dpa.protocol.machine import (
-    Commit,
-    Event,
-    Instruction,
-    JobDone,
-    JobFailed,
-    Redistribute,
-    Start,
-    StartTasks,
-    TaskDied,
-    TaskStarted,
-)
 from dpa.protocol.machines import load_balancer_of
 from dpa.protocol.metrics import Snapshot
 from dpa.protocol.nodes import Homes
@@ -88,6 +78,8 @@ class CoordinatorActor(TaskActor):
         self._changed = threading.Event()
         self._error: str | None = None
         self._warnings: list[str] = []
+        self._answers: list[Answer] = []
+        self._stopped: set[Address] = set()
         self._started = 0.0
 
     @ray.method(concurrency_group="control", num_returns=0)
@@ -125,13 +117,19 @@ class CoordinatorActor(TaskActor):
         self._shell.post(Start())
 
     @ray.method(concurrency_group="watch")
-    def poll(self, seconds: float) -> tuple[Snapshot, list[str], str | None]:
-        """Statistics, without their history unless the job has failed, new warnings, and the error if there is one:
-        after `seconds`, or at the end."""
+    def poll(self, seconds: float) -> tuple[Snapshot, list[str], list[Answer], str | None]:
+        """Statistics, without their history unless the job has failed, new warnings, new answers to requests, and the
+        error if there is one: after `seconds`, or at the end."""
         self._changed.wait(seconds)
         with self._shell.lock:
             warnings, self._warnings = self._warnings, []
-            return self._machine.snapshot(history=self._error is not None), warnings, self._error
+            answers, self._answers = self._answers, []
+            return self._machine.snapshot(history=self._error is not None), warnings, answers, self._error
+
+    @ray.method(concurrency_group="control", num_returns=0)
+    def ask(self, request: TaskRequest) -> None:
+        """Change the tasks of a stage; `poll` gives the answer."""
+        self._shell.post(request)
 
     @ray.method(concurrency_group="control")
     def outcome(self) -> tuple[Snapshot, Times, dict[Address, Any], dict[Address, Any]]:
@@ -146,15 +144,16 @@ class CoordinatorActor(TaskActor):
                 stream_ended=machine.stream_ended_at or machine.now,
                 merged=machine.done_at or machine.now,
             )
-        operators = [address for stage in self._graph.queue_fed() for address in stage.addresses]
+        present = machine.present
+        operators = [address for address in present if not self._graph.is_source(address.stage)]
         outputs = {address: self._handles[address].output.remote() for address in operators}
-        used = {address: self._handles[address].use.remote() for address in self._graph.addresses}
+        used = {address: self._handles[address].use.remote() for address in present}
         return snapshot, times, outputs, used
 
     @ray.method(concurrency_group="control")
     def events_of_all(self) -> list[Any]:
         """References to the last events of all tasks, this one too, as `events` gives them."""
-        return [handle.events.remote() for handle in self._handles.values()]
+        return [handle.events.remote() for address, handle in self._handles.items() if address not in self._stopped]
 
     @ray.method(concurrency_group="control")
     def balancer(self) -> ActorHandle:
@@ -182,13 +181,19 @@ class CoordinatorActor(TaskActor):
         if self._handles:
             self._shell.stop()
         idle = [*self._idle, *self._placed.values(), *([] if self._balancer is None else [self._balancer])]
-        for handle in (*idle, *(handle for address, handle in self._handles.items() if address != COORDINATOR)):
+        kept = (COORDINATOR, *self._stopped)
+        for handle in (*idle, *(handle for address, handle in self._handles.items() if address not in kept)):
             ray.kill(handle)
 
     def _work(self, instruction: Instruction) -> Event | None:
         match instruction:
-            case StartTasks(addresses):
-                self._start_tasks(addresses)
+            case StartTasks(addresses, nodes):
+                self._start_tasks(addresses, nodes)
+            case StopTasks(addresses):
+                self._stop_tasks(addresses)
+            case Answer():
+                with self._shell.lock:
+                    self._answers.append(instruction)
             case Commit(stage, number, at, rows):
                 if stage in self._partial_results:
                     partial_results.commit(self._partial_results[stage], number, at, rows)
@@ -200,24 +205,36 @@ class CoordinatorActor(TaskActor):
                 return super()._work(instruction)
         return None
 
-    def _start_tasks(self, addresses: tuple[Address, ...]) -> None:
-        started = {address: self._actor_for(address) for address in addresses}
-        handles = {**self._handles, **started}
+    def _start_tasks(self, addresses: tuple[Address, ...], nodes: tuple[str | None, ...]) -> None:
+        wanted = dict(zip(addresses, nodes, strict=True)) if nodes else {}
+        started = {address: self._actor_for(address, wanted.get(address)) for address in addresses}
+        before, handles = self._handles, {**self._handles, **started}
         _require_all({address: self._make(address, handle) for address, handle in started.items()})
         # Not before all of them are tasks: the first to be connected may send to the last.
         _require_all({address: handle.connect.remote(handles) for address, handle in started.items()})
+        others = {address: handle for address, handle in before.items() if address != COORDINATOR}
+        _require_all({address: handle.meet.remote(started) for address, handle in others.items()})
         self._handles = handles
         threading.Thread(target=self._watch, args=(started,), name="watch", daemon=True).start()
         for address in addresses:
             self._shell.post(TaskStarted(address))
 
-    def _actor_for(self, address: Address) -> ActorHandle:
-        """An actor that waits to become a task, or a new one."""
+    def _stop_tasks(self, addresses: tuple[Address, ...]) -> None:
+        with self._shell.lock:
+            self._stopped |= set(addresses)
+        for address in addresses:
+            ray.kill(self._handles[address])
+
+    def _actor_for(self, address: Address, node: str | None) -> ActorHandle:
+        """An actor that waits to become a task, or a new one; on this node, if it matters."""
         if address == BALANCER:
             idle, self._balancer = self._balancer, None
             return idle or _load_balancer()
-        if address.stage in self._homes:
-            return self._placed.pop(address, None) or create(StageActor, self._homes[address.stage][address.index])
+        if node is not None:
+            return create(StageActor, node)
+        homes = self._homes.get(address.stage, ())
+        if homes:
+            return self._placed.pop(address, None) or create(StageActor, homes[address.index % len(homes)])
         return self._idle.pop(0) if self._idle else create(StageActor)
 
     def _make(self, address: Address, actor: ActorHandle) -> ObjectRef:
@@ -241,12 +258,15 @@ class CoordinatorActor(TaskActor):
     def _watch(self, others: Handles) -> None:
         """Wait for the first actor that dies."""
         joins = {handle.join.remote(): address for address, handle in others.items()}
-        while not self._ended.is_set():
+        while joins and not self._ended.is_set():
             ended, _ = ray.wait(list(joins), timeout=1.0)
             for reference in ended:
                 try:
                     ray.get(reference)
                 except Exception as error:
+                    if joins[reference] in self._stopped:
+                        del joins[reference]
+                        continue
                     if not self._ended.is_set():
                         why = cause_of(error) if isinstance(error, RayError) else repr(error)
                         self.fail(f"{joins[reference]} died: {why}")

@@ -6,14 +6,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dpa.errors import JobFailedError
 from dpa.protocol.addresses import Address
+from dpa.protocol.instructions import Answer
 from dpa.protocol.metrics import Snapshot
 from dpa.protocol.nodes import Homes
-from dpa.protocol.plan import RunOutcome, RunPlan
-from dpa.runtime.cluster import require_alive
+from dpa.protocol.plan import Control, RunOutcome, RunPlan
+from dpa.runtime.cluster import alive_nodes, require_alive
 from dpa.runtime.packed_plan import PackedPlan
 
 if TYPE_CHECKING:
@@ -58,14 +60,23 @@ def actors(tasks: int, homes: Homes | None = None) -> Iterator[ActorHandle]:
             ray.kill(coordinator)
 
 
-def launch(plan: RunPlan, observe: Callable[[Snapshot], None], warn: Callable[[str], None]) -> RunOutcome:
+def launch(
+    plan: RunPlan,
+    observe: Callable[[Snapshot], None],
+    warn: Callable[[str], None],
+    control: Control | None = None,
+) -> RunOutcome:
     """Run a plan on actors of its own, as `run_on` does."""
     with actors(len(plan.graph.addresses)) as coordinator:
-        return run_on(coordinator, plan, observe, warn)
+        return run_on(coordinator, plan, observe, warn, control)
 
 
 def run_on(
-    coordinator: ActorHandle, plan: RunPlan, observe: Callable[[Snapshot], None], warn: Callable[[str], None]
+    coordinator: ActorHandle,
+    plan: RunPlan,
+    observe: Callable[[Snapshot], None],
+    warn: Callable[[str], None],
+    control: Control | None = None,
 ) -> RunOutcome:
     """Run a plan on the actors of a coordinator that has not run any.
 
@@ -74,6 +85,7 @@ def run_on(
         plan: what to run.
         observe: receives statistics a few times a second, and those at the end.
         warn: receives what the user should know meanwhile.
+        control: has requests to change tasks, and receives the answers.
 
     Raises:
         JobFailedError: user code failed, or an actor died; carries the last events of the tasks that still answer.
@@ -86,20 +98,42 @@ def run_on(
     try:
         _answer(coordinator.begin.remote(coordinator, plan.graph, dict(plan.partial_results), packed, plan.log_level))
         while True:
-            snapshot, warnings, error = _answer(coordinator.poll.remote(_POLL_SECONDS))
+            snapshot, warnings, answers, error = _answer(coordinator.poll.remote(_POLL_SECONDS))
             for warning in warnings:
                 warn(warning)
             observe(snapshot)
+            if control is not None:
+                _pass_on(coordinator, control, snapshot, answers)
             if error is not None:
                 raise JobFailedError(error, _last_events(coordinator))
             if snapshot.phase == "done":
                 break
         snapshot, times, outputs, used = _answer(coordinator.outcome.remote())
         found = _fetched(outputs)
-        shares = {stage.name: tuple(found[address] for address in stage.addresses) for stage in plan.graph.queue_fed()}
-        return RunOutcome(shares, snapshot, times, _fetched(used))
+        shares = {
+            stage.name: tuple(found[Address(stage.name, index)] for index in snapshot[stage.name].present)
+            for stage in plan.graph.queue_fed()
+        }
+        return RunOutcome(
+            shares, snapshot, times, {**snapshot.use, **_fetched(used)}
+        )  # of those that left, the last known
     except RayError as error:
         raise JobFailedError(f"the coordinator failed: {cause_of(error)}") from None
+
+
+def _pass_on(coordinator: ActorHandle, control: Control, snapshot: Snapshot, answers: list[Answer]) -> None:
+    """Bring requests to the coordinator, and its answers back."""
+    for answer in answers:
+        control.answer(answer)
+    control.tell(snapshot)
+    for request in control.requests():
+        ids = {node.name: node.id for node in alive_nodes()} if request.nodes else {}
+        unknown = [node for node in request.nodes if node not in ids]
+        if unknown:
+            text = f"there is no node {unknown[0]!r}; the nodes are {', '.join(sorted(ids))}"
+            control.answer(Answer(request.request, text, refused=True))
+        else:
+            coordinator.ask.remote(replace(request, nodes=tuple(ids[node] for node in request.nodes)))
 
 
 def _last_events(coordinator: ActorHandle) -> dict[str, bytes]:

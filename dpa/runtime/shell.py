@@ -18,7 +18,9 @@ from collections.abc import Callable
 from dpa._util.disk import is_full, why
 from dpa.errors import DpaError
 from dpa.execution.running import running
-from dpa.protocol.machine import Event, Instruction, Machine, Send, Tick
+from dpa.protocol.events import Event, Tick
+from dpa.protocol.instructions import Instruction, Send
+from dpa.protocol.machine import Machine
 from dpa.protocol.messages import Envelope
 from dpa.protocol.recorder import Recorder
 from dpa.protocol.recording import Recording

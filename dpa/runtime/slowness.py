@@ -38,7 +38,7 @@ class Slowness:
             ConfigError: the plan names it, and processes cannot be pinned here.
         """
         factors = plan.slow_factor.get(task.stage)
-        self._factor = factors[task.index] if factors else 1.0
+        self._factor = factors[task.index] if factors and task.index < len(factors) else 1.0  # not of later tasks
         self._sleep = sleep
         self._busy = _contend(task.index) if task.index in plan.cpu_contention.get(task.stage, ()) else None
 

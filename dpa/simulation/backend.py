@@ -8,10 +8,12 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
+from dpa.protocol.addresses import Address
 from dpa.protocol.coordinator import CoordinatorMachine
+from dpa.protocol.instructions import Write
 from dpa.protocol.metrics import Snapshot
 from dpa.protocol.nodes import Place
-from dpa.protocol.plan import RunOutcome, RunPlan, Times
+from dpa.protocol.plan import Control, RunOutcome, RunPlan, TaskOutput, Times
 from dpa.simulation.cluster import NETWORK, Network, SimulatedCluster, SimulatedJob
 from dpa.sinks.shares import deliver
 
@@ -41,8 +43,14 @@ class SimulatedBackend:
         """Nothing has to be started: a block with this backend itself."""
         return nullcontext(self)
 
-    def run(self, plan: RunPlan, observe: Callable[[Snapshot], None], warn: Callable[[str], None]) -> RunOutcome:
-        """Run a plan; `observe` receives the statistics at the end.
+    def run(
+        self,
+        plan: RunPlan,
+        observe: Callable[[Snapshot], None],
+        warn: Callable[[str], None],
+        control: Control | None = None,
+    ) -> RunOutcome:
+        """Run a plan; `observe` receives the statistics at the end, and nothing is asked of `control`.
 
         Raises:
             InvariantViolationError: user code failed, or a machine broke an invariant; carries the events until then.
@@ -60,12 +68,17 @@ class SimulatedBackend:
             observe(cluster.coordinator.snapshot())
         outputs = {
             stage.name: tuple(
-                deliver(plan, address, cluster.user_code[address].operator, cluster.schemas.get(address))
-                for address in stage.addresses
+                _delivered(plan, cluster, address) for address in cluster.coordinator.stages[stage.name].addresses
             )
             for stage in plan.graph.queue_fed()
         }
         return RunOutcome(outputs, run.snapshot, _moments(cluster.coordinator, started))
+
+
+def _delivered(plan: RunPlan, cluster: SimulatedCluster, address: Address) -> TaskOutput:
+    write = cluster.writes.get(address, Write(None))
+    operator = cluster.user_code[address].operator
+    return deliver(plan, address, operator, write.schema, is_first=write.is_first)
 
 
 def _moments(coordinator: CoordinatorMachine, started: float) -> Times:

@@ -10,10 +10,9 @@ import heapq
 import itertools
 import random
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
-
-import pyarrow as pa
 
 from dpa.errors import DpaError
 from dpa.execution.block import Block
@@ -23,30 +22,35 @@ from dpa.execution.reduce_task import ReduceStage
 from dpa.execution.states import Reduced
 from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.coordinator import CoordinatorMachine
-from dpa.protocol.graph import MAPPER, REDUCER, Graph, map_reduce
-from dpa.protocol.machine import (
-    Commit,
+from dpa.protocol.events import (
     Event,
     ExtractDone,
+    MergeDone,
+    ProcessDone,
+    Start,
+    StepDone,
+    TaskRequest,
+    TaskStarted,
+    Tick,
+    UserCodeDone,
+)
+from dpa.protocol.graph import MAPPER, REDUCER, Graph, map_reduce
+from dpa.protocol.instructions import (
+    Answer,
+    Commit,
     Instruction,
     JobDone,
     JobFailed,
-    Machine,
-    MergeDone,
     MergeStates,
     OpenResult,
     OpenSplit,
     Process,
-    ProcessDone,
     Send,
-    Start,
     StartTasks,
-    StepDone,
-    TaskStarted,
-    Tick,
-    UserCodeDone,
+    StopTasks,
     Write,
 )
+from dpa.protocol.machine import Machine
 from dpa.protocol.machines import load_balancer_of, task_of
 from dpa.protocol.messages import Envelope
 from dpa.protocol.metrics import Snapshot
@@ -100,6 +104,7 @@ class SimulatedJob:
         slowness: the factor by which a task of a stage, by number, takes longer for the records that it begins with at
             a virtual time, in seconds.
         cores: how many cores all tasks share (`Cores`); None: each task has one.
+        requests: what the coordinator is asked for, with the virtual times, in seconds.
     """
 
     graph: Graph
@@ -113,6 +118,7 @@ class SimulatedJob:
     work_of: Callable[[str, Block], float] = lambda stage, block: block.rows
     slowness: Callable[[str, int, float], float] = lambda stage, index, now: 1.0
     cores: int | None = None
+    requests: tuple[tuple[float, TaskRequest], ...] = ()
 
 
 def map_reduce_job(
@@ -161,6 +167,7 @@ class SimulatedRun:
         seconds: the virtual time of the whole.
         steps: how many events there were.
         rounds: what each task of a stage published in each round of aggregation.
+        answers: what became of the requests that somebody waits for, by their numbers.
     """
 
     shares: Mapping[str, tuple[Reduced, ...]]
@@ -168,6 +175,7 @@ class SimulatedRun:
     seconds: float
     steps: int
     rounds: Mapping[str, tuple[tuple[Reduced, ...], ...]]
+    answers: Mapping[int, Answer] = field(default_factory=dict)
 
 
 class SimulatedCluster:
@@ -176,7 +184,7 @@ class SimulatedCluster:
     Attributes:
         coordinator, tasks, machines: the state machines, by address.
         user_code: of each task.
-        schemas: in which each task delivered its share.
+        writes: how each task delivered its share.
     """
 
     def __init__(
@@ -198,28 +206,29 @@ class SimulatedCluster:
         self._failure: str | None = None
         self._steps = 0
         self._log: list[tuple[float, Address, Event]] = []
+        self._stopped: set[Address] = set()
+        self._answers: dict[int, Answer] = {}
+        self._make = partial(task_of, job.graph, source=source, operator=operator)
         graph = job.graph
         self.coordinator = coordinator(graph)
-        self.tasks: dict[Address, TaskMachine] = {
-            address: task_of(graph, address, source=source, operator=operator) for address in graph.addresses
-        }
+        self.tasks: dict[Address, TaskMachine] = {address: self._make(address) for address in graph.addresses}
         self.machines: dict[Address, Machine] = {
             COORDINATOR: self.coordinator,
             BALANCER: load_balancer_of(graph),
             **self.tasks,
         }
-        self.user_code = {
-            address: UserCode(job.work[address.stage], address.index, lambda: self._clock)
-            for address in graph.addresses
-        }
-        self.schemas: dict[Address, pa.Schema | None] = {}
+        self.user_code = {address: self._user_code_of(address) for address in graph.addresses}
+        self.writes: dict[Address, Write] = {}
         self._cores = Cores(job.cores)
         self._invariants = Invariants(graph, self.tasks)
         self._rounds = {
             stage.name: PublishedRounds(stage.first_table(), stage_task.key)
             for stage in graph.queue_fed()
-            if isinstance(stage_task := job.work[stage.name], ReduceStage)
+            if stage.aggregate_seconds is not None and isinstance(stage_task := job.work[stage.name], ReduceStage)
         }
+
+    def _user_code_of(self, address: Address) -> UserCode:
+        return UserCode(self._job.work[address.stage], address.index, lambda: self._clock)
 
     def run(self, max_steps: int = 1_000_000) -> SimulatedRun:
         """Run to the end.
@@ -228,12 +237,10 @@ class SimulatedCluster:
             InvariantViolationError: an invariant was broken, or the job cannot end.
         """
         self._schedule(0.0, COORDINATOR, Start())
+        for at, request in self._job.requests:
+            self._schedule(at, COORDINATOR, request)
         for address in self.machines:
-            ticks, every = self._job.ticks, self._job.tick_seconds
-            if ticks is None:
-                self._schedule(self._random.uniform(0, every), address, Tick())
-            for _ in range(ticks or 0):
-                self._schedule(self._random.uniform(0, 2 * (ticks or 0) * every), address, Tick())
+            self._schedule_ticks(address)
         while self._events and self._steps < max_steps and self._failure is None:
             self._clock, _, address, event = heapq.heappop(self._events)
             self._log.append((self._clock, address, event))
@@ -248,25 +255,42 @@ class SimulatedCluster:
             raise self._violation("the job did not end: nothing is in transit and it is not done")
         if not self._events:
             try:
-                self._invariants.check_quiet(self.machines.values())
+                alive = [machine for address, machine in self.machines.items() if address not in self._stopped]
+                self._invariants.check_quiet(alive)
             except DpaError as error:
                 raise self._violation(str(error)) from error
         return SimulatedRun(
             {
-                stage.name: tuple(self.user_code[address].operator.share for address in stage.addresses)
+                stage.name: tuple(
+                    self.user_code[address].operator.share for address in self.coordinator.stages[stage.name].addresses
+                )
                 for stage in self._job.graph.queue_fed()
             },
             self.coordinator.snapshot(),
             self._clock,
             self._steps,
-            {name: tuple(rounds.committed) for name, rounds in self._rounds.items()},
+            {
+                stage.name: tuple(self._rounds[stage.name].committed) if stage.name in self._rounds else ()
+                for stage in self._job.graph.queue_fed()
+            },
+            dict(self._answers),
         )
 
     def history(self) -> list[str]:
         """All events so far, a line each."""
         return [describe(*entry) for entry in self._log]
 
+    def _schedule_ticks(self, address: Address) -> None:
+        ticks, every = self._job.ticks, self._job.tick_seconds
+        if ticks is None:
+            self._schedule(self._random.uniform(0, every), address, Tick())
+        for _ in range(ticks or 0):
+            self._schedule(self._random.uniform(0, 2 * (ticks or 0) * every), address, Tick())
+
     def _step(self, address: Address, event: Event) -> None:
+        if address in self._stopped:
+            self._invariants.lost(address, event)
+            return
         machine = self.machines[address]
         if isinstance(event, Tick) and self._job.ticks is None and not self._finished:
             self._schedule(self._job.tick_seconds, address, Tick())
@@ -294,10 +318,8 @@ class SimulatedCluster:
                 for _ in range(copies):
                     delay = self._random.uniform(job.network.min_delay, job.network.max_delay)
                     self._schedule(delay, envelope.receiver, envelope)
-            case StartTasks(addresses):
-                for started in addresses:
-                    delay = self._random.uniform(job.network.min_delay, job.network.max_delay)
-                    self._schedule(delay, COORDINATOR, TaskStarted(started))
+            case StartTasks() | StopTasks() | Answer():
+                self._manage(instruction)
             case OpenSplit() | OpenResult():
                 self.user_code[address].carry_out(instruction)
             case Commit(stage, number):
@@ -308,11 +330,30 @@ class SimulatedCluster:
                 self._failure = reason
             case _:
                 if isinstance(instruction, Write):
-                    self.schemas[address] = instruction.schema
+                    self.writes[address] = instruction
                 self._invariants.works(address, instruction)
                 event, seconds = self._user_code(address, instruction)
                 self._invariants.worked(address, event)
                 self._schedule(seconds, address, event)
+
+    def _manage(self, instruction: StartTasks | StopTasks | Answer) -> None:
+        """Start or stop tasks, or keep an answer."""
+        match instruction:
+            case StartTasks(addresses):
+                for new in [one for one in addresses if one not in self.machines]:
+                    self.machines[new] = self.tasks[new] = self._make(new)
+                    self.user_code[new] = self._user_code_of(new)
+                    self._invariants.joined(new)
+                    self._schedule_ticks(new)
+                network = self._job.network
+                for started in addresses:
+                    delay = self._random.uniform(network.min_delay, network.max_delay)
+                    self._schedule(delay, COORDINATOR, TaskStarted(started))
+            case StopTasks(addresses):
+                self._stopped |= set(addresses)
+                self._invariants.stopped(addresses)
+            case Answer(int(request)):
+                self._answers[request] = instruction
 
     def _user_code(self, address: Address, instruction: Instruction) -> tuple[Event, float]:
         """Run a piece of user code; returns the event that answers it, and its virtual duration (seconds)."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from functools import partial
 from typing import TypeAlias
 
 from dpa.errors import ProtocolError
@@ -25,19 +26,29 @@ class CreditLedger:
     """Credit in use."""
 
     def __init__(self, graph: Graph, tasks: Mapping[Address, TaskMachine]) -> None:
+        self._graph = graph
+        self._tasks = tasks
         self._stages = {number: graph[edge.target] for number, edge in enumerate(graph.edges)}
-        self._emitters = [emitter for task in tasks.values() for emitter in task.emitters]
-        self._used: dict[_Account, list[int]] = {}
-        self._windows: dict[_Account, list[int]] = {}
+        self._used: dict[_Account, defaultdict[int, int]] = {}
+        self._windows: dict[_Account, defaultdict[int, int]] = {}
         self._allowed: dict[tuple[_Account, int], int] = {}
-        for emitter in self._emitters:
-            stage = self._stages[emitter.edge]
-            self._used[emitter.origin, emitter.edge] = [0] * stage.tasks
-            self._windows[emitter.origin, emitter.edge] = [graph.credit(stage.name).first_window] * stage.tasks
         self._on_the_way: dict[tuple[Address, Address, int], Ack | CreditTransfer] = {}
-        self._of_sender: dict[Address, list[Emitter]] = defaultdict(list)
-        for emitter in self._emitters:
-            self._of_sender[emitter.origin].append(emitter)
+        self._of_sender: dict[Address, list[Emitter]] = {}
+        self._gone: set[Address] = set()
+        for task in tasks:
+            self.joined(task)
+
+    def joined(self, task: Address) -> None:
+        """Another task may send."""
+        self._of_sender[task] = list(self._tasks[task].emitters)
+        for emitter in self._of_sender[task]:
+            account, first = (task, emitter.edge), self._graph.credit(emitter.stage).first_window
+            self._used[account] = defaultdict(int)
+            self._windows[account] = defaultdict(partial(int, first))
+
+    def stopped(self, task: Address) -> None:
+        """A task is gone: credit that comes back to it is of no use."""
+        self._gone.add(task)
 
     def sent(self, envelope: Envelope) -> None:
         """A message leaves its sender.
@@ -74,9 +85,10 @@ class CreditLedger:
             ProtocolError: an account is not what messages tell.
         """
         self._allowed.clear()
-        for emitter in self._of_sender[task]:
-            known, used = list(emitter.in_flight_to), self._used[task, emitter.edge]
-            if known != used or emitter.in_flight != sum(used):
+        for emitter in self._of_sender.get(task, ()):
+            known = {receiver: records for receiver, records in enumerate(emitter.in_flight_to) if records}
+            used = {receiver: records for receiver, records in self._used[task, emitter.edge].items() if records}
+            if known != used or emitter.in_flight != sum(used.values()):
                 raise ProtocolError(
                     f"invariant broken: {task} counts {known} records in flight towards {emitter.stage}, not {used}"
                 )
@@ -88,9 +100,9 @@ class CreditLedger:
             ProtocolError: credit is in use.
         """
         for (sender, edge), used in self._used.items():
-            if any(used):
+            if any(used.values()) and sender not in self._gone:
                 stage = self._stages[edge].name
-                raise ProtocolError(f"invariant broken: {sender} still has {used} credits in use towards {stage}")
+                raise ProtocolError(f"invariant broken: {sender} still has {dict(used)} credits in use towards {stage}")
 
     def _pushed(self, envelope: Envelope, push: Push) -> None:
         account, to = (push.origin, push.edge), envelope.receiver.index

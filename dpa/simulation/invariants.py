@@ -16,12 +16,18 @@ from dpa.balance.options import TokenOptions
 from dpa.errors import ProtocolError
 from dpa.execution.block import Block
 from dpa.protocol.addresses import COORDINATOR, Address
+from dpa.protocol.emitter import Emitter
+from dpa.protocol.events import Event, Tick
 from dpa.protocol.graph import Graph, Stage
-from dpa.protocol.machine import Event, Instruction, Machine, NextStep, Process
-from dpa.protocol.messages import Begin, DecisionReport, Envelope, Push, TableUpdate
+from dpa.protocol.instructions import Instruction, NextStep, Process
+from dpa.protocol.machine import Machine
+from dpa.protocol.messages import Ack, Begin, CreditTransfer, DecisionReport, Drain, Envelope, Push, TableUpdate
 from dpa.protocol.operator import OperatorMachine
 from dpa.protocol.task import TaskMachine
+from dpa.protocol.words import in_words
 from dpa.routing.change import TableChange
+from dpa.routing.groupings.base import Grouping
+from dpa.routing.table import RoutingTable
 from dpa.simulation.credit_ledger import CreditLedger
 from dpa.simulation.migrations import StatesAndOrder
 
@@ -38,6 +44,30 @@ class Invariants:
         self._at_work: set[Address] = set()
         self._up: set[Address] = {COORDINATOR}
         self._credit = CreditLedger(graph, tasks)
+
+    def joined(self, address: Address) -> None:
+        """A task is started while the job runs."""
+        self._credit.joined(address)
+        if address.stage in self._by_name:
+            self._by_name[address.stage].joined(address)
+        for stage in self._stages:
+            stage.has_sender(self._tasks[address])
+
+    def stopped(self, addresses: Iterable[Address]) -> None:
+        """Tasks are ended."""
+        for address in addresses:
+            task = self._tasks[address]
+            held = isinstance(task, OperatorMachine) and task.has_records
+            require(not held, f"{address} was stopped while it had records")  # 1
+            require(task.has_emitted_all, f"{address} was stopped before it had emitted all")  # 1
+            self._credit.stopped(address)
+
+    def lost(self, address: Address, event: Event) -> None:
+        """Something comes for a task that was stopped."""
+        idle = isinstance(event, Tick) or (
+            isinstance(event, Envelope) and isinstance(event.message, Ack | CreditTransfer | TableUpdate | Drain)
+        )
+        require(idle, f"{address} was stopped before it had taken {in_words(event)}")  # 1
 
     def started(self, address: Address) -> None:
         """A task is up."""
@@ -121,20 +151,17 @@ class _StageInvariants:
     """The invariants of one operator stage and of the edges that enter it."""
 
     def __init__(self, graph: Graph, stage: Stage, tasks: Mapping[Address, TaskMachine]) -> None:
-        entering = {number for number, _ in graph.into(stage.name)}
+        self._entering = {number for number, _ in graph.into(stage.name)}
+        self._tasks = tasks
         self.name = stage.name
         self.in_flight_records = stage.in_flight_records
         self._stage = stage
         self._operators = [task for at in stage.addresses if isinstance(task := tasks[at], OperatorMachine)]
-        self._emitters = [
-            emitter
-            for sender in graph.senders(stage.name)
-            for emitter in tasks[sender].emitters
-            if emitter.edge in entering
-        ]
-        self._bound = graph.queue_bound(stage.name)
+        self._emitters: list[Emitter] = []
+        for sender in graph.senders(stage.name):
+            self.has_sender(tasks[sender])
         table = stage.first_table()
-        self._pact = None if stage.grouping.is_ring else stage.grouping.create(table, 0)
+        self._pacts: dict[int, RoutingTable | Grouping] = {}
         self._tables = {0: table}
         self._changes: dict[int, TableChange] = {}
         self._versions: dict[Address, int] = {}
@@ -144,6 +171,28 @@ class _StageInvariants:
         self._migration = StatesAndOrder(stage.name) if stage.migrates else None
         self._rows_forwarded = 0
         self.rows_in_transit = 0
+
+    def joined(self, address: Address) -> None:
+        """The stage has another task."""
+        task = self._tasks[address]
+        assert isinstance(task, OperatorMachine) and address.index == len(self._operators)
+        self._operators.append(task)
+
+    def has_sender(self, task: TaskMachine) -> None:
+        """A task's emitters may send to the stage."""
+        self._emitters += [emitter for emitter in task.emitters if emitter.edge in self._entering]
+
+    @property
+    def _bound(self) -> int:
+        """The most records that all its queues can hold together."""
+        return len(self._emitters) * self.in_flight_records
+
+    def _pact(self, version: int) -> RoutingTable | Grouping:
+        """What tells who may process which key by a table."""
+        if version not in self._pacts:
+            table, grouping = self._tables[version], self._stage.grouping
+            self._pacts[version] = table if grouping.is_ring else grouping.create(table, 0)
+        return self._pacts[version]
 
     def updated(self, change: TableChange) -> None:
         """A table was published."""
@@ -180,7 +229,7 @@ class _StageInvariants:
         require(version >= newest, f"{address} acted on table {version} when it had table {newest}")  # 3
         self._acted[address] = version
         require(version in self._tables, f"{address} acted on table {version}, which was never published")  # 3
-        allowed = (self._pact or self._tables[version]).may_process(owner, block.hashes)
+        allowed = self._pact(version).may_process(owner, block.hashes)
         require(bool(np.all(allowed)), f"{address} gave {self.name} {owner} a key of another task")  # 2
 
     def check(self) -> None:
@@ -210,7 +259,8 @@ class _StageInvariants:
         """What must hold when the job says that it is done."""
         for task in self._operators:
             require(not task.has_records, f"the job ended while {task.address} had records")  # 6
-        finals = {task.table.version for task in self._operators}
+        members = self._tables[max(self._tables)].members
+        finals = {self._operators[index].table.version for index in members}
         require(len(finals) == 1, f"tasks of {self.name} merged by different tables: {sorted(finals)}")  # 2
         if self._migration is not None:
             self._migration.check_end()  # 4

@@ -13,7 +13,8 @@ from dpa.errors import ProtocolError
 from dpa.execution.block import Block
 from dpa.execution.states import StatePart
 from dpa.protocol.addresses import Address
-from dpa.protocol.machine import Event, InstallStates, Instruction, RangesExtracted
+from dpa.protocol.events import Event, RangesExtracted
+from dpa.protocol.instructions import InstallStates, Instruction
 from dpa.protocol.messages import Push
 from dpa.routing.keys import Key, to_python
 

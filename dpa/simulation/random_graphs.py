@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -25,11 +25,12 @@ from dpa.protocol.graph import Edge, Graph, Stage
 from dpa.protocol.user_code import StageTask
 from dpa.routing.groupings.options import KeyOptions
 from dpa.simulation.cluster import InvariantViolationError, SimulatedCluster, SimulatedJob, SimulatedRun
+from dpa.simulation.random_changes import random_changes
 from dpa.simulation.random_jobs import Collect, random_network, random_stage_options
 from dpa.sources.splits import Split, memory_splits
 
 _MAX_STAGES = 6
-_ONE_OWNER = {"grouping": KeyOptions(), "balance": NoBalancingOptions()}
+_ONE_OWNER = {"grouping": KeyOptions(), "balance": NoBalancingOptions(), "can_merge": False}
 """How records come to a stage whose states cannot be merged."""
 
 Numbers = Counter[int]
@@ -151,14 +152,16 @@ def random_graph(seed: int) -> RandomGraph:
     return RandomGraph(job, kinds, {name: passed[name] for name in operators})
 
 
-def run_random_graph(seed: int, **machines: Any) -> SimulatedRun:
-    """Run the graph of a seed and check the result of every stage; `machines` are those of `SimulatedCluster`.
+def run_random_graph(seed: int, *, changes: bool = False, **machines: Any) -> SimulatedRun:
+    """Run the graph of a seed and check the result of every stage; `changes`: whether tasks come and go, and `machines`
+    are those of `SimulatedCluster`.
 
     Raises:
         InvariantViolationError: an invariant was broken, the job could not end, or a result is wrong.
     """
     made = random_graph(seed)
-    cluster = SimulatedCluster(made.job, seed, **machines)
+    job = replace(made.job, requests=random_changes(seed, made.job.graph)) if changes else made.job
+    cluster = SimulatedCluster(job, seed, **machines)
     run = cluster.run()
     for stage, expected in made.expected.items():
         rows = [row for share in run.shares[stage] for row in share.table.to_pylist()]

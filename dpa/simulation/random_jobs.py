@@ -6,7 +6,7 @@ import dataclasses
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any, TypeVar
@@ -29,6 +29,7 @@ from dpa.simulation.cluster import (
     SimulatedRun,
     map_reduce_job,
 )
+from dpa.simulation.random_changes import random_changes
 from dpa.sources.splits import memory_splits
 
 
@@ -180,15 +181,20 @@ def _of(options: type[_Options], **drawn: Any) -> _Options:
     return options(**{name: value for name, value in drawn.items() if name in names})
 
 
-def run_random_job(seed: int, max_steps: int = 1_000_000, *, migrates: bool = False, **machines: Any) -> SimulatedRun:
-    """Run the job of a seed, in at most so many steps, and check its result too; `migrates` as for `random_job`, and
-    `machines` are those of `SimulatedCluster`.
+def run_random_job(
+    seed: int, max_steps: int = 1_000_000, *, migrates: bool = False, changes: bool = False, **machines: Any
+) -> SimulatedRun:
+    """Run the job of a seed, in at most so many steps, and check its result too; `migrates` as for `random_job`,
+    `changes`: whether tasks come and go, and `machines` are those of `SimulatedCluster`.
 
     Raises:
         InvariantViolationError: an invariant was broken, the job could not end, or its result is wrong.
     """
     made = random_job(seed, migrates=migrates)
-    cluster = SimulatedCluster(made.job, seed, **machines)
+    job = made.job
+    if changes:
+        job = replace(job, requests=random_changes(seed, job.graph))
+    cluster = SimulatedCluster(job, seed, **machines)
     run = cluster.run(max_steps)
     shares = run.shares[REDUCER]
     rows = _rows(shares, made.key)

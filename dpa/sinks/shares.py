@@ -18,14 +18,16 @@ from dpa.protocol.graph import Edge
 from dpa.protocol.plan import RunPlan, TaskOutput
 
 
-def deliver(plan: RunPlan, address: Address, task: ReduceTask, schema: pa.Schema | None) -> TaskOutput:
+def deliver(
+    plan: RunPlan, address: Address, task: ReduceTask, schema: pa.Schema | None, *, is_first: bool
+) -> TaskOutput:
     """Deliver a share that conforms to the schema of all shares; None if all are empty. Of an empty result the first
     task delivers the columns.
 
     Raises:
         JobFailedError: the file cannot be written.
     """
-    stands_for_all = schema is None and address.index == 0
+    stands_for_all = schema is None and is_first
     if stands_for_all:
         task.conform(None, _columns_of(plan, address.stage))
     table = task.share.table

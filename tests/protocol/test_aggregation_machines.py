@@ -12,18 +12,9 @@ from dpa.errors import ProtocolError
 from dpa.execution.states import StatePart
 from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.coordinator import CoordinatorMachine
+from dpa.protocol.events import ExtractDone, MergeDone, ProcessDone, Tick
 from dpa.protocol.graph import REDUCER, map_reduce
-from dpa.protocol.machine import (
-    Commit,
-    Extract,
-    ExtractDone,
-    Instruction,
-    MergeDone,
-    MergeStates,
-    Process,
-    ProcessDone,
-    Tick,
-)
+from dpa.protocol.instructions import Commit, Extract, Instruction, MergeStates, Process
 from dpa.protocol.messages import BeginExchange, Freeze, LastTable, Message, Progress, RoundDone, StateTransfer
 from dpa.protocol.metrics import AggregationStats
 from dpa.protocol.operator import OperatorState

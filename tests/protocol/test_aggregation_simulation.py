@@ -12,8 +12,9 @@ import pytest
 from dpa.execution.record_states import RecordStates
 from dpa.protocol.addresses import Address
 from dpa.protocol.coordinator import CoordinatorMachine
+from dpa.protocol.events import ExtractDone
 from dpa.protocol.graph import REDUCER
-from dpa.protocol.machine import Extract, ExtractDone, Instruction
+from dpa.protocol.instructions import Extract, Instruction
 from dpa.protocol.messages import DecisionReport, LastTable, StateTransfer
 from dpa.protocol.operator import OperatorMachine
 from dpa.protocol.rules import on

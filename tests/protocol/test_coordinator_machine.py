@@ -13,18 +13,9 @@ from dpa.execution.schemas import ShareSchema
 from dpa.measure.latency import LatencySketch
 from dpa.protocol.addresses import BALANCER, Address
 from dpa.protocol.coordinator import CoordinatorMachine, CoordinatorState
+from dpa.protocol.events import ProcessDone, Start, TaskDied, TaskStarted, Tick
 from dpa.protocol.graph import MAPPER, map_reduce
-from dpa.protocol.machine import (
-    Instruction,
-    JobDone,
-    JobFailed,
-    ProcessDone,
-    Start,
-    StartTasks,
-    TaskDied,
-    TaskStarted,
-    Tick,
-)
+from dpa.protocol.instructions import Instruction, JobDone, JobFailed, StartTasks
 from dpa.protocol.messages import (
     Ack,
     Begin,

@@ -10,9 +10,10 @@ from dpa.balance.decision import Decision, Outcome
 from dpa.measure.traffic import Traffic
 from dpa.protocol.addresses import BALANCER
 from dpa.protocol.coordinator import CoordinatorMachine
+from dpa.protocol.events import Start, TaskDied, Tick
 from dpa.protocol.graph import MAPPER, REDUCER, map_reduce
 from dpa.protocol.history import LoadHistory
-from dpa.protocol.machine import JobFailed, Start, TaskDied, Tick
+from dpa.protocol.instructions import JobFailed
 from dpa.protocol.messages import DecisionReport, LastTable, Progress
 from dpa.protocol.metrics import StageSnapshot, TaskStats
 from dpa.protocol.use import TaskUse

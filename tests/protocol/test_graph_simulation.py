@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dpa.protocol.coordinator import CoordinatorMachine
-from dpa.protocol.machine import TaskStarted
+from dpa.protocol.events import TaskStarted
 from dpa.protocol.messages import Ack, TableUpdate
 from dpa.protocol.operator import OperatorMachine
 from dpa.protocol.source import SourceMachine

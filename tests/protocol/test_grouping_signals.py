@@ -9,7 +9,7 @@ from wires import OperatorWire, SourceWire, emitter_for, mapper, push, reducer, 
 
 from dpa.balance.delegation import DelegationOptions
 from dpa.protocol.addresses import Address
-from dpa.protocol.machine import ProcessDone
+from dpa.protocol.events import ProcessDone
 from dpa.protocol.messages import Ack, Push
 from dpa.routing.groupings.base import Grouping
 from dpa.routing.groupings.options import BY_KIND, KINDS

@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 from builders import table_giving
 from wires import (
-    REDUCER_TABLES,
     OperatorWire,
-    SourceWire,
     emitter_for,
     instructed,
     mapper,
@@ -19,24 +17,15 @@ from wires import (
     pushed,
     reducer,
     sent,
-    update_between,
 )
 
 from dpa.errors import ProtocolError
 from dpa.execution.reduce_task import Piece
 from dpa.protocol.addresses import BALANCER, COORDINATOR
 from dpa.protocol.emitter import Emitter
-from dpa.protocol.machine import (
-    ExtractRanges,
-    InstallStates,
-    Instruction,
-    ProcessDone,
-    RangesExtracted,
-    Send,
-    StatesInstalled,
-)
+from dpa.protocol.events import ProcessDone, RangesExtracted, StatesInstalled
+from dpa.protocol.instructions import ExtractRanges, InstallStates, Instruction, Send
 from dpa.protocol.messages import (
-    Ack,
     BeginExchange,
     CreditTransfer,
     Marker,
@@ -385,36 +374,3 @@ def test_a_stage_cannot_end_before_the_last_table_is_settled() -> None:
     wire.update(1)
     with pytest.raises(ProtocolError, match="reducer 0 is to finish before table 1 is settled"):
         wire(COORDINATOR, BeginExchange(1, 1, last=True, transfer=False))
-
-
-def test_in_merge_mode_nothing_is_handed_over() -> None:
-    for message in (Marker(1), RangeTransfer(1, None), PassedMarkers(1, SENDERS)):
-        with pytest.raises(ProtocolError, match=f"reducer 0 cannot take a {type(message).__name__}"):
-            OperatorWire()(reducer(1), message)
-
-
-# --- senders
-
-
-def test_a_sender_marks_its_channels_to_those_that_lose_ranges_after_what_it_pushed_by_older_tables() -> None:
-    emitter = emitter_for(REDUCER_TABLES[0], credit=2, migrates=True)
-    source = SourceWire(emitter)
-    source.stepped("bcb")
-    done = source(BALANCER, update_between(*REDUCER_TABLES[:2]))
-    assert sent(done, Marker) == [(reducer(0), Marker(1))]
-    assert pushed(done) == [], "credit is used up, and the marker does not wait for it"
-    later = source(reducer(0), Ack(0, 2))
-    assert pushed(later) == [(1, "b")] and sent(later, Marker) == []
-    [(_, message)] = sent(later, Push)
-    assert message.version == 1
-
-
-def test_a_sender_with_two_edges_to_a_stage_marks_it_once() -> None:
-    emitters = [emitter_for(REDUCER_TABLES[0], edge=edge, migrates=True) for edge in (0, 1)]
-    done = SourceWire(*emitters)(BALANCER, update_between(*REDUCER_TABLES[:2]))
-    assert sent(done, Marker) == [(reducer(0), Marker(1))]
-
-
-def test_a_sender_to_a_stage_in_merge_mode_marks_nothing() -> None:
-    done = SourceWire(emitter_for(REDUCER_TABLES[0]))(BALANCER, update_between(*REDUCER_TABLES[:2]))
-    assert sent(done, Marker) == []

@@ -12,8 +12,9 @@ from wires import CoordinatorWire, OperatorWire, SourceWire, emitter_for, mapper
 from dpa.balance.options import NoBalancingOptions
 from dpa.measure.latency import LatencySketch
 from dpa.protocol.addresses import BALANCER, COORDINATOR
+from dpa.protocol.events import FinishDone, ProcessDone, Tick
 from dpa.protocol.graph import REDUCER
-from dpa.protocol.machine import FinishDone, Instruction, ProcessDone, Tick
+from dpa.protocol.instructions import Instruction
 from dpa.protocol.messages import Ack, Begin, BeginExchange, Finished, LastTable, Progress, Push, SplitGrant
 from dpa.simulation.cluster import Network, SimulatedCluster, map_reduce_job
 from dpa.simulation.random_jobs import Collect, run_random_job

@@ -12,9 +12,10 @@ from dpa.balance.options import BY_STRATEGY, BalanceOptions
 from dpa.errors import BalanceError, ProtocolError
 from dpa.measure.load import Load, Offered, Sample
 from dpa.protocol.addresses import COORDINATOR, Address
+from dpa.protocol.events import Redistribute, Start, Tick
 from dpa.protocol.graph import REDUCER, Edge, Graph, Stage, map_reduce
+from dpa.protocol.instructions import Instruction
 from dpa.protocol.load_balancer import StageBalance
-from dpa.protocol.machine import Instruction, Redistribute, Start, Tick
 from dpa.protocol.machines import load_balancer_of
 from dpa.protocol.messages import (
     Ack,

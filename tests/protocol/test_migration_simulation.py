@@ -16,10 +16,10 @@ import pytest
 
 from dpa.errors import ConfigError
 from dpa.protocol.addresses import Address
+from dpa.protocol.events import RangesExtracted
 from dpa.protocol.graph import REDUCER, map_reduce
 from dpa.protocol.hand_over import Giving, Taking
 from dpa.protocol.load_balancer import BalanceState, StageBalance
-from dpa.protocol.machine import RangesExtracted
 from dpa.protocol.messages import Freeze, Marker, Message, RangeTransfer, Settled
 from dpa.protocol.migrating_queue import MigratingQueue
 from dpa.protocol.record_queue import Forwards
@@ -105,8 +105,8 @@ class WaitsForAnyMarker(MigratingQueue):
 class LeavesAtOnce(MigratingQueue):
     """Forwards what moved before its states."""
 
-    def migrate(self, table: RoutingTable, *, gives: bool, takes: bool) -> Forwards:
-        return super().migrate(table, gives=False, takes=takes)
+    def migrate(self, table: RoutingTable, senders: Iterable[Address], *, gives: bool, takes: bool) -> Forwards:
+        return super().migrate(table, senders, gives=False, takes=takes)
 
 
 class LeavesInDisorder(MigratingQueue):
@@ -151,9 +151,9 @@ class LosesWhatWaits(MigratingQueue):
 class PassesMarkersThatItDoesNotHave(Giving):
     """Passes on those of all senders with the states."""
 
-    def begin(self, receivers: Iterable[int]) -> None:
-        super().begin(receivers)
-        self._all = [Address("mapper", index) for index in range(self._senders)]
+    def begin(self, receivers: Iterable[int], senders: Iterable[Address]) -> None:
+        self._all = list(senders)
+        super().begin(receivers, self._all)
 
     def _extracted(self, sender: Address, event: RangesExtracted) -> None:
         self._markers = list(self._all)
@@ -182,8 +182,8 @@ class MixesUpStates(Giving):
 class ExtractsWithoutItsTurn(Giving):
     """Does not wait until user code returns."""
 
-    def begin(self, receivers: Iterable[int]) -> None:
-        super().begin(receivers)
+    def begin(self, receivers: Iterable[int], senders: Iterable[Address]) -> None:
+        super().begin(receivers, senders)
         self.advance()
 
 

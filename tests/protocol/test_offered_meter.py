@@ -15,8 +15,9 @@ from dpa.measure.load import Offered
 from dpa.protocol.addresses import BALANCER
 from dpa.protocol.credit import CreditLimits
 from dpa.protocol.emitter import Emitter
+from dpa.protocol.events import Tick
 from dpa.protocol.graph import REDUCER
-from dpa.protocol.machine import Instruction, Tick
+from dpa.protocol.instructions import Instruction
 from dpa.protocol.messages import OfferedReport
 from dpa.protocol.offered_meter import OfferedMeter
 from dpa.routing.groupings.ring import RingGrouping
@@ -120,8 +121,7 @@ def reports(instructions: list[Instruction]) -> list[OfferedReport]:
 def measured(credit: int) -> SourceWire:
     """A source whose emitter measures what it offers."""
     table = REDUCER_TABLES[0]
-    grouping = RingGrouping(table, 0)
-    return SourceWire(Emitter(0, REDUCER, mapper(), table, grouping, CreditLimits(credit), OfferedMeter(0, 1)))
+    return SourceWire(Emitter(0, REDUCER, mapper(), table, RingGrouping, CreditLimits(credit), OfferedMeter(0, 1)))
 
 
 def test_what_credit_holds_back_is_offered_too() -> None:

@@ -6,7 +6,7 @@ import pytest
 from wires import OperatorWire, mapper, pushed, sent
 
 from dpa.protocol.credit import ActiveSenders
-from dpa.protocol.machine import ProcessDone
+from dpa.protocol.events import ProcessDone
 from dpa.protocol.messages import Ack, CreditTransfer
 
 

@@ -26,7 +26,8 @@ from wires import (
 from dpa.errors import ProtocolError
 from dpa.measure.load import Load
 from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
-from dpa.protocol.machine import Instruction, Process, ProcessDone, StepDone, Tick
+from dpa.protocol.events import ProcessDone, StepDone, Tick
+from dpa.protocol.instructions import Instruction, Process
 from dpa.protocol.messages import Ack, LoadReport, Push, SplitGrant
 from dpa.protocol.quantum import QuantumSizer
 

@@ -9,7 +9,8 @@ from wires import REDUCER_TABLES, OperatorWire, processing, push, pushed, reduce
 
 from dpa.measure.load import Load
 from dpa.protocol.addresses import BALANCER
-from dpa.protocol.machine import Instruction, Tick
+from dpa.protocol.events import Tick
+from dpa.protocol.instructions import Instruction
 from dpa.protocol.messages import LoadReport
 from dpa.routing.assignment import KeySplit
 from dpa.routing.change import TableChange

@@ -6,7 +6,7 @@ import pytest
 from wires import OperatorWire, sent
 
 from dpa.protocol.addresses import BALANCER, COORDINATOR
-from dpa.protocol.machine import Tick
+from dpa.protocol.events import Tick
 from dpa.protocol.messages import Drain, LoadReport, Progress
 
 both_ways = pytest.mark.parametrize("eager", [True, False], ids=["eager", "lazy"])

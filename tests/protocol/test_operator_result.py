@@ -17,21 +17,8 @@ from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.channel import Outbox
 from dpa.protocol.credit import CreditLimits
 from dpa.protocol.emitter import Emitter
-from dpa.protocol.machine import (
-    Extract,
-    ExtractDone,
-    Finish,
-    FinishDone,
-    Instruction,
-    MergeDone,
-    NextStep,
-    OpenResult,
-    ProcessDone,
-    StepDone,
-    Tick,
-    Write,
-    WriteDone,
-)
+from dpa.protocol.events import ExtractDone, FinishDone, MergeDone, ProcessDone, StepDone, Tick, WriteDone
+from dpa.protocol.instructions import Extract, Finish, Instruction, NextStep, OpenResult, Write
 from dpa.protocol.messages import (
     Ack,
     BeginExchange,

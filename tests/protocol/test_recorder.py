@@ -19,9 +19,11 @@ from dpa.errors import ProtocolError, RecordingError
 from dpa.execution.block import Block
 from dpa.protocol.addresses import COORDINATOR, Address
 from dpa.protocol.coordinator import CoordinatorMachine
+from dpa.protocol.events import Event, ProcessDone, Tick
 from dpa.protocol.graph import map_reduce
+from dpa.protocol.instructions import Instruction, Process
 from dpa.protocol.lean import LARGE, LEAN
-from dpa.protocol.machine import Event, Instruction, Machine, Process, ProcessDone, Tick
+from dpa.protocol.machine import Machine
 from dpa.protocol.machines import load_balancer_of, task_of
 from dpa.protocol.messages import Deliver, Envelope, Message, Push
 from dpa.protocol.recorder import Recorder

@@ -9,9 +9,10 @@ import pytest
 from dpa.errors import ProtocolError
 from dpa.protocol.addresses import COORDINATOR, Address
 from dpa.protocol.coordinator import CoordinatorMachine
+from dpa.protocol.events import Event
 from dpa.protocol.hand_over import Giving, Taking
 from dpa.protocol.load_balancer import LoadBalancerMachine, StageBalance
-from dpa.protocol.machine import Event
+from dpa.protocol.membership import Membership
 from dpa.protocol.messages import Envelope, Message
 from dpa.protocol.operator import OperatorMachine
 from dpa.protocol.rules import Rule, RuledMachine, State, on, on_each, transition_table
@@ -85,7 +86,7 @@ def test_the_table_has_a_row_for_each_kind_of_event_and_a_column_for_each_state(
 # --- the machines of the protocol
 
 PARTS: dict[type[RuledMachine], list[type[RuledMachine]]] = {
-    CoordinatorMachine: [StageProgress],
+    CoordinatorMachine: [StageProgress, Membership],
     LoadBalancerMachine: [StageBalance],
     SourceMachine: [Production],
     OperatorMachine: [Production, StateExchange, Giving, Taking],
@@ -94,15 +95,29 @@ PARTS: dict[type[RuledMachine], list[type[RuledMachine]]] = {
 
 RECEIVED: dict[type[RuledMachine], set[str]] = {
     CoordinatorMachine: {
-        *("Start", "TaskStarted", "TaskDied", "Tick"),
+        *("Start", "TaskStarted", "TaskDied", "Tick", "Rescale", "MoveTasks"),
+        *("MembersChanged", "Left", "Unsubscribed"),
         *("SplitRequest", "Progress", "DecisionReport", "RoundDone", "LastTable", "Finished"),
     },
-    LoadBalancerMachine: {"Tick", "Redistribute", "LoadReport", "OfferedReport", "Settled", "Freeze"},
-    SourceMachine: {"Tick", "StepDone", "Begin", "SplitGrant", "Ack", "CreditTransfer", "TableUpdate"},
+    LoadBalancerMachine: {
+        *("Tick", "Redistribute", "LoadReport", "OfferedReport", "Settled", "Freeze"),
+        *("ChangeMembers", "Unsubscribe"),
+    },
+    SourceMachine: {"Tick", "StepDone", "Begin", "SplitGrant", "Ack", "CreditTransfer", "TableUpdate", "CurrentTable"},
     OperatorMachine: {
         *("Tick", "StepDone", "ProcessDone", "ExtractDone", "MergeDone", "FinishDone", "WriteDone"),
         *("RangesExtracted", "StatesInstalled", "Marker", "RangeTransfer", "PassedMarkers"),
-        *("Push", "Ack", "CreditTransfer", "TableUpdate", "BeginExchange", "StateTransfer", "Drain", "Deliver"),
+        *(
+            "Push",
+            "Ack",
+            "CreditTransfer",
+            "TableUpdate",
+            "CurrentTable",
+            "BeginExchange",
+            "StateTransfer",
+            "Drain",
+            "Deliver",
+        ),
     },
 }
 """The events that each machine receives."""

@@ -12,8 +12,9 @@ from builders import map_task
 
 from dpa.balance.options import NoBalancingOptions
 from dpa.execution.block import Block
+from dpa.protocol.events import Event, ProcessDone
 from dpa.protocol.graph import MAPPER, REDUCER
-from dpa.protocol.machine import Event, Instruction, ProcessDone
+from dpa.protocol.instructions import Instruction
 from dpa.protocol.metrics import StageSnapshot
 from dpa.protocol.operator import OperatorMachine
 from dpa.simulation.cluster import Network, SimulatedCluster, SimulatedJob, map_reduce_job

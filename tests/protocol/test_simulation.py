@@ -18,8 +18,8 @@ from dpa.protocol.addresses import BALANCER, Address
 from dpa.protocol.channel import Inbox
 from dpa.protocol.coordinator import CoordinatorMachine
 from dpa.protocol.credit import Credit
+from dpa.protocol.events import ProcessDone
 from dpa.protocol.graph import MAPPER, REDUCER
-from dpa.protocol.machine import ProcessDone
 from dpa.protocol.messages import CreditTransfer, Envelope, Freeze, Message, TableUpdate
 from dpa.protocol.operator import OperatorMachine
 from dpa.protocol.record_queue import Forwards, Queued, RecordQueue

@@ -11,7 +11,8 @@ from wires import SPLIT, SourceWire, emitter_for, instructed, mapper, pushed, re
 from dpa.errors import ProtocolError
 from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.credit import CreditLimits
-from dpa.protocol.machine import Instruction, NextStep, OpenSplit, ProcessDone, Start, Tick
+from dpa.protocol.events import ProcessDone, Start, Tick
+from dpa.protocol.instructions import Instruction, NextStep, OpenSplit
 from dpa.protocol.messages import Ack, Begin, Drain, Progress, Push, SplitGrant, SplitRequest
 from dpa.protocol.metrics import TaskStats
 from dpa.protocol.source import SourceState

@@ -7,8 +7,9 @@ from wires import CoordinatorWire, instructed, sent
 
 from dpa.errors import ProtocolError
 from dpa.protocol.addresses import BALANCER, Address
+from dpa.protocol.events import Tick
 from dpa.protocol.graph import Edge, Graph, Stage
-from dpa.protocol.machine import Commit, Instruction, JobDone, Tick
+from dpa.protocol.instructions import Commit, Instruction, JobDone
 from dpa.protocol.messages import BeginExchange, Deliver, Drain, Freeze, LastTable, RoundDone
 from dpa.protocol.stage_progress import StagePhase
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,16 +22,19 @@ from dpa.protocol.channel import Outbox
 from dpa.protocol.coordinator import CoordinatorMachine
 from dpa.protocol.credit import CreditLimits
 from dpa.protocol.emitter import Emitter
+from dpa.protocol.events import ProcessDone, Start, StepDone, TaskStarted
 from dpa.protocol.graph import MAPPER, REDUCER, Graph, map_reduce
-from dpa.protocol.machine import Instruction, Machine, Process, ProcessDone, Send, Start, StepDone, TaskStarted
+from dpa.protocol.hand_over import MigrationOptions
+from dpa.protocol.instructions import Instruction, Process, Send
+from dpa.protocol.machine import Machine
 from dpa.protocol.messages import Begin, Finished, Message, Progress, Push, SplitGrant, TableUpdate
 from dpa.protocol.metrics import TaskStats
-from dpa.protocol.migration import MigrationOptions
 from dpa.protocol.operator import OperatorMachine
 from dpa.protocol.quantum import QuantumSizer
 from dpa.protocol.source import SourceMachine
 from dpa.routing.change import TableChange
 from dpa.routing.groupings.base import Grouping
+from dpa.routing.groupings.options import KeyOptions
 from dpa.routing.groupings.ring import RingGrouping
 from dpa.routing.hashing import hash_column
 from dpa.routing.keys import Key
@@ -109,7 +113,7 @@ def emitter_for(
     are instead of credit for `credit` records; `migrates`: whether the receiving stage's states do."""
     grouping = grouping or RingGrouping(table, 0)
     limits = limits or CreditLimits(credit)
-    return Emitter(edge, stage, origin or mapper(), table, grouping, limits, migrates=migrates)
+    return Emitter(edge, stage, origin or mapper(), table, lambda _: grouping, limits, migrates=migrates)
 
 
 def step_of(*blocks: str, read: int | None = None) -> Step:
@@ -183,12 +187,13 @@ class OperatorWire(Wire):
             tables[0],
             emitters,
             eager=eager,
-            goes_by_table=goes_by_table,
+            regroup=None if goes_by_table else partial(KeyOptions().create, source=0),
             quantum=QuantumSizer(most, seconds=0.1),
             limits=CreditLimits(1_000, seconds=queue_seconds),
             reports=reports if measure or every is not None else None,
             delegation=delegation,
-            migration=None if migrates_with is None else MigrationOptions(tuple(migrates_with), piece_keys=100),
+            migration=MigrationOptions(piece_keys=100, in_order=migrates_with is not None),
+            senders=tuple(migrates_with or ()),
         )
         super().__init__(self.task)
 

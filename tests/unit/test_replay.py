@@ -10,8 +10,8 @@ from dpa.errors import ProtocolError
 from dpa.execution.block import Block
 from dpa.protocol.addresses import COORDINATOR, Address
 from dpa.protocol.coordinator import CoordinatorMachine
+from dpa.protocol.events import ProcessDone, Start, Tick
 from dpa.protocol.graph import map_reduce
-from dpa.protocol.machine import ProcessDone, Start, Tick
 from dpa.protocol.machines import task_of
 from dpa.protocol.messages import Deliver, Envelope, Push
 from dpa.protocol.recorder import Recorder

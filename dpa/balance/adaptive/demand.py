@@ -99,7 +99,7 @@ class Demand:
         speeds = _speeds(table.reducers, loads)
         coming = _weighed(expected.sample.scaled(expected.records), costs)
         if speeds is not None:
-            coming = coming.scaled(min(coming.total, horizon * float(speeds.sum())))
+            coming = coming.scaled(min(coming.total, horizon * float(speeds[list(table.members)].sum())))
         _add(table, coming, records, parts, keys)
         hot = {hashed: KeyDemand(expected.names[hashed], hashed, work) for hashed, work in keys.items() if work}
         unreported = frozenset(range(table.reducers)) - loads.keys()
@@ -117,6 +117,11 @@ class Demand:
             for reducer, records in of_each.items():
                 loads[reducer] += records
         return loads
+
+    @property
+    def speed_of_all(self) -> float:
+        """Records a second of all reducers together."""
+        return float(self.speeds[list(self.table.members)].sum())
 
     @property
     def seconds(self) -> Records:

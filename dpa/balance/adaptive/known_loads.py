@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -32,11 +32,17 @@ class KnownLoads:
     """The last report of each reducer, and which of them are new since the last look."""
 
     def __init__(
-        self, reducers: int, arrivals: Arrivals, *, check_seconds: float, report_seconds: float, half_life: float
+        self,
+        members: Sequence[int],
+        arrivals: Arrivals,
+        *,
+        check_seconds: float,
+        report_seconds: float,
+        half_life: float,
     ) -> None:
         """Looks are `check_seconds` apart at least; each reducer is to report every `report_seconds`, and a measurement
         counts half after `half_life` seconds of work."""
-        self._reducers = reducers
+        self._members = members
         self._arrivals = arrivals
         self._check_seconds = check_seconds
         self._overdue_seconds = _OVERDUE * report_seconds
@@ -68,7 +74,7 @@ class KnownLoads:
         waited = now - (self._began if self._looked_at is None else self._looked_at)
         if self._looked_at is not None and waited < self._check_seconds:
             return False
-        return len(self._fresh) == self._reducers or waited > self._overdue_seconds
+        return len(self._fresh) == len(self._members) or waited > self._overdue_seconds
 
     def look(self, now: float) -> set[int]:
         """Begin a look: the reducers that have reported since the last one."""
@@ -80,11 +86,17 @@ class KnownLoads:
         """There is a newer table: nothing that was reported is new any more."""
         self._fresh.clear()
 
+    def follow(self, members: Sequence[int]) -> None:
+        """Others than these reducers are gone, and those that are new have not reported."""
+        self._members = members
+        self._reports = {reducer: report for reducer, report in self._reports.items() if reducer in members}
+        self._fresh.clear()
+
     @property
     def queues(self) -> tuple[int, ...]:
-        """The queue of each reducer as last reported, in records; 0 before its first report."""
+        """The queue of each reducer as last reported, in records; 0 before its first report, and once it is gone."""
         reports = self._reports
-        return tuple(reports[one].load.queue if one in reports else 0 for one in range(self._reducers))
+        return tuple(reports[one].load.queue if one in reports else 0 for one in range(max(self._members) + 1))
 
     def under(self, version: int) -> set[int]:
         """The reducers whose last report was measured under this table."""

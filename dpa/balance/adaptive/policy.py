@@ -18,6 +18,7 @@ from dpa.balance.decision import Decision, Outcome
 from dpa.balance.policy import require_reducer
 from dpa.balance.trigger import Trigger, Verdict
 from dpa.measure.load import Load, Offered
+from dpa.routing.members import MemberChange, with_members
 from dpa.routing.table import RoutingTable
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class AdaptivePolicy:
         self._base = frozenset(table.positions.tolist())
         self._arrivals = Arrivals(len(table.positions))
         self._known = KnownLoads(
-            table.reducers,
+            table.members,
             self._arrivals,
             check_seconds=options.check_seconds,
             report_seconds=options.measure_seconds,
@@ -67,13 +68,13 @@ class AdaptivePolicy:
 
     def offered(self, sender: Hashable, offered: Offered, now: float) -> None:
         """Take in what a sender has offered."""
-        if self.table.reducers > 1:
+        if len(self.table.members) > 1:
             self._arrivals.add(sender, offered)
 
     def report(self, reducer: int, load: Load, now: float) -> Decision | None:
         """Take in a reducer's load at time `now` (seconds), and act if that calls for it. None: no time to look."""
-        if self.table.reducers == 1:
-            return None  # there is nobody to give anything to
+        if len(self.table.members) == 1 or reducer not in self.table.members:
+            return None  # there is nobody to give anything to, or it is leaving
         self._known.add(reducer, load, self.table.version, now)
         if not self._known.is_time(now):
             return None
@@ -99,6 +100,20 @@ class AdaptivePolicy:
             why = proposal.stuck or known
             return self._decide(reducer, now, Outcome.NO_TARGET, f"asked for; {why}")
         return self._apply(reducer, now, proposal, "asked for")
+
+    def change_members(self, change: MemberChange) -> None:
+        """Make the next table: who joins claims a part of many arcs, and all are measured anew.
+
+        Raises:
+            ProtocolError: the change does not fit the table.
+        """
+        tokens = {reducer: self._options.positions(reducer) for reducer in change.joins}
+        self.table = with_members(self.table, change, tokens)
+        self._base |= {position for positions in tokens.values() for position in positions.tolist()}
+        self._known.follow(self.table.members)
+        self._unsplitting.restart()
+        self._arrivals.keep(_last_hashes(self.table))
+        self._rounds += [0] * len(change.coming)
 
     def _look(self, loads: Mapping[int, Load], now: float) -> Decision:
         """What to do, in four questions: are the numbers good, is a split key cold, is a reducer overloaded, and is a
@@ -149,7 +164,7 @@ class AdaptivePolicy:
         """Why the numbers say little now, or None."""
         between = sum(load.forwarded_out - load.forwarded_in for load in loads.values())
         queued = sum(load.queue for load in loads.values())
-        if between > _BETWEEN * queued and len(loads) == self.table.reducers:
+        if between > _BETWEEN * queued and len(loads) == len(self.table.members):
             return f"{between:,} records are between two reducers, {queued:,} queued"
         since = self._known.unaccounted(loads)
         if since > _SINCE * queued:
@@ -180,7 +195,7 @@ class AdaptivePolicy:
         if self._arrivals.is_steady or not latest.total:
             return False
         parts = [part.total / latest.total for part in by_owner(self.table, latest)]
-        return max(parts) > (1 + _MOMENTARY) / self.table.reducers
+        return max(parts) > (1 + _MOMENTARY) / len(self.table.members)
 
     def _demand(self, loads: Mapping[int, Load]) -> Demand:
         arrivals, horizon = self._arrivals, self._options.horizon

@@ -95,7 +95,7 @@ def rebalance(
         search.relieve(options.tolerance, among)
     table, moved, steps = demand.table, draft.moved, draft.in_words()
     if steps:
-        negligible = _MIN_FIT * options.tolerance * draft.total / table.reducers
+        negligible = _MIN_FIT * options.tolerance * draft.total / len(table.members)
         table, back = compacted(draft.next_table(), demand, base, draft.touched, negligible, draft.allowed)
         moved += back
     total = draft.total or 1.0

@@ -24,7 +24,7 @@ class Unsplitting:
 
     def look(self, demand: Demand) -> list[int]:
         """The split tokens whose work has needed fewer reducers for long enough, while records still arrive."""
-        mean = float(demand.loads.sum() / demand.speeds.sum()) if demand.arriving else 0.0  # seconds
+        mean = float(demand.loads.sum() / demand.speed_of_all) if demand.arriving else 0.0  # seconds
         looks: dict[int, int] = {}
         found = []
         for token, of_each in demand.parts.items():

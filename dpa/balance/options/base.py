@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
+import numpy as np
 from annotated_types import Ge, Gt, Le
 
 from dpa.balance.policy import BalancePolicy
@@ -21,7 +22,8 @@ from dpa.balance.trigger import (
     Trigger,
     UtilisationTrigger,
 )
-from dpa.routing.ring import PAPER_TOKEN_FORMAT, TokenRing
+from dpa.routing.hashing import Hashes
+from dpa.routing.ring import PAPER_TOKEN_FORMAT, TokenRing, token_position
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +69,12 @@ class BalanceOptions(ABC):
     def ring(self, reducers: int) -> TokenRing:
         """The ring that a stage of `reducers` tasks starts with."""
         return TokenRing(reducers, self.initial_tokens, token_format=self.token_format, seed=self.hash_seed)
+
+    def positions(self, reducer: int) -> Hashes:
+        """Where the first tokens of a reducer lie, shape (initial_tokens,)."""
+        tokens = range(self.initial_tokens)
+        found = [token_position(self.token_format, reducer, token, self.hash_seed) for token in tokens]
+        return np.array(found, dtype=np.uint32)
 
     @abstractmethod
     def policy(self, reducers: int, *, may_split: bool = True) -> BalancePolicy:

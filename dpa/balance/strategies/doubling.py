@@ -21,7 +21,7 @@ class Doubling:
 
     def relieve(self, ring: TokenRing, overloaded: int) -> Proposal | Refusal:
         """Propose to double the tokens of all other reducers, or refuse if there is none."""
-        others = [reducer for reducer in range(ring.reducers) if reducer != overloaded]
+        others = [reducer for reducer in ring.members if reducer != overloaded]
         if not others:
             return Refusal(Outcome.NO_TARGET, "there is no other reducer")
         total = ring.tokens_of(overloaded) + sum(2 * ring.tokens_of(other) for other in others)

@@ -19,7 +19,7 @@ class Halving:
     def relieve(self, ring: TokenRing, overloaded: int) -> Proposal | Refusal:
         """Propose to halve the reducer's tokens, or refuse if one is left or there is no other reducer."""
         tokens = ring.tokens_of(overloaded)
-        if ring.reducers == 1:
+        if len(ring.members) == 1:
             return Refusal(Outcome.NO_TARGET, "there is no other reducer")
         if tokens == 1:
             return Refusal(Outcome.UNSPLITTABLE, f"reducer {overloaded} has one token left, which cannot be halved")

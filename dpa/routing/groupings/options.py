@@ -8,12 +8,13 @@ that takes a while to load.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from annotated_types import Ge, Gt, Le
 
+from dpa.routing.groupings.among_members import AmongMembers
 from dpa.routing.groupings.base import Grouping
 from dpa.routing.groupings.ring import RingGrouping
 from dpa.routing.table import RoutingTable
@@ -65,7 +66,11 @@ class GroupingOptions(ABC):
 
     def create(self, table: RoutingTable, source: int) -> Grouping:
         """The grouping of the sender number `source`, ready to choose: what is compiled has been."""
-        grouping = self._make(table, source)
+        if self.is_ring or table.members == tuple(range(table.reducers)):
+            grouping = self._make(table, source)
+        else:
+            among = replace(table, reducers=len(table.members), members=())  # of the table it needs their number alone
+            grouping = AmongMembers(self._make(among, source), table)
         grouping.choose(np.empty(0, dtype=np.uint32))  # of a block's type: read-only ones would be another to numba
         return grouping
 

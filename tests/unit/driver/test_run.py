@@ -23,7 +23,7 @@ from dpa.executors import AnyMapper, AnyReducer
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.metrics import Snapshot, StageSnapshot, TaskStats
 from dpa.protocol.nodes import Place
-from dpa.protocol.plan import RunOutcome, RunPlan
+from dpa.protocol.plan import Control, RunOutcome, RunPlan
 from dpa.simulation.backend import SimulatedBackend
 from dpa.testing import LocalBackend
 
@@ -62,11 +62,17 @@ class Around(LocalBackend):
         self._before = before
         self._after = after
 
-    def run(self, plan: RunPlan, observe: Callable[[Snapshot], None], warn: Callable[[str], None]) -> RunOutcome:
+    def run(
+        self,
+        plan: RunPlan,
+        observe: Callable[[Snapshot], None],
+        warn: Callable[[str], None],
+        control: Control | None = None,
+    ) -> RunOutcome:
         self.plan = plan
         if self._before:
             self._before(observe, warn)
-        outcome = super().run(plan, observe, warn)
+        outcome = super().run(plan, observe, warn, control)
         if self._after:
             self._after()
         return outcome

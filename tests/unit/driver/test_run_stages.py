@@ -15,7 +15,7 @@ from dpa.driver.backend import Backend
 from dpa.driver.outputs import MARK
 from dpa.errors import ConfigError, TableError
 from dpa.protocol.metrics import Snapshot
-from dpa.protocol.plan import RunOutcome, RunPlan
+from dpa.protocol.plan import Control, RunOutcome, RunPlan
 from dpa.simulation.backend import SimulatedBackend
 from dpa.testing import LocalBackend
 
@@ -46,8 +46,14 @@ class Before(LocalBackend):
         super().__init__()
         self._happens = happens
 
-    def run(self, plan: RunPlan, observe: Callable[[Snapshot], None], warn: Callable[[str], None]) -> RunOutcome:
-        outcome = super().run(plan, observe, warn)
+    def run(
+        self,
+        plan: RunPlan,
+        observe: Callable[[Snapshot], None],
+        warn: Callable[[str], None],
+        control: Control | None = None,
+    ) -> RunOutcome:
+        outcome = super().run(plan, observe, warn, control)
         self._happens()
         return outcome
 

@@ -1,0 +1,223 @@
+"""Tasks that come and go while the job runs: the coordinator's view, one change at a time.
+
+A stage is rescaled, or some of its tasks move to other nodes. A task that moves is two: a new one that gets all that
+the old one had, and the old one, which leaves. New tasks are started first; then the load balancer publishes the table
+in which they take part, and those that leave do not; these hand over what they have, and are stopped when nothing of
+theirs is on its way any more. Tasks of a source have no place in a table: new ones ask for splits, and one that leaves
+gets none any more.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dpa.protocol.addresses import BALANCER, Address
+from dpa.protocol.events import MoveTasks, Rescale, TaskRequest, TaskStarted
+from dpa.protocol.instructions import Answer, StartTasks, StopTasks
+from dpa.protocol.machine import Machine
+from dpa.protocol.messages import ChangeMembers, Drain, Left, MembersChanged, Unsubscribe, Unsubscribed
+from dpa.protocol.metrics import PlanStep
+from dpa.protocol.rules import Rule, RuledMachine, State, on
+from dpa.protocol.stage_progress import StageProgress
+from dpa.routing.members import MemberChange
+
+
+class MembershipState(State):
+    """The steps of a change."""
+
+    IDLE = "idle"
+    STARTING = "starting tasks"
+    CHANGING = "changing tables"
+    ENDING = "ending tasks"
+
+
+@dataclass(frozen=True)
+class _Change:
+    """What is under way: the request, its stage, who comes and goes, and when it began."""
+
+    request: TaskRequest
+    stage: StageProgress
+    members: MemberChange
+    began: float
+
+    @property
+    def coming(self) -> tuple[Address, ...]:
+        return tuple(Address(self.stage.name, index) for index in self.members.coming)
+
+    @property
+    def going(self) -> frozenset[Address]:
+        return frozenset(Address(self.stage.name, index) for index in self.members.going)
+
+
+class Membership(RuledMachine):
+    """Requests are carried out in the order in which they come. Each has an answer, once it is done or refused.
+
+    Attributes:
+        steps: the changes that have been carried out.
+    """
+
+    def __init__(
+        self, coordinator: Machine, stages: Mapping[str, StageProgress], changed: Callable[[PlanStep], None]
+    ) -> None:
+        """`changed` is called with each change that has been carried out."""
+        super().__init__(MembershipState.IDLE)
+        self._changed = changed
+        self.steps: list[PlanStep] = []
+        self._coordinator = coordinator
+        self._stages = stages
+        self._requests: deque[TaskRequest] = deque()
+        self._change: _Change | None = None
+        self._awaited: set[Address] = set()
+        self._is_published = False
+
+    def ask(self, request: TaskRequest) -> None:
+        """Carry out a request when those before it are."""
+        self._requests.append(request)
+        if self.state is MembershipState.IDLE:
+            self._next()
+
+    def leaves(self, task: Address) -> bool:
+        """Whether a task is leaving."""
+        return self._change is not None and task in self._change.going
+
+    def source_done(self, task: Address) -> None:
+        """A source task has emitted its last record."""
+        if self.state is MembershipState.CHANGING:
+            self._awaited.discard(task)
+            self._advance()
+
+    def _next(self) -> None:
+        """Begin the next request that can be carried out."""
+        self.state = MembershipState.IDLE
+        while self._requests and self.state is MembershipState.IDLE:
+            request = self._requests.popleft()
+            why = self._why_not(request)
+            if why is not None:
+                self._answer(request, why, refused=True)
+            else:
+                self._begin(request)
+
+    def _why_not(self, request: TaskRequest) -> str | None:
+        """Why a request cannot be carried out; None if it can."""
+        stage = self._stages.get(request.stage)
+        if stage is None:
+            return f"there is no stage {request.stage!r}; the stages are {', '.join(self._stages)}"
+        if stage.why_fixed is not None:
+            return f"the tasks of {stage.name} stay: {stage.why_fixed}"
+        if not stage.is_running:
+            return f"{stage.name} has processed all its records: it is {stage.state.value}"
+        if isinstance(request, Rescale):
+            if request.tasks < 1:
+                return f"{stage.name} needs at least 1 task, not {request.tasks}"
+            return f"{stage.name} has {request.tasks} tasks" if request.tasks == len(stage.members) else None
+        missing = sorted(set(request.tasks) - set(stage.members))
+        if missing or not request.tasks:
+            there = ", ".join(map(str, sorted(stage.members)))
+            return f"{stage.name} has no task {', '.join(map(str, missing))}; it has {there}"
+        return None
+
+    def _begin(self, request: TaskRequest) -> None:
+        stage = self._stages[request.stage]
+        change = _members_of(request, stage)
+        self._change = _Change(request, stage, change, self._coordinator.now)
+        self._is_published = False
+        stage.begin_change(change)
+        coming = self._change.coming
+        if not coming:
+            self._publish()
+            return
+        self.state, self._awaited = MembershipState.STARTING, set(coming)
+        nodes = tuple(
+            request.nodes[turn % len(request.nodes)] if request.nodes else None for turn in range(len(coming))
+        )
+        self._coordinator.instruct(StartTasks(coming, nodes))
+
+    def _started(self, sender: Address, event: TaskStarted) -> None:
+        self._awaited.discard(event.address)
+        if not self._awaited:
+            self._publish()
+
+    def _publish(self) -> None:
+        """All new tasks are up: let them take part."""
+        change = self._current
+        self.state = MembershipState.CHANGING
+        self._awaited = {task for task in change.going if not change.stage.is_done_with(task.index)}
+        if change.stage.is_draining:
+            for task in change.coming:
+                self._coordinator.send(task, Drain())
+        self._coordinator.send(BALANCER, ChangeMembers(change.stage.name, change.members))
+
+    def _published(self, sender: Address, message: MembersChanged) -> None:
+        self._is_published = True
+        self._advance()
+
+    def _left(self, sender: Address, message: Left) -> None:
+        self._current.stage.left(message)
+        self._awaited.discard(sender)
+        self._advance()
+
+    def _advance(self) -> None:
+        """End the tasks that leave, once they have left and their last table is settled."""
+        if not self._is_published or self._awaited:
+            return
+        going = self._current.going
+        self.state, self._awaited = MembershipState.ENDING, set(going)
+        for task in sorted(going):
+            self._coordinator.send(BALANCER, Unsubscribe(task))
+        self._end_if_over()
+
+    def _unsubscribed(self, sender: Address, message: Unsubscribed) -> None:
+        self._awaited.discard(message.task)
+        self._end_if_over()
+
+    def _end_if_over(self) -> None:
+        if self._awaited:
+            return
+        change, self._change = self._current, None
+        if change.going:
+            self._coordinator.instruct(StopTasks(tuple(sorted(change.going))))
+        seconds = self._coordinator.now - change.began
+        step = PlanStep(
+            number=len(self.steps) + 1,
+            at=change.began,
+            stage=change.stage.name,
+            started=change.members.coming,
+            stopped=tuple(sorted(change.members.going)),
+            moved=change.members.replaces,
+            seconds=seconds,
+            reason=change.request.reason,
+        )
+        self.steps.append(step)
+        change.stage.end_change()
+        self._answer(change.request, step.in_words(len(change.stage.members)))
+        self._changed(step)
+        self._next()
+
+    def _answer(self, request: TaskRequest, text: str, *, refused: bool = False) -> None:
+        self._coordinator.instruct(Answer(request.request, text, refused))
+
+    @property
+    def _current(self) -> _Change:
+        assert self._change is not None
+        return self._change
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        on(TaskStarted, MembershipState.STARTING, _started, "with the last one, let the load balancer publish"),
+        on(MembersChanged, MembershipState.CHANGING, _published, "end the tasks that have left"),
+        on(Left, MembershipState.CHANGING, _left, "with the last one, end them"),
+        on(Unsubscribed, MembershipState.ENDING, _unsubscribed, "with the last one, stop them"),
+    )
+
+
+def _members_of(request: TaskRequest, stage: StageProgress) -> MemberChange:
+    """Who comes and goes. Of a stage that shrinks the newest tasks go."""
+    first = len(stage.tasks)
+    if isinstance(request, MoveTasks):
+        return MemberChange(replaces=tuple((old, first + turn) for turn, old in enumerate(request.tasks)))
+    more = request.tasks - len(stage.members)
+    if more > 0:
+        return MemberChange(joins=tuple(range(first, first + more)))
+    return MemberChange(leaves=tuple(sorted(sorted(stage.members)[more:])))

@@ -1,0 +1,137 @@
+"""Reducers that join a stage, leave it, or take another's place, and the routing table in which they do.
+
+Consistent hashing moves no more than it must: what a reducer that leaves had goes to those that follow on the circle,
+and one that joins takes a part of many arcs. Arcs of single hot keys stay as they are, whoever their neighbours are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dpa.errors import ProtocolError
+from dpa.routing.assignment import Assignment, KeySplit, Single
+from dpa.routing.change import TableChange
+from dpa.routing.hashing import Hashes
+from dpa.routing.table import RoutingTable
+
+
+@dataclass(frozen=True)
+class MemberChange:
+    """Who comes and goes with one table.
+
+    Attributes:
+        joins: new reducers, which get a part of the keys. All new ones have the next numbers that none has had.
+        leaves: members that own nothing afterwards; their keys go to those that stay.
+        replaces: pairs of a member that leaves and the new reducer that gets all that it had.
+    """
+
+    joins: tuple[int, ...] = ()
+    leaves: tuple[int, ...] = ()
+    replaces: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def coming(self) -> tuple[int, ...]:
+        """All new reducers, ascending."""
+        return tuple(sorted((*self.joins, *(new for _, new in self.replaces))))
+
+    @property
+    def going(self) -> frozenset[int]:
+        """All that leave."""
+        return frozenset((*self.leaves, *(old for old, _ in self.replaces)))
+
+    def after(self, table: RoutingTable) -> tuple[int, ...]:
+        """The members by the next table.
+
+        Raises:
+            ProtocolError: a reducer that leaves is no member, a new one has not the next number, or nobody would stay.
+        """
+        numbers = tuple(range(table.reducers, table.reducers + len(self.coming)))
+        if not self.going <= set(table.members) or self.coming != numbers:
+            raise ProtocolError(f"{self} does not fit the members {table.members} of table {table.version}")
+        place = dict(self.replaces)
+        stay = tuple(place.get(member, member) for member in table.members if member not in self.leaves)
+        if not (*stay, *self.joins):
+            raise ProtocolError(f"{self} leaves no member in table {table.version}")
+        return (*stay, *self.joins)
+
+
+def left_by(before: RoutingTable, after: RoutingTable) -> frozenset[int]:
+    """The members of a table that are none by the next."""
+    return frozenset() if before.members == after.members else frozenset(before.members) - frozenset(after.members)
+
+
+def with_members(table: RoutingTable, change: MemberChange, tokens: Mapping[int, Hashes]) -> RoutingTable:
+    """The next table, with these changes; `tokens`: the positions that each reducer that joins claims. O(tokens).
+
+    Raises:
+        ProtocolError: the change does not fit the table.
+    """
+    members, place, version = change.after(table), dict(change.replaces), table.version + 1
+    stay = np.array([member for member in members if member not in change.joins], dtype=np.int32)
+    names = tuple(_renumbered(one, place) for one in table.assignments)
+    owners = np.array([one.reducer if isinstance(one, Single) else -1 for one in names], dtype=np.int32)
+    owner = owners.take(table.assigned)
+    staying = np.flatnonzero(np.isin(owner, stay))
+    assignments: dict[int, Assignment] = {}
+    for token, (position, number) in enumerate(zip(table.positions.tolist(), table.assigned.tolist(), strict=True)):
+        one = names[number]
+        if isinstance(one, Single) and one.reducer in change.leaves:
+            one = Single(_heir(token, owner, staying, stay))
+        elif isinstance(one, KeySplit) and change.going | set(change.joins):
+            one = _split_among(one, stay.tolist(), change.joins, version)
+        if one is not table.assignments[number]:
+            assignments[position] = one
+    taken = set(table.positions.tolist())
+    for reducer in change.joins:
+        for position in _claimed(tokens[reducer], table, names, taken):
+            assignments[position] = Single(reducer)
+            taken.add(position)
+    return replace(TableChange.of(table, assignments), members=members).apply(table)
+
+
+def _renumbered(assignment: Assignment, place: Mapping[int, int]) -> Assignment:
+    """The same with those who take the places of others."""
+    if not any(reducer in place for reducer in assignment.reducers):
+        return assignment
+    if isinstance(assignment, Single):
+        return Single(place[assignment.reducer])
+    return replace(assignment, reducers=tuple(place.get(reducer, reducer) for reducer in assignment.reducers))
+
+
+def _heir(token: int, owner: np.ndarray, staying: np.ndarray, stay: np.ndarray) -> int:
+    """Who gets the arc of a token: the next on the circle that has an arc of its own and stays."""
+    if not len(staying):
+        return int(stay[token % len(stay)])
+    return int(owner[staying[np.searchsorted(staying, token) % len(staying)]])
+
+
+def _split_among(split: KeySplit, stay: list[int], joins: Iterable[int], version: int) -> Assignment:
+    """The split without those that leave; whoever joins has a part of it if all others have."""
+    weights = dict(zip(split.reducers, split.weights, strict=True))
+    kept = {reducer: weight for reducer, weight in weights.items() if reducer in stay}
+    new = dict.fromkeys(joins, sum(kept.values()) / len(kept)) if len(kept) == len(stay) else {}
+    if not new and len(kept) == len(weights):
+        return split
+    if not kept:
+        return Single(stay[split.reducers[0] % len(stay)])
+    shares = {**kept, **new}
+    if len(shares) == 1:
+        return Single(next(iter(shares)))
+    total = sum(shares.values())
+    return KeySplit(
+        tuple(shares),
+        tuple(share / total for share in shares.values()),
+        tuple(weights.get(reducer, 0.0) for reducer in shares),
+        version,
+    )
+
+
+def _claimed(positions: Hashes, table: RoutingTable, names: tuple[Assignment, ...], taken: set[int]) -> Iterable[int]:
+    """Those of the positions that cut an arc which has one owner."""
+    arcs = table.assigned.take(table.tokens_of(positions)).tolist()
+    for position, number in zip(positions.tolist(), arcs, strict=True):
+        if isinstance(names[number], Single) and position not in taken:
+            yield position

@@ -1,0 +1,144 @@
+"""Tasks of a job on Ray that come, go and move while records flow, asked for from outside."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import executors_for_tests as executors
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+from dpa import Flow
+from dpa.control import app
+from dpa.driver.control import RunningJob
+from dpa.errors import ControlError
+from dpa.result import Result
+
+pytestmark = pytest.mark.usefixtures("ray")
+
+
+@pytest.fixture(autouse=True)
+def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests run jobs meanwhile."""
+    monkeypatch.setattr("dpa.driver.control.gettempdir", lambda: str(tmp_path))
+
+
+ROWS, KEYS, SECONDS = 8_000, 40, 0.002
+
+
+class Running:
+    """A flow that runs in a thread of its own, until the block's end."""
+
+    def __init__(self, flow: Flow) -> None:
+        self._flow = flow
+        self._thread = threading.Thread(target=self._run)
+        self._found: list[Result | BaseException] = []
+
+    def _run(self) -> None:
+        try:
+            self._found.append(self._flow.run())
+        except BaseException as error:
+            self._found.append(error)
+
+    def __enter__(self) -> Running:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._thread.join()
+
+    def job(self) -> RunningJob:
+        """It, once records flow."""
+        while self._thread.is_alive():
+            for job in RunningJob.all():
+                status = job.status()
+                if status is not None and status.job == self._flow.name and status.phase == "stream":
+                    return job
+            time.sleep(0.05)
+        pytest.fail(f"the job has ended: {self._found}")
+
+    def result(self) -> Result:
+        """Its result, when it has ended."""
+        self._thread.join()
+        [found] = self._found
+        assert isinstance(found, Result), found
+        return found
+
+
+def tasks_of(job: RunningJob, stage: str) -> tuple[int, ...]:
+    """The tasks of a stage, once the job has said again how it is."""
+    time.sleep(1.0)
+    status = job.status()
+    assert status is not None
+    return next(found.tasks for found in status.stages if found.name == stage)
+
+
+def flow_of(name: str, consistency: str) -> Flow:
+    """Sums by key: in merge mode one a key, in migrate mode as far as they are at each record."""
+    table = pa.table({"key": [number * number % KEYS for number in range(ROWS)], "value": range(ROWS)})
+    flow = Flow(
+        name, limits={"split_records": 1_000, "batch_records": 20, "in_flight_records": 200, "quantum_records": 20}
+    )
+    keyed = flow.read(table, parallelism=1).key_by("key")
+    if consistency == "merge":
+        keyed.reduce(executors.SlowSum(SECONDS), name="sums", parallelism=2)
+    else:
+        keyed.process(executors.RunningSum(SECONDS), name="sums", parallelism=2, consistency="migrate")
+    return flow
+
+
+def expected(consistency: str) -> list[dict[str, Any]]:
+    so_far: Counter[int] = Counter()
+    rows = []
+    for value in range(ROWS):
+        key = value * value % KEYS
+        so_far[key] += value
+        rows.append({"key": key, "value": value, "so_far": so_far[key]})
+    return rows if consistency == "migrate" else [{"key": key, "value": so_far[key]} for key in sorted(so_far)]
+
+
+@pytest.mark.parametrize("consistency", ["merge", "migrate"])
+def test_tasks_come_move_and_go_while_records_flow(consistency: str) -> None:
+    with Running(flow_of(f"changing-{consistency}", consistency)) as running:
+        job = running.job()
+        assert "sums has 4 tasks, 2 started, after" in job.scale("sums", 4)
+        assert tasks_of(job, "sums") == (0, 1, 2, 3)
+        assert "sums 0 is sums 4 now, sums 3 is sums 5 now, after" in job.move("sums", [0, 3])
+        assert "sums has 2 tasks, 2 stopped, after" in job.scale("sums", 2)
+        assert tasks_of(job, "sums") == (1, 2)
+    result = running.result()
+    order = "value" if consistency == "migrate" else "key"
+    assert sorted(result.table().to_pylist(), key=lambda row: row[order]) == expected(consistency)
+    stage = result.report["sums"]
+    assert [(step.started, step.stopped) for step in stage.changes] == [((2, 3), ()), ((4, 5), (0, 3)), ((), (4, 5))]
+    assert sum(task.processed for task in stage.tasks) == ROWS and all(task.processed for task in stage.tasks)
+    assert not RunningJob.all()
+
+
+def test_the_command_changes_the_tasks_of_a_source_and_says_why_it_cannot() -> None:
+    run = CliRunner()
+    assert "no job runs here" in run.invoke(app, ["list"]).output
+    with Running(flow_of("by-hand", "merge")) as running:
+        job = running.job()
+        listed = run.invoke(app, ["list"])
+        assert listed.exit_code == 0 and job.name in listed.output and "0-1" in listed.output
+        assert "read has 2 tasks, 1 started" in run.invoke(app, ["scale", "by-hand", "read", "2"]).output
+        moved = run.invoke(app, ["move", job.name, "read", "0"])
+        assert moved.exit_code == 0 and "read 0 is read 2 now" in moved.output
+        for arguments, why in {
+            ("scale", "by-hand", "sum", "2"): "there is no stage 'sum'; the stages are read, sums",
+            ("scale", "by-hand", "sums", "2"): "sums has 2 tasks",
+            ("move", "by-hand", "sums", "7"): "sums has no task 7; it has 0, 1",
+            ("move", "by-hand", "sums", "0", "--node", "nowhere"): "there is no node 'nowhere'; the nodes are",
+            ("scale", "other", "sums", "2"): "no job named 'other' runs here; running jobs: by-hand",
+        }.items():
+            refused = run.invoke(app, list(arguments))
+            assert refused.exit_code == 1 and why in " ".join(refused.output.split()), refused.output
+    assert sorted(running.result().table().to_pylist(), key=lambda row: row["key"]) == expected("merge")
+    with pytest.raises(ControlError, match="has ended"):
+        job.scale("sums", 3)

@@ -1,0 +1,221 @@
+"""Tasks that come and go, as the load balancer and the coordinator see it, one message at a time."""
+
+from __future__ import annotations
+
+import pytest
+from wires import Wire, mapper, reducer, sent
+
+from dpa.balance.options import BY_STRATEGY
+from dpa.measure.latency import LatencySketch
+from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
+from dpa.protocol.coordinator import CoordinatorMachine
+from dpa.protocol.events import MoveTasks, Rescale, Start, TaskStarted
+from dpa.protocol.graph import MAPPER, REDUCER, Graph, map_reduce
+from dpa.protocol.instructions import Answer, Instruction, StartTasks, StopTasks
+from dpa.protocol.machines import load_balancer_of
+from dpa.protocol.messages import (
+    Begin,
+    ChangeMembers,
+    CurrentTable,
+    Left,
+    MembersChanged,
+    Message,
+    Progress,
+    Settled,
+    SplitGrant,
+    SplitRequest,
+    TableUpdate,
+    Unsubscribe,
+    Unsubscribed,
+)
+from dpa.protocol.metrics import TaskStats
+from dpa.routing.members import MemberChange
+
+
+def graph_of(**options: object) -> Graph:
+    return map_reduce((), 2, 3, balance=BY_STRATEGY["doubling"](), **options)
+
+
+def to(instructions: list[Instruction], kind: type[Message]) -> list[Address]:
+    return [receiver for receiver, _ in sent(instructions, kind)]
+
+
+class Balancer(Wire):
+    """The load balancer of two mappers and three reducers."""
+
+    def __init__(self, **options: object) -> None:
+        super().__init__(load_balancer_of(graph_of(**options)))
+
+    def change(self, stage: str = REDUCER, **change: object) -> list[Instruction]:
+        return self(COORDINATOR, ChangeMembers(stage, MemberChange(**change)))
+
+    def settled(self, *tasks: int) -> list[Instruction]:
+        return [one for task in tasks for one in self(reducer(task), Settled(1))]
+
+
+# --- the load balancer
+
+
+def test_a_new_task_learns_the_newest_table_before_the_one_by_which_it_takes_part() -> None:
+    done = Balancer().change(joins=(3,))
+    [(receiver, current)] = sent(done, CurrentTable)
+    assert (receiver, current.stage, current.table.version) == (reducer(3), REDUCER, 0)
+    assert current.senders == (mapper(0), mapper(1))
+    assert to(done, TableUpdate) == [mapper(0), mapper(1), *(reducer(index) for index in range(4))]
+    order = [type(message) for at, message in sent(done, object) if at == reducer(3)]
+    assert order == [CurrentTable, TableUpdate]
+    assert to(done, MembersChanged) == [COORDINATOR], "nobody has anything to hand over"
+
+
+def test_in_merge_mode_a_table_without_a_task_is_to_be_settled_by_old_and_new_members() -> None:
+    balancer = Balancer()
+    assert to(balancer.change(replaces=((1, 3),)), MembersChanged) == []
+    assert to(balancer.settled(0, 1, 2), MembersChanged) == []
+    assert to(balancer.settled(3), MembersChanged) == [COORDINATOR]
+
+
+def test_a_change_waits_until_the_last_table_is_settled() -> None:
+    balancer = Balancer()
+    balancer.change(leaves=(2,))
+    assert to(balancer.change(joins=(3,)), TableUpdate) == []
+    [(_, first), *_] = sent(balancer.settled(0, 1, 2), TableUpdate)
+    assert first.change.version == 2 and first.change.members == (0, 1, 3)
+
+
+def test_a_new_source_task_begins_when_it_knows_the_tables_and_marks_those_to_come() -> None:
+    balancer = Balancer(consistency="migrate")
+    done = balancer.change(MAPPER, joins=(2,))
+    assert [type(message) for at, message in sent(done, object) if at == mapper(2)] == [CurrentTable, Begin]
+    assert to(done, MembersChanged) == [COORDINATOR] and to(done, TableUpdate) == []
+    published = balancer.change(joins=(3,))
+    updates = dict(sent(published, TableUpdate))
+    assert mapper(2) in updates and updates[reducer(0)].senders == (mapper(0), mapper(1), mapper(2))
+
+
+def test_a_sender_is_let_go_when_nobody_waits_for_its_marker() -> None:
+    balancer = Balancer(consistency="migrate")
+    balancer.change(joins=(3,))
+    assert to(balancer(COORDINATOR, Unsubscribe(mapper(1))), Unsubscribed) == []
+    done = balancer.settled(0, 1, 2, 3)
+    assert sent(done, Unsubscribed) == [(COORDINATOR, Unsubscribed(mapper(1)))]
+    later = balancer.change(joins=(4,))
+    assert mapper(1) not in to(later, TableUpdate)
+    assert sent(later, TableUpdate)[0][1].senders == (mapper(0),)
+
+
+def test_a_task_that_leaves_gets_tables_until_it_has_left() -> None:
+    balancer = Balancer()
+    balancer.change(leaves=(2,))
+    balancer.settled(0, 1, 2)
+    assert reducer(2) in to(balancer.change(joins=(3,)), TableUpdate)
+    assert to(balancer(COORDINATOR, Unsubscribe(reducer(2))), Unsubscribed) == [COORDINATOR]
+    assert reducer(2) not in to(balancer.change(joins=(4,)), TableUpdate)
+
+
+# --- the coordinator
+
+
+class Coordinator(Wire):
+    """The coordinator of two mappers and three reducers, all of them up."""
+
+    def __init__(self, **options: object) -> None:
+        self.machine: CoordinatorMachine = CoordinatorMachine(graph_of(**options))
+        super().__init__(self.machine)
+        self.machine.handle(Start(), 0.0)
+        for address in (*graph_of().addresses, BALANCER):
+            self.started(address)
+
+    def started(self, address: Address) -> list[Instruction]:
+        return self.machine.handle(TaskStarted(address), 0.0)
+
+    def ask(self, request: Rescale | MoveTasks) -> list[Instruction]:
+        return self.machine.handle(request, 1.0)
+
+    def answers(self, instructions: list[Instruction]) -> list[Answer]:
+        return [one for one in instructions if isinstance(one, Answer)]
+
+
+def left(index: int) -> Left:
+    return Left(TaskStats(REDUCER, index, processed=5), LatencySketch(), LatencySketch())
+
+
+def test_a_stage_grows_once_its_new_tasks_are_up() -> None:
+    coordinator = Coordinator()
+    assert coordinator.ask(Rescale(7, REDUCER, 5, ("a", "b"))) == [StartTasks((reducer(3), reducer(4)), ("a", "b"))]
+    assert coordinator.started(reducer(4)) == []
+    assert sent(coordinator.started(reducer(3)), ChangeMembers) == [
+        (BALANCER, ChangeMembers(REDUCER, MemberChange(joins=(3, 4))))
+    ]
+    [answer] = coordinator.answers(coordinator(BALANCER, MembersChanged(REDUCER)))
+    assert (answer.request, answer.refused) == (7, False) and "reducer has 5 tasks, 2 started" in answer.text
+
+
+def test_a_task_that_leaves_is_stopped_when_all_have_let_it_go() -> None:
+    coordinator = Coordinator()
+    asked = coordinator.ask(MoveTasks(1, REDUCER, (0,)))
+    assert asked == [StartTasks((reducer(3),), (None,))]
+    coordinator.started(reducer(3))
+    assert coordinator(reducer(0), left(0)) == []
+    assert sent(coordinator(BALANCER, MembersChanged(REDUCER)), Unsubscribe) == [(BALANCER, Unsubscribe(reducer(0)))]
+    done = coordinator(BALANCER, Unsubscribed(reducer(0)))
+    assert StopTasks((reducer(0),)) in done
+    [answer] = coordinator.answers(done)
+    assert "reducer 0 is reducer 3 now" in answer.text
+    snapshot = coordinator.machine.snapshot()
+    assert snapshot[REDUCER].members == (1, 2, 3) and snapshot[REDUCER].tasks[0].processed == 5
+    assert [(step.started, step.stopped, step.moved) for step in snapshot.steps] == [((3,), (0,), ((0, 3),))]
+
+
+def test_requests_are_carried_out_one_after_the_other() -> None:
+    coordinator = Coordinator()
+    coordinator.ask(Rescale(1, REDUCER, 4))
+    assert coordinator.ask(Rescale(2, REDUCER, 3)) == []
+    coordinator.started(reducer(3))
+    done = coordinator(BALANCER, MembersChanged(REDUCER))
+    assert [answer.request for answer in coordinator.answers(done)] == [1]
+    assert sent(done, ChangeMembers) == [(BALANCER, ChangeMembers(REDUCER, MemberChange(leaves=(3,))))]
+
+
+def test_a_source_task_that_leaves_gets_no_more_splits_and_is_waited_for() -> None:
+    coordinator = Coordinator()
+    coordinator.ask(Rescale(1, MAPPER, 1))
+    assert to(coordinator(BALANCER, MembersChanged(MAPPER)), Unsubscribe) == []
+    assert sent(coordinator(mapper(1), SplitRequest()), SplitGrant) == [(mapper(1), SplitGrant(None))]
+    done = coordinator(mapper(1), Progress(TaskStats(MAPPER, 1, read=9), done=True))
+    assert sent(done, Unsubscribe) == [(BALANCER, Unsubscribe(mapper(1)))]
+
+
+@pytest.mark.parametrize(
+    ("request_", "why"),
+    [
+        (Rescale(1, "rows", 2), "there is no stage 'rows'; the stages are mapper, reducer"),
+        (Rescale(1, REDUCER, 3), "reducer has 3 tasks"),
+        (Rescale(1, REDUCER, 0), "reducer needs at least 1 task, not 0"),
+        (MoveTasks(1, REDUCER, (1, 5)), "reducer has no task 5; it has 0, 1, 2"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_at_once(request_: Rescale | MoveTasks, why: str) -> None:
+    assert Coordinator().ask(request_) == [Answer(1, why, refused=True)]
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (
+            {"aggregate_seconds": 1.0},
+            "the tasks of reducer stay: partial results are published, each task's share by itself",
+        ),
+        (
+            {"can_merge": False},
+            "the tasks of reducer stay: two states of a key cannot be merged; set `consistency: migrate`",
+        ),
+    ],
+)
+def test_a_stage_whose_tasks_stay_says_why(options: dict[str, object], why: str) -> None:
+    assert Coordinator(**options).ask(Rescale(1, REDUCER, 4)) == [Answer(1, why, refused=True)]
+
+
+def test_nothing_changes_before_the_stream_begins() -> None:
+    machine = CoordinatorMachine(graph_of())
+    machine.handle(Start(), 0.0)
+    assert machine.handle(Rescale(1, REDUCER, 4), 0.0) == [Answer(1, "the job is starting", refused=True)]

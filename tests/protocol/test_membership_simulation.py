@@ -1,0 +1,202 @@
+"""Tasks that come, go and move while a simulated job runs: no interleaving loses a record or a state, and machines that
+are broken on purpose are caught."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+
+from dpa.protocol.addresses import COORDINATOR, Address
+from dpa.protocol.events import RangesExtracted
+from dpa.protocol.graph import REDUCER
+from dpa.protocol.hand_over import Giving
+from dpa.protocol.load_balancer import LoadBalancerMachine, StageBalance
+from dpa.protocol.membership import Membership
+from dpa.protocol.messages import Begin, ChangeMembers, Left, MembersChanged, Message, Progress
+from dpa.protocol.metrics import TaskStats
+from dpa.protocol.stage_progress import StageProgress
+from dpa.routing.members import MemberChange
+from dpa.routing.table import RoutingTable
+from dpa.simulation.cluster import InvariantViolationError, SimulatedRun
+from dpa.simulation.random_graphs import run_random_graph
+from dpa.simulation.random_jobs import run_random_job
+
+SEEDS, CHUNK = 60, 20
+
+
+@cache
+def run_of(seed: int, migrates: bool) -> SimulatedRun:
+    """The run of a seed, for all tests that look at it."""
+    return run_random_job(seed, migrates=migrates, changes=True)
+
+
+def failed(seed: int, violation: InvariantViolationError) -> str:
+    return "\n".join([f"seed {seed}: {violation}", *violation.history[-40:]])
+
+
+@pytest.mark.parametrize("migrates", [False, True])
+@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+def test_random_jobs_whose_tasks_change_keep_every_invariant(first: int, migrates: bool) -> None:
+    for seed in range(first, first + CHUNK):
+        try:
+            run_of(seed, migrates)
+        except InvariantViolationError as violation:
+            pytest.fail(failed(seed, violation))
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+def test_random_graphs_whose_tasks_change_keep_every_invariant(first: int) -> None:
+    for seed in range(first, first + CHUNK):
+        try:
+            run_random_graph(seed, changes=True)
+        except InvariantViolationError as violation:
+            pytest.fail(failed(seed, violation))
+
+
+@pytest.mark.parametrize("migrates", [False, True])
+def test_tasks_really_change_in_the_random_jobs(migrates: bool) -> None:
+    happened: Counter[str] = Counter()
+    for seed in range(SEEDS):
+        run = run_of(seed, migrates)
+        for step in run.snapshot.steps:
+            kind = "moved" if step.moved else "grown" if step.started else "shrunk"
+            happened[f"{step.stage} {kind}"] += 1
+        happened["refused"] += any(answer.refused for answer in run.answers.values())
+    for kind in ("moved", "grown", "shrunk"):
+        assert happened[f"mapper {kind}"] >= 2 and happened[f"reducer {kind}"] >= 5, happened
+    assert happened["refused"]
+
+
+# --- machines that are broken on purpose
+
+
+class EndsWhileTasksChange(StageProgress):
+    """Does not wait for tasks that leave."""
+
+    def begin_change(self, change: MemberChange) -> None:
+        super().begin_change(change)
+        self._is_changing = False
+
+
+class StopsAtOnce(Membership):
+    """Stops tasks as soon as the table without them is published."""
+
+    def _publish(self) -> None:
+        super()._publish()
+        self._awaited.clear()
+
+
+class ForgetsWhatLeft(StageProgress):
+    """Does not count what tasks that have left had processed."""
+
+    def left(self, message: Left) -> None:
+        self.tasks[message.stats.index] = TaskStats(self.name, message.stats.index)
+
+    def _noted(self, sender: Address, message: Progress) -> None:
+        if sender.index in self.members:
+            super()._noted(sender, message)
+
+    def _task_done(self, sender: Address, message: Progress) -> None:
+        if sender.index in self.members or message.done:
+            super()._task_done(sender, message)
+
+
+class WaitsForNoMarker(Giving):
+    """Takes it that nobody sends anything any more."""
+
+    def begin(self, receivers: Iterable[int], senders: Iterable[Address]) -> None:
+        super().begin(receivers, ())
+
+
+class WaitsForSendersAlone(Giving):
+    """Forgets that the tasks of its own stage forward to it."""
+
+    def begin(self, receivers: Iterable[int], senders: Iterable[Address]) -> None:
+        super().begin(receivers, [sender for sender in senders if sender.stage != REDUCER])
+
+
+class KeepsItsStates(Giving):
+    """Leaves without handing over its states."""
+
+    def _extracted(self, sender: Address, event: RangesExtracted) -> None:
+        super()._extracted(sender, RangesExtracted(replace(event.piece, parts={})))
+
+
+class BeginsWithoutTables(LoadBalancerMachine):
+    """Lets a new source task begin by the first tables."""
+
+    def _change_members(self, sender: Address, message: ChangeMembers) -> None:
+        if not self._graph.is_source(message.stage):
+            super()._change_members(sender, message)
+            return
+        for index in message.change.coming:
+            self.send(Address(message.stage, index), Begin())
+        self.send(COORDINATOR, MembersChanged(message.stage))
+
+
+class TellsOldMembersOnly(StageBalance):
+    """Publishes no table to tasks that have just come."""
+
+    def _publish(self, before: RoutingTable) -> None:
+        sent, self._balancer.send = self._balancer.send, self._unless_new(before)
+        super()._publish(before)
+        self._balancer.send = sent
+
+    def _unless_new(self, before: RoutingTable) -> Callable[[Address, Message], None]:
+        send = self._balancer.send
+
+        def sends(task: Address, message: Message) -> None:
+            if task.stage != self._stage or task.index < before.reducers:
+                send(task, message)
+
+        return sends
+
+
+PROGRESS = "dpa.protocol.coordinator.StageProgress"
+GIVING = "dpa.protocol.migration.Giving"
+BALANCER = "dpa.protocol.machines.LoadBalancerMachine"
+BROKEN: dict[str, tuple[str, Any, str]] = {
+    "ends while tasks change": (
+        PROGRESS,
+        EndsWhileTasksChange,
+        "cannot be done while|cannot take a|before|while it had records|wrong result",
+    ),
+    "stops tasks at once": (
+        "dpa.protocol.coordinator.Membership",
+        StopsAtOnce,
+        "was stopped before|while it had records",
+    ),
+    "forgets what left": (PROGRESS, ForgetsWhatLeft, "did not end|were lost"),
+    "waits for no marker": (GIVING, WaitsForNoMarker, "was stopped before|cannot take a|still wait at"),
+    "waits for senders alone": (GIVING, WaitsForSendersAlone, "was stopped before|cannot take a"),
+    "keeps its states": (GIVING, KeepsItsStates, "wrong result|whose state is"),
+    "begins without tables": (
+        BALANCER,
+        BeginsWithoutTables,
+        "was stopped before|acted on table|out of order|did not end|does not fit",
+    ),
+    "tells old members only": ("dpa.protocol.load_balancer.StageBalance", TellsOldMembersOnly, "did not end"),
+}
+"""What a machine does wrong: the name that it replaces; its class; the finding."""
+
+MOST, ENOUGH_STEPS = 150, 60_000
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_machine_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    where, broken, expected = BROKEN[name]
+    monkeypatch.setattr(where, broken)
+    for seed in range(MOST):
+        try:
+            run_random_job(seed, ENOUGH_STEPS, migrates=seed % 2 == 1, changes=True)
+        except InvariantViolationError as error:
+            assert re.search(expected, str(error)), error
+            assert error.history
+            return
+    pytest.fail(f"{MOST} random jobs have not caught it")

@@ -1,0 +1,163 @@
+"""How a running job is asked to change its tasks: both sides of the directory that they share."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from dpa.control import app
+from dpa.driver import control as module
+from dpa.driver.control import Control, RunningJob, runs_directory
+from dpa.errors import ControlError
+from dpa.protocol.events import MoveTasks, Rescale
+from dpa.protocol.instructions import Answer
+from dpa.protocol.metrics import Snapshot, StageSnapshot, TaskStats
+
+
+@pytest.fixture(autouse=True)
+def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "gettempdir", lambda: str(tmp_path))
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module.time, "sleep", lambda seconds: None)
+
+
+@pytest.fixture
+def job() -> Iterator[Control]:
+    with Control("word-count") as control:
+        yield control
+
+
+class Answering:
+    """A job that answers all requests for a while, in a thread of its own."""
+
+    def __init__(self, job: Control, *, refuses: bool = False) -> None:
+        self.asked: list[Rescale | MoveTasks] = []
+        self._job, self._refuses = job, refuses
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._answer)
+
+    def _answer(self) -> None:
+        while not self._over.wait(0.01):
+            for request in self._job.requests():
+                self.asked.append(request)
+                self._job.answer(Answer(request.request, f"answer {request.request}", self._refuses))
+
+    def __enter__(self) -> Answering:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+
+def snapshot(*queues: int) -> Snapshot:
+    tasks = tuple(TaskStats("reducer", index, queue=queue) for index, queue in enumerate(queues))
+    return Snapshot("stream", 3.0, 10, (StageSnapshot("reducer", "streaming", tasks, members=(0, 2, 3, 4)),))
+
+
+def test_a_request_comes_to_the_job_and_its_answer_back(job: Control) -> None:
+    with Answering(job) as answering:
+        found = RunningJob.find("word-count")
+        assert found.scale("reducer", 4, ["node 1"]) == "answer 1"
+        assert found.move("reducer", [0, 2]) == "answer 2"
+    assert answering.asked == [Rescale(1, "reducer", 4, ("node 1",)), MoveTasks(2, "reducer", (0, 2))]
+    assert list((runs_directory() / found.name).iterdir()) == []
+
+
+def test_a_refusal_is_an_error(job: Control) -> None:
+    with Answering(job, refuses=True), pytest.raises(ControlError, match=r"word-count-\d+: answer 1"):
+        RunningJob.find("word-count").scale("reducer", 4)
+
+
+def test_what_cannot_be_read_is_refused_and_the_job_goes_on(job: Control) -> None:
+    directory = runs_directory() / RunningJob.find("word-count").name
+    contents = ["{", "[]", '{"kind": "other"}', '{"kind": "rescale", "depth": 3}']
+    for number, content in enumerate(contents):
+        (directory / f"{number}.request").write_text(content)
+    assert job.requests() == []
+    for number in range(len(contents)):
+        answer = json.loads((directory / f"{number}.answer").read_text())
+        assert answer["refused"] and "the request cannot be read" in answer["text"]
+
+
+def test_who_waits_learns_that_the_job_has_ended() -> None:
+    with Control("short") as job:
+        found = RunningJob.find("short")
+        threading.Timer(0.1, job.__exit__).start()
+        with pytest.raises(ControlError, match=r"short-\d+ .*ended"):
+            found.scale("reducer", 2)
+    with pytest.raises(ControlError, match=r"short-\d+ has ended"):
+        found.scale("reducer", 2)
+
+
+def test_jobs_are_found_by_their_name_if_only_one_has_it(job: Control) -> None:
+    with pytest.raises(ControlError, match=r"no job named 'other' runs here; running jobs: word-count-\d+"):
+        RunningJob.find("other")
+    other = runs_directory() / f"word-count-{os.getppid()}"
+    other.mkdir()
+    with pytest.raises(ControlError, match="several jobs named 'word-count' run"):
+        RunningJob.find("word-count")
+    assert RunningJob.find(other.name).name == other.name
+
+
+def test_two_jobs_of_one_name_in_one_process_do_not_share_a_directory(job: Control) -> None:
+    with Control("word-count"):
+        names = [found.name for found in RunningJob.all()]
+        assert names == [f"word-count-{os.getpid()}", f"word-count-{os.getpid()}.2"]
+    assert [found.name for found in RunningJob.all()] == names[:1]
+
+
+def test_directories_of_jobs_that_were_killed_are_removed() -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    left = runs_directory() / f"killed-{ended.pid}"
+    left.mkdir(parents=True)
+    (left / "status.json").write_text("{}")
+    assert RunningJob.all() == [] and not left.exists()
+
+
+def test_a_job_that_cannot_listen_runs_all_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(module, "gettempdir", lambda: str(tmp_path / "file"))
+    with Control("deaf") as job:
+        job.tell(snapshot(1))
+        assert job.requests() == []
+
+
+def test_the_list_shows_the_tasks_that_there_are(job: Control) -> None:
+    assert CliRunner().invoke(app, ["list"]).output.split()[-2:] == [RunningJob.all()[0].name, "startup"]
+    job.tell(snapshot(1, 0, 2000, 0, 40))
+    shown = " ".join(CliRunner().invoke(app, ["list"]).output.split())
+    assert "stream, 3 s reducer 4 0, 2-4 2,041" in shown
+
+
+def test_a_wrong_argument_is_told_by_its_name() -> None:
+    refused = CliRunner().invoke(app, ["scale", "any", "reducer", "0"])
+    assert refused.exit_code == 2 and "greater than or equal to 1" in " ".join(refused.output.split())
+
+
+def test_status_is_told_twice_a_second_at_most(job: Control, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [time.monotonic() + 10]
+    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
+    found = RunningJob.find("word-count")
+    job.tell(snapshot(1))
+    job.tell(snapshot(2))
+    status = found.status()
+    assert status is not None and status.stages[0].queued == 1
+    clock[0] += 1.0
+    job.tell(snapshot(3))
+    status = found.status()
+    assert status is not None and status.stages[0].queued == 3
