@@ -10,6 +10,7 @@ import argparse
 import sys
 import time
 from collections import Counter
+from functools import partial
 
 from dpa.routing.groupings.options import KINDS, RING
 from dpa.simulation.cluster import InvariantViolationError, SimulatedRun
@@ -19,11 +20,21 @@ from experiments.harness import Findings, Target, main, markdown_table, progress
 
 _HISTORY_SHOWN = 60
 
+_COMMANDS = {
+    "interleavings": None,
+    "interleavings_changes": "python -m experiments.interleavings --changes",
+    "interleavings_graphs": "python -m experiments.interleavings --graphs --seeds 2000",
+    "interleavings_graphs_changes": "python -m experiments.interleavings --graphs --changes --seeds 3000",
+}
+"""What makes the committed results."""
+
 
 def measure(options: argparse.Namespace) -> Findings:
     """Run the job or graph of each seed, and count what happened in them."""
     seeds = min(options.seeds, 25) if options.quick else options.seeds
     run, count = (run_random_graph, _graph) if options.graphs else (run_random_job, _job)
+    if options.changes:
+        run = partial(run, changes=True)
     what = "graphs" if options.graphs else "jobs"
     counts: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
@@ -42,7 +53,7 @@ def measure(options: argparse.Namespace) -> Findings:
     print(f"{seeds} {what} in {seconds:.1f} s: {f'VIOLATIONS with seeds {failed}' if failed else 'no violation'}")
     rows = [(what, seeds), *counts.items(), *kinds.items()]
     targets = [Target("violations", "0", len(failed), not failed)]
-    if not options.graphs:
+    if not options.graphs and not options.changes:
         others = sum(kinds[_grouping(kind)] for kind in KINDS if kind != RING)
         per_thousand = 1000 * seconds / seeds
         targets += [
@@ -62,6 +73,10 @@ def _count(run: SimulatedRun, counts: Counter[str]) -> None:
     counts["records processed"] += sum(task.processed for stage in run.snapshot.stages for task in stage.tasks)
     counts["records forwarded"] += sum(task.forwarded for stage in run.snapshot.stages for task in stage.tasks)
     counts["redistributions"] += sum(stage.decision_counts.get("applied", 0) for stage in run.snapshot.stages)
+    for step in run.snapshot.steps:
+        counts["tasks that came"] += len(step.started) - len(step.moved)
+        counts["tasks that went"] += len(step.stopped) - len(step.moved)
+        counts["tasks that moved"] += len(step.moved)
     counts["stages that were redistributed"] += sum(stage.version > 0 for stage in run.snapshot.stages)
 
 
@@ -97,7 +112,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3_500, help="how many random jobs or graphs")
     parser.add_argument("--graphs", action="store_true", help="graphs of up to six stages instead of jobs of one")
-    graphs = parser.parse_known_args()[0].graphs
-    name = "interleavings_graphs" if graphs else "interleavings"
-    command = "python -m experiments.interleavings --graphs --seeds 2000" if graphs else None
-    main(name, parser, measure, command=command)
+    parser.add_argument("--changes", action="store_true", help="tasks come, go and move meanwhile")
+    given = parser.parse_known_args()[0]
+    name = "interleavings" + ("_graphs" if given.graphs else "") + ("_changes" if given.changes else "")
+    main(name, parser, measure, command=_COMMANDS[name])

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
+from dpa.protocol.change_messages import Left, MembersChanged, Unsubscribed
 from dpa.protocol.elasticity import Elasticity
 from dpa.protocol.events import MoveTasks, Rescale, Start, TaskDied, TaskStarted, Tick
 from dpa.protocol.graph import Graph
@@ -18,13 +19,10 @@ from dpa.protocol.messages import (
     DecisionReport,
     Finished,
     LastTable,
-    Left,
-    MembersChanged,
     Progress,
     RoundDone,
     SplitGrant,
     SplitRequest,
-    Unsubscribed,
 )
 from dpa.protocol.metrics import PlanStep, Snapshot, StageSnapshot
 from dpa.protocol.rules import Rule, State, on, on_each
@@ -181,8 +179,6 @@ class CoordinatorMachine(Machine):
         if message.use is not None:
             self._use[sender] = message.use
         self._of_task(sender, message)
-        if message.done and self._graph.is_source(sender.stage):
-            self._membership.source_done(sender)
 
     def _of_task(self, sender: Address, message: Progress | RoundDone | Finished) -> None:
         self.stages[sender.stage].dispatch(sender.stage, sender, message)

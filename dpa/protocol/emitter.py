@@ -17,7 +17,7 @@ from dpa.protocol.offered_meter import OfferedMeter
 from dpa.routing.change import TableChange
 from dpa.routing.groupings.base import Grouping
 from dpa.routing.members import left_by
-from dpa.routing.moves import moves
+from dpa.routing.moves import hand_overs
 from dpa.routing.table import RoutingTable
 
 _STEPS = 4
@@ -184,11 +184,11 @@ class Emitter:
 
     def update(self, change: TableChange) -> frozenset[int]:
         """Adopt the next routing table. Returns the receivers that must have a marker of it: those that leave, and
-        where states migrate, those that lose ranges."""
+        where states migrate, those that hand something over."""
         before = self.table
         self._adopt(change.apply(before))
         if self._migrates:
-            return frozenset(source for source, _ in moves(before, self.table))
+            return frozenset(source for source, _ in hand_overs(before, self.table))
         return left_by(before, self.table)
 
     def restart(self, table: RoutingTable) -> None:

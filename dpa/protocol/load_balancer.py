@@ -10,23 +10,20 @@ from dpa.balance.decision import Decision, Outcome
 from dpa.balance.policy import BalancePolicy, require_reducer
 from dpa.errors import BalanceError, ProtocolError
 from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
+from dpa.protocol.change_messages import ChangeMembers, MembersChanged, Unsubscribe, Unsubscribed
 from dpa.protocol.events import Redistribute, Tick
 from dpa.protocol.graph import Graph
 from dpa.protocol.machine import Machine
 from dpa.protocol.messages import (
     Begin,
-    ChangeMembers,
     CurrentTable,
     DecisionReport,
     Freeze,
     LastTable,
     LoadReport,
-    MembersChanged,
     OfferedReport,
     Settled,
     TableUpdate,
-    Unsubscribe,
-    Unsubscribed,
 )
 from dpa.protocol.rules import Rule, RuledMachine, State, on, on_each
 from dpa.routing.change import TableChange
@@ -93,7 +90,7 @@ class StageBalance(RuledMachine):
     def add_sender(self, task: Address) -> None:
         """A task that was started after the job emits records to the stage: tell it the newest table."""
         self._senders.append(task)
-        self._tell(task)
+        self._tell(task, self.table)
 
     def remove(self, task: Address) -> None:
         """A task is gone: a sender, or one of the stage itself."""
@@ -101,15 +98,14 @@ class StageBalance(RuledMachine):
         if task in self._senders:
             self._senders.remove(task)
 
-    def _tell(self, task: Address) -> None:
-        self._balancer.send(task, CurrentTable(self._stage, self.table, tuple(self._senders)))
+    def _tell(self, task: Address, table: RoutingTable) -> None:
+        self._balancer.send(task, CurrentTable(self._stage, table, tuple(self._senders)))
 
     def _change_members(self, sender: Address, message: ChangeMembers) -> None:
         before, change = self.table, message.change
         self._policy.change_members(change)
         for index in change.coming:
-            task = Address(self._stage, index)
-            self._balancer.send(task, CurrentTable(self._stage, before, tuple(self._senders)))
+            self._tell(Address(self._stage, index), before)
         self._leaving |= {Address(self._stage, index) for index in change.going}
         self._is_changing = True
         self._publish(before)
@@ -143,7 +139,8 @@ class StageBalance(RuledMachine):
 
     def _redistribute(self, sender: Address, event: Redistribute) -> None:
         before = self.table
-        self._record(self._policy.redistribute(event.node_id, self._balancer.now), before)
+        if event.node_id in before.members:  # else it has left since that was asked
+            self._record(self._policy.redistribute(event.node_id, self._balancer.now), before)
 
     def _record(self, decision: Decision | None, before: RoutingTable) -> None:
         if decision is None:

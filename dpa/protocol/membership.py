@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dpa.protocol.addresses import BALANCER, Address
+from dpa.protocol.change_messages import ChangeMembers, Leave, Left, MembersChanged, Unsubscribe, Unsubscribed
 from dpa.protocol.events import MoveTasks, Rescale, TaskRequest, TaskStarted
 from dpa.protocol.instructions import Answer, StartTasks, StopTasks
 from dpa.protocol.machine import Machine
-from dpa.protocol.messages import ChangeMembers, Drain, Left, MembersChanged, Unsubscribe, Unsubscribed
+from dpa.protocol.messages import Drain
 from dpa.protocol.metrics import PlanStep
 from dpa.protocol.rules import Rule, RuledMachine, State, on
 from dpa.protocol.stage_progress import StageProgress
@@ -83,12 +84,6 @@ class Membership(RuledMachine):
         """Whether a task is leaving."""
         return self._change is not None and task in self._change.going
 
-    def source_done(self, task: Address) -> None:
-        """A source task has emitted its last record."""
-        if self.state is MembershipState.CHANGING:
-            self._awaited.discard(task)
-            self._advance()
-
     def _next(self) -> None:
         """Begin the next request that can be carried out."""
         self.state = MembershipState.IDLE
@@ -144,10 +139,13 @@ class Membership(RuledMachine):
         """All new tasks are up: let them take part."""
         change = self._current
         self.state = MembershipState.CHANGING
-        self._awaited = {task for task in change.going if not change.stage.is_done_with(task.index)}
+        self._awaited = set(change.going)
         if change.stage.is_draining:
             for task in change.coming:
                 self._coordinator.send(task, Drain())
+        if change.stage.is_source:
+            for task in sorted(change.going):
+                self._coordinator.send(task, Leave())
         self._coordinator.send(BALANCER, ChangeMembers(change.stage.name, change.members))
 
     def _published(self, sender: Address, message: MembersChanged) -> None:

@@ -16,12 +16,21 @@ from dpa.execution.states import StatePart
 from dpa.measure.latency import LatencySketch
 from dpa.measure.load import Load, Offered
 from dpa.protocol.addresses import Address
+from dpa.protocol.change_messages import (
+    ChangeMembers,
+    Flush,
+    Flushed,
+    Leave,
+    Left,
+    MembersChanged,
+    Unsubscribe,
+    Unsubscribed,
+)
 from dpa.protocol.metrics import TaskStats
 from dpa.protocol.use import TaskUse
 from dpa.routing.change import TableChange
 from dpa.routing.groupings.signal import Signal
 from dpa.routing.hashing import ALL_HASHES, Interval
-from dpa.routing.members import MemberChange
 from dpa.routing.table import RoutingTable
 from dpa.sources.splits import Split
 
@@ -211,49 +220,6 @@ class RoundDone:
     seconds: float
 
 
-# a stage's tasks change: coordinator -> load balancer and back, leaving task -> coordinator
-
-
-@dataclass(frozen=True)
-class ChangeMembers:
-    """Tasks of a stage come and go: those that come are up, and those that leave still are. Of a source none has a
-    place in a routing table."""
-
-    stage: str
-    change: MemberChange
-
-
-@dataclass(frozen=True)
-class MembersChanged:
-    """The load balancer's answer: all that tasks which leave had is with others."""
-
-    stage: str
-
-
-@dataclass(frozen=True, eq=False)
-class Left:
-    """A task that leaves has nothing any more: its records and states are with others, and what it has emitted has
-    been processed. Its statistics as in `Finished`."""
-
-    stats: TaskStats
-    latency: LatencySketch
-    stage_latency: LatencySketch
-
-
-@dataclass(frozen=True)
-class Unsubscribe:
-    """This task has left: no table is for it any more."""
-
-    task: Address
-
-
-@dataclass(frozen=True)
-class Unsubscribed:
-    """The load balancer's answer: nobody waits for anything of this task."""
-
-    task: Address
-
-
 # states that migrate: sender -> task that gives ranges -> task that takes them over; task -> load balancer
 
 
@@ -371,6 +337,9 @@ Message = (
     | RoundDone
     | ChangeMembers
     | MembersChanged
+    | Leave
+    | Flush
+    | Flushed
     | Left
     | Unsubscribe
     | Unsubscribed

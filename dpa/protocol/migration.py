@@ -15,7 +15,7 @@ from dpa.protocol.machine import Machine
 from dpa.protocol.messages import Marker, Settled
 from dpa.protocol.record_queue import Forwards, RecordQueue
 from dpa.routing.members import left_by
-from dpa.routing.moves import Moves, moves
+from dpa.routing.moves import Moves, hand_overs
 from dpa.routing.table import RoutingTable
 
 
@@ -85,7 +85,7 @@ class Migration:
             raise ProtocolError(f"{self._task.address} got table {table.version} before {before.version} was settled")
         self._senders = self._senders if senders is None else senders
         gone = left_by(before, table)
-        between = moves(before, table) if self._options.in_order else _all_of(gone, table)
+        between = hand_overs(before, table) if self._options.in_order else _all_of(gone, table)
         receivers = [to for source, to in between if source == own]
         sources = [source for source, to in between if to == own]
         self._forward(self._queue.migrate(table, self._senders, gives=bool(receivers), takes=bool(sources)))

@@ -12,6 +12,7 @@ from dpa.balance.delegation import DelegationOptions
 from dpa.balance.options import LoadReportOptions
 from dpa.errors import ProtocolError
 from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
+from dpa.protocol.change_messages import Flush, Flushed, Left
 from dpa.protocol.credit import ActiveSenders, CreditLimits
 from dpa.protocol.emitter import Emitter
 from dpa.protocol.events import FinishDone, ProcessDone, Tick, WriteDone
@@ -25,7 +26,6 @@ from dpa.protocol.messages import (
     Deliver,
     Drain,
     Finished,
-    Left,
     LoadReport,
     Push,
     TableUpdate,
@@ -51,7 +51,12 @@ class OperatorState(State):
     FINISHED = "finished"
     DELIVERING = "delivering"
     DONE = "done"
+    LEAVING = "leaving"
     LEFT = "left"
+
+
+_HAVE_TABLES = (OperatorState.STREAMING, OperatorState.EXCHANGING, OperatorState.LEAVING, OperatorState.LEFT)
+"""While a task streams, while states are exchanged, and after it has left tables of its own stage may come."""
 
 
 class OperatorMachine(TaskMachine):
@@ -92,6 +97,7 @@ class OperatorMachine(TaskMachine):
         self._senders = ActiveSenders()
         self._reporter = LoadReporter(reports, delegation)
         self._working_on: Push | None = None
+        self._unflushed: set[Address] = set()
         self._draining = False
         self._is_written = False
         self._had_records = False
@@ -164,7 +170,7 @@ class OperatorMachine(TaskMachine):
                 self._had_records = False
                 self._report_empty()
             if self._migration.has_left and self.has_emitted_all and not self._in_flight:
-                self._leave()
+                self._flush()
         elif self.state is OperatorState.EXCHANGING:
             self._exchange.advance(self.table)
             if self._exchange.is_complete:
@@ -196,7 +202,7 @@ class OperatorMachine(TaskMachine):
         if message.stage != self.address.stage:
             self._update_emitters(sender, message)
             return
-        if self.state not in (OperatorState.STREAMING, OperatorState.EXCHANGING, OperatorState.LEFT):
+        if self.state not in _HAVE_TABLES:
             raise ProtocolError(f"{self.address} got a routing table of its own stage while {self.state.value}")
         self._migration.adopt(message.change.apply(self.table), message.senders)
 
@@ -206,9 +212,21 @@ class OperatorMachine(TaskMachine):
         else:
             self._migration.restart(message.table, message.senders)
 
-    def _leave(self) -> None:
-        self.state = OperatorState.LEFT
-        self.send(COORDINATOR, Left(self.stats, self._reporter.latency, self._reporter.stage_latency))
+    def _flush(self) -> None:
+        """Wait until all that was handed over has come."""
+        self.state = OperatorState.LEAVING
+        self._unflushed = {Address(self.address.stage, index) for index in self.table.members}
+        for other in sorted(self._unflushed):
+            self.send(other, Flush())
+
+    def _flush_others(self, sender: Address, message: Flush) -> None:
+        self.send(sender, Flushed())
+
+    def _flushed(self, sender: Address, message: Flushed) -> None:
+        self._unflushed.discard(sender)
+        if not self._unflushed:
+            self.state = OperatorState.LEFT
+            self.send(COORDINATOR, Left(self.stats, self._reporter.latency, self._reporter.stage_latency))
 
     def _forward(self, forwards: Forwards) -> None:
         moved: Counter[tuple[Address, int, int]] = Counter()
@@ -316,6 +334,13 @@ class OperatorMachine(TaskMachine):
             _tick,
             "report",
         ),
-        on(Tick, [OperatorState.FINISHED, OperatorState.DONE, OperatorState.LEFT], TaskMachine._ignore, "ignore"),
-        on(Drain, OperatorState.LEFT, TaskMachine._ignore, "ignore"),
+        on(
+            Tick,
+            [OperatorState.FINISHED, OperatorState.DONE, OperatorState.LEAVING, OperatorState.LEFT],
+            TaskMachine._ignore,
+            "ignore",
+        ),
+        on(Drain, [OperatorState.LEAVING, OperatorState.LEFT], TaskMachine._ignore, "ignore"),
+        on(Flush, [OperatorState.STREAMING, OperatorState.LEAVING], _flush_others, "answer: all before it has come"),
+        on(Flushed, OperatorState.LEAVING, _flushed, "with the last one, have left"),
     )

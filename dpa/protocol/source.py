@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from dpa.measure.latency import LatencySketch
 from dpa.protocol.addresses import COORDINATOR, Address
+from dpa.protocol.change_messages import Leave, Left
 from dpa.protocol.emitter import Emitter
 from dpa.protocol.events import Tick
 from dpa.protocol.instructions import OpenSplit
@@ -21,6 +23,7 @@ class SourceState(State):
     REQUESTING = "requesting"
     READING = "reading"
     DONE = "done"
+    LEFT = "left"
 
 
 class SourceMachine(TaskMachine):
@@ -28,11 +31,18 @@ class SourceMachine(TaskMachine):
 
     def __init__(self, address: Address, emitters: Sequence[Emitter]) -> None:
         super().__init__(address, emitters, SourceState.STARTING)
+        self._is_leaving = False
 
     def advance(self) -> None:
-        """Ask for a split if the last one is finished."""
+        """Ask for a split if the last one is finished; leave if nothing that it has emitted is on its way."""
         if self.state is SourceState.READING and self.has_emitted_all:
             self._request()
+        if self._is_leaving and self.state is SourceState.DONE and not self._in_flight:
+            self.state = SourceState.LEFT
+            self.send(COORDINATOR, Left(self.stats, LatencySketch(), LatencySketch()))
+
+    def _leave(self, sender: Address, message: Leave) -> None:
+        self._is_leaving = True
 
     def _begin(self, sender: Address, message: Begin) -> None:
         self._request()
@@ -55,10 +65,11 @@ class SourceMachine(TaskMachine):
     RULES: ClassVar[tuple[Rule, ...]] = (
         on(Begin, SourceState.STARTING, _begin, "ask for a split"),
         on(SplitGrant, SourceState.REQUESTING, _granted, "open it, or be done"),
+        on(Leave, SourceState, _leave, "leave when all is read and processed"),
         on(Ack, SourceState, TaskMachine._acknowledged, "return credit, push what waits"),
         on(CreditTransfer, SourceState, TaskMachine._credit_transferred, "let credit follow what was forwarded"),
         on(TableUpdate, SourceState, TaskMachine._update_emitters, "adopt"),
         on(CurrentTable, SourceState.STARTING, TaskMachine._restart_emitters, "begin with it"),
         on(Tick, [SourceState.STARTING, SourceState.REQUESTING, SourceState.READING], _tick, "report"),
-        on(Tick, SourceState.DONE, TaskMachine._ignore, "ignore"),
+        on(Tick, [SourceState.DONE, SourceState.LEFT], TaskMachine._ignore, "ignore"),
     )

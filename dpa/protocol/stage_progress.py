@@ -15,6 +15,7 @@ from dpa.errors import ProtocolError
 from dpa.execution.schemas import ShareSchema, agreed
 from dpa.measure.latency import LatencySketch
 from dpa.protocol.addresses import BALANCER, Address
+from dpa.protocol.change_messages import Left
 from dpa.protocol.decisions import Decisions
 from dpa.protocol.graph import Stage
 from dpa.protocol.history import LoadHistory
@@ -27,7 +28,6 @@ from dpa.protocol.messages import (
     Finished,
     Freeze,
     LastTable,
-    Left,
     Message,
     Progress,
     RoundDone,
@@ -118,10 +118,6 @@ class StageProgress(RuledMachine):
         """Whether tasks come or go now."""
         return self._is_changing
 
-    def is_done_with(self, index: int) -> bool:
-        """Whether a task has emitted everything."""
-        return index in self._done
-
     def begin_change(self, change: MemberChange) -> None:
         """Some tasks come, others leave. Until that is over the stage does not end."""
         self._is_changing, self._leaving = True, change.going
@@ -133,8 +129,9 @@ class StageProgress(RuledMachine):
     def left(self, message: Left) -> None:
         """A task has left, and tells its last statistics."""
         self._note(message.stats)
-        self._latencies.append(message.latency)
-        self._stage_latencies.append(message.stage_latency)
+        if not self.is_source:
+            self._latencies.append(message.latency)
+            self._stage_latencies.append(message.stage_latency)
 
     def end_change(self) -> None:
         """All tasks that were to leave are gone."""

@@ -5,10 +5,19 @@ from __future__ import annotations
 import numpy as np
 
 from dpa.errors import ProtocolError
+from dpa.routing.members import left_by
 from dpa.routing.table import RoutingTable
 
 Moves = frozenset[tuple[int, int]]
 """Pairs of reducers: the first gives ranges to the second."""
+
+
+def hand_overs(old: RoutingTable, new: RoutingTable) -> Moves:
+    """The pairs of reducers of which the first hands something over to the second, where states migrate: those between
+    which ranges move; and who leaves without a range hands over to somebody what else it has."""
+    pairs = moves(old, new)
+    givers = {source for source, _ in pairs}
+    return pairs | {(gone, min(new.members)) for gone in left_by(old, new) - givers}
 
 
 def moves(old: RoutingTable, new: RoutingTable) -> Moves:

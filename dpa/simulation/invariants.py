@@ -60,6 +60,8 @@ class Invariants:
             held = isinstance(task, OperatorMachine) and task.has_records
             require(not held, f"{address} was stopped while it had records")  # 1
             require(task.has_emitted_all, f"{address} was stopped before it had emitted all")  # 1
+            lost = [channel for channel in self._in_transit if channel[0] == address]
+            require(not lost, f"{address} was stopped while records of it were on their way")  # 1
             self._credit.stopped(address)
 
     def lost(self, address: Address, event: Event) -> None:

@@ -25,15 +25,7 @@ from dpa.protocol.addresses import BALANCER, COORDINATOR
 from dpa.protocol.emitter import Emitter
 from dpa.protocol.events import ProcessDone, RangesExtracted, StatesInstalled
 from dpa.protocol.instructions import ExtractRanges, InstallStates, Instruction, Send
-from dpa.protocol.messages import (
-    BeginExchange,
-    CreditTransfer,
-    Marker,
-    PassedMarkers,
-    Push,
-    RangeTransfer,
-    Settled,
-)
+from dpa.protocol.messages import BeginExchange, CreditTransfer, Marker, PassedMarkers, Push, RangeTransfer, Settled
 from dpa.routing.hashing import ALL_HASHES, hash_key
 
 SENDERS = (mapper(0), mapper(1))

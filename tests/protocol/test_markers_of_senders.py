@@ -13,11 +13,7 @@ from wires import (
 )
 
 from dpa.protocol.addresses import BALANCER
-from dpa.protocol.messages import (
-    Ack,
-    Marker,
-    Push,
-)
+from dpa.protocol.messages import Ack, Marker, Push
 
 
 def test_a_sender_marks_its_channels_to_those_that_lose_ranges_after_what_it_pushed_by_older_tables() -> None:

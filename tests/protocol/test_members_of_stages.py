@@ -8,26 +8,13 @@ from wires import Wire, mapper, reducer, sent
 from dpa.balance.options import BY_STRATEGY
 from dpa.measure.latency import LatencySketch
 from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
+from dpa.protocol.change_messages import ChangeMembers, Leave, Left, MembersChanged, Unsubscribe, Unsubscribed
 from dpa.protocol.coordinator import CoordinatorMachine
 from dpa.protocol.events import MoveTasks, Rescale, Start, TaskStarted
 from dpa.protocol.graph import MAPPER, REDUCER, Graph, map_reduce
 from dpa.protocol.instructions import Answer, Instruction, StartTasks, StopTasks
 from dpa.protocol.machines import load_balancer_of
-from dpa.protocol.messages import (
-    Begin,
-    ChangeMembers,
-    CurrentTable,
-    Left,
-    MembersChanged,
-    Message,
-    Progress,
-    Settled,
-    SplitGrant,
-    SplitRequest,
-    TableUpdate,
-    Unsubscribe,
-    Unsubscribed,
-)
+from dpa.protocol.messages import Begin, CurrentTable, Message, Progress, Settled, SplitGrant, SplitRequest, TableUpdate
 from dpa.protocol.metrics import TaskStats
 from dpa.routing.members import MemberChange
 
@@ -178,10 +165,11 @@ def test_requests_are_carried_out_one_after_the_other() -> None:
 
 def test_a_source_task_that_leaves_gets_no_more_splits_and_is_waited_for() -> None:
     coordinator = Coordinator()
-    coordinator.ask(Rescale(1, MAPPER, 1))
+    assert sent(coordinator.ask(Rescale(1, MAPPER, 1)), Leave) == [(mapper(1), Leave())]
     assert to(coordinator(BALANCER, MembersChanged(MAPPER)), Unsubscribe) == []
     assert sent(coordinator(mapper(1), SplitRequest()), SplitGrant) == [(mapper(1), SplitGrant(None))]
-    done = coordinator(mapper(1), Progress(TaskStats(MAPPER, 1, read=9), done=True))
+    assert coordinator(mapper(1), Progress(TaskStats(MAPPER, 1, read=9), done=True)) == []
+    done = coordinator(mapper(1), Left(TaskStats(MAPPER, 1, read=9), LatencySketch(), LatencySketch()))
     assert sent(done, Unsubscribe) == [(BALANCER, Unsubscribe(mapper(1)))]
 
 

@@ -19,17 +19,7 @@ from dpa.protocol.credit import CreditLimits
 from dpa.protocol.emitter import Emitter
 from dpa.protocol.events import ExtractDone, FinishDone, MergeDone, ProcessDone, StepDone, Tick, WriteDone
 from dpa.protocol.instructions import Extract, Finish, Instruction, NextStep, OpenResult, Write
-from dpa.protocol.messages import (
-    Ack,
-    BeginExchange,
-    Deliver,
-    Drain,
-    Finished,
-    Message,
-    Progress,
-    Push,
-    StateTransfer,
-)
+from dpa.protocol.messages import Ack, BeginExchange, Deliver, Drain, Finished, Message, Progress, Push, StateTransfer
 from dpa.protocol.operator import OperatorState
 
 FIRST = table_giving({"a": 0, "b": 1, "c": 2})

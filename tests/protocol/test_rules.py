@@ -103,7 +103,9 @@ RECEIVED: dict[type[RuledMachine], set[str]] = {
         *("Tick", "Redistribute", "LoadReport", "OfferedReport", "Settled", "Freeze"),
         *("ChangeMembers", "Unsubscribe"),
     },
-    SourceMachine: {"Tick", "StepDone", "Begin", "SplitGrant", "Ack", "CreditTransfer", "TableUpdate", "CurrentTable"},
+    SourceMachine: {
+        *("Tick", "StepDone", "Begin", "SplitGrant", "Ack", "CreditTransfer", "TableUpdate", "CurrentTable", "Leave"),
+    },
     OperatorMachine: {
         *("Tick", "StepDone", "ProcessDone", "ExtractDone", "MergeDone", "FinishDone", "WriteDone"),
         *("RangesExtracted", "StatesInstalled", "Marker", "RangeTransfer", "PassedMarkers"),
@@ -112,7 +114,7 @@ RECEIVED: dict[type[RuledMachine], set[str]] = {
             "Ack",
             "CreditTransfer",
             "TableUpdate",
-            "CurrentTable",
+            *("CurrentTable", "Flush", "Flushed"),
             "BeginExchange",
             "StateTransfer",
             "Drain",

@@ -111,9 +111,10 @@ def emitter_for(
 ) -> Emitter:
     """An emitter of mapper 0, unless another `origin` is given; without a grouping, records go by the table. `limits`
     are instead of credit for `credit` records; `migrates`: whether the receiving stage's states do."""
-    grouping = grouping or RingGrouping(table, 0)
-    limits = limits or CreditLimits(credit)
-    return Emitter(edge, stage, origin or mapper(), table, lambda _: grouping, limits, migrates=migrates)
+    given, limits = grouping, limits or CreditLimits(credit)
+    return Emitter(
+        edge, stage, origin or mapper(), table, lambda of: given or RingGrouping(of, 0), limits, migrates=migrates
+    )
 
 
 def step_of(*blocks: str, read: int | None = None) -> Step:
@@ -171,9 +172,10 @@ class OperatorWire(Wire):
         queue_seconds: float | None = None,
         tables: Sequence[RoutingTable] = REDUCER_TABLES,
         migrates_with: Sequence[Address] | None = None,
+        merges_with: Sequence[Address] = (),
     ) -> None:
         """`most`: records in a quantum; `every` to `half_life`: what it reports of its load, nothing by default;
-        `migrates_with`: the senders, where states migrate."""
+        `migrates_with`: the senders, where states migrate, and `merges_with` where they do not."""
         reports = LoadReportOptions(
             report_every=every,
             report_seconds=report_seconds,
@@ -193,7 +195,7 @@ class OperatorWire(Wire):
             reports=reports if measure or every is not None else None,
             delegation=delegation,
             migration=MigrationOptions(piece_keys=100, in_order=migrates_with is not None),
-            senders=tuple(migrates_with or ()),
+            senders=tuple(migrates_with or merges_with),
         )
         super().__init__(self.task)
 

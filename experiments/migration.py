@@ -1,0 +1,284 @@
+"""A tenth of a large state moves while records flow: what the records feel of it, by every way to move it.
+
+A paced stream of random keys is counted by five reducers, which have a state for each key before it begins. In its
+middle the first reducer gives half of what it has to the others: a tenth of all states. Ways:
+
+- none: nothing moves;
+- merge: records are forwarded, states stay where they are and are merged in the end;
+- migrate, in pieces, as jobs do it; and all at once;
+- stop: the job is ended, its states are written to a file, and a job with the other division begins with them. Records
+  that are due meanwhile wait.
+
+A record's delay counts from when it was due. Real Ray, on this machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+import ray
+
+from dpa.balance.options import HalvingOptions
+from dpa.job import Job
+from dpa.protocol.graph import MAPPER, REDUCER, Graph
+from dpa.protocol.metrics import Snapshot
+from dpa.protocol.plan import RunPlan
+from dpa.routing.hashing import hash_column
+from dpa.runtime.cluster import ray_session
+from dpa.runtime.launch import actors, run_on
+from dpa.sources.splits import memory_splits
+from experiments.charts import COLOURS, panels
+from experiments.harness import Findings, at_most, main, markdown_table, progress
+from jobs.watched import Scheduled, WatchedCount
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+KEYS, REDUCERS = 1_000_000, 5
+"""States, and who has them: half of what one reducer has is a tenth of all."""
+
+RATE = 10_000
+"""Records a second."""
+
+_LIMITS = {"batch_records": 500, "in_flight_records": 2_000, "split_records": 10_000_000}
+_BALANCE = HalvingOptions(max_rounds=0)
+_WINDOW = 0.25
+
+_AHEAD, _STATE_SECONDS = 6.0, 15e-6
+"""The stream begins so many seconds after the job, and so many later for each state that is to be there first."""
+
+WAYS = ("none", "merge", "migrate in pieces", "migrate at once", "stop")
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What was noted of one run.
+
+    Attributes:
+        due: when each record was due, in seconds since the stream began; shape (records,), ascending.
+        delay: by how much later it was processed, in seconds.
+        moves: whether its key is one of those that move.
+        silent: the longest time in which a reducer processed nothing, of those that begin after the move, in seconds.
+    """
+
+    due: Floats
+    delay: Floats
+    moves: npt.NDArray[np.bool_]
+    silent: float
+
+    def p99(self, since: float, until: float, *, moves: bool) -> float:
+        """The delay that 99 % of the records due in this time did not exceed, of keys that move or of the others."""
+        chosen = (self.due >= since) & (self.due < until) & (self.moves == moves)
+        return float(np.quantile(self.delay[chosen], 0.99)) if chosen.any() else float("nan")
+
+    def rate(self, since: float, until: float) -> float:
+        """The least records a second that were processed in any window of this time, by the records a second due."""
+        done = self.due + self.delay
+        bounds = np.arange(since, until, _WINDOW)
+        return float(np.min(np.histogram(done, bounds)[0])) / (RATE * _WINDOW)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How large a run is: states, seconds of the stream, and the second at which they move."""
+
+    keys: int = KEYS
+    seconds: float = 16.0
+    at: float = 8.0
+
+
+def stream(setup: Setup, seed: int) -> pa.Table:
+    """The records that are counted, a row each, in the order in which they are due."""
+    due = np.arange(0, setup.seconds, 1 / RATE)
+    keys = np.random.default_rng(seed).integers(0, setup.keys, len(due))
+    return pa.table({"key": keys, "due": due, "count": np.ones(len(due), dtype=np.int64)})
+
+
+def states(counts: pa.Table) -> pa.Table:
+    """A record for each state, due at once."""
+    return pa.table({"key": counts["key"], "due": pa.nulls(len(counts), pa.float64()), "count": counts["count"]})
+
+
+def moving(keys: int) -> npt.NDArray[np.bool_]:
+    """Whether each key moves when reducer 0 halves its tokens, shape (keys,)."""
+    ring = _BALANCE.ring(REDUCERS)
+    hashes = hash_column(pa.array(np.arange(keys)))
+    before = ring.snapshot(0).owners_of(hashes)
+    ring.set_tokens(0, _BALANCE.initial_tokens // 2)
+    return before != ring.snapshot(1).owners_of(hashes)
+
+
+def run(way: str, setup: Setup, seed: int) -> Watched:
+    """One run of the stream.
+
+    Raises:
+        AssertionError: the counts are wrong, or the stream began before all states were there.
+    """
+    first = pa.table({"key": np.arange(setup.keys), "count": np.ones(setup.keys, dtype=np.int64)})
+    records, began = stream(setup, seed), time.time() + _AHEAD + setup.keys * _STATE_SECONDS
+    with tempfile.TemporaryDirectory(prefix="dpa-migration-") as directory:
+        if way == "stop":
+            cut = int(setup.at * RATE)
+            counted = _counts(_job(records.slice(0, cut), states(first), began, directory), None)
+            snapshot = Path(directory) / "states.parquet"
+            pq.write_table(counted, snapshot)
+            other = _job(records.slice(cut), states(pq.read_table(snapshot)), began, directory, hash_seed=1)
+            counted = _counts(other, None)
+        else:
+            plan = _job(records, states(first), began, directory, migrates=way.startswith("migrate"))
+            if way == "migrate at once":
+                plan = replace(plan, graph=_at_once(plan.graph))
+            counted = _counts(plan, None if way == "none" else began + setup.at)
+        found = _noted(Path(directory), began, setup)
+    expected = 1 + np.bincount(records["key"].to_numpy(), minlength=setup.keys)
+    right = np.zeros(setup.keys, dtype=np.int64)
+    right[counted["key"].to_numpy()] = counted["count"].to_numpy()
+    assert np.array_equal(right, expected), f"{way}: wrong counts"
+    assert found.p99(0.5, setup.at - 0.5, moves=False) < 1.0, f"{way}: the stream began before all states were there"
+    return found
+
+
+def _job(
+    records: pa.Table, first: pa.Table, began: float, directory: str, *, migrates: bool = False, **balance: Any
+) -> RunPlan:
+    """The plan of a job that counts the records after it has made the states."""
+    job = Job(
+        input=records,
+        mapper=Scheduled(began),
+        reducer=WatchedCount(directory),
+        parallelism={"mappers": 1, "reducers": REDUCERS},
+        balance={"strategy": "halving", "max_rounds": 0, **balance},
+        consistency="migrate" if migrates else "merge",
+        limits=_LIMITS,
+    )
+    table = pa.concat_tables([first, records])
+    return job.spec.plan({MAPPER: tuple(memory_splits(table, len(table)))}, {MAPPER: table.schema})
+
+
+def _at_once(graph: Graph) -> Graph:
+    stages = tuple(replace(stage, piece_keys=2**31) for stage in graph.stages)
+    return replace(graph, stages=stages)
+
+
+def _counts(plan: RunPlan, move_at: float | None) -> pa.Table:
+    """The counts of all keys; at a moment reducer 0 gives half of its tokens to the others."""
+    moved: list[bool] = []
+    with actors(len(plan.graph.addresses)) as coordinator:
+
+        def observe(snapshot: Snapshot) -> None:
+            if move_at is not None and not moved and time.time() >= move_at:
+                moved.append(True)
+                balancer = ray.get(coordinator.balancer.remote())
+                ray.get(balancer.redistribute.remote(0, REDUCER))
+
+        outcome = run_on(coordinator, plan, observe, progress)
+    assert move_at is None or moved, "the stream ended before anything moved"
+    return pa.concat_tables(share.table for share in outcome.outputs[REDUCER] if share.table is not None)
+
+
+def _noted(directory: Path, began: float, setup: Setup) -> Watched:
+    """What reducers noted, in the order in which records were due."""
+    files = [np.fromfile(path).reshape(-1, 3) for path in sorted(directory.glob("*.times"))]
+    silent = 0.0
+    for rows in files:
+        at = np.sort(rows[:, 0]) - began
+        gaps = np.diff(at)[at[:-1] >= setup.at - _WINDOW]
+        silent = max(silent, float(gaps.max(initial=0.0)))
+    rows = np.concatenate(files)
+    rows = rows[np.argsort(rows[:, 1], kind="stable")]
+    return Watched(rows[:, 1] - began, rows[:, 0] - rows[:, 1], moving(setup.keys)[rows[:, 2].astype(np.int64)], silent)
+
+
+def measure(options: argparse.Namespace) -> Findings:
+    """Run every way `repeats` times, in turn."""
+    setup = Setup(20_000, 6.0, 3.0) if options.quick else Setup()
+    runs: dict[str, list[Watched]] = {way: [] for way in WAYS}
+    with ray_session():
+        for repeat in range(1 if options.quick else options.repeats):
+            for way in WAYS:
+                runs[way].append(run(way, setup, options.seed + repeat))
+                progress(f"run {repeat + 1} of {way}: {_in_words(runs[way][-1], setup)}")
+    rows = [_row(way, runs[way], setup) for way in WAYS]
+    by_way = {row["way"]: row for row in rows}
+    ours = by_way["migrate in pieces"]
+    targets = [
+        at_most("p99 of keys that stay, while others move, to before", ours["stay"] / ours["before"], 2.0),
+        at_most("longest silence of a reducer, in seconds", ours["silent"], 0.05),
+        at_most("dip of throughput", 1 - ours["rate"] / by_way["none"]["rate"], 0.1),
+    ]
+    head = (
+        "way",
+        "p99 before (s)",
+        "p99, keys that stay (s)",
+        "p99, keys that move (s)",
+        "longest silence (s)",
+        "least rate",
+    )
+    shown = [(row["way"], *(f"{row[name]:.3f}" for name in _COLUMNS)) for row in rows]
+    return Findings(
+        data={"rows": rows, "rate": RATE, "keys": setup.keys, "reducers": REDUCERS},
+        targets=targets,
+        text=f"{setup.keys:,} states on {REDUCERS} reducers, {RATE:,} records a second; a tenth of the states moves. "
+        f"The delays are of records due in the two seconds after that; the least rate is of any {_WINDOW:g} s, by what "
+        "was due. Medians of the runs.\n\n" + markdown_table(head, shown),
+        figure=_picture({way: found[0] for way, found in runs.items()}, setup),
+    )
+
+
+_COLUMNS = ("before", "stay", "move", "silent", "rate")
+
+
+def _row(way: str, runs: list[Watched], setup: Setup) -> dict[str, Any]:
+    numbers = [_numbers(one, setup) for one in runs]
+    return {"way": way, **{name: statistics.median(found[name] for found in numbers) for name in _COLUMNS}}
+
+
+def _numbers(watched: Watched, setup: Setup) -> dict[str, float]:
+    at = setup.at
+    return {
+        "before": watched.p99(1.0, at - 0.5, moves=False),
+        "stay": watched.p99(at, at + 2.0, moves=False),
+        "move": watched.p99(at, at + 2.0, moves=True),
+        "silent": watched.silent,
+        "rate": watched.rate(at, at + 2.0),
+    }
+
+
+def _in_words(watched: Watched, setup: Setup) -> str:
+    return ", ".join(f"{name} {value:.3f}" for name, value in _numbers(watched, setup).items())
+
+
+def _picture(runs: Mapping[str, Watched], setup: Setup) -> Figure:
+    """The delay over time, of keys that stay and of those that move."""
+    figure, axes = panels(2, (10.0, 4.0))
+    bounds = np.arange(0, setup.seconds, _WINDOW)
+    for place, (axis, moves) in enumerate(zip(axes, (False, True), strict=True)):
+        for colour, (way, watched) in zip(COLOURS, runs.items(), strict=False):
+            delays = [watched.p99(since, since + _WINDOW, moves=moves) for since in bounds]
+            axis.plot(bounds - setup.at, delays, color=colour, linewidth=1.4, label=way)
+        axis.set_yscale("log")
+        axis.set_title(f"keys that {'move' if moves else 'stay'}", fontsize=10)
+        axis.set_xlabel("seconds since states move")
+        if not place:
+            axis.set_ylabel("delay that 99 % do not exceed (s)")
+            axis.legend(fontsize=8, frameon=False)
+    return figure
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=3, help="runs of each way")
+    main("migration", parser, measure)

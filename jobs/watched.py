@@ -1,0 +1,74 @@
+"""A paced stream, and a count by key that notes when each record was processed (`experiments.migration`).
+
+A record is due at a moment. If it is processed later than that, it was held up, by whatever: a queue, a hand-over, or a
+job that was stopped meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from array import array
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from dpa.executors import Mapper, Reducer
+
+_FLUSH_SECONDS = 0.25
+
+
+class Scheduled(Mapper):
+    """Makes a record of each row of `key`, `due` (seconds since `began`) and `count`, and waits until it is due. One
+    without a moment is due at once."""
+
+    def __init__(self, began: float) -> None:
+        self.began = began
+
+    def map(self, record: dict[str, Any]) -> Iterable[tuple[int, dict[str, Any]]]:
+        """The record, when it is due."""
+        key, due = record["key"], record["due"]
+        at = 0.0 if due is None else self.began + due
+        wait = at - time.time()
+        if wait > 0:
+            time.sleep(wait)
+        return [(key, {"due": at, "count": record["count"], "number": key})]
+
+
+class WatchedCount(Reducer[int, dict[str, Any]]):
+    """Counts, and notes of each record that was due at a moment when it was processed, when it was due, and its key: in
+    a file of its own in a directory, three numbers each."""
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+        self._noted: array[float] = array("d")
+        self._flushed_at = 0.0
+
+    def zero(self) -> int:
+        """Nothing."""
+        return 0
+
+    def reduce(self, state: int, value: dict[str, Any]) -> int:
+        """Count, and note."""
+        if value["due"]:
+            now = time.time()
+            self._noted.extend((now, value["due"], value["number"]))
+            if now - self._flushed_at > _FLUSH_SECONDS:
+                self._flushed_at = now
+                self._flush()
+        return state + value["count"]
+
+    def merge(self, left: int, right: int) -> int:
+        """Both."""
+        return left + right
+
+    def finish(self, state: int) -> dict[str, int]:
+        """The count; what has been noted is written first."""
+        self._flush()
+        return {"count": state}
+
+    def _flush(self) -> None:
+        if self._noted:
+            with (Path(self.directory) / f"{os.getpid()}.times").open("ab") as file:
+                self._noted.tofile(file)
+            del self._noted[:]

@@ -1,0 +1,118 @@
+"""A task that leaves, one message at a time: nothing of it is on its way when it has left."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from wires import (
+    REDUCER_TABLES,
+    OperatorWire,
+    SourceWire,
+    emitter_for,
+    instructed,
+    mapper,
+    part,
+    pushed,
+    reducer,
+    sent,
+    update_between,
+)
+
+from dpa.errors import ProtocolError
+from dpa.execution.reduce_task import Piece
+from dpa.protocol.addresses import BALANCER, COORDINATOR
+from dpa.protocol.change_messages import Flush, Flushed, Leave, Left
+from dpa.protocol.events import RangesExtracted
+from dpa.protocol.instructions import ExtractRanges, InstallStates, Instruction
+from dpa.protocol.messages import Ack, Marker, Progress, RangeTransfer, Settled, SplitGrant
+from dpa.routing.hashing import ALL_HASHES
+from dpa.routing.members import MemberChange, with_members
+
+SENDERS = (mapper(0), mapper(1))
+WITHOUT_0 = with_members(REDUCER_TABLES[0], MemberChange(leaves=(0,)), {})
+WITHOUT_1 = with_members(REDUCER_TABLES[0], MemberChange(leaves=(1,)), {})
+ROWS = pa.record_batch({"key": ["a"]})
+
+
+class LeavingWire(OperatorWire):
+    """Reducer 0 of three, in merge mode: by table 1 it is no member any more."""
+
+    def __init__(self, *, eager: bool = True) -> None:
+        super().__init__(eager=eager, tables=[REDUCER_TABLES[0], WITHOUT_0], merges_with=SENDERS)
+
+    def extracted(self) -> list[Instruction]:
+        piece = Piece({1: part("a")}, ALL_HASHES, is_last=True, rows=(ROWS,))
+        return self.task.handle(RangesExtracted(piece), 0.0)
+
+    def marked(self) -> list[Instruction]:
+        """All others have marked table 1."""
+        others = (*SENDERS, reducer(1), reducer(2))
+        return [instruction for other in others for instruction in self(other, Marker(1))]
+
+
+def test_a_task_that_leaves_forwards_its_records_and_gives_all_its_states() -> None:
+    wire = LeavingWire()
+    wire.push("a")
+    wire.push("bc", origin=mapper(1))
+    began = wire.update(1)
+    assert sorted(keys for _, keys in pushed(began)) in (["bc"], ["b", "c"]) and instructed(began, ExtractRanges) == []
+    assert len(instructed(wire.done(), ExtractRanges)) == 1, "when user code returns"
+    given = wire.extracted()
+    transfers = {to.index: message for to, message in sent(given, RangeTransfer)}
+    assert transfers.keys() == {1, 2} and transfers[1].part is not None and transfers[2].part is None
+    assert transfers[1].rows == (ROWS,) and transfers[2].rows == (), "one task writes what it has emitted"
+    assert sent(given, Settled) == []
+
+
+@pytest.mark.parametrize("eager", [True, False])
+def test_a_task_has_left_when_all_others_say_that_everything_has_come(eager: bool) -> None:
+    wire = LeavingWire(eager=eager)
+    wire.update(1)
+    wire.extracted()
+    for other in (*SENDERS, reducer(1)):
+        assert sent(wire(other, Marker(1)), Settled) == []
+    assert pushed(wire.push("a")) != [], "a sender may still go by the table before"
+    done = wire(reducer(2), Marker(1))
+    assert sent(done, Settled) == [(BALANCER, Settled(1))]
+    assert [to for to, _ in sent(done, Flush)] == [reducer(1), reducer(2)] and sent(done, Left) == []
+    assert sent(wire(reducer(2), Flushed()), Left) == []
+    [(receiver, _)] = sent(wire(reducer(1), Flushed()), Left)
+    assert receiver == COORDINATOR
+    with pytest.raises(ProtocolError, match="cannot take a Push"):
+        wire.push("a")
+
+
+def test_markers_may_come_before_their_table() -> None:
+    wire = LeavingWire()
+    wire.marked()
+    wire.update(1)
+    assert sent(wire.extracted(), Settled) == [(BALANCER, Settled(1))]
+
+
+def test_those_who_stay_mark_the_table_and_merge_what_they_get() -> None:
+    wire = OperatorWire(tables=[REDUCER_TABLES[0], WITHOUT_1], merges_with=SENDERS)
+    wire(reducer(1), RangeTransfer(1, part("x"), rows=(ROWS,)))
+    began = wire.update(1)
+    assert sent(began, Marker) == [(reducer(1), Marker(1))] and sent(began, Settled) == []
+    [install] = instructed(began, InstallStates)
+    assert install.merges and install.rows == (ROWS,)
+    assert sent(wire(reducer(1), Flush()), Flushed) == [(reducer(1), Flushed())]
+
+
+def test_a_source_has_left_when_all_that_it_has_emitted_is_processed() -> None:
+    source = SourceWire(emitter_for(REDUCER_TABLES[0]))
+    source.stepped("ab")
+    source(COORDINATOR, Leave())
+    source.exhausted()
+    done = source(COORDINATOR, SplitGrant(None))
+    assert any(message.done for _, message in sent(done, Progress)) and sent(done, Left) == []
+    assert sent(source(reducer(0), Ack(0, 1)), Left) == []
+    [(receiver, left)] = sent(source(reducer(0), Ack(0, 1)), Left)
+    assert (receiver, left.stats.emitted) == (COORDINATOR, (2,))
+
+
+def test_a_sender_marks_the_channel_to_a_task_that_leaves() -> None:
+    source = SourceWire(emitter_for(REDUCER_TABLES[0]))
+    done = source(BALANCER, update_between(REDUCER_TABLES[0], WITHOUT_0))
+    assert sent(done, Marker) == [(reducer(0), Marker(1))]
+    assert {index for index, _ in pushed(source.stepped("abc"))} <= {1, 2}
