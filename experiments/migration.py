@@ -51,7 +51,7 @@ KEYS, REDUCERS = 1_000_000, 5
 RATE = 10_000
 """Records a second."""
 
-_LIMITS = {"batch_records": 500, "in_flight_records": 2_000, "split_records": 10_000_000}
+_LIMITS = {"batch_records": 250, "in_flight_records": 500, "split_records": 10_000_000}
 _BALANCE = HalvingOptions(max_rounds=0)
 _WINDOW = 0.25
 
@@ -206,7 +206,7 @@ def measure(options: argparse.Namespace) -> Findings:
     """Run every way `repeats` times, in turn."""
     setup = Setup(20_000, 6.0, 3.0) if options.quick else Setup()
     runs: dict[str, list[Watched]] = {way: [] for way in WAYS}
-    with ray_session():
+    with ray_session(None):
         for repeat in range(1 if options.quick else options.repeats):
             for way in WAYS:
                 runs[way].append(run(way, setup, options.seed + repeat))

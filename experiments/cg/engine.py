@@ -40,15 +40,16 @@ BATCH_SECONDS = 0.03
 """A source that keeps a pace hands on so much at a time, which every latency includes."""
 
 HEADLINE = 3.44
-SIGNALS: dict[str, Any] = {"virtual_workers": 10, "slot_seconds": 0.25}
+SIGNALS: dict[str, Any] = {"slot_seconds": 0.25}
+CONSISTENT: dict[str, Any] = {"kind": "consistent", "virtual_workers": 10, **SIGNALS}
 GROUPINGS: dict[str, dict[str, Any]] = {
     "KG": {"kind": "key"},
     "PKG": {"kind": "partial_key"},
     "SG": {"kind": "shuffle"},
     "PoRC": {"kind": "random_choices"},
-    "CG": {"kind": "consistent", **SIGNALS},
-    "CG, proportional": {"kind": "consistent", "proportional": True, **SIGNALS},
-    "CG, ours": {"kind": "consistent", "proportional": True, "pooled": True, **SIGNALS},
+    "CG": CONSISTENT,
+    "CG, proportional": {**CONSISTENT, "proportional": True},
+    "CG, ours": {**CONSISTENT, "proportional": True, "pooled": True},
     "weighted W-C": {"kind": "weighted_w_choices", **SIGNALS},
     "ring, adaptive": {"kind": "ring"},
 }
