@@ -13,6 +13,7 @@ from dpa.executors import BatchMapper, BatchReducer, Groups, Mapper, Process, Re
 from dpa.operators import batch_filter
 
 if TYPE_CHECKING:
+    from dpa.driver.control import RunningJob
     from dpa.flow import Flow
     from dpa.job import Job
     from dpa.result import Result
@@ -34,6 +35,7 @@ __all__ = [
     "Reducer",
     "Result",
     "RowsReducer",
+    "RunningJob",
     "batch_filter",
     "batch_mapper",
     "partial_results",
@@ -44,6 +46,7 @@ _LATER = {
     "Generator": "dpa.sources.generated",
     "Job": "dpa.job",
     "Result": "dpa.result",
+    "RunningJob": "dpa.driver.control",
     "PartialResults": "dpa.sinks.partial_results",
     "partial_results": "dpa.sinks.partial_results",
 }

@@ -1,4 +1,4 @@
-"""`python -m dpa.control`: look at running jobs, and change their tasks while records flow (docs/migration.md).
+"""`python -m dpa.control`: look at running jobs, and change their tasks while records flow (docs/changing-tasks.md).
 
 Exit status: 0 done, 1 the job refused or has ended, 2 a wrong argument, 130 interrupted: the job goes on, and does what
 it was asked for all the same.

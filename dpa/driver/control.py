@@ -8,29 +8,31 @@ port, and no connection to a cluster.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import itertools
 import json
 import os
-import shutil
+import re
+import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from tempfile import gettempdir
-from typing import Any
+from tempfile import gettempdir, mkdtemp
+from typing import IO, Any
 
 from dpa.errors import ControlError
 from dpa.protocol.events import MoveTasks, Rescale, TaskRequest
 from dpa.protocol.instructions import Answer
 from dpa.protocol.metrics import Snapshot
 
-_STATUS, _REQUEST, _ANSWER = "status.json", ".request", ".answer"
+_STATUS, _REQUEST, _ANSWER, _LOCK = "status.json", ".request", ".answer", "lock"
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]+-\d+(\.\d+)?")
+"""The directory of a job: its name, its process, and a number if that runs several of the name."""
 
 _STATUS_SECONDS = 0.5
 """How often a job says how it is."""
-
-_OWN: set[Path] = set()
-"""The directories of this process."""
 
 _LOOK_SECONDS = 0.05
 """How often who waits for an answer looks for it."""
@@ -48,6 +50,7 @@ class Control:
         """Of a job of this name."""
         self._name = name
         self._directory: Path | None = None
+        self._lock: IO[str] | None = None
         self._told_at = 0.0
         self._asked: dict[int, str] = {}
 
@@ -56,22 +59,24 @@ class Control:
         with contextlib.suppress(OSError):
             runs = runs_directory()
             runs.mkdir(mode=0o700, exist_ok=True)
-            if runs.stat().st_uid != os.geteuid():
-                return self  # somebody else's: nobody else may ask
+            if not _is_own(runs):
+                return self  # nobody else may ask
+            made = Path(mkdtemp(prefix=".", dir=runs))
+            self._lock = (made / _LOCK).open("w")
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            RunningJob.all()  # removes what is left of a process that had this number before
             first = f"{self._name}-{os.getpid()}"
             names = (f"{first}.{number}" if number > 1 else first for number in itertools.count(1))
-            directory = next(runs / name for name in names if runs / name not in _OWN)
-            shutil.rmtree(directory, ignore_errors=True)  # of a process that had this number before
-            directory.mkdir(mode=0o700)
-            _OWN.add(directory)
-            self._directory = directory
+            directory = next(runs / name for name in names if not (runs / name).exists())
+            self._directory = made.rename(directory)
         return self
 
     def __exit__(self, *raised: object) -> None:
         """Listen no more: who still waits learns that the job has ended."""
         if self._directory is not None:
-            shutil.rmtree(self._directory, ignore_errors=True)
-            _OWN.discard(self._directory)
+            _remove(self._directory)
+        if self._lock is not None:
+            self._lock.close()
 
     def tell(self, snapshot: Snapshot) -> None:
         """Say how the job is."""
@@ -149,12 +154,16 @@ class RunningJob:
         """The running jobs of this user on this machine, by name. Directories of jobs that were killed are removed."""
         found = []
         with contextlib.suppress(OSError):
-            for directory in sorted(path for path in runs_directory().iterdir() if path.is_dir()):
+            runs = runs_directory()
+            places = sorted(runs.iterdir()) if _is_own(runs) else []
+            for directory in places:
                 job = RunningJob(directory)
+                if _NAME.fullmatch(directory.name) is None or not directory.is_dir():
+                    continue
                 if job.is_alive:
                     found.append(job)
                 else:
-                    shutil.rmtree(directory, ignore_errors=True)
+                    _remove(directory)
         return found
 
     @staticmethod
@@ -174,17 +183,15 @@ class RunningJob:
 
     @property
     def is_alive(self) -> bool:
-        """Whether its process is."""
-        pid = self.name.rpartition("-")[2].partition(".")[0]
-        if not pid.isdigit():
-            return False
+        """Whether it runs: it holds a lock, whatever its process is, and wherever that runs."""
         try:
-            os.kill(int(pid), 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
+            with (self._directory / _LOCK).open() as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
             return True
-        return True
+        except OSError:
+            return False
+        return False
 
     def status(self) -> Status | None:
         """How it is; None if it has not begun to stream."""
@@ -232,6 +239,21 @@ class RunningJob:
         if told["refused"]:
             raise ControlError(f"{self.name}: {told['text']}")
         return str(told["text"])
+
+
+def _is_own(directory: Path) -> bool:
+    """Whether it is a directory, no link, that belongs to this user and that no other can write."""
+    found = directory.lstat()
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
+
+
+def _remove(directory: Path) -> None:
+    """Remove the directory of a job, if there is nothing else in it."""
+    with contextlib.suppress(OSError):
+        for path in directory.iterdir():
+            if path.name in (_STATUS, _LOCK) or path.suffix in (_REQUEST, _ANSWER) or path.name.startswith("."):
+                path.unlink()
+        directory.rmdir()
 
 
 def _request(number: int, asked: Mapping[str, Any]) -> TaskRequest:

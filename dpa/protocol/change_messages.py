@@ -34,7 +34,7 @@ class Leave:
 
 @dataclass(frozen=True)
 class Flush:
-    """The last message of a task that leaves to another of its stage: say when it has come."""
+    """The last message of a task that leaves to another of its stage, or to a sender: say that it has come."""
 
 
 @dataclass(frozen=True)

@@ -190,7 +190,9 @@ class CoordinatorMachine(Machine):
         for stage in self.stages.values():
             stage.tick(self.now)
         for name, elastic in self._elastic.items():
-            decision = elastic.tick(self.now, event.cores_busy, self._seconds_left())
+            if not self._membership.is_idle:
+                break
+            decision = elastic.tick(self.now, event.cores_busy, self._seconds_left(name))
             if decision is not None:
                 self._membership.ask(Rescale(None, name, decision.tasks, reason=decision.reason))
 
@@ -198,8 +200,11 @@ class CoordinatorMachine(Machine):
         if step.stage in self._elastic:
             self._elastic[step.stage].changed(step.seconds)
 
-    def _seconds_left(self) -> float | None:
-        """Until the stream would end if the rest of the input took as long as what has been read; None: not known."""
+    def _seconds_left(self, name: str) -> float | None:
+        """Until a stage would end if the rest of the input took as long as what has been read; None: not known, as of
+        one that is fed by others than sources."""
+        if not all(self._graph.is_source(feeder.name) for feeder in self._graph.upstream(name)):
+            return None
         read = sum(task.read for stage in self.stages.values() if stage.is_source for task in stage.tasks)
         if not read or self.started_at is None:
             return None

@@ -9,7 +9,7 @@ gets none any more.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -19,7 +19,6 @@ from dpa.protocol.change_messages import ChangeMembers, Leave, Left, MembersChan
 from dpa.protocol.events import MoveTasks, Rescale, TaskRequest, TaskStarted
 from dpa.protocol.instructions import Answer, StartTasks, StopTasks
 from dpa.protocol.machine import Machine
-from dpa.protocol.messages import Drain
 from dpa.protocol.metrics import PlanStep
 from dpa.protocol.rules import Rule, RuledMachine, State, on
 from dpa.protocol.stage_progress import StageProgress
@@ -80,6 +79,11 @@ class Membership(RuledMachine):
         if self.state is MembershipState.IDLE:
             self._next()
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing has been asked for that is not done."""
+        return self.state is MembershipState.IDLE
+
     def leaves(self, task: Address) -> bool:
         """Whether a task is leaving."""
         return self._change is not None and task in self._change.going
@@ -108,6 +112,9 @@ class Membership(RuledMachine):
             if request.tasks < 1:
                 return f"{stage.name} needs at least 1 task, not {request.tasks}"
             return f"{stage.name} has {request.tasks} tasks" if request.tasks == len(stage.members) else None
+        twice = sorted(task for task, times in Counter(request.tasks).items() if times > 1)
+        if twice:
+            return f"{stage.name} {twice[0]} is named more than once"
         missing = sorted(set(request.tasks) - set(stage.members))
         if missing or not request.tasks:
             there = ", ".join(map(str, sorted(stage.members)))
@@ -140,9 +147,7 @@ class Membership(RuledMachine):
         change = self._current
         self.state = MembershipState.CHANGING
         self._awaited = set(change.going)
-        if change.stage.is_draining:
-            for task in change.coming:
-                self._coordinator.send(task, Drain())
+        change.stage.all_up()
         if change.stage.is_source:
             for task in sorted(change.going):
                 self._coordinator.send(task, Leave())

@@ -24,6 +24,7 @@ class Migration:
 
     Attributes:
         giving, taking: the two sides.
+        senders: who emits records to the task.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class Migration:
         self._task = task
         self._queue = queue
         self._options = options
-        self._senders = senders
+        self.senders = senders
         self._forward = forward
         self._settled = queue.table.version
         self._is_leaving = False
@@ -69,7 +70,7 @@ class Migration:
 
     def restart(self, table: RoutingTable, senders: tuple[Address, ...]) -> None:
         """The task was started after the job, when this table was the newest."""
-        self._senders = senders
+        self.senders = senders
         self._forward(self._queue.retable(table))
         self._settled = table.version
         self.taking.restart()
@@ -83,19 +84,19 @@ class Migration:
         before, own = self._queue.table, self._task.address.index
         if not self.is_settled:
             raise ProtocolError(f"{self._task.address} got table {table.version} before {before.version} was settled")
-        self._senders = self._senders if senders is None else senders
+        self.senders = self.senders if senders is None else senders
         gone = left_by(before, table)
         between = hand_overs(before, table) if self._options.in_order else _all_of(gone, table)
         receivers = [to for source, to in between if source == own]
         sources = [source for source, to in between if to == own]
-        self._forward(self._queue.migrate(table, self._senders, gives=bool(receivers), takes=bool(sources)))
+        self._forward(self._queue.migrate(table, self.senders, gives=bool(receivers), takes=bool(sources)))
         self._mark(gone, before, table)
         self._is_leaving = self._is_leaving or own in gone
         takes_part = (self._options.in_order or gone) and own in {*before.members, *table.members}
         if not takes_part:
             self._settled = table.version
         self.giving.begin(receivers, self._markers_for(own, before))
-        self.taking.begin(sources, self._senders)
+        self.taking.begin(sources, self.senders)
 
     def _mark(self, gone: frozenset[int], before: RoutingTable, table: RoutingTable) -> None:
         """Tell tasks that leave that nothing is forwarded to them any more. In migrate mode nothing was, as the table
@@ -109,7 +110,7 @@ class Migration:
         """Whose markers a task that gives waits for."""
         peers = () if self._options.in_order else before.members
         stage = self._task.address.stage
-        return [*self._senders, *(Address(stage, peer) for peer in peers if peer != own)]
+        return [*self.senders, *(Address(stage, peer) for peer in peers if peer != own)]
 
     def advance(self, *, is_free: bool, has_work: bool) -> None:
         """Let user code extract or install states if it is free and that is due. Where it has records to process, it

@@ -215,12 +215,10 @@ class OperatorMachine(TaskMachine):
     def _flush(self) -> None:
         """Wait until all that was handed over has come."""
         self.state = OperatorState.LEAVING
-        self._unflushed = {Address(self.address.stage, index) for index in self.table.members}
+        members = (Address(self.address.stage, index) for index in self.table.members)
+        self._unflushed = {*members, *self._migration.senders}
         for other in sorted(self._unflushed):
             self.send(other, Flush())
-
-    def _flush_others(self, sender: Address, message: Flush) -> None:
-        self.send(sender, Flushed())
 
     def _flushed(self, sender: Address, message: Flushed) -> None:
         self._unflushed.discard(sender)
@@ -341,6 +339,6 @@ class OperatorMachine(TaskMachine):
             "ignore",
         ),
         on(Drain, [OperatorState.LEAVING, OperatorState.LEFT], TaskMachine._ignore, "ignore"),
-        on(Flush, [OperatorState.STREAMING, OperatorState.LEAVING], _flush_others, "answer: all before it has come"),
+        on(Flush, OperatorState, TaskMachine._flush_others, "answer: all before it has come"),
         on(Flushed, OperatorState.LEAVING, _flushed, "with the last one, have left"),
     )

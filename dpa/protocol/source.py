@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from dpa.measure.latency import LatencySketch
 from dpa.protocol.addresses import COORDINATOR, Address
-from dpa.protocol.change_messages import Leave, Left
+from dpa.protocol.change_messages import Flush, Leave, Left
 from dpa.protocol.emitter import Emitter
 from dpa.protocol.events import Tick
 from dpa.protocol.instructions import OpenSplit
@@ -65,6 +65,7 @@ class SourceMachine(TaskMachine):
     RULES: ClassVar[tuple[Rule, ...]] = (
         on(Begin, SourceState.STARTING, _begin, "ask for a split"),
         on(SplitGrant, SourceState.REQUESTING, _granted, "open it, or be done"),
+        on(Flush, SourceState, TaskMachine._flush_others, "answer: all before it has come"),
         on(Leave, SourceState, _leave, "leave when all is read and processed"),
         on(Ack, SourceState, TaskMachine._acknowledged, "return credit, push what waits"),
         on(CreditTransfer, SourceState, TaskMachine._credit_transferred, "let credit follow what was forwarded"),

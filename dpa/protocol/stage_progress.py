@@ -90,6 +90,7 @@ class StageProgress(RuledMachine):
         self._history = LoadHistory()
         self._heard_at = [0.0] * stage.tasks
         self._leaving: frozenset[int] = frozenset()
+        self._coming: frozenset[int] = frozenset()
         self._is_changing = False
         self._started_at = self._changed_at = 0.0
 
@@ -120,11 +121,18 @@ class StageProgress(RuledMachine):
 
     def begin_change(self, change: MemberChange) -> None:
         """Some tasks come, others leave. Until that is over the stage does not end."""
-        self._is_changing, self._leaving = True, change.going
+        self._is_changing, self._leaving, self._coming = True, change.going, frozenset(change.coming)
         self.members = sorted({*self.members, *change.coming} - change.going)
         for index in change.coming:
             self.tasks.append(TaskStats(self.name, index))
             self._heard_at.append(self._coordinator.now)
+
+    def all_up(self) -> None:
+        """The tasks that come are up: they are told what the others know."""
+        for index in sorted(self._coming):
+            if self.is_draining:
+                self._coordinator.send(Address(self.name, index), Drain())
+        self._coming = frozenset()
 
     def left(self, message: Left) -> None:
         """A task has left, and tells its last statistics."""
@@ -285,12 +293,12 @@ class StageProgress(RuledMachine):
 
     @property
     def addresses(self) -> Iterable[Address]:
-        """Its tasks, those that are leaving too."""
+        """Its tasks, those that are leaving too, but not those that are not up yet."""
         return [Address(self.name, index) for index in self._present]
 
     @property
     def _present(self) -> list[int]:
-        return sorted({*self.members, *self._leaving})
+        return sorted({*self.members, *self._leaving} - self._coming)
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         on(Progress, StagePhase.STREAMING, _task_done, "note; a source is done with its last task"),

@@ -9,6 +9,7 @@ from typing import ClassVar
 from dpa.errors import ProtocolError
 from dpa.execution.block import Block
 from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
+from dpa.protocol.change_messages import Flush, Flushed
 from dpa.protocol.emitter import Emitter
 from dpa.protocol.events import StepDone
 from dpa.protocol.instructions import NextStep, OpenResult, OpenSplit
@@ -184,6 +185,9 @@ class TaskMachine(Machine):
                 marked |= emitter.update(message.change)
         for receiver in sorted(marked):  # once all edges to the stage go by the new table
             self.send(Address(message.stage, receiver), Marker(message.change.version))
+
+    def _flush_others(self, sender: Address, message: Flush) -> None:
+        self.send(sender, Flushed())
 
     def _restart_emitters(self, sender: Address, message: CurrentTable) -> None:
         for emitter in self.emitters:

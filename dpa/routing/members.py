@@ -46,10 +46,12 @@ class MemberChange:
         """The members by the next table.
 
         Raises:
-            ProtocolError: a reducer that leaves is no member, a new one has not the next number, or nobody would stay.
+            ProtocolError: a reducer that leaves is no member, or leaves twice, a new one has not the next number, or
+                nobody would stay.
         """
         numbers = tuple(range(table.reducers, table.reducers + len(self.coming)))
-        if not self.going <= set(table.members) or self.coming != numbers:
+        olds = [*self.leaves, *(old for old, _ in self.replaces)]
+        if len(set(olds)) < len(olds) or not self.going <= set(table.members) or self.coming != numbers:
             raise ProtocolError(f"{self} does not fit the members {table.members} of table {table.version}")
         place = dict(self.replaces)
         stay = tuple(place.get(member, member) for member in table.members if member not in self.leaves)

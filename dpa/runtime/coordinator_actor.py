@@ -208,12 +208,13 @@ class CoordinatorActor(TaskActor):
     def _start_tasks(self, addresses: tuple[Address, ...], nodes: tuple[str | None, ...]) -> None:
         wanted = dict(zip(addresses, nodes, strict=True)) if nodes else {}
         started = {address: self._actor_for(address, wanted.get(address)) for address in addresses}
-        before, handles = self._handles, {**self._handles, **started}
+        before = {address: handle for address, handle in self._handles.items() if address not in self._stopped}
+        handles = {**before, **started}
         _require_all({address: self._make(address, handle) for address, handle in started.items()})
         # Not before all of them are tasks: the first to be connected may send to the last.
         _require_all({address: handle.connect.remote(handles) for address, handle in started.items()})
         others = {address: handle for address, handle in before.items() if address != COORDINATOR}
-        _require_all({address: handle.meet.remote(started) for address, handle in others.items()})
+        _require_all({address: handle.meet.remote(started) for address, handle in others.items()}, "died")
         self._handles = handles
         threading.Thread(target=self._watch, args=(started,), name="watch", daemon=True).start()
         for address in addresses:
@@ -273,17 +274,17 @@ class CoordinatorActor(TaskActor):
                     return
 
 
-def _require_all(calls: Mapping[Address, ObjectRef]) -> None:
-    """Wait for the first calls to new actors: when one is answered, the actor is known to be up.
+def _require_all(calls: Mapping[Address, ObjectRef], otherwise: str = "did not start") -> None:
+    """Wait for calls to actors; when the first to a new one is answered, it is known to be up.
 
     Raises:
-        JobFailedError: one did not start.
+        JobFailedError: one is not answered; `otherwise` says what has become of that actor.
     """
     for address, reference in calls.items():
         try:
             ray.get(reference)
         except RayError as error:
-            raise JobFailedError(f"{address} did not start: {cause_of(error)}") from None
+            raise JobFailedError(f"{address} {otherwise}: {cause_of(error)}") from None
 
 
 def _load_balancer() -> ActorHandle:

@@ -21,7 +21,19 @@ from dpa.protocol.events import Event, Tick
 from dpa.protocol.graph import Graph, Stage
 from dpa.protocol.instructions import Instruction, NextStep, Process
 from dpa.protocol.machine import Machine
-from dpa.protocol.messages import Ack, Begin, CreditTransfer, DecisionReport, Drain, Envelope, Push, TableUpdate
+from dpa.protocol.messages import (
+    Ack,
+    Begin,
+    CreditTransfer,
+    DecisionReport,
+    Drain,
+    Envelope,
+    Marker,
+    PassedMarkers,
+    Push,
+    RangeTransfer,
+    TableUpdate,
+)
 from dpa.protocol.operator import OperatorMachine
 from dpa.protocol.task import TaskMachine
 from dpa.protocol.words import in_words
@@ -30,6 +42,9 @@ from dpa.routing.groupings.base import Grouping
 from dpa.routing.table import RoutingTable
 from dpa.simulation.credit_ledger import CreditLedger
 from dpa.simulation.migrations import StatesAndOrder
+
+_NEEDED = Push | Ack | CreditTransfer | Marker | PassedMarkers | RangeTransfer
+"""What must come, though its sender ends."""
 
 
 class Invariants:
@@ -43,6 +58,7 @@ class Invariants:
         self._delivered: dict[tuple[Address, Address], int] = {}
         self._at_work: set[Address] = set()
         self._up: set[Address] = {COORDINATOR}
+        self._under_way: defaultdict[Address, set[tuple[Address, int]]] = defaultdict(set)
         self._credit = CreditLedger(graph, tasks)
 
     def joined(self, address: Address) -> None:
@@ -60,8 +76,9 @@ class Invariants:
             held = isinstance(task, OperatorMachine) and task.has_records
             require(not held, f"{address} was stopped while it had records")  # 1
             require(task.has_emitted_all, f"{address} was stopped before it had emitted all")  # 1
-            lost = [channel for channel in self._in_transit if channel[0] == address]
-            require(not lost, f"{address} was stopped while records of it were on their way")  # 1
+            lost = [to for to, _ in self._under_way[address] if to in self._up]
+            require(not lost, f"{address} was stopped while something of it was on its way to {lost[:1]}")  # 1
+            self._up.discard(address)
             self._credit.stopped(address)
 
     def lost(self, address: Address, event: Event) -> None:
@@ -79,8 +96,11 @@ class Invariants:
         """A message leaves its sender."""
         self._credit.sent(envelope)  # 5
         message = envelope.message
-        if isinstance(message, Begin | Push):
-            require(envelope.receiver in self._up, f"records are to flow before {envelope.receiver} is up")
+        if isinstance(message, Begin | Push) or envelope.sender == COORDINATOR:
+            early = f"{envelope.receiver} is sent a {type(message).__name__} while it is not up"
+            require(envelope.receiver in self._up, early)
+        if isinstance(message, _NEEDED):
+            self._under_way[envelope.sender].add((envelope.receiver, envelope.seq))
         if isinstance(message, Push):
             stage, rows = self._by_name[envelope.receiver.stage], message.block.rows
             self._in_transit[(envelope.sender, envelope.receiver, envelope.seq)] = rows
@@ -101,6 +121,7 @@ class Invariants:
             if rows:
                 self._by_name[envelope.receiver.stage].rows_in_transit -= rows
             self._credit.taken_in(*channel, seq)
+            self._under_way[envelope.sender].discard((envelope.receiver, seq))
         self._delivered[channel] = delivered
 
     def works(self, address: Address, instruction: Instruction) -> None:
@@ -231,6 +252,8 @@ class _StageInvariants:
         require(version >= newest, f"{address} acted on table {version} when it had table {newest}")  # 3
         self._acted[address] = version
         require(version in self._tables, f"{address} acted on table {version}, which was never published")  # 3
+        if not self._stage.grouping.is_ring and address == Address(self.name, owner):
+            return  # what came by an older table stays with whoever has it
         allowed = self._pact(version).may_process(owner, block.hashes)
         require(bool(np.all(allowed)), f"{address} gave {self.name} {owner} a key of another task")  # 2
 

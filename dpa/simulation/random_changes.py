@@ -11,6 +11,9 @@ Requests = tuple[tuple[float, TaskRequest], ...]
 
 _MOST_TASKS = 6
 
+_TWICE = 0.05
+"""How often a task is named twice, which is refused."""
+
 
 def random_changes(seed: int, graph: Graph) -> Requests:
     """Up to six requests, each with its virtual time in seconds. Most of them name tasks that will be there."""
@@ -30,6 +33,9 @@ def random_changes(seed: int, graph: Graph) -> Requests:
             members[stage.name] = [*there[:tasks], *range(numbers[stage.name], numbers[stage.name] + new)]
         else:
             moved = draw.sample(there, draw.randint(1, len(there)))
+            if draw.random() < _TWICE:
+                requests.append((at, MoveTasks(request, stage.name, (*moved, moved[0]))))
+                continue
             requests.append((at, MoveTasks(request, stage.name, tuple(moved))))
             new = len(moved)
             place = {old: numbers[stage.name] + turn for turn, old in enumerate(moved)}

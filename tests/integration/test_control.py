@@ -111,11 +111,17 @@ def test_tasks_come_move_and_go_while_records_flow(consistency: str) -> None:
         assert "sums 0 is sums 4 now, sums 3 is sums 5 now, after" in job.move("sums", [0, 3])
         assert "sums has 2 tasks, 2 stopped, after" in job.scale("sums", 2)
         assert tasks_of(job, "sums") == (1, 2)
+        assert "sums 2 is sums 6 now" in job.move("sums", [2]), "also after others have ended"
     result = running.result()
     order = "value" if consistency == "migrate" else "key"
     assert sorted(result.table().to_pylist(), key=lambda row: row[order]) == expected(consistency)
     stage = result.report["sums"]
-    assert [(step.started, step.stopped) for step in stage.changes] == [((2, 3), ()), ((4, 5), (0, 3)), ((), (4, 5))]
+    assert [(step.started, step.stopped) for step in stage.changes] == [
+        ((2, 3), ()),
+        ((4, 5), (0, 3)),
+        ((), (4, 5)),
+        ((6,), (2,)),
+    ]
     assert sum(task.processed for task in stage.tasks) == ROWS and all(task.processed for task in stage.tasks)
     assert not RunningJob.all()
 

@@ -179,6 +179,7 @@ def test_a_source_task_that_leaves_gets_no_more_splits_and_is_waited_for() -> No
         (Rescale(1, "rows", 2), "there is no stage 'rows'; the stages are mapper, reducer"),
         (Rescale(1, REDUCER, 3), "reducer has 3 tasks"),
         (Rescale(1, REDUCER, 0), "reducer needs at least 1 task, not 0"),
+        (MoveTasks(1, REDUCER, (1, 0, 1)), "reducer 1 is named more than once"),
         (MoveTasks(1, REDUCER, (1, 5)), "reducer has no task 5; it has 0, 1, 2"),
     ],
 )

@@ -104,7 +104,18 @@ RECEIVED: dict[type[RuledMachine], set[str]] = {
         *("ChangeMembers", "Unsubscribe"),
     },
     SourceMachine: {
-        *("Tick", "StepDone", "Begin", "SplitGrant", "Ack", "CreditTransfer", "TableUpdate", "CurrentTable", "Leave"),
+        *(
+            "Tick",
+            "StepDone",
+            "Begin",
+            "SplitGrant",
+            "Ack",
+            "CreditTransfer",
+            "TableUpdate",
+            "CurrentTable",
+            "Leave",
+            "Flush",
+        ),
     },
     OperatorMachine: {
         *("Tick", "StepDone", "ProcessDone", "ExtractDone", "MergeDone", "FinishDone", "WriteDone"),

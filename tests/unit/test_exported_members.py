@@ -30,6 +30,7 @@ EXPORTED = {
         "Reducer",
         "Result",
         "RowsReducer",
+        "RunningJob",
         "batch_filter",
         "batch_mapper",
         "partial_results",

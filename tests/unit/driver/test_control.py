@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -74,7 +72,7 @@ def test_a_request_comes_to_the_job_and_its_answer_back(job: Control) -> None:
         assert found.scale("reducer", 4, ["node 1"]) == "answer 1"
         assert found.move("reducer", [0, 2]) == "answer 2"
     assert answering.asked == [Rescale(1, "reducer", 4, ("node 1",)), MoveTasks(2, "reducer", (0, 2))]
-    assert list((runs_directory() / found.name).iterdir()) == []
+    assert [path.name for path in (runs_directory() / found.name).iterdir()] == ["lock"]
 
 
 def test_a_refusal_is_an_error(job: Control) -> None:
@@ -106,11 +104,11 @@ def test_who_waits_learns_that_the_job_has_ended() -> None:
 def test_jobs_are_found_by_their_name_if_only_one_has_it(job: Control) -> None:
     with pytest.raises(ControlError, match=r"no job named 'other' runs here; running jobs: word-count-\d+"):
         RunningJob.find("other")
-    other = runs_directory() / f"word-count-{os.getppid()}"
-    other.mkdir()
-    with pytest.raises(ControlError, match="several jobs named 'word-count' run"):
-        RunningJob.find("word-count")
-    assert RunningJob.find(other.name).name == other.name
+    with Control("word-count"):
+        with pytest.raises(ControlError, match="several jobs named 'word-count' run"):
+            RunningJob.find("word-count")
+        second = f"word-count-{os.getpid()}.2"
+        assert RunningJob.find(second).name == second
 
 
 def test_two_jobs_of_one_name_in_one_process_do_not_share_a_directory(job: Control) -> None:
@@ -120,13 +118,30 @@ def test_two_jobs_of_one_name_in_one_process_do_not_share_a_directory(job: Contr
     assert [found.name for found in RunningJob.all()] == names[:1]
 
 
-def test_directories_of_jobs_that_were_killed_are_removed() -> None:
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    left = runs_directory() / f"killed-{ended.pid}"
-    left.mkdir(parents=True)
+def test_directories_of_jobs_that_were_killed_are_removed_and_nothing_else(job: Control) -> None:
+    left, other = runs_directory() / f"killed-{os.getpid()}", runs_directory() / "notes-1"
+    for directory in (left, other):
+        directory.mkdir()
+        (directory / "lock").write_text("")
     (left / "status.json").write_text("{}")
-    assert RunningJob.all() == [] and not left.exists()
+    (other / "mine.txt").write_text("")
+    assert [found.name for found in RunningJob.all()] == [f"word-count-{os.getpid()}"]
+    assert not left.exists() and (other / "mine.txt").exists()
+
+
+@pytest.mark.parametrize("kind", ["link", "writable"])
+def test_a_directory_that_others_can_change_is_not_used(kind: str, tmp_path: Path) -> None:
+    precious = tmp_path / "home" / "photos-1"
+    precious.mkdir(parents=True)
+    (precious / "lock").write_text("")
+    if kind == "link":
+        runs_directory().symlink_to(tmp_path / "home")
+    else:
+        (tmp_path / "home").rename(runs_directory())
+        runs_directory().chmod(0o777)
+    with Control("careful") as job:
+        assert job.requests() == [] and RunningJob.all() == []
+    assert (runs_directory() / "photos-1" / "lock").exists()
 
 
 def test_a_job_that_cannot_listen_runs_all_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
