@@ -15,24 +15,44 @@ from typing import Any
 
 from dpa.executors import Mapper, Reducer
 
-_FLUSH_SECONDS = 0.25
+_FLUSH_SECONDS, _AHEAD_SECONDS = 0.25, 1.0
+_BEGAN = "began"
+
+
+def began_at(directory: str | Path) -> float | None:
+    """When the stream whose reducers note in a directory began, in seconds since the epoch; None: it has not begun."""
+    file = Path(directory) / _BEGAN
+    return float(file.read_text()) if file.exists() else None
 
 
 class Scheduled(Mapper):
-    """Makes a record of each row of `key`, `due` (seconds since `began`) and `count`, and waits until it is due. One
-    without a moment is due at once."""
+    """Makes a record of each row of `key`, `due` and `count`, and waits until it is due: so many seconds after the
+    stream began, which is a moment after its first record was read. The file `began` in a directory says when that was.
+    A row without a moment is due at once."""
 
-    def __init__(self, began: float) -> None:
-        self.began = began
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+        self._began: float | None = None
 
     def map(self, record: dict[str, Any]) -> Iterable[tuple[int, dict[str, Any]]]:
         """The record, when it is due."""
         key, due = record["key"], record["due"]
-        at = 0.0 if due is None else self.began + due
+        if due is None:
+            return [(key, {"due": 0.0, "count": record["count"], "number": key})]
+        if self._began is None:
+            self._began = began_at(self.directory) or self._begin()
+        at = self._began + due
         wait = at - time.time()
         if wait > 0:
             time.sleep(wait)
         return [(key, {"due": at, "count": record["count"], "number": key})]
+
+    def _begin(self) -> float:
+        began, file = time.time() + _AHEAD_SECONDS, Path(self.directory) / _BEGAN
+        made = file.with_suffix(".new")
+        made.write_text(repr(began))
+        made.rename(file)
+        return began
 
 
 class WatchedCount(Reducer[int, dict[str, Any]]):

@@ -25,7 +25,8 @@ def test_delays_count_from_when_records_were_due(tmp_path: Path) -> None:
     rows = {"1": [(100.5, 100.0, 0), (108.5, 108.0, 0)], "2": [(107.9, 107.0, 1), (110.9, 108.5, 1)]}
     for name, noted in rows.items():
         np.array(noted).tofile(tmp_path / f"{name}.times")
-    found = _noted(tmp_path, began=100.0, setup=Setup(keys=2, seconds=16.0, at=8.0))
+    (tmp_path / "began").write_text("100.0")
+    found = _noted(tmp_path, setup=Setup(keys=2, seconds=16.0, at=8.0))
     assert found.due.tolist() == pytest.approx([0.0, 7.0, 8.0, 8.5])
     assert found.delay.tolist() == pytest.approx([0.5, 0.9, 0.5, 2.4])
     assert found.silent == pytest.approx(3.0)
@@ -41,9 +42,10 @@ def test_the_least_rate_is_that_of_the_worst_window() -> None:
 
 def test_a_count_notes_only_what_was_due_at_a_moment(tmp_path: Path) -> None:
     count = WatchedCount(str(tmp_path))
-    [(key, first)] = Scheduled(began=5.0).map({"key": 7, "due": None, "count": 3})
-    [(_, second)] = Scheduled(began=5.0).map({"key": 7, "due": 1.5, "count": 1})
+    [(key, first)] = Scheduled(str(tmp_path)).map({"key": 7, "due": None, "count": 3})
+    (tmp_path / "began").write_text("5.0")
+    [(_, second)] = Scheduled(str(tmp_path)).map({"key": 7, "due": 1.5, "count": 1})
     state = count.reduce(count.reduce(count.zero(), first), second)
     assert (key, count.finish(state)) == (7, {"count": 4})
-    [file] = tmp_path.iterdir()
+    [file] = tmp_path.glob("*.times")
     assert np.fromfile(file).reshape(-1, 3)[:, 1:].tolist() == [[6.5, 7.0]]
