@@ -7,6 +7,8 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field, model_validator
 
 from dpa.config.section import Section
+from dpa.config.variants import Plain
+from dpa.placement.online import OnlineOptions
 
 Amount: TypeAlias = Annotated[float, Field(ge=0, le=1e12)]
 """A cost, or megabytes."""
@@ -50,6 +52,8 @@ class PlacementConfig(Section):
     """The nodes to use, by their names in Ray; without it all."""
     tolerance: float = Field(default=1.2, gt=1, le=100)
     """By how much a node may have more than its share, where tasks are fine enough; more where they are not."""
+    online: Annotated[OnlineOptions, Plain(OnlineOptions)] | None = None
+    """How tasks move to other nodes while the job runs; without it they stay where they are placed at first."""
 
     @model_validator(mode="after")
     def _one_origin_of_costs(self) -> PlacementConfig:

@@ -18,9 +18,10 @@ from dpa.errors import PlacementError, TooLargeError
 from dpa.placement import scores
 from dpa.placement.allocators import ALLOCATORS
 from dpa.placement.model import Cluster, Node, Placement
+from dpa.placement.online import OnlinePlacement
 from dpa.placement.profile import Profile
 from dpa.placement.relaxations import Division, balanced
-from dpa.protocol.nodes import BackendNode
+from dpa.protocol.nodes import BackendNode, Placed
 
 _MEGABYTE = 1e6
 _STEP, _STEPS = 1.15, 40
@@ -119,17 +120,21 @@ class Placing:
         except PlacementError as error:
             raise spec.file.error(f"placement.{key}", str(error)) from None
 
-    def homes(self, available: Sequence[BackendNode]) -> dict[str, list[str]]:
-        """The node of each task, by its stage, as the backend numbers nodes.
+    def placed(self, available: Sequence[BackendNode]) -> Placed:
+        """The node of each task, as the backend numbers nodes, and how it is chosen again while the job runs.
 
         Raises:
             ConfigError: a node is not there, or the tasks do not fit.
         """
         cluster = self._cluster(available)
         number = {node.name: node.id for node in available}
-        placement, _ = self._chosen(cluster)
-        nodes = self._division.nodes(placement)
-        return {stage: [number[cluster.nodes[node].name] for node in of_tasks] for stage, of_tasks in nodes.items()}
+        ids = tuple(number[node.name] for node in cluster.nodes)
+        placement, tolerance = self._chosen(cluster)
+        homes = {stage: [ids[node] for node in of_tasks] for stage, of_tasks in self._division.nodes(placement).items()}
+        options = self._config.online
+        if options is None:
+            return Placed(homes)
+        return Placed(homes, OnlinePlacement(options, cluster, ids, self._config.allocator, tolerance))
 
     def forecast(self, available: Sequence[BackendNode] | None) -> PlacementForecast:
         """What the allocator would do, and all others; on the declared nodes, or on this machine, where none are

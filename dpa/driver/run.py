@@ -97,7 +97,7 @@ class Run:
                 self._enter("load")
                 opened = self._inputs.open(stack, spark)
                 if tasks is None:
-                    tasks = self._lazy_tasks(stack, Placing.of(self._spec, opened).homes)
+                    tasks = self._lazy_tasks(stack, Placing.of(self._spec, opened).placed)
                 references = [Reference(self._spec, sink.step, opened, spark) for sink in self._sinks]
                 for reference in references:
                     reference.check()

@@ -59,6 +59,8 @@ def build_report(
         stages=stages,
         edges=_edges(snapshot, held_up(loads, edges)) if snapshot else (),
         traffic=traffic_between(used),
+        placement_looks=snapshot.placement_looks if snapshot else (),
+        placement_counts=dict(snapshot.placement_counts) if snapshot else {},
         reference=_verdict(stages),
         config=config.resolved(),
         versions=versions(),

@@ -8,7 +8,7 @@ more in the next cycle.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -97,24 +97,26 @@ class OnlineTaskDeployment:
         self._recent: list[tuple[Floats, Floats]] = []  # cpu and queues of the last cycles
         self._resting: dict[int, int] = {}  # task -> cycles left
 
-    def step(self, workers: Sequence[int], measured: Measured) -> Step:
+    def step(self, workers: Sequence[int], measured: Measured, fixed: Collection[int] = ()) -> Step:
         """Decide on this cycle.
 
         Args:
             workers: the worker of each task.
+            fixed: tasks that cannot move.
         """
         place = np.array(workers, dtype=np.int64)
         cpu, queues = self._smoothed(measured)
         high = (cpu >= self._options.high) | (queues >= self._options.high)
         low = (cpu <= self._options.low_cpu) & (queues <= self._options.low_queue)
         self._resting = {task: left - 1 for task, left in self._resting.items() if left > 1}
+        movable = [task for task in range(len(place)) if task not in self._resting and task not in fixed]
         if high.any() and not low.any():
             worst = int(np.maximum(cpu, queues).argmax())
             return Step(Case.LACKING, f"worker {worst} is loaded {cpu[worst]:.0%}, and no worker has a low load")
         if high.any():
-            step = self._balance(place, measured, cpu, queues, high, low)
+            step = self._balance(movable, place, measured, cpu, queues, high, low)
         elif low.any():
-            step = self._optimise(place, measured, cpu, low)
+            step = self._optimise(movable, place, measured, cpu, low)
         else:
             step = Step(Case.QUIET, "no worker's load is high or low")
         if step.migration is not None:
@@ -123,6 +125,7 @@ class OnlineTaskDeployment:
 
     def _balance(
         self,
+        movable: list[int],
         place: Ints,
         measured: Measured,
         cpu: Floats,
@@ -132,22 +135,22 @@ class OnlineTaskDeployment:
     ) -> Step:
         """Algorithm 1: the pair of greatest ASC between the most loaded worker's tasks and low workers."""
         worst = int(np.where(high, np.maximum(cpu, queues), -1.0).argmax())
-        tasks = [task for task in np.flatnonzero(place == worst).tolist() if task not in self._resting]
-        found = self._best(tasks, place, measured, cpu, low)
+        found = self._best([task for task in movable if place[task] == worst], place, measured, cpu, low)
         if found is None:
             return Step(Case.BALANCE, f"worker {worst} is loaded {cpu[worst]:.0%}, but no task of it fits elsewhere")
         return Step(Case.BALANCE, f"worker {worst} is loaded {cpu[worst]:.0%}", found)
 
-    def _optimise(self, place: Ints, measured: Measured, cpu: Floats, low: npt.NDArray[np.bool_]) -> Step:
+    def _optimise(
+        self, movable: list[int], place: Ints, measured: Measured, cpu: Floats, low: npt.NDArray[np.bool_]
+    ) -> Step:
         """Algorithm 2: of all tasks the pair of greatest ASC, if it gains enough; else the first of two that do."""
-        tasks = [task for task in range(len(place)) if task not in self._resting]
-        found = self._best(tasks, place, measured, cpu, low)
+        found = self._best(movable, place, measured, cpu, low)
         if found is None:
             return Step(Case.OPTIMISE, "no task fits another node")
         own = measured.traffic[found.task].sum() + measured.traffic[:, found.task].sum()
         if found.gain > self._options.least_gain * own:
             return Step(Case.OPTIMISE, "less traffic between nodes", found)
-        first = self._first_of_pair(tasks, place, measured, cpu, low)
+        first = self._first_of_pair(movable, place, measured, cpu, low)
         if first is None:
             return Step(Case.OPTIMISE, f"the best move gains {found.gain:.3g} bytes/s, which is not enough")
         return Step(Case.OPTIMISE, "less traffic between nodes once a second task has followed", first)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import ClassVar
 
+from dpa.placement.online import OnlinePlacement
 from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.change_messages import Left, MembersChanged, Unsubscribed
 from dpa.protocol.elasticity import Elasticity
@@ -13,7 +15,7 @@ from dpa.protocol.events import MoveTasks, Rescale, Start, TaskDied, TaskStarted
 from dpa.protocol.graph import Graph
 from dpa.protocol.instructions import Answer, JobDone, JobFailed, StartTasks
 from dpa.protocol.machine import Machine
-from dpa.protocol.membership import Membership
+from dpa.protocol.membership import Membership, at_once
 from dpa.protocol.messages import (
     Begin,
     DecisionReport,
@@ -24,7 +26,8 @@ from dpa.protocol.messages import (
     SplitGrant,
     SplitRequest,
 )
-from dpa.protocol.metrics import PlanStep, Snapshot, StageSnapshot
+from dpa.protocol.metrics import PlacementLook, PlanStep, Snapshot, StageSnapshot
+from dpa.protocol.relocation import Relocation
 from dpa.protocol.rules import Rule, State, on, on_each
 from dpa.protocol.stage_progress import StageProgress
 from dpa.protocol.use import TaskUse
@@ -49,7 +52,8 @@ class CoordinatorMachine(Machine):
         done_at: when the result was complete, or None.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, online: OnlinePlacement | None = None) -> None:
+        """`online`: how tasks are placed again while the job runs; None: not at all."""
         super().__init__(COORDINATOR, CoordinatorState.CREATED)
         self.started_at: float | None = None
         self.done_at: float | None = None
@@ -67,7 +71,9 @@ class CoordinatorMachine(Machine):
             )
             for stage in graph.in_order
         }
-        self._membership = Membership(self, self.stages, self._tasks_changed)
+        read_at = at_once if online is None else online.options.read_at
+        self._membership = Membership(self, self.stages, self._tasks_changed, read_at)
+        self._relocation = None if online is None else Relocation(self.stages, online)
         self._elastic = {
             stage.name: Elasticity(self.stages[stage.name], stage.elastic)
             for stage in graph.stages
@@ -97,7 +103,12 @@ class CoordinatorMachine(Machine):
             edges=tuple((edge.source, edge.target) for edge in self._graph.edges),
             use=dict(self._use) if history else {},
             steps=tuple(replace(step, at=step.at - (self.started_at or 0.0)) for step in self._membership.steps),
+            placement_looks=() if self._relocation is None or not history else self._looks(self._relocation.looks),
+            placement_counts={} if self._relocation is None else dict(self._relocation.counts),
         )
+
+    def _looks(self, looks: Iterable[PlacementLook]) -> tuple[PlacementLook, ...]:
+        return tuple(replace(look, at=look.at - (self.started_at or 0.0)) for look in looks)
 
     def _of_elastic(self, stage: StageSnapshot) -> StageSnapshot:
         elastic = self._elastic.get(stage.name)
@@ -189,22 +200,32 @@ class CoordinatorMachine(Machine):
     def _tick(self, sender: Address, event: Tick) -> None:
         for stage in self.stages.values():
             stage.tick(self.now)
+        self._membership.tick()
         for name, elastic in self._elastic.items():
             if not self._membership.is_idle:
                 break
             decision = elastic.tick(self.now, event.cores_busy, self._seconds_left(name))
             if decision is not None:
                 self._membership.ask(Rescale(None, name, decision.tasks, reason=decision.reason))
+        if self._relocation is not None and self._membership.is_idle:
+            for move in self._relocation.tick(self.now, self._use, self._seconds_left_of_input()):
+                self._membership.ask(move)
 
     def _tasks_changed(self, step: PlanStep) -> None:
         if step.stage in self._elastic:
             self._elastic[step.stage].changed(step.seconds)
+        if self._relocation is not None:
+            self._relocation.changed(step)
 
     def _seconds_left(self, name: str) -> float | None:
         """Until a stage would end if the rest of the input took as long as what has been read; None: not known, as of
         one that is fed by others than sources."""
         if not all(self._graph.is_source(feeder.name) for feeder in self._graph.upstream(name)):
             return None
+        return self._seconds_left_of_input()
+
+    def _seconds_left_of_input(self) -> float | None:
+        """Until all input would be read; None: not known."""
         read = sum(task.read for stage in self.stages.values() if stage.is_source for task in stage.tasks)
         if not read or self.started_at is None:
             return None

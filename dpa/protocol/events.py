@@ -83,14 +83,14 @@ class MoveTasks:
     """Coordinator: a new task is to take the place of each of these tasks of a stage, on another node.
 
     Attributes:
-        request: a number by which the `Answer` is known.
+        request: a number by which the `Answer` is known; None: nobody waits for one.
         stage: its name.
         tasks: their numbers.
         nodes: the node of each new task; empty: where the driver sees fit.
         reason: why, in a few words.
     """
 
-    request: int
+    request: int | None
     stage: str
     tasks: tuple[int, ...]
     nodes: tuple[str, ...] = ()

@@ -5,6 +5,9 @@ the old one had, and the old one, which leaves. New tasks are started first; the
 in which they take part, and those that leave do not; these hand over what they have, and are stopped when nothing of
 theirs is on its way any more. Tasks of a source have no place in a table: new ones ask for splits, and one that leaves
 gets none any more.
+
+A change begins at once, or, where nodes and workers look for new plans in cycles (N-Storm, section 3.1), when the last
+of them has looked.
 """
 
 from __future__ import annotations
@@ -25,10 +28,16 @@ from dpa.protocol.stage_progress import StageProgress
 from dpa.routing.members import MemberChange
 
 
+def at_once(published: float) -> float:
+    """When workers know a plan that is published at a moment, if they are told."""
+    return published
+
+
 class MembershipState(State):
     """The steps of a change."""
 
     IDLE = "idle"
+    UNREAD = "waiting until the plan is read"
     STARTING = "starting tasks"
     CHANGING = "changing tables"
     ENDING = "ending tasks"
@@ -60,22 +69,28 @@ class Membership(RuledMachine):
     """
 
     def __init__(
-        self, coordinator: Machine, stages: Mapping[str, StageProgress], changed: Callable[[PlanStep], None]
+        self,
+        coordinator: Machine,
+        stages: Mapping[str, StageProgress],
+        changed: Callable[[PlanStep], None],
+        read_at: Callable[[float], float],
     ) -> None:
-        """`changed` is called with each change that has been carried out."""
+        """`changed` is called with each change that has been carried out; `read_at` says when all workers know a plan
+        that is published at a moment."""
         super().__init__(MembershipState.IDLE)
         self._changed = changed
+        self._read_at = read_at
         self.steps: list[PlanStep] = []
         self._coordinator = coordinator
         self._stages = stages
-        self._requests: deque[TaskRequest] = deque()
+        self._requests: deque[tuple[TaskRequest, float]] = deque()  # each with the moment at which workers know of it
         self._change: _Change | None = None
         self._awaited: set[Address] = set()
         self._is_published = False
 
     def ask(self, request: TaskRequest) -> None:
         """Carry out a request when those before it are."""
-        self._requests.append(request)
+        self._requests.append((request, self._read_at(self._coordinator.now)))
         if self.state is MembershipState.IDLE:
             self._next()
 
@@ -92,12 +107,21 @@ class Membership(RuledMachine):
         """Begin the next request that can be carried out."""
         self.state = MembershipState.IDLE
         while self._requests and self.state is MembershipState.IDLE:
-            request = self._requests.popleft()
+            request, read_at = self._requests[0]
+            if read_at > self._coordinator.now:
+                self.state = MembershipState.UNREAD
+                return
+            self._requests.popleft()
             why = self._why_not(request)
             if why is not None:
                 self._answer(request, why, refused=True)
             else:
                 self._begin(request)
+
+    def tick(self) -> None:
+        """Time has passed: workers may have read the plan."""
+        if self.state is MembershipState.UNREAD:
+            self._next()
 
     def _why_not(self, request: TaskRequest) -> str | None:
         """Why a request cannot be carried out; None if it can."""

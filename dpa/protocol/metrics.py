@@ -105,6 +105,27 @@ class PlanStep:
 
 
 @dataclass(frozen=True)
+class PlacementLook:
+    """A look at the placement while the job ran.
+
+    Attributes:
+        at: seconds since the stream began.
+        busiest: the used part of the busiest node's processors.
+        crossing: bytes a second between nodes.
+        moves: how many tasks were to move.
+        kind: why, or why none, without numbers.
+        reason: with numbers.
+    """
+
+    at: float
+    busiest: float
+    crossing: float
+    moves: int
+    kind: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class StageSnapshot:
     """What is known of a stage.
 
@@ -158,6 +179,8 @@ class Snapshot:
         edges: the stages that each edge joins, by name.
         use: what tasks have last said that they have used; empty if it was left out.
         steps: changes of tasks that were carried out, in order.
+        placement_looks: the last looks at the placement; empty if they were left out, or where tasks stay.
+        placement_counts: how often no task was moved, by reason.
     """
 
     phase: str
@@ -167,6 +190,8 @@ class Snapshot:
     edges: tuple[tuple[str, str], ...] = ()
     use: Mapping[Address, TaskUse] = field(default_factory=dict)
     steps: tuple[PlanStep, ...] = ()
+    placement_looks: tuple[PlacementLook, ...] = ()
+    placement_counts: dict[str, int] = field(default_factory=dict)
 
     def __getitem__(self, stage: str) -> StageSnapshot:
         """A stage by its name."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from dpa.placement.online import OnlinePlacement
+
 
 @dataclass(frozen=True)
 class BackendNode:
@@ -24,5 +26,14 @@ class BackendNode:
 Homes = Mapping[str, Sequence[str]]
 """The node of each task, by its stage; nodes by their `id`."""
 
-Place = Callable[[Sequence[BackendNode]], Homes]
+
+@dataclass(frozen=True)
+class Placed:
+    """Where the tasks of a job are at first, and how they are placed again while it runs; `online` None: they stay."""
+
+    homes: Homes
+    online: OnlinePlacement | None = None
+
+
+Place = Callable[[Sequence[BackendNode]], Placed]
 """Chooses the nodes of a job's tasks among those that are there."""

@@ -78,6 +78,7 @@ class StageProgress(RuledMachine):
         self.is_source = is_source
         self._moves_states = moves_states
         self._migrates = stage.migrates
+        self._queue_records = stage.in_flight_records
         self._emitted_to: int | None = None
         self._done: set[int] = set()
         self._last_version: int | None = None
@@ -148,6 +149,10 @@ class StageProgress(RuledMachine):
             self._freeze_if_drained()
         elif self.is_source:
             self._end_if_done()
+
+    def used_queue(self, index: int) -> float:
+        """The used part of a task's queue: of the records that one sender may have in flight, 0 to 1."""
+        return min(1.0, self.tasks[index].queue / self._queue_records)
 
     @property
     def processed(self) -> int:

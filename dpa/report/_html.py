@@ -6,11 +6,12 @@ The page shows a `Report` and computes no metric: the numbers of the run, its gr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from dpa.protocol.metrics import PlacementLook
 from dpa.report import _graph
 from dpa.report._data import resolved_yaml
-from dpa.report._markup import bar, block, cards, escape, heading, note, picture, table
+from dpa.report._markup import bar, block, cards, escape, folded, heading, note, picture, table
 from dpa.report._show import reference_line
 from dpa.report._stage_html import (
     Card,
@@ -26,7 +27,7 @@ from dpa.report._stage_html import (
     stage_cards,
 )
 from dpa.report._style import CSS
-from dpa.report._text import count, lines, one_line, plural, seconds
+from dpa.report._text import count, lines, megabytes, one_line, percent, plural, seconds
 from dpa.result import Report
 
 # A second defence: a browser neither runs nor fetches anything that was not escaped.
@@ -73,6 +74,9 @@ def _body(report: Report) -> Iterator[str]:
         for stage in report.sources:
             yield heading("Tasks of the source")
             yield from source_section(stage)
+    if report.placement_looks:
+        yield heading("Placement")
+        yield _looks(report.placement_looks)
     yield heading("Time")
     yield _times(report)
     yield heading("Configuration")
@@ -111,6 +115,15 @@ def _cards(report: Report) -> str:
     found: list[Card] = [*skew_cards(stage), rate, latency_card(stage), processed, redistributions_card(stage)]
     found += [forwards_card(records), *optional_cards(stage), output_card(report.output, report.status), reference]
     return cards(found)
+
+
+def _looks(looks: Sequence[PlacementLook]) -> str:
+    """What each look at the placement found, and did."""
+    rows = [
+        (f"{look.at:.1f}", percent(look.busiest), megabytes(look.crossing), look.moves, one_line(look.reason))
+        for look in looks
+    ]
+    return folded(("#at (s)", "#busiest node", "#MB/s between", "#moves", "reason"), rows, "looks", open_up_to=16)
 
 
 def _times(report: Report) -> str:

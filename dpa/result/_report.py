@@ -8,7 +8,7 @@ from typing import Any
 
 from dpa.balance.decision import Decision
 from dpa.measure.bottleneck import Bottleneck
-from dpa.protocol.metrics import AggregationStats, LoadSample
+from dpa.protocol.metrics import AggregationStats, LoadSample, PlacementLook
 from dpa.result._stage import (
     EdgeReport,
     GroupingReport,
@@ -54,6 +54,8 @@ class Report:
         bottleneck: what limited the run, if anything did.
         stages: each after those that feed it; none if the job failed before anything was known of them.
         traffic: between stages, and within them; none where tasks are no processes.
+        placement_looks: the last looks at the placement while the job ran.
+        placement_counts: how often no task was moved, by reason.
         reference: the comparisons of all stages as one.
         error: why the job failed, or None.
     """
@@ -67,6 +69,8 @@ class Report:
     stages: tuple[StageReport, ...] = ()
     edges: tuple[EdgeReport, ...] = ()
     traffic: tuple[TrafficReport, ...] = ()
+    placement_looks: tuple[PlacementLook, ...] = ()
+    placement_counts: dict[str, int] = field(default_factory=dict)
     reference: ReferenceReport = field(default_factory=ReferenceReport)
     config: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)

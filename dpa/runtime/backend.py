@@ -80,8 +80,8 @@ class RayBackend:
             object_store_mb=self.object_store_mb,
         )
         with session:
-            homes = None if place is None else place(alive_nodes())
-            with actors(tasks, homes) as coordinator:
+            placed = None if place is None else place(alive_nodes())
+            with actors(tasks, placed) as coordinator:
                 yield coordinator
 
 

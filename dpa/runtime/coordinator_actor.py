@@ -21,7 +21,7 @@ from dpa.protocol.instructions import Answer, Commit, Instruction, JobDone, JobF
 from dpa.protocol.load_balancer import LoadBalancerMachine
 from dpa.protocol.machines import load_balancer_of
 from dpa.protocol.metrics import Snapshot
-from dpa.protocol.nodes import Homes
+from dpa.protocol.nodes import Placed
 from dpa.protocol.plan import Times
 from dpa.routing.keys import Key
 from dpa.runtime.actors import Handles, StageActor, TaskActor, create
@@ -69,8 +69,8 @@ class CoordinatorActor(TaskActor):
         super().__init__()
         self._balancer: ActorHandle | None = None
         self._idle: list[ActorHandle] = []
-        self._homes: Homes = {}
-        self._placed: Handles = {}
+        self._placed: Placed | None = None
+        self._waiting: Handles = {}
         self._log_level: int | None = None
         self._partial_results: dict[str, str] = {}
         self._packed: Any = None
@@ -83,17 +83,17 @@ class CoordinatorActor(TaskActor):
         self._started = 0.0
 
     @ray.method(concurrency_group="control", num_returns=0)
-    def prepare(self, tasks: int, homes: Homes | None = None) -> None:
+    def prepare(self, tasks: int, placed: Placed | None = None) -> None:
         """Create the actors of a plan that is to come, which will have so many tasks of stages; on these nodes, if they
         are given. The load balancer is on this node: where another one dies, a task does that the user knows."""
-        self._homes = homes or {}
+        self._placed = placed
         self._balancer = _load_balancer()
-        if homes is None:
+        if placed is None:
             self._idle = [create(StageActor) for _ in range(tasks)]
             return
-        self._placed = {
+        self._waiting = {
             Address(stage, index): create(StageActor, node)
-            for stage, nodes in homes.items()
+            for stage, nodes in placed.homes.items()
             for index, node in enumerate(nodes)
         }
 
@@ -109,7 +109,7 @@ class CoordinatorActor(TaskActor):
         """Start the job."""
         self._started = time.time()
         self._graph, self._partial_results, self._log_level = graph, partial_results, log_level
-        self._machine = CoordinatorMachine(graph)
+        self._machine = CoordinatorMachine(graph, None if self._placed is None else self._placed.online)
         self.host(self._machine, log_level)
         self._packed = ray.put(packed)
         self._handles = {COORDINATOR: own_handle}
@@ -180,7 +180,7 @@ class CoordinatorActor(TaskActor):
         self._ended.set()
         if self._handles:
             self._shell.stop()
-        idle = [*self._idle, *self._placed.values(), *([] if self._balancer is None else [self._balancer])]
+        idle = [*self._idle, *self._waiting.values(), *([] if self._balancer is None else [self._balancer])]
         kept = (COORDINATOR, *self._stopped)
         for handle in (*idle, *(handle for address, handle in self._handles.items() if address not in kept)):
             ray.kill(handle)
@@ -233,9 +233,9 @@ class CoordinatorActor(TaskActor):
             return idle or _load_balancer()
         if node is not None:
             return create(StageActor, node)
-        homes = self._homes.get(address.stage, ())
-        if homes:
-            return self._placed.pop(address, None) or create(StageActor, homes[address.index % len(homes)])
+        if self._placed is not None:
+            homes = self._placed.homes[address.stage]
+            return self._waiting.pop(address, None) or create(StageActor, homes[address.index % len(homes)])
         return self._idle.pop(0) if self._idle else create(StageActor)
 
     def _make(self, address: Address, actor: ActorHandle) -> ObjectRef:

@@ -13,7 +13,7 @@ from dpa.errors import JobFailedError
 from dpa.protocol.addresses import Address
 from dpa.protocol.instructions import Answer
 from dpa.protocol.metrics import Snapshot
-from dpa.protocol.nodes import Homes
+from dpa.protocol.nodes import Placed
 from dpa.protocol.plan import Control, RunOutcome, RunPlan
 from dpa.runtime.cluster import alive_nodes, require_alive
 from dpa.runtime.packed_plan import PackedPlan
@@ -35,13 +35,13 @@ _LOOK_SECONDS = 1.0
 
 
 @contextmanager
-def actors(tasks: int, homes: Homes | None = None) -> Iterator[ActorHandle]:
+def actors(tasks: int, placed: Placed | None = None) -> Iterator[ActorHandle]:
     """A block with a coordinator, and with actors that can become so many tasks of stages: none is waited for. Whatever
     ends the block ends its actors. The coordinator is on the driver's node: so it lives to tell when another one dies.
 
     Args:
         tasks: of all stages.
-        homes: the node of each task; None: Ray spreads them.
+        placed: their nodes; None: Ray spreads them.
     """
     import ray
 
@@ -50,7 +50,7 @@ def actors(tasks: int, homes: Homes | None = None) -> Iterator[ActorHandle]:
 
     coordinator = create(CoordinatorActor, ray.get_runtime_context().get_node_id())
     try:
-        coordinator.prepare.remote(tasks, homes)
+        coordinator.prepare.remote(tasks, placed)
         yield coordinator
     finally:
         try:
@@ -114,9 +114,8 @@ def run_on(
             stage.name: tuple(found[Address(stage.name, index)] for index in snapshot[stage.name].present)
             for stage in plan.graph.queue_fed()
         }
-        return RunOutcome(
-            shares, snapshot, times, {**snapshot.use, **_fetched(used)}
-        )  # of those that left, the last known
+        use = {**snapshot.use, **_fetched(used)}  # of those that left, the last known
+        return RunOutcome(shares, snapshot, times, use)
     except RayError as error:
         raise JobFailedError(f"the coordinator failed: {cause_of(error)}") from None
 

@@ -54,12 +54,13 @@ from dpa.protocol.machine import Machine
 from dpa.protocol.machines import load_balancer_of, task_of
 from dpa.protocol.messages import Envelope
 from dpa.protocol.metrics import Snapshot
+from dpa.protocol.nodes import Placed
 from dpa.protocol.operator import OperatorMachine
 from dpa.protocol.source import SourceMachine
 from dpa.protocol.task import TaskMachine
 from dpa.protocol.user_code import StageTask, UserCode
 from dpa.protocol.words import describe
-from dpa.simulation.cores import Cores
+from dpa.simulation.hosts import Hosts
 from dpa.simulation.invariants import Invariants
 from dpa.simulation.rounds import PublishedRounds
 from dpa.sources.splits import Split
@@ -103,7 +104,8 @@ class SimulatedJob:
         work_of: how many records' worth of work a block is at a stage; by default as many as it has records.
         slowness: the factor by which a task of a stage, by number, takes longer for the records that it begins with at
             a virtual time, in seconds.
-        cores: how many cores all tasks share (`Cores`); None: each task has one.
+        cores: how many cores the tasks of a node share (`Cores`); None: each task has one.
+        placed: the node of each task, and how they are placed again; None: all are on one, and nobody measures.
         requests: what the coordinator is asked for, with the virtual times, in seconds.
     """
 
@@ -118,6 +120,7 @@ class SimulatedJob:
     work_of: Callable[[str, Block], float] = lambda stage, block: block.rows
     slowness: Callable[[str, int, float], float] = lambda stage, index, now: 1.0
     cores: int | None = None
+    placed: Placed | None = None
     requests: tuple[tuple[float, TaskRequest], ...] = ()
 
 
@@ -210,7 +213,7 @@ class SimulatedCluster:
         self._answers: dict[int, Answer] = {}
         self._make = partial(task_of, job.graph, source=source, operator=operator)
         graph = job.graph
-        self.coordinator = coordinator(graph)
+        self.coordinator = coordinator(graph, None if job.placed is None else job.placed.online)
         self.tasks: dict[Address, TaskMachine] = {address: self._make(address) for address in graph.addresses}
         self.machines: dict[Address, Machine] = {
             COORDINATOR: self.coordinator,
@@ -219,7 +222,7 @@ class SimulatedCluster:
         }
         self.user_code = {address: self._user_code_of(address) for address in graph.addresses}
         self.writes: dict[Address, Write] = {}
-        self._cores = Cores(job.cores)
+        self._hosts = Hosts(job.placed, job.cores)
         self._invariants = Invariants(graph, self.tasks)
         self._rounds = {
             stage.name: PublishedRounds(stage.first_table(), stage_task.key)
@@ -293,10 +296,10 @@ class SimulatedCluster:
             return
         machine = self.machines[address]
         if isinstance(event, Tick) and self._job.ticks is None and not self._finished:
-            self._schedule(self._job.tick_seconds, address, Tick())
+            self._schedule(self._job.tick_seconds, address, Tick(use=self._hosts.use(address)))
         if isinstance(event, UserCodeDone):
             self._invariants.rests(address)
-            self._cores.end()
+            self._hosts.end(address)
         if isinstance(event, TaskStarted):
             self._invariants.started(event.address)
         instructions = machine.handle(event, self._clock)
@@ -314,6 +317,7 @@ class SimulatedCluster:
         match instruction:
             case Send(envelope):
                 self._invariants.sent(envelope)
+                self._hosts.sent(envelope)
                 copies = 2 if self._random.random() < job.network.duplicates else 1
                 for _ in range(copies):
                     delay = self._random.uniform(job.network.min_delay, job.network.max_delay)
@@ -339,7 +343,9 @@ class SimulatedCluster:
     def _manage(self, instruction: StartTasks | StopTasks | Answer) -> None:
         """Start or stop tasks, or keep an answer."""
         match instruction:
-            case StartTasks(addresses):
+            case StartTasks(addresses, nodes):
+                for place, started in enumerate(addresses):
+                    self._hosts.started(started, nodes[place] if nodes else None)
                 for new in [one for one in addresses if one not in self.machines]:
                     self.machines[new] = self.tasks[new] = self._make(new)
                     self.user_code[new] = self._user_code_of(new)
@@ -366,7 +372,7 @@ class SimulatedCluster:
             self._rounds[address.stage].published(address.index, instruction.round, share)
         variation = self._job.variation
         seconds = self._random.uniform(1 - variation, 1 + variation) * self._mean_seconds(address, instruction, event)
-        waited = self._cores.begin(seconds)
+        waited = self._hosts.begin(address, seconds)
         seconds += waited  # as a clock on the wall sees it
         if isinstance(event, StepDone | ProcessDone | ExtractDone | MergeDone):
             event = replace(event, seconds=seconds)

@@ -63,7 +63,7 @@ def measure(options: argparse.Namespace) -> Findings:
     """Run the job with each allocator in turn."""
     rows, repeats = (QUICK_ROWS, 1) if options.quick else (ROWS, options.repeats)
     found: dict[str, list[Crossing]] = {name: [] for name in ALLOCATORS}
-    with TemporaryDirectory(prefix="dpa-placement-") as directory, _nodes(options) as cluster:
+    with TemporaryDirectory(prefix="dpa-placement-") as directory, nodes(options) as cluster:
         file = Path(directory, "counts.yaml")
         file.write_text(json.dumps(job_file(rows)), encoding="utf-8")
         write(Job.from_file(file).run(address=cluster.address).report, Path(directory))
@@ -94,7 +94,7 @@ def measure(options: argparse.Namespace) -> Findings:
             Target("bytes between nodes, farthest from what was predicted", "<= 10%", f"{worst:.1%}", worst <= 0.1),
             *_checked_by_interfaces(found),
         ],
-        text=_text(found, medians, off, _where(options)),
+        text=_text(found, medians, off, where(options)),
         figure=_figure(found),
     )
 
@@ -131,7 +131,7 @@ def crossed_part(report: Report) -> tuple[float, int]:
 
 
 @contextmanager
-def _nodes(options: argparse.Namespace) -> Iterator[LocalCluster | NamespaceCluster]:
+def nodes(options: argparse.Namespace) -> Iterator[LocalCluster | NamespaceCluster]:
     """The nodes; this process can run jobs on them in the block."""
     if options.hosts:
         with NamespaceCluster(NODES, mbit=options.mbit) as hosts, hosts.entered():
@@ -171,7 +171,7 @@ def _off(runs: Sequence[Crossing]) -> float:
     return abs(crossed - predicted) / (predicted if predicted > _NOTHING else 1.0)
 
 
-def _where(options: argparse.Namespace) -> str:
+def where(options: argparse.Namespace) -> str:
     """What the nodes are, in words."""
     if options.hosts:
         return f"hosts in network namespaces of one machine, with interfaces of {options.mbit:g} Mbit/s"

@@ -78,24 +78,24 @@ def test_a_pilot_takes_as_many_rows_as_there_is_time_for(tick: float, rows: list
 
 
 def test_every_task_has_a_node_of_those_that_are_named() -> None:
-    homes = placing(nodes=NODES).homes(THERE)
+    homes = placing(nodes=NODES).placed(THERE).homes
     assert {stage: len(nodes) for stage, nodes in homes.items()} == {"mapper": 2, "reducer": 4}
     assert {node for nodes in homes.values() for node in nodes} == {"id-1", "id-2"}
 
 
 def test_without_names_all_nodes_are_used_as_far_as_they_are_needed() -> None:
-    homes = placing(allocator="even").homes(THERE)
+    homes = placing(allocator="even").placed(THERE).homes
     assert {node for nodes in homes.values() for node in nodes} == {"id-1", "id-2", "id-3"}
 
 
 def test_a_node_that_nobody_has_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match=r"placement\.nodes\.d: Ray has no such node that is alive; it has a, b, c"):
-        placing(nodes={"d": {}}).homes(THERE)
+        placing(nodes={"d": {}}).placed(THERE)
 
 
 def test_a_node_without_room_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"placement\.nodes\.a: node 'a' has 2 processors of which 2 are reserved"):
-        placing(nodes={"a": {"reserved": 2.0}}).homes(THERE)
+        placing(nodes={"a": {"reserved": 2.0}}).placed(THERE)
 
 
 def test_the_tolerance_grows_until_coarse_tasks_fit() -> None:
@@ -152,12 +152,12 @@ def test_a_node_is_as_busy_as_its_tasks_make_it_whatever_others_use() -> None:
 
 def test_a_node_without_processors_is_left_alone_unless_some_are_declared() -> None:
     there = [*THERE, BackendNode("id-4", "head", 0.0)]
-    homes = placing(allocator="even").homes(there)
+    homes = placing(allocator="even").placed(there).homes
     assert "id-4" not in {node for nodes in homes.values() for node in nodes}
-    homes = placing(allocator="even", nodes={"head": {"processors": 4.0}}).homes(there)
+    homes = placing(allocator="even", nodes={"head": {"processors": 4.0}}).placed(there).homes
     assert {node for nodes in homes.values() for node in nodes} == {"id-4"}
     with pytest.raises(ConfigError, match=r"placement\.nodes: no node of this Ray has a processor"):
-        placing().homes([BackendNode("id-4", "head", 0.0)])
+        placing().placed([BackendNode("id-4", "head", 0.0)])
 
 
 def test_an_empty_sample_says_nothing_of_costs() -> None:

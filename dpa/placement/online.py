@@ -1,0 +1,326 @@
+"""A placement looked at again while the job runs: what tasks use now goes in; moves, or why there are none, come out.
+
+Policies are arithmetic on what was measured. `Improving` is ours: it begins with where tasks are, so that few move, and
+goes by what tasks have really used and sent. `OneTaskACycle` is OTD (N-Storm, section 4), with each node as one worker.
+`Replanning` asks an allocator as if nothing ran, and moves whatever is elsewhere.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from annotated_types import Ge, Gt
+
+from dpa.errors import PlacementError
+from dpa.placement.allocators import ALLOCATORS
+from dpa.placement.allocators.base import Allocator
+from dpa.placement.allocators.local_search import climbed
+from dpa.placement.model import Cluster, Counts, Placement, TaskGraph
+from dpa.placement.moves import Plan, aligned
+from dpa.placement.otd import Measured, OnlineTaskDeployment
+from dpa.placement.profile import Profile
+from dpa.placement.relaxations import Division, Task, balanced
+from dpa.placement.scores import Floats, rooms, task_costs
+
+Homes = npt.NDArray[np.int64]
+"""The node of each task, shape (tasks,)."""
+
+_HIGH = 0.8
+"""From this part of its processors on a node is what holds the job up: only then is it worth a move that others have
+less to do."""
+
+_LEAST_BYTES = 1e6
+"""Bytes a second between nodes that are not worth a move."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnlineOptions:
+    """How a placement follows what is measured while the job runs."""
+
+    policy: Literal["improve", "otd", "replan"] = "improve"
+    """Which tasks move: those that make the placement better (`improve`), one in each cycle (`otd`, N-Storm), or all
+    that the section's `allocator` would put elsewhere (`replan`)."""
+    seconds: Annotated[float, Gt(0)] = 5.0
+    """From one look to the next (the paper's cycle)."""
+    least_gain: Annotated[float, Ge(0)] = 0.05
+    """What moves must gain together: of the time that the busiest node takes, or of what goes between nodes."""
+    fetch_seconds: Annotated[float, Ge(0)] = 0.0
+    """How often a node looks for a new plan (the paper's T_S); 0: it is told at once."""
+    read_seconds: Annotated[float, Ge(0)] = 0.0
+    """How often its workers do (T_W); 0: they are told at once."""
+
+    def read_at(self, published: float) -> float:
+        """When all workers know a plan that is published at a moment, in seconds: nodes and workers look at the
+        multiples of their cycles (N-Storm, section 3.1)."""
+        for cycle in (self.fetch_seconds, self.read_seconds):
+            if cycle:
+                published = math.ceil(published / cycle) * cycle
+        return published
+
+
+@dataclass(frozen=True)
+class OnlinePlacement:
+    """How the tasks of a running job are placed again.
+
+    Attributes:
+        cluster: the nodes that may be used.
+        ids: of these, as the backend numbers them.
+        allocator: the one that policies ask for a placement from scratch, by its name.
+        tolerance: by how much a node may have more than its share of all costs.
+    """
+
+    options: OnlineOptions
+    cluster: Cluster
+    ids: tuple[str, ...]
+    allocator: str
+    tolerance: float
+
+
+@dataclass(frozen=True, eq=False)
+class Deployment:
+    """Where tasks are, and what was measured of them since the last look.
+
+    Attributes:
+        tasks: the stage and the number of each, stage after stage.
+        homes: the node of each.
+        costs: processors that each kept busy, shape (tasks,).
+        traffic: bytes a second from each to each other, shape (tasks, tasks).
+        queues: the used part of each one's queue, shape (tasks,).
+        movable: whether each can move, shape (tasks,).
+    """
+
+    tasks: tuple[Task, ...]
+    homes: Homes
+    costs: Floats
+    traffic: Floats
+    queues: Floats
+    movable: npt.NDArray[np.bool_]
+
+    def busy(self, cluster: Cluster, homes: Homes) -> Floats:
+        """The used part of each node's processors, if tasks were there."""
+        nodes = cluster.nodes
+        reserved, capacity = [node.reserved for node in nodes], np.array([node.capacity for node in nodes])
+        part: Floats = (reserved + np.bincount(homes, self.costs, len(nodes))) / capacity
+        return part
+
+    def crossing(self, homes: Homes) -> float:
+        """Bytes a second between nodes, if tasks were there."""
+        return float(self.traffic[homes[:, None] != homes[None, :]].sum())
+
+    def division(self) -> Division:
+        """The tasks in groups that are alike, as allocators take them.
+
+        Raises:
+            PlacementError: no task has used anything.
+        """
+        stages = list(dict.fromkeys(stage for stage, _ in self.tasks))
+        of = {stage: [at for at, (name, _) in enumerate(self.tasks) if name == stage] for stage in stages}
+        if not self.costs.any():
+            raise PlacementError("no task has used any processor time")
+        traffic = {
+            (one, other): float((self.traffic + self.traffic.T)[np.ix_(of[one], of[other])].sum())
+            for place, one in enumerate(stages)
+            for other in stages[place + 1 :]
+        }
+        costs = {stage: tuple(self.costs[of[stage]].tolist()) for stage in stages}
+        made = Profile(costs, {pair: size for pair, size in traffic.items() if size}).graph(
+            {stage: len(places) for stage, places in of.items()}
+        )
+        places = {
+            group: tuple((stage, self.tasks[of[stage][position]][1]) for stage, position in tasks)
+            for group, tasks in made.tasks.items()
+        }
+        return Division(made.graph, places)
+
+
+@dataclass(frozen=True)
+class Look:
+    """What one look decides.
+
+    Attributes:
+        moves: the position of each task that is to move, and its new node.
+        kind: the reason without its numbers.
+        reason: with them.
+    """
+
+    moves: tuple[tuple[int, int], ...]
+    kind: str
+    reason: str
+
+
+class Policy(Protocol):
+    """Decides at each look. Positions of tasks mean the same from look to look: a task that has moved keeps its."""
+
+    def look(self, deployment: Deployment) -> Look:
+        """Decide; called when nothing moves."""
+        ...
+
+
+def policy_of(online: OnlinePlacement) -> Policy:
+    """The policy that a job asks for."""
+    if online.options.policy == "otd":
+        return OneTaskACycle(online.cluster)
+    allocator = ALLOCATORS[online.allocator]()
+    if online.options.policy == "replan":
+        return Replanning(online.cluster, allocator, online.tolerance)
+    return Improving(online.cluster, allocator, online.tolerance, online.options.least_gain)
+
+
+class OneTaskACycle:
+    """OTD: each node is one worker."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._otd = OnlineTaskDeployment(range(len(cluster.nodes)))
+
+    def look(self, deployment: Deployment) -> Look:
+        """One cycle."""
+        homes = deployment.homes
+        queues = np.zeros(len(self._cluster.nodes))
+        np.maximum.at(queues, homes, deployment.queues)
+        measured = Measured(
+            deployment.traffic,
+            # A task's part of a node depends on the node where they differ: that of the smallest is safe.
+            deployment.costs / rooms(self._cluster).min(),
+            deployment.busy(self._cluster, homes),
+            queues,
+        )
+        step = self._otd.step(homes.tolist(), measured, fixed=np.flatnonzero(~deployment.movable).tolist())
+        moves = () if step.migration is None else ((step.migration.task, step.migration.worker),)
+        return Look(moves, step.case.name.lower(), step.reason)
+
+
+class Replanning:
+    """An allocator asked again at every look."""
+
+    def __init__(self, cluster: Cluster, allocator: Allocator, tolerance: float) -> None:
+        self._cluster, self._allocator, self._tolerance = cluster, allocator, tolerance
+
+    def look(self, deployment: Deployment) -> Look:
+        """What it would put elsewhere."""
+        try:
+            division = deployment.division()
+            room = balanced(division.graph, self._cluster, self._tolerance)
+            placed = self._allocator.allocate(division.graph, room)
+        except PlacementError as error:
+            return Look((), "no placement", str(error))
+        homes = _homes(deployment, division, Placement(division.graph, self._cluster, placed.counts.copy()))
+        moves = _moves(deployment, homes)
+        return Look(moves, "moves" if moves else "the same placement", _in_words(deployment, self._cluster, homes))
+
+
+class Improving:
+    """Ours: the moves that make the placement better from where tasks are; from scratch only where that gains more.
+
+    While a node holds the job up, the time that the busiest takes is to fall; what goes between nodes is to fall
+    always. Nothing moves for less than `least_gain`, so measurements that vary move nothing.
+    """
+
+    def __init__(self, cluster: Cluster, allocator: Allocator, tolerance: float, least_gain: float) -> None:
+        self._cluster, self._allocator = cluster, allocator
+        self._tolerance, self._least_gain = tolerance, least_gain
+
+    def look(self, deployment: Deployment) -> Look:
+        """The better of the two ways, if it gains enough."""
+        try:
+            division = deployment.division()
+        except PlacementError as error:
+            return Look((), "not measured", str(error))
+        best, gained = deployment.homes, 0.0
+        for homes in self._candidates(deployment, division):
+            gain = self._gain(deployment, homes)
+            if gain > gained + self._least_gain:
+                best, gained = homes, gain
+        moves = _moves(deployment, best)
+        if not moves:
+            crossing = deployment.crossing(deployment.homes)
+            return Look((), "no better placement", f"{crossing / 1e6:.1f} MB/s between nodes, and none is much better")
+        return Look(moves, "moves", _in_words(deployment, self._cluster, best))
+
+    def _candidates(self, deployment: Deployment, division: Division) -> list[Homes]:
+        """Where tasks could be: by single moves and swaps from where they are, and from scratch."""
+        graph = division.graph
+        room = self._room(deployment, graph)
+        now = _counts(deployment, division, len(self._cluster.nodes))
+        found = [climbed(graph, room, relieved(task_costs(graph), room, now))]
+        with suppress(PlacementError):  # tasks are too coarse for it; what is near may do
+            found.append(self._allocator.allocate(graph, room).counts)
+        placements = [Placement(graph, self._cluster, counts.copy()) for counts in found]
+        return [_homes(deployment, division, placement) for placement in placements]
+
+    def _room(self, deployment: Deployment, graph: TaskGraph) -> Cluster:
+        """What each node may have: about its share where one holds the job up, else as much as holds nothing up."""
+        room = balanced(graph, self._cluster, self._tolerance)
+        if deployment.busy(self._cluster, deployment.homes).max() >= _HIGH:
+            return room
+        pairs = zip(room.nodes, self._cluster.nodes, strict=True)
+        return Cluster(
+            tuple(replace(share, capacity=max(share.capacity, _HIGH * whole.capacity)) for share, whole in pairs)
+        )
+
+    def _gain(self, deployment: Deployment, homes: Homes) -> float:
+        """What other homes are better by: the part of the busiest node's time, where that counts, and the part of all
+        traffic that would not go between nodes any more."""
+        now = deployment.homes
+        before, after = (float(deployment.busy(self._cluster, each).max()) for each in (now, homes))
+        time = 1 - after / before if max(before, after) >= _HIGH else 0.0
+        less = deployment.crossing(now) - deployment.crossing(homes)
+        return time + (less / float(deployment.traffic.sum()) if abs(less) >= _LEAST_BYTES else 0.0)
+
+
+def relieved(costs: Floats, cluster: Cluster, counts: Counts) -> Counts:
+    """The same placement (groups x nodes) with no node too full, as far as tasks are fine enough: from the fullest node
+    the dearest task that fits goes to the emptiest, again and again."""
+    found, room = counts.copy(), rooms(cluster)
+    for _ in range(int(counts.sum())):
+        free = room - costs @ found
+        source, target = int(free.argmin()), int(free.argmax())
+        fits = (found[:, source] > 0) & (costs <= free[target]) & (costs > 0)
+        if free[source] >= 0 or not fits.any():
+            break
+        group = int(np.where(fits, costs, -np.inf).argmax())
+        found[group, source] -= 1
+        found[group, target] += 1
+    return found
+
+
+def _counts(deployment: Deployment, division: Division, nodes: int) -> Counts:
+    """Tasks of each group on each node now."""
+    place = dict(zip(deployment.tasks, deployment.homes.tolist(), strict=True))
+    return np.array(
+        [
+            np.bincount([place[task] for task in division.tasks[group.name]], minlength=nodes)
+            for group in division.graph.groups
+        ],
+        dtype=np.int64,
+    )
+
+
+def _homes(deployment: Deployment, division: Division, placement: Placement) -> Homes:
+    """The node of each task by a placement, of equal tasks and nodes so that as many as possible stay where they are;
+    tasks that cannot move stay."""
+    place = {task: position for position, task in enumerate(deployment.tasks)}
+    groups = [[place[task] for task in division.tasks[group.name]] for group in division.graph.groups]
+    homes = deployment.homes.copy()
+    now = Placement(placement.graph, placement.cluster, _counts(deployment, division, len(placement.cluster.nodes)))
+    current = Plan(0, now, tuple(tuple(homes[group].tolist()) for group in groups))
+    for group, nodes in zip(groups, current.next(aligned(placement, now)).nodes, strict=True):
+        homes[group] = nodes
+    homes[~deployment.movable] = deployment.homes[~deployment.movable]
+    return homes
+
+
+def _moves(deployment: Deployment, homes: Homes) -> tuple[tuple[int, int], ...]:
+    return tuple((int(task), int(homes[task])) for task in np.flatnonzero(homes != deployment.homes))
+
+
+def _in_words(deployment: Deployment, cluster: Cluster, homes: Homes) -> str:
+    """What becomes of the busiest node, and of what goes between nodes."""
+    busy = [float(deployment.busy(cluster, each).max()) for each in (deployment.homes, homes)]
+    crossing = [deployment.crossing(each) / 1e6 for each in (deployment.homes, homes)]
+    return f"busiest node {busy[0]:.0%} to {busy[1]:.0%}, {crossing[0]:.1f} to {crossing[1]:.1f} MB/s between nodes"

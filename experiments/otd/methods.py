@@ -1,0 +1,40 @@
+"""The policies that are compared, each with what it is asked with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dpa.placement.model import Cluster
+from dpa.placement.online import OnlineOptions, OnlinePlacement, Policy, policy_of
+
+TOLERANCE = 1.2
+
+
+@dataclass(frozen=True)
+class Method:
+    """A policy of `placement.online`, and the section's allocator."""
+
+    policy: str
+    allocator: str
+
+    def made(self, cluster: Cluster) -> Policy:
+        """The policy for a cluster."""
+        ids = tuple(node.name for node in cluster.nodes)
+        options = OnlineOptions(policy=self.policy)  # type: ignore[arg-type]
+        return policy_of(OnlinePlacement(options, cluster, ids, self.allocator, TOLERANCE))
+
+    def section(self, seconds: float) -> dict[str, Any]:
+        """The section `online` of a job file."""
+        return {"policy": self.policy, "seconds": seconds}
+
+
+OTD, OURS = "OTD", "ours"
+
+METHODS: Mapping[str, Method] = {
+    OTD: Method("otd", "even"),
+    "TD, re-planned": Method("replan", "top_down"),
+    "GMA, re-planned": Method("replan", "greedy_matching"),
+    OURS: Method("improve", "top_down_search"),
+}

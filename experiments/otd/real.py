@@ -1,0 +1,177 @@
+"""On real Ray nodes: three word counts that have nothing to do with each other, on three nodes. They are placed by a
+profile that is wrong, as of other data: it says that the lines of one go to the counts of the next. One policy moves
+their tasks while records flow.
+
+What goes between nodes is counted by tasks, each what it sends (`experiments.placement.real`), and is known for every
+look at the placement. The same job without a policy says what it would be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from dpa import Job
+from dpa.result import Report
+from experiments.charts import COLOURS, panels
+from experiments.harness import Findings, Target, below, holds, markdown_table, progress
+from experiments.otd.methods import METHODS, OTD, OURS
+from experiments.placement.real import BRANCHES, NODES, job_file, nodes, where
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+ROWS, QUICK_ROWS = 4_000_000, 400_000
+"""Lines of a branch; one of the three reads twice as many."""
+
+SECONDS = 2.0
+"""A cycle."""
+
+_REACHED = 0.1
+"""A look has the effect from which on no more than this part of what went between nodes at first still does."""
+
+
+@dataclass(frozen=True)
+class Followed:
+    """One run.
+
+    Attributes:
+        at: when the placement was looked at, in seconds since the stream began.
+        crossing: bytes a second between nodes since the look before.
+        moves: tasks that each look moved.
+        kinds: why, or why none.
+        seconds: of the stream.
+        words: of all branches, counted.
+    """
+
+    at: tuple[float, ...]
+    crossing: tuple[float, ...]
+    moves: tuple[int, ...]
+    kinds: tuple[str, ...]
+    seconds: float
+    words: int
+
+    @classmethod
+    def of(cls, report: Report) -> Followed:
+        """What a report says."""
+        looks = report.placement_looks
+        return cls(
+            tuple(look.at for look in looks),
+            tuple(look.crossing for look in looks),
+            tuple(look.moves for look in looks),
+            tuple(look.kind for look in looks),
+            report.seconds.stream,
+            report.records.processed,
+        )
+
+    @property
+    def left(self) -> float:
+        """Of what went between nodes at first, the part that still did at last: the median of the last three looks."""
+        return statistics.median(self.crossing[-3:]) / self.crossing[0]
+
+    @property
+    def cycles(self) -> int:
+        """Looks until hardly anything went between nodes; all of them where that was never so."""
+        reached = (look for look, size in enumerate(self.crossing) if size <= _REACHED * self.crossing[0])
+        return next(reached, len(self.crossing))
+
+
+def measure(options: argparse.Namespace) -> Findings:
+    """Run the job with each method in turn."""
+    rows, repeats = (QUICK_ROWS, 1) if options.quick else (ROWS, options.repeats)
+    found: dict[str, list[Followed]] = {name: [] for name in METHODS}
+    still: list[float] = []
+    with TemporaryDirectory(prefix="dpa-otd-") as directory, nodes(options) as cluster:
+        file = Path(directory, "counts.yaml")
+        file.write_text(json.dumps(job_file(rows)), encoding="utf-8")
+
+        def run(**placement: Any) -> Report:
+            section = json.dumps({**wrong_profile(), **placement})
+            return Job.from_file(file, [f"placement={section}"]).run(address=cluster.address).report
+
+        for _ in range(repeats):
+            for name, method in METHODS.items():
+                report = run(allocator=method.allocator, online=method.section(SECONDS))
+                found[name].append(Followed.of(report))
+                progress(f"{name}: {found[name][-1]}")
+            still.append(run(allocator="even").seconds.stream)
+            progress(f"nothing moves: {still[-1]:.1f} s")
+    middle = {name: sorted(runs, key=lambda run: run.cycles)[len(runs) // 2] for name, runs in found.items()}
+    same = len({run.words for runs in found.values() for run in runs}) == 1
+    return Findings(
+        data={
+            "rows": rows,
+            "nodes": NODES,
+            "still": still,
+            "runs": {n: [asdict(r) for r in of] for n, of in found.items()},
+        },
+        targets=[
+            holds("every run counts as many words", same),
+            Target(
+                "ours: of what went between nodes, left", "<= 6%", f"{middle[OURS].left:.1%}", middle[OURS].left <= 0.06
+            ),
+            below("ours: cycles until a tenth is left, below OTD's", middle[OURS].cycles, middle[OTD].cycles),
+        ],
+        text=_text(middle, still, options),
+        figure=_figure(middle),
+    )
+
+
+def wrong_profile() -> dict[str, Any]:
+    """All stages cost the same, and the lines of a branch go to the counts of the next."""
+    lines, counts = ([f"{stage}_{branch}" for branch in range(BRANCHES)] for stage in ("lines", "counts"))
+    traffic = {one: {counts[(branch + 1) % BRANCHES]: 50.0} for branch, one in enumerate(lines)}
+    return {"costs": dict.fromkeys([*lines, *counts], 1.0), "traffic": traffic}
+
+
+def _text(found: Mapping[str, Followed], still: Sequence[float], options: argparse.Namespace) -> str:
+    rows = [
+        (
+            name,
+            f"{run.crossing[0] / 1e6:.1f}",
+            f"{statistics.median(run.crossing[-3:]) / 1e6:.1f}",
+            f"{run.left:.1%}",
+            run.cycles,
+            len(run.crossing),
+            sum(run.moves),
+            run.seconds,
+        )
+        for name, run in found.items()
+    ]
+    head = (
+        "method",
+        "MB/s between nodes, at first",
+        "at last",
+        "left",
+        "cycles to a tenth",
+        "of",
+        "moves",
+        "stream, s",
+    )
+    return (
+        f"{BRANCHES} word counts in one job on {len(NODES)} Ray nodes, {where(options)}, placed by a wrong profile. It is "
+        f"looked at every {SECONDS:g} s. Without a policy the stream took {statistics.median(still):.1f} s. Of several "
+        "runs the one with the median number of cycles.\n\n" + markdown_table(head, rows)
+    )
+
+
+def _figure(found: Mapping[str, Followed]) -> Figure:
+    figure, axes = panels(2, size=(11, 3.4))
+    for colour, (name, run) in zip(COLOURS, found.items(), strict=False):
+        crossing = [size / 1e6 for size in run.crossing]
+        axes[0].plot(run.at, crossing, color=colour, linewidth=1.4, marker="o", markersize=3, label=name)
+        moved = [sum(run.moves[: look + 1]) for look in range(len(run.moves))]
+        axes[1].step(run.at, moved, color=colour, linewidth=1.4, where="post")
+    axes[0].set_title("MB/s between nodes", loc="left", fontsize=10)
+    axes[1].set_title("tasks moved so far", loc="left", fontsize=10)
+    for panel in axes:
+        panel.set_xlabel("seconds since the stream began")
+        panel.set_ylim(bottom=0)
+    axes[0].legend(frameon=False, fontsize=8)
+    return figure

@@ -1,0 +1,81 @@
+"""Tasks that move to other nodes by what was measured, in virtual time on nodes whose tasks share cores."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from builders import map_task
+
+from dpa.balance.options import NoBalancingOptions
+from dpa.placement.model import Cluster
+from dpa.placement.online import OnlineOptions, OnlinePlacement
+from dpa.protocol.graph import MAPPER, REDUCER
+from dpa.protocol.nodes import Placed
+from dpa.simulation.cluster import SimulatedCluster, SimulatedRun, map_reduce_job
+from dpa.simulation.random_jobs import Collect, CollectAlone
+from dpa.sources.splits import memory_splits
+
+MODES: dict[str, dict[str, Any]] = {"merge": {"consistency": "merge"}, "migrate": {"consistency": "migrate"}}
+CROWDED = {MAPPER: ["a", "a"], REDUCER: ["a", "a", "a", "a"]}
+"""Node `b` has nothing to do."""
+
+
+def run(
+    online: OnlineOptions | None, *, records: int = 4_000, nodes: tuple[str, ...] = ("a", "b"), **stage: Any
+) -> SimulatedRun:
+    """A job of 50 keys, whose tasks are all on one node of one core at first; checks its result."""
+    placement = None if online is None else OnlinePlacement(online, Cluster.alike(2, 1.0), nodes, "top_down", 1.2)
+    table = pa.table({"key": [f"key {number % 50}" for number in range(records)], "number": range(records)})
+    reducer = CollectAlone() if stage.get("consistency") == "migrate" else Collect()
+    job = map_reduce_job(
+        memory_splits(table, 100),
+        map_task(None, reducer, values=("number",), batch_records=20),
+        mappers=2,
+        reducers=4,
+        service_seconds=lambda reducer: 0.004,
+        ticks=None,
+        balance=NoBalancingOptions(),
+        **stage,
+    )
+    made = SimulatedCluster(replace(job, cores=1, placed=Placed(CROWDED, placement)), seed=1).run()
+    rows = [row for share in made.shares[REDUCER] for row in share.table.to_pylist()]
+    assert sorted(number for row in rows for number in row["records"]) == list(range(records))
+    return made
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("policy", ["improve", "otd", "replan"])
+def test_tasks_of_a_crowded_node_move_to_the_other_and_the_job_ends_earlier(policy: Any, mode: str) -> None:
+    still = run(None, **MODES[mode])
+    moved = run(OnlineOptions(policy=policy, seconds=1.0), **MODES[mode])
+    assert {step.stage for step in moved.snapshot.steps} <= {MAPPER, REDUCER}
+    assert all(step.moved and step.reason for step in moved.snapshot.steps)
+    assert len({use.node for use in moved.snapshot.use.values()}) == 2
+    assert moved.seconds < 0.75 * still.seconds
+
+
+def test_improved_once_it_stays_and_says_so() -> None:
+    found = run(OnlineOptions(seconds=1.0))
+    assert len(found.snapshot.steps) == 1, "all tasks that move do so at once"
+    assert found.snapshot.placement_counts["no better placement"] >= 3
+
+
+def test_nodes_that_look_for_plans_in_cycles_act_later() -> None:
+    at_once = run(OnlineOptions(seconds=1.0)).snapshot.steps[0]
+    in_cycles = run(OnlineOptions(seconds=1.0, fetch_seconds=3.0, read_seconds=0.5)).snapshot.steps[0]
+    assert at_once.at < 2.0
+    assert 3.0 <= in_cycles.at < 3.5
+
+
+def test_a_task_on_a_node_that_is_none_of_the_placement_keeps_others_where_they_are() -> None:
+    found = run(OnlineOptions(seconds=1.0), nodes=("x", "b"))
+    assert not found.snapshot.steps
+    assert found.snapshot.placement_counts["on a node that may not be used"] >= 3
+
+
+def test_nothing_moves_in_the_last_moments() -> None:
+    found = run(OnlineOptions(seconds=1.0), records=500)
+    assert not found.snapshot.steps

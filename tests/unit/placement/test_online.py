@@ -1,0 +1,139 @@
+"""Placements looked at again: what moves, what does not, and why."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpa.placement.model import Cluster
+from dpa.placement.online import Deployment, Look, OnlineOptions, OnlinePlacement, Policy, policy_of
+
+MB = 1e6
+NODES = Cluster.alike(2, 4.0)
+BRANCHES = [("lines", 0), ("lines", 1), ("counts", 0), ("counts", 1)]
+
+
+def policy(name: str, cluster: Cluster = NODES, **options: float) -> Policy:
+    ids = tuple(node.name for node in cluster.nodes)
+    placement = OnlineOptions(policy=name, **options)  # type: ignore[arg-type]
+    return policy_of(OnlinePlacement(placement, cluster, ids, "top_down_search", 1.2))
+
+
+def deployment(
+    homes: list[int],
+    costs: list[float],
+    traffic: dict[tuple[int, int], float],
+    tasks: list[tuple[str, int]] | None = None,
+    fixed: tuple[int, ...] = (),
+) -> Deployment:
+    """Tasks of stages of their own, unless they are named; `traffic` in MB/s between positions."""
+    names = tasks or [(f"stage {task}", 0) for task in range(len(homes))]
+    between = np.zeros((len(homes), len(homes)))
+    for (one, other), size in traffic.items():
+        between[one, other] = size * MB
+    movable = np.array([task not in fixed for task in range(len(homes))])
+    return Deployment(tuple(names), np.array(homes), np.array(costs), between, np.zeros(len(homes)), movable)
+
+
+def after(found: Look, before: Deployment) -> np.ndarray:
+    homes = before.homes.copy()
+    for task, node in found.moves:
+        homes[task] = node
+    return homes
+
+
+@pytest.mark.parametrize("name", ["improve", "replan"])
+def test_two_branches_that_share_both_nodes_are_parted(name: str) -> None:
+    before = deployment([0, 1, 1, 0], [0.5] * 4, {(0, 1): 50, (2, 3): 50})
+    found = policy(name).look(before)
+    assert before.crossing(after(found, before)) == 0
+    assert len(found.moves) == 2
+    assert found.reason.endswith("100.0 to 0.0 MB/s between nodes")
+
+
+def test_a_good_placement_stays_though_measurements_vary() -> None:
+    random = np.random.default_rng(0)
+    improving = policy("improve")
+    for _ in range(50):
+        costs = (0.5 * random.uniform(0.7, 1.3, 4)).tolist()
+        sizes = {(0, 1): 50 * random.uniform(0.7, 1.3), (2, 3): 50 * random.uniform(0.7, 1.3)}
+        assert not improving.look(deployment([0, 0, 1, 1], costs, sizes)).moves
+
+
+def test_a_node_that_holds_the_job_up_is_relieved() -> None:
+    before = deployment([0, 0, 0, 0, 1], [1.5, 1.5, 0.5, 0.5, 0.1], {(0, 1): 0.1})
+    found = policy("improve").look(before)
+    assert before.busy(NODES, before.homes).max() == 1.0
+    assert before.busy(NODES, after(found, before)).max() < 0.7
+    assert found.reason.startswith("busiest node 100% to 5")
+
+
+def test_evenness_alone_moves_nothing_while_no_node_holds_the_job_up() -> None:
+    before = deployment([0, 0, 0, 1], [0.5, 0.5, 0.5, 0.1], {(0, 3): 0.1})
+    assert policy("improve").look(before).kind == "no better placement"
+
+
+def test_little_traffic_moves_nothing() -> None:
+    before = deployment([0, 1, 1, 0], [0.5] * 4, {(0, 1): 0.2, (2, 3): 0.2})
+    assert not policy("improve").look(before).moves
+
+
+def test_without_a_measurement_nothing_moves() -> None:
+    before = deployment([0, 1], [0.0, 0.0], {})
+    assert policy("improve").look(before).kind == "not measured"
+    assert policy("replan").look(before).kind == "no placement"
+
+
+def test_the_same_placement_asked_for_again_moves_nothing() -> None:
+    replanning = policy("replan")
+    before = deployment([0, 1, 1, 0], [0.5] * 4, {(0, 1): 50, (2, 3): 50})
+    homes = after(replanning.look(before), before)
+    again = deployment(homes.tolist(), [0.5] * 4, {(0, 1): 50, (2, 3): 50})
+    assert replanning.look(again).kind == "the same placement"
+
+
+def test_one_task_moves_in_a_cycle_of_otd_until_nothing_is_gained() -> None:
+    otd, homes, moved = policy("otd"), [0, 1, 1, 0], 0
+    for _ in range(12):
+        before = deployment(homes, [0.3] * 4, {(0, 1): 50, (2, 3): 50})
+        found = otd.look(before)
+        assert len(found.moves) <= 1
+        homes, moved = after(found, before).tolist(), moved + len(found.moves)
+    assert before.crossing(np.array(homes)) == 0
+    assert moved == 2
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    name=st.sampled_from(["improve", "otd", "replan"]),
+    homes=st.lists(st.integers(0, 2), min_size=4, max_size=4),
+    costs=st.lists(st.floats(0.01, 1.5), min_size=4, max_size=4),
+    amounts=st.lists(st.floats(0, 90), min_size=4, max_size=4),
+    fixed=st.sets(st.integers(0, 3)),
+)
+def test_moves_are_of_movable_tasks_to_other_nodes_and_improve_what_they_are_for(
+    name: str, homes: list[int], costs: list[float], amounts: list[float], fixed: set[int]
+) -> None:
+    cluster = Cluster.alike(3, 2.0)
+    pairs = [(0, 2), (0, 3), (1, 2), (1, 3)]
+    before = deployment(homes, costs, dict(zip(pairs, amounts, strict=True)), BRANCHES, tuple(fixed))
+    found = policy(name, cluster, least_gain=0.05).look(before)
+    tasks = [task for task, _ in found.moves]
+    assert len(set(tasks)) == len(tasks)
+    assert not set(tasks) & fixed
+    assert all(homes[task] != node for task, node in found.moves)
+    assert found.kind and found.reason
+    if name == "improve" and found.moves:
+        now, then = before.homes, after(found, before)
+        busy = [float(before.busy(cluster, each).max()) for each in (now, then)]
+        crossing = (before.crossing(now) - before.crossing(then)) / max(float(before.traffic.sum()), 1.0)
+        assert (1 - busy[1] / busy[0] if max(busy) >= 0.8 else 0.0) + crossing > 0.05 - 1e-9
+
+
+@pytest.mark.parametrize(
+    ("fetch", "read", "expected"), [(0.0, 0.0, 7.3), (10.0, 0.0, 10.0), (0.0, 3.0, 9.0), (10.0, 3.0, 12.0)]
+)
+def test_a_plan_is_known_when_nodes_and_then_workers_have_looked(fetch: float, read: float, expected: float) -> None:
+    assert OnlineOptions(fetch_seconds=fetch, read_seconds=read).read_at(7.3) == expected
