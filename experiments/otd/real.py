@@ -155,8 +155,8 @@ def _text(found: Mapping[str, Followed], still: Sequence[float], options: argpar
         "stream, s",
     )
     return (
-        f"{BRANCHES} word counts in one job on {len(NODES)} Ray nodes, {where(options)}, placed by a wrong profile. It is "
-        f"looked at every {SECONDS:g} s. Without a policy the stream took {statistics.median(still):.1f} s. Of several "
+        f"{BRANCHES} word counts in one job on {len(NODES)} Ray nodes, {where(options)}, placed by a wrong profile. "
+        f"Looked at every {SECONDS:g} s. Without a policy the stream took {statistics.median(still):.1f} s. Of several "
         "runs the one with the median number of cycles.\n\n" + markdown_table(head, rows)
     )
 
