@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 NODES = {"one": 2.0, "two": 2.0, "three": 2.0}
@@ -110,3 +111,36 @@ def test_only_nodes_that_are_named_are_used_and_one_that_is_not_there_is_an_erro
     refused = run(str(job_file), "--address", address, "--set", "placement.nodes={four: {}}", "--progress", "none")
     assert refused.returncode == 2
     assert "placement.nodes.four: Ray has no such node that is alive; it has one, three, two" in refused.stderr
+
+
+def test_tasks_move_to_other_nodes_while_the_job_runs_and_the_report_says_why(address: str, tmp_path: Path) -> None:
+    keys, rows = 60, 9_000
+    document = {
+        "name": "moving",
+        "python_path": [str(Path(__file__).parent)],
+        "input": {"format": "records", "records": [{"key": row % keys, "value": row} for row in range(rows)]},
+        "key": "key",
+        "value": "value",
+        "reducer": "executors_for_tests:slow_add",
+        "parallelism": {"mappers": 1, "reducers": 3},
+        "balance": "none",
+        "limits": {"split_records": 1_000, "batch_records": 20, "in_flight_records": 200, "quantum_records": 20},
+        "placement": {
+            "allocator": "even",
+            "costs": {"mapper": 1.0, "reducer": 3.0},
+            "online": {"policy": "otd", "seconds": 1.0},
+        },
+        "output": {"path": str(tmp_path / "sums")},
+    }
+    path = tmp_path / "moving.yaml"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    report = answer(str(path), "--address", address)
+    changes = [change for stage in report["stages"] for change in stage["changes"]]
+    assert changes, report["placement_looks"]
+    assert all(change["moved"] and change["reason"].startswith("less traffic between nodes") for change in changes)
+    assert sum(look["moves"] for look in report["placement_looks"]) >= len(changes)
+    for stage in report["stages"]:
+        nodes = {task["id"]: task["node"] for task in stage["tasks"]}
+        assert all(nodes[old] != nodes[new] for change in stage["changes"] for old, new in change["moved"])
+    sums = pq.read_table(tmp_path / "sums").to_pylist()
+    assert {row["key"]: row["value"] for row in sums} == {key: sum(range(key, rows, keys)) for key in range(keys)}
