@@ -94,6 +94,9 @@ class StageLimits(Section):
     """Most records that a task processes before it reads its messages."""
     quantum_seconds: float = Field(default=0.1, gt=0)
     """Seconds that a quantum should take at most: where records are slow, it has fewer."""
+    drain_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 2.0
+    """So long a task that leaves processes what is queued, before it hands over the rest with its states; while
+    records are in order with their states (`consistency: migrate`) it does so at once."""
 
     @model_validator(mode="after")
     def _a_batch_fits_in_flight(self) -> StageLimits:

@@ -77,6 +77,7 @@ class Compilation:
                     expected_seconds=step.expected_seconds,
                     quantum_records=step.limits.quantum_records,
                     quantum_seconds=step.limits.quantum_seconds,
+                    drain_seconds=step.limits.drain_seconds,
                     aggregate_seconds=None if aggregation is None else aggregation.seconds,
                     consistency=step.consistency,
                     can_merge=step.can_merge,

@@ -54,6 +54,7 @@ class Stage:
         expected_seconds: about how long a record takes, before any is measured; None: it may be anything.
         quantum_records: most records that a task processes at a time.
         quantum_seconds: about how long it may take to process them.
+        drain_seconds: in merge mode, how long a task that leaves processes what is queued (N-Storm's D_K).
         aggregate_seconds: time from the end of a round of aggregation to the next; None: there are no rounds.
         consistency: where states are while keys are redistributed; `migrate` needs a grouping and a policy that give
             each key one task, and no rounds.
@@ -73,6 +74,7 @@ class Stage:
     expected_seconds: float | None = None
     quantum_records: int = 262_144
     quantum_seconds: float = 0.1
+    drain_seconds: float = 2.0
     aggregate_seconds: float | None = None
     consistency: Consistency = "merge"
     piece_keys: int = 8_192

@@ -32,11 +32,14 @@ class MigrationOptions:
         in_order: whether a key's records wait for its state and for those that were emitted before them: in migrate
             mode. In merge mode states move only when a task leaves, and are merged where they come.
         starts_late: whether the task was started after the job: it learns the newest table first.
+        drain_seconds: in merge mode, how long a task that leaves processes what is queued, before it gives the rest
+            (N-Storm's D_K, section 3.1).
     """
 
     piece_keys: int
     in_order: bool = True
     starts_late: bool = False
+    drain_seconds: float = 0.0
 
 
 class GivingState(State):

@@ -50,7 +50,12 @@ def task_of(
         delegation=DelegationOptions.of(
             stage.grouping.signals, graph.queue_bound(stage.name) // stage.tasks, stage.queue_seconds
         ),
-        migration=MigrationOptions(stage.piece_keys, in_order=stage.migrates, starts_late=address.index >= stage.tasks),
+        migration=MigrationOptions(
+            stage.piece_keys,
+            in_order=stage.migrates,
+            starts_late=address.index >= stage.tasks,
+            drain_seconds=stage.drain_seconds,
+        ),
         senders=tuple(graph.senders(stage.name)),
     )
 

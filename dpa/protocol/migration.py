@@ -1,12 +1,13 @@
 """States that move while records flow, as a task sees it: one hand-over after the other, each settled before the next.
 
 In migrate mode every table moves states. In merge mode they stay where they are until the last exchange, unless a task
-leaves: that one hands over all that it has, and the others merge it.
+leaves: that one processes what is queued for a while, then hands over all that it has, and the others merge it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from dpa.errors import ProtocolError
 from dpa.protocol.addresses import BALANCER, Address
@@ -17,6 +18,14 @@ from dpa.protocol.record_queue import Forwards, RecordQueue
 from dpa.routing.members import left_by
 from dpa.routing.moves import Moves, hand_overs
 from dpa.routing.table import RoutingTable
+
+
+@dataclass(frozen=True)
+class _PutOff:
+    """The table in which a task has no part any more, and the moment at which it adopts that at last."""
+
+    table: RoutingTable
+    until: float
 
 
 class Migration:
@@ -45,13 +54,14 @@ class Migration:
         self._forward = forward
         self._settled = queue.table.version
         self._is_leaving = False
+        self._put_off: _PutOff | None = None
         task.include(self.giving)
         task.include(self.taking)
 
     @property
     def is_settled(self) -> bool:
         """Whether the newest table that has come is settled."""
-        return self._settled == self._queue.table.version
+        return self._settled == self._queue.table.version and self._put_off is None
 
     @property
     def is_idle(self) -> bool:
@@ -85,6 +95,13 @@ class Migration:
         if not self.is_settled:
             raise ProtocolError(f"{self._task.address} got table {table.version} before {before.version} was settled")
         self.senders = self.senders if senders is None else senders
+        if not self._options.in_order and own in left_by(before, table) and not self._queue.is_empty:
+            self._put_off = _PutOff(table, self._task.now + self._options.drain_seconds)
+        else:
+            self._adopt(table)
+
+    def _adopt(self, table: RoutingTable) -> None:
+        before, own = self._queue.table, self._task.address.index
         gone = left_by(before, table)
         between = hand_overs(before, table) if self._options.in_order else _all_of(gone, table)
         receivers = [to for source, to in between if source == own]
@@ -115,6 +132,9 @@ class Migration:
     def advance(self, *, is_free: bool, has_work: bool) -> None:
         """Let user code extract or install states if it is free and that is due. Where it has records to process, it
         gets some between two pieces that it extracts."""
+        if self._put_off is not None and (self._queue.is_empty or self._task.now >= self._put_off.until):
+            table, self._put_off = self._put_off.table, None
+            self._adopt(table)
         if self.is_settled:
             return
         if is_free and not self.occupies_user_code and not (has_work and self.giving.is_resting):
@@ -124,7 +144,7 @@ class Migration:
 
     def end(self) -> None:
         """Report once that the newest table is settled."""
-        if self.is_settled:
+        if self.is_settled or self._put_off is not None:
             return
         is_over = self.giving.state is GivingState.IDLE and self.taking.state is TakingState.IDLE
         if is_over and not (self._is_leaving and not self._queue.is_empty):

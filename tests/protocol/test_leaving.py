@@ -12,6 +12,7 @@ from wires import (
     instructed,
     mapper,
     part,
+    processing,
     pushed,
     reducer,
     sent,
@@ -22,7 +23,7 @@ from dpa.errors import ProtocolError
 from dpa.execution.reduce_task import Piece
 from dpa.protocol.addresses import BALANCER, COORDINATOR
 from dpa.protocol.change_messages import Flush, Flushed, Leave, Left
-from dpa.protocol.events import RangesExtracted
+from dpa.protocol.events import RangesExtracted, Tick
 from dpa.protocol.instructions import ExtractRanges, InstallStates, Instruction
 from dpa.protocol.messages import Ack, Marker, Progress, RangeTransfer, Settled, SplitGrant
 from dpa.routing.hashing import ALL_HASHES
@@ -37,8 +38,9 @@ ROWS = pa.record_batch({"key": ["a"]})
 class LeavingWire(OperatorWire):
     """Reducer 0 of three, in merge mode: by table 1 it is no member any more."""
 
-    def __init__(self, *, eager: bool = True) -> None:
-        super().__init__(eager=eager, tables=[REDUCER_TABLES[0], WITHOUT_0], merges_with=SENDERS)
+    def __init__(self, *, eager: bool = True, drain_seconds: float = 0.0) -> None:
+        tables = [REDUCER_TABLES[0], WITHOUT_0]
+        super().__init__(eager=eager, tables=tables, merges_with=SENDERS, drain_seconds=drain_seconds)
 
     def extracted(self) -> list[Instruction]:
         piece = Piece({1: part("a")}, ALL_HASHES, is_last=True, rows=(ROWS,))
@@ -62,6 +64,28 @@ def test_a_task_that_leaves_forwards_its_records_and_gives_all_its_states() -> N
     assert transfers.keys() == {1, 2} and transfers[1].part is not None and transfers[2].part is None
     assert transfers[1].rows == (ROWS,) and transfers[2].rows == (), "one task writes what it has emitted"
     assert sent(given, Settled) == []
+
+
+def test_a_task_that_leaves_first_processes_what_is_queued() -> None:
+    wire = LeavingWire(drain_seconds=2.0)
+    wire.push("a")
+    wire.push("bc", origin=mapper(1))
+    began = wire.update(1)
+    assert pushed(began) == [] and sent(began, Settled) == []
+    wire.push("d")
+    assert [processing(wire.done()) for _ in range(2)] == [["bc"], ["d"]]
+    ended = wire.done()
+    assert pushed(ended) == [] and len(instructed(ended, ExtractRanges)) == 1
+
+
+def test_a_task_that_leaves_hands_over_what_it_has_not_processed_in_time() -> None:
+    wire = LeavingWire(drain_seconds=2.0)
+    wire.push("a")
+    wire.push("bc", origin=mapper(1))
+    wire.update(1)
+    assert pushed(wire.task.handle(Tick(), 1.9)) == []
+    assert sorted("".join(keys for _, keys in pushed(wire.task.handle(Tick(), 2.0)))) == ["b", "c"]
+    assert len(instructed(wire.done(now=2.1), ExtractRanges)) == 1, "when user code returns"
 
 
 @pytest.mark.parametrize("eager", [True, False])

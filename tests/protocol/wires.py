@@ -173,9 +173,11 @@ class OperatorWire(Wire):
         tables: Sequence[RoutingTable] = REDUCER_TABLES,
         migrates_with: Sequence[Address] | None = None,
         merges_with: Sequence[Address] = (),
+        drain_seconds: float = 0.0,
     ) -> None:
         """`most`: records in a quantum; `every` to `half_life`: what it reports of its load, nothing by default;
-        `migrates_with`: the senders, where states migrate, and `merges_with` where they do not."""
+        `migrates_with`: the senders, where states migrate, and `merges_with` where they do not; `drain_seconds`: as in
+        `MigrationOptions`."""
         reports = LoadReportOptions(
             report_every=every,
             report_seconds=report_seconds,
@@ -194,7 +196,7 @@ class OperatorWire(Wire):
             limits=CreditLimits(1_000, seconds=queue_seconds),
             reports=reports if measure or every is not None else None,
             delegation=delegation,
-            migration=MigrationOptions(piece_keys=100, in_order=migrates_with is not None),
+            migration=MigrationOptions(100, in_order=migrates_with is not None, drain_seconds=drain_seconds),
             senders=tuple(migrates_with or merges_with),
         )
         super().__init__(self.task)
