@@ -4,7 +4,8 @@ held to."""
 from __future__ import annotations
 
 import re
-from collections import Counter
+import statistics
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -154,6 +155,17 @@ def sessions(visits: pa.Table) -> Rows:
     return found
 
 
+def medians(readings: pa.Table) -> Rows:
+    """The median of each sensor's values so far, for each reading."""
+    values: defaultdict[int, list[int]] = defaultdict(list)
+    found = []
+    for reading in readings.to_pylist():
+        values[reading["sensor"]].append(reading["value"])
+        median = float(statistics.median(values[reading["sensor"]]))
+        found.append({"sensor": reading["sensor"], "time": reading["time"], "median": median})
+    return found
+
+
 TOPOLOGIES = {
     topology.name: topology
     for topology in (
@@ -208,6 +220,14 @@ TOPOLOGIES = {
             ("visits -> sessions",),
             ("visits.read.rows=1500", "visits.read.args={users: 100, period: 100, step: 10, interval: 20}"),
             lambda inputs: sessions(inputs["visits"]),
+        ),
+        Topology(
+            "medians",
+            "medians",
+            ("readings -> medians",),
+            ("readings.read.rows=1500", "readings.read.args={sensors: 60}"),
+            lambda inputs: medians(inputs["readings"]),
+            "medians",
         ),
     )
 }
