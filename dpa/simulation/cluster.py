@@ -62,6 +62,7 @@ from dpa.protocol.user_code import StageTask, UserCode
 from dpa.protocol.words import describe
 from dpa.simulation.hosts import Hosts
 from dpa.simulation.invariants import Invariants
+from dpa.simulation.pauses import NEVER, Pauses
 from dpa.simulation.rounds import PublishedRounds
 from dpa.sources.splits import Split
 
@@ -107,6 +108,9 @@ class SimulatedJob:
         cores: how many cores the tasks of a node share (`Cores`); None: each task has one.
         placed: the node of each task, and how they are placed again; None: all are on one, and nobody measures.
         requests: what the coordinator is asked for, with the virtual times, in seconds.
+        start_seconds: virtual time that it takes to start a task.
+        pauses: when a task of a stage, by number, does no work. Messages reach it, so its queue fills up; a piece of
+            user code that is not done when a pause begins goes on after it.
     """
 
     graph: Graph
@@ -122,6 +126,8 @@ class SimulatedJob:
     cores: int | None = None
     placed: Placed | None = None
     requests: tuple[tuple[float, TaskRequest], ...] = ()
+    start_seconds: float = 0.0
+    pauses: Callable[[str, int], Pauses] = lambda stage, index: NEVER
 
 
 def map_reduce_job(
@@ -199,7 +205,7 @@ class SimulatedCluster:
         source: type[SourceMachine] = SourceMachine,
         operator: type[OperatorMachine] = OperatorMachine,
     ) -> None:
-        """Tests put deliberately broken machines in the place of `coordinator`, `source` and `operator`."""
+        """Tests put deliberately broken machines in the place of these, and experiments some that take notes."""
         self._job = job
         self._random = random.Random(seed)
         self._clock = 0.0
@@ -338,6 +344,7 @@ class SimulatedCluster:
                 self._invariants.works(address, instruction)
                 event, seconds = self._user_code(address, instruction)
                 self._invariants.worked(address, event)
+                seconds = job.pauses(address.stage, address.index).lasting(self._clock, seconds)
                 self._schedule(seconds, address, event)
 
     def _manage(self, instruction: StartTasks | StopTasks | Answer) -> None:
@@ -354,7 +361,7 @@ class SimulatedCluster:
                 network = self._job.network
                 for started in addresses:
                     delay = self._random.uniform(network.min_delay, network.max_delay)
-                    self._schedule(delay, COORDINATOR, TaskStarted(started))
+                    self._schedule(self._job.start_seconds + delay, COORDINATOR, TaskStarted(started))
             case StopTasks(addresses):
                 self._stopped |= set(addresses)
                 self._invariants.stopped(addresses)
@@ -362,7 +369,7 @@ class SimulatedCluster:
                 self._answers[request] = instruction
 
     def _user_code(self, address: Address, instruction: Instruction) -> tuple[Event, float]:
-        """Run a piece of user code; returns the event that answers it, and its virtual duration (seconds)."""
+        """Run a piece of user code; returns the event that answers it, and its duration without pauses (seconds)."""
         if address.stage in self._rounds:
             self._rounds[address.stage].works(address.index, instruction)
         event = self.user_code[address].carry_out(instruction)

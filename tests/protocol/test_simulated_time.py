@@ -12,13 +12,14 @@ from builders import map_task
 
 from dpa.balance.options import NoBalancingOptions
 from dpa.execution.block import Block
-from dpa.protocol.events import Event, ProcessDone
+from dpa.protocol.events import Event, MoveTasks, ProcessDone
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.instructions import Instruction
 from dpa.protocol.metrics import StageSnapshot
 from dpa.protocol.operator import OperatorMachine
 from dpa.simulation.cluster import Network, SimulatedCluster, SimulatedJob, map_reduce_job
 from dpa.simulation.cores import Cores
+from dpa.simulation.pauses import NEVER, Pauses
 from dpa.simulation.random_jobs import Collect, random_job
 from dpa.sources.splits import memory_splits
 
@@ -79,6 +80,35 @@ def test_a_source_can_be_slowed_too() -> None:
     snapshot = SimulatedCluster(slowed, seed=0).run().snapshot
     assert snapshot[MAPPER].tasks[0].busy_seconds == pytest.approx(4.0)
     assert snapshot[REDUCER].tasks[0].busy_seconds == pytest.approx(4.0)
+
+
+def test_a_reducer_that_pauses_does_nothing_meanwhile_and_is_not_busy() -> None:
+    """Three records of 1 s; the pause interrupts the second, whatever comes then is queued."""
+    done: list[float] = []
+
+    class Listens(OperatorMachine):
+        def handle(self, event: Event, now: float) -> list[Instruction]:
+            if isinstance(event, ProcessDone):
+                done.append(now)
+            return super().handle(event, now)
+
+    first = SimulatedCluster(job(["a"] * 3), 0, operator=Listens)
+    first.run()
+    began, done[:] = done[0] - 1.0, []
+    pauses = Pauses.of([(began + 1.5, began + 6.0)])
+    paused = job(["a"] * 3, pauses=lambda stage, index: pauses if stage == REDUCER else NEVER)
+    snapshot = SimulatedCluster(paused, 0, operator=Listens).run().snapshot
+    assert [at - began for at in done] == pytest.approx([1.0, 6.5, 7.5])
+    assert snapshot[REDUCER].tasks[0].busy_seconds == pytest.approx(3.0)
+
+
+def test_a_task_takes_its_time_to_start_and_others_work_meanwhile() -> None:
+    """Of a reducer that moves after two of ten records, the old task works on until the new one is up."""
+    move = (7.0, MoveTasks(1, REDUCER, (0,)))
+    cluster = SimulatedCluster(job(["a"] * 10, start_seconds=5.0, requests=(move,)), 0)
+    old, new = cluster.run().snapshot[REDUCER].tasks
+    assert cluster.coordinator.started_at == pytest.approx(5.0, abs=0.1)
+    assert (old.processed, new.processed) == (7, 3)
 
 
 @pytest.mark.parametrize(("cores", "expected"), [(None, 30), (6, 30), (3, 30), (2, 45), (1, 90)])
