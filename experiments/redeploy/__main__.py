@@ -1,0 +1,36 @@
+"""`python -m experiments.redeploy`: tasks are moved every minute, by the schemes of the N-Storm paper and by ours, in
+virtual time. With `--ray`: on real actors, scaled down."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from experiments.harness import Findings, main
+from experiments.redeploy.cases import all_cases, run_all
+from experiments.redeploy.page import page
+from experiments.redeploy.picture import draw
+from experiments.redeploy.plans import Layout
+from experiments.redeploy.targets import targets
+from experiments.redeploy.virtual import Setup
+
+QUICK = Setup(seconds=40, first=12.0, every=20.0, layout=Layout(2, 2, 8))
+
+
+def measure(options: argparse.Namespace) -> Findings:
+    """All cases in virtual time."""
+    setup = QUICK if options.quick else Setup()
+    cases = list(all_cases((4,), ()) if options.quick else all_cases())
+    found = run_all(cases, setup, options.seed, 1 if options.quick else options.processes)
+    return Findings(
+        data={"usual": found.usual, "runs": [run.plain(found.usual) for run in found.runs]},
+        targets=[] if options.quick else list(targets(found)),
+        text=page(found, setup),
+        figure=draw(found, setup),
+    )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m experiments.redeploy", description=__doc__)
+    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="runs at a time, in virtual time")
+    main("redeploy", parser, measure)

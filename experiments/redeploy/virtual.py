@@ -1,0 +1,166 @@
+"""A redeployment every minute for ten minutes, in virtual time: the real protocol on the paper's cluster.
+
+A published scheme is a plan of pauses, imposed on the tasks of a job that streams: what it does to throughput is up to
+queues, credit and sources. Ours is asked for as it is on Ray, and the machines carry it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from dpa.balance.options import NoBalancingOptions
+from dpa.job import Job
+from dpa.protocol.events import MoveTasks
+from dpa.protocol.graph import MAPPER, REDUCER
+from dpa.routing.hashing import hash_column
+from dpa.simulation.cluster import SimulatedCluster, SimulatedJob, SimulatedRun
+from dpa.simulation.pauses import NEVER, Pauses
+from experiments.redeploy.course import Course
+from experiments.redeploy.outcome import Case, Outcome, longest_gaps
+from experiments.redeploy.plans import PUBLISHED_LAYOUT, Layout, Redeployment, redeployments
+from experiments.redeploy.schemes import OURS, SCHEMES, STOP, pauses
+from experiments.steady.virtual import plan_of
+
+_BALANCE = NoBalancingOptions()
+
+_QUANTUM_SECONDS = 0.2
+"""Long enough for all that comes at once, which saves simulated events; all else is as jobs have it by default."""
+
+_CANDIDATES = 100_000
+"""Keys of which each task gets some."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """The job, and when its tasks move.
+
+    Attributes:
+        seconds: of the stream that are looked at.
+        first, every: the moments of redeployments, in seconds since the stream began.
+        sources: tasks that read, on a machine of their own, as the paper's server of the input is.
+        load: what comes, as a part of what the tasks can do.
+        service_seconds: of a record.
+        keys: of each task.
+        start_seconds: how long a task of ours takes to start: as long as a process of the paper.
+    """
+
+    seconds: int = 600
+    first: float = 50.0
+    every: float = 60.0
+    layout: Layout = PUBLISHED_LAYOUT
+    sources: int = 1
+    load: float = 0.7
+    service_seconds: float = 0.01
+    keys: int = 20
+    start_seconds: float = 10.0
+
+    @property
+    def moments(self) -> list[float]:
+        """Of redeployments, in virtual time: the stream begins when the first tasks have started."""
+        return [self.start_seconds + float(at) for at in np.arange(self.first, self.seconds, self.every)]
+
+    @property
+    def rate(self) -> float:
+        """Records a second, of all sources."""
+        return self.load * self.layout.tasks / self.service_seconds
+
+
+def simulate(setup: Setup, case: Case, seed: int) -> Outcome:
+    """One run.
+
+    Raises:
+        InvariantViolationError: the protocol broke.
+        AssertionError: the counts are wrong.
+    """
+    layout = setup.layout
+    plans = tuple(redeployments(layout, case.moved, setup.moments, seed)) if case.moved else ()
+    away: tuple[Pauses, ...] = (NEVER,) * layout.tasks
+    if case.scheme in SCHEMES:
+        away = pauses(SCHEMES[case.scheme], plans, layout, case.durations, seed)
+    requests = tuple(_requests(plans, layout)) if case.scheme == OURS else ()
+    slowness = case.polling.slowness(layout, case.durations)
+    paused = {(REDUCER, task): each for task, each in enumerate(away)}
+    if case.scheme == STOP:
+        paused |= {(MAPPER, source): away[0] for source in range(setup.sources)}
+    table = stream(setup, seed)
+    plan = plan_of(_job(setup, table))
+    stages = tuple(replace(stage, expected_seconds=None) for stage in plan.graph.stages)  # of real time
+    job = SimulatedJob(
+        replace(plan.graph, stages=stages),
+        plan.tasks,
+        step_seconds=lambda stage: setup.sources / setup.rate,
+        service_seconds=lambda stage, index: setup.service_seconds,
+        slowness=lambda stage, index, now: slowness if stage == REDUCER else 1.0,
+        requests=requests,
+        start_seconds=setup.start_seconds,
+        pauses=lambda stage, index: paused.get((stage, index), NEVER),
+    )
+    course = Course()
+    run = SimulatedCluster(job, seed, operator=course.machine()).run(max_steps=100 * len(table))
+    _check(table, run)
+    began, ended = setup.start_seconds, setup.start_seconds + setup.seconds
+    moved, stayed = longest_gaps(course.gaps(_first_of(run, layout), away), plans, ended)
+    return Outcome(
+        case,
+        rates=tuple(course.rates(began, setup.seconds).tolist()),
+        p50=course.delay(0.5, ended),
+        p99=course.delay(0.99, ended),
+        gaps=moved,
+        others=stayed,
+    )
+
+
+def stream(setup: Setup, seed: int) -> pa.Table:
+    """The records, a key each, in order: the same number for every task, in any short time too."""
+    random, tasks = np.random.default_rng(seed), setup.layout.tasks
+    candidates = np.arange(_CANDIDATES)
+    owners = _BALANCE.ring(tasks).snapshot(0).owners_of(hash_column(pa.array(candidates)))
+    keys = np.stack([candidates[owners == task][: setup.keys] for task in range(tasks)])
+    rounds = round(setup.seconds * setup.rate / tasks)
+    turns = random.permuted(np.tile(np.arange(tasks), (rounds, 1)), axis=1).ravel()
+    return pa.table({"key": keys[turns, random.integers(0, setup.keys, len(turns))]})
+
+
+def _job(setup: Setup, table: pa.Table) -> Job:
+    """A count by key; states move with their keys."""
+    return Job(
+        input=table,
+        key="key",
+        value=[],
+        reducer="count",
+        parallelism={"mappers": setup.sources, "reducers": setup.layout.tasks},
+        balance="none",
+        consistency="migrate",
+        limits={"split_records": -(-len(table) // setup.sources), "quantum_seconds": _QUANTUM_SECONDS},
+    )
+
+
+def _requests(plans: Sequence[Redeployment], layout: Layout) -> Iterator[tuple[float, MoveTasks]]:
+    """What the coordinator is asked for, and when. A task that moves is a new one, with the next number."""
+    numbers, following = list(range(layout.tasks)), layout.tasks
+    for request, plan in enumerate(plans):
+        nodes = tuple(f"node {layout.node_of(plan.after[task])}" for task in plan.moved)
+        yield plan.at, MoveTasks(request, REDUCER, tuple(numbers[task] for task in plan.moved), nodes)
+        for task in plan.moved:
+            numbers[task], following = following, following + 1
+
+
+def _first_of(run: SimulatedRun, layout: Layout) -> dict[int, int]:
+    """The first task whose keys each one has."""
+    first = {task: task for task in range(layout.tasks)}
+    for old, new in (pair for step in run.snapshot.steps for pair in step.moved):
+        first[new] = first[old]
+    return first
+
+
+def _check(table: pa.Table, run: SimulatedRun) -> None:
+    """Check that every key was counted as often as it came, and that no request was refused."""
+    shares = pa.concat_tables(share.table for share in run.shares[REDUCER] if share.table.num_rows)
+    found = dict(zip(shares["key"].to_pylist(), shares["count"].to_pylist(), strict=True))
+    expected = table["key"].combine_chunks().value_counts()
+    assert found == dict(zip(expected.field("values").to_pylist(), expected.field("counts").to_pylist(), strict=True))
+    assert not any(answer.refused for answer in run.answers.values()), run.answers

@@ -1,0 +1,224 @@
+"""The schemes that `experiments.redeploy` compares, and what it reads from a simulated run."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from dpa.simulation.pauses import NEVER, Pauses
+from experiments.redeploy.cases import CHEAP, DEAR, MOVED, Outcomes, all_cases, case_of, of_cycles
+from experiments.redeploy.course import Course, Gap, Quantum
+from experiments.redeploy.outcome import NONE, Case, Outcome, longest_gaps
+from experiments.redeploy.page import page
+from experiments.redeploy.picture import draw
+from experiments.redeploy.plans import Layout, Redeployment, redeployments
+from experiments.redeploy.schemes import (
+    LAZY,
+    OURS,
+    PUBLISHED,
+    RESTART,
+    SCHEMES,
+    SINGLE,
+    STOP,
+    Known,
+    Polling,
+    lazy_tasks,
+    pauses,
+    restart_workers,
+    single_tasks,
+    stop_job,
+)
+from experiments.redeploy.targets import targets
+from experiments.redeploy.virtual import Setup, simulate
+
+LAYOUT = Layout()
+SMALL = Setup(seconds=40, first=12.0, every=60.0, layout=Layout(2, 1, 4), start_seconds=5.0)
+
+# --- plans
+
+
+@pytest.mark.parametrize("moved", MOVED)
+def test_as_many_tasks_move_as_are_asked_for_and_workers_stay_even(moved: int) -> None:
+    plans = list(redeployments(LAYOUT, moved, range(20), seed=3))
+    for plan, following in zip(plans, [*plans[1:], None], strict=True):
+        assert len(plan.moved) == moved
+        assert following is None or following.before == plan.after
+        counts = Counter(plan.after)
+        assert max(counts.values()) - min(counts.values()) <= 2
+    assert len({plan.moved for plan in plans}) > 1
+
+
+def test_more_tasks_than_there_are_cannot_move() -> None:
+    with pytest.raises(ValueError, match="25 of 24 tasks cannot move"):
+        list(redeployments(LAYOUT, 25, [0.0], seed=0))
+
+
+# --- schemes
+
+PLAN = Redeployment(100.0, before=(0, 0, 1, 2), after=(2, 0, 1, 2))
+"""Task 0 moves from worker 0, on node 0, to worker 2, on node 1; worker 1 is not touched."""
+
+PLACES = Layout(nodes=2, workers=2, tasks=4)
+KNOWN = Known(on_node=(101.0, 104.0), in_worker=(102.0, 103.0, 106.0, 107.0))
+
+
+def test_a_job_that_stops_does_so_with_all_its_tasks() -> None:
+    assert set(stop_job(PLAN, KNOWN, PLACES, PUBLISHED).items()) == {(task, (100.0, 130.0)) for task in range(4)}
+
+
+def test_workers_that_restart_do_so_with_all_their_tasks_and_the_others_work_on() -> None:
+    away = restart_workers(PLAN, KNOWN, PLACES, PUBLISHED)
+    assert away == {0: (101.0, 114.0), 1: (101.0, 111.0), 3: (104.0, 114.0)}
+
+
+def test_a_single_task_is_away_from_when_its_old_worker_knows_until_its_new_one_has_started_it() -> None:
+    assert single_tasks(PLAN, KNOWN, PLACES, PUBLISHED) == {0: (102.0, 106.5)}
+    assert lazy_tasks(PLAN, KNOWN, PLACES, PUBLISHED) == {0: (104.0, 106.5)}
+
+
+def test_a_task_whose_new_worker_knows_first_is_not_away() -> None:
+    early = replace(KNOWN, in_worker=(106.0, 103.0, 102.0, 107.0))
+    scheme = {task: [single_tasks(PLAN, early, PLACES, PUBLISHED)[task]] for task in PLAN.moved}
+    assert Pauses.of(scheme[0]) == NEVER
+
+
+def test_no_gap_is_longer_than_both_cycles_and_lazy_kill_shortens_each() -> None:
+    draw = random.Random(5)
+    longest = 0.0
+    for plan in redeployments(LAYOUT, 8, [60.0 * number for number in range(200)], seed=1):
+        known = Known.drawn(plan.at, LAYOUT, PUBLISHED, draw)
+        gaps = single_tasks(plan, known, LAYOUT, PUBLISHED)
+        lazy = lazy_tasks(plan, known, LAYOUT, PUBLISHED)
+        for task, (since, until) in gaps.items():
+            assert plan.at <= since <= plan.at + 13.0
+            assert lazy[task] == (since + 2.0, until)
+            longest = max(longest, until - since)
+    assert 10.0 < longest <= 10.0 + 3.0 + PUBLISHED.start
+
+
+def test_shorter_cycles_scale_when_plans_become_known() -> None:
+    shrunk = Known.drawn(0.0, LAYOUT, PUBLISHED.by(0.1), random.Random(2))
+    assert shrunk.in_worker == pytest.approx(
+        [0.1 * at for at in Known.drawn(0.0, LAYOUT, PUBLISHED, random.Random(2)).in_worker]
+    )
+
+
+def test_some_task_is_away_for_nearly_as_many_seconds_as_were_published() -> None:
+    """279, 155 and 20 s of 600 s: one task that is away stops a job before long (5.2.1). That workers take *over* 10 s
+    to restart, and what else there is in reality, is not in the model."""
+    moments = [50.0 + 60.0 * number for number in range(10)]
+    found = {}
+    for name in (STOP, RESTART, SINGLE):
+        runs = []
+        for seed in range(30):
+            plans = list(redeployments(LAYOUT, 1, moments, seed))
+            away = pauses(SCHEMES[name], plans, LAYOUT, PUBLISHED, seed)
+            joined = Pauses.of(interval for each in away for interval in each.intervals)
+            runs.append(sum(min(until, 600.0) - min(since, 600.0) for since, until in joined.intervals))
+        found[name] = sum(runs) / len(runs)
+    assert found[STOP] == pytest.approx(279, abs=2)
+    assert 0.65 * 155 < found[RESTART] < 155
+    assert 0.65 * 20 < found[SINGLE] < 20
+
+
+def test_a_look_for_plans_takes_processor_time_of_tasks() -> None:
+    short = PUBLISHED.by(0.03)
+    assert Polling(0.0, 0.0).slowness(LAYOUT, short) == 1.0
+    assert Polling(0.012, 0.009).slowness(LAYOUT, short) == pytest.approx(1 / (1 - 0.1 - 0.01))
+    with pytest.raises(ValueError, match="of a processor"):
+        Polling(0.0, 0.1).slowness(LAYOUT, short)
+
+
+# --- what is read from a run
+
+
+def test_a_gap_is_a_time_in_which_nobody_works_though_records_wait_or_the_task_is_away() -> None:
+    """Task 0 works from 1 to 2, pauses from 3 to 5 in the middle of its work, and is followed by task 7 at 9."""
+    quanta = [
+        Quantum(0, 1.0, 2.0, 10, 0.0),
+        Quantum(0, 2.5, 6.0, 10, 0.0),
+        Quantum(7, 9.0, 10.0, 10, 0.0),
+        Quantum(1, 0.0, 10.0, 1, 0.0),
+    ]
+    arrivals = [(0.0, 1, 1), (1.0, 0, 10), (2.5, 0, 10), (8.0, 7, 10)]
+    found = Course(quanta, arrivals).gaps({0: 0, 1: 1, 7: 0}, [Pauses.of([(3.0, 5.0)]), NEVER])
+    assert found == {0: [Gap(3.0, 5.0), Gap(8.0, 9.0)], 1: []}
+
+
+def test_rates_and_delays_are_of_records_by_when_they_were_processed() -> None:
+    course = Course([Quantum(0, 0.0, 0.5, 98, 0.4), Quantum(0, 0.5, 1.5, 2, 0.0), Quantum(0, 3.0, 3.5, 9, 0.0)])
+    assert course.rates(0.0, 3).tolist() == [98, 2, 0]
+    assert course.delay(0.5, until=2.0) == pytest.approx(0.1)
+    assert course.delay(0.99, until=2.0) == pytest.approx(1.5)
+
+
+def test_the_longest_gap_of_each_moved_task_is_found_and_that_of_all_others() -> None:
+    plans = [Redeployment(10.0, (0, 1, 0), (1, 1, 0)), Redeployment(20.0, (1, 1, 0), (1, 0, 0))]
+    gaps = {0: [Gap(5.0, 9.9), Gap(11.0, 12.0), Gap(13.0, 13.5), Gap(20.0, 20.2)], 1: [Gap(22.0, 25.0)], 2: []}
+    assert longest_gaps(gaps, plans, 30.0) == ((1.0, 3.0), pytest.approx(0.2))
+
+
+@cache
+def run_of(scheme: str, moved: int = 2) -> Outcome:
+    """A short run, for all tests that look at it."""
+    return simulate(SMALL, Case(scheme, moved), seed=1)
+
+
+def test_tasks_of_ours_move_without_a_gap_however_long_they_take_to_start() -> None:
+    ours, none = run_of(OURS), run_of(NONE, 0)
+    assert len(ours.gaps) == 2 and ours.longest_gap < 0.1
+    assert ours.rate == pytest.approx(none.rate, rel=0.05)
+    assert ours.degraded(0.6, none.usual_rate) == 0
+
+
+def test_a_job_that_stops_stands_for_as_long_and_does_not_catch_up() -> None:
+    stopped, none = run_of(STOP), run_of(NONE, 0)
+    assert stopped.rates[12:] == (0.0,) * 28
+    assert stopped.degraded(1.0, none.usual_rate) == 28
+    assert stopped.longest_gap == pytest.approx(30.0, abs=0.5)
+
+
+def test_one_task_that_is_away_stops_the_whole_job_before_long() -> None:
+    plans = list(redeployments(SMALL.layout, 1, SMALL.moments, 1))
+    away = pauses(SCHEMES[RESTART], plans, SMALL.layout, PUBLISHED, 1)
+    restarted = run_of(RESTART, 1)
+    assert restarted.degraded(1.0, run_of(NONE, 0).usual_rate) >= 5
+    [moved] = plans[0].moved
+    assert restarted.longest_gap == pytest.approx(away[moved].seconds, abs=0.5)
+    assert restarted.others == pytest.approx(PUBLISHED.restart, abs=0.5)
+
+
+# --- cases, page, picture
+
+
+def test_every_case_is_run_once_and_all_that_targets_and_page_look_at() -> None:
+    cases = list(all_cases())
+    assert len(cases) == len(set(cases)) and cases[0].scheme == NONE
+    found = Outcomes(tuple(made_up(case) for case in cases))
+    names = {target.name: target for target in targets(found)}
+    assert [name for name, target in names.items() if not target.met] == [
+        "lazy kill: cycles of 0.3 s are slower than of 3 s where a look costs 5 ms"
+    ]
+    text = page(found, Setup())
+    assert "| stop the job (Storm) | 279 | 50 | 267 | 50 |" in text
+    assert "| 0.3/0.1 | 35 |" in text
+    figure = draw(found, Setup())
+    assert len(figure.axes) == 8 and all(axes.has_data() for axes in figure.axes)
+
+
+def made_up(case: Case) -> Outcome:
+    """A run that loses the more seconds, the more a scheme stops and the longer its cycles are."""
+    lost = {NONE: 0, OURS: 0, STOP: 50, RESTART: 30, SINGLE: 10 + case.moved, LAZY: 5}[case.scheme]
+    if case.scheme == LAZY:
+        lost += int(case.durations.agent_cycle)
+    usual = 50.0 if case == of_cycles(0.3, 0.1, DEAR) else 100.0
+    return Outcome(case, (0.0,) * lost + (usual,) * (100 - lost), 0.1, 0.2, (0.01,) * case.moved, 0.0)
+
+
+def test_the_stop_of_a_job_is_the_same_case_whatever_moves() -> None:
+    assert case_of(STOP, 16) == case_of(STOP, 1) != case_of(RESTART, 1)
+    assert of_cycles(3.0, 1.0, CHEAP) == case_of(LAZY, MOVED[-1])
