@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import statistics
 import tempfile
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,24 +25,31 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 import ray
 
 from dpa.balance.options import HalvingOptions
-from dpa.job import Job
-from dpa.protocol.graph import MAPPER, REDUCER, Graph
-from dpa.protocol.metrics import Snapshot
+from dpa.protocol.graph import REDUCER, Graph
 from dpa.protocol.plan import RunPlan
 from dpa.routing.hashing import hash_column
 from dpa.runtime.cluster import ray_session
-from dpa.runtime.launch import actors, run_on
-from dpa.sources.splits import memory_splits
 from experiments.charts import COLOURS, panels
 from experiments.harness import Findings, at_most, main, markdown_table, progress
-from jobs.watched import Scheduled, WatchedCount, began_at
+from experiments.watching import (
+    Floats,
+    Noted,
+    check_counts,
+    counts_of,
+    counts_with_stops,
+    noted,
+    one_of_each,
+    plan_of,
+    stream,
+)
+from jobs.watched import WatchedCount
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from ray.actor import ActorHandle
 
 KEYS, REDUCERS = 1_000_000, 5
 """States, and who has them: half of what one reducer has is a tenth of all."""
@@ -56,8 +62,6 @@ _BALANCE = HalvingOptions(max_rounds=0)
 _WINDOW = 0.25
 
 WAYS = ("none", "merge", "migrate in pieces", "migrate at once", "stop")
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -97,18 +101,6 @@ class Setup:
     at: float = 8.0
 
 
-def stream(setup: Setup, seed: int) -> pa.Table:
-    """The records that are counted, a row each, in the order in which they are due."""
-    due = np.arange(0, setup.seconds, 1 / RATE)
-    keys = np.random.default_rng(seed).integers(0, setup.keys, len(due))
-    return pa.table({"key": keys, "due": due, "count": np.ones(len(due), dtype=np.int64)})
-
-
-def states(counts: pa.Table) -> pa.Table:
-    """A record for each state, due at once."""
-    return pa.table({"key": counts["key"], "due": pa.nulls(len(counts), pa.float64()), "count": counts["count"]})
-
-
 def moving(keys: int) -> npt.NDArray[np.bool_]:
     """Whether each key moves when reducer 0 halves its tokens, shape (keys,)."""
     ring = _BALANCE.ring(REDUCERS)
@@ -124,42 +116,37 @@ def run(way: str, setup: Setup, seed: int) -> Watched:
     Raises:
         AssertionError: the counts are wrong.
     """
-    first = pa.table({"key": np.arange(setup.keys), "count": np.ones(setup.keys, dtype=np.int64)})
-    records = stream(setup, seed)
+    first, records = one_of_each(setup.keys), stream(setup.keys, setup.seconds, RATE, seed)
     with tempfile.TemporaryDirectory(prefix="dpa-migration-") as directory:
         if way == "stop":
-            cut = int(setup.at * RATE)
-            counted = _counts(_job(records.slice(0, cut), states(first), directory), directory, None)
-            snapshot = Path(directory) / "states.parquet"
-            pq.write_table(counted, snapshot)
-            other = _job(records.slice(cut), states(pq.read_table(snapshot)), directory, hash_seed=1)
-            counted = _counts(other, directory, None)
+            cut, seeds = int(setup.at * RATE), iter((0, 1))
+            parts = (records.slice(0, cut), records.slice(cut))
+
+            def with_other_hashes(part: pa.Table, begun: pa.Table) -> RunPlan:
+                return _plan(part, begun, directory, hash_seed=next(seeds))
+
+            counted = counts_with_stops(parts, first, with_other_hashes, directory)
         else:
-            plan = _job(records, states(first), directory, migrates=way.startswith("migrate"))
+            plan = _plan(records, first, directory, migrates=way.startswith("migrate"))
             if way == "migrate at once":
                 plan = replace(plan, graph=_at_once(plan.graph))
             counted = _counts(plan, directory, None if way == "none" else setup.at)
-        found = _noted(Path(directory), setup)
-    expected = 1 + np.bincount(records["key"].to_numpy(), minlength=setup.keys)
-    right = np.zeros(setup.keys, dtype=np.int64)
-    right[counted["key"].to_numpy()] = counted["count"].to_numpy()
-    assert np.array_equal(right, expected), f"{way}: wrong counts"
+        found = _watched(noted(Path(directory)), setup)
+    check_counts(counted, records, setup.keys, way)
     return found
 
 
-def _job(records: pa.Table, first: pa.Table, directory: str, *, migrates: bool = False, **balance: Any) -> RunPlan:
+def _plan(records: pa.Table, first: pa.Table, directory: str, *, migrates: bool = False, hash_seed: int = 0) -> RunPlan:
     """The plan of a job that counts the records after it has made the states."""
-    job = Job(
-        input=records,
-        mapper=Scheduled(directory),
-        reducer=WatchedCount(directory),
-        parallelism={"mappers": 1, "reducers": REDUCERS},
-        balance={"strategy": "halving", "max_rounds": 0, **balance},
+    return plan_of(
+        records,
+        first,
+        WatchedCount(directory),
+        REDUCERS,
+        balance={"strategy": "halving", "max_rounds": 0, "hash_seed": hash_seed},
         consistency="migrate" if migrates else "merge",
         limits=_LIMITS,
     )
-    table = pa.concat_tables([first, records])
-    return job.spec.plan({MAPPER: tuple(memory_splits(table, len(table)))}, {MAPPER: table.schema})
 
 
 def _at_once(graph: Graph) -> Graph:
@@ -170,33 +157,25 @@ def _at_once(graph: Graph) -> Graph:
 def _counts(plan: RunPlan, directory: str, move_at: float | None) -> pa.Table:
     """The counts of all keys; so many seconds after the stream began reducer 0 gives half of its tokens to others."""
     moved: list[bool] = []
-    with actors(len(plan.graph.addresses)) as coordinator:
 
-        def observe(snapshot: Snapshot) -> None:
-            began = began_at(directory)
-            if move_at is not None and began is not None and not moved and time.time() >= began + move_at:
-                moved.append(True)
-                balancer = ray.get(coordinator.balancer.remote())
-                ray.get(balancer.redistribute.remote(0, REDUCER))
+    def move(coordinator: ActorHandle, seconds: float) -> None:
+        if move_at is not None and not moved and seconds >= move_at:
+            moved.append(True)
+            balancer = ray.get(coordinator.balancer.remote())
+            ray.get(balancer.redistribute.remote(0, REDUCER))
 
-        outcome = run_on(coordinator, plan, observe, progress)
+    counted = counts_of(plan, directory, move)
     assert move_at is None or moved, "the stream ended before anything moved"
-    return pa.concat_tables(share.table for share in outcome.outputs[REDUCER] if share.table is not None)
+    return counted
 
 
-def _noted(directory: Path, setup: Setup) -> Watched:
-    """What reducers noted, in the order in which records were due."""
-    began = began_at(directory)
-    assert began is not None
-    files = [np.fromfile(path).reshape(-1, 3) for path in sorted(directory.glob("*.times"))]
+def _watched(found: Noted, setup: Setup) -> Watched:
+    """The delays of all records, and the longest silence of a reducer."""
     silent = 0.0
-    for rows in files:
-        at = np.sort(rows[:, 0]) - began
+    for at in found.of_process:
         gaps = np.diff(at)[at[:-1] >= setup.at - _WINDOW]
         silent = max(silent, float(gaps.max(initial=0.0)))
-    rows = np.concatenate(files)
-    rows = rows[np.argsort(rows[:, 1], kind="stable")]
-    return Watched(rows[:, 1] - began, rows[:, 0] - rows[:, 1], moving(setup.keys)[rows[:, 2].astype(np.int64)], silent)
+    return Watched(found.due, found.done - found.due, moving(setup.keys)[found.keys], silent)
 
 
 def measure(options: argparse.Namespace) -> Findings:

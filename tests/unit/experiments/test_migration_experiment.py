@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.migration import RATE, Setup, Watched, _noted, moving, stream
+from experiments.migration import RATE, Setup, Watched, _watched, moving
+from experiments.watching import noted, stream
 from jobs.watched import Scheduled, WatchedCount
 
 
@@ -16,17 +17,17 @@ def test_a_tenth_of_the_keys_moves() -> None:
 
 
 def test_records_are_due_at_an_even_pace() -> None:
-    due = stream(Setup(keys=10, seconds=0.5), seed=0)["due"].to_numpy()
+    due = stream(10, 0.5, RATE, seed=0)["due"].to_numpy()
     assert len(due) == RATE // 2 and np.allclose(np.diff(due), 1 / RATE)
 
 
 def test_delays_count_from_when_records_were_due(tmp_path: Path) -> None:
     """Two reducers; the second is silent for 3 s after the move."""
     rows = {"1": [(100.5, 100.0, 0), (108.5, 108.0, 0)], "2": [(107.9, 107.0, 1), (110.9, 108.5, 1)]}
-    for name, noted in rows.items():
-        np.array(noted).tofile(tmp_path / f"{name}.times")
+    for name, of_process in rows.items():
+        np.array(of_process).tofile(tmp_path / f"{name}.times")
     (tmp_path / "began").write_text("100.0")
-    found = _noted(tmp_path, setup=Setup(keys=2, seconds=16.0, at=8.0))
+    found = _watched(noted(tmp_path), setup=Setup(keys=2, seconds=16.0, at=8.0))
     assert found.due.tolist() == pytest.approx([0.0, 7.0, 8.0, 8.5])
     assert found.delay.tolist() == pytest.approx([0.5, 0.9, 0.5, 2.4])
     assert found.silent == pytest.approx(3.0)
