@@ -1,4 +1,5 @@
-"""A paced stream, and a count by key that notes when each record was processed (`experiments.migration`).
+"""A paced stream, and a count by key that notes when each record was processed (`experiments.migration`,
+`experiments.redeploy`).
 
 A record is due at a moment. If it is processed later than that, it was held up, by whatever: a queue, a hand-over, or a
 job that was stopped meanwhile.
@@ -9,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +58,14 @@ class Scheduled(Mapper):
 
 class WatchedCount(Reducer[int, dict[str, Any]]):
     """Counts, and notes of each record that was due at a moment when it was processed, when it was due, and its key: in
-    a file of its own in a directory, three numbers each."""
+    a file of its own in a directory, three numbers each.
 
-    def __init__(self, directory: str) -> None:
+    They are written every `flush_seconds`: what a task has not written when it is stopped is missing.
+    """
+
+    def __init__(self, directory: str, flush_seconds: float = _FLUSH_SECONDS) -> None:
         self.directory = directory
+        self._flush_seconds = flush_seconds
         self._noted: array[float] = array("d")
         self._flushed_at = 0.0
 
@@ -73,7 +78,7 @@ class WatchedCount(Reducer[int, dict[str, Any]]):
         if value["due"]:
             now = time.time()
             self._noted.extend((now, value["due"], value["number"]))
-            if now - self._flushed_at > _FLUSH_SECONDS:
+            if now - self._flushed_at >= self._flush_seconds:
                 self._flushed_at = now
                 self._flush()
         return state + value["count"]
@@ -92,3 +97,34 @@ class WatchedCount(Reducer[int, dict[str, Any]]):
             with (Path(self.directory) / f"{os.getpid()}.times").open("ab") as file:
                 self._noted.tofile(file)
             del self._noted[:]
+
+
+class AwayCount(WatchedCount):
+    """The same, of keys that nobody works on at times: whoever has such a key waits until that is over.
+
+    So a task is as good as away, if these are its keys: it works on no others meanwhile, and its queue fills up.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        task_of: Sequence[int],
+        away: Sequence[Sequence[tuple[float, float]]],
+        flush_seconds: float,
+    ) -> None:
+        """`task_of` is the task of each key; `away`: from when until when each task is, in seconds since the stream
+        began."""
+        super().__init__(directory, flush_seconds)
+        self._task_of = task_of
+        self._away = away
+        self._began: float | None = None
+
+    def reduce(self, state: int, value: dict[str, Any]) -> int:
+        """Wait, count, and note."""
+        if value["due"]:
+            began = began_at(self.directory) if self._began is None else self._began
+            assert began is not None
+            self._began, now = began, time.time() - began
+            until = max((end for since, end in self._away[self._task_of[value["number"]]] if since <= now), default=now)
+            time.sleep(max(0.0, until - now))
+        return super().reduce(state, value)

@@ -7,6 +7,7 @@ import argparse
 import os
 
 from experiments.harness import Findings, main
+from experiments.redeploy import real
 from experiments.redeploy.cases import all_cases, run_all
 from experiments.redeploy.page import page
 from experiments.redeploy.picture import draw
@@ -32,5 +33,12 @@ def measure(options: argparse.Namespace) -> Findings:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m experiments.redeploy", description=__doc__)
+    parser.add_argument("--ray", action="store_true", help="on real actors")
+    parser.add_argument(
+        "--shrink", type=float, default=5.0, help="on real actors: what the paper's times are divided by"
+    )
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="runs at a time, in virtual time")
-    main("redeploy", parser, measure)
+    if parser.parse_known_args()[0].ray:
+        main("redeploy_ray", parser, real.measure, command="python -m experiments.redeploy --ray")
+    else:
+        main("redeploy", parser, measure)

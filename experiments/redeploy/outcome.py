@@ -83,13 +83,13 @@ class Outcome:
 def longest_gaps(
     gaps: Mapping[int, Iterable[Gap]], plans: Sequence[Redeployment], until: float
 ) -> tuple[tuple[float, ...], float]:
-    """Of each task that moves, at each redeployment, its longest gap that begins before the next one; and the longest
-    of all others."""
+    """Of each task that moves, at each redeployment, its longest gap until the next one; and the longest of all
+    others."""
     moved, stayed = [], 0.0
     ends = [*(plan.at for plan in plans), until][1:]
     for plan, end in zip(plans, ends, strict=True):
         for task, found in gaps.items():
-            longest = max((gap.seconds for gap in found if plan.at <= gap.begin < end), default=0.0)
+            longest = max((gap.seconds for gap in found if plan.at < gap.end and gap.begin < end), default=0.0)
             if task in plan.moved:
                 moved.append(longest)
             else:

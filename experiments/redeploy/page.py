@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 from experiments.harness import markdown_table
 from experiments.redeploy.cases import CHEAP, CYCLES, DEAR, MOVED, TUNED, Outcomes, case_of, of_cycles
@@ -13,7 +13,7 @@ from experiments.redeploy.virtual import Setup
 PUBLISHED = {STOP: (279, 267), RESTART: (155, None), SINGLE: (20, None)}
 """Seconds of 600 that lost at least 60 %, and all, of the throughput, of 1 task at a time (5.2.1)."""
 
-_SHOWN = {
+SHOWN = {
     STOP: "stop the job (Storm)",
     RESTART: "restart workers (Storm*)",
     SINGLE: "single tasks (N-Storm)",
@@ -58,37 +58,28 @@ def page(found: Outcomes, setup: Setup) -> str:
 
 
 def _by_moved(found: Outcomes) -> str:
-    head = (
-        "tasks",
-        "scheme",
-        ">= 60 %, s",
-        "100 %, s",
-        "throughput",
-        "gap, mean (s)",
-        "gap, most (s)",
-        "p50 (s)",
-        "p99 (s)",
-    )
-    cases = [("-", NONE, Case(NONE))]
-    cases += [("any", _SHOWN[STOP], case_of(STOP, 1))]
-    cases += [
-        (str(moved), _SHOWN[scheme], case_of(scheme, moved)) for moved in MOVED for scheme in _SHOWN if scheme != STOP
+    cases = [("-", NONE, Case(NONE)), ("any", SHOWN[STOP], case_of(STOP, 1))]
+    schemes = [scheme for scheme in SHOWN if scheme != STOP]
+    cases += [(str(moved), SHOWN[scheme], case_of(scheme, moved)) for moved in MOVED for scheme in schemes]
+    return table(found, cases)
+
+
+def table(found: Outcomes, cases: Iterable[tuple[str, str, Case]]) -> str:
+    """A row for each of these cases that was run, with how many tasks move at a time and the name of the scheme."""
+    rows = [
+        (
+            moved,
+            name,
+            run.degraded(0.6, found.usual),
+            run.degraded(1.0, found.usual),
+            f"{run.rate / found.usual:.1%}",
+            *(f"{seconds:.3f}" for seconds in (run.mean_gap, run.longest_gap, run.p50, run.p99)),
+        )
+        for moved, name, case in cases
+        if (run := found.of(case)) is not None
     ]
-    return markdown_table(head, list(_rows(found, cases)))
-
-
-def _rows(found: Outcomes, cases: list[tuple[str, str, Case]]) -> Iterator[tuple[str | int, ...]]:
-    for moved, name, case in cases:
-        run = found.of(case)
-        if run is not None:
-            yield (
-                moved,
-                name,
-                run.degraded(0.6, found.usual),
-                run.degraded(1.0, found.usual),
-                f"{run.rate / found.usual:.1%}",
-                *(f"{seconds:.3f}" for seconds in (run.mean_gap, run.longest_gap, run.p50, run.p99)),
-            )
+    lost = (">= 60 %, s", "100 %, s", "throughput")
+    return markdown_table(("tasks", "scheme", *lost, "gap, mean (s)", "gap, most (s)", "p50 (s)", "p99 (s)"), rows)
 
 
 def _published(found: Outcomes) -> str:
@@ -97,7 +88,7 @@ def _published(found: Outcomes) -> str:
         run = found.of(case_of(scheme, 1))
         if run is not None:
             here = (run.degraded(0.6, found.usual), run.degraded(1.0, found.usual))
-            rows.append((_SHOWN[scheme], most, here[0], "" if whole is None else whole, here[1]))
+            rows.append((SHOWN[scheme], most, here[0], "" if whole is None else whole, here[1]))
     return markdown_table(("scheme", ">= 60 %, published", "here", "100 %, published", "here"), rows)
 
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from experiments.charts import COLOURS, panels
+from experiments.charts import COLOURS, INK, panels
 from experiments.redeploy.cases import CHEAP, CYCLES, DEAR, MOVED, Outcomes, case_of, of_cycles
-from experiments.redeploy.outcome import NONE, Case, Outcome
-from experiments.redeploy.schemes import LAZY, OURS, RESTART, SINGLE, STOP
+from experiments.redeploy.outcome import NONE, Case
+from experiments.redeploy.page import SHOWN
+from experiments.redeploy.schemes import LAZY, STOP
 from experiments.redeploy.virtual import Setup
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_COLOUR = dict(zip((NONE, STOP, RESTART, SINGLE, LAZY, OURS), ("#999999", *COLOURS), strict=False))
+_COLOUR = dict(zip((NONE, *SHOWN), ("#999999", *COLOURS), strict=False))
 _OVER_TIME = 4
 """Tasks that move at a time in the pictures over time."""
 
@@ -22,34 +24,40 @@ _OVER_TIME = 4
 def draw(found: Outcomes, setup: Setup) -> Figure:
     """A panel for each scheme, and the two comparisons."""
     figure, axes = panels(2, (11.0, 9.0), rows=4)
-    for scheme, panel in zip(_COLOUR, axes, strict=False):
-        run = found.of(Case(NONE) if scheme == NONE else case_of(scheme, _OVER_TIME))
-        if run is not None:
-            _over_time(panel, run, found.usual, setup)
+    moments = [at - setup.start_seconds for at in setup.moments]
+    _over_time(axes, found, [case_of(scheme, _OVER_TIME) for scheme in SHOWN], moments)
     _by_moved(axes[-2], found)
     _by_cycles(axes[-1], found)
     return figure
 
 
-def _over_time(axes: Axes, run: Outcome, usual: float, setup: Setup) -> None:
+def draw_over_time(found: Outcomes, cases: Iterable[Case], moments: Sequence[float]) -> Figure:
+    """A panel for each of these cases, after the run in which nothing moves."""
+    figure, axes = panels(2, (11.0, 7.0), rows=3)
+    _over_time(axes, found, cases, moments)
+    return figure
+
+
+def _over_time(axes: Iterable[Axes], found: Outcomes, cases: Iterable[Case], moments: Sequence[float]) -> None:
     """The throughput of each second; dotted: a plan is published."""
-    scheme = run.case.scheme
-    shares = [100 * rate / usual for rate in run.rates]
-    axes.stairs(shares, range(len(shares) + 1), color=_COLOUR[scheme], fill=True, alpha=0.8)
-    if run.case.moved:
-        for at in setup.moments:
-            axes.axvline(at - setup.start_seconds, color="#333333", linewidth=0.7, linestyle=":")
-    moved = f", {_OVER_TIME} tasks at a time" if scheme not in (NONE, STOP) else ""
-    axes.set_title(f"{scheme}{moved}: throughput, %", loc="left", fontsize=9)
-    axes.set_xlim(0, len(shares))
-    axes.set_ylim(0, 150)
-    axes.set_xlabel("seconds", fontsize=8)
+    for panel, case in zip(axes, (Case(NONE), *cases), strict=False):
+        run = found.of(case)
+        if run is None:
+            continue
+        shares = [100 * rate / found.usual for rate in run.rates]
+        panel.stairs(shares, range(len(shares) + 1), color=_COLOUR[case.scheme], fill=True, alpha=0.8)
+        for at in moments if case.moved else ():
+            panel.axvline(at, color=INK, linewidth=0.7, linestyle=":")
+        moved = f", {case.moved} tasks at a time" if case.scheme not in (NONE, STOP) else ""
+        panel.set_title(f"{case.scheme}{moved}: throughput, %", loc="left", fontsize=9)
+        panel.set_xlim(0, len(shares))
+        panel.set_ylim(0, 150)
+        panel.set_xlabel("seconds", fontsize=8)
 
 
 def _by_moved(axes: Axes, found: Outcomes) -> None:
     """Seconds that lost most of the throughput, by the tasks that move at a time."""
-    schemes = [scheme for scheme in _COLOUR if scheme != NONE]
-    for place, scheme in enumerate(schemes):
+    for place, scheme in enumerate(SHOWN):
         runs = [(at, run) for at, moved in enumerate(MOVED) if (run := found.of(case_of(scheme, moved))) is not None]
         heights = [run.degraded(0.6, found.usual) for _, run in runs]
         at = [position + 0.16 * (place - 2) for position, _ in runs]

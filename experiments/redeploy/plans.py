@@ -8,6 +8,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from dpa.protocol.events import MoveTasks
+from dpa.protocol.graph import REDUCER
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -85,3 +88,13 @@ def _moved(before: tuple[int, ...], moved: int, workers: int, draw: random.Rando
         after[task] = draw.choice([worker for worker in others if have[worker] == least])
         stay.discard(task)
     return tuple(after)
+
+
+def requests_of(plans: Sequence[Redeployment]) -> Iterator[MoveTasks]:
+    """What the coordinator is asked for. A task that moves is a new one, with the next number."""
+    numbers = list(range(len(plans[0].before)))
+    following = len(numbers)
+    for request, plan in enumerate(plans, start=1):
+        yield MoveTasks(request, REDUCER, tuple(numbers[task] for task in plan.moved))
+        for task in plan.moved:
+            numbers[task], following = following, following + 1

@@ -6,7 +6,6 @@ queues, credit and sources. Ours is asked for as it is on Ray, and the machines 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,14 +13,13 @@ import pyarrow as pa
 
 from dpa.balance.options import NoBalancingOptions
 from dpa.job import Job
-from dpa.protocol.events import MoveTasks
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.routing.hashing import hash_column
 from dpa.simulation.cluster import SimulatedCluster, SimulatedJob, SimulatedRun
 from dpa.simulation.pauses import NEVER, Pauses
 from experiments.redeploy.course import Course
 from experiments.redeploy.outcome import Case, Outcome, longest_gaps
-from experiments.redeploy.plans import PUBLISHED_LAYOUT, Layout, Redeployment, redeployments
+from experiments.redeploy.plans import PUBLISHED_LAYOUT, Layout, redeployments, requests_of
 from experiments.redeploy.schemes import OURS, SCHEMES, STOP, pauses
 from experiments.steady.virtual import plan_of
 
@@ -81,7 +79,7 @@ def simulate(setup: Setup, case: Case, seed: int) -> Outcome:
     away: tuple[Pauses, ...] = (NEVER,) * layout.tasks
     if case.scheme in SCHEMES:
         away = pauses(SCHEMES[case.scheme], plans, layout, case.durations, seed)
-    requests = tuple(_requests(plans, layout)) if case.scheme == OURS else ()
+    requests = tuple(requests_of(plans)) if case.scheme == OURS else ()
     slowness = case.polling.slowness(layout, case.durations)
     paused = {(REDUCER, task): each for task, each in enumerate(away)}
     if case.scheme == STOP:
@@ -95,7 +93,7 @@ def simulate(setup: Setup, case: Case, seed: int) -> Outcome:
         step_seconds=lambda stage: setup.sources / setup.rate,
         service_seconds=lambda stage, index: setup.service_seconds,
         slowness=lambda stage, index, now: slowness if stage == REDUCER else 1.0,
-        requests=requests,
+        requests=tuple((plan.at, request) for plan, request in zip(plans, requests, strict=False)),
         start_seconds=setup.start_seconds,
         pauses=lambda stage, index: paused.get((stage, index), NEVER),
     )
@@ -137,16 +135,6 @@ def _job(setup: Setup, table: pa.Table) -> Job:
         consistency="migrate",
         limits={"split_records": -(-len(table) // setup.sources), "quantum_seconds": _QUANTUM_SECONDS},
     )
-
-
-def _requests(plans: Sequence[Redeployment], layout: Layout) -> Iterator[tuple[float, MoveTasks]]:
-    """What the coordinator is asked for, and when. A task that moves is a new one, with the next number."""
-    numbers, following = list(range(layout.tasks)), layout.tasks
-    for request, plan in enumerate(plans):
-        nodes = tuple(f"node {layout.node_of(plan.after[task])}" for task in plan.moved)
-        yield plan.at, MoveTasks(request, REDUCER, tuple(numbers[task] for task in plan.moved), nodes)
-        for task in plan.moved:
-            numbers[task], following = following, following + 1
 
 
 def _first_of(run: SimulatedRun, layout: Layout) -> dict[int, int]:

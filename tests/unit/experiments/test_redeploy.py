@@ -6,7 +6,9 @@ import random
 from collections import Counter
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dpa.simulation.pauses import NEVER, Pauses
@@ -16,6 +18,7 @@ from experiments.redeploy.outcome import NONE, Case, Outcome, longest_gaps
 from experiments.redeploy.page import page
 from experiments.redeploy.picture import draw
 from experiments.redeploy.plans import Layout, Redeployment, redeployments
+from experiments.redeploy.real import RealSetup, outcome_of
 from experiments.redeploy.schemes import (
     LAZY,
     OURS,
@@ -34,6 +37,8 @@ from experiments.redeploy.schemes import (
 )
 from experiments.redeploy.targets import targets
 from experiments.redeploy.virtual import Setup, simulate
+from experiments.watching import Noted
+from jobs.watched import AwayCount
 
 LAYOUT = Layout()
 SMALL = Setup(seconds=40, first=12.0, every=60.0, layout=Layout(2, 1, 4), start_seconds=5.0)
@@ -190,6 +195,37 @@ def test_one_task_that_is_away_stops_the_whole_job_before_long() -> None:
     [moved] = plans[0].moved
     assert restarted.longest_gap == pytest.approx(away[moved].seconds, abs=0.5)
     assert restarted.others == pytest.approx(PUBLISHED.restart, abs=0.5)
+
+
+# --- on real actors
+
+
+def test_a_gap_on_real_actors_is_the_time_between_two_records_of_a_tasks_keys() -> None:
+    """Keys of the first task are processed until 2.4 and from 4.9 on, others all the time."""
+    setup = RealSetup(shrink=20.0, seconds=6, layout=Layout(1, 2, 2))
+    assert setup.moments == [2.5, 5.5]
+    mine, other = (int(np.flatnonzero(setup.task_of == task)[0]) for task in range(2))
+    due = np.arange(0.0, 6.0, 0.1).repeat(2)
+    keys = np.tile([mine, other], 60)
+    done = np.where((keys == mine) & (due > 2.45) & (due < 4.9), 4.9, due)
+    plans = [Redeployment(2.5, (0, 1), (1, 1)), Redeployment(5.5, (1, 1), (1, 0))]
+    found = outcome_of(Case(OURS, 1), Noted(due, done, keys, ()), plans, setup)
+    assert found.gaps == pytest.approx((2.5, 0.1)) and found.others == pytest.approx(0.1)
+    assert (found.p50, found.p99) == pytest.approx((0.0, 2.3), abs=0.1)
+    assert sum(found.rates) == 120 and found.rates[3] == 10
+
+
+def test_a_key_of_a_task_that_is_away_waits_until_it_is_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("time.sleep", slept.append)
+    monkeypatch.setattr("time.time", lambda: 104.0)
+    (tmp_path / "began").write_text("100.0")
+    count = AwayCount(str(tmp_path), task_of=[0, 1], away=[[(1.0, 2.0), (3.0, 7.5)], [(5.0, 9.0)]], flush_seconds=0.0)
+    for key, due in ((0, 103.5), (1, 103.5), (0, 0.0)):
+        count.reduce(0, {"due": due, "count": 1, "number": key})
+    assert slept == [3.5, 0.0]
+    [file] = tmp_path.glob("*.times")
+    assert len(np.fromfile(file)) == 6, "each is written at once"
 
 
 # --- cases, page, picture
