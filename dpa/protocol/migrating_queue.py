@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +40,12 @@ class MigratingQueue(RecordQueue):
     def is_empty(self) -> bool:
         """Whether no record is queued, held, leaving or waiting."""
         return super().is_empty and not self._leaving and not self._waiting
+
+    @property
+    def aside(self) -> int:
+        """Records that are leaving or waiting."""
+        aside = chain((push for _, push in self._leaving or ()), *self._waiting.values())
+        return sum(push.block.rows for push in aside)
 
     def migrate(self, table: RoutingTable, senders: Iterable[Address], *, gives: bool, takes: bool) -> Forwards:
         """Adopt the next table, by which this task gives ranges to others, or takes some over, or both. Records that

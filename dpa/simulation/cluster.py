@@ -285,6 +285,11 @@ class SimulatedCluster:
             dict(self._answers),
         )
 
+    @property
+    def log(self) -> tuple[tuple[float, Address, Event], ...]:
+        """All events so far: when each came, in virtual seconds, to whom, and what it was."""
+        return tuple(self._log)
+
     def history(self) -> list[str]:
         """All events so far, a line each."""
         return [describe(*entry) for entry in self._log]
