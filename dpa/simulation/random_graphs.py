@@ -152,9 +152,9 @@ def random_graph(seed: int) -> RandomGraph:
     return RandomGraph(job, kinds, {name: passed[name] for name in operators})
 
 
-def run_random_graph(seed: int, *, changes: bool = False, **machines: Any) -> SimulatedRun:
-    """Run the graph of a seed and check the result of every stage; `changes`: whether tasks come and go, and `machines`
-    are those of `SimulatedCluster`.
+def run_random_graph(seed: int, max_steps: int = 1_000_000, *, changes: bool = False, **machines: Any) -> SimulatedRun:
+    """Run the graph of a seed, in at most so many steps, and check the result of every stage; `changes`: whether tasks
+    come and go, and `machines` are those of `SimulatedCluster`.
 
     Raises:
         InvariantViolationError: an invariant was broken, the job could not end, or a result is wrong.
@@ -162,7 +162,7 @@ def run_random_graph(seed: int, *, changes: bool = False, **machines: Any) -> Si
     made = random_graph(seed)
     job = replace(made.job, requests=random_changes(seed, made.job.graph)) if changes else made.job
     cluster = SimulatedCluster(job, seed, **machines)
-    run = cluster.run()
+    run = cluster.run(max_steps)
     for stage, expected in made.expected.items():
         rows = [row for share in run.shares[stage] for row in share.table.to_pylist()]
         found = _found(KINDS[made.kinds[stage]], rows, cluster)

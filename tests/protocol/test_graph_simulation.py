@@ -127,8 +127,11 @@ BROKEN = [
     {"operator": SkipsItsResult},
 ]
 
-FIRST = {HastySource: 9, HastyOperator: 24, MixesTables: 38}
+FIRST = {HastySource: 14, HastyOperator: 3, MixesTables: 17}
 """Seeds to begin with, where the least ones take long or do not catch it."""
+
+ENOUGH_STEPS = 60_000
+"""Those of a graph that does not end; the longest of these seeds takes 21,700."""
 
 
 @pytest.mark.parametrize("machines", BROKEN, ids=lambda machines: next(iter(machines.values())).__name__)
@@ -136,7 +139,7 @@ def test_a_broken_machine_is_caught(machines: dict[str, Any]) -> None:
     [machine] = machines.values()
     for seed in (FIRST.get(machine, 0), *SEEDS):
         try:
-            run_random_graph(seed, **machines)
+            run_random_graph(seed, ENOUGH_STEPS, **machines)
         except InvariantViolationError:
             return
     pytest.fail(f"no seed of {SEEDS} catches it")

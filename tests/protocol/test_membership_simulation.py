@@ -188,12 +188,15 @@ BROKEN: dict[str, tuple[str, Any, str]] = {
 
 MOST, ENOUGH_STEPS = 150, 60_000
 
+FIRST = 86
+"""Catches what others do not before, to begin with."""
+
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_machine_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     where, broken, expected = BROKEN[name]
     monkeypatch.setattr(where, broken)
-    for seed in range(MOST):
+    for seed in (FIRST, *range(MOST)):
         try:
             run_random_job(seed, ENOUGH_STEPS, migrates=seed % 2 == 1, changes=True)
         except InvariantViolationError as error:
