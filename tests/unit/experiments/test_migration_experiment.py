@@ -13,7 +13,7 @@ from jobs.watched import Scheduled, WatchedCount
 
 
 def test_a_tenth_of_the_keys_moves() -> None:
-    assert moving(20_000).mean() == pytest.approx(0.1, abs=0.02)
+    assert moving(Setup(20_000)).mean() == pytest.approx(0.1, abs=0.02)
 
 
 def test_records_are_due_at_an_even_pace() -> None:
