@@ -65,6 +65,7 @@ def _job(**options: Any) -> SimulatedJob:
         service_seconds=lambda reducer: 0.0014,
         network=Network(0.001, 0.003),
         quantum_records=4,
+        drain_seconds=0.0,  # what is queued is seen to be forwarded
         **options,
     )
 
