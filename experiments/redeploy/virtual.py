@@ -28,6 +28,9 @@ _BALANCE = NoBalancingOptions()
 _QUANTUM_SECONDS = 0.2
 """Long enough for all that comes at once, which saves simulated events; all else is as jobs have it by default."""
 
+_BEYOND = 5
+"""Seconds of input beyond those that are looked at, lest the input ends in the last of them."""
+
 _CANDIDATES = 100_000
 """Keys of which each task gets some."""
 
@@ -118,7 +121,7 @@ def stream(setup: Setup, seed: int) -> pa.Table:
     candidates = np.arange(_CANDIDATES)
     owners = _BALANCE.ring(tasks).snapshot(0).owners_of(hash_column(pa.array(candidates)))
     keys = np.stack([candidates[owners == task][: setup.keys] for task in range(tasks)])
-    rounds = round(setup.seconds * setup.rate / tasks)
+    rounds = round((setup.seconds + _BEYOND) * setup.rate / tasks)
     turns = random.permuted(np.tile(np.arange(tasks), (rounds, 1)), axis=1).ravel()
     return pa.table({"key": keys[turns, random.integers(0, setup.keys, len(turns))]})
 
