@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 GROUPS = 4
 TASKS = (12, 40, 120, 400, 1_200, 4_000, 12_000, 40_000, 100_000)
 NODES = (8, 24, 80, 240, 800, 2_400, 10_000)
-MANY = 20_000
+MANY, QUICK_MANY = 20_000, 1_000
 """Tasks on more and more nodes: some for each of them."""
 PAPERS = 400
 """Tasks of the paper's figure 5."""
@@ -54,9 +54,10 @@ Rates = dict[str, dict[int, float]]
 
 def measure(options: argparse.Namespace) -> Findings:
     """Grow the tasks on eight nodes, and the nodes under many tasks."""
-    tasks, nodes, seconds = ((12, 400), (8, 80), 0.1) if options.quick else (TASKS, NODES, SECONDS)
+    quick = ((12, 400), (8, 80), QUICK_MANY, 0.1)
+    tasks, nodes, many, seconds = quick if options.quick else (TASKS, NODES, MANY, SECONDS)
     by_tasks = _rates({count: (pipeline(count), Cluster.alike(8, 1.0)) for count in tasks}, "tasks", seconds)
-    by_nodes = _rates({count: (pipeline(MANY), Cluster.alike(count, 6.0 / count)) for count in nodes}, "nodes", seconds)
+    by_nodes = _rates({count: (pipeline(many), Cluster.alike(count, 6.0 / count)) for count in nodes}, "nodes", seconds)
     rate = by_tasks["TD"][PAPERS]
     growth = _exponent(by_tasks["TD"], PAPERS)
     return Findings(
@@ -65,8 +66,8 @@ def measure(options: argparse.Namespace) -> Findings:
             Target(f"TD: allocations/s of {PAPERS} tasks in {GROUPS} groups", ">= 10,000", rate, rate >= 10_000),
             Target("TD: exponent of time over tasks, from 400 on", "<= 0.1", growth, growth <= 0.1),
         ],
-        text=_text(by_tasks, by_nodes),
-        figure=_figure(by_tasks, by_nodes),
+        text=_text(by_tasks, by_nodes, many),
+        figure=_figure(by_tasks, by_nodes, many),
     )
 
 
@@ -110,7 +111,7 @@ def _exponent(rates: Mapping[int, float], smallest: int) -> float:
     return float(slope)
 
 
-def _text(by_tasks: Rates, by_nodes: Rates) -> str:
+def _text(by_tasks: Rates, by_nodes: Rates, many: int) -> str:
     def table(rates: Rates, what: str) -> str:
         sizes = sorted({size for of in rates.values() for size in of})
         rows: list[list[Any]] = [
@@ -125,16 +126,16 @@ def _text(by_tasks: Rates, by_nodes: Rates) -> str:
             "too long.",
             "By tasks, on 8 nodes:",
             table(by_tasks, "tasks"),
-            f"By nodes, with {MANY:,} tasks:",
+            f"By nodes, with {many:,} tasks:",
             table(by_nodes, "nodes"),
         ]
     )
 
 
-def _figure(by_tasks: Rates, by_nodes: Rates) -> Figure:
+def _figure(by_tasks: Rates, by_nodes: Rates, many: int) -> Figure:
     figure, axes = panels(2, size=(10, 4))
     for panel, (rates, what) in zip(
-        axes, ((by_tasks, "tasks, on 8 nodes"), (by_nodes, f"nodes, {MANY:,} tasks")), strict=True
+        axes, ((by_tasks, "tasks, on 8 nodes"), (by_nodes, f"nodes, {many:,} tasks")), strict=True
     ):
         for number, (name, of) in enumerate(rates.items()):
             colour = COLOURS[number % len(COLOURS)]
