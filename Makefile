@@ -10,8 +10,8 @@ INSTALLED := $(VENV)/.installed
 run: $(INSTALLED)  ## run the main job and show its result
 	$(BIN)/python -m dpa.run configs/wordcount.yaml --report out/report
 
-test: $(INSTALLED)  ## run all tests, on two processors
-	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile
+test: $(INSTALLED)  ## run all tests, on two processors; those on Ray and Spark first, as their files take longest
+	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 
 coverage: $(INSTALLED)  ## run all tests, which takes half as long again, and list the lines not covered
 	$(BIN)/python -m pytest --cov=dpa --cov-report=term:skip-covered
