@@ -124,7 +124,8 @@ def test_tasks_come_move_and_go_while_records_flow(consistency: str) -> None:
         ((), (4, 5)),
         ((6,), (2,)),
     ]
-    assert sum(task.processed for task in stage.tasks) == ROWS and all(task.processed for task in stage.tasks)
+    assert sum(task.processed for task in stage.tasks) == ROWS
+    assert any(task.processed for task in stage.tasks[2:]), "a busy machine may move one before it has any records"
     assert not RunningJob.all()
 
 
