@@ -52,7 +52,7 @@ RATE, KEYS = 2_000, 2_000
 """Records a second, and keys, each with a state before the stream begins."""
 
 MOVED = (1, 4)
-_LIMITS = {"batch_records": 50, "in_flight_records": 500, "split_records": 10_000_000}
+_LIMITS = {"batch_records": 50, "split_records": 10_000_000}
 _LAYOUT = Layout(nodes=2, workers=2, tasks=8)
 
 _EMULATED = (RESTART, SINGLE, LAZY)
