@@ -57,6 +57,7 @@ class Run:
         self._rounds = {step.name: rounds[step.at("aggregation")] for step in spec.steps if step.aggregation}
         self._snapshot: Snapshot | None = None
         self._logged_versions: dict[str, int] = {}
+        self._logged_steps = 0
         self._warnings: list[str] = []
         self._outcome: RunOutcome | None = None
 
@@ -160,6 +161,10 @@ class Run:
         self._snapshot = snapshot
         for stage in snapshot.stages:
             self._log_redistributions(stage)
+        for step in snapshot.steps[self._logged_steps :]:
+            text = step.in_words(len(snapshot[step.stage].present))
+            _log.info("%s: %s: %s", self._spec.config.name, text, step.reason)
+        self._logged_steps = len(snapshot.steps)
         self._observer.update(snapshot)  # the stream's last numbers come before the next phase
         if self._stopwatch.phase == "stream" and snapshot.phase in _STREAM_ENDED:
             self._enter("merge")

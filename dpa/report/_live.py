@@ -16,7 +16,7 @@ from typing import Protocol, TextIO
 
 from dpa.errors import ConfigError
 from dpa.protocol.metrics import Snapshot
-from dpa.report._text import one_line, outcomes, percent, plural, short
+from dpa.report._text import change_in_words, one_line, outcomes, percent, plural, short
 from dpa.report._tracker import Redistribution, RunTracker, Totals, decision_counts
 
 MODES = ("auto", "rich", "plain", "none")
@@ -150,7 +150,10 @@ class PlainProgress:
     def update(self, snapshot: Snapshot) -> None:
         """Write a line if one is due."""
         for found in self._tracker.update(snapshot):
-            self._redistribution(found)
+            if isinstance(found, Redistribution):
+                self._redistribution(found)
+            else:
+                self._write(f"{one_line(found.stage)}: {change_in_words(found)}: {one_line(found.reason)}")
         self._decisions = decision_counts(snapshot)
         totals = self._tracker.totals
         waited = self._clock() - self._last_line

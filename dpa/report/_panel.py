@@ -23,12 +23,12 @@ from rich.text import Text
 from dpa.protocol.metrics import Snapshot, TaskStats
 from dpa.report._queues import FAINT, NOTICE, Bar, Queues, grid, line
 from dpa.report._stage_lines import StageLines
-from dpa.report._text import clock, latency, one_line, percent, plural, refusals, seconds, short
-from dpa.report._tracker import Redistribution, RunTracker, Totals, decision_counts
+from dpa.report._text import change_in_words, clock, latency, one_line, percent, plural, refusals, seconds, short
+from dpa.report._tracker import News, Redistribution, RunTracker, Totals, decision_counts
 
 REFRESHES_PER_SECOND = 8
 REASON_LINES = 4
-"""Lines of the panel kept for redistributions, the newest at the bottom."""
+"""Lines of the panel kept for redistributions and changes of tasks, the newest at the bottom."""
 
 PROGRESS = "green"
 
@@ -37,8 +37,8 @@ PROGRESS = "green"
 class PanelState:
     """All that the panel shows; `phase_began` is by the view's clock.
 
-    `phases` are those that ended, with their seconds, `latest` the newest redistributions, and `rounds` the number of
-    redistributions by stage and reducer.
+    `phases` are those that ended, with their seconds, `latest` the newest redistributions and changes of tasks, and
+    `rounds` the number of redistributions by stage and reducer.
 
     A refresh thread reads while the driver writes, so values are replaced and never changed.
     """
@@ -51,7 +51,7 @@ class PanelState:
     phase_began: float = 0.0
     totals: Totals = field(default_factory=Totals)
     snapshot: Snapshot | None = None
-    latest: tuple[Redistribution, ...] = ()
+    latest: tuple[News, ...] = ()
     rounds: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
 
@@ -108,8 +108,9 @@ class RichProgress:
         """Take in a newer snapshot; the refresh thread draws it."""
         state = self.state
         for found in self._tracker.update(snapshot):
-            whose = (found.stage, found.decision.reducer)
-            state.rounds = {**state.rounds, whose: state.rounds.get(whose, 0) + 1}
+            if isinstance(found, Redistribution):
+                whose = (found.stage, found.decision.reducer)
+                state.rounds = {**state.rounds, whose: state.rounds.get(whose, 0) + 1}
             state.latest = (*state.latest, found)[-REASON_LINES:]
         state.totals = self._tracker.totals
         state.snapshot = snapshot
@@ -214,14 +215,26 @@ class Panel:
         return line(words, f"  (decided against: {refused})" if refused else "", FAINT)
 
     def _reasons(self, console: Console, width: int, height: int) -> list[Text]:
-        """The newest redistributions in at most `height` lines, wrapped, the oldest first."""
+        """The newest redistributions and changes of tasks in at most `height` lines, wrapped, the oldest first."""
         shown: list[Text] = []
         for found in reversed(self._state.latest):
-            decision, stage = found.decision, one_line(found.stage, 20)
-            head = Text.assemble((f"{decision.at:6.1f} s  ", FAINT), (f"{stage} {decision.reducer}  ", NOTICE))
-            wrapped = Text(one_line(decision.reason, 300)).wrap(console, max(width - len(head), 20))
+            head, reason = _told(found)
+            wrapped = Text(one_line(reason, 300)).wrap(console, max(width - len(head), 20))
             if shown and len(shown) + len(wrapped) > height:
                 break
             indent = Text(" " * len(head))
             shown = [(indent if number else head) + line for number, line in enumerate(wrapped[:height])] + shown
         return shown
+
+
+def _told(found: News) -> tuple[Text, str]:
+    """When what happened to whom, and why."""
+    stage = one_line(found.stage, 20)
+    if isinstance(found, Redistribution):
+        decision = found.decision
+        return _head(decision.at, f"{stage} {decision.reducer}"), decision.reason
+    return _head(found.at, stage), f"{change_in_words(found)}: {found.reason}"
+
+
+def _head(at: float, whose: str) -> Text:
+    return Text.assemble((f"{at:6.1f} s  ", FAINT), (f"{whose}  ", NOTICE))

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from dpa.balance.decision import Decision, Outcome
 from dpa.measure.bottleneck import Bottleneck, StageLoad, bottleneck
-from dpa.protocol.metrics import Snapshot, StageSnapshot, TaskStats
+from dpa.protocol.metrics import PlanStep, Snapshot, StageSnapshot, TaskStats
 
 RATE_SECONDS = 3.0
 """Rates are means over about this many seconds of the stream."""
@@ -112,23 +113,32 @@ class Totals:
         return max(self.emitted - self.processed, 0)
 
 
+News: TypeAlias = "Redistribution | PlanStep"
+"""What is told of as it happens: keys go to other tasks, or tasks come, go or move."""
+
+
 class RunTracker:
     """Follows a run through its snapshots, oldest first; `totals` are the sums and rates of the newest."""
 
     def __init__(self) -> None:
         self.totals = Totals()
+        self._steps = 0
         self._versions: dict[str, int] = {}
         self._seen: dict[str, int] = {}
         self._history: deque[tuple[Snapshot, Totals]] = deque()
 
-    def update(self, snapshot: Snapshot) -> list[Redistribution]:
-        """Take in a snapshot. Returns the redistributions that no earlier snapshot held, stage by stage in order."""
-        applied = [Redistribution(stage.name, decision) for stage in snapshot.stages for decision in self._new(stage)]
+    def update(self, snapshot: Snapshot) -> list[News]:
+        """Take in a snapshot. Returns what no earlier snapshot held: redistributions, stage by stage in order, and
+        changes of tasks."""
+        news: list[News] = []
+        news += [Redistribution(stage.name, decision) for stage in snapshot.stages for decision in self._new(stage)]
+        news += snapshot.steps[self._steps :]
+        self._steps = len(snapshot.steps)
         self.totals = self._sum(snapshot)
         self._history.append((snapshot, self.totals))
         while len(self._history) > 2 and self.totals.at - self._history[1][1].at >= RATE_SECONDS:
             self._history.popleft()
-        return applied
+        return news
 
     def _new(self, stage: StageSnapshot) -> list[Decision]:
         """The redistributions of a stage since the last snapshot."""

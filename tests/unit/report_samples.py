@@ -19,7 +19,7 @@ from dpa.config import parse
 from dpa.driver.stage_summary import StageOutcome
 from dpa.driver.summary import build_report
 from dpa.protocol.graph import MAPPER, REDUCER
-from dpa.protocol.metrics import LoadSample, Snapshot, StageSnapshot, TaskStats
+from dpa.protocol.metrics import LoadSample, PlanStep, Snapshot, StageSnapshot, TaskStats
 from dpa.result import (
     GroupingReport,
     HotKey,
@@ -57,6 +57,17 @@ def decisions(rounds: int = 4) -> tuple[Decision, ...]:
         made.append(decision(at - 0.1, outcome=Outcome.BELOW_THRESHOLD))
         made.append(decision(at, version=number, reducer=(1, 1, 3, 0)[number % 4], round=number))
     return tuple(made)
+
+
+def moved() -> PlanStep:
+    """A reducer moved by hand."""
+    return PlanStep(1, 1.5, REDUCER, started=(4,), stopped=(0,), moved=((0, 4),), seconds=1.2, reason="asked for")
+
+
+def grown() -> PlanStep:
+    """Two more reducers, started for the load."""
+    why = "busy 97% of the time for 2.0 s"
+    return PlanStep(2, 4.0, REDUCER, started=(5, 6), stopped=(), moved=(), seconds=1.3, reason=why)
 
 
 def queue(reducer: int, at: float) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 
 import pytest
 import report_samples as samples
@@ -150,6 +151,15 @@ def test_each_redistribution_is_written_once_with_its_reason() -> None:
     written = fed([snapshot, snapshot], seconds_apart=0.1)
     assert len(written) == 2
     assert written[0].startswith("redistribution 1 for reducer 1: queue of 131,072 exceeds")
+
+
+def test_each_change_of_tasks_is_written_once_with_its_reason() -> None:
+    steps = (samples.moved(), samples.grown())
+    lines = fed([replace(samples.snapshot(at), steps=steps[: round(at)]) for at in (0.4, 1.0, 2.0, 2.4)], 2.0)
+    told = [line for line in lines if " is " in line or " came" in line]
+    assert len(told) == 2
+    assert told[0].endswith("reducer: 0 is 4 now: asked for")
+    assert told[1].endswith("reducer: 5, 6 came: busy 97% of the time for 2.0 s")
 
 
 def test_many_redistributions_are_counted_rather_than_written() -> None:

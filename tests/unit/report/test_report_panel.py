@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+from dataclasses import replace
 
 import pytest
 import report_samples as samples
@@ -12,22 +13,26 @@ from progress_samples import Clock, Terminal, working_off
 from rich.console import Console
 
 from dpa.protocol.graph import REDUCER
-from dpa.protocol.metrics import TaskStats
+from dpa.protocol.metrics import PlanStep, TaskStats
 from dpa.report._live import PlainProgress
 from dpa.report._panel import Panel, PanelState, RichProgress
 
 CURSOR_OFF, CURSOR_ON = "\x1b[?25l", "\x1b[?25h"
 
 
-def panel(reducers: int, width: int, height: int, at: float = 3.2, **changes: object) -> str:
-    """The panel as text."""
+def panel(
+    reducers: int, width: int, height: int, at: float = 3.2, steps: tuple[PlanStep, ...] = (), **changes: object
+) -> str:
+    """The panel as text, with these changes of tasks as the last news."""
     console = Console(file=io.StringIO(), width=width, height=height, record=True, markup=False, highlight=False)
     clock = Clock()
     progress = RichProgress(None, "wordcount", clock, console=console, refresh_thread=False)
     progress.phase("stream", "from data/words.parquet")
     for snapshot in samples.snapshots(reducers):
         if snapshot.at <= at:
-            progress.update(samples.with_stage(snapshot, REDUCER, **changes))
+            last = samples.with_stage(snapshot, REDUCER, **changes)
+            progress.update(last)
+    progress.update(replace(last, steps=steps))
     console.print(Panel(progress.state, clock()))
     return console.export_text()
 
@@ -55,6 +60,12 @@ def test_the_panel_shows_input_queues_and_redistributions() -> None:
     ):
         assert expected in drawn
     assert re.search(r"1  █+.*▏  67\.6k      6\.69M  43\.9%", drawn)
+
+
+def test_the_panel_tells_of_tasks_that_come_and_move() -> None:
+    text = panel(4, 80, 24, steps=(samples.moved(), samples.grown()))
+    assert "1.5 s  reducer  0 is 4 now: asked for" in text
+    assert "4.0 s  reducer  5, 6 came: busy 97% of the time for 2.0 s" in text
 
 
 def test_once_all_rows_are_read_the_bar_shows_what_the_reducers_have_yet_to_do() -> None:
