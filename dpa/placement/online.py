@@ -14,7 +14,7 @@ from typing import Annotated, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Le
 
 from dpa.errors import PlacementError
 from dpa.placement.allocators import ALLOCATORS
@@ -37,6 +37,15 @@ less to do."""
 _LEAST_BYTES = 1e6
 """Bytes a second between nodes that are not worth a move."""
 
+_MOST_RESERVED = 1 - 1e-6
+"""The part of a node that can be taken by tasks which cannot move, so that it is a node still."""
+
+_STEP = 1.15
+"""Where tasks are too coarse for a tolerance, one greater by this factor is tried."""
+
+_SHORTEST = 1e-6
+"""A cycle of fewer seconds is none; and the part of one that may be rounding."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class OnlineOptions:
@@ -45,21 +54,21 @@ class OnlineOptions:
     policy: Literal["improve", "otd", "replan"] = "improve"
     """Which tasks move: those that make the placement better (`improve`), one in each cycle (`otd`, N-Storm), or all
     that the section's `allocator` would put elsewhere (`replan`)."""
-    seconds: Annotated[float, Gt(0)] = 5.0
+    seconds: Annotated[float, Ge(1), Le(3600)] = 5.0
     """From one look to the next (the paper's cycle)."""
-    least_gain: Annotated[float, Ge(0)] = 0.05
+    least_gain: Annotated[float, Ge(0), Le(1)] = 0.05
     """What moves must gain together: of the time that the busiest node takes, or of what goes between nodes."""
-    fetch_seconds: Annotated[float, Ge(0)] = 0.0
+    fetch_seconds: Annotated[float, Ge(0), Le(3600)] = 0.0
     """How often a node looks for a new plan (the paper's T_S); 0: it is told at once."""
-    read_seconds: Annotated[float, Ge(0)] = 0.0
+    read_seconds: Annotated[float, Ge(0), Le(3600)] = 0.0
     """How often its workers do (T_W); 0: they are told at once."""
 
     def read_at(self, published: float) -> float:
         """When all workers know a plan that is published at a moment, in seconds: nodes and workers look at the
         multiples of their cycles (N-Storm, section 3.1)."""
         for cycle in (self.fetch_seconds, self.read_seconds):
-            if cycle:
-                published = math.ceil(published / cycle) * cycle
+            if cycle > _SHORTEST:
+                published = math.ceil(published / cycle - _SHORTEST) * cycle
         return published
 
 
@@ -112,6 +121,34 @@ class Deployment:
         """Bytes a second between nodes, if tasks were there."""
         return float(self.traffic[homes[:, None] != homes[None, :]].sum())
 
+    def of_movable(self) -> Deployment:
+        """The tasks that can move, alone."""
+        free = np.flatnonzero(self.movable)
+        return Deployment(
+            tuple(self.tasks[task] for task in free),
+            self.homes[free],
+            self.costs[free],
+            self.traffic[np.ix_(free, free)],
+            self.queues[free],
+            self.movable[free],
+        )
+
+    def room_for_movable(self, cluster: Cluster) -> Cluster:
+        """The nodes without what tasks that cannot move take of them."""
+        taken = np.bincount(self.homes[~self.movable], self.costs[~self.movable], len(cluster.nodes))
+        return Cluster(
+            tuple(
+                replace(node, reserved=min(node.reserved + used, node.capacity * _MOST_RESERVED))
+                for node, used in zip(cluster.nodes, taken.tolist(), strict=True)
+            )
+        )
+
+    def with_movable(self, homes: Homes) -> Homes:
+        """The homes of all tasks, if those that can move had these."""
+        found = self.homes.copy()
+        found[self.movable] = homes
+        return found
+
     def division(self) -> Division:
         """The tasks in groups that are alike, as allocators take them.
 
@@ -121,7 +158,7 @@ class Deployment:
         stages = list(dict.fromkeys(stage for stage, _ in self.tasks))
         of = {stage: [at for at, (name, _) in enumerate(self.tasks) if name == stage] for stage in stages}
         if not self.costs.any():
-            raise PlacementError("no task has used any processor time")
+            raise PlacementError("no task that can move has used any processor time")
         traffic = {
             (one, other): float((self.traffic + self.traffic.T)[np.ix_(of[one], of[other])].sum())
             for place, one in enumerate(stages)
@@ -203,13 +240,14 @@ class Replanning:
 
     def look(self, deployment: Deployment) -> Look:
         """What it would put elsewhere."""
+        movable, cluster = deployment.of_movable(), deployment.room_for_movable(self._cluster)
         try:
-            division = deployment.division()
-            room = balanced(division.graph, self._cluster, self._tolerance)
-            placed = self._allocator.allocate(division.graph, room)
+            division = movable.division()
+            counts = _allocated(self._allocator, division.graph, cluster, self._tolerance)
         except PlacementError as error:
             return Look((), "no placement", str(error))
-        homes = _homes(deployment, division, Placement(division.graph, self._cluster, placed.counts.copy()))
+        placement = Placement(division.graph, cluster, counts)
+        homes = deployment.with_movable(_homes(movable, division, placement))
         moves = _moves(deployment, homes)
         return Look(moves, "moves" if moves else "the same placement", _in_words(deployment, self._cluster, homes))
 
@@ -227,35 +265,36 @@ class Improving:
 
     def look(self, deployment: Deployment) -> Look:
         """The better of the two ways, if it gains enough."""
+        movable = deployment.of_movable()
         try:
-            division = deployment.division()
+            division = movable.division()
         except PlacementError as error:
             return Look((), "not measured", str(error))
         best, gained = deployment.homes, 0.0
-        for homes in self._candidates(deployment, division):
+        for candidate in self._candidates(deployment, movable, division):
+            homes = deployment.with_movable(candidate)
             gain = self._gain(deployment, homes)
             if gain > gained + self._least_gain:
                 best, gained = homes, gain
         moves = _moves(deployment, best)
         if not moves:
-            crossing = deployment.crossing(deployment.homes)
-            return Look((), "no better placement", f"{crossing / 1e6:.1f} MB/s between nodes, and none is much better")
+            now = f"busiest node {deployment.busy(self._cluster, best).max():.0%}"
+            return Look((), "no better placement", f"{now}, {deployment.crossing(best) / 1e6:.1f} MB/s between nodes")
         return Look(moves, "moves", _in_words(deployment, self._cluster, best))
 
-    def _candidates(self, deployment: Deployment, division: Division) -> list[Homes]:
-        """Where tasks could be: by single moves and swaps from where they are, and from scratch."""
-        graph = division.graph
-        room = self._room(deployment, graph)
-        now = _counts(deployment, division, len(self._cluster.nodes))
+    def _candidates(self, deployment: Deployment, movable: Deployment, division: Division) -> list[Homes]:
+        """Where tasks that can move could be: by single moves and swaps from where they are, and from scratch."""
+        graph, cluster = division.graph, deployment.room_for_movable(self._cluster)
+        room = self._room(deployment, graph, cluster)
+        now = _counts(movable, division, len(cluster.nodes))
         found = [climbed(graph, room, relieved(task_costs(graph), room, now))]
         with suppress(PlacementError):  # tasks are too coarse for it; what is near may do
             found.append(self._allocator.allocate(graph, room).counts)
-        placements = [Placement(graph, self._cluster, counts.copy()) for counts in found]
-        return [_homes(deployment, division, placement) for placement in placements]
+        return [_homes(movable, division, Placement(graph, cluster, counts.copy())) for counts in found]
 
-    def _room(self, deployment: Deployment, graph: TaskGraph) -> Cluster:
+    def _room(self, deployment: Deployment, graph: TaskGraph, cluster: Cluster) -> Cluster:
         """What each node may have: about its share where one holds the job up, else as much as holds nothing up."""
-        room = balanced(graph, self._cluster, self._tolerance)
+        room = balanced(graph, cluster, self._tolerance)
         if deployment.busy(self._cluster, deployment.homes).max() >= _HIGH:
             return room
         pairs = zip(room.nodes, self._cluster.nodes, strict=True)
@@ -289,6 +328,23 @@ def relieved(costs: Floats, cluster: Cluster, counts: Counts) -> Counts:
     return found
 
 
+def _allocated(allocator: Allocator, graph: TaskGraph, cluster: Cluster, tolerance: float) -> Counts:
+    """What an allocator gives each node (groups x nodes), if none is to have much more than its share; more where tasks
+    are too coarse for that.
+
+    Raises:
+        PlacementError: they do not fit at all, or the allocator does not take such a graph.
+    """
+    while True:
+        room = balanced(graph, cluster, tolerance)
+        try:
+            return allocator.allocate(graph, room).counts.copy()
+        except PlacementError:
+            if room == cluster:
+                raise
+        tolerance *= _STEP
+
+
 def _counts(deployment: Deployment, division: Division, nodes: int) -> Counts:
     """Tasks of each group on each node now."""
     place = dict(zip(deployment.tasks, deployment.homes.tolist(), strict=True))
@@ -302,8 +358,8 @@ def _counts(deployment: Deployment, division: Division, nodes: int) -> Counts:
 
 
 def _homes(deployment: Deployment, division: Division, placement: Placement) -> Homes:
-    """The node of each task by a placement, of equal tasks and nodes so that as many as possible stay where they are;
-    tasks that cannot move stay."""
+    """The node of each task by a placement, of equal tasks and nodes so that as many as possible stay where they
+    are."""
     place = {task: position for position, task in enumerate(deployment.tasks)}
     groups = [[place[task] for task in division.tasks[group.name]] for group in division.graph.groups]
     homes = deployment.homes.copy()
@@ -311,7 +367,6 @@ def _homes(deployment: Deployment, division: Division, placement: Placement) -> 
     current = Plan(0, now, tuple(tuple(homes[group].tolist()) for group in groups))
     for group, nodes in zip(groups, current.next(aligned(placement, now)).nodes, strict=True):
         homes[group] = nodes
-    homes[~deployment.movable] = deployment.homes[~deployment.movable]
     return homes
 
 

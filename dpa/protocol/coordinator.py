@@ -15,7 +15,7 @@ from dpa.protocol.events import MoveTasks, Rescale, Start, TaskDied, TaskStarted
 from dpa.protocol.graph import Graph
 from dpa.protocol.instructions import Answer, JobDone, JobFailed, StartTasks
 from dpa.protocol.machine import Machine
-from dpa.protocol.membership import Membership, at_once
+from dpa.protocol.membership import Membership
 from dpa.protocol.messages import (
     Begin,
     DecisionReport,
@@ -71,8 +71,7 @@ class CoordinatorMachine(Machine):
             )
             for stage in graph.in_order
         }
-        read_at = at_once if online is None else online.options.read_at
-        self._membership = Membership(self, self.stages, self._tasks_changed, read_at)
+        self._membership = Membership(self, self.stages, self._tasks_changed)
         self._relocation = None if online is None else Relocation(self.stages, online)
         self._elastic = {
             stage.name: Elasticity(self.stages[stage.name], stage.elastic)
@@ -138,6 +137,7 @@ class CoordinatorMachine(Machine):
         if all(progress.is_done for progress in self.stages.values()):
             self.state = CoordinatorState.DONE
             self.done_at = self.now
+            self._membership.end("the job is done")
             self.instruct(JobDone())
 
     def _has_all_input(self, name: str) -> bool:
@@ -179,6 +179,7 @@ class CoordinatorMachine(Machine):
 
     def _task_died(self, sender: Address, event: TaskDied) -> None:
         self.state = CoordinatorState.FAILED
+        self._membership.end("the job is failed")
         self.instruct(JobFailed(event.reason))
 
     def _split_request(self, sender: Address, message: SplitRequest) -> None:
@@ -189,6 +190,8 @@ class CoordinatorMachine(Machine):
     def _progress(self, sender: Address, message: Progress) -> None:
         if message.use is not None:
             self._use[sender] = message.use
+            if self._relocation is not None:
+                self._relocation.used(sender, message.use, self.now)
         self._of_task(sender, message)
 
     def _of_task(self, sender: Address, message: Progress | RoundDone | Finished) -> None:
@@ -208,8 +211,8 @@ class CoordinatorMachine(Machine):
             if decision is not None:
                 self._membership.ask(Rescale(None, name, decision.tasks, reason=decision.reason))
         if self._relocation is not None and self._membership.is_idle:
-            for move in self._relocation.tick(self.now, self._use, self._seconds_left_of_input()):
-                self._membership.ask(move)
+            for move in self._relocation.tick(self.now, self._seconds_left_of_job()):
+                self._membership.ask(move, self._relocation.read_at(self.now))
 
     def _tasks_changed(self, step: PlanStep) -> None:
         if step.stage in self._elastic:
@@ -222,14 +225,15 @@ class CoordinatorMachine(Machine):
         one that is fed by others than sources."""
         if not all(self._graph.is_source(feeder.name) for feeder in self._graph.upstream(name)):
             return None
-        return self._seconds_left_of_input()
-
-    def _seconds_left_of_input(self) -> float | None:
-        """Until all input would be read; None: not known."""
         read = sum(task.read for stage in self.stages.values() if stage.is_source for task in stage.tasks)
         if not read or self.started_at is None:
             return None
         return (self.now - self.started_at) * max(self._rows - read, 0) / read
+
+    def _seconds_left_of_job(self) -> float | None:
+        """The same of all stages; None: not known."""
+        left = [self._seconds_left(stage.name) for stage in self._graph.queue_fed()]
+        return None if None in left else max((seconds for seconds in left if seconds is not None), default=None)
 
     def _ignore(self, sender: Address, event: object) -> None:
         """An event that no longer matters."""

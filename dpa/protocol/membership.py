@@ -6,8 +6,8 @@ in which they take part, and those that leave do not; these hand over what they 
 theirs is on its way any more. Tasks of a source have no place in a table: new ones ask for splits, and one that leaves
 gets none any more.
 
-A change begins at once, or, where nodes and workers look for new plans in cycles (N-Storm, section 3.1), when the last
-of them has looked.
+A change begins at once, or, where nodes and workers look for new placements in cycles (N-Storm, section 3.1), when the
+last of them has looked.
 """
 
 from __future__ import annotations
@@ -26,11 +26,6 @@ from dpa.protocol.metrics import PlanStep
 from dpa.protocol.rules import Rule, RuledMachine, State, on
 from dpa.protocol.stage_progress import StageProgress
 from dpa.routing.members import MemberChange
-
-
-def at_once(published: float) -> float:
-    """When workers know a plan that is published at a moment, if they are told."""
-    return published
 
 
 class MembershipState(State):
@@ -73,24 +68,21 @@ class Membership(RuledMachine):
         coordinator: Machine,
         stages: Mapping[str, StageProgress],
         changed: Callable[[PlanStep], None],
-        read_at: Callable[[float], float],
     ) -> None:
-        """`changed` is called with each change that has been carried out; `read_at` says when all workers know a plan
-        that is published at a moment."""
+        """`changed` is called with each change that has been carried out."""
         super().__init__(MembershipState.IDLE)
         self._changed = changed
-        self._read_at = read_at
         self.steps: list[PlanStep] = []
         self._coordinator = coordinator
         self._stages = stages
-        self._requests: deque[tuple[TaskRequest, float]] = deque()  # each with the moment at which workers know of it
+        self._requests: deque[tuple[TaskRequest, float]] = deque()  # each with the moment before which it waits
         self._change: _Change | None = None
         self._awaited: set[Address] = set()
         self._is_published = False
 
-    def ask(self, request: TaskRequest) -> None:
-        """Carry out a request when those before it are."""
-        self._requests.append((request, self._read_at(self._coordinator.now)))
+    def ask(self, request: TaskRequest, not_before: float = 0.0) -> None:
+        """Carry out a request when those before it are, and not before a moment."""
+        self._requests.append((request, not_before))
         if self.state is MembershipState.IDLE:
             self._next()
 
@@ -107,8 +99,8 @@ class Membership(RuledMachine):
         """Begin the next request that can be carried out."""
         self.state = MembershipState.IDLE
         while self._requests and self.state is MembershipState.IDLE:
-            request, read_at = self._requests[0]
-            if read_at > self._coordinator.now:
+            request, not_before = self._requests[0]
+            if not_before > self._coordinator.now:
                 self.state = MembershipState.UNREAD
                 return
             self._requests.popleft()
@@ -117,6 +109,11 @@ class Membership(RuledMachine):
                 self._answer(request, why, refused=True)
             else:
                 self._begin(request)
+
+    def end(self, why: str) -> None:
+        """Refuse all that is waiting."""
+        while self._requests:
+            self._answer(self._requests.popleft()[0], why, refused=True)
 
     def tick(self) -> None:
         """Time has passed: workers may have read the plan."""

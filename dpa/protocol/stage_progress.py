@@ -78,7 +78,7 @@ class StageProgress(RuledMachine):
         self.is_source = is_source
         self._moves_states = moves_states
         self._migrates = stage.migrates
-        self._queue_records = stage.in_flight_records
+        self._queue_records, self._queue_seconds = stage.in_flight_records, stage.queue_seconds
         self._emitted_to: int | None = None
         self._done: set[int] = set()
         self._last_version: int | None = None
@@ -151,8 +151,13 @@ class StageProgress(RuledMachine):
             self._end_if_done()
 
     def used_queue(self, index: int) -> float:
-        """The used part of a task's queue: of the records that one sender may have in flight, 0 to 1."""
-        return min(1.0, self.tasks[index].queue / self._queue_records)
+        """The used part of a task's queue, 0 to 1: the time that it takes to process what is queued, by that at which
+        queues are held; where they are not, the records by those that one sender may have in flight."""
+        stats = self.tasks[index]
+        if self._queue_seconds is None:
+            return min(1.0, stats.queue / self._queue_records)
+        seconds = stats.busy_seconds / max(stats.processed, 1)
+        return min(1.0, stats.queue * seconds / self._queue_seconds)
 
     @property
     def processed(self) -> int:

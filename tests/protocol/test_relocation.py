@@ -12,6 +12,7 @@ from builders import map_task
 from dpa.balance.options import NoBalancingOptions
 from dpa.placement.model import Cluster
 from dpa.placement.online import OnlineOptions, OnlinePlacement
+from dpa.protocol.events import Rescale, TaskRequest
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.nodes import Placed
 from dpa.simulation.cluster import SimulatedCluster, SimulatedRun, map_reduce_job
@@ -24,7 +25,12 @@ CROWDED = {MAPPER: ["a", "a"], REDUCER: ["a", "a", "a", "a"]}
 
 
 def run(
-    online: OnlineOptions | None, *, records: int = 4_000, nodes: tuple[str, ...] = ("a", "b"), **stage: Any
+    online: OnlineOptions | None,
+    *,
+    records: int = 4_000,
+    nodes: tuple[str, ...] = ("a", "b"),
+    requests: tuple[tuple[float, TaskRequest], ...] = (),
+    **stage: Any,
 ) -> SimulatedRun:
     """A job of 50 keys, whose tasks are all on one node of one core at first; checks its result."""
     placement = None if online is None else OnlinePlacement(online, Cluster.alike(2, 1.0), nodes, "top_down", 1.2)
@@ -40,7 +46,7 @@ def run(
         balance=NoBalancingOptions(),
         **stage,
     )
-    made = SimulatedCluster(replace(job, cores=1, placed=Placed(CROWDED, placement)), seed=1).run()
+    made = SimulatedCluster(replace(job, cores=1, placed=Placed(CROWDED, placement), requests=requests), seed=1).run()
     rows = [row for share in made.shares[REDUCER] for row in share.table.to_pylist()]
     assert sorted(number for row in rows for number in row["records"]) == list(range(records))
     return made
@@ -68,6 +74,16 @@ def test_nodes_that_look_for_plans_in_cycles_act_later() -> None:
     in_cycles = run(OnlineOptions(seconds=1.0, fetch_seconds=3.0, read_seconds=0.5)).snapshot.steps[0]
     assert at_once.at < 2.0
     assert 3.0 <= in_cycles.at < 3.5
+
+
+def test_who_asks_does_not_wait_for_cycles_and_has_an_answer_whatever_happens() -> None:
+    online = OnlineOptions(seconds=1.0, fetch_seconds=60.0)
+    requests = ((1.0, Rescale(7, REDUCER, 5)), (5.0, Rescale(8, REDUCER, 3)))
+    found = run(online, requests=requests)
+    assert found.answers.keys() == {7, 8}
+    [first] = found.snapshot.steps
+    assert first.at == pytest.approx(1.0, abs=0.1) and not found.answers[7].refused
+    assert found.answers[8].text == "the job is done", "it waited behind moves that wait for a cycle"
 
 
 def test_a_task_on_a_node_that_is_none_of_the_placement_keeps_others_where_they_are() -> None:
