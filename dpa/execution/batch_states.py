@@ -19,6 +19,7 @@ from dpa.errors import ExecutorError
 from dpa.execution.block import Block, copied
 from dpa.execution.calls import columns, rows
 from dpa.execution.keys import cast, encode, key_columns
+from dpa.execution.pieces import of_columns, owners_within
 from dpa.execution.states import Reduced, StatePart, result_table
 from dpa.executors import BatchReducer, Groups, RowsReducer, name_of
 from dpa.routing.hashing import ALL_HASHES, Interval, hash_column
@@ -66,15 +67,19 @@ class BatchStates:
         self.merge(part)
 
     def pieces(self, table: RoutingTable, keep: int, most: int) -> list[Interval]:
-        """One piece: columns are fast."""
-        return [ALL_HASHES]
+        """The keys that the table does not give to reducer `keep`, in pieces of `most` or more, the hottest first."""
+        whole = self._fold()
+        if whole is None:
+            return [ALL_HASHES]
+        return of_columns(hash_column(whole.keys, table.seed), whole.records, table, keep, most)
 
     def pack(self, table: RoutingTable, keep: int, interval: Interval = ALL_HASHES) -> dict[int, StatePart]:
-        """Take out the states of all keys that the table does not give to reducer `keep`, by their owner."""
+        """Take out the states of all keys in an interval of hashes that the table does not give to reducer `keep`, by
+        their owner."""
         whole = self._fold()
         if whole is None:
             return {}
-        owners = table.owners_of(hash_column(whole.keys, table.seed))
+        owners = owners_within(table, hash_column(whole.keys, table.seed), keep, interval)
         if np.all(owners == keep):
             return {}
         parts = {int(owner): _select(whole, np.flatnonzero(owners == owner)) for owner in np.unique(owners)}

@@ -17,6 +17,7 @@ import pyarrow as pa
 from dpa.errors import ExecutorError
 from dpa.execution.block import Block
 from dpa.execution.keys import by_position, cast, encode, key_columns
+from dpa.execution.pieces import of_columns, owners_within
 from dpa.execution.rows import concatenated
 from dpa.execution.schemas import RIGHT
 from dpa.execution.states import Reduced, StatePart
@@ -94,14 +95,20 @@ class JoinStates:
         self.merge(part)
 
     def pieces(self, table: RoutingTable, keep: int, most: int) -> list[Interval]:
-        """One piece: columns are fast."""
-        return [ALL_HASHES]
+        """The keys that the table does not give to reducer `keep`, in pieces of `most` or more, those with most rows
+        first. A key is counted once in each block that has rows of it."""
+        if not self._blocks:
+            return [ALL_HASHES]
+        hashes = np.concatenate([block.hashes for block in self._blocks])
+        rows = np.concatenate([block.counts() for block in self._blocks])
+        return of_columns(hashes, rows, table, keep, most)
 
     def pack(self, table: RoutingTable, keep: int, interval: Interval = ALL_HASHES) -> dict[int, StatePart]:
-        """Take out the rows of all keys that the table does not give to reducer `keep`, by their owner."""
+        """Take out the rows of all keys in an interval of hashes that the table does not give to reducer `keep`, by
+        their owner."""
         parts: dict[int, list[Block]] = {keep: []}
         for block in self._blocks:
-            for owner, part in block.by_key(table.owners_of(block.hashes)):
+            for owner, part in block.by_key(owners_within(table, block.hashes, keep, interval)):
                 parts.setdefault(owner, []).append(part)
         self._blocks = parts.pop(keep)
         return {owner: _part(blocks) for owner, blocks in sorted(parts.items())}

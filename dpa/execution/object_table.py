@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from dpa.errors import ProtocolError
 from dpa.execution.block import Block
+from dpa.execution.pieces import intervals
 from dpa.execution.states import StatePart
 from dpa.routing.hashing import ALL_HASHES, Hashes, Interval, within
 from dpa.routing.keys import Key, in_words, one_type, to_arrow, to_python
@@ -112,15 +113,7 @@ class ObjectTable:
         """The keys that the table does not give to reducer `keep`, in pieces of about `most` keys: intervals of hashes
         that together have all, those with most processed records first."""
         gone = self._gone(table, keep, ALL_HASHES)
-        if len(gone) <= most:
-            return [ALL_HASHES]
-        gone = gone[np.argsort(self._hashes[gone], kind="stable")]
-        hashes = self._hashes[gone]
-        starts = np.unique(np.searchsorted(hashes, hashes[::most]))  # keys of one hash stay together
-        records = np.add.reduceat(self._counts[gone, 0], starts)
-        first = [0, *hashes[starts[1:]].tolist()]
-        last = [*(start - 1 for start in first[1:]), ALL_HASHES[1]]
-        return [(first[piece], last[piece]) for piece in np.argsort(-records, kind="stable").tolist()]
+        return intervals(self._hashes[gone], self._counts[gone, 0], most)
 
     def pack(self, table: RoutingTable, keep: int, interval: Interval = ALL_HASHES) -> dict[int, StatePart]:
         """Take out the states of all keys in an interval of hashes that the table does not give to reducer `keep`, by

@@ -33,6 +33,9 @@ ROWS, QUICK_ROWS = 4_000_000, 400_000
 SECONDS = 2.0
 """A cycle."""
 
+_SPLIT_ROWS = 50_000
+"""Lines of a split, which a source that moves reads to its end: some tenths of a second."""
+
 _REACHED = 0.1
 """Of the most that went between nodes: so little is hardly anything."""
 
@@ -104,7 +107,8 @@ def measure(options: argparse.Namespace) -> Findings:
 
         def run(**placement: Any) -> Report:
             section = json.dumps({**wrong_profile(), **placement})
-            return Job.from_file(file, [f"placement={section}"]).run(address=cluster.address).report
+            settings = [f"placement={section}", f"limits.split_records={_SPLIT_ROWS}"]
+            return Job.from_file(file, settings).run(address=cluster.address).report
 
         for _ in range(repeats):
             for name, method in METHODS.items():
