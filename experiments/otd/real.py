@@ -27,14 +27,17 @@ from experiments.placement.real import BRANCHES, NODES, job_file, nodes, where
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-ROWS, QUICK_ROWS = 4_000_000, 400_000
+ROWS, QUICK_ROWS = 700_000, 100_000
 """Lines of a branch; one of the three reads twice as many."""
 
 SECONDS = 2.0
 """A cycle."""
 
-_SPLIT_ROWS = 50_000
-"""Lines of a split, which a source that moves reads to its end: some tenths of a second."""
+_PACE = 12_000
+"""Lines a second of each source task: about a third of what two cores can do, as starting a task takes them too."""
+
+_SPLIT_ROWS = 6_000
+"""Lines of a split, which a source that moves reads to its end."""
 
 _REACHED = 0.1
 """Of the most that went between nodes: so little is hardly anything."""
@@ -103,7 +106,7 @@ def measure(options: argparse.Namespace) -> Findings:
     still: list[float] = []
     with TemporaryDirectory(prefix="dpa-otd-") as directory, nodes(options) as cluster:
         file = Path(directory, "counts.yaml")
-        file.write_text(json.dumps(job_file(rows)), encoding="utf-8")
+        file.write_text(json.dumps(job_file(rows, _PACE)), encoding="utf-8")
 
         def run(**placement: Any) -> Report:
             section = json.dumps({**wrong_profile(), **placement})

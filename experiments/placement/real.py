@@ -99,13 +99,21 @@ def measure(options: argparse.Namespace) -> Findings:
     )
 
 
-def job_file(rows: int) -> dict[str, Any]:
-    """The job; the first branch reads `rows` lines, the last one twice as many."""
+def job_file(rows: int, pace: float | None = None) -> dict[str, Any]:
+    """The job; the first branch reads `rows` lines, the last one twice as many; each task no more than `pace` a
+    second."""
     stages: dict[str, Any] = {}
     for branch in range(BRANCHES):
         read = {"format": "generated", "use": "jobs.lines:Lines", "rows": round(rows * (1 + branch / (BRANCHES - 1)))}
         stages[f"lines_{branch}"] = {"read": read, "parallelism": TASKS}
-        stages[f"words_{branch}"] = {"from": f"lines_{branch}", "flat_map": "jobs.wordcount:words"}
+        lines = f"lines_{branch}"
+        if pace is not None:
+            stages[f"paced_{branch}"] = {
+                "from": lines,
+                "map": {"use": "jobs.paced:PacedSource", "args": {"rate": pace}},
+            }
+            lines = f"paced_{branch}"
+        stages[f"words_{branch}"] = {"from": lines, "flat_map": "jobs.wordcount:words"}
         stages[f"counts_{branch}"] = {
             "from": f"words_{branch}",
             "key_by": "word",
