@@ -57,8 +57,8 @@ KEYS, REDUCERS = 1_000_000, 5
 RATE = 5_000
 """Records a second: about half of what two cores can do here."""
 
-_LIMITS = {"batch_records": 100, "split_records": 10_000_000}
-"""Batches of 20 ms; all else is as jobs have it by default."""
+_LIMITS = {"batch_records": 250, "split_records": 10_000_000}
+"""Batches of 50 ms; all else is as jobs have it by default."""
 _BALANCE = HalvingOptions(max_rounds=0)
 _WINDOW = 0.25
 
