@@ -5,6 +5,7 @@ docs/migration.md has the hand-over step by step, and why it is right.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import ClassVar
@@ -21,6 +22,9 @@ from dpa.protocol.messages import Marker, PassedMarkers, RangeTransfer
 from dpa.protocol.record_queue import Forwards, RecordQueue
 from dpa.protocol.rules import Rule, RuledMachine, State, on
 from dpa.routing.hashing import ALL_HASHES
+
+_REST_SECONDS = 0.1
+"""So long user code may process records between two pieces, before the states that others wait for go on."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,7 @@ class Giving(RuledMachine):
     In merge mode a task gives when it leaves, all that it has; nobody waits for that, so markers are not passed on.
 
     Attributes:
-        is_resting: whether a piece has been extracted, and no records have been processed since.
+        rests_until: when the next piece is extracted, though there are records to process.
     """
 
     def __init__(
@@ -74,7 +78,7 @@ class Giving(RuledMachine):
         self._queue = queue
         self._forward = forward
         self._options = options
-        self.is_resting = False
+        self.rests_until = -math.inf
         self._receivers: list[int] = []
         self._senders: frozenset[Address] = frozenset()
         self._markers: list[Address] = []
@@ -109,7 +113,7 @@ class Giving(RuledMachine):
     def _extracted(self, sender: Address, event: RangesExtracted) -> None:
         piece, version = event.piece, self._queue.table.version
         self.state = GivingState.PASSING if piece.is_last else GivingState.DUE
-        self._has_given, self.is_resting = True, not piece.is_last
+        self._has_given, self.rests_until = True, self._task.now + _REST_SECONDS
         for receiver in self._receivers:
             rows = piece.rows if receiver == self._receivers[0] else ()
             transfer = RangeTransfer(version, piece.parts.get(receiver), piece.interval, piece.is_last, rows)

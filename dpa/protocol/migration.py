@@ -131,13 +131,13 @@ class Migration:
 
     def advance(self, *, is_free: bool, has_work: bool) -> None:
         """Let user code extract or install states if it is free and that is due. Where it has records to process, it
-        gets some between two pieces that it extracts."""
+        gets them between two pieces that it extracts, for a while."""
         if self._put_off is not None and (self._queue.is_empty or self._task.now >= self._put_off.until):
             table, self._put_off = self._put_off.table, None
             self._adopt(table)
         if self.is_settled:
             return
-        if is_free and not self.occupies_user_code and not (has_work and self.giving.is_resting):
+        if is_free and not self.occupies_user_code and not (has_work and self._task.now < self.giving.rests_until):
             self.giving.advance()
         if is_free and not self.occupies_user_code:
             self.taking.advance()

@@ -237,7 +237,6 @@ class OperatorMachine(TaskMachine):
 
     def _process_done(self, sender: Address, event: ProcessDone) -> None:
         push, self._working_on = self._working_on, None
-        self._migration.giving.is_resting = False
         if push is None:
             raise ProtocolError(f"{self.address} processed a block that it was not given")
         rows = push.block.rows

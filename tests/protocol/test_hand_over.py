@@ -228,12 +228,15 @@ def test_states_leave_in_pieces_and_the_records_of_each_piece_with_it() -> None:
 def test_user_code_gets_records_between_two_pieces() -> None:
     wire = MigratingWire(most=1)
     wire.update(1)
-    wire.push("aa")
-    for _ in range(2):
-        between = wire.extracted(of="c", is_last=False)
-        assert processing(between) == ["a"] and instructed(between, ExtractRanges) == []
-        assert instructed(wire.done(), ExtractRanges)
-    assert instructed(wire.extracted(of="c", is_last=False), ExtractRanges), "no record is left"
+    wire.push("aaaa")
+    between = wire.extracted(of="c", is_last=False)
+    assert processing(between) == ["a"] and instructed(between, ExtractRanges) == []
+    between = wire.done(now=0.05)
+    assert processing(between) == ["a"] and instructed(between, ExtractRanges) == []
+    assert instructed(wire.done(now=0.11), ExtractRanges), "others wait for their states"
+    assert processing(wire.extracted(of="c", is_last=False)) == ["a"]
+    wire.done()
+    assert instructed(wire.done(), ExtractRanges), "no record is left"
 
 
 # --- taking over

@@ -267,7 +267,11 @@ BROKEN: dict[str, tuple[str, Any, str]] = {
         "was to carry out a .* while its user code was at work",
     ),
     "installs at the end": (TAKING, InstallsAtTheEnd, f"{ELSEWHERE} on its way"),
-    "never installs": (TAKING, NeverInstalls, f"{ELSEWHERE} on its way|while the state of key .* was on its way"),
+    "never installs": (
+        TAKING,
+        NeverInstalls,
+        f"{ELSEWHERE} on its way|while the state of key .* was on its way|cannot take",
+    ),
     "marks nothing": ("source", MarksNothing, "the job did not end"),
     "does not wait for tasks": (BALANCE, DoesNotWaitForTasks, "got table . before . was settled|cannot take a"),
     "freezes before all have settled": (BALANCE, FreezesBeforeAllHaveSettled, "is to finish before table . is settled"),
