@@ -114,7 +114,7 @@ def test_only_nodes_that_are_named_are_used_and_one_that_is_not_there_is_an_erro
 
 
 def test_tasks_move_to_other_nodes_while_the_job_runs_and_the_report_says_why(address: str, tmp_path: Path) -> None:
-    keys, rows = 60, 9_000
+    keys, rows = 60, 6_000
     document = {
         "name": "moving",
         "python_path": [str(Path(__file__).parent)],

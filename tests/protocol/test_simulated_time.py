@@ -35,6 +35,7 @@ def job(keys: Sequence[str], *, reducers: int = 1, **timing: Any) -> SimulatedJo
         service_seconds=lambda reducer: 1.0,
         network=Network(0.01, 0.01),
         quantum_records=1,
+        drain_seconds=0.0,
         balance=NoBalancingOptions(),
     )
     return replace(made, variation=0.0, **timing)
