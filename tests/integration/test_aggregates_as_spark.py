@@ -57,7 +57,10 @@ def ours(table: pa.Table, columns: dict[str, AnyReducer]) -> pa.Table:
 def sparks(spark: Any, table: pa.Table, columns: dict[str, AnyReducer]) -> pa.Table:
     asked = [f"{SQL[name]} AS {name}" for name in columns]
     spark.createDataFrame(table).createOrReplaceTempView("given")
-    return spark.sql(f"SELECT key, {', '.join(asked)} FROM given GROUP BY key ORDER BY key").toArrow()
+    try:
+        return spark.sql(f"SELECT key, {', '.join(asked)} FROM given GROUP BY key ORDER BY key").toArrow()
+    finally:
+        spark.catalog.dropTempView("given")  # other tests use the same session
 
 
 @pytest.mark.parametrize(
