@@ -137,7 +137,8 @@ def test_tasks_move_to_other_nodes_while_the_job_runs_and_the_report_says_why(ad
     report = answer(str(path), "--address", address)
     changes = [change for stage in report["stages"] for change in stage["changes"]]
     assert changes, report["placement_looks"]
-    assert all(change["moved"] and change["reason"] for change in changes)
+    reasons = ("less traffic between nodes", "worker ")  # a task that is busy all the time makes its node a loaded one
+    assert all(change["moved"] and change["reason"].startswith(reasons) for change in changes)
     assert sum(look["moves"] for look in report["placement_looks"]) >= len(changes)
     for stage in report["stages"]:
         nodes = {task["id"]: task["node"] for task in stage["tasks"]}

@@ -70,7 +70,7 @@ def test_tasks_really_change_in_the_random_jobs(migrates: bool) -> None:
             happened[f"{step.stage} {kind}"] += 1
         happened["refused"] += any(answer.refused for answer in run.answers.values())
     for kind in ("moved", "grown", "shrunk"):
-        assert happened[f"mapper {kind}"] >= 1 and happened[f"reducer {kind}"] >= 5, happened
+        assert happened[f"mapper {kind}"] >= 2 and happened[f"reducer {kind}"] >= 5, happened
     assert happened["refused"]
 
 
@@ -166,7 +166,7 @@ BROKEN: dict[str, tuple[str, Any, str]] = {
     "ends while tasks change": (
         PROGRESS,
         EndsWhileTasksChange,
-        "cannot be done while|cannot take a|before|while it had records|wrong result|were emitted",
+        "cannot be done while|cannot take a|before|while it had records|wrong result",
     ),
     "stops tasks at once": (
         "dpa.protocol.coordinator.Membership",
