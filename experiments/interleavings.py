@@ -13,7 +13,8 @@ from collections import Counter
 from functools import partial
 
 from dpa.routing.groupings.options import KINDS, RING
-from dpa.simulation.cluster import InvariantViolationError, SimulatedRun
+from dpa.simulation.cluster import InvariantViolationError
+from dpa.simulation.job import SimulatedRun
 from dpa.simulation.random_graphs import random_graph, run_random_graph
 from dpa.simulation.random_jobs import random_job, run_random_job
 from experiments.harness import Findings, Target, main, markdown_table, progress

@@ -21,7 +21,8 @@ from dpa.job import Job
 from dpa.measure.skew import skew
 from dpa.protocol.graph import REDUCER
 from dpa.runtime.cluster import ray_session
-from dpa.simulation.cluster import SimulatedCluster, SimulatedJob, map_reduce_job
+from dpa.simulation.cluster import SimulatedCluster
+from dpa.simulation.job import SimulatedJob, map_reduce_job
 from dpa.spark import spark_session
 from experiments.charts import COLOURS
 from experiments.harness import progress

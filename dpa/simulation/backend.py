@@ -14,7 +14,8 @@ from dpa.protocol.instructions import Write
 from dpa.protocol.metrics import Snapshot
 from dpa.protocol.nodes import Place
 from dpa.protocol.plan import Control, RunOutcome, RunPlan, TaskOutput, Times
-from dpa.simulation.cluster import NETWORK, Network, SimulatedCluster, SimulatedJob
+from dpa.simulation.cluster import SimulatedCluster
+from dpa.simulation.job import NETWORK, Network, SimulatedJob
 from dpa.sinks.shares import deliver
 
 

@@ -24,7 +24,8 @@ from dpa.operators import JoinOptions, RowKind, RowOperator
 from dpa.protocol.graph import Edge, Graph, Stage
 from dpa.protocol.user_code import StageTask
 from dpa.routing.groupings.options import KeyOptions
-from dpa.simulation.cluster import InvariantViolationError, SimulatedCluster, SimulatedJob, SimulatedRun
+from dpa.simulation.cluster import InvariantViolationError, SimulatedCluster
+from dpa.simulation.job import SimulatedJob, SimulatedRun
 from dpa.simulation.random_changes import random_changes
 from dpa.simulation.random_jobs import Collect, random_network, random_stage_options
 from dpa.sources.splits import Split, memory_splits

@@ -21,14 +21,8 @@ from dpa.executors import Reducer
 from dpa.protocol.graph import REDUCER
 from dpa.routing.groupings.options import BY_KIND, KINDS, RING
 from dpa.routing.keys import Key, KeyName, to_python
-from dpa.simulation.cluster import (
-    InvariantViolationError,
-    Network,
-    SimulatedCluster,
-    SimulatedJob,
-    SimulatedRun,
-    map_reduce_job,
-)
+from dpa.simulation.cluster import InvariantViolationError, SimulatedCluster
+from dpa.simulation.job import Network, SimulatedJob, SimulatedRun, map_reduce_job
 from dpa.simulation.random_changes import random_changes
 from dpa.sources.splits import memory_splits
 

@@ -17,7 +17,7 @@ from dpa.protocol.events import MoveTasks
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.instructions import InstallStates, StopTasks
 from dpa.protocol.messages import Marker, PassedMarkers, RangeTransfer, Settled, TableUpdate
-from dpa.simulation.cluster import Network, SimulatedJob, map_reduce_job
+from dpa.simulation.job import Network, SimulatedJob, map_reduce_job
 from dpa.sources.splits import memory_splits
 from experiments.hand_overs.story import StepRule, Story, tell
 

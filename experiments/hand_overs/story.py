@@ -50,7 +50,8 @@ from dpa.protocol.messages import (
 )
 from dpa.protocol.migrating_queue import MigratingQueue
 from dpa.protocol.operator import OperatorMachine
-from dpa.simulation.cluster import SimulatedCluster, SimulatedJob
+from dpa.simulation.cluster import SimulatedCluster
+from dpa.simulation.job import SimulatedJob
 
 
 class Kind(Enum):

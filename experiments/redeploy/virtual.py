@@ -15,7 +15,8 @@ from dpa.balance.options import NoBalancingOptions
 from dpa.job import Job
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.routing.hashing import hash_column
-from dpa.simulation.cluster import SimulatedCluster, SimulatedJob, SimulatedRun
+from dpa.simulation.cluster import SimulatedCluster
+from dpa.simulation.job import SimulatedJob, SimulatedRun
 from dpa.simulation.pauses import NEVER, Pauses
 from experiments.redeploy.course import Course
 from experiments.redeploy.outcome import Case, Outcome, longest_gaps

@@ -13,7 +13,8 @@ from dpa.balance.options import AdaptiveOptions, BalanceOptions, NoBalancingOpti
 from dpa.measure.skew import skew
 from dpa.protocol.graph import REDUCER
 from dpa.protocol.metrics import StageSnapshot
-from dpa.simulation.cluster import SimulatedCluster, map_reduce_job
+from dpa.simulation.cluster import SimulatedCluster
+from dpa.simulation.job import map_reduce_job
 from dpa.simulation.random_jobs import Collect
 from dpa.sources.splits import memory_splits
 from jobs.letters import WORKLOADS

@@ -19,7 +19,8 @@ from dpa.protocol.messages import DecisionReport, LastTable, StateTransfer
 from dpa.protocol.operator import OperatorMachine
 from dpa.protocol.rules import on
 from dpa.protocol.state_exchange import ExchangeState, StateExchange
-from dpa.simulation.cluster import InvariantViolationError, SimulatedRun
+from dpa.simulation.cluster import InvariantViolationError
+from dpa.simulation.job import SimulatedRun
 from dpa.simulation.random_jobs import random_job, run_random_job
 
 

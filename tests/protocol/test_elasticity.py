@@ -12,7 +12,8 @@ from builders import map_task
 from dpa.balance.elastic import ElasticOptions
 from dpa.balance.options import NoBalancingOptions
 from dpa.protocol.graph import REDUCER
-from dpa.simulation.cluster import SimulatedCluster, SimulatedRun, map_reduce_job
+from dpa.simulation.cluster import SimulatedCluster
+from dpa.simulation.job import SimulatedRun, map_reduce_job
 from dpa.simulation.random_jobs import Collect, CollectAlone
 from dpa.sources.splits import memory_splits
 

@@ -16,7 +16,8 @@ from dpa.protocol.events import FinishDone, ProcessDone, Tick
 from dpa.protocol.graph import REDUCER
 from dpa.protocol.instructions import Instruction
 from dpa.protocol.messages import Ack, Begin, BeginExchange, Finished, LastTable, Progress, Push, SplitGrant
-from dpa.simulation.cluster import Network, SimulatedCluster, map_reduce_job
+from dpa.simulation.cluster import SimulatedCluster
+from dpa.simulation.job import Network, map_reduce_job
 from dpa.simulation.random_jobs import Collect, run_random_job
 from dpa.sources.splits import MemorySplit, memory_splits
 

@@ -24,7 +24,8 @@ from dpa.protocol.metrics import TaskStats
 from dpa.protocol.stage_progress import StageProgress
 from dpa.routing.members import MemberChange
 from dpa.routing.table import RoutingTable
-from dpa.simulation.cluster import InvariantViolationError, SimulatedRun
+from dpa.simulation.cluster import InvariantViolationError
+from dpa.simulation.job import SimulatedRun
 from dpa.simulation.random_graphs import run_random_graph
 from dpa.simulation.random_jobs import run_random_job
 

@@ -29,7 +29,8 @@ from dpa.protocol.messages import Deliver, Envelope, Message, Push
 from dpa.protocol.recorder import Recorder
 from dpa.protocol.recording import Recording, Replayed
 from dpa.routing.groupings.options import BY_KIND, KINDS
-from dpa.simulation.cluster import InvariantViolationError, SimulatedCluster, SimulatedJob
+from dpa.simulation.cluster import InvariantViolationError, SimulatedCluster
+from dpa.simulation.job import SimulatedJob
 from dpa.simulation.random_graphs import random_graph
 from dpa.simulation.random_jobs import random_job
 

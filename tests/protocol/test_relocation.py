@@ -15,7 +15,8 @@ from dpa.placement.online import OnlineOptions, OnlinePlacement
 from dpa.protocol.events import Rescale, TaskRequest
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.nodes import Placed
-from dpa.simulation.cluster import SimulatedCluster, SimulatedRun, map_reduce_job
+from dpa.simulation.cluster import SimulatedCluster
+from dpa.simulation.job import SimulatedRun, map_reduce_job
 from dpa.simulation.random_jobs import Collect, CollectAlone
 from dpa.sources.splits import memory_splits
 

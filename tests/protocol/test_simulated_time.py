@@ -17,8 +17,9 @@ from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.instructions import Instruction
 from dpa.protocol.metrics import StageSnapshot
 from dpa.protocol.operator import OperatorMachine
-from dpa.simulation.cluster import Network, SimulatedCluster, SimulatedJob, map_reduce_job
+from dpa.simulation.cluster import SimulatedCluster
 from dpa.simulation.cores import Cores
+from dpa.simulation.job import Network, SimulatedJob, map_reduce_job
 from dpa.simulation.pauses import NEVER, Pauses
 from dpa.simulation.random_jobs import Collect, random_job
 from dpa.sources.splits import memory_splits

@@ -25,7 +25,8 @@ from dpa.protocol.operator import OperatorMachine
 from dpa.protocol.record_queue import Forwards, Queued, RecordQueue
 from dpa.protocol.source import SourceMachine
 from dpa.protocol.stage_progress import StagePhase, StageProgress
-from dpa.simulation.cluster import InvariantViolationError, Network, SimulatedCluster, map_reduce_job
+from dpa.simulation.cluster import InvariantViolationError, SimulatedCluster
+from dpa.simulation.job import Network, map_reduce_job
 from dpa.simulation.random_jobs import Collect, random_job, run_random_job
 from dpa.sources.splits import memory_splits
 

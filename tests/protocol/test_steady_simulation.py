@@ -18,7 +18,8 @@ from dpa.execution.block import Block
 from dpa.measure.skew import skew
 from dpa.protocol.graph import REDUCER
 from dpa.protocol.metrics import StageSnapshot
-from dpa.simulation.cluster import SimulatedCluster, map_reduce_job
+from dpa.simulation.cluster import SimulatedCluster
+from dpa.simulation.job import map_reduce_job
 from dpa.sources.splits import memory_splits
 
 REDUCERS = 4

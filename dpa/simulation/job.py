@@ -1,0 +1,131 @@
+"""A job for the simulator: its graph, what its tasks do, and how long everything takes in virtual time; and what a run
+gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dpa.execution.block import Block
+from dpa.execution.emission import Emission
+from dpa.execution.mapping import MapTask
+from dpa.execution.reduce_task import ReduceStage
+from dpa.execution.states import Reduced
+from dpa.protocol.events import TaskRequest
+from dpa.protocol.graph import MAPPER, REDUCER, Graph, map_reduce
+from dpa.protocol.instructions import Answer
+from dpa.protocol.metrics import Snapshot
+from dpa.protocol.nodes import Placed
+from dpa.protocol.user_code import StageTask
+from dpa.simulation.pauses import NEVER, Pauses
+from dpa.sources.splits import Split
+
+
+@dataclass(frozen=True)
+class Network:
+    """How messages travel: each takes between the two delays (seconds), and may be delivered twice."""
+
+    min_delay: float = 0.0005
+    max_delay: float = 0.005
+    duplicates: float = 0.0
+
+
+NETWORK = Network()
+
+
+@dataclass(frozen=True)
+class SimulatedJob:
+    """A job for the simulator.
+
+    Attributes:
+        graph: its stages and edges.
+        work: what the tasks of each stage do.
+        step_seconds: virtual time in which a task of a stage makes one record.
+        service_seconds: virtual time in which task `index` of a stage processes one record.
+        ticks: how many ticks each task gets, `tick_seconds` apart on average; None: one every `tick_seconds`
+            as long as the job runs.
+        variation: by how much the durations of user code vary, relative to the mean: 0.2 is up to 20 % either way.
+        work_of: how many records' worth of work a block is at a stage; by default as many as it has records.
+        slowness: the factor by which a task of a stage, by number, takes longer for the records that it begins with at
+            a virtual time, in seconds.
+        cores: how many cores the tasks of a node share (`Cores`); None: each task has one.
+        placed: the node of each task, and how they are placed again; None: all are on one, and nobody measures.
+        requests: what the coordinator is asked for, with the virtual times, in seconds.
+        start_seconds: virtual time that it takes to start a task.
+        pauses: when a task of a stage, by number, does no work. Messages reach it, so its queue fills up; a piece of
+            user code that is not done when a pause begins goes on after it.
+    """
+
+    graph: Graph
+    work: Mapping[str, StageTask]
+    step_seconds: Callable[[str], float] = lambda stage: 0.0001
+    service_seconds: Callable[[str, int], float] = lambda stage, index: 0.001
+    network: Network = NETWORK
+    ticks: int | None = 0
+    tick_seconds: float = 0.25
+    variation: float = 0.2
+    work_of: Callable[[str, Block], float] = lambda stage, block: block.rows
+    slowness: Callable[[str, int, float], float] = lambda stage, index, now: 1.0
+    cores: int | None = None
+    placed: Placed | None = None
+    requests: tuple[tuple[float, TaskRequest], ...] = ()
+    start_seconds: float = 0.0
+    pauses: Callable[[str, int], Pauses] = lambda stage, index: NEVER
+
+
+def map_reduce_job(
+    splits: Iterable[Split],
+    task: MapTask,
+    *,
+    mappers: int = 4,
+    reducers: int = 4,
+    map_seconds: float = 0.0001,
+    service_seconds: Callable[[int], float] = lambda reducer: 0.001,
+    network: Network = NETWORK,
+    ticks: int | None = 0,
+    tick_seconds: float = 0.25,
+    **options: Any,
+) -> SimulatedJob:
+    """The smallest graph as a simulated job.
+
+    Args:
+        splits: the input.
+        task: what mappers do, and the reducer.
+        mappers, reducers: how many tasks of each.
+        map_seconds: virtual time to map one record.
+        service_seconds: virtual time in which reducer `i` processes one record.
+        network, ticks, tick_seconds: as of `SimulatedJob`.
+        options: of the reduce stage, as in `dpa.protocol.graph.Stage`.
+    """
+    options = {"in_flight_records": 100, "quantum_records": 100, **options}
+    return SimulatedJob(
+        map_reduce(tuple(splits), mappers, reducers, **options),
+        {MAPPER: Emission((task,)), REDUCER: ReduceStage(task.reducer, task.key)},
+        lambda stage: map_seconds,
+        lambda stage, index: service_seconds(index),
+        network,
+        ticks,
+        tick_seconds,
+    )
+
+
+@dataclass(frozen=True)
+class SimulatedRun:
+    """A finished simulated run.
+
+    Attributes:
+        shares: the result of each task of each queue-fed stage.
+        snapshot: the statistics.
+        seconds: the virtual time of the whole.
+        steps: how many events there were.
+        rounds: what each task of a stage published in each round of aggregation.
+        answers: what became of the requests that somebody waits for, by their numbers.
+    """
+
+    shares: Mapping[str, tuple[Reduced, ...]]
+    snapshot: Snapshot
+    seconds: float
+    steps: int
+    rounds: Mapping[str, tuple[tuple[Reduced, ...], ...]]
+    answers: Mapping[int, Answer] = field(default_factory=dict)
