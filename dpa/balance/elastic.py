@@ -79,6 +79,10 @@ class ElasticPolicy:
     def changed(self, seconds: float) -> None:
         """A change has taken so many seconds; what was measured before it counts no more."""
         self._cost = seconds
+        self.forget()
+
+    def forget(self) -> None:
+        """What has been measured counts no more."""
         self._since.clear()
 
     def look(self, work: StageWork, now: float) -> Scaling:

@@ -42,15 +42,22 @@ class Portions:
     def __init__(self, rows: Rows) -> None:
         self.at_once = 1
         self._rows = rows
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Hand out no further rows."""
+        self._is_closed = True
 
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows in order, at most `batch_rows` and `at_once` of them at a time; an empty batch as it is."""
         for batch in self._rows.batches(batch_rows):
             start = 0
-            while start == 0 or start < batch.num_rows:
+            while not self._is_closed and (start == 0 or start < batch.num_rows):
                 portion = batch.slice(start, self.at_once)
                 yield portion
                 start += max(portion.num_rows, 1)
+            if self._is_closed:
+                return
 
 
 def records_of(batch: pa.RecordBatch) -> Iterator[Record]:

@@ -29,7 +29,14 @@ class MembersChanged:
 
 @dataclass(frozen=True)
 class Leave:
-    """A source task is to leave: when it has read its split, and what it has emitted has been processed."""
+    """A source task is to leave: it reads no further, and is gone when what it has emitted has been processed."""
+
+
+@dataclass(frozen=True)
+class SplitReturned:
+    """A source task that leaves has read so many rows of its split, and the rest is for others."""
+
+    read: int
 
 
 @dataclass(frozen=True)

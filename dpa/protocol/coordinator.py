@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import ClassVar
 
 from dpa.placement.online import OnlinePlacement
 from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
-from dpa.protocol.change_messages import Left, MembersChanged, Unsubscribed
+from dpa.protocol.change_messages import Left, MembersChanged, SplitReturned, Unsubscribed
 from dpa.protocol.elasticity import Elasticity
-from dpa.protocol.events import MoveTasks, Rescale, Start, TaskDied, TaskStarted, Tick
+from dpa.protocol.events import MoveTasks, Rescale, Start, StartFailed, TaskDied, TaskRequest, TaskStarted, Tick
 from dpa.protocol.graph import Graph
 from dpa.protocol.instructions import Answer, JobDone, JobFailed, StartTasks
 from dpa.protocol.machine import Machine
@@ -29,6 +28,7 @@ from dpa.protocol.messages import (
 from dpa.protocol.metrics import PlacementLook, PlanStep, Snapshot, StageSnapshot
 from dpa.protocol.relocation import Relocation
 from dpa.protocol.rules import Rule, State, on, on_each
+from dpa.protocol.split_queue import SplitQueue
 from dpa.protocol.stage_progress import StageProgress
 from dpa.protocol.use import TaskUse
 from dpa.sources.splits import total_rows
@@ -42,6 +42,15 @@ class CoordinatorState(State):
     RUNNING = "running"
     DONE = "done"
     FAILED = "failed"
+
+
+_IN_WORDS: dict[State, str] = {
+    CoordinatorState.CREATED: "is starting",
+    CoordinatorState.STARTING: "is starting",
+    CoordinatorState.RUNNING: "is running",
+    CoordinatorState.DONE: "is done",
+    CoordinatorState.FAILED: "has failed",
+}
 
 
 class CoordinatorMachine(Machine):
@@ -58,7 +67,7 @@ class CoordinatorMachine(Machine):
         self.started_at: float | None = None
         self.done_at: float | None = None
         self._graph = graph
-        self._splits = {stage.name: deque(stage.splits) for stage in graph.stages}
+        self._splits = {stage.name: SplitQueue(stage.splits) for stage in graph.stages if graph.is_source(stage.name)}
         self._rows = sum(total_rows(stage.splits) for stage in graph.stages)
         self._starting: set[Address] = set()
         self._use: dict[Address, TaskUse] = {}
@@ -71,7 +80,7 @@ class CoordinatorMachine(Machine):
             )
             for stage in graph.in_order
         }
-        self._membership = Membership(self, self.stages, self._tasks_changed)
+        self._membership = Membership(self, self.stages, self._tasks_changed, self._change_abandoned)
         self._relocation = None if online is None else Relocation(self.stages, online)
         self._elastic = {
             stage.name: Elasticity(self.stages[stage.name], stage.elastic)
@@ -127,9 +136,12 @@ class CoordinatorMachine(Machine):
         return "startup"
 
     def settle(self) -> None:
-        """Let stages drain whose senders are done; the job is done with the last stage."""
+        """Grant splits; let stages drain whose senders are done; the job is done with the last stage."""
         if self.state is not CoordinatorState.RUNNING:
             return
+        for name, splits in self._splits.items():
+            for task, split in splits.grants(self.stages[name].members, self.stages[name].leaving):
+                self.send(Address(name, task), SplitGrant(split))
         for stage in self._graph.queue_fed():
             progress = self.stages[stage.name]
             if progress.is_streaming and self._has_all_input(stage.name):
@@ -137,7 +149,7 @@ class CoordinatorMachine(Machine):
         if all(progress.is_done for progress in self.stages.values()):
             self.state = CoordinatorState.DONE
             self.done_at = self.now
-            self._membership.end("the job is done")
+            self._membership.end(f"the job {_IN_WORDS[self.state]}")
             self.instruct(JobDone())
 
     def _has_all_input(self, name: str) -> bool:
@@ -168,24 +180,27 @@ class CoordinatorMachine(Machine):
                 for address in stage.addresses:
                     self.send(address, Begin())
 
-    def _of_membership(self, sender: Address, message: TaskStarted | MembersChanged | Left | Unsubscribed) -> None:
+    def _of_membership(
+        self, sender: Address, message: TaskStarted | StartFailed | MembersChanged | Left | Unsubscribed
+    ) -> None:
         self._membership.dispatch(self.address, sender, message)
 
     def _requested(self, sender: Address, event: Rescale | MoveTasks) -> None:
         self._membership.ask(event)
 
     def _refuse(self, sender: Address, event: Rescale | MoveTasks) -> None:
-        self.instruct(Answer(event.request, f"the job is {self.state.value}", refused=True))
+        self.instruct(Answer(event.request, f"the job {_IN_WORDS[self.state]}", refused=True))
 
-    def _task_died(self, sender: Address, event: TaskDied) -> None:
+    def _task_died(self, sender: Address, event: TaskDied | StartFailed) -> None:
         self.state = CoordinatorState.FAILED
-        self._membership.end("the job is failed")
+        self._membership.end(f"the job {_IN_WORDS[self.state]}")
         self.instruct(JobFailed(event.reason))
 
     def _split_request(self, sender: Address, message: SplitRequest) -> None:
-        splits = self._splits[sender.stage]
-        is_given = bool(splits) and not self._membership.leaves(sender)
-        self.send(sender, SplitGrant(splits.popleft() if is_given else None))
+        self._splits[sender.stage].asks(sender.index)
+
+    def _split_returned(self, sender: Address, message: SplitReturned) -> None:
+        self._splits[sender.stage].gives_back(sender.index, message.read)
 
     def _progress(self, sender: Address, message: Progress) -> None:
         if message.use is not None:
@@ -220,6 +235,12 @@ class CoordinatorMachine(Machine):
         if self._relocation is not None:
             self._relocation.changed(step)
 
+    def _change_abandoned(self, request: TaskRequest) -> None:
+        if request.stage in self._elastic:
+            self._elastic[request.stage].abandoned()
+        if self._relocation is not None:
+            self._relocation.abandoned()
+
     def _seconds_left(self, name: str) -> float | None:
         """Until a stage would end if the rest of the input took as long as what has been read; None: not known, as of
         one that is fed by others than sources."""
@@ -242,7 +263,7 @@ class CoordinatorMachine(Machine):
         on(Start, CoordinatorState.CREATED, _start, "start all tasks"),
         on(TaskStarted, CoordinatorState.STARTING, _task_started, "with the last one, let sources begin"),
         *on_each(
-            (TaskStarted, MembersChanged, Left, Unsubscribed),
+            (TaskStarted, StartFailed, MembersChanged, Left, Unsubscribed),
             [CoordinatorState.RUNNING],
             _of_membership,
             "for the change of tasks",
@@ -254,8 +275,10 @@ class CoordinatorMachine(Machine):
             _refuse,
             "refuse",
         ),
+        on(StartFailed, CoordinatorState.STARTING, _task_died, "fail"),
         on(TaskDied, [CoordinatorState.STARTING, CoordinatorState.RUNNING], _task_died, "fail"),
         on(SplitRequest, CoordinatorState.RUNNING, _split_request, "grant the next split, or none"),
+        on(SplitReturned, CoordinatorState.RUNNING, _split_returned, "grant the rest to others"),
         on(Progress, [CoordinatorState.STARTING, CoordinatorState.RUNNING], _progress, "for the stage"),
         *on_each((RoundDone, Finished), [CoordinatorState.RUNNING], _of_task, "for the stage"),
         on(LastTable, CoordinatorState.RUNNING, _of_stage, "for the stage"),
@@ -266,7 +289,9 @@ class CoordinatorMachine(Machine):
         *on_each(
             (
                 TaskStarted,
+                StartFailed,
                 SplitRequest,
+                SplitReturned,
                 Progress,
                 RoundDone,
                 Finished,

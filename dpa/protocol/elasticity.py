@@ -32,6 +32,12 @@ class Elasticity:
         self._looked_at = None
         self._policy.changed(seconds)
 
+    def abandoned(self) -> None:
+        """No task could be started for what was decided last."""
+        self.counts["a task did not start"] += 1
+        self._looked_at = None
+        self._policy.forget()
+
     def tick(self, now: float, cores_busy: float, seconds_left: float | None) -> Scaling | None:
         """The decision to change the number of tasks, if it is time to look and there is one; `cores_busy` and
         `seconds_left` as in `StageWork`."""

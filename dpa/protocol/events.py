@@ -29,6 +29,13 @@ class TaskStarted:
 
 
 @dataclass(frozen=True)
+class StartFailed:
+    """Coordinator: of tasks that were to be started together, one could not be; none of them is there."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
 class TaskDied:
     """Coordinator: a task, or the task's node, is gone or has failed."""
 
@@ -174,4 +181,6 @@ UserCodeDone = (
 )
 """What answers an instruction: user code has returned."""
 
-Event = Envelope | Start | TaskStarted | TaskDied | Tick | Redistribute | Rescale | MoveTasks | UserCodeDone
+Event = (
+    Envelope | Start | TaskStarted | StartFailed | TaskDied | Tick | Redistribute | Rescale | MoveTasks | UserCodeDone
+)

@@ -41,9 +41,9 @@ class MigrationOptions:
     """
 
     piece_keys: int
-    in_order: bool = True
-    starts_late: bool = False
-    drain_seconds: float = 0.0
+    in_order: bool
+    starts_late: bool
+    drain_seconds: float
 
 
 class GivingState(State):

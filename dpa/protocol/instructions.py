@@ -63,6 +63,12 @@ class OpenSplit:
 
 
 @dataclass(frozen=True)
+class CloseSplit:
+    """Source: read no further than to where the split has been read. Steps go on until all that has been read is made
+    into records. No event answers it."""
+
+
+@dataclass(frozen=True)
 class OpenResult:
     """Operator: begin to read the rows of the written share. No event answers it."""
 
@@ -178,6 +184,7 @@ Instruction = (
     | StopTasks
     | Answer
     | OpenSplit
+    | CloseSplit
     | OpenResult
     | NextStep
     | Process

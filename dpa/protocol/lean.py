@@ -50,6 +50,10 @@ class SplitOutline:
 
     rows: int
 
+    def after(self, rows: int) -> SplitOutline:
+        """As of the split itself."""
+        return SplitOutline(self.rows - rows)
+
 
 @dataclass(frozen=True)
 class StatesOutline:

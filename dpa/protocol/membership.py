@@ -4,7 +4,7 @@ A stage is rescaled, or some of its tasks move to other nodes. A task that moves
 the old one had, and the old one, which leaves. New tasks are started first; then the load balancer publishes the table
 in which they take part, and those that leave do not; these hand over what they have, and are stopped when nothing of
 theirs is on its way any more. Tasks of a source have no place in a table: new ones ask for splits, and one that leaves
-gets none any more.
+gives back the rest of its own.
 
 A change begins at once, or, where nodes and workers look for new placements in cycles (N-Storm, section 3.1), when the
 last of them has looked.
@@ -19,7 +19,7 @@ from typing import ClassVar
 
 from dpa.protocol.addresses import BALANCER, Address
 from dpa.protocol.change_messages import ChangeMembers, Leave, Left, MembersChanged, Unsubscribe, Unsubscribed
-from dpa.protocol.events import MoveTasks, Rescale, TaskRequest, TaskStarted
+from dpa.protocol.events import MoveTasks, Rescale, StartFailed, TaskRequest, TaskStarted
 from dpa.protocol.instructions import Answer, StartTasks, StopTasks
 from dpa.protocol.machine import Machine
 from dpa.protocol.metrics import PlanStep
@@ -68,10 +68,13 @@ class Membership(RuledMachine):
         coordinator: Machine,
         stages: Mapping[str, StageProgress],
         changed: Callable[[PlanStep], None],
+        abandoned: Callable[[TaskRequest], None],
     ) -> None:
-        """`changed` is called with each change that has been carried out."""
+        """`changed` is called with each change that has been carried out, `abandoned` with each request for which no
+        task could be started."""
         super().__init__(MembershipState.IDLE)
         self._changed = changed
+        self._abandoned = abandoned
         self.steps: list[PlanStep] = []
         self._coordinator = coordinator
         self._stages = stages
@@ -90,10 +93,6 @@ class Membership(RuledMachine):
     def is_idle(self) -> bool:
         """Whether nothing has been asked for that is not done."""
         return self.state is MembershipState.IDLE
-
-    def leaves(self, task: Address) -> bool:
-        """Whether a task is leaving."""
-        return self._change is not None and task in self._change.going
 
     def _next(self) -> None:
         """Begin the next request that can be carried out."""
@@ -163,6 +162,14 @@ class Membership(RuledMachine):
         if not self._awaited:
             self._publish()
 
+    def _not_started(self, sender: Address, event: StartFailed) -> None:
+        """Nobody has heard of the tasks that were to come."""
+        change, self._change = self._current, None
+        change.stage.abandon_change()
+        self._answer(change.request, f"nothing was changed: {event.reason}", refused=True)
+        self._abandoned(change.request)
+        self._next()
+
     def _publish(self) -> None:
         """All new tasks are up: let them take part."""
         change = self._current
@@ -230,6 +237,7 @@ class Membership(RuledMachine):
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         on(TaskStarted, MembershipState.STARTING, _started, "with the last one, let the load balancer publish"),
+        on(StartFailed, MembershipState.STARTING, _not_started, "refuse"),
         on(MembersChanged, MembershipState.CHANGING, _published, "end the tasks that have left"),
         on(Left, MembershipState.CHANGING, _left, "with the last one, end them"),
         on(Unsubscribed, MembershipState.ENDING, _unsubscribed, "with the last one, stop them"),

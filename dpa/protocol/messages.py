@@ -23,6 +23,7 @@ from dpa.protocol.change_messages import (
     Leave,
     Left,
     MembersChanged,
+    SplitReturned,
     Unsubscribe,
     Unsubscribed,
 )
@@ -323,6 +324,7 @@ Message = (
     Begin
     | SplitRequest
     | SplitGrant
+    | SplitReturned
     | Progress
     | Push
     | Ack

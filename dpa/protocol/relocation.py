@@ -76,6 +76,11 @@ class Relocation:
             self._tasks = self._all_tasks()
             self._policy = policy_of(self._online)
 
+    def abandoned(self) -> None:
+        """No task could be started for some of the moves."""
+        self.counts["a task did not start"] += 1
+        self._looked_at = None
+
     def tick(self, now: float, seconds_left: float | None) -> list[MoveTasks]:
         """The moves to make, if it is time to look and there are some. Called when the tasks of no stage change.
 

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from dpa.measure.latency import LatencySketch
 from dpa.protocol.addresses import COORDINATOR, Address
-from dpa.protocol.change_messages import Flush, Leave, Left
+from dpa.protocol.change_messages import Flush, Leave, Left, SplitReturned
 from dpa.protocol.emitter import Emitter
 from dpa.protocol.events import Tick
-from dpa.protocol.instructions import OpenSplit
+from dpa.protocol.instructions import CloseSplit, OpenSplit
 from dpa.protocol.messages import Ack, Begin, CreditTransfer, CurrentTable, SplitGrant, SplitRequest, TableUpdate
 from dpa.protocol.rules import Rule, State, on
 from dpa.protocol.task import TaskMachine
@@ -31,11 +31,15 @@ class SourceMachine(TaskMachine):
 
     def __init__(self, address: Address, emitters: Sequence[Emitter]) -> None:
         super().__init__(address, emitters, SourceState.STARTING)
-        self._is_leaving = False
+        self._is_leaving = self._gives_back = False
+        self._read_before = 0
 
     def advance(self) -> None:
         """Ask for a split if the last one is finished; leave if nothing that it has emitted is on its way."""
         if self.state is SourceState.READING and self.has_emitted_all:
+            if self._gives_back:
+                self._gives_back = False
+                self.send(COORDINATOR, SplitReturned(self.read - self._read_before))
             self._request()
         if self._is_leaving and self.state is SourceState.DONE and not self._in_flight:
             self.state = SourceState.LEFT
@@ -43,6 +47,9 @@ class SourceMachine(TaskMachine):
 
     def _leave(self, sender: Address, message: Leave) -> None:
         self._is_leaving = True
+        if self.state is SourceState.READING:
+            self._gives_back = True
+            self.instruct(CloseSplit())
 
     def _begin(self, sender: Address, message: Begin) -> None:
         self._request()
@@ -56,7 +63,7 @@ class SourceMachine(TaskMachine):
             self.state = SourceState.DONE
             self.report_progress(done=True)
         else:
-            self.state = SourceState.READING
+            self.state, self._read_before = SourceState.READING, self.read
             self._production.open(OpenSplit(message.split))
 
     def _tick(self, sender: Address, event: Tick) -> None:
@@ -66,7 +73,7 @@ class SourceMachine(TaskMachine):
         on(Begin, SourceState.STARTING, _begin, "ask for a split"),
         on(SplitGrant, SourceState.REQUESTING, _granted, "open it, or be done"),
         on(Flush, SourceState, TaskMachine._flush_others, "answer: all before it has come"),
-        on(Leave, SourceState, _leave, "leave when all is read and processed"),
+        on(Leave, SourceState, _leave, "read no further; leave when all is processed"),
         on(Ack, SourceState, TaskMachine._acknowledged, "return credit, push what waits"),
         on(CreditTransfer, SourceState, TaskMachine._credit_transferred, "let credit follow what was forwarded"),
         on(TableUpdate, SourceState, TaskMachine._update_emitters, "adopt"),

@@ -58,6 +58,7 @@ class StageProgress(RuledMachine):
     Attributes:
         tasks: the newest statistics of each task that there has been, by number.
         members: the numbers of those that there are; of a running change, those that there will be.
+        leaving: the numbers of those that leave now.
         is_source: whether its tasks read splits.
         why_fixed: why its tasks cannot be changed while it runs; None if they can.
         drained_at: when all its records were processed, or None.
@@ -90,8 +91,8 @@ class StageProgress(RuledMachine):
         self._decisions = Decisions()
         self._history = LoadHistory()
         self._heard_at = [0.0] * stage.tasks
-        self._leaving: frozenset[int] = frozenset()
-        self._coming: frozenset[int] = frozenset()
+        self.leaving: frozenset[int] = frozenset()
+        self._up = list(self.members)
         self._is_changing = False
         self._started_at = self._changed_at = 0.0
 
@@ -122,7 +123,7 @@ class StageProgress(RuledMachine):
 
     def begin_change(self, change: MemberChange) -> None:
         """Some tasks come, others leave. Until that is over the stage does not end."""
-        self._is_changing, self._leaving, self._coming = True, change.going, frozenset(change.coming)
+        self._is_changing, self.leaving = True, change.going
         self.members = sorted({*self.members, *change.coming} - change.going)
         for index in change.coming:
             self.tasks.append(TaskStats(self.name, index))
@@ -130,10 +131,10 @@ class StageProgress(RuledMachine):
 
     def all_up(self) -> None:
         """The tasks that come are up: they are told what the others know."""
-        for index in sorted(self._coming):
+        for index in sorted({*self.members} - {*self._up}):
             if self.is_draining:
                 self._coordinator.send(Address(self.name, index), Drain())
-        self._coming = frozenset()
+        self._up = sorted({*self.members, *self.leaving})
 
     def left(self, message: Left) -> None:
         """A task has left, and tells its last statistics."""
@@ -142,9 +143,16 @@ class StageProgress(RuledMachine):
             self._latencies.append(message.latency)
             self._stage_latencies.append(message.stage_latency)
 
+    def abandon_change(self) -> None:
+        """The tasks that were to come could not be started: all is as it was."""
+        first = min({*self.members} - {*self._up})
+        del self.tasks[first:], self._heard_at[first:]
+        self.members = self._up
+        self.end_change()
+
     def end_change(self) -> None:
         """All tasks that were to leave are gone."""
-        self._is_changing, self._leaving = False, frozenset()
+        self._is_changing, self.leaving, self._up = False, frozenset(), self.members
         if self.is_draining:
             self._freeze_if_drained()
         elif self.is_source:
@@ -292,7 +300,7 @@ class StageProgress(RuledMachine):
         """
         if self.state is not StagePhase.DRAINING or any(stats.queue for stats in self.tasks):
             self._changed_at = now
-        elif min(self._heard_at[index] for index in self._present) - self._changed_at > _LOST_SECONDS:
+        elif min(self._heard_at[index] for index in self._up) - self._changed_at > _LOST_SECONDS:
             emitted = self._emitted_to or 0
             lost = f"{emitted - self.processed} of {emitted} records to {self.name} were lost"
             raise ProtocolError(f"{lost}: no task has had any for {_LOST_SECONDS:g} s")
@@ -304,11 +312,7 @@ class StageProgress(RuledMachine):
     @property
     def addresses(self) -> Iterable[Address]:
         """Its tasks, those that are leaving too, but not those that are not up yet."""
-        return [Address(self.name, index) for index in self._present]
-
-    @property
-    def _present(self) -> list[int]:
-        return sorted({*self.members, *self._leaving} - self._coming)
+        return [Address(self.name, index) for index in self._up]
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         on(Progress, StagePhase.STREAMING, _task_done, "note; a source is done with its last task"),

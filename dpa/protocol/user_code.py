@@ -25,6 +25,7 @@ from dpa.protocol.events import (
     WriteDone,
 )
 from dpa.protocol.instructions import (
+    CloseSplit,
     Extract,
     ExtractRanges,
     Finish,
@@ -80,6 +81,9 @@ class UserCode:
         match instruction:
             case OpenSplit(split):
                 self._open(split)
+                return None
+            case CloseSplit():
+                self._portions.close()
                 return None
             case OpenResult():
                 self._open(self.operator.rows())

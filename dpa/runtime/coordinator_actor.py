@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from ray.exceptions import RayError
 from dpa.errors import JobFailedError
 from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.coordinator import CoordinatorMachine, CoordinatorState
-from dpa.protocol.events import Event, Redistribute, Start, TaskDied, TaskRequest, TaskStarted
+from dpa.protocol.events import Event, Redistribute, Start, StartFailed, TaskDied, TaskRequest, TaskStarted
 from dpa.protocol.graph import Graph
 from dpa.protocol.instructions import Answer, Commit, Instruction, JobDone, JobFailed, StartTasks, StopTasks
 from dpa.protocol.load_balancer import LoadBalancerMachine
@@ -188,7 +189,7 @@ class CoordinatorActor(TaskActor):
     def _work(self, instruction: Instruction) -> Event | None:
         match instruction:
             case StartTasks(addresses, nodes):
-                self._start_tasks(addresses, nodes)
+                return self._start_tasks(addresses, nodes)
             case StopTasks(addresses):
                 self._stop_tasks(addresses)
             case Answer():
@@ -205,13 +206,24 @@ class CoordinatorActor(TaskActor):
                 return super()._work(instruction)
         return None
 
-    def _start_tasks(self, addresses: tuple[Address, ...], nodes: tuple[str | None, ...]) -> None:
+    def _start_tasks(self, addresses: tuple[Address, ...], nodes: tuple[str | None, ...]) -> StartFailed | None:
         wanted = dict(zip(addresses, nodes, strict=True)) if nodes else {}
-        started = {address: self._actor_for(address, wanted.get(address)) for address in addresses}
         before = {address: handle for address, handle in self._handles.items() if address not in self._stopped}
-        handles = {**before, **started}
-        _require_all({address: self._make(address, handle) for address, handle in started.items()})
+        started: Handles = {}
+        at_once = _starts_at_once() if before else len(addresses)
+        try:
+            for first in range(0, len(addresses), at_once):
+                some = {new: self._actor_for(new, wanted.get(new)) for new in addresses[first : first + at_once]}
+                started |= some
+                _require_all({address: self._make(address, handle) for address, handle in some.items()})
+        except JobFailedError as error:
+            for handle in started.values():
+                ray.kill(handle)
+            if before:
+                self._warn(f"the tasks of {addresses[0].stage} stay as they are: {error}")
+            return StartFailed(str(error))
         # Not before all of them are tasks: the first to be connected may send to the last.
+        handles = {**before, **started}
         _require_all({address: handle.connect.remote(handles) for address, handle in started.items()})
         others = {address: handle for address, handle in before.items() if address != COORDINATOR}
         _require_all({address: handle.meet.remote(started) for address, handle in others.items()}, "died")
@@ -219,6 +231,7 @@ class CoordinatorActor(TaskActor):
         threading.Thread(target=self._watch, args=(started,), name="watch", daemon=True).start()
         for address in addresses:
             self._shell.post(TaskStarted(address))
+        return None
 
     def _stop_tasks(self, addresses: tuple[Address, ...]) -> None:
         with self._shell.lock:
@@ -272,6 +285,13 @@ class CoordinatorActor(TaskActor):
                         why = cause_of(error) if isinstance(error, RayError) else repr(error)
                         self.fail(f"{joins[reference]} died: {why}")
                     return
+
+
+def _starts_at_once() -> int:
+    """How many tasks are started at a time while records flow: to start one takes a processor about a second, which the
+    tasks that are there would miss. One for every two processors, if all hosts have as many as this one."""
+    hosts = {node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
+    return max(1, len(hosts) * (os.cpu_count() or 1) // 2)
 
 
 def _require_all(calls: Mapping[Address, ObjectRef], otherwise: str = "did not start") -> None:

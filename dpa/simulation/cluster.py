@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import random
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
@@ -22,6 +23,7 @@ from dpa.protocol.events import (
     MergeDone,
     ProcessDone,
     Start,
+    StartFailed,
     StepDone,
     TaskStarted,
     Tick,
@@ -29,6 +31,7 @@ from dpa.protocol.events import (
 )
 from dpa.protocol.instructions import (
     Answer,
+    CloseSplit,
     Commit,
     Instruction,
     JobDone,
@@ -88,6 +91,7 @@ class SimulatedCluster:
         """Tests put deliberately broken machines in the place of these, and experiments some that take notes."""
         self._job = job
         self._random = random.Random(seed)
+        self._starts = random.Random(f"starts of {seed}")
         self._clock = 0.0
         self._order = itertools.count()
         self._events: list[tuple[float, int, Address, Event]] = []
@@ -215,7 +219,7 @@ class SimulatedCluster:
                     self._schedule(delay, envelope.receiver, envelope)
             case StartTasks() | StopTasks() | Answer():
                 self._manage(instruction)
-            case OpenSplit() | OpenResult():
+            case OpenSplit() | CloseSplit() | OpenResult():
                 self.user_code[address].carry_out(instruction)
             case Commit(stage, number):
                 self._rounds[stage].commit(number)
@@ -235,6 +239,8 @@ class SimulatedCluster:
     def _manage(self, instruction: StartTasks | StopTasks | Answer) -> None:
         """Start or stop tasks, or keep an answer."""
         match instruction:
+            case StartTasks(addresses) if self._cannot_start(addresses):
+                self._schedule(self._job.start_seconds, COORDINATOR, StartFailed(f"{addresses[0]} did not start"))
             case StartTasks(addresses, nodes):
                 for place, started in enumerate(addresses):
                     self._hosts.started(started, nodes[place] if nodes else None)
@@ -252,6 +258,10 @@ class SimulatedCluster:
                 self._invariants.stopped(addresses)
             case Answer(int(request)):
                 self._answers[request] = instruction
+
+    def _cannot_start(self, addresses: Iterable[Address]) -> bool:
+        are_new = all(address not in self.machines for address in addresses)
+        return are_new and self._starts.random() < self._job.start_failures
 
     def _user_code(self, address: Address, instruction: Instruction) -> tuple[Event, float]:
         """Run a piece of user code; returns the event that answers it, and its duration without pauses (seconds)."""

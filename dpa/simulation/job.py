@@ -53,6 +53,7 @@ class SimulatedJob:
         placed: the node of each task, and how they are placed again; None: all are on one, and nobody measures.
         requests: what the coordinator is asked for, with the virtual times, in seconds.
         start_seconds: virtual time that it takes to start a task.
+        start_failures: how often tasks that are to come while records flow cannot be started, 0 to 1.
         pauses: when a task of a stage, by number, does no work. Messages reach it, so its queue fills up; a piece of
             user code that is not done when a pause begins goes on after it.
     """
@@ -71,6 +72,7 @@ class SimulatedJob:
     placed: Placed | None = None
     requests: tuple[tuple[float, TaskRequest], ...] = ()
     start_seconds: float = 0.0
+    start_failures: float = 0.0
     pauses: Callable[[str, int], Pauses] = lambda stage, index: NEVER
 
 

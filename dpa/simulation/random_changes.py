@@ -1,26 +1,70 @@
-"""Random requests to change the tasks of a simulated job while it runs, made of a seed alone."""
+"""Random changes of the tasks of a simulated job while it runs, made of a seed alone: what it is asked for, and
+placements that follow the load."""
 
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
+from dpa.placement.model import Cluster, Node
+from dpa.placement.online import OnlineOptions, OnlinePlacement
 from dpa.protocol.events import MoveTasks, Rescale, TaskRequest
 from dpa.protocol.graph import Graph
+from dpa.protocol.nodes import Placed
+from dpa.simulation.job import SimulatedJob
 
 Requests = tuple[tuple[float, TaskRequest], ...]
 
 _MOST_TASKS = 6
 
+_NODES = ("a", "b", "c")
+
 _TWICE = 0.05
 """How often a task is named twice, which is refused."""
 
+_FAILURES = 0.15
+"""How often tasks cannot be started."""
 
-def random_changes(seed: int, graph: Graph) -> Requests:
+
+def with_random_changes(job: SimulatedJob, seed: int) -> SimulatedJob:
+    """The job with random requests, and now and then tasks that cannot be started."""
+    return replace(job, requests=_random_changes(seed, job.graph), start_failures=_FAILURES)
+
+
+def with_random_placement(job: SimulatedJob, seed: int) -> SimulatedJob:
+    """The job on up to three nodes, unlike and partly reserved, with a placement that is looked at again and again."""
+    draw = random.Random(f"placement of {seed}")
+    nodes = tuple(
+        Node(name, capacity=draw.choice([0.5, 1.0, 2.0]), reserved=draw.choice([0.0, 0.0, 0.2]))
+        for name in _NODES[: draw.randint(1, len(_NODES))]
+    )
+    names = tuple(node.name for node in nodes)
+    options = OnlineOptions(
+        policy=draw.choice(["improve", "otd", "replan"]),
+        seconds=draw.choice([0.01, 0.05, 0.3]),
+        least_gain=draw.choice([0.0, 0.05]),
+        fetch_seconds=draw.choice([0.0, 0.0, 0.1]),
+        read_seconds=draw.choice([0.0, 0.0, 0.07]),
+    )
+    allocator = draw.choice(["even", "task_level", "top_down", "greedy_matching_improved", "pairwise"])
+    online = OnlinePlacement(options, Cluster(nodes), names, allocator, draw.choice([1.01, 1.2]))
+    homes = {stage.name: [draw.choice(names) for _ in range(stage.tasks)] for stage in job.graph.stages}
+    return replace(
+        job,
+        placed=Placed(homes, online),
+        cores=draw.choice([None, 1]),
+        start_seconds=draw.choice([0.0, 0.05]),
+        ticks=None,
+        tick_seconds=draw.choice([0.01, 0.02, 0.1]),
+    )
+
+
+def _random_changes(seed: int, graph: Graph) -> Requests:
     """Up to six requests, each with its virtual time in seconds. Most of them name tasks that will be there."""
     draw = random.Random(f"changes of {seed}")
     members = {stage.name: list(range(stage.tasks)) for stage in graph.stages}
     numbers = {stage.name: stage.tasks for stage in graph.stages}
-    pace, at = draw.choice([0.002, 0.02, 0.1]), 0.0
+    pace, at = draw.choice([0.002, 0.01, 0.05]), 0.0
     requests: list[tuple[float, TaskRequest]] = []
     for request in range(draw.randint(1, 6)):
         at += draw.expovariate(1 / pace)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +26,7 @@ from dpa.protocol.user_code import StageTask
 from dpa.routing.groupings.options import KeyOptions
 from dpa.simulation.cluster import InvariantViolationError, SimulatedCluster
 from dpa.simulation.job import SimulatedJob, SimulatedRun
-from dpa.simulation.random_changes import random_changes
+from dpa.simulation.random_changes import with_random_changes, with_random_placement
 from dpa.simulation.random_jobs import Collect, random_network, random_stage_options
 from dpa.sources.splits import Split, memory_splits
 
@@ -153,15 +153,19 @@ def random_graph(seed: int) -> RandomGraph:
     return RandomGraph(job, kinds, {name: passed[name] for name in operators})
 
 
-def run_random_graph(seed: int, max_steps: int = 1_000_000, *, changes: bool = False, **machines: Any) -> SimulatedRun:
+def run_random_graph(
+    seed: int, max_steps: int = 1_000_000, *, changes: bool = False, placed: bool = False, **machines: Any
+) -> SimulatedRun:
     """Run the graph of a seed, in at most so many steps, and check the result of every stage; `changes`: whether tasks
-    come and go, and `machines` are those of `SimulatedCluster`.
+    come and go, `placed`: whether their placement follows the load, and `machines` are those of `SimulatedCluster`.
 
     Raises:
         InvariantViolationError: an invariant was broken, the job could not end, or a result is wrong.
     """
     made = random_graph(seed)
-    job = replace(made.job, requests=random_changes(seed, made.job.graph)) if changes else made.job
+    job = with_random_changes(made.job, seed) if changes else made.job
+    if placed:
+        job = with_random_placement(job, seed)
     cluster = SimulatedCluster(job, seed, **machines)
     run = cluster.run(max_steps)
     for stage, expected in made.expected.items():

@@ -6,7 +6,7 @@ import dataclasses
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any, TypeVar
@@ -23,7 +23,7 @@ from dpa.routing.groupings.options import BY_KIND, KINDS, RING
 from dpa.routing.keys import Key, KeyName, to_python
 from dpa.simulation.cluster import InvariantViolationError, SimulatedCluster
 from dpa.simulation.job import Network, SimulatedJob, SimulatedRun, map_reduce_job
-from dpa.simulation.random_changes import random_changes
+from dpa.simulation.random_changes import with_random_changes, with_random_placement
 from dpa.sources.splits import memory_splits
 
 
@@ -177,10 +177,17 @@ def _of(options: type[_Options], **drawn: Any) -> _Options:
 
 
 def run_random_job(
-    seed: int, max_steps: int = 1_000_000, *, migrates: bool = False, changes: bool = False, **machines: Any
+    seed: int,
+    max_steps: int = 1_000_000,
+    *,
+    migrates: bool = False,
+    changes: bool = False,
+    placed: bool = False,
+    **machines: Any,
 ) -> SimulatedRun:
     """Run the job of a seed, in at most so many steps, and check its result too; `migrates` as for `random_job`,
-    `changes`: whether tasks come and go, and `machines` are those of `SimulatedCluster`.
+    `changes`: whether tasks come and go, `placed`: whether their placement follows the load, and `machines` are those
+    of `SimulatedCluster`.
 
     Raises:
         InvariantViolationError: an invariant was broken, the job could not end, or its result is wrong.
@@ -188,7 +195,9 @@ def run_random_job(
     made = random_job(seed, migrates=migrates)
     job = made.job
     if changes:
-        job = replace(job, requests=random_changes(seed, job.graph))
+        job = with_random_changes(job, seed)
+    if placed:
+        job = with_random_placement(job, seed)
     cluster = SimulatedCluster(job, seed, **machines)
     run = cluster.run(max_steps)
     shares = run.shares[REDUCER]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -92,6 +92,10 @@ class GeneratedSplit:
     rows: int
     padding: int = 0
     pace: Pace | None = None
+
+    def after(self, rows: int) -> GeneratedSplit:
+        """What is left of the split once so many of its rows have been read."""
+        return replace(self, start=self.start + rows, rows=self.rows - rows)
 
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
         """Yield the split's rows in order, at most `batch_rows` of them at a time.

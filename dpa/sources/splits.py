@@ -8,7 +8,7 @@ splits, backends read them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -30,11 +30,12 @@ class ParquetSplit:
     Attributes:
         path: local path or URI of the file; every mapper's machine must be able to open it.
         row_groups: indices of the row groups, ascending.
-        rows: how many rows they hold together.
+        rows: how many rows of them are read.
         columns: the columns to read, or None for all.
         dictionary: string columns to decode as dictionaries: repeated keys are then hashed once a batch.
         schema: the columns that are read, as the file's footer had them when the split was made; None if unknown.
         size: the file's size in bytes then; None if unknown.
+        skipped: how many rows of the row groups come before those of the split.
     """
 
     path: str
@@ -44,6 +45,11 @@ class ParquetSplit:
     dictionary: tuple[str, ...] = ()
     schema: pa.Schema | None = None
     size: int | None = None
+    skipped: int = 0
+
+    def after(self, rows: int) -> ParquetSplit:
+        """What is left of the split once so many of its rows have been read."""
+        return replace(self, rows=self.rows - rows, skipped=self.skipped + rows)
 
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
         """Yield the split's rows in order, at most `batch_rows` of them at a time.
@@ -65,7 +71,7 @@ class ParquetSplit:
                 dictionary = list(self.dictionary) or None
                 file = pq.ParquetFile(source, metadata=footer, read_dictionary=dictionary, pre_buffer=True)
                 try:
-                    yield from self._read(file, self.row_groups, batch_rows)
+                    yield from self._left(file, batch_rows)
                 except _UNREADABLE:
                     unreadable = self._unreadable_group(file)
                     raise
@@ -75,6 +81,17 @@ class ParquetSplit:
         except _UNREADABLE as error:
             reason = str(error).partition("\n")[0].rstrip(". ")
             raise TableError(f"{self.path}: {unreadable} cannot be read: {reason} ({self._place})") from None
+
+    def _left(self, file: pq.ParquetFile, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """The rows that are not skipped; row groups that are skipped as a whole are not read."""
+        skipped, groups = self.skipped, list(self.row_groups)
+        while groups and skipped >= (held := file.metadata.row_group(groups[0]).num_rows):
+            skipped -= held
+            groups.pop(0)
+        for batch in self._read(file, groups, batch_rows):
+            if batch.num_rows > skipped:
+                yield batch.slice(skipped)
+            skipped = max(0, skipped - batch.num_rows)
 
     @property
     def _place(self) -> str:
@@ -100,8 +117,8 @@ class ParquetSplit:
         if max(self.row_groups) >= groups:
             return f"it has {groups} row groups now"
         rows = sum(footer.row_group(group).num_rows for group in self.row_groups)
-        if rows != self.rows:
-            return f"the split's row groups have {rows:,} rows now, and had {self.rows:,}"
+        if rows != self.skipped + self.rows:
+            return f"the split's row groups have {rows:,} rows now, and had {self.skipped + self.rows:,}"
         kinds = {field.name: field.type for field in footer.schema.to_arrow_schema()}
         for field in self.schema or ():
             if kinds.get(field.name) != field.type:
@@ -131,6 +148,10 @@ class MemorySplit:
     def rows(self) -> int:
         """The number of rows."""
         return int(self.table.num_rows)
+
+    def after(self, rows: int) -> MemorySplit:
+        """What is left of the split once so many of its rows have been read."""
+        return MemorySplit(_own(self.table.slice(rows)))
 
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
         """Yield the table's rows in order, at most `batch_rows` of them at a time."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from dpa.control import app
 from dpa.driver.control import RunningJob
 from dpa.errors import ControlError
 from dpa.result import Result
+from dpa.runtime.cluster import alive_nodes
 
 pytestmark = pytest.mark.usefixtures("ray")
 
@@ -129,8 +131,10 @@ def test_tasks_come_move_and_go_while_records_flow(consistency: str) -> None:
     assert not RunningJob.all()
 
 
-def test_the_command_changes_the_tasks_of_a_source_and_says_why_it_cannot() -> None:
-    run = CliRunner()
+def test_the_command_changes_the_tasks_of_a_source_and_says_why_it_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, nodes = CliRunner(), alive_nodes()
+    gone = replace(nodes[0], name="gone", id=nodes[0].id[::-1])
+    monkeypatch.setattr("dpa.runtime.launch.alive_nodes", lambda: [*nodes, gone])
     assert "no job runs here" in run.invoke(app, ["list"]).output
     with Running(flow_of("by-hand", "merge")) as running:
         job = running.job()
@@ -144,6 +148,7 @@ def test_the_command_changes_the_tasks_of_a_source_and_says_why_it_cannot() -> N
             ("scale", "by-hand", "sums", "2"): "sums has 2 tasks",
             ("move", "by-hand", "sums", "7"): "sums has no task 7; it has 0, 1",
             ("move", "by-hand", "sums", "0", "--node", "nowhere"): "there is no node 'nowhere'; the nodes are",
+            ("move", "by-hand", "sums", "0", "--node", "gone"): "nothing was changed: sums 2 did not start",
             ("scale", "other", "sums", "2"): "no job named 'other' runs here; running jobs: by-hand",
         }.items():
             refused = run.invoke(app, list(arguments))

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 from wires import (
     REDUCER_TABLES,
+    SPLIT,
     OperatorWire,
     SourceWire,
     emitter_for,
@@ -22,10 +23,10 @@ from wires import (
 from dpa.errors import ProtocolError
 from dpa.execution.reduce_task import Piece
 from dpa.protocol.addresses import BALANCER, COORDINATOR
-from dpa.protocol.change_messages import Flush, Flushed, Leave, Left
+from dpa.protocol.change_messages import Flush, Flushed, Leave, Left, SplitReturned
 from dpa.protocol.events import RangesExtracted, Tick
-from dpa.protocol.instructions import ExtractRanges, InstallStates, Instruction
-from dpa.protocol.messages import Ack, Marker, Progress, RangeTransfer, Settled, SplitGrant
+from dpa.protocol.instructions import CloseSplit, ExtractRanges, InstallStates, Instruction
+from dpa.protocol.messages import Ack, Marker, Progress, RangeTransfer, Settled, SplitGrant, SplitRequest
 from dpa.routing.hashing import ALL_HASHES
 from dpa.routing.members import MemberChange, with_members
 
@@ -134,6 +135,32 @@ def test_a_source_has_left_when_all_that_it_has_emitted_is_processed() -> None:
     assert sent(source(reducer(0), Ack(0, 1)), Left) == []
     [(receiver, left)] = sent(source(reducer(0), Ack(0, 1)), Left)
     assert (receiver, left.stats.emitted) == (COORDINATOR, (2,))
+
+
+def test_a_source_that_leaves_gives_back_what_it_has_not_read() -> None:
+    source = SourceWire(emitter_for(REDUCER_TABLES[0]))
+    source.stepped("ab")
+    assert instructed(source(COORDINATOR, Leave()), CloseSplit) == [CloseSplit()]
+    asked = source.exhausted()
+    assert sent(asked, SplitReturned) == [(COORDINATOR, SplitReturned(2))]
+    assert sent(asked, SplitRequest) == [(COORDINATOR, SplitRequest())]
+
+
+def test_a_source_that_gets_the_rest_again_reads_it_to_the_end() -> None:
+    source = SourceWire(emitter_for(REDUCER_TABLES[0]))
+    source(COORDINATOR, Leave())
+    source.exhausted()
+    source(COORDINATOR, SplitGrant(SPLIT))
+    source.stepped("a")
+    asked = source.exhausted()
+    assert sent(asked, SplitReturned) == [] and sent(asked, SplitRequest) == [(COORDINATOR, SplitRequest())]
+
+
+def test_a_source_that_reads_nothing_gives_nothing_back() -> None:
+    source = SourceWire(emitter_for(REDUCER_TABLES[0]))
+    source.exhausted()
+    assert instructed(source(COORDINATOR, Leave()), CloseSplit) == []
+    assert sent(source(COORDINATOR, SplitGrant(None)), SplitReturned) == []
 
 
 def test_a_sender_marks_the_channel_to_a_task_that_leaves() -> None:

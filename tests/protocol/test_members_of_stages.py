@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 from wires import Wire, mapper, reducer, sent
 
 from dpa.balance.options import BY_STRATEGY
 from dpa.measure.latency import LatencySketch
 from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
-from dpa.protocol.change_messages import ChangeMembers, Leave, Left, MembersChanged, Unsubscribe, Unsubscribed
+from dpa.protocol.change_messages import (
+    ChangeMembers,
+    Leave,
+    Left,
+    MembersChanged,
+    SplitReturned,
+    Unsubscribe,
+    Unsubscribed,
+)
 from dpa.protocol.coordinator import CoordinatorMachine
-from dpa.protocol.events import MoveTasks, Rescale, Start, TaskStarted
+from dpa.protocol.events import MoveTasks, Rescale, Start, StartFailed, TaskStarted
 from dpa.protocol.graph import MAPPER, REDUCER, Graph, map_reduce
-from dpa.protocol.instructions import Answer, Instruction, StartTasks, StopTasks
+from dpa.protocol.instructions import Answer, Instruction, JobFailed, StartTasks, StopTasks
 from dpa.protocol.machines import load_balancer_of
 from dpa.protocol.messages import Begin, CurrentTable, Message, Progress, Settled, SplitGrant, SplitRequest, TableUpdate
 from dpa.protocol.metrics import TaskStats
 from dpa.routing.members import MemberChange
+from dpa.sources.splits import memory_splits
+
+SPLITS = memory_splits(pa.table({"key": list("abc")}), 1)
 
 
 def graph_of(**options: object) -> Graph:
-    return map_reduce((), 2, 3, balance=BY_STRATEGY["doubling"](), **options)
+    return map_reduce(SPLITS, 2, 3, balance=BY_STRATEGY["doubling"](), **options)
 
 
 def to(instructions: list[Instruction], kind: type[Message]) -> list[Address]:
@@ -161,6 +173,48 @@ def test_requests_are_carried_out_one_after_the_other() -> None:
     done = coordinator(BALANCER, MembersChanged(REDUCER))
     assert [answer.request for answer in coordinator.answers(done)] == [1]
     assert sent(done, ChangeMembers) == [(BALANCER, ChangeMembers(REDUCER, MemberChange(leaves=(3,))))]
+
+
+def test_where_a_task_cannot_be_started_all_is_as_it_was() -> None:
+    coordinator = Coordinator()
+    coordinator.ask(Rescale(1, REDUCER, 5))
+    assert coordinator.ask(Rescale(2, REDUCER, 4)) == []
+    refused, *others = coordinator.machine.handle(StartFailed("reducer 3 did not start: why"), 1.0)
+    assert refused == Answer(1, "nothing was changed: reducer 3 did not start: why", refused=True)
+    assert others == [StartTasks((reducer(3),), (None,))], "nobody has heard of the number"
+    coordinator.started(reducer(3))
+    assert "reducer has 4 tasks" in coordinator.answers(coordinator(BALANCER, MembersChanged(REDUCER)))[0].text
+    snapshot = coordinator.machine.snapshot()
+    assert snapshot[REDUCER].members == (0, 1, 2, 3) and len(snapshot[REDUCER].tasks) == 4
+    assert len(snapshot.steps) == 1
+
+
+def test_who_waits_for_the_rest_of_a_split_is_answered_where_no_task_leaves_after_all() -> None:
+    coordinator = Coordinator()
+    for task in (mapper(1), mapper(0), mapper(0)):
+        coordinator(task, SplitRequest())
+    coordinator.ask(MoveTasks(1, MAPPER, (1,)))
+    assert coordinator(mapper(0), SplitRequest()) == []
+    done = coordinator.machine.handle(StartFailed("why"), 1.0)
+    assert sent(done, SplitGrant) == [(mapper(0), SplitGrant(None))]
+
+
+def test_a_job_whose_first_tasks_do_not_start_fails() -> None:
+    machine = CoordinatorMachine(graph_of())
+    machine.handle(Start(), 0.0)
+    assert machine.handle(StartFailed("mapper 0 did not start"), 0.0) == [JobFailed("mapper 0 did not start")]
+
+
+def test_the_rest_of_the_split_of_a_source_task_that_leaves_goes_to_another() -> None:
+    coordinator = Coordinator()
+    for task, split in zip((mapper(1), mapper(0), mapper(0)), SPLITS, strict=True):
+        assert sent(coordinator(task, SplitRequest()), SplitGrant) == [(task, SplitGrant(split))]
+    coordinator.ask(MoveTasks(1, MAPPER, (1,)))
+    coordinator.started(mapper(2))
+    assert coordinator(mapper(0), SplitRequest()) == []  # it waits
+    [(reads, grant)] = sent(coordinator(mapper(1), SplitReturned(0)), SplitGrant)
+    assert (reads, grant.split) == (mapper(0), SPLITS[0])
+    assert sent(coordinator(mapper(1), SplitRequest()), SplitGrant) == [(mapper(1), SplitGrant(None))]
 
 
 def test_a_source_task_that_leaves_gets_no_more_splits_and_is_waited_for() -> None:

@@ -95,8 +95,8 @@ PARTS: dict[type[RuledMachine], list[type[RuledMachine]]] = {
 
 RECEIVED: dict[type[RuledMachine], set[str]] = {
     CoordinatorMachine: {
-        *("Start", "TaskStarted", "TaskDied", "Tick", "Rescale", "MoveTasks"),
-        *("MembersChanged", "Left", "Unsubscribed"),
+        *("Start", "TaskStarted", "StartFailed", "TaskDied", "Tick", "Rescale", "MoveTasks"),
+        *("MembersChanged", "Left", "Unsubscribed", "SplitReturned"),
         *("SplitRequest", "Progress", "DecisionReport", "RoundDone", "LastTable", "Finished"),
     },
     LoadBalancerMachine: {

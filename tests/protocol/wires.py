@@ -196,7 +196,9 @@ class OperatorWire(Wire):
             limits=CreditLimits(1_000, seconds=queue_seconds),
             reports=reports if measure or every is not None else None,
             delegation=delegation,
-            migration=MigrationOptions(100, in_order=migrates_with is not None, drain_seconds=drain_seconds),
+            migration=MigrationOptions(
+                100, in_order=migrates_with is not None, starts_late=False, drain_seconds=drain_seconds
+            ),
             senders=tuple(migrates_with or merges_with),
         )
         super().__init__(self.task)

@@ -1,0 +1,123 @@
+"""Splits that are granted, given back and granted again."""
+
+from itertools import accumulate
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpa.protocol.split_queue import SplitQueue
+from dpa.sources.splits import MemorySplit
+
+NOBODY: frozenset[int] = frozenset()
+
+
+def split(*rows: int) -> MemorySplit:
+    return MemorySplit(pa.table({"n": pa.array(rows, pa.int64())}))
+
+
+def rows_of(read: object) -> list[int]:
+    assert isinstance(read, MemorySplit)
+    return list(read.table["n"].to_pylist())
+
+
+def test_splits_are_granted_in_order_and_then_none() -> None:
+    first, second = split(1), split(2)
+    queue = SplitQueue([first, second])
+    for task in (1, 0, 1):
+        queue.asks(task)
+    assert queue.grants([0, 1], NOBODY) == [(1, first), (0, second), (1, None)]
+
+
+def test_the_rest_of_a_split_is_granted_next() -> None:
+    queue = SplitQueue([split(1, 2, 3), split(4)])
+    queue.asks(0)
+    queue.grants([0, 1], NOBODY)
+    queue.gives_back(0, read=1)
+    queue.asks(0)
+    queue.asks(1)
+    [(leaver, nothing), (member, rest)] = queue.grants([1], {0})
+    assert (leaver, nothing, member) == (0, None, 1)
+    assert rows_of(rest) == [2, 3]
+
+
+def test_who_asks_waits_while_a_task_that_leaves_may_give_something_back() -> None:
+    queue = SplitQueue([split(1, 2)])
+    queue.asks(0)
+    queue.grants([0, 1], NOBODY)
+    queue.asks(1)
+    assert queue.grants([1], {0}) == []
+    queue.asks(0)
+    assert queue.grants([1], {0}) == [(1, None), (0, None)]
+
+
+def test_the_task_that_leaves_reads_the_rest_where_nobody_else_would() -> None:
+    queue = SplitQueue([split(1, 2)])
+    queue.asks(0)
+    queue.asks(1)
+    assert [task for task, _ in queue.grants([0, 1], NOBODY)] == [0, 1]  # 1 has been told that there is none
+    queue.gives_back(0, read=1)
+    queue.asks(0)
+    [(task, rest)] = queue.grants([1], {0})
+    assert (task, rows_of(rest)) == (0, [2])
+
+
+def test_a_split_that_was_read_to_its_end_does_not_come_back() -> None:
+    queue = SplitQueue([split(1, 2)])
+    queue.asks(0)
+    queue.grants([0, 1], NOBODY)
+    queue.gives_back(0, read=2)
+    queue.asks(1)
+    assert queue.grants([1], {0}) == [(1, None)]
+
+
+class Readers:
+    """Tasks 0 and 1, and those that take the place of one that leaves."""
+
+    def __init__(self, queue: SplitQueue) -> None:
+        self.queue = queue
+        self.there, self.leaving = [0, 1], frozenset[int]()
+        self.reading: dict[int, list[int]] = {}
+        self.waiting: set[int] = set()
+        self.told: set[int] = set()
+        self.read: list[int] = []
+
+    @property
+    def busy(self) -> list[int]:
+        return sorted({*self.there, *self.leaving} - self.told - self.waiting)
+
+    def ask(self, task: int) -> None:
+        self.waiting.add(task)
+        self.queue.asks(task)
+        for to, granted in self.queue.grants(self.there, self.leaving):
+            self.waiting.discard(to)
+            if granted is None:
+                self.told.add(to)
+            else:
+                self.reading[to] = rows_of(granted)
+        self.leaving -= self.told
+
+    def finish(self, task: int) -> None:
+        self.read += self.reading.pop(task, [])
+        self.ask(task)
+
+    def leave(self, task: int, after: int) -> None:
+        """A new task comes, and this one stops after so many rows of its split."""
+        self.there, self.leaving = [*(one for one in self.there if one != task), max(self.there) + 1], frozenset([task])
+        self.read += self.reading.pop(task)[:after]
+        self.queue.gives_back(task, after)
+        self.ask(task)
+
+
+@given(st.lists(st.integers(1, 5), max_size=6), st.data())
+def test_every_row_is_read_once_whoever_leaves(sizes: list[int], data: st.DataObject) -> None:
+    ends = list(accumulate(sizes))
+    readers = Readers(SplitQueue(split(*range(end - size, end)) for size, end in zip(sizes, ends, strict=True)))
+    while busy := readers.busy:
+        task = data.draw(st.sampled_from(busy))
+        rows = len(readers.reading.get(task, []))
+        if rows and task in readers.there and not readers.leaving and data.draw(st.booleans()):
+            readers.leave(task, data.draw(st.integers(0, rows)))
+        else:
+            readers.finish(task)
+    assert not readers.waiting and sorted(readers.read) == list(range(sum(sizes)))
