@@ -10,10 +10,12 @@ import resource
 import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
 
 import ray
 from ray.actor import ActorHandle
+from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dpa._util.logs import log_to_stderr
@@ -80,10 +82,17 @@ class TaskActor:
         self._node = ray.get_runtime_context().get_node_id()
         self._shell.start()
 
-    @ray.method(concurrency_group="control")
+    @ray.method(concurrency_group="watch")
     def meet(self, handles: Handles) -> None:
-        """Learn of tasks that were started later."""
+        """Learn of tasks that were started later, and open the channels to them: the first message of one process to
+        another takes longer, and records may wait for it."""
         self._handles = {**self._handles, **handles}
+        with suppress(RayError):  # who watches the task says that it has died
+            ray.get([handle.greet.remote() for handle in handles.values()])
+
+    @ray.method(concurrency_group="control")
+    def greet(self) -> None:
+        """Answer: the channel is open."""
 
     @ray.method(concurrency_group="control", num_returns=0)
     def deliver(self, pickled: PickledEnvelope) -> None:
