@@ -35,7 +35,7 @@ SEEDS, CHUNK = 90, 30
 MOST = 150
 """Seeds in which a broken machine must be caught."""
 
-FIRST = (24, 40, 35, 51, 81, 84)
+FIRST = (35, 40, 51, 81, 84)
 """Those that catch all that the least ones do not, to begin with."""
 
 ENOUGH_STEPS = 60_000
@@ -270,7 +270,7 @@ BROKEN: dict[str, tuple[str, Any, str]] = {
     "never installs": (
         TAKING,
         NeverInstalls,
-        f"{ELSEWHERE} on its way|while the state of key .* was on its way|cannot take",
+        f"{ELSEWHERE} on its way|while the state of key .* was on its way",
     ),
     "marks nothing": ("source", MarksNothing, "the job did not end"),
     "does not wait for tasks": (BALANCE, DoesNotWaitForTasks, "got table . before . was settled|cannot take a"),
