@@ -110,7 +110,9 @@ class Membership(RuledMachine):
                 self._begin(request)
 
     def end(self, why: str) -> None:
-        """Refuse all that is waiting."""
+        """Refuse all that is waiting, and what has begun."""
+        if self._change is not None:
+            self._answer(self._change.request, why, refused=True)
         while self._requests:
             self._answer(self._requests.popleft()[0], why, refused=True)
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
-from dpa.errors import DpaError
+from dpa.errors import DpaError, JobFailedError
 from dpa.execution.reduce_task import ReduceStage
 from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.coordinator import CoordinatorMachine
@@ -25,6 +25,7 @@ from dpa.protocol.events import (
     Start,
     StartFailed,
     StepDone,
+    TaskDied,
     TaskStarted,
     Tick,
     UserCodeDone,
@@ -77,6 +78,7 @@ class SimulatedCluster:
         coordinator, tasks, machines: the state machines, by address.
         user_code: of each task.
         writes: how each task delivered its share.
+        answers: what became of the requests that somebody waits for, by their numbers.
     """
 
     def __init__(
@@ -100,7 +102,8 @@ class SimulatedCluster:
         self._steps = 0
         self._log: list[tuple[float, Address, Event]] = []
         self._stopped: set[Address] = set()
-        self._answers: dict[int, Answer] = {}
+        self._dead: set[Address] = set()
+        self.answers: dict[int, Answer] = {}
         self._make = partial(task_of, job.graph, source=source, operator=operator)
         graph = job.graph
         self.coordinator = coordinator(graph, None if job.placed is None else job.placed.online)
@@ -128,10 +131,13 @@ class SimulatedCluster:
 
         Raises:
             InvariantViolationError: an invariant was broken, or the job cannot end.
+            JobFailedError: a task died, as the job says.
         """
         self._schedule(0.0, COORDINATOR, Start())
         for at, request in self._job.requests:
             self._schedule(at, COORDINATOR, request)
+        for at, task in self._job.deaths:
+            self._schedule(at, task, TaskDied(task, f"{task} died"))
         for address in self.machines:
             self._schedule_ticks(address)
         while self._events and self._steps < max_steps and self._failure is None:
@@ -142,11 +148,13 @@ class SimulatedCluster:
                 self._step(address, event)
             except (DpaError, AssertionError) as error:
                 raise self._violation(str(error) or repr(error)) from error
+        if self._failure is not None and self._dead:
+            raise JobFailedError(self._failure)
         if self._failure is not None:
             raise self._violation(f"the job failed: {self._failure}")
         if not self._finished:
             raise self._violation("the job did not end: nothing is in transit and it is not done")
-        if not self._events:
+        if not self._events and not self._dead:
             try:
                 alive = [machine for address, machine in self.machines.items() if address not in self._stopped]
                 self._invariants.check_quiet(alive)
@@ -166,7 +174,7 @@ class SimulatedCluster:
                 stage.name: tuple(self._rounds[stage.name].committed) if stage.name in self._rounds else ()
                 for stage in self._job.graph.queue_fed()
             },
-            dict(self._answers),
+            dict(self.answers),
         )
 
     @property
@@ -186,6 +194,11 @@ class SimulatedCluster:
             self._schedule(self._random.uniform(0, 2 * (ticks or 0) * every), address, Tick())
 
     def _step(self, address: Address, event: Event) -> None:
+        if address in self._dead:
+            return
+        if isinstance(event, TaskDied) and address != COORDINATOR:
+            self._die(event)
+            return
         if address in self._stopped:
             self._invariants.lost(address, event)
             return
@@ -206,6 +219,12 @@ class SimulatedCluster:
         if self._finished and not self._checked_end:
             self._checked_end = True
             self._invariants.check_end()
+
+    def _die(self, event: TaskDied) -> None:
+        """A task dies, if it is there; the coordinator learns of it later."""
+        if event.address in self.machines and event.address not in self._stopped:
+            self._dead.add(event.address)
+            self._schedule(self._job.network.max_delay, COORDINATOR, event)
 
     def _execute(self, address: Address, instruction: Instruction) -> None:
         job = self._job
@@ -257,7 +276,7 @@ class SimulatedCluster:
                 self._stopped |= set(addresses)
                 self._invariants.stopped(addresses)
             case Answer(int(request)):
-                self._answers[request] = instruction
+                self.answers[request] = instruction
 
     def _cannot_start(self, addresses: Iterable[Address]) -> bool:
         are_new = all(address not in self.machines for address in addresses)

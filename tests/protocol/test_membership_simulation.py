@@ -3,6 +3,7 @@ are broken on purpose are caught."""
 
 from __future__ import annotations
 
+import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -12,10 +13,11 @@ from typing import Any
 
 import pytest
 
+from dpa.errors import JobFailedError
 from dpa.protocol.addresses import COORDINATOR, Address
 from dpa.protocol.change_messages import ChangeMembers, Left, MembersChanged
-from dpa.protocol.events import RangesExtracted
-from dpa.protocol.graph import REDUCER
+from dpa.protocol.events import MoveTasks, RangesExtracted, Rescale
+from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.hand_over import Giving
 from dpa.protocol.load_balancer import LoadBalancerMachine, StageBalance
 from dpa.protocol.membership import Membership
@@ -24,14 +26,17 @@ from dpa.protocol.metrics import TaskStats
 from dpa.protocol.stage_progress import StageProgress
 from dpa.routing.members import MemberChange
 from dpa.routing.table import RoutingTable
-from dpa.simulation.cluster import InvariantViolationError
+from dpa.simulation.cluster import InvariantViolationError, SimulatedCluster
 from dpa.simulation.job import SimulatedRun
+from dpa.simulation.random_changes import with_random_changes
 from dpa.simulation.random_graphs import run_random_graph
-from dpa.simulation.random_jobs import run_random_job
+from dpa.simulation.random_jobs import random_job, run_random_job
 
 SEEDS, CHUNK = 60, 20
 
 PLACED = 24
+
+DYING = 40
 
 
 @cache
@@ -77,6 +82,29 @@ def test_placements_follow_the_load_while_tasks_come_and_go() -> None:
         happened["moved"] += sum(look.moves for look in run.snapshot.placement_looks)
         happened["not started"] += run.snapshot.placement_counts.get("a task did not start", 0)
     assert happened["looked"] > happened["moved"] >= 10 and happened["not started"], happened
+
+
+@pytest.mark.parametrize("migrates", [False, True])
+def test_a_task_that_dies_ends_the_job_with_an_error_whatever_is_under_way(migrates: bool) -> None:
+    died: Counter[str] = Counter()
+    for seed in range(DYING):
+        job = with_random_changes(random_job(seed, migrates=migrates).job, seed)
+        draw = random.Random(seed)
+        victim = Address(draw.choice([MAPPER, REDUCER]), draw.randint(0, 3))
+        cluster = SimulatedCluster(replace(job, deaths=((draw.expovariate(20), victim),)), seed)
+        try:
+            cluster.run()
+            died["too late, or was not there"] += 1
+            continue
+        except InvariantViolationError as violation:
+            pytest.fail(failed(seed, violation))
+        except JobFailedError as error:
+            assert str(error) == f"{victim} died"
+        asked = [event.request for _, _, event in cluster.log if isinstance(event, Rescale | MoveTasks)]
+        assert cluster.answers.keys() == set(asked), "who asks learns what became of it"
+        died[victim.stage] += 1
+        died["during a change"] += any(answer.text == "the job has failed" for answer in cluster.answers.values())
+    assert died[MAPPER] >= 5 and died[REDUCER] >= 5 and died["during a change"] >= 3, died
 
 
 @pytest.mark.parametrize("migrates", [False, True])
