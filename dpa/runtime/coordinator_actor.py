@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 import ray
@@ -207,19 +208,13 @@ class CoordinatorActor(TaskActor):
         return None
 
     def _start_tasks(self, addresses: tuple[Address, ...], nodes: tuple[str | None, ...]) -> StartFailed | None:
-        wanted = dict(zip(addresses, nodes, strict=True)) if nodes else {}
         before = {address: handle for address, handle in self._handles.items() if address not in self._stopped}
-        started: Handles = {}
-        at_once = _starts_at_once() if before else len(addresses)
+        are_late = BALANCER in before
         try:
-            for first in range(0, len(addresses), at_once):
-                some = {new: self._actor_for(new, wanted.get(new)) for new in addresses[first : first + at_once]}
-                started |= some
-                _require_all({address: self._make(address, handle) for address, handle in some.items()})
+            wanted = dict(zip(addresses, nodes or (None,) * len(addresses), strict=True))
+            started = self._made(wanted, at_once=_starts_at_once() if are_late else len(addresses))
         except JobFailedError as error:
-            for handle in started.values():
-                ray.kill(handle)
-            if before:
+            if are_late:
                 self._warn(f"the tasks of {addresses[0].stage} stay as they are: {error}")
             return StartFailed(str(error))
         # Not before all of them are tasks: the first to be connected may send to the last.
@@ -232,6 +227,24 @@ class CoordinatorActor(TaskActor):
         for address in addresses:
             self._shell.post(TaskStarted(address))
         return None
+
+    def _made(self, wanted: Mapping[Address, str | None], at_once: int) -> Handles:
+        """Actors that are these tasks, on these nodes if it matters, made so many at a time.
+
+        Raises:
+            JobFailedError: one could not be made, and none is left.
+        """
+        made: Handles = {}
+        try:
+            tasks = iter(wanted.items())
+            while new := {address: self._actor_for(address, node) for address, node in islice(tasks, at_once)}:
+                made |= new
+                _require_all({address: self._make(address, handle) for address, handle in new.items()})
+        except JobFailedError:
+            for handle in made.values():
+                ray.kill(handle)
+            raise
+        return made
 
     def _stop_tasks(self, addresses: tuple[Address, ...]) -> None:
         with self._shell.lock:
