@@ -75,13 +75,13 @@ class Watched:
         due: when each record was due, in seconds since the stream began; shape (records,), ascending.
         delay: by how much later it was processed, in seconds.
         moves: whether its key is one of those that move.
-        silent: the longest time in which a reducer processed nothing, of those that begin after the move, in seconds.
+        processed: when each reducer processed each of its batches, in seconds since the stream began; ascending.
     """
 
     due: Floats
     delay: Floats
     moves: npt.NDArray[np.bool_]
-    silent: float
+    processed: tuple[Floats, ...]
 
     def p99(self, since: float, until: float, *, moves: bool) -> float:
         """The delay that 99 % of the records due in this time did not exceed, of keys that move or of the others."""
@@ -93,6 +93,11 @@ class Watched:
         done = self.due + self.delay
         bounds = np.arange(since, until, _WINDOW)
         return float(np.min(np.histogram(done, bounds)[0])) / (RATE * _WINDOW)
+
+    def silent(self, since: float, until: float) -> float:
+        """The longest time in which a reducer processed nothing, of those that begin in this time, in seconds."""
+        gaps = (np.diff(at)[(at[:-1] >= since) & (at[:-1] < until)] for at in self.processed)
+        return max(float(of_reducer.max(initial=0.0)) for of_reducer in gaps)
 
 
 @dataclass(frozen=True)
@@ -182,12 +187,7 @@ def _counts(plan: RunPlan, directory: str, move_at: float | None) -> pa.Table:
 
 
 def _watched(found: Noted, setup: Setup) -> Watched:
-    """The delays of all records, and the longest silence of a reducer."""
-    silent = 0.0
-    for at in found.of_process:
-        gaps = np.diff(at)[at[:-1] >= setup.at - _WINDOW]
-        silent = max(silent, float(gaps.max(initial=0.0)))
-    return Watched(found.due, found.done - found.due, moving(setup)[found.keys], silent)
+    return Watched(found.due, found.done - found.due, moving(setup)[found.keys], found.of_process)
 
 
 def measure(options: argparse.Namespace) -> Findings:
@@ -220,9 +220,9 @@ def measure(options: argparse.Namespace) -> Findings:
         data={"rows": rows, "rate": RATE, "keys": setup.keys, "reducers": setup.reducers},
         targets=targets,
         text=f"{setup.keys:,} states on {setup.reducers} reducers, {RATE:,} records a second; "
-        f"{moving(setup).mean():.0%} of the states move. The delays are of records due in the two seconds after that; "
-        f"the least rate is of any {_WINDOW:g} s, by what was due. Medians of the runs.\n\n"
-        + markdown_table(head, shown),
+        f"{moving(setup).mean():.0%} of the states move. The delays are of records due in the two seconds after that, "
+        f"the longest silence is of these seconds too: batches come {_LIMITS['batch_records'] / RATE:g} s apart. The "
+        f"least rate is of any {_WINDOW:g} s, by what was due. Medians of the runs.\n\n" + markdown_table(head, shown),
         figure=_picture({way: found[0] for way, found in runs.items()}, setup),
     )
 
@@ -241,7 +241,7 @@ def _numbers(watched: Watched, setup: Setup) -> dict[str, float]:
         "before": watched.p99(1.0, at - 0.5, moves=False),
         "stay": watched.p99(at, at + 2.0, moves=False),
         "move": watched.p99(at, at + 2.0, moves=True),
-        "silent": watched.silent,
+        "silent": watched.silent(at - _WINDOW, at + 2.0),
         "rate": watched.rate(at, at + 2.0),
     }
 
