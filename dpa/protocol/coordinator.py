@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import ClassVar
@@ -44,6 +45,9 @@ class CoordinatorState(State):
     FAILED = "failed"
 
 
+_REST_SECONDS = 60.0
+"""Where a task could not be started, policies ask for no change for so long: most likely it would not start again."""
+
 _IN_WORDS: dict[State, str] = {
     CoordinatorState.CREATED: "is starting",
     CoordinatorState.STARTING: "is starting",
@@ -71,6 +75,7 @@ class CoordinatorMachine(Machine):
         self._rows = sum(total_rows(stage.splits) for stage in graph.stages)
         self._starting: set[Address] = set()
         self._use: dict[Address, TaskUse] = {}
+        self._policies_rest_until = -math.inf
         self.stages = {
             stage.name: StageProgress(
                 self,
@@ -183,6 +188,8 @@ class CoordinatorMachine(Machine):
     def _of_membership(
         self, sender: Address, message: TaskStarted | StartFailed | MembersChanged | Left | Unsubscribed
     ) -> None:
+        if isinstance(message, Left) and sender.stage in self._splits:
+            self._splits[sender.stage].left(sender.index)
         self._membership.dispatch(self.address, sender, message)
 
     def _requested(self, sender: Address, event: Rescale | MoveTasks) -> None:
@@ -219,10 +226,14 @@ class CoordinatorMachine(Machine):
         for stage in self.stages.values():
             stage.tick(self.now)
         self._membership.tick()
+        if self.now >= self._policies_rest_until:
+            self._let_policies_look(event.cores_busy)
+
+    def _let_policies_look(self, cores_busy: float) -> None:
         for name, elastic in self._elastic.items():
             if not self._membership.is_idle:
                 break
-            decision = elastic.tick(self.now, event.cores_busy, self._seconds_left(name))
+            decision = elastic.tick(self.now, cores_busy, self._seconds_left(name))
             if decision is not None:
                 self._membership.ask(Rescale(None, name, decision.tasks, reason=decision.reason))
         if self._relocation is not None and self._membership.is_idle:
@@ -236,9 +247,12 @@ class CoordinatorMachine(Machine):
             self._relocation.changed(step)
 
     def _change_abandoned(self, request: TaskRequest) -> None:
-        if request.stage in self._elastic:
+        if request.request is not None:
+            return
+        self._policies_rest_until = self.now + _REST_SECONDS
+        if isinstance(request, Rescale):
             self._elastic[request.stage].abandoned()
-        if self._relocation is not None:
+        elif self._relocation is not None:
             self._relocation.abandoned()
 
     def _seconds_left(self, name: str) -> float | None:

@@ -1,4 +1,4 @@
-"""Events and instructions without what machines do not look at: values, states, the content of splits, and use.
+"""Events and instructions without what machines do not look at: values, states, and the content of splits.
 
 A machine looks at keys, hashes and counts alone, so it does the same on a lean event as on the event itself. The keys,
 hashes and codes of a lean block are copies: it keeps no values, and no shared memory alive in which records came.
@@ -38,10 +38,11 @@ LARGE: dict[type, str] = {
     InstallStates: "parts",
     MergeStates: "parts",
     Finish: "parts",
-    Tick: "use",
-    Progress: "use",
 }
 """The events, messages and instructions with something that machines do not look at, and the field that has it."""
+
+_OUTLINED = {**LARGE, Tick: "use", Progress: "use"}
+"""Those of which an outline leaves something out."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def _lean_split(split: Split) -> SplitOutline:
     return SplitOutline(split.rows)
 
 
-def _lean_use(use: TaskUse) -> TaskUse:
+def _use_outline(use: TaskUse) -> TaskUse:
     return _NO_USE
 
 
@@ -125,10 +126,9 @@ _Conversions = dict[type, Callable[[Any], Any]]
 _LEAN: _Conversions = {
     Block: _lean_block,
     StatePart: _lean_states,
-    TaskUse: _lean_use,
     **dict.fromkeys(get_args(Split), _lean_split),
 }
-_OUTLINE: _Conversions = {**_LEAN, Block: _block_outline}
+_OUTLINE: _Conversions = {**_LEAN, Block: _block_outline, TaskUse: _use_outline}
 
 LEAN = frozenset(_LEAN)
 """The types of parts that have a lean form."""
@@ -138,7 +138,7 @@ def _opened(thing: T, conversions: _Conversions) -> T:
     """An event or instruction with its large field, or that of the message inside, converted; the same one if that
     changes nothing."""
     kind = type(thing)
-    field = "message" if kind is Envelope else "envelope" if kind is Send else LARGE.get(kind)
+    field = "message" if kind is Envelope else "envelope" if kind is Send else _OUTLINED.get(kind)
     if field is None:
         return thing
     value = getattr(thing, field)

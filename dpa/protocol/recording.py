@@ -26,12 +26,13 @@ from dpa.protocol.instructions import Instruction
 from dpa.protocol.lean import LEAN, lean_part, outline
 from dpa.protocol.machine import Machine
 from dpa.protocol.metrics import LoadSample, TaskStats
+from dpa.protocol.use import TaskUse
 from dpa.routing.change import TableChange
 from dpa.routing.table import RoutingTable
 
 _FORMAT = "dpa-events-1"
 
-_SHARED = frozenset({Decision, Load, LoadSample, Offered, RoutingTable, Sample, TableChange, TaskStats})
+_SHARED = frozenset({Decision, Load, LoadSample, Offered, RoutingTable, Sample, TableChange, TaskStats, TaskUse})
 """Types that nobody changes, so that a copy of a machine shares them with it."""
 
 _OUTSIDE = _SHARED | LEAN

@@ -10,13 +10,20 @@ from dpa.sources.splits import Split
 
 class SplitQueue:
     """A task that asks is granted the next split, or told that there is none. Nobody is told so who could still read
-    the rest of a split that a leaving task gives back."""
+    the rest of a split that a leaving task gives back.
+
+    The rows of a split are emitted in order, whoever reads them, and where only one task reads, those of all splits:
+    what a leaving task gives back is granted when all that it has emitted is processed, and who takes the place of the
+    only reader waits for that too.
+    """
 
     def __init__(self, splits: Iterable[Split]) -> None:
         self._splits = deque(splits)
         self._read: dict[int, Split] = {}  # by the task that reads it
+        self._rests: dict[int, Split] = {}  # by the task that has given it back, and has not left yet
         self._asking: list[int] = []
         self._told: set[int] = set()  # that there is none
+        self._left: set[int] = set()
 
     def asks(self, task: int) -> None:
         """A task has nothing to read."""
@@ -24,29 +31,37 @@ class SplitQueue:
         self._asking.append(task)
 
     def gives_back(self, task: int, read: int) -> None:
-        """A task has read so many rows of the split that it was granted, and will not read the rest, which is next."""
+        """A task that leaves has read so many rows of the split that it was granted, and will not read the rest."""
         rest = self._read.pop(task).after(read)
         if rest.rows:
-            self._splits.appendleft(rest)
+            self._rests[task] = rest
 
-    def grants(self, members: Iterable[int], leaving: Collection[int]) -> list[tuple[int, Split | None]]:
+    def left(self, task: int) -> None:
+        """All that a task has emitted is processed, and it emits no more: what it gave back is next."""
+        self._left.add(task)
+        if task in self._rests:
+            self._splits.appendleft(self._rests.pop(task))
+
+    def grants(self, members: Collection[int], leaving: Collection[int]) -> list[tuple[int, Split | None]]:
         """What tasks that ask are to be told now; the others wait.
 
         Args:
-            members: those that stay or come.
-            leaving: those that leave. They are granted a split only where no member is left to read it.
+            members: those that stay or have come.
+            leaving: those that leave.
         """
         if not self._asking:
             return []
         answers: list[tuple[int, Split | None]] = []
         others_read = not self._told.issuperset(members)
+        must_wait = len(members) == 1 and not self._left.issuperset(leaving)
         for task in self._asking:
-            if self._splits and not (task in leaving and others_read):
-                self._read[task] = self._splits.popleft()
-                answers.append((task, self._read[task]))
-            elif task in leaving or self._read.keys().isdisjoint(leaving):
-                self._told.add(task)
+            if task in leaving:
+                answers.append((task, None if others_read else self._rests.pop(task, None)))
+            elif self._splits and not must_wait:
+                answers.append((task, self._splits.popleft()))
+            elif not (self._splits or self._rests) and self._read.keys().isdisjoint(leaving):
                 answers.append((task, None))
-        told = {task for task, _ in answers}
-        self._asking = [task for task in self._asking if task not in told]
+        self._read |= {task: split for task, split in answers if split is not None}
+        self._told |= {task for task, split in answers if split is None}
+        self._asking = [task for task in self._asking if task not in dict(answers)]
         return answers

@@ -57,8 +57,8 @@ class StageProgress(RuledMachine):
 
     Attributes:
         tasks: the newest statistics of each task that there has been, by number.
-        members: the numbers of those that there are; of a running change, those that there will be.
-        leaving: the numbers of those that leave now.
+        members: the numbers of those that there are, without those that leave.
+        leaving: the numbers of those that leave: they have been told, and are there still.
         is_source: whether its tasks read splits.
         why_fixed: why its tasks cannot be changed while it runs; None if they can.
         drained_at: when all its records were processed, or None.
@@ -93,7 +93,7 @@ class StageProgress(RuledMachine):
         self._heard_at = [0.0] * stage.tasks
         self.leaving: frozenset[int] = frozenset()
         self._up = list(self.members)
-        self._is_changing = False
+        self._change: MemberChange | None = None
         self._started_at = self._changed_at = 0.0
 
     @property
@@ -119,22 +119,24 @@ class StageProgress(RuledMachine):
     @property
     def is_changing(self) -> bool:
         """Whether tasks come or go now."""
-        return self._is_changing
+        return self._change is not None
 
     def begin_change(self, change: MemberChange) -> None:
-        """Some tasks come, others leave. Until that is over the stage does not end."""
-        self._is_changing, self.leaving = True, change.going
-        self.members = sorted({*self.members, *change.coming} - change.going)
+        """Some tasks are to come, others to leave. Until that is over the stage does not end."""
+        self._change = change
         for index in change.coming:
             self.tasks.append(TaskStats(self.name, index))
             self._heard_at.append(self._coordinator.now)
 
     def all_up(self) -> None:
-        """The tasks that come are up: they are told what the others know."""
-        for index in sorted({*self.members} - {*self._up}):
+        """The tasks that come are up: they are told what the others know, and the others leave."""
+        assert self._change is not None
+        for index in self._change.coming:
             if self.is_draining:
                 self._coordinator.send(Address(self.name, index), Drain())
-        self._up = sorted({*self.members, *self.leaving})
+        self._up = sorted({*self.members, *self._change.coming})
+        self.leaving = self._change.going
+        self.members = [index for index in self._up if index not in self.leaving]
 
     def left(self, message: Left) -> None:
         """A task has left, and tells its last statistics."""
@@ -145,14 +147,14 @@ class StageProgress(RuledMachine):
 
     def abandon_change(self) -> None:
         """The tasks that were to come could not be started: all is as it was."""
-        first = min({*self.members} - {*self._up})
+        assert self._change is not None
+        first = min(self._change.coming)
         del self.tasks[first:], self._heard_at[first:]
-        self.members = self._up
         self.end_change()
 
     def end_change(self) -> None:
         """All tasks that were to leave are gone."""
-        self._is_changing, self.leaving, self._up = False, frozenset(), self.members
+        self._change, self.leaving, self._up = None, frozenset(), self.members
         if self.is_draining:
             self._freeze_if_drained()
         elif self.is_source:
@@ -215,7 +217,7 @@ class StageProgress(RuledMachine):
         """Sample the queues, look for lost records, and begin a round of aggregation if one is due."""
         if self.is_source or self.state not in (StagePhase.STREAMING, StagePhase.DRAINING):
             return
-        self._history.add(now - self._started_at, self.tasks)
+        self._history.add(now - self._started_at, self.tasks[: self._up[-1] + 1])
         self._check_progress(now)
         if self._rounds.due(now):
             self._broadcast(self._rounds.begin(now))
@@ -238,14 +240,14 @@ class StageProgress(RuledMachine):
             self._end_if_done()
 
     def _end_if_done(self) -> None:
-        if not self._is_changing and self._done.issuperset(self.members):
+        if not self.is_changing and self._done.issuperset(self.members):
             self.state = StagePhase.DONE
 
     def _freeze_if_drained(self) -> None:
         emitted, processed = self._emitted_to or 0, self.processed
         if processed > emitted:
             raise ProtocolError(f"{self.name}: {processed} records were processed, but only {emitted} were emitted")
-        if processed == emitted and not self._is_changing:
+        if processed == emitted and not self.is_changing:
             self.state = StagePhase.FREEZING
             self.drained_at = self._coordinator.now
             self._coordinator.send(BALANCER, Freeze(self.name))

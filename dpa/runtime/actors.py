@@ -23,7 +23,7 @@ from dpa.errors import ProtocolError
 from dpa.measure.traffic import TrafficMeter
 from dpa.protocol.addresses import COORDINATOR, RESERVED, Address
 from dpa.protocol.events import Event, ExtractDone, FinishDone, MergeDone, ProcessDone, StepDone
-from dpa.protocol.instructions import Instruction, MergeStates, Process, Write
+from dpa.protocol.instructions import CloseSplit, Instruction, MergeStates, OpenSplit, Process, Write
 from dpa.protocol.machine import Machine
 from dpa.protocol.machines import task_of
 from dpa.protocol.messages import Envelope, Push, RangeTransfer
@@ -68,6 +68,7 @@ class TaskActor:
             machine,
             send=self._send,
             work=self._work,
+            at_once=self._at_once,
             fail=self._fail,
             warn=self._warn,
             use=self._used,
@@ -137,6 +138,10 @@ class TaskActor:
         self._traffic.sent(envelope.receiver, records, pickled.size)
         (handle.push if isinstance(message, Push | RangeTransfer) else handle.deliver).remote(pickled)
 
+    def _at_once(self, instruction: Instruction) -> bool:
+        """Carry out an instruction that takes no time and need not wait until user code returns; whether it was one."""
+        return False
+
     def _work(self, instruction: Instruction) -> Event | None:
         raise ProtocolError(f"{type(self).__name__} cannot carry out {instruction}")
 
@@ -177,6 +182,12 @@ class StageActor(TaskActor):
         """The finished share of the stage's result."""
         assert self._output is not None
         return self._output
+
+    def _at_once(self, instruction: Instruction) -> bool:
+        if isinstance(instruction, OpenSplit | CloseSplit):  # a step that is being taken reads no further either
+            self._user_code.carry_out(instruction)
+            return True
+        return False
 
     def _work(self, instruction: Instruction) -> Event | None:
         if self._core_wait is None:

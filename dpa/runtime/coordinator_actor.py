@@ -166,9 +166,10 @@ class CoordinatorActor(TaskActor):
     def fail(self, message: str) -> None:
         """End the job with an error of a task; the first one counts."""
         with self._shell.lock:
-            if self._machine.state is not CoordinatorState.DONE:
-                self._record_error(message)  # known at once, whatever the worker is at
-        self._shell.post(TaskDied(COORDINATOR, message))
+            if self._machine.state is CoordinatorState.DONE:
+                return
+            self._shell.post(TaskDied(COORDINATOR, message))
+            self._record_error(message)  # known at once, whatever the worker is at
 
     @ray.method(concurrency_group="control", num_returns=0)
     def warn(self, message: str) -> None:
@@ -187,15 +188,18 @@ class CoordinatorActor(TaskActor):
         for handle in (*idle, *(handle for address, handle in self._handles.items() if address not in kept)):
             ray.kill(handle)
 
+    def _at_once(self, instruction: Instruction) -> bool:
+        if isinstance(instruction, Answer):
+            self._answers.append(instruction)
+            return True
+        return False
+
     def _work(self, instruction: Instruction) -> Event | None:
         match instruction:
             case StartTasks(addresses, nodes):
                 return self._start_tasks(addresses, nodes)
             case StopTasks(addresses):
                 self._stop_tasks(addresses)
-            case Answer():
-                with self._shell.lock:
-                    self._answers.append(instruction)
             case Commit(stage, number, at, rows):
                 if stage in self._partial_results:
                     partial_results.commit(self._partial_results[stage], number, at, rows)
@@ -212,7 +216,7 @@ class CoordinatorActor(TaskActor):
         are_late = BALANCER in before
         try:
             wanted = dict(zip(addresses, nodes or (None,) * len(addresses), strict=True))
-            started = self._made(wanted, at_once=_starts_at_once() if are_late else len(addresses))
+            started = self._made(wanted, at_once=_starts_at_once(wanted) if are_late else len(addresses))
         except JobFailedError as error:
             if are_late:
                 self._warn(f"the tasks of {addresses[0].stage} stay as they are: {error}")
@@ -300,10 +304,13 @@ class CoordinatorActor(TaskActor):
                     return
 
 
-def _starts_at_once() -> int:
+def _starts_at_once(wanted: Mapping[Address, str | None]) -> int:
     """How many tasks are started at a time while records flow: to start one takes a processor about a second, which the
-    tasks that are there would miss. One for every two processors, if all hosts have as many as this one."""
-    hosts = {node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
+    tasks that are there would miss. One for every two processors of the nodes on which they are wanted, if all hosts
+    have as many as this one."""
+    nodes = set(wanted.values())
+    alive = [node for node in ray.nodes() if node["Alive"]]
+    hosts = {node["NodeManagerAddress"] for node in alive if None in nodes or node["NodeID"] in nodes}
     return max(1, len(hosts) * (os.cpu_count() or 1) // 2)
 
 

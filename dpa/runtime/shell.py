@@ -49,12 +49,14 @@ class Shell:
         *,
         send: Callable[[Envelope], None],
         work: Work,
+        at_once: Callable[[Instruction], bool],
         fail: Callable[[str], None],
         warn: Callable[[str], None],
         use: Callable[[], TaskUse],
         stuck_seconds: float,
     ) -> None:
-        """`send` delivers an envelope, `work` carries out any other instruction and returns the event that answers it,
+        """`send` delivers an envelope, `at_once` carries out another instruction if that takes no time and says whether
+        it has, `work` carries out any other, on the thread of user code, and returns the event that answers it,
         `fail` reports an error that ends the job, `warn` that an instruction has taken another `stuck_seconds`, `use`
         says what the task has used so far."""
         self._machine = machine
@@ -62,6 +64,7 @@ class Shell:
         self._states = StateLog(machine)
         self._send = send
         self._work = work
+        self._at_once = at_once
         self._fail = fail
         self._warn = warn
         self._use = use
@@ -103,7 +106,7 @@ class Shell:
                 for instruction in instructions:
                     if isinstance(instruction, Send):
                         self._send(instruction.envelope)
-                    else:
+                    elif not self._at_once(instruction):
                         self._jobs.put(instruction)
         except BaseException as error:
             self._failed(error)

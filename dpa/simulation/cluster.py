@@ -259,7 +259,8 @@ class SimulatedCluster:
         """Start or stop tasks, or keep an answer."""
         match instruction:
             case StartTasks(addresses) if self._cannot_start(addresses):
-                self._schedule(self._job.start_seconds, COORDINATOR, StartFailed(f"{addresses[0]} did not start"))
+                delay = self._job.network.max_delay + self._job.start_seconds
+                self._schedule(delay, COORDINATOR, StartFailed(f"{addresses[0]} did not start"))
             case StartTasks(addresses, nodes):
                 for place, started in enumerate(addresses):
                     self._hosts.started(started, nodes[place] if nodes else None)

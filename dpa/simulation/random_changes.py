@@ -28,7 +28,12 @@ _FAILURES = 0.15
 
 def with_random_changes(job: SimulatedJob, seed: int) -> SimulatedJob:
     """The job with random requests, and now and then tasks that cannot be started."""
-    return replace(job, requests=_random_changes(seed, job.graph), start_failures=_FAILURES)
+    return replace(
+        job,
+        requests=_random_changes(seed, job.graph),
+        start_failures=_FAILURES,
+        start_seconds=random.Random(f"starts of {seed}").choice([0.0, 0.01, 0.05]),
+    )
 
 
 def with_random_placement(job: SimulatedJob, seed: int) -> SimulatedJob:
@@ -54,6 +59,7 @@ def with_random_placement(job: SimulatedJob, seed: int) -> SimulatedJob:
         placed=Placed(homes, online),
         cores=draw.choice([None, 1]),
         start_seconds=draw.choice([0.0, 0.05]),
+        start_failures=_FAILURES,
         ticks=None,
         tick_seconds=draw.choice([0.01, 0.02, 0.1]),
     )

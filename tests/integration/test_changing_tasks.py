@@ -82,11 +82,12 @@ def tasks_of(job: RunningJob, stage: str, expected: tuple[int, ...]) -> bool:
     return False
 
 
-def flow_of(name: str, consistency: str) -> Flow:
+def flow_of(name: str, consistency: str, split_records: int = 1_000) -> Flow:
     """Sums by key: in merge mode one a key, in migrate mode as far as they are at each record."""
     table = pa.table({"key": [number * number % KEYS for number in range(ROWS)], "value": range(ROWS)})
     flow = Flow(
-        name, limits={"split_records": 1_000, "batch_records": 20, "in_flight_records": 200, "quantum_records": 20}
+        name,
+        limits={"split_records": split_records, "batch_records": 20, "in_flight_records": 200, "quantum_records": 20},
     )
     keyed = flow.read(table, parallelism=1).key_by("key")
     if consistency == "merge":
@@ -136,7 +137,7 @@ def test_the_command_changes_the_tasks_of_a_source_and_says_why_it_cannot(monkey
     gone = replace(nodes[0], name="gone", id=nodes[0].id[::-1])
     monkeypatch.setattr("dpa.runtime.launch.alive_nodes", lambda: [*nodes, gone])
     assert "no job runs here" in run.invoke(app, ["list"]).output
-    with Running(flow_of("by-hand", "merge")) as running:
+    with Running(flow_of("by-hand", "merge", split_records=ROWS)) as running:
         job = running.job()
         listed = run.invoke(app, ["list"])
         assert listed.exit_code == 0 and job.name in listed.output and "0-1" in listed.output
@@ -153,6 +154,9 @@ def test_the_command_changes_the_tasks_of_a_source_and_says_why_it_cannot(monkey
         }.items():
             refused = run.invoke(app, list(arguments))
             assert refused.exit_code == 1 and why in " ".join(refused.output.split()), refused.output
-    assert sorted(running.result().table().to_pylist(), key=lambda row: row["key"]) == expected("merge")
+    result = running.result()
+    assert sorted(result.table().to_pylist(), key=lambda row: row["key"]) == expected("merge")
+    read = [task.read for task in result.report["read"].tasks]
+    assert sum(read) == ROWS and 0 < read[0] < ROWS and 0 < max(read[1:]) < ROWS, "one split, of which two read a part"
     with pytest.raises(ControlError, match="has ended"):
         job.scale("sums", 3)

@@ -19,7 +19,7 @@ from dpa.protocol.change_messages import (
     Unsubscribed,
 )
 from dpa.protocol.coordinator import CoordinatorMachine
-from dpa.protocol.events import MoveTasks, Rescale, Start, StartFailed, TaskStarted
+from dpa.protocol.events import MoveTasks, Rescale, Start, StartFailed, TaskStarted, Tick
 from dpa.protocol.graph import MAPPER, REDUCER, Graph, map_reduce
 from dpa.protocol.instructions import Answer, Instruction, JobFailed, StartTasks, StopTasks
 from dpa.protocol.machines import load_balancer_of
@@ -134,8 +134,8 @@ class Coordinator(Wire):
         return [one for one in instructions if isinstance(one, Answer)]
 
 
-def left(index: int) -> Left:
-    return Left(TaskStats(REDUCER, index, processed=5), LatencySketch(), LatencySketch())
+def left(index: int, stage: str = REDUCER) -> Left:
+    return Left(TaskStats(stage, index, processed=5), LatencySketch(), LatencySketch())
 
 
 def test_a_stage_grows_once_its_new_tasks_are_up() -> None:
@@ -179,6 +179,7 @@ def test_where_a_task_cannot_be_started_all_is_as_it_was() -> None:
     coordinator = Coordinator()
     coordinator.ask(Rescale(1, REDUCER, 5))
     assert coordinator.ask(Rescale(2, REDUCER, 4)) == []
+    coordinator.machine.handle(Tick(), 1.0)
     refused, *others = coordinator.machine.handle(StartFailed("reducer 3 did not start: why"), 1.0)
     assert refused == Answer(1, "nothing was changed: reducer 3 did not start: why", refused=True)
     assert others == [StartTasks((reducer(3),), (None,))], "nobody has heard of the number"
@@ -186,17 +187,21 @@ def test_where_a_task_cannot_be_started_all_is_as_it_was() -> None:
     assert "reducer has 4 tasks" in coordinator.answers(coordinator(BALANCER, MembersChanged(REDUCER)))[0].text
     snapshot = coordinator.machine.snapshot()
     assert snapshot[REDUCER].members == (0, 1, 2, 3) and len(snapshot[REDUCER].tasks) == 4
+    assert [len(sample.queues) for sample in snapshot[REDUCER].samples] == [3]
     assert len(snapshot.steps) == 1
 
 
-def test_who_waits_for_the_rest_of_a_split_is_answered_where_no_task_leaves_after_all() -> None:
+def test_tasks_that_are_to_leave_read_on_until_others_are_up() -> None:
     coordinator = Coordinator()
-    for task in (mapper(1), mapper(0), mapper(0)):
-        coordinator(task, SplitRequest())
-    coordinator.ask(MoveTasks(1, MAPPER, (1,)))
-    assert coordinator(mapper(0), SplitRequest()) == []
-    done = coordinator.machine.handle(StartFailed("why"), 1.0)
-    assert sent(done, SplitGrant) == [(mapper(0), SplitGrant(None))]
+    coordinator.ask(MoveTasks(1, MAPPER, (0, 1)))
+    for task, split in zip((mapper(1), mapper(0), mapper(0)), SPLITS, strict=True):
+        assert sent(coordinator(task, SplitRequest()), SplitGrant) == [(task, SplitGrant(split))]
+    for task in (mapper(0), mapper(1)):
+        assert sent(coordinator(task, SplitRequest()), SplitGrant) == [(task, SplitGrant(None))]
+        coordinator(task, Progress(TaskStats(MAPPER, task.index), done=True))
+    assert coordinator.machine.snapshot()[MAPPER].phase == "streaming"
+    coordinator.machine.handle(StartFailed("why"), 1.0)
+    assert coordinator.machine.snapshot()[MAPPER].phase == "done"
 
 
 def test_a_job_whose_first_tasks_do_not_start_fails() -> None:
@@ -212,9 +217,10 @@ def test_the_rest_of_the_split_of_a_source_task_that_leaves_goes_to_another() ->
     coordinator.ask(MoveTasks(1, MAPPER, (1,)))
     coordinator.started(mapper(2))
     assert coordinator(mapper(0), SplitRequest()) == []  # it waits
-    [(reads, grant)] = sent(coordinator(mapper(1), SplitReturned(0)), SplitGrant)
-    assert (reads, grant.split) == (mapper(0), SPLITS[0])
+    coordinator(mapper(1), SplitReturned(0))
     assert sent(coordinator(mapper(1), SplitRequest()), SplitGrant) == [(mapper(1), SplitGrant(None))]
+    [(reads, grant)] = sent(coordinator(mapper(1), left(1, MAPPER)), SplitGrant)
+    assert (reads, grant.split) == (mapper(0), SPLITS[0])
 
 
 def test_a_source_task_that_leaves_gets_no_more_splits_and_is_waited_for() -> None:

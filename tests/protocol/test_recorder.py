@@ -31,6 +31,7 @@ from dpa.protocol.recording import Recording, Replayed
 from dpa.routing.groupings.options import BY_KIND, KINDS
 from dpa.simulation.cluster import InvariantViolationError, SimulatedCluster
 from dpa.simulation.job import SimulatedJob
+from dpa.simulation.random_changes import with_random_changes, with_random_placement
 from dpa.simulation.random_graphs import random_graph
 from dpa.simulation.random_jobs import random_job
 
@@ -107,6 +108,13 @@ def test_every_machine_of_a_random_run_can_be_replayed(made: Callable[[int], Any
         assert len(steps) == len(recording.events)
         if steps:
             assert content(steps[-1].machine) == content(machine)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_job_whose_tasks_move_by_what_they_use_can_be_replayed(seed: int) -> None:
+    job = with_random_placement(with_random_changes(random_job(seed).job, seed), seed)
+    for _, recording in recordings(job, seed):
+        assert all(step.agrees for step in replayed(recording))
 
 
 @pytest.mark.parametrize("kind", KINDS)

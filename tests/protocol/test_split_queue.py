@@ -34,11 +34,27 @@ def test_the_rest_of_a_split_is_granted_next() -> None:
     queue.asks(0)
     queue.grants([0, 1], NOBODY)
     queue.gives_back(0, read=1)
+    for task in (0, 1, 2):
+        queue.asks(task)
+    (leaver, nothing), (member, other) = queue.grants([1, 2], {0})
+    assert (leaver, nothing, member) == (0, None, 1) and rows_of(other) == [4]
+    queue.left(0)
+    [(member, rest)] = queue.grants([1, 2], {0})
+    assert member == 2 and rows_of(rest) == [2, 3]
+
+
+def test_who_takes_the_place_of_the_only_reader_waits_until_all_before_is_processed() -> None:
+    queue = SplitQueue([split(1, 2), split(3)])
     queue.asks(0)
+    queue.grants([0], NOBODY)
     queue.asks(1)
-    [(leaver, nothing), (member, rest)] = queue.grants([1], {0})
-    assert (leaver, nothing, member) == (0, None, 1)
-    assert rows_of(rest) == [2, 3]
+    assert queue.grants([1], {0}) == []
+    queue.gives_back(0, read=1)
+    queue.asks(0)
+    assert queue.grants([1], {0}) == [(0, None)]
+    queue.left(0)
+    [(task, rest)] = queue.grants([1], {0})
+    assert task == 1 and rows_of(rest) == [2]
 
 
 def test_who_asks_waits_while_a_task_that_leaves_may_give_something_back() -> None:
@@ -48,7 +64,7 @@ def test_who_asks_waits_while_a_task_that_leaves_may_give_something_back() -> No
     queue.asks(1)
     assert queue.grants([1], {0}) == []
     queue.asks(0)
-    assert queue.grants([1], {0}) == [(1, None), (0, None)]
+    assert queue.grants([1], {0}) == [(1, None), (0, None)], "it has read all"
 
 
 def test_the_task_that_leaves_reads_the_rest_where_nobody_else_would() -> None:
@@ -72,11 +88,11 @@ def test_a_split_that_was_read_to_its_end_does_not_come_back() -> None:
 
 
 class Readers:
-    """Tasks 0 and 1, and those that take the place of one that leaves."""
+    """So many tasks, and those that take the place of one that leaves."""
 
-    def __init__(self, queue: SplitQueue) -> None:
+    def __init__(self, queue: SplitQueue, tasks: int) -> None:
         self.queue = queue
-        self.there, self.leaving = [0, 1], frozenset[int]()
+        self.there, self.leaving = list(range(tasks)), frozenset[int]()
         self.reading: dict[int, list[int]] = {}
         self.waiting: set[int] = set()
         self.told: set[int] = set()
@@ -89,13 +105,19 @@ class Readers:
     def ask(self, task: int) -> None:
         self.waiting.add(task)
         self.queue.asks(task)
+        self.take_grants()
+        for gone in self.leaving & self.told:
+            self.queue.left(gone)
+            self.take_grants()
+            self.leaving -= {gone}
+
+    def take_grants(self) -> None:
         for to, granted in self.queue.grants(self.there, self.leaving):
             self.waiting.discard(to)
             if granted is None:
                 self.told.add(to)
             else:
                 self.reading[to] = rows_of(granted)
-        self.leaving -= self.told
 
     def finish(self, task: int) -> None:
         self.read += self.reading.pop(task, [])
@@ -109,10 +131,13 @@ class Readers:
         self.ask(task)
 
 
-@given(st.lists(st.integers(1, 5), max_size=6), st.data())
-def test_every_row_is_read_once_whoever_leaves(sizes: list[int], data: st.DataObject) -> None:
+@given(st.lists(st.integers(1, 5), max_size=6), st.integers(1, 3), st.data())
+def test_every_row_is_read_once_and_by_a_single_reader_in_order(
+    sizes: list[int], tasks: int, data: st.DataObject
+) -> None:
     ends = list(accumulate(sizes))
-    readers = Readers(SplitQueue(split(*range(end - size, end)) for size, end in zip(sizes, ends, strict=True)))
+    splits = [split(*range(end - size, end)) for size, end in zip(sizes, ends, strict=True)]
+    readers = Readers(SplitQueue(splits), tasks)
     while busy := readers.busy:
         task = data.draw(st.sampled_from(busy))
         rows = len(readers.reading.get(task, []))
@@ -121,3 +146,4 @@ def test_every_row_is_read_once_whoever_leaves(sizes: list[int], data: st.DataOb
         else:
             readers.finish(task)
     assert not readers.waiting and sorted(readers.read) == list(range(sum(sizes)))
+    assert tasks > 1 or readers.read == sorted(readers.read)
