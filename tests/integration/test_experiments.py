@@ -17,15 +17,14 @@ EXPERIMENTS = sorted(
     file.stem for file in (ROOT / "experiments").glob("*.py") if "__main__" in file.read_text(encoding="utf-8")
 )
 
-LEFT_OUT = {"aggregation", "figure3", "graphs", "makespan", "migration", "startup", "throughput"}
+LEFT_OUT = {"aggregation", "figure3", "graphs", "makespan", "startup", "throughput"}
 """They take longest. What they are made of is tested elsewhere, but for the runs on Ray of `figure3` and `table1`."""
 
 PARTS = ("a", "b", "c", "e", "f", "h")
 """Of the placement experiment."""
 
-FIGURES = ("8", "13")
-"""Of the consistent-grouping paper; the others are made by the same code, but for those on real actors, whose parts are
-tested by themselves."""
+FIGURES = ("8", "13", "15")
+"""Of the consistent-grouping paper; the others are made by the same code."""
 
 
 def test_what_is_treated_otherwise_exists() -> None:
