@@ -63,5 +63,6 @@ class SplitQueue:
                 answers.append((task, None))
         self._read |= {task: split for task, split in answers if split is not None}
         self._told |= {task for task, split in answers if split is None}
-        self._asking = [task for task in self._asking if task not in dict(answers)]
+        answered = {task for task, _ in answers}
+        self._asking = [task for task in self._asking if task not in answered]
         return answers
