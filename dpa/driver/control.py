@@ -37,6 +37,9 @@ _STATUS_SECONDS = 0.5
 _LOOK_SECONDS = 0.05
 """How often who waits for an answer looks for it."""
 
+_LOOKS = 10
+"""For so many looks a job that has ended leaves its answers where they are."""
+
 
 def runs_directory() -> Path:
     """Where running jobs of this user have their directories."""
@@ -72,8 +75,13 @@ class Control:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        """Listen no more: who still waits learns that the job has ended."""
+        """Listen no more: who still waits learns that the job has ended. Answers are left there until they are read,
+        for a moment."""
         if self._directory is not None:
+            for _ in range(_LOOKS):
+                if not any(self._directory.glob(f"*{_ANSWER}")):
+                    break
+                time.sleep(_LOOK_SECONDS)
             _remove(self._directory)
         if self._lock is not None:
             self._lock.close()

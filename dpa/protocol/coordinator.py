@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import ClassVar
 
+from dpa.errors import ProtocolError
 from dpa.placement.online import OnlinePlacement
 from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.change_messages import Left, MembersChanged, SplitReturned, Unsubscribed
@@ -147,6 +148,8 @@ class CoordinatorMachine(Machine):
         for name, splits in self._splits.items():
             for task, split in splits.grants(self.stages[name].members, self.stages[name].leaving):
                 self.send(Address(name, task), SplitGrant(split))
+            if self.stages[name].is_done and not splits.is_read:
+                raise ProtocolError(f"{name} is done, but has not read all of its input")
         for stage in self._graph.queue_fed():
             progress = self.stages[stage.name]
             if progress.is_streaming and self._has_all_input(stage.name):

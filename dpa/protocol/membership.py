@@ -247,11 +247,12 @@ class Membership(RuledMachine):
 
 
 def _members_of(request: TaskRequest, stage: StageProgress) -> MemberChange:
-    """Who comes and goes. Of a stage that shrinks the newest tasks go."""
+    """Who comes and goes. Of a stage that shrinks those that have nothing to do any more go first, then the newest."""
     first = len(stage.tasks)
     if isinstance(request, MoveTasks):
         return MemberChange(replaces=tuple((old, first + turn) for turn, old in enumerate(request.tasks)))
     more = request.tasks - len(stage.members)
     if more > 0:
         return MemberChange(joins=tuple(range(first, first + more)))
-    return MemberChange(leaves=tuple(sorted(sorted(stage.members)[more:])))
+    by_use = sorted(stage.members, key=lambda index: (stage.has_ended(index), index))
+    return MemberChange(leaves=tuple(sorted(by_use[more:])))

@@ -190,6 +190,8 @@ class OperatorMachine(TaskMachine):
         if self._working_on is not None:
             self._reporter.began(self.now)
             self.instruct(Process(self._working_on.block, self._working_on.version))
+        elif forwards:  # the queue had records of others alone: a task that leaves may go on with that
+            self._migration.advance(is_free=True, has_work=False)
 
     def _pushed(self, sender: Address, push: Push) -> None:
         self._had_records = True

@@ -108,12 +108,13 @@ class Relocation:
         return [address for stage in self._stages.values() for address in stage.addresses]
 
     def _running(self) -> list[Address]:
-        """The tasks of stages that are not done: others report no more."""
-        return [task for task in self._tasks if self._stages[task.stage].is_running]
+        """The tasks that are not done: others report no more."""
+        stages = [(task, self._stages[task.stage]) for task in self._tasks]
+        return [task for task, stage in stages if stage.is_running and not stage.has_ended(task.index)]
 
     def _is_due(self, waited: float) -> bool:
-        """Whether it is time, so many seconds after the last look: every task has said what it has used since. A task
-        that is done while others of its stage are not says no more; that is waited for twice as long."""
+        """Whether it is time, so many seconds after the last look: every task has said what it has used since. One that
+        says nothing, as user code holds the interpreter, is waited for twice as long."""
         seconds = self._online.options.seconds
         reported = all(self._now[task].at > self._before[task].at for task in self._running())
         return waited >= seconds and (reported or waited >= 2 * seconds)

@@ -22,8 +22,14 @@ class SplitQueue:
         self._read: dict[int, Split] = {}  # by the task that reads it
         self._rests: dict[int, Split] = {}  # by the task that has given it back, and has not left yet
         self._asking: list[int] = []
+        self._readers: set[int] = set()  # that have been granted any
         self._told: set[int] = set()  # that there is none
         self._left: set[int] = set()
+
+    @property
+    def is_read(self) -> bool:
+        """Whether nothing is left to read, and nobody reads."""
+        return not (self._splits or self._rests or self._read)
 
     def asks(self, task: int) -> None:
         """A task has nothing to read."""
@@ -53,16 +59,20 @@ class SplitQueue:
             return []
         answers: list[tuple[int, Split | None]] = []
         others_read = not self._told.issuperset(members)
-        must_wait = len(members) == 1 and not self._left.issuperset(leaving)
+        in_order = len(members) == 1 and not self._left.issuperset(leaving)
         for task in self._asking:
             if task in leaving:
-                answers.append((task, None if others_read else self._rests.pop(task, None)))
-            elif self._splits and not must_wait:
-                answers.append((task, self._splits.popleft()))
+                answers.append((task, None if others_read else self._rests.pop(task, None) or self._next()))
+            elif self._splits and not (in_order and task not in self._readers):
+                answers.append((task, self._next()))
             elif not (self._splits or self._rests) and self._read.keys().isdisjoint(leaving):
                 answers.append((task, None))
         self._read |= {task: split for task, split in answers if split is not None}
+        self._readers |= self._read.keys()
         self._told |= {task for task, split in answers if split is None}
         answered = {task for task, _ in answers}
         self._asking = [task for task in self._asking if task not in answered]
         return answers
+
+    def _next(self) -> Split | None:
+        return self._splits.popleft() if self._splits else None

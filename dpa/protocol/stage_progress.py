@@ -116,6 +116,10 @@ class StageProgress(RuledMachine):
         """Whether it still has records to read or to process."""
         return self.is_streaming or self.is_draining
 
+    def has_ended(self, index: int) -> bool:
+        """Whether a task has nothing to read or to process any more, though others of the stage may have."""
+        return index in self._done
+
     @property
     def is_changing(self) -> bool:
         """Whether tasks come or go now."""

@@ -89,6 +89,17 @@ def test_a_task_that_leaves_hands_over_what_it_has_not_processed_in_time() -> No
     assert len(instructed(wire.done(now=2.1), ExtractRanges)) == 1, "when user code returns"
 
 
+def test_a_task_that_leaves_gives_its_states_once_it_has_forwarded_what_was_queued() -> None:
+    without = with_members(REDUCER_TABLES[1], MemberChange(leaves=(0,)), {})
+    tables = [*REDUCER_TABLES[:2], without]
+    wire = OperatorWire(eager=False, tables=tables, merges_with=SENDERS, drain_seconds=2.0)
+    wire.push("a")
+    wire.push("b", origin=mapper(1))
+    wire.update(2)
+    ended = wire.done()
+    assert pushed(ended) == [(1, "b")] and len(instructed(ended, ExtractRanges)) == 1, "no tick needs to come"
+
+
 @pytest.mark.parametrize("eager", [True, False])
 def test_a_task_has_left_when_all_others_say_that_everything_has_come(eager: bool) -> None:
     wire = LeavingWire(eager=eager)

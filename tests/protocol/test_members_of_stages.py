@@ -7,6 +7,7 @@ import pytest
 from wires import Wire, mapper, reducer, sent
 
 from dpa.balance.options import BY_STRATEGY
+from dpa.errors import ProtocolError
 from dpa.measure.latency import LatencySketch
 from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.change_messages import (
@@ -221,6 +222,21 @@ def test_the_rest_of_the_split_of_a_source_task_that_leaves_goes_to_another() ->
     assert sent(coordinator(mapper(1), SplitRequest()), SplitGrant) == [(mapper(1), SplitGrant(None))]
     [(reads, grant)] = sent(coordinator(mapper(1), left(1, MAPPER)), SplitGrant)
     assert (reads, grant.split) == (mapper(0), SPLITS[0])
+
+
+def test_of_a_source_that_shrinks_tasks_with_nothing_to_read_go_first() -> None:
+    coordinator = Coordinator()
+    for task in (mapper(1), mapper(1), mapper(1), mapper(0)):
+        coordinator(task, SplitRequest())
+    coordinator(mapper(0), Progress(TaskStats(MAPPER, 0), done=True))
+    assert sent(coordinator.ask(Rescale(1, MAPPER, 1)), Leave) == [(mapper(0), Leave())]
+
+
+def test_a_source_that_ends_with_splits_left_is_an_error() -> None:
+    coordinator = Coordinator()
+    coordinator(mapper(0), Progress(TaskStats(MAPPER, 0), done=True))
+    with pytest.raises(ProtocolError, match="mapper is done, but has not read all of its input"):
+        coordinator(mapper(1), Progress(TaskStats(MAPPER, 1), done=True))
 
 
 def test_a_source_task_that_leaves_gets_no_more_splits_and_is_waited_for() -> None:

@@ -67,7 +67,8 @@ def test_random_graphs_whose_tasks_change_keep_every_invariant(first: int) -> No
             pytest.fail(failed(seed, violation))
 
 
-def test_placements_follow_the_load_while_tasks_come_and_go() -> None:
+def test_placements_follow_the_load_while_tasks_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpa.protocol.coordinator._REST_SECONDS", 0.1)
     happened: Counter[str] = Counter()
     for seed in range(PLACED):
         try:

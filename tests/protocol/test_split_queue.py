@@ -78,6 +78,22 @@ def test_the_task_that_leaves_reads_the_rest_where_nobody_else_would() -> None:
     assert (task, rows_of(rest)) == (0, [2])
 
 
+def test_what_was_given_back_is_read_though_its_reader_has_left_and_the_others_have_ended() -> None:
+    queue = SplitQueue([split(1, 2), split(3, 4)])
+    for task in (1, 2, 0):
+        queue.asks(task)
+    queue.grants([0, 1, 2], NOBODY)  # nothing is left for 0
+    queue.gives_back(2, read=1)
+    queue.asks(2)
+    assert queue.grants([0, 1], {2}) == [(2, None)], "1 reads, and will ask"
+    queue.left(2)
+    queue.asks(1)
+    [(task, rest)] = queue.grants([0], {1})
+    assert task == 1 and rows_of(rest) == [4] and not queue.is_read
+    queue.asks(1)
+    assert queue.grants([0], {1}) == [(1, None)] and queue.is_read
+
+
 def test_a_split_that_was_read_to_its_end_does_not_come_back() -> None:
     queue = SplitQueue([split(1, 2)])
     queue.asks(0)
@@ -92,7 +108,7 @@ class Readers:
 
     def __init__(self, queue: SplitQueue, tasks: int) -> None:
         self.queue = queue
-        self.there, self.leaving = list(range(tasks)), frozenset[int]()
+        self.there, self.leaving, self.newest = list(range(tasks)), frozenset[int](), tasks - 1
         self.reading: dict[int, list[int]] = {}
         self.waiting: set[int] = set()
         self.told: set[int] = set()
@@ -123,9 +139,11 @@ class Readers:
         self.read += self.reading.pop(task, [])
         self.ask(task)
 
-    def leave(self, task: int, after: int) -> None:
-        """A new task comes, and this one stops after so many rows of its split."""
-        self.there, self.leaving = [*(one for one in self.there if one != task), max(self.there) + 1], frozenset([task])
+    def leave(self, task: int, after: int, *, replaced: bool) -> None:
+        """This one stops after so many rows of its split; a new one may come in its place."""
+        self.newest += replaced
+        self.there = [*(one for one in self.there if one != task), *([self.newest] if replaced else [])]
+        self.leaving = frozenset([task])
         self.read += self.reading.pop(task)[:after]
         self.queue.gives_back(task, after)
         self.ask(task)
@@ -142,8 +160,9 @@ def test_every_row_is_read_once_and_by_a_single_reader_in_order(
         task = data.draw(st.sampled_from(busy))
         rows = len(readers.reading.get(task, []))
         if rows and task in readers.there and not readers.leaving and data.draw(st.booleans()):
-            readers.leave(task, data.draw(st.integers(0, rows)))
+            replaced = len(readers.there) == 1 or data.draw(st.booleans())
+            readers.leave(task, data.draw(st.integers(0, rows)), replaced=replaced)
         else:
             readers.finish(task)
-    assert not readers.waiting and sorted(readers.read) == list(range(sum(sizes)))
+    assert readers.queue.is_read and not readers.waiting and sorted(readers.read) == list(range(sum(sizes)))
     assert tasks > 1 or readers.read == sorted(readers.read)

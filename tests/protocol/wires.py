@@ -27,7 +27,7 @@ from dpa.protocol.graph import MAPPER, REDUCER, Graph, map_reduce
 from dpa.protocol.hand_over import MigrationOptions
 from dpa.protocol.instructions import Instruction, Process, Send
 from dpa.protocol.machine import Machine
-from dpa.protocol.messages import Begin, Finished, Message, Progress, Push, SplitGrant, TableUpdate
+from dpa.protocol.messages import Begin, Finished, Message, Progress, Push, SplitGrant, SplitRequest, TableUpdate
 from dpa.protocol.metrics import TaskStats
 from dpa.protocol.operator import OperatorMachine
 from dpa.protocol.quantum import QuantumSizer
@@ -252,7 +252,11 @@ class CoordinatorWire(Wire):
             self.began += self.coordinator.handle(TaskStarted(address), at)
 
     def progress(self, task: Address, *, done: bool = False, now: float = 0.0, **stats: Any) -> list[Instruction]:
-        """A task reports these statistics."""
+        """A task reports these statistics. One of a source that is done has asked for splits until there was none."""
+        while done and self.graph.is_source(task.stage):
+            grants = sent(self(task, SplitRequest(), now), SplitGrant)
+            if not any(grant.split for _, grant in grants):
+                break
         return self(task, Progress(TaskStats(task.stage, task.index, **stats), done), now)
 
     def mapped(self, index: int, emitted: int, *, done: bool = False) -> list[Instruction]:

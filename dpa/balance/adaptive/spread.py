@@ -15,8 +15,9 @@ from dpa.routing.change import TableChange
 
 
 def is_spread(demand: Demand) -> bool:
-    """Whether every arc is split, but for those of reducers that have not reported."""
-    whole = demand.table.sole_owners[demand.table.sole_owners >= 0]
+    """Whether every arc that has work is split, but for those of reducers that have not reported."""
+    owners = demand.table.sole_owners
+    whole = owners[(owners >= 0) & (demand.records > 0)]
     return bool(np.isin(whole, list(demand.unreported)).all())
 
 

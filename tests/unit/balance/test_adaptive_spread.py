@@ -54,6 +54,11 @@ def test_a_reducer_that_has_not_reported_is_left_as_it_is_and_gets_nothing() -> 
     assert not is_spread(demand_of(proposal.table))
 
 
+def test_where_no_work_is_ahead_there_is_nothing_to_split() -> None:
+    nothing = Expected(0.0, EXPECTED.sample, {})
+    assert is_spread(Demand.of(TABLE, {one: load(0.001) for one in range(3)}, nothing))
+
+
 def test_a_key_that_is_split_already_stays_so() -> None:
     first = spread(Demand.of(TABLE, {one: load(0.001) for one in range(3)}, EXPECTED)).table
     again = spread(Demand.of(first, {one: load(0.001) for one in range(3)}, EXPECTED)).table

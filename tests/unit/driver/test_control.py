@@ -20,6 +20,8 @@ from dpa.protocol.events import MoveTasks, Rescale
 from dpa.protocol.instructions import Answer
 from dpa.protocol.metrics import Snapshot, StageSnapshot, TaskStats
 
+SLEEP = time.sleep
+
 
 @pytest.fixture(autouse=True)
 def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,6 +75,20 @@ def test_a_request_comes_to_the_job_and_its_answer_back(job: Control) -> None:
         assert found.move("reducer", [0, 2]) == "answer 2"
     assert answering.asked == [Rescale(1, "reducer", 4, ("node 1",)), MoveTasks(2, "reducer", (0, 2))]
     assert [path.name for path in (runs_directory() / found.name).iterdir()] == ["lock"]
+
+
+def test_an_answer_is_read_though_the_job_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module.time, "sleep", SLEEP)
+    answers: list[str] = []
+    with Control("short") as job:
+        found = RunningJob.find("short")
+        asking = threading.Thread(target=lambda: answers.append(found.scale("reducer", 2)))
+        asking.start()
+        while not (asked := job.requests()):
+            time.sleep(0.01)
+        job.answer(Answer(asked[0].request, "done"))
+    asking.join()
+    assert answers == ["done"] and not (runs_directory() / found.name).exists()
 
 
 def test_a_refusal_is_an_error(job: Control) -> None:

@@ -30,14 +30,14 @@ def test_delays_count_from_when_records_were_due(tmp_path: Path) -> None:
     found = _watched(noted(tmp_path), setup=Setup(keys=2, seconds=16.0, at=8.0))
     assert found.due.tolist() == pytest.approx([0.0, 7.0, 8.0, 8.5])
     assert found.delay.tolist() == pytest.approx([0.5, 0.9, 0.5, 2.4])
-    assert found.silent == pytest.approx(3.0)
+    assert found.silent(7.75, 10.0) == pytest.approx(3.0) and found.silent(8.0, 10.0) == 0.0
 
 
 def test_the_least_rate_is_that_of_the_worst_window() -> None:
     due = np.arange(0, 2, 1 / RATE)
     held = np.where((due >= 1.0) & (due < 1.25), 0.25, 0.0)
     still = np.zeros(len(due), dtype=bool)
-    assert Watched(due, held, still, 0.0).rate(0.5, 2.0) == pytest.approx(0.0, abs=0.01)
+    assert Watched(due, held, still, ()).rate(0.5, 2.0) == pytest.approx(0.0, abs=0.01)
     assert Watched(due, 0 * held, still, 0.0).rate(0.5, 2.0) == pytest.approx(1.0, abs=0.01)
 
 
