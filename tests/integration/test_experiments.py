@@ -72,6 +72,7 @@ def check(name: str, module: list[str], directory: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(sys, "argv", [*module, "--quick", "--results", str(directory)])
     monkeypatch.chdir(ROOT)
     monkeypatch.syspath_prepend(ROOT)
+    monkeypatch.delitem(sys.modules, module[0], raising=False)  # a test of its parts may have imported it
     runpy.run_module(module[0], run_name="__main__", alter_sys=True)
     document = json.loads((directory / f"{name}.json").read_text(encoding="utf-8"))
     assert set(document) == {"stamp", "data", "targets"}
