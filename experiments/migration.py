@@ -57,8 +57,8 @@ KEYS, REDUCERS = 1_000_000, 5
 RATE = 5_000
 """Records a second: about half of what two cores can do here."""
 
-_LIMITS = {"batch_records": 250, "split_records": 10_000_000}
-"""Batches of 50 ms; all else is as jobs have it by default."""
+_LIMITS = {"batch_records": 100, "split_records": 10_000_000}
+"""Batches of 20 ms; all else is as jobs have it by default."""
 _BALANCE = HalvingOptions(max_rounds=0)
 _WINDOW = 0.25
 
@@ -75,7 +75,7 @@ class Watched:
         due: when each record was due, in seconds since the stream began; shape (records,), ascending.
         delay: by how much later it was processed, in seconds.
         moves: whether its key is one of those that move.
-        processed: when each reducer processed each of its batches, in seconds since the stream began; ascending.
+        processed: when each reducer was done with each of its records, in seconds since the stream began; ascending.
     """
 
     due: Floats
