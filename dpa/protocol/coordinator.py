@@ -49,13 +49,13 @@ class CoordinatorState(State):
 _REST_SECONDS = 60.0
 """Where a task could not be started, policies ask for no change for so long: most likely it would not start again."""
 
-_IN_WORDS: dict[State, str] = {
+_WHY_NOT_NOW: dict[State, str] = {
     CoordinatorState.CREATED: "is starting",
     CoordinatorState.STARTING: "is starting",
-    CoordinatorState.RUNNING: "is running",
     CoordinatorState.DONE: "is done",
     CoordinatorState.FAILED: "has failed",
 }
+"""What a job is at that takes no requests."""
 
 
 class CoordinatorMachine(Machine):
@@ -157,7 +157,7 @@ class CoordinatorMachine(Machine):
         if all(progress.is_done for progress in self.stages.values()):
             self.state = CoordinatorState.DONE
             self.done_at = self.now
-            self._membership.end(f"the job {_IN_WORDS[self.state]}")
+            self._membership.end(f"the job {_WHY_NOT_NOW[self.state]}")
             self.instruct(JobDone())
 
     def _has_all_input(self, name: str) -> bool:
@@ -199,11 +199,11 @@ class CoordinatorMachine(Machine):
         self._membership.ask(event)
 
     def _refuse(self, sender: Address, event: Rescale | MoveTasks) -> None:
-        self.instruct(Answer(event.request, f"the job {_IN_WORDS[self.state]}", refused=True))
+        self.instruct(Answer(event.request, f"the job {_WHY_NOT_NOW[self.state]}", refused=True))
 
     def _task_died(self, sender: Address, event: TaskDied | StartFailed) -> None:
         self.state = CoordinatorState.FAILED
-        self._membership.end(f"the job {_IN_WORDS[self.state]}")
+        self._membership.end(f"the job {_WHY_NOT_NOW[self.state]}")
         self.instruct(JobFailed(event.reason))
 
     def _split_request(self, sender: Address, message: SplitRequest) -> None:

@@ -37,7 +37,7 @@ _PACE = 12_000
 """Lines a second of each source task: about a third of what two cores can do, as starting a task takes them too."""
 
 _SPLIT_ROWS = 6_000
-"""Lines of a split, which a source that moves reads to its end."""
+"""Lines of a split: few, so that tasks of a source run out of them at about the same time."""
 
 _REACHED = 0.1
 """Of the most that went between nodes: so little is hardly anything."""

@@ -139,6 +139,8 @@ def test_tasks_move_to_other_nodes_while_the_job_runs_and_the_report_says_why(ad
     assert changes, report["placement_looks"]
     reasons = ("less traffic between nodes", "worker ")  # a task that is busy all the time makes its node a loaded one
     assert all(change["moved"] and change["reason"].startswith(reasons) for change in changes)
+    asked = {look["reason"] for look in report["placement_looks"] if look["moves"]}
+    assert {change["reason"] for change in changes} <= asked, "each is that of the look that asked for the moves"
     assert sum(look["moves"] for look in report["placement_looks"]) >= len(changes)
     for stage in report["stages"]:
         nodes = {task["id"]: task["node"] for task in stage["tasks"]}

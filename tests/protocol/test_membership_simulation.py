@@ -225,8 +225,7 @@ BROKEN: dict[str, tuple[str, Any, str]] = {
     "begins without tables": (
         BALANCER,
         BeginsWithoutTables,
-        "while it is not up|was stopped before|acted on table|out of order|did not end|does not fit|"
-        "Push from mapper . while leaving",
+        "while it is not up|was stopped before|acted on table|out of order|did not end|does not fit",
     ),
     "tells old members only": ("dpa.protocol.load_balancer.StageBalance", TellsOldMembersOnly, "did not end"),
 }
