@@ -38,8 +38,8 @@ class ExactAllocator:
         """As `Allocator.allocate`; the error also says where a graph is too large."""
         objective = self._objective(graph, cluster)
         shape = tuple(group.tasks + 1 for group in graph.groups)
-        if math.prod(shape) * max(len(shape), len(cluster.nodes)) > _MAX_CELLS or len(shape) > _MAX_GROUPS:
-            raise _too_large(graph, math.prod(shape))
+        if len(shape) > _MAX_GROUPS or math.prod(shape) * max(len(shape), len(cluster.nodes)) > _MAX_CELLS:
+            raise _too_large(graph)
         everything = np.indices(shape).reshape(len(shape), -1).T
         least = np.full(shape, np.inf)
         least[(0,) * len(shape)] = 0.0
@@ -47,7 +47,7 @@ class ExactAllocator:
         for node in range(len(cluster.nodes)):
             contents, values = _possible(objective, everything, node)
             if math.prod(shape) * len(contents) * len(cluster.nodes) > _MAX_WORK:
-                raise _too_large(graph, math.prod(shape))
+                raise _too_large(graph)
             least, chosen = _with_node(least, contents, values)
             choices.append((contents, chosen))
         if not np.isfinite(least[-1, ...].flat[-1]):
@@ -92,8 +92,9 @@ def _traced(
     return np.array(columns[::-1]).T
 
 
-def _too_large(graph: TaskGraph, vectors: int) -> TooLargeError:
+def _too_large(graph: TaskGraph) -> TooLargeError:
+    digits = sum(math.log10(group.tasks + 1) for group in graph.groups)
     return TooLargeError(
         f"the exact allocator is for small graphs: {graph.tasks} tasks in {len(graph.groups)} groups are "
-        f"{vectors:.3g} vectors of counts; take top_down_search or pairwise"
+        f"about 10^{digits:.0f} vectors of counts; take top_down_search or pairwise"
     )

@@ -10,6 +10,7 @@ says all.
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 from dpa.placement._rooms import Rooms
@@ -49,8 +50,10 @@ def by_priority(graph: TaskGraph, priority: Priority) -> list[Link]:
         if priority == "pair_traffic":
             return -link.per_pair
         traffic = link.per_pair * graph.pairs(link.upstream, link.downstream)
+        if priority == "traffic":
+            return -traffic
         cost = graph.groups[link.upstream].cost + graph.groups[link.downstream].cost
-        return -traffic if priority == "traffic" or not cost else -traffic / cost
+        return -traffic / cost if cost else -math.inf if traffic else 0.0
 
     return sorted(graph.links, key=rank)
 
