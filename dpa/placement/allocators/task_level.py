@@ -1,8 +1,9 @@
 """TL: pairs of tasks, those of the most significant edge first (task allocation paper, section 3.2).
 
-It is quadratic in the tasks, and here for comparison. Algorithm 1 tests whether the fused nodes' load fits but then
-names the nodes of single tasks: here all tasks of the smaller node go, as its text says. All pairs of an edge are
-alike, and the paper says that their order is not defined: here it is that of a seed.
+It is quadratic in the tasks, and here for comparison. All pairs of an edge have the same traffic. The paper leaves
+their order open, though it decides the result: here it is that of two nested loops, with which TL keeps as much of the
+optimum as published; by chance it keeps more. Where two placed tasks are on different nodes, all tasks of the smaller
+node go if they fit, as algorithm 1 has it.
 """
 
 from __future__ import annotations
@@ -19,21 +20,22 @@ class TaskLevelAllocator:
 
     Args:
         priority: of edges; the paper evaluates `pair_traffic`.
-        seed: of the order of an edge's pairs.
+        seed: of the order of an edge's pairs by chance; without it all pairs of the first upstream task come first,
+            then those of the second.
     """
 
-    def __init__(self, priority: Priority = "pair_traffic", seed: int = 0) -> None:
+    def __init__(self, priority: Priority = "pair_traffic", seed: int | None = None) -> None:
         self._priority, self._seed = priority, seed
 
     def allocate(self, graph: TaskGraph, cluster: Cluster) -> Placement:
         """As `Allocator.allocate`."""
-        random = np.random.default_rng(self._seed)
+        random = None if self._seed is None else np.random.default_rng(self._seed)
         tasks = _Tasks(graph, cluster)
         for link in by_priority(graph, self._priority):
-            one, other = graph.groups[link.upstream].tasks, graph.groups[link.downstream].tasks
+            pairs, width = graph.pairs(link.upstream, link.downstream), graph.groups[link.downstream].tasks
             tasks.begin_edge()
-            for pair in random.permutation(one * other).tolist():
-                tasks.place_pair((link.upstream, pair // other), (link.downstream, pair % other))
+            for pair in range(pairs) if random is None else random.permutation(pairs).tolist():
+                tasks.place_pair((link.upstream, pair // width), (link.downstream, pair % width))
         return tasks.rooms.place_rest()
 
 
