@@ -1,9 +1,10 @@
 """GMA, the elastic allocator's greedy matching (IV-E, algorithm 1), and the same with a better eye.
 
 The printed algorithm assigns an operator to every node in turn that improves the objective, without undoing the one
-before; here the operator has one node. The paper's first objective, utilisation, cannot choose among nodes: an operator
-adds the same to the sum wherever it is. The published form therefore takes the first node of the lowest level; the
-improved one goes by the deviation of processors' and bandwidth's use together.
+before; here the operator has one node, that which improves the objective most. The paper's first objective,
+utilisation, cannot choose among nodes: an operator adds the same to the sum wherever it is. So the published form goes
+by its second one, the deviation R_dev. The improved one minimises the sum of squares of both resources' use, which also
+counts the total of bandwidth.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class GreedyMatchingAllocator:
         """As `Allocator.allocate`."""
         matching = _Matching(graph, cluster, self._bound)
         for group in range(len(graph.groups)):
-            while matching.rooms.left[group] and (node := matching.first_node(group)) is not None:
+            while matching.rooms.left[group] and (node := matching.evenest_node(group)) is not None:
                 matching.place(group, node)
         return matching.rooms.place_rest()
 
@@ -76,15 +77,19 @@ class _Matching:
         self.rooms.place(group, 1, node)
         self._contents[node, group] += 1
 
-    def first_node(self, group: int) -> int | None:
-        """The first light node that stays within the bounds with one more task, else the first moderate one."""
+    def evenest_node(self, group: int) -> int | None:
+        """Of the light nodes that stay within the bounds with one more task, else of the moderate ones, that with which
+        use deviates least (R_dev): that of processors and that of bandwidth, added up."""
         load, network = self.objective.use_of_nodes(self._contents, self._nodes)
         level = np.maximum(load, network)
-        allowed = self._allowed(self._with(group))
+        after = self._with(group)
+        allowed = self._allowed(after)
+        then = self.objective.use_of_nodes(after, self._nodes)
         for low, high in ((-np.inf, LIGHT), (LIGHT, MODERATE)):
-            found = np.flatnonzero(allowed & (level >= low) & (level < high))
-            if len(found):
-                return int(found[0])
+            feasible = np.flatnonzero(allowed & (level >= low) & (level < high))
+            if len(feasible):
+                spread = _deviation(load, then[0]) + _deviation(network, then[1])
+                return int(feasible[spread[feasible].argmin()])
         return None
 
     def best_node(self, group: int) -> int | None:
@@ -107,3 +112,12 @@ class _Matching:
         peaks, _ = self.objective.of_nodes(after, self._nodes)
         allowed: npt.NDArray[np.bool_] = (np.maximum(load, network) <= self._bound + SLACK) & np.isfinite(peaks)
         return allowed
+
+
+def _deviation(use: Floats, then: Floats) -> Floats:
+    """The cluster's deviation sqrt(sum (R_i - R_avg)^2), for each node if its use were as in `then` and all others' as
+    now."""
+    mean = (use.sum() - use + then) / len(use)
+    squares = np.square(use).sum() - np.square(use) + np.square(then)
+    spread: Floats = np.sqrt(np.maximum(0.0, squares - len(use) * np.square(mean)))
+    return spread
