@@ -14,18 +14,16 @@ from dpa.config.placement import NodeConfig, PlacementConfig
 from dpa.driver.inputs import OpenedInput
 from dpa.driver.pilot import piloted
 from dpa.driver.spec import JobSpec
-from dpa.errors import PlacementError, TooLargeError
+from dpa.errors import PlacementError
 from dpa.placement import scores
 from dpa.placement.allocators import ALLOCATORS
 from dpa.placement.model import Cluster, Node, Placement
 from dpa.placement.online import OnlinePlacement
 from dpa.placement.profile import Profile
-from dpa.placement.relaxations import Division, balanced
+from dpa.placement.relaxations import Division, balanced, least_tolerance
 from dpa.protocol.nodes import BackendNode, Placed
 
 _MEGABYTE = 1e6
-_STEP, _STEPS = 1.15, 40
-"""Where tasks are too coarse for a tolerance, a greater one is tried: the factor, and how many are tried in all."""
 
 
 @dataclass(frozen=True)
@@ -173,16 +171,9 @@ class Placing:
         largest = max(node.room for node in cluster.nodes)
         # Below this the dearest task fits nowhere.
         tolerance = max(self._config.tolerance, dearest * cluster.room / (self._division.graph.cost * largest))
-        refusal = PlacementError("no tolerance was tried")
-        for _ in range(_STEPS):
-            try:
-                return self._placed_with(name, cluster, tolerance), tolerance
-            except TooLargeError:
-                raise
-            except PlacementError as error:
-                refusal = error
-            tolerance *= _STEP
-        raise refusal
+        return least_tolerance(
+            lambda tried: self._placed_with(name, cluster, tried), self._division.graph, cluster, tolerance
+        )
 
     def _placed_with(self, name: str, cluster: Cluster, tolerance: float) -> Placement:
         graph = self._division.graph

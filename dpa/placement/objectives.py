@@ -75,6 +75,17 @@ class Objective(ABC):
         return traffic
 
 
+class Fullness(Objective):
+    """The used part of the fullest node's room, which may be more than all, and a little of the others'."""
+
+    _EVENNESS = 1e-3
+
+    def of_nodes(self, contents: Floats, nodes: Nodes) -> tuple[Floats, Floats]:
+        """As `Objective.of_nodes`."""
+        used = self._busy(contents, nodes)[0]
+        return used, self._EVENNESS / len(self._rooms) * np.square(used)
+
+
 class KeptTraffic(Objective):
     """Minus the bytes a second that stay inside nodes (task allocation paper, phi of 2.2)."""
 

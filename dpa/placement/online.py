@@ -19,12 +19,12 @@ from annotated_types import Ge, Le
 from dpa.errors import PlacementError
 from dpa.placement.allocators import ALLOCATORS
 from dpa.placement.allocators.base import Allocator
-from dpa.placement.allocators.local_search import climbed
+from dpa.placement.allocators.local_search import Climb
 from dpa.placement.model import Cluster, Counts, Placement, TaskGraph
 from dpa.placement.moves import Plan, aligned
 from dpa.placement.otd import Measured, OnlineTaskDeployment
 from dpa.placement.profile import Profile
-from dpa.placement.relaxations import Division, Task, balanced
+from dpa.placement.relaxations import Division, Task, balanced, least_tolerance
 from dpa.placement.scores import Floats, rooms, task_costs
 
 Homes = npt.NDArray[np.int64]
@@ -39,9 +39,6 @@ _LEAST_BYTES = 1e6
 
 _MOST_RESERVED = 1 - 1e-6
 """The part of a node that can be taken by tasks which cannot move, so that it is a node still."""
-
-_STEP = 1.15
-"""Where tasks are too coarse for a tolerance, one greater by this factor is tried."""
 
 _SHORTEST = 1e-6
 """A cycle of fewer seconds is none; and the part of one that may be rounding."""
@@ -287,7 +284,7 @@ class Improving:
         graph, cluster = division.graph, deployment.room_for_movable(self._cluster)
         room = self._room(deployment, graph, cluster)
         now = _counts(movable, division, len(cluster.nodes))
-        found = [climbed(graph, room, relieved(task_costs(graph), room, now))]
+        found = [Climb(graph, room).from_(relieved(task_costs(graph), room, now))]
         with suppress(PlacementError):  # tasks are too coarse for it; what is near may do
             found.append(self._allocator.allocate(graph, room).counts)
         return [_homes(movable, division, Placement(graph, cluster, counts.copy())) for counts in found]
@@ -335,14 +332,10 @@ def _allocated(allocator: Allocator, graph: TaskGraph, cluster: Cluster, toleran
     Raises:
         PlacementError: they do not fit at all, or the allocator does not take such a graph.
     """
-    while True:
-        room = balanced(graph, cluster, tolerance)
-        try:
-            return allocator.allocate(graph, room).counts.copy()
-        except PlacementError:
-            if room == cluster:
-                raise
-        tolerance *= _STEP
+    placement, _ = least_tolerance(
+        lambda tried: allocator.allocate(graph, balanced(graph, cluster, tried)), graph, cluster, tolerance
+    )
+    return placement.counts.copy()
 
 
 def _counts(deployment: Deployment, division: Division, nodes: int) -> Counts:

@@ -6,14 +6,19 @@ Unequal nodes need no step of their own: a node's capacity is in processors of o
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dpa.errors import PlacementError
-from dpa.placement.model import Cluster, Edge, Placement, TaskGraph, TaskGroup
+from dpa.errors import PlacementError, TooLargeError
+from dpa.placement._packing import evenly_packed
+from dpa.placement.model import SLACK, Cluster, Edge, Placement, TaskGraph, TaskGroup
+from dpa.placement.scores import busy
 
 UNIT = 0.01
 """Processors that costs and capacities are rounded to before their greatest common divisor is taken: 1 %."""
+
+_STEP, _STEPS = 1.15, 40
+"""The factor between tolerances where the allocator refuses that of the most even packing, and how many are tried."""
 
 
 def regranulated(graph: TaskGraph, cluster: Cluster) -> TaskGraph:
@@ -43,6 +48,44 @@ def balanced(graph: TaskGraph, cluster: Cluster, tolerance: float = 1.1) -> Clus
         return cluster
     nodes = [replace(node, capacity=node.reserved + share * node.room) if share < 1 else node for node in cluster.nodes]
     return Cluster(tuple(nodes))
+
+
+def least_tolerance(
+    attempt: Callable[[float], Placement], graph: TaskGraph, cluster: Cluster, wanted: float
+) -> tuple[Placement, float]:
+    """What an allocator makes of a balanced cluster with the tolerance that is wanted, or, where tasks are too coarse
+    for that, with one hardly greater than it must be.
+
+    Args:
+        attempt: allocates with a tolerance; an error means that the tasks do not fit.
+        wanted: the tolerance to try first; then comes that of the most even packing, and from there on greater ones.
+
+    Returns:
+        The placement, and its tolerance.
+
+    Raises:
+        PlacementError: the tasks do not fit, whatever the tolerance, or the allocator does not take such a graph.
+    """
+    refusal = PlacementError("no tolerance was tried")
+    for tolerance in _tolerances(graph, cluster, wanted):
+        try:
+            return attempt(tolerance), tolerance
+        except TooLargeError:
+            raise
+        except PlacementError as error:
+            refusal = error
+    raise refusal
+
+
+def _tolerances(graph: TaskGraph, cluster: Cluster, wanted: float) -> Iterator[float]:
+    yield wanted
+    fullest = float(busy(evenly_packed(graph, cluster)).max()) * cluster.room / graph.cost
+    coarse = max(wanted, fullest * (1 + SLACK))
+    if coarse > wanted:
+        yield coarse
+    for _ in range(_STEPS):
+        coarse *= _STEP
+        yield coarse
 
 
 Task = tuple[str, int]

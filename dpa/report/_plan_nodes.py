@@ -23,6 +23,7 @@ def placement(found: PlacementForecast, ascii_only: bool) -> Iterator[Renderable
         ("placement", "bold"),
         f": allocator {found.chosen.name}, costs {found.origin}; at the rate that single tasks and nodes allow",
     )
+    yield Text(f"a node has at most {found.tolerance:.3g} times its share of all costs (the tolerance)", FAINT)
     yield _nodes(found, ascii_only)
     if len(found.nodes) > _MAX_NODES:
         yield Text(f"and {len(found.nodes) - _MAX_NODES} more nodes", FAINT)

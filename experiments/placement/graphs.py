@@ -59,6 +59,34 @@ def crowded(random: np.random.Generator) -> Case:
     return as_published(random)[0], Cluster.alike(6, 1.0)
 
 
+def trees(random: np.random.Generator) -> Case:
+    """Every group but the first receives from one earlier group."""
+    tasks = _tasks(random)
+    names = [f"g{number}" for number in range(len(tasks))]
+    groups = _groups(names, tasks, tasks * random.uniform(0.8, 1.2, len(tasks)))
+    edges = [_edge(random, names[int(random.integers(place))], names[place]) for place in range(1, len(names))]
+    return TaskGraph(groups, tuple(edges)), Cluster.alike(NODES, 1.0)
+
+
+def dense(random: np.random.Generator) -> Case:
+    """Every group sends to every later one, on six nodes."""
+    tasks = _tasks(random)
+    names = [f"g{number}" for number in range(len(tasks))]
+    groups = _groups(names, tasks, tasks * random.uniform(0.8, 1.2, len(tasks)))
+    edges = [_edge(random, one, other) for one, other in itertools.combinations(names, 2)]
+    return TaskGraph(groups, tuple(edges)), Cluster.alike(6, 1.0)
+
+
+def full(random: np.random.Generator) -> Case:
+    """As published, but each of five nodes has just the room of the tasks that one placement by chance gives it."""
+    graph = as_published(random)[0]
+    room = np.zeros(5)
+    for group in graph.groups:
+        room += group.task_cost * random.multinomial(group.tasks, np.full(len(room), 1 / len(room)))
+    nodes = [Node(f"node {number}", float(share)) for number, share in enumerate(room) if share]
+    return graph, Cluster(tuple(nodes))
+
+
 GENERATORS: Mapping[str, Callable[[np.random.Generator], Case]] = {
     "as published": as_published,
     "all tasks equal": proportional,
@@ -66,6 +94,9 @@ GENERATORS: Mapping[str, Callable[[np.random.Generator], Case]] = {
     "pipelines": pipelines,
     "unlike nodes": unlike_nodes,
     "six nodes": crowded,
+    "trees": trees,
+    "dense": dense,
+    "full nodes": full,
 }
 
 

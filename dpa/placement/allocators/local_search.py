@@ -1,112 +1,133 @@
-"""TD with search: the top-down allocation, then moves and swaps of tasks while these keep more traffic inside nodes,
-and the same again from what remains after a few nodes were emptied and filled by chance."""
+"""TD with search: moves and swaps of tasks while these keep more traffic inside nodes, from the top-down allocation and
+from whatever other allocators give, and the same again from what remains after a few nodes were emptied and filled by
+chance."""
 
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from dpa.placement._refill import refilled
-from dpa.placement.allocators.top_down import TopDownAllocator
+from dpa.placement.allocators._starts import starts
 from dpa.placement.model import SLACK, Cluster, Counts, Placement, TaskGraph
 from dpa.placement.objectives import KeptTraffic
 from dpa.placement.scores import Floats, rooms, task_costs
 
-_SWAPS = 4_000_000
-"""Pairs of a group on a node up to which swaps are looked for; it is quadratic in groups and nodes."""
+Flags = npt.NDArray[np.bool_]
+"""Shape (groups, nodes)."""
+
+WORK = 30_000_000
+"""Sums that a search may compare, in all its steps; about a second."""
+
+_SWAPS = 2_000_000
+"""Pairs of groups on nodes up to which swaps are looked for; their number is quadratic in the groups."""
+
+_SHARE_OF_CLIMBS = 0.5
+"""The part of the work that goes into climbing from the starts; what is left goes into trials."""
 
 
 class TopDownSearchAllocator:
-    """Steepest ascent from the top-down allocation: at each step the move or the swap that keeps most traffic.
+    """Steepest ascent: at each step the move that keeps most traffic, and where none gains, the swap.
 
     Args:
-        trials: times that a few nodes are filled anew.
+        trials: times that a few nodes are filled anew, at most.
+        work: sums to be compared, at most, which bounds the time.
         seed: of the choices.
     """
 
-    def __init__(self, *, trials: int = 20, seed: int = 0) -> None:
-        self._trials, self._seed = trials, seed
+    def __init__(self, *, trials: int = 60, work: int = WORK, seed: int = 0) -> None:
+        self._trials, self._work, self._seed = trials, work, seed
 
     def allocate(self, graph: TaskGraph, cluster: Cluster) -> Placement:
         """As `Allocator.allocate`."""
         random = np.random.default_rng(self._seed)
         objective = KeptTraffic(graph, cluster)
-        found = climbed(graph, cluster, TopDownAllocator().allocate(graph, cluster).counts)
-        value = objective.value(found)
+        climb = Climb(graph, cluster)
+        begun = starts(graph, cluster)
+        limit = int(self._work * _SHARE_OF_CLIMBS / len(begun))
+        found, value = begun[0], np.inf
+        for start in begun:
+            top = climb.from_(start, limit)
+            if (reached := objective.value(top)) < value:
+                found, value = top, reached
         for _ in range(self._trials):
+            if climb.work >= self._work:
+                break
             trial = refilled(graph, cluster, found, random)
             if trial is None:
                 continue
-            climbed_to = climbed(graph, cluster, trial)
-            if (reached := objective.value(climbed_to)) < value:
-                found, value = climbed_to, reached
+            top = climb.from_(trial, self._work - climb.work)
+            if (reached := objective.value(top)) < value:
+                found, value = top, reached
         return Placement(graph, cluster, found)
 
 
-def climbed(graph: TaskGraph, cluster: Cluster, counts: Counts) -> Counts:
-    """The local optimum above a table of counts (groups x nodes), which stays as it is."""
-    found = counts.copy()
-    search = _Search(graph, cluster, found)
-    while search.step():
-        pass
-    return found
-
-
-class _Search:
-    """Moves and swaps on one table of counts, which is changed in place.
+class Climb:
+    """Moves and swaps of tasks on tables of counts (groups x nodes).
 
     A group has no edge to itself, so moving several tasks of one is worth their number times one.
+
+    Attributes:
+        work: sums compared so far.
     """
 
-    def __init__(self, graph: TaskGraph, cluster: Cluster, counts: Counts) -> None:
-        self._counts, self._costs, self._rooms = counts, task_costs(graph), rooms(cluster)
-        self._pull = np.zeros((len(graph.groups), len(graph.groups)))  # bytes/s between a task of each, both ways
+    def __init__(self, graph: TaskGraph, cluster: Cluster) -> None:
+        groups = len(graph.groups)
+        self._costs, self._rooms = task_costs(graph), rooms(cluster)
+        self._pull = np.zeros((groups, groups))  # bytes/s between a task of each, both ways
         for link in graph.links:
             self._pull[link.upstream, link.downstream] += link.per_pair
             self._pull[link.downstream, link.upstream] += link.per_pair
+        self._extra = self._costs[None, :] - self._costs[:, None]  # what a node takes on that gives row for column
         self._least = SLACK * max(graph.traffic, 1.0)
+        self._a_swap = groups * groups * len(cluster.nodes)
+        self.work = 0
 
-    def step(self) -> bool:
-        """Carry out the best move or swap; returns whether one gains."""
-        free = self._rooms - self._costs @ self._counts + SLACK * self._rooms
-        kept = self._pull @ self._counts  # groups x nodes: what a task of the group would keep inside there
-        gain, group, source, target = self._best_move(kept, free)
-        swap_gain, swap = self._best_swap(kept, free)
-        if max(gain, swap_gain) <= self._least:
-            return False
-        if swap_gain > gain:
-            one, here, other, there = swap
-            self._move(one, here, there, 1)
-            self._move(other, there, here, 1)
-        else:
-            cost, there_are = self._costs[group], int(self._counts[group, source])
-            self._move(group, source, target, min(there_are, int(free[target] / cost)) if cost else there_are)
-        return True
+    def from_(self, counts: Counts, work: int = WORK) -> Counts:
+        """The local optimum above a table, which stays as it is, or what is reached with this work."""
+        found, limit = counts.copy(), self.work + work
+        while self.work < limit and self._step(found):
+            pass
+        return found
 
-    def _best_move(self, kept: Floats, free: Floats) -> tuple[float, int, int, int]:
-        """The move that keeps most: what it gains, group, source and target. A group's best source and best target
-        do not depend on each other."""
-        at_source = np.where(self._counts > 0, kept, np.inf)
+    def _step(self, counts: Counts) -> bool:
+        """Carry out the best move, or where none gains, the best swap; returns whether there is one."""
+        free = self._rooms - self._costs @ counts + SLACK * self._rooms
+        kept = self._pull @ counts  # groups x nodes: what a task of the group would keep inside there
+        here = counts > 0
+        # A group's best source and best target do not depend on each other.
+        at_source = np.where(here, kept, np.inf)
         at_target = np.where(self._costs[:, None] <= free[None, :], kept, -np.inf)
         gains = at_target.max(axis=1) - at_source.min(axis=1)
         group = int(gains.argmax())
-        return float(gains[group]), group, int(at_source[group].argmin()), int(at_target[group].argmax())
+        self.work += counts.size
+        if gains[group] <= self._least:
+            return self._swap(counts, here, kept, free)
+        source, target = int(at_source[group].argmin()), int(at_target[group].argmax())
+        cost, tasks = self._costs[group], int(counts[group, source])
+        _move(counts, group, source, target, min(tasks, int(free[target] / cost)) if cost else tasks)
+        return True
 
-    def _best_swap(self, kept: Floats, free: Floats) -> tuple[float, tuple[int, int, int, int]]:
-        """The swap of a task here for one there that keeps most, and what it gains."""
-        groups, nodes = np.nonzero(self._counts)
-        if len(groups) ** 2 > _SWAPS:
-            return -np.inf, (0, 0, 0, 0)
-        ours = kept[groups][:, nodes]  # what the task of row r would keep on the node of column c
-        own = kept[groups, nodes]
-        gains = ours - own[:, None] + ours.T - own[None, :] - 2 * self._pull[np.ix_(groups, groups)]
-        extra = self._costs[groups][:, None] - self._costs[groups][None, :]  # what the column's node takes on
-        impossible = (
-            (extra > free[nodes][None, :]) | (-extra > free[nodes][:, None]) | (nodes[:, None] == nodes[None, :])
-        )
-        gains[impossible] = -np.inf
-        row, column = (int(i) for i in np.unravel_index(int(gains.argmax()), gains.shape))
-        return float(gains[row, column]), (int(groups[row]), int(nodes[row]), int(groups[column]), int(nodes[column]))
+    def _swap(self, counts: Counts, here: Flags, kept: Floats, free: Floats) -> bool:
+        """Carry out the best swap of a task for one of another group on another node; returns whether one gains. The
+        best node of one group does not depend on that of the other."""
+        if self._a_swap > _SWAPS:
+            return False
+        self.work += self._a_swap
+        more = kept[None, :, :] - kept[:, None, :]  # groups x groups x nodes: with one of the column's for the row's
+        fits = self._extra[:, :, None] <= free
+        given = np.where(here[:, None, :] & fits, more, -np.inf)
+        taken = np.where(here[None, :, :] & fits.transpose(1, 0, 2), more, np.inf)
+        gains = given.max(axis=2) - taken.min(axis=2) - 2 * self._pull
+        one, other = (int(at) for at in np.unravel_index(int(gains.argmax()), gains.shape))
+        if gains[one, other] <= self._least:
+            return False
+        node, there = int(given[one, other].argmax()), int(taken[one, other].argmin())
+        _move(counts, one, node, there, 1)
+        _move(counts, other, there, node, 1)
+        return True
 
-    def _move(self, group: int, source: int, target: int, tasks: int) -> None:
-        self._counts[group, source] -= tasks
-        self._counts[group, target] += tasks
+
+def _move(counts: Counts, group: int, source: int, target: int, tasks: int) -> None:
+    counts[group, source] -= tasks
+    counts[group, target] += tasks

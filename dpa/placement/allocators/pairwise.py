@@ -10,30 +10,21 @@ what also counts evenness, and ends with the objective itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from dpa.errors import PlacementError
 from dpa.placement._descent import Budget, Descent
 from dpa.placement._refill import refilled
+from dpa.placement.allocators._starts import QUICK, starts
 from dpa.placement.allocators.base import Allocator
-from dpa.placement.allocators.even import EvenAllocator
-from dpa.placement.allocators.greedy_matching import GreedyMatchingAllocator, ImprovedGreedyMatchingAllocator
-from dpa.placement.allocators.top_down import TopDownAllocator
+from dpa.placement.allocators.greedy_matching import ImprovedGreedyMatchingAllocator
 from dpa.placement.model import Cluster, Counts, Placement, TaskGraph
 from dpa.placement.objectives import Makespan, Objective
 
 MakeObjective = Callable[[TaskGraph, Cluster], Objective]
 
-STARTS: Sequence[Allocator] = (
-    TopDownAllocator(),
-    TopDownAllocator("traffic"),
-    EvenAllocator(),
-    GreedyMatchingAllocator(),
-    ImprovedGreedyMatchingAllocator(),
-)
-"""None is dear, and each is best somewhere."""
+STARTS: Sequence[Allocator] = (*QUICK, ImprovedGreedyMatchingAllocator())
 
 
 class PairwiseAllocator:
@@ -63,7 +54,7 @@ class PairwiseAllocator:
     def allocate(self, graph: TaskGraph, cluster: Cluster) -> Placement:
         """As `Allocator.allocate`."""
         search = _Search(self._make_objective(graph, cluster), self._divisions)
-        found = search.best([search.improved(start) for start in self._starting(graph, cluster)])
+        found = search.best([search.improved(start) for start in starts(graph, cluster, self._starts)])
         random = np.random.default_rng(self._seed)
         for _ in range(self._trials):
             if search.is_over:
@@ -72,22 +63,6 @@ class PairwiseAllocator:
             if trial is not None:
                 found = search.best([found, search.improved(trial, since=found)])
         return Placement(graph, cluster, found)
-
-    def _starting(self, graph: TaskGraph, cluster: Cluster) -> Iterator[Counts]:
-        """What the others allocate, each once."""
-        seen = set()
-        refusal: PlacementError | None = None
-        for start in self._starts:
-            try:
-                counts = start.allocate(graph, cluster).counts
-            except PlacementError as error:
-                refusal = refusal or error
-                continue
-            if (content := counts.tobytes()) not in seen:
-                seen.add(content)
-                yield counts
-        if not seen and refusal is not None:
-            raise refusal
 
 
 class _Search:

@@ -134,6 +134,15 @@ def test_no_allocator_is_faster_than_ours_whatever_tolerance_it_needs(processors
     assert all(each.speed <= 1.02 for each in found.others)
 
 
+def test_coarse_tasks_get_no_more_tolerance_than_the_most_even_packing_needs() -> None:
+    # Five equal tasks on three nodes: two of them on a node are 2 / (5 / 3) = 1.2 times its share.
+    declared = {"costs": {"mapper": 1.0, "reducer": 4.0}, "nodes": {name: {"processors": 4.0} for name in "abc"}}
+    spec = Job(input=TABLE, reducer="count", parallelism={"mappers": 1, "reducers": 4}, placement=declared).spec
+    found = Placing.of(spec, {}).forecast(None)
+    assert found.tolerance == pytest.approx(1.2)
+    assert all(each.speed <= found.tolerance + 1e-9 for each in found.others)
+
+
 def test_few_tasks_fit_many_nodes() -> None:
     nodes = {f"n{number}": {"processors": 16.0} for number in range(80)}
     found = placing(nodes=nodes, allocator="top_down").forecast(None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -14,15 +15,19 @@ from dpa.errors import PlacementError, TooLargeError
 from dpa.placement import scores
 from dpa.placement._rooms import Rooms
 from dpa.placement.allocators import ALLOCATORS, Allocator
+from dpa.placement.allocators.even import EvenAllocator
 from dpa.placement.allocators.exact import ExactAllocator
-from dpa.placement.allocators.greedy_matching import ImprovedGreedyMatchingAllocator
-from dpa.placement.allocators.local_search import TopDownSearchAllocator
+from dpa.placement.allocators.greedy_matching import GreedyMatchingAllocator, ImprovedGreedyMatchingAllocator
+from dpa.placement.allocators.local_search import Climb, TopDownSearchAllocator
 from dpa.placement.allocators.pairwise import STARTS, PairwiseAllocator
+from dpa.placement.allocators.random_order import RandomAllocator
 from dpa.placement.allocators.task_level import TaskLevelAllocator
-from dpa.placement.allocators.top_down import TopDownAllocator
+from dpa.placement.allocators.top_down import TopDownAllocator, by_priority
 from dpa.placement.model import Cluster, Edge, Node, Placement, TaskGraph, TaskGroup
 from dpa.placement.moves import Plan, aligned
 from dpa.placement.objectives import KeptTraffic, Makespan, Unevenness
+from experiments.placement import elastic
+from experiments.placement.graphs import Case, as_published, crowded, dense, full, trees, unlike_nodes
 
 every_allocator = pytest.mark.parametrize("name", ALLOCATORS)
 
@@ -91,6 +96,14 @@ def test_task_level_keeps_fewer_links_of_the_papers_example() -> None:
     assert 70 < np.mean(links) < 98  # the paper's run: 84
 
 
+def test_task_level_takes_all_pairs_of_the_first_task_first() -> None:
+    graph, cluster = figure_2()
+    counts = TaskLevelAllocator("significance").allocate(graph, cluster).counts
+    first = int(counts[0].argmin() if counts[0].all() else np.flatnonzero(counts[0] == 1)[0])
+    assert (counts[0, first], counts[1, first]) == (1, 18)  # one task of v1 with as many of v2 as fit beside it
+    assert int(counts[0] @ counts[1]) == 1 * 18 + 9 * 2
+
+
 def test_top_down_ends_where_not_even_one_balanced_split_fits() -> None:
     graph = TaskGraph((TaskGroup("few", 2, 1.0), TaskGroup("many", 40, 4.0)), (Edge("few", "many", 1.0),))
     placement = TopDownAllocator().allocate(graph, Cluster.alike(6, 1.0))
@@ -103,6 +116,13 @@ def test_tasks_that_cost_nothing_are_no_reason_to_exceed_a_node(few: float) -> N
     graph = TaskGraph((TaskGroup("few", 1, few), TaskGroup("free", 3, 0.0)), (Edge("few", "free", 1.0),))
     placement = allocated(TopDownAllocator(), graph, Cluster.alike(1, 1.0))
     assert (placement is None) == (few > 1)
+
+
+def test_traffic_between_tasks_that_cost_nothing_is_the_most_significant() -> None:
+    costs = {"a": 0.9, "b": 0.5, "c": 0.0, "d": 0.0}
+    edges = (Edge("a", "b", 9.0), Edge("c", "d", 1.0), Edge("b", "d", 0.0))
+    graph = TaskGraph(tuple(TaskGroup(name, 1, cost) for name, cost in costs.items()), edges)
+    assert [link.per_pair for link in by_priority(graph, "significance")] == [1.0, 9.0, 0.0]
 
 
 def test_top_down_joins_all_hosts_of_a_group_not_the_first_alone() -> None:
@@ -168,7 +188,7 @@ def _everything(graph: TaskGraph, cluster: Cluster) -> list[np.ndarray]:
 
 
 def test_exact_refuses_what_it_cannot_try() -> None:
-    for tasks in ((99,) * 5, (12,) * 8, (1,) * 29, (1,) * 40):
+    for tasks in ((99,) * 5, (12,) * 8, (1,) * 29, (1,) * 40, (1,) * 2_000):
         with pytest.raises(TooLargeError, match="vectors of counts; take top_down_search"):
             ExactAllocator().allocate(pipeline(tasks), Cluster.alike(2, 40.0))
 
@@ -202,10 +222,66 @@ def test_improved_matching_is_as_even_as_can_be_in_most_small_cases() -> None:
     assert sum(each <= 0.01 for each in excess) >= 27
 
 
+def test_published_matching_is_more_even_than_even_placement_at_all_of_the_papers_rates() -> None:
+    for rate in elastic.RATES:
+        graph, cluster = elastic.top_k(rate), elastic.cluster(rate)
+        unaware = EvenAllocator().allocate(graph, Cluster(tuple(Node(node.name, 1e9) for node in cluster.nodes)))
+        even = Placement(graph, cluster, unaware.counts.copy())
+        improved = ImprovedGreedyMatchingAllocator().allocate(graph, cluster)
+        for use in (scores.utilisation, scores.bandwidth_use):
+            spread = scores.deviation(use(GreedyMatchingAllocator().allocate(graph, cluster)))
+            assert spread < scores.deviation(use(even))
+            assert spread < scores.deviation(use(improved))  # which minimises squares, not deviation
+
+
 def test_published_matching_fills_light_nodes_first_and_then_moderate_ones() -> None:
     graph = pipeline((5,), cost=2.5)
     counts = ALLOCATORS["greedy_matching"]().allocate(graph, Cluster.alike(3, 2.0)).counts
     assert counts.tolist() == [[2, 2, 1]]  # a quarter each: 50 % is moderate, so every node gets two before a third
+
+
+@settings(max_examples=60)
+@given(seed=st.integers(0, 2**32 - 1), generator=st.sampled_from([full, crowded, dense, unlike_nodes]))
+def test_searches_refuse_nothing_that_another_allocator_or_chance_places(
+    seed: int, generator: Callable[[np.random.Generator], Case]
+) -> None:
+    graph, cluster = generator(np.random.default_rng(seed))
+    others = [*(ALLOCATORS[name]() for name in ALLOCATORS), *map(RandomAllocator, range(5))]
+    if any(allocated(other, graph, cluster) is not None for other in others):
+        for ours in (TopDownSearchAllocator(trials=0), PairwiseAllocator(trials=0)):
+            assert scores.overloaded(ours.allocate(graph, cluster)) == []
+
+
+@pytest.mark.parametrize("nodes", [6, 12])
+def test_nodes_that_are_to_be_full_to_the_brim_are_filled(nodes: int) -> None:
+    random = np.random.default_rng(nodes)
+    costs, counts = random.uniform(0.1, 1.0, 6), random.integers(0, 3, (6, nodes))
+    groups = [TaskGroup(f"g{at}", int(counts[at].sum()), float(counts[at].sum() * costs[at])) for at in range(6)]
+    cluster = Cluster(tuple(Node(f"n{at}", float(costs @ counts[:, at])) for at in range(nodes)))
+    graph = TaskGraph(tuple(groups), (Edge("g0", "g1", MEGABYTE),))
+    assert allocated(TopDownAllocator(), graph, cluster) is None
+    assert scores.overloaded(TopDownSearchAllocator().allocate(graph, cluster)) == []
+
+
+@pytest.mark.parametrize("generator", [as_published, trees, dense, unlike_nodes, full])
+def test_top_down_with_search_keeps_99_percent_of_the_optimum(
+    generator: Callable[[np.random.Generator], Case],
+) -> None:
+    random, kept = np.random.default_rng(1), np.zeros(2)
+    for _ in range(10):
+        graph, cluster = generator(random)
+        placements = [allocated(each, graph, cluster) for each in (TopDownSearchAllocator(), ExactAllocator())]
+        kept += [0.0 if placement is None else scores.kept_traffic(placement) for placement in placements]
+    assert kept[0] >= 0.99 * kept[1] > 0
+
+
+def test_the_work_of_a_search_is_bounded_however_large_the_graph() -> None:
+    graph, cluster = pipeline((500, 500, 500, 500), cost=20.0), Cluster.alike(100, 1.0)
+    counts = RandomAllocator().allocate(graph, cluster).counts
+    climb = Climb(graph, cluster)
+    reached = climb.from_(counts, 20_000)
+    assert 20_000 <= climb.work < 20_000 + 16 * 100  # a step: pairs of groups, on nodes
+    assert KeptTraffic(graph, cluster).value(reached) < KeptTraffic(graph, cluster).value(counts)
 
 
 KEEPING = [TopDownAllocator(), TopDownSearchAllocator(), ExactAllocator(), PairwiseAllocator(KeptTraffic)]

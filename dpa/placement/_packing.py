@@ -1,0 +1,119 @@
+"""Tasks packed by what they cost alone, so that the fullest node is as empty as can be."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dpa.placement._descent import Budget, Descent
+from dpa.placement.model import SLACK, Cluster, Counts, Placement, TaskGraph
+from dpa.placement.objectives import Fullness
+from dpa.placement.scores import Floats, rooms, task_costs
+
+_DIVISIONS = 50_000
+"""Ways of dividing what two nodes have that are judged, at most."""
+
+_ORDERS = 30
+"""Orders of nodes by chance in which these are filled."""
+
+_STEPS_A_NODE, _STEPS = 5_000, 200_000
+"""Contents that are looked at for one node, and in all, about 0.5 us each."""
+
+
+def evenly_packed(graph: TaskGraph, cluster: Cluster) -> Placement:
+    """A placement whose fullest node, by the used part of its room, is nearly as empty as can be. Nodes may be
+    overloaded, where no other placement was found."""
+    counts = Descent(Fullness(graph, cluster), Budget(_DIVISIONS)).improve(_dearest_first(graph, cluster))
+    return Placement(graph, cluster, counts)
+
+
+def _dearest_first(graph: TaskGraph, cluster: Cluster) -> Counts:
+    """The dearest tasks first, each on the node that is then least full (groups x nodes)."""
+    costs, room = task_costs(graph), rooms(cluster)
+    counts = np.zeros((len(costs), len(room)), dtype=np.int64)
+    loads = np.zeros(len(room))
+    for group in sorted(range(len(costs)), key=lambda group: -costs[group]):
+        tasks, cost = graph.groups[group].tasks, float(costs[group])
+        if not cost:
+            counts[group, 0] = tasks
+            continue
+        counts[group] = _sure(loads, room, cost, tasks)
+        for _ in range(tasks - int(counts[group].sum())):
+            counts[group, int(((loads + cost * (counts[group] + 1)) / room).argmin())] += 1
+        loads += cost * counts[group]
+    return counts
+
+
+def _sure(loads: Floats, room: Floats, cost: float, tasks: int) -> Counts:
+    """The tasks of one cost that each node gets before the last few: those below the fullness that all nodes would
+    have, were tasks as fine as water."""
+    fullness = loads / room
+    order = np.argsort(fullness, kind="stable")
+    levels = (np.cumsum(loads[order]) + tasks * cost) / np.cumsum(room[order])
+    below = int(np.flatnonzero(fullness[order] <= levels)[-1])  # the nodes that the water reaches
+    sure: Counts = np.floor(np.maximum(levels[below] * room - loads, 0.0) / cost * (1 - SLACK)).astype(np.int64)
+    return sure
+
+
+def filled(graph: TaskGraph, cluster: Cluster, seed: int = 0) -> Counts | None:
+    """A placement (groups x nodes) that fills one node after the other to the brim, the dearest tasks first (the
+    minimum bin slack heuristic), with nodes in several orders; None where none of them gives one.
+
+    It finds what nothing else does where nodes have just the room of their tasks.
+    """
+    costs, room = task_costs(graph), rooms(cluster)
+    random, tasks = np.random.default_rng(seed), [group.tasks for group in graph.groups]
+    orders = [np.argsort(-room, kind="stable"), np.argsort(room, kind="stable")]
+    orders += [random.permutation(len(room)) for _ in range(_ORDERS)]
+    filling = _Filling(costs.tolist())
+    for order in orders:
+        left, counts = list(tasks), np.zeros((len(costs), len(room)), dtype=np.int64)
+        for node in order.tolist():
+            counts[:, node] = chosen = filling.fullest(left, float(room[node]))
+            left = [there - taken for there, taken in zip(left, chosen, strict=True)]
+        if not any(left):
+            return counts
+        if filling.steps > _STEPS:
+            break
+    return None
+
+
+class _Filling:
+    """The fullest content of one node.
+
+    Attributes:
+        steps: contents that were looked at so far.
+    """
+
+    def __init__(self, costs: list[float]) -> None:
+        self._costs = costs
+        self._dearest = sorted(range(len(costs)), key=lambda group: -costs[group])
+        self.steps = 0
+
+    def fullest(self, left: list[int], room: float) -> list[int]:
+        """Counts of each group, of those left, that use most of a room; found by depth first, dear tasks first."""
+        self._left, self._slack = left, SLACK * room
+        self._most, self._best = -1.0, [0] * len(left)
+        self._behind = [0.0] * (len(left) + 1)  # what all tasks from a place of the order on would use
+        for place in reversed(range(len(left))):
+            group = self._dearest[place]
+            self._behind[place] = self._behind[place + 1] + self._costs[group] * left[group]
+        self._until = self.steps + _STEPS_A_NODE
+        self._descend(0, room, 0.0, [0] * len(left))
+        return self._best
+
+    def _descend(self, place: int, room: float, used: float, chosen: list[int]) -> None:
+        """Try all counts of one group, the greatest first, and then those of the cheaper ones."""
+        self.steps += 1
+        if used > self._most + self._slack:
+            self._most, self._best = used, list(chosen)
+        if place == len(chosen) or used + min(room, self._behind[place]) <= self._most + self._slack:
+            return
+        group = self._dearest[place]
+        cost, wanted = self._costs[group], self._left[group]
+        most = wanted if cost * wanted <= room + self._slack else int((room + self._slack) / cost)
+        for count in range(most, -1, -1):
+            if self.steps > self._until:
+                break
+            chosen[group] = count
+            self._descend(place + 1, room - cost * count, used + cost * count, chosen)
+        chosen[group] = 0
