@@ -28,7 +28,8 @@ _ROUNDING = 1e-9
 
 @dataclass
 class Budget:
-    """What bounds the time of a search: how many more divisions of what two nodes have may be judged, about."""
+    """What bounds the time of a search: how much more may be judged, about. One division of what two nodes have counts
+    as much as the graph has groups and links."""
 
     left: int
 
@@ -39,6 +40,7 @@ class Descent:
     def __init__(self, objective: Objective, budget: Budget) -> None:
         self._objective, self._budget = objective, budget
         self._kinds = [node.kind for node in objective.cluster.nodes]
+        self._a_division = len(objective.graph.groups) + len(objective.graph.links)
 
     def improve(self, counts: Counts, since: Counts | None = None) -> Counts:
         """A placement (groups x nodes) that is no worse.
@@ -65,7 +67,7 @@ class Descent:
         asked = self._partners(table, one)
         for start in range(0, len(asked), _AT_ONCE):
             partner, judged = table.divide(one, asked[start : start + _AT_ONCE])
-            self._budget.left -= judged
+            self._budget.left -= judged * self._a_division
             if partner is not None:
                 return partner
             if self._budget.left <= 0:

@@ -9,8 +9,8 @@ from dpa.placement.model import SLACK, Cluster, Counts, Placement, TaskGraph
 from dpa.placement.objectives import Fullness
 from dpa.placement.scores import Floats, rooms, task_costs
 
-_DIVISIONS = 50_000
-"""Ways of dividing what two nodes have that are judged, at most."""
+_WORK = 750_000
+"""Groups and links of the ways of dividing what two nodes have that are judged, at most."""
 
 _ORDERS = 30
 """Orders of nodes by chance in which these are filled."""
@@ -22,7 +22,7 @@ _STEPS_A_NODE, _STEPS = 5_000, 200_000
 def evenly_packed(graph: TaskGraph, cluster: Cluster) -> Placement:
     """A placement whose fullest node, by the used part of its room, is nearly as empty as can be. Nodes may be
     overloaded, where no other placement was found."""
-    counts = Descent(Fullness(graph, cluster), Budget(_DIVISIONS)).improve(_dearest_first(graph, cluster))
+    counts = Descent(Fullness(graph, cluster), Budget(_WORK)).improve(_dearest_first(graph, cluster))
     return Placement(graph, cluster, counts)
 
 

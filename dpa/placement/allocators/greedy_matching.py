@@ -47,11 +47,11 @@ class ImprovedGreedyMatchingAllocator:
 
     Args:
         bound: use of processors and of bandwidth that no node exceeds while another can be found.
-        divisions: of what two nodes have, to be judged at most, after every task has a node.
+        work: groups and links of the divisions that are judged, at most, after every task has a node.
     """
 
-    def __init__(self, bound: float = 0.8, *, divisions: int = 50_000) -> None:
-        self._bound, self._divisions = bound, divisions
+    def __init__(self, bound: float = 0.8, *, work: int = 750_000) -> None:
+        self._bound, self._work = bound, work
 
     def allocate(self, graph: TaskGraph, cluster: Cluster) -> Placement:
         """As `Allocator.allocate`."""
@@ -60,7 +60,7 @@ class ImprovedGreedyMatchingAllocator:
             while matching.rooms.left[group] and (node := matching.best_node(group)) is not None:
                 matching.place(group, node)
         counts = matching.rooms.place_rest().counts
-        return Placement(graph, cluster, Descent(matching.objective, Budget(self._divisions)).improve(counts))
+        return Placement(graph, cluster, Descent(matching.objective, Budget(self._work)).improve(counts))
 
 
 class _Matching:

@@ -34,7 +34,7 @@ class PairwiseAllocator:
     Args:
         objective: what is minimised.
         starts: the allocations to begin with; at least one must succeed.
-        divisions: of what two nodes have, to be judged at most, which bounds the time.
+        work: groups and links of the divisions that are judged, at most, which bounds the time.
         trials: times that a few nodes are filled anew.
         seed: of the choices.
     """
@@ -44,16 +44,16 @@ class PairwiseAllocator:
         objective: MakeObjective = Makespan,
         starts: Sequence[Allocator] = STARTS,
         *,
-        divisions: int = 200_000,
+        work: int = 3_000_000,
         trials: int = 20,
         seed: int = 0,
     ) -> None:
         self._make_objective, self._starts = objective, starts
-        self._divisions, self._trials, self._seed = divisions, trials, seed
+        self._work, self._trials, self._seed = work, trials, seed
 
     def allocate(self, graph: TaskGraph, cluster: Cluster) -> Placement:
         """As `Allocator.allocate`."""
-        search = _Search(self._make_objective(graph, cluster), self._divisions)
+        search = _Search(self._make_objective(graph, cluster), self._work)
         found = search.best([search.improved(start) for start in starts(graph, cluster, self._starts)])
         random = np.random.default_rng(self._seed)
         for _ in range(self._trials):
@@ -68,8 +68,8 @@ class PairwiseAllocator:
 class _Search:
     """A descent by the objective's guide, then by the objective."""
 
-    def __init__(self, objective: Objective, divisions: int) -> None:
-        self._objective, self._guide, self._budget = objective, objective.guide, Budget(divisions)
+    def __init__(self, objective: Objective, work: int) -> None:
+        self._objective, self._guide, self._budget = objective, objective.guide, Budget(work)
         self._first = Descent(self._guide, self._budget)
         self._last = Descent(objective, self._budget)
 
