@@ -52,6 +52,9 @@ class PlacementConfig(Section):
     """The nodes to use, by their names in Ray; without it all."""
     tolerance: float = Field(default=1.2, gt=1, le=100)
     """By how much a node may have more than its share, where tasks are fine enough; more where they are not."""
+    divide: bool = True
+    """Whether the tasks of a stage that the profile shows to cost unlike are placed by their own costs; else all tasks
+    of a stage count as alike."""
     online: Annotated[OnlineOptions, Plain(OnlineOptions)] | None = None
     """How tasks move to other nodes while the job runs; without it they stay where they are placed at first."""
 

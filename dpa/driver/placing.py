@@ -114,7 +114,7 @@ class Placing:
                 profile, origin = _declared(spec, config), "declared"
             else:
                 profile, origin = piloted(spec, opened), "of user code on a sample"
-            return cls(spec, config, profile.graph(tasks), origin)
+            return cls(spec, config, profile.graph(tasks, divide=config.divide), origin)
         except PlacementError as error:
             raise spec.file.error(f"placement.{key}", str(error)) from None
 

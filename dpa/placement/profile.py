@@ -68,9 +68,14 @@ class Profile:
                 traffic[ends[0], ends[1]] = traffic.get((ends[0], ends[1]), 0.0) + each["bytes"] / seconds
         return cls(costs, traffic)
 
-    def graph(self, tasks: Mapping[str, int]) -> Division:
-        """The graph of a run in which stages have as many tasks as these. A stage with as many tasks as it had is
-        divided into groups of tasks that cost about the same, which is where a hot key shows.
+    def graph(self, tasks: Mapping[str, int], *, divide: bool = True) -> Division:
+        """The graph of a run in which stages have as many tasks as these.
+
+        Args:
+            tasks: of each stage.
+            divide: whether a stage with as many tasks as it had is divided into groups of tasks that cost about the
+                same, which is where a hot key shows (task allocation paper, section 5); else its tasks are taken to be
+                alike.
 
         Raises:
             PlacementError: a stage was not measured.
@@ -82,5 +87,5 @@ class Profile:
         edges = [
             Edge(one, other, size) for (one, other), size in self.traffic.items() if one in tasks and other in tasks
         ]
-        same = {name: self.costs[name] for name, count in tasks.items() if len(self.costs[name]) == count}
+        same = {name: self.costs[name] for name, count in tasks.items() if divide and len(self.costs[name]) == count}
         return divided(TaskGraph(tuple(groups), tuple(edges)), same)

@@ -50,7 +50,10 @@ RATES = (0.6, 0.8, 1.0, 1.0, 1.0, 0.8, 0.6, 0.4, 0.3, 0.2)
 """Input rate in each minute of figure 9, by the highest one, for which nodes have room with a tenth to spare."""
 
 SEEDS = 10
-"""TL's pairs have no defined order; its figures are means over as many."""
+"""Orders of TL's pairs by chance, over which figures are means."""
+
+DIVIDED = ("TD by traffic", "TD by significance")
+"""Features that are also judged where the tasks of a group are placed by their own costs."""
 
 
 @dataclass(frozen=True)
@@ -111,13 +114,15 @@ class Comparison:
     """The parts of a job's traffic that stay inside nodes.
 
     Attributes:
-        graph: what was measured.
+        graph: what was measured, the tasks of a group taken to be alike, as the paper has them.
+        divided: the same with skewed groups divided.
         kept: for each allocator, at each room.
         runs: as predicted and as measured, for each allocator and room that was run.
     """
 
     workload: Workload
     graph: TaskGraph
+    divided: TaskGraph
     kept: Mapping[str, Line]
     runs: Mapping[tuple[str, float], tuple[float, float]]
 
@@ -140,7 +145,7 @@ def measure(options: argparse.Namespace) -> Findings:
     rows = QUICK_ROWS if options.quick else ROWS
     with LocalCluster(NODES) as cluster:
         trending, bargains = (_compared(workload, rows, options, cluster.address) for workload in WORKLOADS)
-    features = features_kept(bargains.graph)
+    features = features_kept(bargains.graph, bargains.divided)
     rates = kept_over_rates(trending.graph)
     steady = min(rates["TD, placed anew"]) / max(rates["TD, placed anew"])
     fixed = min(rates["TD, placed once"]) / max(rates["TD, placed once"])
@@ -206,12 +211,14 @@ def _compared(workload: Workload, rows: int, options: argparse.Namespace, addres
         write(workload.job(rows).run(address=address).report, Path(directory))
         profile = Path(directory, "report.json")
         tasks = {name: len(costs) for name, costs in Profile.of_report(profile).costs.items()}
-        graph = Profile.of_report(profile).graph(tasks).graph
+        graph, skewed = (Profile.of_report(profile).graph(tasks, divide=divide).graph for divide in (False, True))
         kept = {name: [kept_at(allocators, graph, room) for room in ROOMS] for name, allocators in _predicted().items()}
         runs = {}
         for room in RUN_ROOMS:
             jobs = {
-                name: workload.job(rows, f"placement={{allocator: {name}, profile: {profile}, tolerance: {room}}}")
+                name: workload.job(
+                    rows, f"placement={{allocator: {name}, profile: {profile}, tolerance: {room}, divide: false}}"
+                )
                 for name in RUN_ALLOCATORS
             }
             predicted = _foreseen(next(iter(jobs.values())), address)
@@ -219,7 +226,7 @@ def _compared(workload: Workload, rows: int, options: argparse.Namespace, addres
                 measured = _measured(job, 1 if options.quick else options.repeats, address)
                 runs[name, room] = predicted[name], measured
                 progress(f"{workload.name}, room {room}, {name}: predicted and measured {runs[name, room]}")
-    return Comparison(workload, graph, kept, runs)
+    return Comparison(workload, graph, skewed, kept, runs)
 
 
 def _foreseen(job: Job, address: str) -> dict[str, float]:
@@ -238,7 +245,8 @@ def _predicted() -> dict[str, Sequence[Allocator]]:
     """Allocators by the names of figures; the figures of one that depends on chance are means over several."""
     return {
         "even": [EvenAllocator()],
-        "TL": [TaskLevelAllocator(seed=seed) for seed in range(SEEDS)],
+        "TL": [TaskLevelAllocator()],
+        "TL, by chance": [TaskLevelAllocator(seed=seed) for seed in range(SEEDS)],
         "TD": [TopDownAllocator()],
         "TD with search": [TopDownSearchAllocator()],
     }
@@ -257,16 +265,17 @@ def _kept_part(placement: Placement) -> float:
     return scores.kept_traffic(placement) / placement.graph.traffic
 
 
-def features_kept(graph: TaskGraph) -> dict[str, float]:
-    """What each feature of TD adds, as in figure 8."""
+def features_kept(graph: TaskGraph, skewed: TaskGraph) -> dict[str, float]:
+    """What each feature of TD adds, as in figure 8, and what it comes to where skewed groups are divided."""
     versions: dict[str, Sequence[Allocator]] = {
         "even": [EvenAllocator()],
-        "TL by traffic": [TaskLevelAllocator(seed=seed) for seed in range(SEEDS)],
+        "TL by traffic": [TaskLevelAllocator()],
         "TD by traffic": [TopDownAllocator("traffic")],
         "TD by significance": [TopDownAllocator()],
         "TD with search": [TopDownSearchAllocator()],
     }
-    return {name: kept_at(allocators, graph, FEATURES_ROOM) for name, allocators in versions.items()}
+    kept = {name: kept_at(allocators, graph, FEATURES_ROOM) for name, allocators in versions.items()}
+    return kept | {f"{name}, divided": kept_at(versions[name], skewed, FEATURES_ROOM) for name in DIVIDED}
 
 
 def kept_over_rates(graph: TaskGraph) -> dict[str, list[float]]:
@@ -348,10 +357,10 @@ def _figure(
 
 def _draw_sweep(axes: Axes, found: Comparison) -> None:
     """What is kept at each room: predicted (lines), and as run (crosses)."""
-    drawn_as = {"even": "even", "TL": "task_level", "TD": "top_down", "TD with search": ""}
+    drawn_as = {"even": "even", "TL": "task_level", "TD": "top_down"}
     for colour, (name, line) in zip(COLOURS, found.kept.items(), strict=False):
         axes.plot(ROOMS, [100 * kept for kept in line], marker="o", markersize=3.5, color=colour, label=name)
-        measured = {room: 100 * part for (of, room), (_, part) in found.runs.items() if of == drawn_as[name]}
+        measured = {room: 100 * part for (of, room), (_, part) in found.runs.items() if of == drawn_as.get(name)}
         axes.plot(list(measured), list(measured.values()), "x", markersize=8, color=colour)
     axes.set_ylim(0, 102)
     axes.set_xlabel(f"{found.workload.name}: a node's room, by its share of all costs")

@@ -40,6 +40,8 @@ def test_costs_and_traffic_are_those_of_a_second_of_the_stream() -> None:
 def test_a_stage_of_the_same_size_keeps_its_skew() -> None:
     division = Profile.of_document(report()).graph({"mapper": 2, "reducer": 2})
     assert division.tasks["reducer/0"] == (("reducer", 1),)
+    alike = Profile.of_document(report()).graph({"mapper": 2, "reducer": 2}, divide=False)
+    assert [group.name for group in alike.graph.groups] == ["mapper", "reducer"]
 
 
 def test_what_is_no_profile_is_refused(tmp_path: Path) -> None:
