@@ -55,7 +55,7 @@ class Flow:
             options: `parallelism`, `sample`.
         """
         is_section = isinstance(input, Mapping) and "format" in input
-        step = self._add(name, "read", {"read": input if is_section else {"format": "given"}, **options})
+        step = self._add(name, "read", {"read": input if is_section else {"format": "given"}}, options)
         if not is_section:
             self._objects[f"stages.{step}.read"] = as_table(input)
         return Rows(self, step)
@@ -92,11 +92,12 @@ class Flow:
         """Run the flow; arguments, result and errors are those of `Job.run`."""
         return self.job().run(observer, address=address, backend=backend, check=check)
 
-    def _add(self, name: str | None, word: str, step: dict[str, Any]) -> str:
-        """Add a step; returns its name: `word` where none is given, with a number if there is one of that name.
+    def _add(self, name: str | None, word: str, *sections: Mapping[str, Any]) -> str:
+        """Add a step with the keys of all `sections`; returns its name: `word` where none is given, with a number if
+        there is one of that name.
 
         Raises:
-            ConfigError: there is a step of the name that is given.
+            ConfigError: there is a step of the name that is given, or a key comes twice.
         """
         if name is not None and name in self._stages:
             raise ConfigError(f"the flow {self.name!r} has a step {name!r} already: give this one another name")
@@ -104,8 +105,22 @@ class Flow:
         while unique in self._stages:
             number += 1
             unique = f"{word}_{number}"
-        self._stages[unique] = step
+        self._stages[unique] = {}
+        for section in sections:
+            self._give(unique, section)
         return unique
+
+    def _give(self, step: str, keys: Mapping[str, Any]) -> None:
+        """Give a step further keys.
+
+        Raises:
+            ConfigError: it has one of them already.
+        """
+        given = self._stages[step]
+        for key, value in keys.items():
+            if key in given:
+                raise ConfigError(f"the step {step!r} has `{key}` already: {given[key]!r}; give it once")
+            given[key] = value
 
     def _section(self, step: str, word: str, given: Any) -> Any:
         """What stands in the document for an executor: the section itself, or the name of the object."""
@@ -154,7 +169,7 @@ class Rows:
         for other in others:
             self._require_same_flow(other)
         steps = [rows.step for rows in (self, *others)]
-        return Rows(self.flow, self.flow._add(name, "union", {"from": steps, **options}))
+        return Rows(self.flow, self.flow._add(name, "union", {"from": steps}, options))
 
     def key_by(self, *key: Any, value: str | Sequence[str] | None = None) -> KeyedRows:
         """Group the rows by key for what is called next.
@@ -173,19 +188,19 @@ class Rows:
         return self.key_by(None).top_k(k, by=by, descending=descending, name=name, **options)
 
     def write(self, path: str, *, mode: str = "error") -> Rows:
-        """Write the rows to a directory as Parquet; `mode` is `error` or `overwrite`, as in a job file."""
-        self.flow._stages[self.step]["write"] = {"path": path, "mode": mode}
+        """Write the rows to a directory as Parquet; `mode` is `error` or `overwrite`, as in a job file. Once a step."""
+        self.flow._give(self.step, {"write": {"path": path, "mode": mode}})
         return self
 
     def reference(self, sql: str | None = None, **options: Any) -> Rows:
         """Check the rows against what Spark computes from the inputs: `sql` sees each under the name of the step that
-        reads it. `options` are the other keys of the section `reference` of a job file."""
-        self.flow._stages[self.step]["reference"] = {**({} if sql is None else {"sql": sql}), **options}
+        reads it. `options` are the other keys of the section `reference` of a job file. Once a step."""
+        self.flow._give(self.step, {"reference": {**({} if sql is None else {"sql": sql}), **options}})
         return self
 
     def _changed(self, word: str, function: Any, name: str | None, options: Mapping[str, Any]) -> Rows:
-        step = self.flow._add(name, word, {"from": [self.step], **options})
-        self.flow._stages[step][word] = self.flow._section(step, word, function)
+        step = self.flow._add(name, word, {"from": [self.step]}, options)
+        self.flow._give(step, {word: self.flow._section(step, word, function)})
         return Rows(self.flow, step)
 
     def _require_same_flow(self, other: Rows | KeyedRows) -> None:
@@ -236,21 +251,21 @@ class KeyedRows:
         join: dict[str, Any] = {"with": [other.rows.step], "how": how, "key_by": other.key}
         if other.value is not None:
             join["value"] = list(other.value)
-        return self._made(name, "join", {"join": join, **options})
+        return self._made(name, "join", {"join": join}, options)
 
     def top_k(self, k: int, *, by: str, descending: bool = True, name: str | None = None, **options: Any) -> Rows:
         """The first `k` rows of each key in the order of the column `by`, each with its `rank` from 1 on."""
-        return self._made(name, "top_k", {"top_k": {"k": k, "by": by, "descending": descending}, **options})
+        return self._made(name, "top_k", {"top_k": {"k": k, "by": by, "descending": descending}}, options)
 
     def _add(self, word: str, executor: Any, name: str | None, options: Mapping[str, Any]) -> Rows:
-        rows = self._made(name, word, dict(options))
-        self.flow._stages[rows.step][word] = self.flow._section(rows.step, word, executor)
+        rows = self._made(name, word, options)
+        self.flow._give(rows.step, {word: self.flow._section(rows.step, word, executor)})
         return rows
 
-    def _made(self, name: str | None, word: str, section: dict[str, Any]) -> Rows:
-        step = self.flow._add(name, word, {"from": [self.rows.step], **section})
-        made = self.flow._stages[step]
-        made["key_by"] = self.flow._section(step, "key_by", self.key) if callable(self.key) else self.key
-        if self.value is not None:
-            made["value"] = list(self.value)
+    def _made(self, name: str | None, word: str, *sections: Mapping[str, Any]) -> Rows:
+        step = self.flow._add(name, word, {"from": [self.rows.step]})
+        key = self.flow._section(step, "key_by", self.key) if callable(self.key) else self.key
+        self.flow._give(step, {"key_by": key, **({} if self.value is None else {"value": list(self.value)})})
+        for section in sections:
+            self.flow._give(step, section)
         return Rows(self.flow, step)

@@ -293,6 +293,30 @@ def flow_of(build: Callable[[Rows], Any]) -> Flow:
             "rows of the flow 'b' cannot be used in 'tests': make one flow",
         ),
         (lambda rows: rows.map(plus_one, name="read"), "the flow 'tests' has a step 'read' already: give this one"),
+        (
+            lambda rows: rows.map(plus_one).write("a").write("b"),
+            "the step 'map' has `write` already: {'path': 'a', 'mode': 'error'}; give it once",
+        ),
+        (
+            lambda rows: rows.map(plus_one, write="a").write("b"),
+            "the step 'map' has `write` already: 'a'; give it once",
+        ),
+        (
+            lambda rows: rows.map(plus_one).reference("SELECT 1", tolerance=0.1).reference(function="own:reference"),
+            "the step 'map' has `reference` already: {'sql': 'SELECT 1', 'tolerance': 0.1}; give it once",
+        ),
+        (
+            lambda rows: rows.key_by("word").reduce("count", key_by="n"),
+            "the step 'reduce' has `key_by` already: 'word'; give it once",
+        ),
+        (
+            lambda rows: rows.key_by("word", value="n").reduce("count", value=["word"]),
+            "the step 'reduce' has `value` already: ['n']; give it once",
+        ),
+        (
+            lambda rows: rows.map(plus_one, **{"from": "other"}),
+            "the step 'map' has `from` already: ['read']; give it once",
+        ),
     ],
 )
 def test_a_call_that_makes_no_sense_is_refused_at_once(build: Any, message: str) -> None:

@@ -322,6 +322,10 @@ ERRORS = [
     ("balance: {token_format: '{node}'}", "job.yaml:1: balance: token_format must contain {node} and {token}"),
     ("balance: {token_format: '{node}{token}'}", "job.yaml:1: balance: token_format"),
     ("key: a\nname: x\nkey: b\n", "job.yaml:3: key: stands here again, first on line 1"),
+    (
+        "stages:\n  a:\n    write: one\n    write: two\n",
+        "job.yaml:4: stages.a.write: stands here again, first on line 3",
+    ),
     ("Name: x\n", "job.yaml:1: Name: unknown key; did you mean 'name'?"),
     ("list: x\n", "job.yaml:1: list: unknown key"),
     (
