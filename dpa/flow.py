@@ -164,12 +164,34 @@ class Rows:
         booleans. Otherwise as `map`."""
         return self._changed("filter", function, name, options)
 
-    def union(self, *others: Rows, name: str | None = None, **options: Any) -> Rows:
-        """The rows of all, in no order."""
+    def union(
+        self,
+        *others: Rows | Sequence[Rows],
+        allow_missing_columns: bool = False,
+        name: str | None = None,
+        **options: Any,
+    ) -> Rows:
+        """The rows of all, in no order. Columns go together by name, and must be of one type.
+
+        Args:
+            others: rows of other steps, or lists of them; of none it passes on the rows.
+            allow_missing_columns: whether some may lack columns that others have: they are null there.
+            name: of the step, by default `union`.
+            options: other keys of the step; `parallelism` gives it tasks of its own.
+        """
+        all_rows: list[Rows] = [self]
         for other in others:
-            self._require_same_flow(other)
-        steps = [rows.step for rows in (self, *others)]
-        return Rows(self.flow, self.flow._add(name, "union", {"from": steps}, options))
+            all_rows += [other] if isinstance(other, Rows) or not isinstance(other, Sequence) else other
+        for rows in all_rows:
+            if not isinstance(rows, Rows):
+                raise ConfigError(
+                    f"a union is of rows of a flow, such as `read` and `map` return, not of {_kind(rows)}"
+                )
+            self._require_same_flow(rows)
+        section: dict[str, Any] = {"from": [rows.step for rows in all_rows]}
+        if allow_missing_columns and len(all_rows) > 1:
+            section["allow_missing_columns"] = True
+        return Rows(self.flow, self.flow._add(name, "union", section, options))
 
     def key_by(self, *key: Any, value: str | Sequence[str] | None = None) -> KeyedRows:
         """Group the rows by key for what is called next.
@@ -269,3 +291,8 @@ class KeyedRows:
         for section in sections:
             self.flow._give(step, section)
         return Rows(self.flow, step)
+
+
+def _kind(given: object) -> str:
+    """What an object is that is not what a call needs."""
+    return "rows by key" if isinstance(given, KeyedRows) else type(given).__name__

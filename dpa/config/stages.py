@@ -107,7 +107,9 @@ class StepConfig(Section):
     """A step: what it does to which rows, and how its work is divided and kept even."""
 
     from_: Names | None = Field(default=None, alias="from")
-    """The step whose rows it takes, or several; all but `read` need it."""
+    """The step whose rows it takes, or several, whose columns have the same names and types; all but `read` need it."""
+    allow_missing_columns: bool = False
+    """Whether rows of one of several steps may lack columns that those of another have: they are null there."""
     read: InputConfig | None = None
     """Read an input."""
     sample: SampleConfig | None = None
@@ -175,6 +177,10 @@ class StepConfig(Section):
         if self.read is not None and self.from_ is not None:
             raise ValueError("`read` takes no rows of other steps: leave `from` out")
         self._require_what_it_uses(done[0] if done else None)
+        if self.allow_missing_columns and max(map(len, (self.from_ or [], self.join.with_ if self.join else []))) < 2:
+            raise ValueError(
+                "`allow_missing_columns` is for the rows of several steps, and this one takes those of one"
+            )
         return self
 
     @property

@@ -64,16 +64,21 @@ class Inputs:
         self._spec = spec
 
     def check(self) -> None:
-        """Check that there are inputs at all; they are not looked at.
+        """Check that there are inputs at all, and the columns of those in memory; others are not looked at.
 
         Raises:
-            ConfigError: one is missing.
+            ConfigError: one is missing, or lacks a column.
         """
+        known: dict[str, pa.Schema | None] = {}
         for source in self._spec.sources:
             key, given, _ = self._spec.input_of(source)
             if key not in self._spec.objects and (given is None or given.format == "given"):
                 need = "a job needs an input" if given is None else "a table is given in Python alone; name a format"
                 raise self._spec.file.error(key, need)
+            with blaming(self._spec.file, key):
+                table = _in_memory(self._spec, source)
+            known[source.name] = None if table is None else table.schema
+        self._spec.compilation(known)
 
     def open(
         self, stack: ExitStack, spark: Callable[[], SparkSession], *, stage: bool = True
@@ -92,6 +97,18 @@ class Inputs:
         opened = {source.name: _Input(self._spec, source).open(stack, spark, stage) for source in self._spec.sources}
         self._spec.compilation({name: found.schema for name, found in opened.items()})
         return opened
+
+
+def _in_memory(spec: JobSpec, source: Step) -> pa.Table | None:
+    """The input of a step, if it is in memory.
+
+    Raises:
+        TableError: it is no table.
+    """
+    key, given, _ = spec.input_of(source)
+    if key in spec.objects:
+        return as_table(spec.objects[key])
+    return as_table(given.records) if given is not None and given.format == "records" else None
 
 
 class _Input:
@@ -116,11 +133,10 @@ class _Input:
 
     def _open(self, stack: ExitStack, spark: Callable[[], SparkSession], stage: bool) -> OpenedInput:
         config, given = self._spec.config, self._given
-        if self._key in self._spec.objects:
-            return self._in_memory(as_table(self._spec.objects[self._key]))
+        table = _in_memory(self._spec, self._source)
+        if table is not None:
+            return self._in_memory(table)
         assert given is not None
-        if given.format == "records":
-            return self._in_memory(as_table(given.records))
         if given.format == "generated":
             return self._generated(given, spark)
         source = Source.of(given.model_dump(exclude=set(OF_GENERATED)), base=str(self._spec.file.directory))

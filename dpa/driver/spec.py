@@ -59,8 +59,8 @@ class JobSpec:
         section = self.config.stages[source.name]
         return source.at("read"), section.read, section.sample
 
-    def compilation(self, columns: Mapping[str, pa.Schema]) -> Compilation:
-        """The steps on their way to a graph; `columns` are those of each source's input.
+    def compilation(self, columns: Mapping[str, pa.Schema | None]) -> Compilation:
+        """The steps on their way to a graph; `columns` are those of each source's input, None where they are not known.
 
         Raises:
             ConfigError: a step names a column that is not there, or that cannot be what it should be.

@@ -104,6 +104,7 @@ class _Builder:
         return Step(
             self._name,
             feeds=feeds,
+            fills=config.allow_missing_columns,
             operator=self._operator(operation),
             receiver=receiver,
             word=operation or "from",

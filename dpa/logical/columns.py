@@ -7,15 +7,16 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from dpa.errors import ConfigError, DpaError, ExecutorError, KeyTypeError
+from dpa.errors import ConfigError, DpaError, ExecutorError
 from dpa.execution.empty import empty_join, result_columns
 from dpa.execution.failures import USER_ERRORS
 from dpa.execution.mapping import MapTask, Receiver, check_columns
 from dpa.execution.row_operators import schema_after
+from dpa.execution.unions import Aligned, require_one_key, united
 from dpa.executors import BatchReducer, name_of
 from dpa.logical.step import Feed, Keying, Step
-from dpa.operators import JoinOptions
-from dpa.routing.keys import key_type, names_of, one_type
+from dpa.operators import JoinOptions, RowKind, RowOperator
+from dpa.routing.keys import names_of
 
 _STEP_SECONDS = 0.25
 """Seconds after which functions of a record hand over the records that they have made."""
@@ -48,8 +49,9 @@ class Columns:
             ConfigError: one is missing, or cannot be what it should be. The message begins with the key's path.
         """
         for step in self._steps:
+            self._check_unions(step)
             for feed in step.feeds if step.is_stage else ():
-                known = self._known[feed.step]
+                known = self._taken(step, feed)
                 if known is not None:
                     self._check_feed(step, feed, known)
             self._check_key_types(step)
@@ -70,6 +72,20 @@ class Columns:
             side=feed.side,
         )
 
+    def aligned(self, step: Step, feed: Feed) -> tuple[RowOperator, ...]:
+        """What gives the rows of a feed the columns of all that are taken as one with them; nothing where they have
+        them, or these columns are not known."""
+        own, wanted = self._known[feed.step], self._taken(step, feed)
+        if own is None or wanted is None or not self._are_known(step.beside(feed)):
+            return ()
+        keying = feed.keying
+        if step.is_stage and keying.function is None and keying.values is not None:  # the input is read without others
+            used = (*names_of(keying.key), *keying.values)
+            wanted = pa.schema([field for field in wanted if field.name in used])
+        if all(field.name in own.names and own.field(field.name).type == field.type for field in wanted):
+            return ()
+        return (RowOperator(RowKind.MAP, Aligned(wanted), on_batches=True),)
+
     def receiver(self, step: Step) -> Receiver:
         """What takes the records of a stage; a join with the columns that are known of its sides."""
         receiver = step.receiver
@@ -79,7 +95,7 @@ class Columns:
         """The value columns of the sides of a join, where they are known."""
         found: list[pa.Schema | None] = [None, None]
         for feed in join.feeds:
-            known, keying = self._known[feed.step], feed.keying
+            known, keying = self._taken(join, feed), feed.keying
             if known is not None:
                 wanted = [field for field in known if field.name not in names_of(keying.key)]
                 if keying.values is not None:
@@ -89,14 +105,12 @@ class Columns:
 
     def _after(self, step: Step) -> pa.Schema | None:
         """The columns of a step's rows, of what is known of those that it takes."""
-        known = [(feed, self._known[feed.step]) for feed in step.feeds]
-        schemas = [schema for _, schema in known if schema is not None]
-        if len(schemas) < len(known):
+        if not self._are_known(step.feeds):
             return None
         try:
+            schemas = [self._united(step, feed) for feed in step.feeds]
             if step.receiver is None:
-                merged = pa.unify_schemas(schemas, promote_options="permissive")
-                return schema_after(step.operators, merged)
+                return schema_after(step.operators, schemas[0])
             tasks = (replace(self.map_task(step, feed), combine=False) for feed in step.feeds)
             sides = list(zip(tasks, schemas, strict=True))
             if isinstance(step.receiver, JoinOptions):
@@ -110,6 +124,38 @@ class Columns:
         except ExecutorError as error:  # a result column is named as the key
             raise ConfigError(f"{step.at(_written_as('key', step, step.feeds[0]))}: {error}") from None
 
+    def _are_known(self, feeds: Sequence[Feed]) -> bool:
+        return all(self._known[feed.step] is not None for feed in feeds)
+
+    def _united(self, step: Step, feed: Feed) -> pa.Schema:
+        """The columns of a feed and all that are taken as one with it, of which they are known.
+
+        Raises:
+            ConfigError: they do not go together.
+        """
+        known = {other.step: self._known[other.step] for other in step.beside(feed)}
+        given = {name: schema for name, schema in known.items() if schema is not None}
+        return united(given, fills=step.fills)
+
+    def _taken(self, step: Step, feed: Feed) -> pa.Schema | None:
+        """The columns of a feed's rows as the step takes them; None if they are not known."""
+        own = self._known[feed.step]
+        if len(step.beside(feed)) == 1 or own is None:
+            return own
+        try:
+            if self._are_known(step.beside(feed)):
+                return self._united(step, feed)
+            return None if step.fills else own
+        except ConfigError:
+            return None  # `check` names what is wrong
+
+    def _check_unions(self, step: Step) -> None:
+        for feed in step.feeds:
+            try:
+                self._united(step, feed)
+            except ConfigError as error:
+                raise ConfigError(f"{step.at('join.with' if feed.side else 'from')}: {error}") from None
+
     def _check_feed(self, step: Step, feed: Feed, known: pa.Schema) -> None:
         rows = f"the step {feed.step!r}" if step.place else "the input"
         try:
@@ -122,15 +168,14 @@ class Columns:
 
     def _check_key_types(self, step: Step) -> None:
         """Check that the keys of all rows that a stage takes, of both sides of a join, are of one type."""
-        types = []
+        keys = []
         for feed in step.feeds if step.is_stage else ():
-            known, keying = self._known[feed.step], feed.keying
+            known, keying = self._taken(step, feed), feed.keying
             if known is not None and keying.mapper is None and keying.function is None:
-                columns = enumerate(names_of(keying.key))
-                types.append(pa.struct([(str(place), key_type(known.field(name).type)) for place, name in columns]))
+                keys.append((feed.step, pa.schema([known.field(name) for name in names_of(keying.key)])))
         try:
-            one_type(types)
-        except KeyTypeError as error:
+            require_one_key(keys)
+        except ConfigError as error:
             raise ConfigError(f"{step.at(_written_as('key', step, step.feeds[-1]))}: {error}") from None
 
 

@@ -118,8 +118,10 @@ class Compilation:
 
     def _output(self, taker: Step, feed: Feed) -> Emission | MapTask:
         """What a step's rows become for one that takes them."""
+        aligned = self.columns.aligned(taker, feed)
         if taker.is_stage:
-            return self.columns.map_task(taker, feed)
+            task = self.columns.map_task(taker, feed)
+            return Emission((task,), aligned) if aligned else task
         after = self._emission(taker)
         assert after is not None
-        return replace(after, operators=(*taker.operators, *after.operators))
+        return replace(after, operators=(*aligned, *taker.operators, *after.operators))

@@ -85,6 +85,7 @@ class Step:
     Attributes:
         name: unique in the job.
         feeds: the rows it takes, in order; a step without any reads an input.
+        fills: whether of several feeds of one side some may lack columns, which are null then.
         operator: of a step that changes rows, what does so; None passes them on as they are.
         receiver: what takes records by key: a reducer, a process or a join; None for a step on rows.
         word: the key of the job file that names what it does.
@@ -103,6 +104,7 @@ class Step:
 
     name: str
     feeds: tuple[Feed, ...] = ()
+    fills: bool = False
     operator: RowOperator | None = None
     receiver: Receiver = None
     word: str = "read"
@@ -122,6 +124,10 @@ class Step:
     def is_source(self) -> bool:
         """Whether it reads an input."""
         return not self.feeds
+
+    def beside(self, feed: Feed) -> tuple[Feed, ...]:
+        """The feeds whose rows are taken as one with those of `feed`, which is one of them."""
+        return tuple(other for other in self.feeds if other.side == feed.side)
 
     @property
     def is_stage(self) -> bool:

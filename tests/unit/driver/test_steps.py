@@ -267,7 +267,7 @@ ERRORS = {
     ),
     "an unknown key of a step": (
         step(COUNT + "\nparalelism: 3"),
-        "8: stages.counts.paralelism: unknown key; did you mean 'parallelism'? (known here: aggregation, balance,",
+        "8: stages.counts.paralelism: unknown key; did you mean 'parallelism'? (known here: aggregation, allow_mi",
     ),
     "an unknown key of an input": (
         "  more:\n    read: {format: records, recrods: []}\n",

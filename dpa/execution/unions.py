@@ -1,0 +1,97 @@
+"""Rows of several steps that are taken as one, or joined: what their columns must have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import pyarrow as pa
+
+from dpa._util.inference import as_type, promoted
+from dpa._util.remedies import as_text
+from dpa.errors import ConfigError, KeyTypeError
+from dpa.routing.keys import key_type, one_type
+
+
+def united(schemas: Mapping[str, pa.Schema], *, fills: bool) -> pa.Schema:
+    """The columns of the rows of several steps, by the steps' names; in the order of the first step.
+
+    Args:
+        schemas: the columns of each step's rows.
+        fills: whether a step's rows may lack columns, which are null then.
+
+    Raises:
+        ConfigError: they do not go together.
+    """
+    found: dict[str, tuple[pa.DataType, str]] = {}
+    for step, schema in schemas.items():
+        for field in schema:
+            known, first = found.get(field.name, (field.type, step))
+            both = promoted(known, field.type)
+            if both is None:
+                raise ConfigError(_two_types(field.name, known, first, field.type, step))
+            found[field.name] = (both, step if pa.types.is_null(known) else first)
+    lacking = {step: [name for name in found if name not in schema.names] for step, schema in schemas.items()}
+    if not fills and any(lacking.values()):
+        raise ConfigError(_missing(lacking))
+    return pa.schema([(name, kind) for name, (kind, _) in found.items()])
+
+
+def require_one_key(sides: Sequence[tuple[str, pa.Schema]]) -> None:
+    """Check that the keys of several steps' rows are of one type.
+
+    Args:
+        sides: each step's name, and its key columns in order.
+
+    Raises:
+        ConfigError: two steps have keys of types that no type holds together.
+    """
+    for (of_left, left), (of_right, right) in combinations(sides, 2):
+        for mine, other in zip(left, right, strict=True):
+            try:
+                one_type([key_type(mine.type), key_type(other.type)])
+            except KeyTypeError:
+                both = f"{mine.name!r} of {of_left!r} is {mine.type} and {other.name!r} of {of_right!r} is {other.type}"
+                text, step = (other.name, of_right) if pa.types.is_string(mine.type) else (mine.name, of_left)
+                mend = f"make text of {text!r} in {step!r}: {as_text(text)}"
+                raise ConfigError(f"keys must be of one type, but {both}; {mend}") from None
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """A function of a batch that gives it the columns of all steps whose rows are taken as one.
+
+    Attributes:
+        schema: these columns.
+    """
+
+    schema: pa.Schema
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The same rows: a column that the batch lacks is null, and one that is a dictionary stays one."""
+        columns = {}
+        for field in self.schema:
+            if field.name not in batch.schema.names:
+                columns[field.name] = pa.nulls(batch.num_rows, field.type)
+                continue
+            column = batch.column(field.name)
+            is_encoded = pa.types.is_dictionary(column.type) and column.type.value_type == field.type
+            columns[field.name] = column if is_encoded else as_type(column, field.type)
+        return pa.record_batch(columns)
+
+
+def _two_types(column: str, left: pa.DataType, of_left: str, right: pa.DataType, of_right: str) -> str:
+    text = of_right if pa.types.is_string(left) else of_left
+    both = f"the column {column!r} is {left} in the rows of {of_left!r} and {right} in those of {of_right!r}"
+    return f"{both}; make text of it in {text!r}: {as_text(column)}"
+
+
+def _missing(lacking: Mapping[str, list[str]]) -> str:
+    """What is wrong with rows that lack columns, by the names of the steps whose rows they are."""
+    each = [
+        f"of {step!r} {'have ' if number == 0 else ''}no column {', '.join(map(repr, names))}"
+        for number, (step, names) in enumerate((step, names) for step, names in lacking.items() if names)
+    ]
+    mend = "give all the same columns, or set `allow_missing_columns`, and they are null there"
+    return f"the rows {', and those '.join(each)}; {mend}"

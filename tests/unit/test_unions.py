@@ -1,0 +1,145 @@
+"""Unions: columns go together by name and type, found as soon as they are known, and nothing is filled unasked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import dpa
+from dpa import Flow, Job
+from dpa.aggregates import Sum
+from dpa.config import parse
+from dpa.driver.backend import Backend
+from dpa.errors import ConfigError
+from dpa.flow import Rows
+from dpa.simulation.backend import SimulatedBackend
+from dpa.testing import LocalBackend
+
+NUMBERS = pa.table({"k": [1, 2], "x": [10, 20]})
+TEXTS = pa.table({"k": [2, 3], "x": ["a", "b"]})
+OTHERS = pa.table({"k": [2, 3], "y": [0.5, 1.5]})
+HALVES = pa.table({"x": [0.5], "k": pa.array([3], pa.int32())})
+
+
+@pytest.fixture(params=[LocalBackend(), SimulatedBackend(seed=1)], ids=["local", "simulated"])
+def backend(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+def same(row: dict[str, Any]) -> dict[str, Any]:
+    return row
+
+
+@dpa.batch_mapper
+def described(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The columns that a batch has, as a column."""
+    names = pa.array([",".join(f"{field.name}:{field.type}" for field in batch.schema)] * batch.num_rows, pa.string())
+    return pa.record_batch({"k": batch.column("k"), "columns": names})
+
+
+def flow_of(build: Callable[[Rows, Rows], Any], right: pa.Table, left: pa.Table = NUMBERS) -> Flow:
+    flow = Flow("tests", limits={"batch_records": 3, "in_flight_records": 10, "split_records": 5})
+    build(flow.read(left, name="a"), flow.read(right, name="b"))
+    return flow
+
+
+def rows_of(flow: Flow, backend: Backend) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = flow.run(backend=backend).table().to_pylist()
+    return sorted(rows, key=str)
+
+
+DIFFERENT = [
+    pytest.param(
+        TEXTS,
+        "the column 'x' is int64 in the rows of 'a' and string in those of 'b'; make text of it in 'a': "
+        "`cast(x AS string) AS x` in",
+        id="types",
+    ),
+    pytest.param(
+        OTHERS,
+        "the rows of 'a' have no column 'y', and those of 'b' no column 'x'; give all the same columns, or set "
+        "`allow_missing_columns`",
+        id="columns",
+    ),
+]
+
+
+@pytest.mark.parametrize(("right", "message"), DIFFERENT)
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda a, b: a.union(b, name="u"),
+        lambda a, b: a.union(b, name="u", parallelism=2).top_k(1, by="k"),
+        lambda a, b: a.union(b, name="u").filter(lambda row: True).map(same).key_by("k").reduce("count"),
+    ],
+    ids=["result", "tasks", "fused"],
+)
+def test_a_union_of_other_columns_is_found_before_anything_runs(build: Any, right: pa.Table, message: str) -> None:
+    flow = flow_of(build, right)
+    for check in (flow.check, flow.validate, flow.forecast, lambda: flow.run(backend=LocalBackend())):
+        with pytest.raises(ConfigError) as error:
+            check()
+        assert str(error.value).startswith(f"Flow('tests'): stages.u.from: {message}")
+
+
+def test_a_step_that_takes_the_rows_of_several_is_checked_as_a_union_is() -> None:
+    def reading(records: list[dict[str, Any]]) -> dict[str, Any]:
+        return {"read": {"format": "records", "records": records}}
+
+    stages: dict[str, Any] = {"a": reading([{"k": 1}]), "b": reading([{"k": "x"}]), "c": reading([{"k": 2}])}
+    counts = {"from": ["a", "b"], "key_by": "k", "reduce": "count"}
+    joined = {"from": "c", "key_by": "k", "join": {"with": ["c", "a", "b"]}}
+    with pytest.raises(ConfigError, match=r"stages\.n\.from: the column 'k' is int64 in the rows of 'a' and string in"):
+        Job(file=parse({"stages": {**stages, "n": counts, "o": {**counts, "from": "c"}}})).check()
+    with pytest.raises(ConfigError, match=r"stages\.n\.join\.with: the column 'k' is int64 in the rows of 'c' and st"):
+        Job(file=parse({"stages": {**stages, "n": joined}})).check()
+
+
+def test_columns_of_a_union_are_in_any_order_and_have_the_type_that_holds_all(backend: Backend) -> None:
+    flow = flow_of(lambda a, b: a.union(b).map(described), HALVES)
+    assert {row["columns"] for row in rows_of(flow, backend)} == {"k:int64,x:double"}
+    flow = flow_of(lambda a, b: a.union(b).key_by(None, value="x").reduce(Sum("x")), HALVES)
+    assert rows_of(flow, backend) == [{"x": 30.5}]
+
+
+def test_missing_columns_that_are_allowed_are_null(backend: Backend) -> None:
+    flow = flow_of(lambda a, b: a.union(b, allow_missing_columns=True), OTHERS)
+    assert rows_of(flow, backend) == [
+        {"k": 1, "x": 10, "y": None},
+        {"k": 2, "x": 20, "y": None},
+        {"k": 2, "x": None, "y": 0.5},
+        {"k": 3, "x": None, "y": 1.5},
+    ]
+
+
+def test_functions_after_a_union_see_the_missing_columns(backend: Backend) -> None:
+    def united(a: Rows, b: Rows) -> Rows:
+        return a.union([b], allow_missing_columns=True)
+
+    flow = flow_of(lambda a, b: united(a, b).map(lambda row: {"n": len(row), "y": row["y"]}), OTHERS)
+    assert rows_of(flow, backend) == [{"n": 3, "y": 0.5}, {"n": 3, "y": 1.5}, {"n": 3, "y": None}, {"n": 3, "y": None}]
+    flow = flow_of(lambda a, b: united(a, b).map(described), OTHERS)
+    assert {row["columns"] for row in rows_of(flow, backend)} == {"k:int64,x:int64,y:double"}
+
+
+@pytest.mark.parametrize("values", [None, ["x"]], ids=["all values", "one value"])
+def test_missing_columns_are_there_by_key_too(backend: Backend, values: Any) -> None:
+    def summed(a: Rows, b: Rows) -> Rows:
+        return a.union(b, allow_missing_columns=True).key_by("k", value=values).reduce(Sum("x"))
+
+    assert rows_of(flow_of(summed, OTHERS), backend) == [{"k": 1, "x": 10}, {"k": 2, "x": 20}, {"k": 3, "x": None}]
+
+
+def test_only_what_takes_several_may_allow_missing_columns() -> None:
+    with pytest.raises(ConfigError, match=r"stages\.map: `allow_missing_columns` is for the rows of several steps"):
+        flow_of(lambda a, b: a.map(same, allow_missing_columns=True), OTHERS).check()
+
+
+def test_a_union_with_itself_has_each_row_twice(backend: Backend) -> None:
+    flow = Flow("tests")
+    rows = flow.read(NUMBERS)
+    rows.union(rows).key_by("k").reduce("count")
+    assert rows_of(flow, backend) == [{"k": 1, "count": 2}, {"k": 2, "count": 2}]
