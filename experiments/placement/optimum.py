@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -48,6 +49,9 @@ ALLOCATORS: Mapping[str, Allocator] = {
     "ours": PairwiseAllocator(KeptTraffic, (TopDownAllocator(), TopDownAllocator("traffic")), trials=5),
 }
 """Ours keeps traffic here, which is what the paper compares, and takes about as long as TD with search."""
+
+ROWS = 3
+"""Of the picture."""
 
 PUBLISHED = {"TL": 0.859, "TD": 0.931}
 
@@ -117,25 +121,35 @@ def measure(options: argparse.Namespace) -> Findings:
     }
     return Findings(
         data=_data(found, intervals),
-        targets=_targets(found),
+        targets=_targets(found, intervals),
         text=_text(found, intervals),
         figure=_figure(found, intervals),
     )
 
 
-def _targets(found: Mapping[str, Kept]) -> list[Target]:
+def _targets(found: Mapping[str, Kept], intervals: Mapping[str, Mapping[str, tuple[float, float]]]) -> list[Target]:
     published = found["as published"]
 
-    def at_least(name: str, share: float) -> Target:
-        reached = published.share(name)
-        return Target(f"{name}: traffic kept, of the optimum", f">= {share:.0%}", f"{reached:.1%}", reached >= share)
+    def as_published(name: str) -> Target:
+        low, high = intervals["as published"][name]
+        return Target(
+            f"{name}: traffic kept, of the optimum",
+            f"{PUBLISHED[name]:.1%} within the interval",
+            f"{published.share(name):.1%} ({low:.1%} - {high:.1%})",
+            low <= PUBLISHED[name] <= high,
+        )
 
+    least = min(found, key=lambda generator: found[generator].share("TD with search"))
+    kept = found[least].share("TD with search")
+    refused = sum(kept.refused["TD with search"] for kept in found.values())
+    ours = published.share("ours")
     longer = published.seconds["ours"] / published.seconds["TD with search"]
     return [
-        at_least("TD", 0.93),
-        at_least("TL", 0.85),
-        at_least("TD with search", 0.98),
-        at_least("ours", 0.99),
+        as_published("TD"),
+        as_published("TL"),
+        Target("TD with search: traffic kept, on any kind of graph", ">= 99%", f"{kept:.2%} ({least})", kept >= 0.99),
+        Target("TD with search: graphs refused that can be placed", "0", refused, refused == 0),
+        Target("ours: traffic kept, of the optimum", ">= 99%", f"{ours:.1%}", ours >= 0.99),
         Target("time of ours, by that of TD with search", "<= 1", longer, longer <= 1),
     ]
 
@@ -194,7 +208,8 @@ def _text(found: Mapping[str, Kept], intervals: Mapping[str, Mapping[str, tuple[
 
 
 def _figure(found: Mapping[str, Kept], intervals: Mapping[str, Mapping[str, tuple[float, float]]]) -> Figure:
-    figure, axes = panels(len(found) // 2, size=(12, 7), rows=2)
+    columns = math.ceil(len(found) / ROWS)
+    figure, axes = panels(columns, size=(12, 3.5 * ROWS), rows=ROWS)
     for place, (generator, kept) in enumerate(found.items()):
         shares = [100 * kept.share(name) for name in ALLOCATORS]
         errors = [
@@ -206,6 +221,6 @@ def _figure(found: Mapping[str, Kept], intervals: Mapping[str, Mapping[str, tupl
         axes[place].set_xlim(0, 115)
         axes[place].set_title(generator, loc="left", fontsize=10)
         axes[place].set_xlabel("traffic kept, % of the optimum")
-        if place % (len(found) // 2):
+        if place % columns:
             axes[place].set_yticklabels([])
     return figure
