@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from tempfile import gettempdir
 
+from dpa._util.links import is_there, without_links
 from dpa.config import JobFile
 from dpa.config.inputs import InputConfig
 from dpa.sources.paths import local_directories, local_path
@@ -44,10 +45,10 @@ def inspecting(file: JobFile, key: str, path: Path) -> Iterator[None]:
         ConfigError: it is a file, or cannot be inspected.
     """
     try:
-        if path.exists() and not path.is_dir():
+        if is_there(path) and not path.is_dir():
             raise file.error(key, f"{path} is a file; name a directory")
         yield
-    except (OSError, ValueError, RuntimeError) as error:  # a name with a null character, a loop of links
+    except (OSError, ValueError) as error:  # a loop of links, a name with a null character
         raise file.error(key, f"cannot look at what is there: {error}") from None
 
 
@@ -60,7 +61,7 @@ def is_of_file_system(entry: Path) -> bool:
 
 def holds(outer: Path, inner: Path) -> bool:
     """Whether one directory, which need not exist, is another one or a parent of it."""
-    outer, inner = outer.resolve(), inner.resolve()
+    outer, inner = without_links(outer), without_links(inner)
     line = (inner, *inner.parents)
     return outer in line or (outer.exists() and any(each.exists() and outer.samefile(each) for each in line))
 

@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from dpa._util.disk import why
+from dpa._util.links import is_there, without_links
 from dpa.errors import ConfigError, DpaError
 from dpa.report import _html
 from dpa.report._data import report_data, resolved_yaml
@@ -35,16 +36,16 @@ def check_directory(directory: Path, taken: Mapping[str, str]) -> None:
     Raises:
         ConfigError: the directory cannot be created or written to, or lies in one of the others.
     """
-    place = directory.resolve()
+    place = without_links(directory)
     for key, path in taken.items():
-        if Path(path).resolve() in (place, *place.parents):
+        if without_links(path) in (place, *place.parents):
             raise ConfigError(f"--report: {directory} lies in {key}, {path}, which holds results alone")
     try:
-        while not place.exists():
+        while not is_there(place):
             place = place.parent
         TemporaryFile(dir=place).close()
     except OSError as error:
-        beneath = f" ({place})" if place != directory.resolve() else ""
+        beneath = f" ({place})" if place != without_links(directory) else ""
         raise ConfigError(
             f"--report: cannot write to {directory}: {error.strerror}{beneath}; name another directory"
         ) from None

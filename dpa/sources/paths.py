@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 from pyarrow import fs
 
+from dpa._util.links import without_links
 from dpa.errors import TableError
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
@@ -65,9 +66,9 @@ def local_directories(path: str, base: str) -> list[Path]:
         places = [Path(one[: magic.start()]).parent if magic else Path(one)]
         with suppress(OSError):  # what cannot be looked at is reported when it is to be read
             places += [Path(match.path) for match in _matches(one)]
-        found.update(place.resolve() for place in places if place.is_symlink())
+        found.update(without_links(place) for place in places if place.is_symlink())
         found.update(places)
-    return sorted({place.resolve() if place.is_dir() else place.parent.resolve() for place in found})
+    return sorted({without_links(place if place.is_dir() else place.parent) for place in found})
 
 
 def _alternatives(path: str) -> list[str]:

@@ -99,7 +99,7 @@ DECIMALS = [(5, 2), (18, 0), (28, 10), (34, 30), (38, 0), (38, 2), (38, 18), (38
 
 
 def rounded_mean(values: list[Decimal], scale: int) -> Decimal:
-    with localcontext(prec=200, rounding=ROUND_HALF_UP):
+    with localcontext(Context(prec=200, rounding=ROUND_HALF_UP)):
         return (sum(values) / Decimal(len(values))).quantize(Decimal(1).scaleb(-min(38, scale + 4)))
 
 
@@ -112,7 +112,7 @@ def test_sums_and_means_of_decimals_are_decimals_as_in_spark(digits: int, scale:
     rows = data.draw(st.lists(st.tuples(st.sampled_from("ab"), st.none() | numbers), min_size=1, max_size=12))
     kind = pa.decimal128(digits, scale)
     table = pa.table({"key": [key for key, _ in rows], "value": pa.array([value for _, value in rows], kind)})
-    with localcontext(prec=200):
+    with localcontext(Context(prec=200)):
         sums = naive(rows, lambda values: sum(some(values)) if some(values) else None)
     means = naive(rows, lambda values: rounded_mean(some(values), scale) if some(values) else None)
     for reducer, expected, more in ((Sum(), sums, (10, 0)), (Mean(), means, (4, 4))):

@@ -66,6 +66,11 @@ def test_a_place_is_known_by_a_link_and_by_another_name(tmp_path: Path) -> None:
         OutputDirectory.check_all(file)
 
 
+def test_an_input_that_is_a_loop_of_links_is_not_held_against_the_output(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    OutputDirectory.check_all(job(tmp_path / "out", input={"format": "csv", "path": str(tmp_path / "loop")}))
+
+
 def test_an_earlier_result_that_is_the_input_is_not_overwritten(tmp_path: Path) -> None:
     write(job(tmp_path / "out"))
     for path in (tmp_path / "out", tmp_path / "out" / "part-00000.parquet", tmp_path / "o*" / "part-*.parquet"):

@@ -186,6 +186,7 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     [
         ("file", "cannot write to .*/file: Not a directory"),
         ("file/below/it", r"cannot write to .*/file/below/it: Not a directory \(.*/file\)"),
+        ("loop", "cannot write to .*/loop: Too many levels of symbolic links"),
         ("out", "lies in output.path"),
         ("out/report", "lies in output.path"),
         ("rounds/report", "lies in aggregation.path, .*/rounds, which holds results alone"),
@@ -198,6 +199,7 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 )
 def test_a_directory_that_cannot_be_written_to_is_refused_beforehand(tmp_path: Path, directory: str, why: str) -> None:
     (tmp_path / "file").touch()
+    (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(ConfigError, match=f"^--report: .*{why}"):
         taken = {"output.path": str(tmp_path / "out"), "aggregation.path": str(tmp_path / "rounds")}
         check_directory(tmp_path / directory, taken)
