@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
-from typing import Generic, TypeVar
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, closing, contextmanager
+from queue import SimpleQueue
+from typing import Any, Generic, TypeVar
 
 from dpa._util.signals import interrupts_held
 
@@ -42,6 +43,38 @@ class Shared(Generic[T]):
                     self._context.__exit__(None, None, None)
 
 
+class _Worker:
+    """A thread that makes calls, one after the other, until it is closed. Unlike the thread of an executor of
+    `concurrent.futures` it does not end with the main thread, which a job in another thread may outlive."""
+
+    def __init__(self, name: str) -> None:
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name)  # a daemon where its maker is one
+        self._thread.start()
+
+    def submit(self, call: Callable[..., T], *arguments: Any) -> Future[T]:
+        """Have a call made; returns its future result."""
+        future: Future[T] = Future()
+
+        def make() -> None:
+            try:
+                future.set_result(call(*arguments))
+            except BaseException as error:
+                future.set_exception(error)
+
+        self._calls.put(make)
+        return future
+
+    def close(self) -> None:
+        """Wait until all calls are made, and end the thread."""
+        self._calls.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        for call in iter(self._calls.get, None):
+            call()
+
+
 @contextmanager
 def in_lasting_thread(context: AbstractContextManager[T]) -> Iterator[T]:
     """Enter and leave a context in a thread that lasts as long as the block: on Linux, a child process that is to die
@@ -50,12 +83,12 @@ def in_lasting_thread(context: AbstractContextManager[T]) -> Iterator[T]:
         with context as value:
             yield value
         return
-    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="dpa-lasting") as thread:
-        value = thread.submit(context.__enter__).result()
+    with closing(_Worker("dpa-lasting")) as worker:
+        value = worker.submit(context.__enter__).result()
         try:
             yield value
         finally:
-            thread.submit(context.__exit__, None, None, None).result()
+            worker.submit(context.__exit__, None, None, None).result()
 
 
 class Background(Generic[T]):
@@ -66,12 +99,13 @@ class Background(Generic[T]):
 
     def __init__(self, context: AbstractContextManager[T]) -> None:
         self._context = context
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="dpa-background")
+        self._worker: _Worker
         self._entered: Future[T]
         self._left: Future[None] | None = None
 
     def __enter__(self) -> Background[T]:
-        self._entered = self._thread.submit(self._context.__enter__)
+        self._worker = _Worker("dpa-background")
+        self._entered = self._worker.submit(self._context.__enter__)
         return self
 
     def value(self) -> T:
@@ -81,10 +115,10 @@ class Background(Generic[T]):
     def leave(self) -> None:
         """Begin to leave the context before the block ends."""
         if self._left is None:
-            self._left = self._thread.submit(self._leave)
+            self._left = self._worker.submit(self._leave)
 
     def __exit__(self, *raised: object) -> None:
-        with interrupts_held(), self._thread:
+        with interrupts_held(), closing(self._worker):
             self.leave()
             if self._left is not None:
                 self._left.result()

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -149,3 +151,34 @@ def test_what_cannot_be_entered_in_the_background_is_raised_to_who_asks_for_its_
         background.value()
     with Background(broken()):
         pass
+
+
+OUTLIVES_THE_MAIN_THREAD = """
+import threading
+from contextlib import contextmanager
+from dpa._util.sharing import Background, in_lasting_thread
+
+entered = threading.Event()
+
+@contextmanager
+def noted():
+    thread = threading.current_thread()
+    yield thread
+    print("left", thread.is_alive(), thread is threading.current_thread())
+
+def job():
+    with in_lasting_thread(noted()) as lasting, Background(noted()) as background:
+        others = [lasting, background.value()]
+        entered.set()
+        threading.main_thread().join()
+        print("running", *(other.is_alive() for other in others))
+        background.leave()
+
+threading.Thread(target=job).start()
+entered.wait()
+"""
+
+
+def test_what_a_job_in_another_thread_has_started_lasts_when_the_main_thread_ends() -> None:
+    done = subprocess.run([sys.executable, "-c", OUTLIVES_THE_MAIN_THREAD], capture_output=True, text=True, check=False)
+    assert (done.stderr, done.stdout) == ("", "running True True\n" + 2 * "left True True\n")
