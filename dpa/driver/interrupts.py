@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import inspect
 import signal
+import sys
 import threading
 import time
+from collections.abc import Callable
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -24,6 +26,10 @@ _LOOK_SECONDS = 0.02
 
 _WAIT_SECONDS = 10.0
 """How long an import may keep a signal waiting; one that never ends must not."""
+
+_UNWIND_SECONDS = 0.5
+"""How long the main thread may handle a Ctrl-C before it counts as the end of the program: where a shell or a notebook
+is interrupted, it has said so by then and goes on."""
 
 
 class Interrupts:
@@ -109,6 +115,32 @@ class Interrupts:
                     return
                 self._is_reminder = True
                 signal.pthread_kill(threading.main_thread().ident or 0, self._waiting)
+
+
+class ProgramEnd:
+    """What a job in another thread than the main one knows of a Ctrl-C, which Python raises in the main thread alone:
+    that it has ended that thread, or that it is to, which waits for others first, as for an executor's."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._handled: BaseException | None = None
+        self._since = 0.0
+
+    def check(self) -> None:
+        """Raise KeyboardInterrupt if the program is ending by one. Nothing in the main thread."""
+        main = threading.main_thread()
+        if threading.current_thread() is main:
+            return
+        if not main.is_alive():
+            is_ending = getattr(sys, "last_type", None) is KeyboardInterrupt
+        else:
+            found = sys._current_exceptions().get(main.ident or 0)
+            handled = found[1] if isinstance(found, tuple) else found  # a tuple before Python 3.12
+            if handled is not self._handled:
+                self._handled, self._since = handled, self._clock()
+            is_ending = isinstance(handled, KeyboardInterrupt) and self._clock() - self._since >= _UNWIND_SECONDS
+        if is_ending:
+            raise KeyboardInterrupt
 
 
 def _imports_of(frame: FrameType | None) -> int:

@@ -16,6 +16,7 @@ from dpa.config import JobFile, OutputConfig
 from dpa.driver.backend import Backend, Runner
 from dpa.driver.control import Control
 from dpa.driver.inputs import Inputs, OpenedInput, lazy_session
+from dpa.driver.interrupts import ProgramEnd
 from dpa.driver.observer import Observer, Unobserved
 from dpa.driver.outputs import OutputDirectory, in_memory, written
 from dpa.driver.partial_results import PartialResultsDirectory, published
@@ -60,6 +61,7 @@ class Run:
         self._logged_steps = 0
         self._warnings: list[str] = []
         self._outcome: RunOutcome | None = None
+        self._program_end = ProgramEnd()
 
     def result(self) -> Result:
         """Check, run, clean up whatever happens, and report.
@@ -151,11 +153,13 @@ class Run:
         return outcome
 
     def _enter(self, phase: str, ago: float = 0.0) -> None:
+        self._program_end.check()
         self._stopwatch.enter(phase, ago)
         _log.info("%s: phase %s", self._spec.config.name, phase)
         self._observer.phase(phase)
 
     def _update(self, snapshot: Snapshot) -> None:
+        self._program_end.check()
         if self._stopwatch.phase == "startup" and snapshot.at > 0:
             self._enter("stream", ago=snapshot.at)
         self._snapshot = snapshot

@@ -1,9 +1,11 @@
-"""Two jobs at once, in threads of one process, which share one Ray and one Spark: in a program of its own."""
+"""Jobs in threads of one process, which share one Ray and one Spark, and end with it: in programs of their own."""
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 PROGRAM = """
@@ -41,16 +43,56 @@ print(json.dumps({"results": results, "running": running, "children": children()
 def test_jobs_in_two_threads_share_one_ray_and_one_spark_and_leave_nothing(tmp_path: Path) -> None:
     for name, lines in {"short": "abab", "long": "c" * 10 + "a"}.items():
         (tmp_path / f"{name}.csv").write_text("\n".join(["value", *lines, ""]))
-    path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    program = _started(PROGRAM, tmp_path)
+    output, errors = program.communicate(timeout=180)
+    assert (program.returncode, errors) == (0, "")
     results = {"short": {"a": 2, "b": 2}, "long": {"a": 1, "c": 10}}
-    assert json.loads(done.stdout) == {"results": results, "running": False, "children": []}
+    assert json.loads(output) == {"results": results, "running": False, "children": []}
+
+
+INTERRUPTED = """
+import atexit, threading
+from dpa import Job
+from executors_for_tests import SlowSum, children
+
+atexit.register(lambda: print("children", children()))
+
+class Streams:
+    def phase(self, name, detail=""):
+        if name == "stream":
+            print("stream", flush=True)
+    def update(self, snapshot):
+        pass
+    def warn(self, message):
+        pass
+
+records = [{"key": "a", "value": 1}] * 100
+job = Job(input=records, reducer=SlowSum(1.0), parallelism={"mappers": 1, "reducers": 1})
+thread = threading.Thread(target=job.run, args=(Streams(),))
+thread.start()
+thread.join()
+"""
+
+
+def test_ctrl_c_ends_a_job_in_another_thread_of_the_program_soon_and_leaves_nothing(tmp_path: Path) -> None:
+    program = _started(INTERRUPTED, tmp_path)
+    assert program.stdout is not None
+    assert program.stdout.readline() == "stream\n"
+    program.send_signal(signal.SIGINT)
+    interrupted = time.monotonic()
+    output, errors = program.communicate(timeout=180)
+    assert time.monotonic() - interrupted < 10  # the job would take 100 s
+    assert output == "children []\n", errors
+    assert "KeyboardInterrupt" in errors
+
+
+def _started(program: str, directory: Path) -> "subprocess.Popen[str]":
+    path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
+    return subprocess.Popen(
+        [sys.executable, "-c", program],
+        cwd=directory,
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )

@@ -1,0 +1,73 @@
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import signal, threading, time
+from concurrent.futures import ThreadPoolExecutor
+from dpa.driver.interrupts import ProgramEnd
+
+started = threading.Event()
+
+def job():
+    end, until = ProgramEnd(), time.monotonic() + {seconds}
+    started.set()
+    try:
+        while time.monotonic() < until:
+            end.check()
+            time.sleep(0.01)
+        print("the job ran to its end")
+    except KeyboardInterrupt:
+        print("the job was interrupted")
+
+def in_a_thread():
+    threading.Thread(target=job).start()
+    started.wait()
+
+"""
+
+INTERRUPTED = {
+    "a thread that the main one does not wait for": "in_a_thread()\nsignal.raise_signal(signal.SIGINT)",
+    "a thread that is waited for meanwhile": """
+try:
+    in_a_thread()
+    signal.raise_signal(signal.SIGINT)
+finally:
+    threading.enumerate()[1].join()
+""",
+    "an executor": """
+with ThreadPoolExecutor() as pool:
+    pool.submit(job)
+    started.wait()
+    signal.raise_signal(signal.SIGINT)
+""",
+}
+
+UNDISTURBED = {
+    "the main thread ends": "in_a_thread()",
+    "the main thread goes on after a Ctrl-C": """
+in_a_thread()
+try:
+    signal.raise_signal(signal.SIGINT)
+except KeyboardInterrupt:
+    time.sleep(0.05)
+threading.enumerate()[1].join()
+""",
+    "the program fails": "in_a_thread()\nraise ValueError",
+}
+
+
+@pytest.mark.parametrize("rest", INTERRUPTED.values(), ids=INTERRUPTED)
+def test_a_job_in_another_thread_ends_with_a_program_that_ctrl_c_ends(rest: str) -> None:
+    assert _said(rest, seconds=60) == "the job was interrupted\n"
+
+
+@pytest.mark.parametrize("rest", UNDISTURBED.values(), ids=UNDISTURBED)
+def test_a_job_in_another_thread_goes_on_while_nobody_ends_the_program_by_ctrl_c(rest: str) -> None:
+    assert _said(rest, seconds=0.8) == "the job ran to its end\n"
+
+
+def _said(rest: str, seconds: float) -> str:
+    program = PROGRAM.format(seconds=seconds) + rest
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False).stdout
