@@ -20,7 +20,8 @@ _ACCEPTED = (
 def as_table(data: Any) -> pa.Table:
     """Make an Arrow table of an input in memory.
 
-    Scalars become the column `value`; dicts become rows, null where one lacks a key that another has.
+    Scalars become the column `value`; dicts become rows, null where one lacks a key that another has. An index of
+    pandas that has a name, as `set_index` makes it, becomes a column before the others; one without a name is dropped.
 
     Args:
         data: an Arrow table, an iterable of dicts or of scalars, a pandas or polars DataFrame, or anything that exports
@@ -44,7 +45,7 @@ def _converted(data: Any) -> pa.Table:
         return _without_views(pa.Table.from_batches([data]))
     try:
         if type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns"):
-            return pa.Table.from_pandas(data, preserve_index=False)
+            return pa.Table.from_pandas(_with_its_index(data), preserve_index=False)
         if hasattr(data, "__arrow_c_stream__"):
             return _without_views(pa.table(data))
     except (pa.ArrowException, TypeError, ValueError) as error:
@@ -52,6 +53,19 @@ def _converted(data: Any) -> pa.Table:
     if isinstance(data, Iterable) and not isinstance(data, str | bytes | Mapping):
         return _of_records(list(data))
     raise TableError(f"the input must be {_ACCEPTED}; not {type(data).__name__}")
+
+
+def _with_its_index(frame: Any) -> Any:
+    """A pandas DataFrame whose index's named levels are columns.
+
+    Raises:
+        TableError: a level and a column share a name.
+    """
+    names = [name for name in frame.index.names if name is not None]
+    for name in names:
+        if name in frame.columns:
+            raise TableError(f"the DataFrame's index and a column are both named {name!r}: rename or reset the index")
+    return frame.reset_index(level=names) if names else frame
 
 
 def _of_records(records: list[Any]) -> pa.Table:

@@ -29,9 +29,30 @@ def test_no_records_are_a_table_without_rows() -> None:
     assert as_table([]).num_rows == 0
 
 
-def test_a_pandas_frame_comes_without_its_index() -> None:
-    frame = pd.DataFrame({"word": ["a", "b"], "n": [1, 2]}, index=[7, 9])
-    assert as_table(frame).to_pydict() == {"word": ["a", "b"], "n": [1, 2]}
+WORDS = pd.DataFrame({"word": ["a", "b"], "n": [1, 2]}, index=[7, 9])
+DAYS = pd.to_datetime(["2024-01-01", "2024-01-02"])
+
+
+@pytest.mark.parametrize(
+    ("frame", "columns"),
+    [
+        (WORDS, {"word": ["a", "b"], "n": [1, 2]}),
+        (WORDS.reset_index(drop=True), {"word": ["a", "b"], "n": [1, 2]}),
+        (WORDS.set_index("word"), {"word": ["a", "b"], "n": [1, 2]}),
+        (WORDS.set_index(["n", "word"]), {"n": [1, 2], "word": ["a", "b"]}),
+        (WORDS.set_index("word", append=True), {"word": ["a", "b"], "n": [1, 2]}),
+        (WORDS.set_index(pd.RangeIndex(2, name="id")), {"id": [0, 1], "word": ["a", "b"], "n": [1, 2]}),
+        (WORDS.set_index(DAYS.rename("day"))[["n"]], {"day": [*DAYS], "n": [1, 2]}),
+    ],
+    ids=["without a name", "the default", "a column", "two columns", "one of two levels named", "a range", "dates"],
+)
+def test_the_named_levels_of_a_pandas_index_are_columns(frame: pd.DataFrame, columns: dict[str, list[object]]) -> None:
+    assert as_table(frame).to_pydict() == columns
+
+
+def test_a_pandas_index_named_as_a_column_is_refused() -> None:
+    with pytest.raises(TableError, match="the DataFrame's index and a column are both named 'word'"):
+        as_table(WORDS.set_index("word", drop=False))
 
 
 def test_a_polars_frame_comes_with_plain_strings() -> None:
