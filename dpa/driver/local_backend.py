@@ -36,6 +36,7 @@ from dpa.protocol.user_code import UserCode
 from dpa.routing.assignment import KeySplit
 from dpa.routing.change import TableChange
 from dpa.routing.table import RoutingTable
+from dpa.runtime.packed_plan import require_picklable
 from dpa.sinks.shares import deliver
 
 E = TypeVar("E", bound=Event)
@@ -57,7 +58,12 @@ class LocalBackend:
         self._redistributes = redistributes
 
     def check_executor(self, executor: object) -> None:
-        """Nothing: executors stay in this process."""
+        """Check that an executor could be sent to actors: it stays in this process, but a real run's does not.
+
+        Raises:
+            ConfigError: it cannot be pickled.
+        """
+        require_picklable(executor)
 
     def prepared(self, tasks: int, place: Place | None = None) -> AbstractContextManager[LocalBackend]:
         """Nothing has to be started: a block with this backend itself."""

@@ -73,7 +73,7 @@ def run_local(
         batch_records: most records in a batch: small, so that there are several.
 
     Raises:
-        ConfigError: an argument or executor does not fit.
+        ConfigError: an argument or executor does not fit, or an executor cannot be pickled, as a job's must.
         ExecutorError: an executor failed; names it, the key and the traceback.
     """
     if isinstance(mapper, Flow):
@@ -123,8 +123,9 @@ def _results(
     spec: JobSpec, splits: Mapping[str, tuple[Split, ...]], columns: Mapping[str, pa.Schema]
 ) -> dict[str, pa.Table]:
     """The result of each step that has one."""
-    unobserved = Unobserved()
-    outcome = LocalBackend().run(spec.plan(splits, columns), unobserved.update, unobserved.warn)
+    unobserved, backend = Unobserved(), LocalBackend()
+    spec.check_executors(backend.check_executor)
+    outcome = backend.run(spec.plan(splits, columns), unobserved.update, unobserved.warn)
     return {step.name: in_memory(outcome, step.name) for step in spec.results}
 
 

@@ -1,5 +1,6 @@
 """A job that runs in the test's own process gives what plain Python gives, and says what its executors do wrong."""
 
+import threading
 from datetime import date
 from typing import Any
 
@@ -9,10 +10,11 @@ from builders import Total, naive, pairs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpa import Job
 from dpa.aggregates import Count, Sum
-from dpa.errors import ExecutorError, KeyTypeError
+from dpa.errors import ConfigError, ExecutorError, KeyTypeError
 from dpa.executors import AnyReducer, Reducer, batch_mapper
-from dpa.testing import run_local
+from dpa.testing import LocalBackend, run_local
 
 DAYS = [date(2026, 1, 31), date(2025, 1, 31), date(2026, 1, 31)]
 records = st.lists(st.fixed_dictionaries({"key": st.text(max_size=2), "value": st.integers(-99, 99)}), max_size=40)
@@ -144,3 +146,26 @@ def test_a_job_whose_batches_have_keys_of_two_types_is_refused(reducer: Any, oth
                 batch_records=1,
                 reducers=reducers,
             )
+
+
+class _Locked(Total):
+    """Holds what no other process can have."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+RECORDS = [{"key": "a", "value": 1}]
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda: run_local(reducer=_Locked(), data=RECORDS),
+        lambda: Job(input=RECORDS, reducer=_Locked()).run(backend=LocalBackend()),
+    ],
+    ids=["run_local", "a job"],
+)
+def test_an_executor_that_no_actor_could_be_sent_is_refused_as_on_ray(run: Any) -> None:
+    with pytest.raises(ConfigError, match=r"reducer: .*_Locked cannot be sent to the actors: .*keep what it holds pic"):
+        run()
