@@ -22,6 +22,7 @@ from dpa._util.signals import interrupts_held, terminal_kept_away
 from dpa.errors import ConfigError, JobFailedError
 from dpa.protocol.nodes import BackendNode
 from dpa.runtime.lean_ray import few_processes
+from dpa.runtime.ray_messages import ray_messages_logged
 
 _log = logging.getLogger(__name__)
 
@@ -133,10 +134,11 @@ def _ready(
     began, where = time.monotonic(), "a Ray of this process" if address is None else f"the Ray at {address}"
     try:
         lean = few_processes(logs=options["log_to_driver"]) if address is None else nullcontext()
-        with interrupts_held(), terminal_kept_away(), own_environment(), lean:
-            _start(options)
-        _log.info("%s is ready after %.1f s", where, time.monotonic() - began)
-        yield address or "a Ray that was started for it"
+        with ray_messages_logged():
+            with interrupts_held(), terminal_kept_away(), own_environment(), lean:
+                _start(options)
+            _log.info("%s is ready after %.1f s", where, time.monotonic() - began)
+            yield address or "a Ray that was started for it"
     finally:
         with interrupts_held():
             _end()

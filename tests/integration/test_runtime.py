@@ -260,11 +260,18 @@ def test_a_full_disk_is_the_first_thing_that_is_said(small_disk: Path, tmp_path:
     assert list(small_disk.iterdir()) == []
 
 
-def test_the_death_of_an_actor_fails_the_job_and_is_named() -> None:
+def test_the_death_of_an_actor_fails_the_job_and_is_named_and_what_ray_says_of_it_is_only_logged(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
     given = [{"key": "k", "value": number} for number in (1, 13, 13)]
     job = Job(input=given, reducer=executors.die_on_thirteen, parallelism=ONE)
     with pytest.raises(JobFailedError, match=r"reducer \d died"):
         job.run()
+    deadline = time.monotonic() + 10
+    while "Ray: A worker died" not in caplog.text and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert "Ray: A worker died" in caplog.text
+    assert "raylet" not in "".join(capsys.readouterr())
 
 
 def test_a_task_that_dies_before_its_result_is_fetched_is_named(tmp_path: Path) -> None:
