@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,9 +24,13 @@ def ending_handlers() -> dict[int, Any]:
 
 
 @contextmanager
-def interrupts_held() -> Iterator[None]:
+def interrupts_held(hurry: Callable[[], None] | None = None) -> Iterator[None]:
     """Hold the signals back until the block has ended; a second Ctrl-C gets through. Outside of the main thread, the
-    block is not protected."""
+    block is not protected.
+
+    Args:
+        hurry: called when one is held back, to have the block end soon, if only by an error.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -37,6 +41,8 @@ def interrupts_held() -> Iterator[None]:
         held.append(number)
         if signal.SIGINT in before:
             signal.signal(signal.SIGINT, before[signal.SIGINT])
+        if hurry is not None:
+            hurry()
 
     for number in before:
         signal.signal(number, hold)

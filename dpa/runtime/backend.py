@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dpa._util.sharing import Background
+from dpa.errors import JobFailedError
 from dpa.protocol.metrics import Snapshot
 from dpa.protocol.nodes import BackendNode, Place
 from dpa.protocol.plan import Control, RunOutcome, RunPlan
@@ -57,8 +59,12 @@ class RayBackend:
     def prepared(self, tasks: int, place: Place | None = None) -> Iterator[RayRunner]:
         """A block in which Ray and the actors of so many tasks start in the background, and one plan can be run. Ray is
         left as it was found, which begins in the background too when the plan has been run."""
-        with Background(self._started(tasks, place)) as started:
-            yield RayRunner(started)
+        is_over = threading.Event()
+        with Background(self._started(tasks, place, is_over)) as started:
+            try:
+                yield RayRunner(started)
+            finally:
+                is_over.set()
 
     def run(
         self,
@@ -72,7 +78,7 @@ class RayBackend:
             return tasks.run(plan, observe, warn, control)
 
     @contextmanager
-    def _started(self, tasks: int, place: Place | None) -> Iterator[ActorHandle]:
+    def _started(self, tasks: int, place: Place | None, is_over: threading.Event) -> Iterator[ActorHandle]:
         session = ray_session(
             self.address,
             actors=tasks + _OWN_ACTORS,
@@ -80,6 +86,8 @@ class RayBackend:
             object_store_mb=self.object_store_mb,
         )
         with session:
+            if is_over.is_set():
+                raise JobFailedError("the job ended before its tasks were started")
             placed = None if place is None else place(alive_nodes())
             with actors(tasks, placed) as coordinator:
                 yield coordinator

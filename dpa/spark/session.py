@@ -14,8 +14,9 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -160,13 +161,39 @@ def _jvm(settings: Mapping[str, str], variables: Mapping[str, str], log: Path, s
         return
     gateway = None
     try:
-        with environment(variables), interrupts_held():
+        with environment(variables), _processes_noted() as started, interrupts_held(hurry=partial(_kill, started)):
             gateway = _launched(settings, log)
         yield gateway
     finally:
         if gateway is not None:
             with interrupts_held():
                 _end(gateway, stop_seconds)
+
+
+@contextmanager
+def _processes_noted() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """The processes that pyspark starts in this block: it gives out none before its JVM is up, seconds later."""
+    from pyspark import java_gateway
+
+    started: list[subprocess.Popen[bytes]] = []
+
+    def noted(*command: Any, **options: Any) -> subprocess.Popen[bytes]:
+        started.append(subprocess.Popen(*command, **options))
+        return started[-1]
+
+    module: Any = java_gateway
+    before, module.Popen = module.Popen, noted
+    try:
+        yield started
+    finally:
+        module.Popen = before
+
+
+def _kill(processes: Iterable[subprocess.Popen[bytes]]) -> None:
+    """Kill processes that have sessions of their own, with what they have started."""
+    for process in processes:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def _launched(settings: Mapping[str, str], log: Path) -> Any:

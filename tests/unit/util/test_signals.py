@@ -26,6 +26,15 @@ def test_an_interrupt_is_held_back_until_the_block_has_ended() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_a_block_that_holds_an_interrupt_back_can_be_hurried_and_may_then_fail() -> None:
+    seen: list[str] = []
+    with pytest.raises(KeyboardInterrupt), interrupts_held(hurry=lambda: seen.append("hurry")):
+        assert seen == []
+        signal.raise_signal(signal.SIGINT)
+        assert seen == ["hurry"]
+        raise OSError("what was started has been killed")
+
+
 @pytest.fixture
 def handlers() -> Iterator[None]:
     """The handlers are afterwards what they were before."""
