@@ -38,6 +38,10 @@ class _OfOneColumn(BatchReducer):
     def __init__(self, column: str = "value") -> None:
         self.column = column
 
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (self.column,)
+
     def check_values(self, values: pa.Schema) -> None:
         names = values.names
         if self.column not in names:
@@ -227,6 +231,10 @@ class TopRows(RowsReducer):
         self.k = k
         self.by = by
         self.descending = descending
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (self.by,)
 
     def check_values(self, values: pa.Schema) -> None:
         if self.by not in values.names:

@@ -169,6 +169,12 @@ class BatchReducer(ABC):
     reducer's own and must be the same in every batch.
     """
 
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The names of the value columns that it needs, as far as it can say: where no row has told which columns there
+        are, it is given these, of type null. None by default."""
+        return ()
+
     def check_values(self, values: pa.Schema) -> None:  # noqa: B027  (optional)
         """Check the columns of the values, before a job without a mapper starts; nothing by default.
 

@@ -80,11 +80,14 @@ class JoinOptions:
         on: the key columns of the left side and those of the right, in the same order.
         columns: the value columns of the left side and of the right, where they are known beforehand: what the result
             has of a side that turns out to have no rows.
+        named: columns of the result that other steps name: the result has them, as nulls, also where a side that has no
+            rows, and whose columns are not known, may have had them.
     """
 
     how: str
     on: tuple[tuple[str, ...], tuple[str, ...]]
     columns: tuple[pa.Schema | None, pa.Schema | None] = (None, None)
+    named: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.how not in JOINS:

@@ -76,12 +76,13 @@ class JobSpec:
     def plan(self, splits: Mapping[str, tuple[Split, ...]], columns: Mapping[str, pa.Schema]) -> RunPlan:
         """What a backend is to run: these splits of each source's input, which has these columns. Results stay in
         memory, and no partial results are published."""
-        compiled = self.compilation(columns).compiled(splits)
+        compilation = self.compilation(columns)
+        compiled = compilation.compiled(splits)
         references = {step.name: step.sink.reference for step in self.results if step.sink}
         return RunPlan(
             graph=compiled.graph,
             tasks=compiled.tasks,
-            columns=columns,
+            empty_results={step.name: compilation.columns.empty(step.name) for step in compilation.steps if step.feeds},
             results={step.name: None for step in self.results},
             counted=frozenset(name for name, asked in references.items() if asked is not None and asked.baseline),
             python_path=actors_path(self.file),

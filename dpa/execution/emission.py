@@ -6,11 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 
-import pyarrow as pa
-
 from dpa.execution.block import Block
 from dpa.execution.mapping import Mapped, MapTask
-from dpa.execution.row_operators import Chunk, Limits, apply, schema_after
+from dpa.execution.row_operators import Chunk, Limits, apply
 from dpa.execution.rows import OneBatch, Rows
 from dpa.operators import RowOperator
 
@@ -64,17 +62,6 @@ class Emission:
         chunks = (Chunk(batch, batch.num_rows) for batch in rows.batches(limits.rows))
         for chunk in apply(self.operators, chunks, limits):
             yield from self._distributed(chunk, clock)
-
-    def schemas(self, schema: pa.Schema | None) -> tuple[pa.Schema | None, ...]:
-        """The columns of the rows that reach each edge, of rows with these columns; None where they are not known
-        before a record function has been called.
-
-        Raises:
-            ExecutorError: a batch function failed on no rows.
-        """
-        after = schema_after(self.operators, schema)
-        leaves = ((after,) if isinstance(output, MapTask) else output.schemas(after) for output in self.outputs)
-        return tuple(found for of_output in leaves for found in of_output)
 
     def _distributed(self, chunk: Chunk, clock: Callable[[], float]) -> Iterator[Step]:
         """The steps of a chunk: each has the next blocks of all outputs."""

@@ -1,14 +1,15 @@
-"""The columns of a result without rows, as far as they can be known: a reader of an empty result finds its schema.
+"""The columns of rows before there are any, as far as they can be known: what is checked before a run, and what a
+result without rows has.
 
-Batch executors are run on no rows at all, which tells every type. What a per-record mapper yields is not known before
-it has yielded something; a per-record reducer is asked for the result of its `zero`.
+Batch executors are run on no rows at all, which tells every type. Functions of a record give no columns before they are
+called; a per-record reducer is asked for the result of its `zero`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 
 from dpa.errors import DpaError
@@ -17,82 +18,85 @@ from dpa.execution.block import Block
 from dpa.execution.calls import columns
 from dpa.execution.failures import USER_ERRORS
 from dpa.execution.join_states import JoinStates
+from dpa.execution.keys import key_columns
 from dpa.execution.mapping import MapTask, Receiver
 from dpa.execution.schemas import named, result_column
-from dpa.execution.states import Reduced, result_table
-from dpa.executors import BatchReducer, FunctionReducer, Groups, Reducer
+from dpa.execution.states import result_table
+from dpa.executors import BatchReducer, FunctionReducer, Groups, Mapper, Process, Reducer
 from dpa.operators import JoinOptions
 
 
-def empty_result(task: MapTask, schema: pa.Schema) -> Reduced:
-    """The result of a job whose input has these columns and no row that gives a record.
+@dataclass(frozen=True)
+class Known:
+    """What is known of the columns of some rows. The type null stands for one that is not known.
 
-    Where executors tell no type, or fail as there is nothing to work on, the column is null or left out.
+    Attributes:
+        schema: the columns that an empty table of such rows has.
+        is_complete: whether the rows have these columns and no others, so that a missing one is an error.
     """
-    block = _empty_block(task, schema)
-    keys = pa.nulls(0) if block is None else block.keys
-    try:
-        results = _results(task.reducer, block)
-    except (DpaError, *USER_ERRORS):
-        results = {}
-    key = task.key if isinstance(task.reducer, Reducer | BatchReducer) else ()
-    nobody = np.zeros(0, dtype=np.int64)
-    return Reduced(result_table(task.reducer, key, keys, results), keys, nobody, nobody)
+
+    schema: pa.Schema
+    is_complete: bool = True
+
+    def with_names(self, names: Iterable[str]) -> Known:
+        """The same with null columns of these names, if there may be more columns than are known."""
+        if self.is_complete:
+            return self
+        missing = dict.fromkeys(name for name in names if name not in self.schema.names)
+        return Known(pa.schema([*self.schema, *((name, pa.null()) for name in missing)]), is_complete=False)
 
 
-def result_columns(task: MapTask, schema: pa.Schema) -> pa.Schema | None:
-    """The columns of the rows that a batch reducer makes of records from rows with these columns; None where they are
-    not known before there is a record.
+NOTHING_KNOWN = Known(pa.schema([]), is_complete=False)
+
+
+def result_columns(task: MapTask, rows: Known) -> Known:
+    """The columns of the result of a reducer or a process that takes such rows.
 
     Raises:
-        ExecutorError: one of them is named as the key.
+        ExecutorError: a result column of a batch reducer has the name of the key column.
     """
-    block = _empty_block(task, schema)
-    if block is None:
-        return None
+    reducer, block = task.reducer, _empty_block(task, rows.schema)
+    keys = pa.table(key_columns(block.keys, task.key))
+    if isinstance(reducer, Process):
+        return Known(keys.schema, is_complete=False)
     try:
-        results = _results(task.reducer, block)
+        results = _results(reducer, block)
+        tells = isinstance(reducer, BatchReducer) and not isinstance(task.mapper, Mapper)
     except (DpaError, *USER_ERRORS):
-        return None
-    return result_table(task.reducer, task.key, block.keys, results).schema
+        results, tells = {}, False
+    return Known(result_table(reducer, task.key, block.keys, results).schema, tells and rows.is_complete)
 
 
-def empty_join(sides: Sequence[tuple[MapTask, pa.Schema]]) -> pa.Table:
-    """The result, without rows, of a join whose left and right sides have these columns, as far as they are known."""
-    task = sides[0][0]
-    assert isinstance(task.reducer, JoinOptions)
-    store = JoinStates(task.reducer)
-    for side, schema in sides:
-        block = _empty_block(side, schema)
-        if block is not None:
-            store.reduce(block)
-    return named(store.finish(task.key).table)
+def join_columns(sides: Sequence[tuple[MapTask, Known]]) -> Known:
+    """The columns of the result of a join whose sides have such rows."""
+    options = sides[0][0].reducer
+    assert isinstance(options, JoinOptions)
+    store = JoinStates(options)
+    for task, rows in sides:
+        store.reduce(_empty_block(task, rows.schema))
+    table = named(store.finish(options.key).table)
+    return Known(table.schema, all(rows.is_complete for _, rows in sides))
 
 
-def _empty_block(task: MapTask, schema: pa.Schema) -> Block | None:
+def _empty_block(task: MapTask, schema: pa.Schema) -> Block:
+    """A block without records; one without values where a batch mapper fails, as there is nothing to work on."""
     try:
         return task.empty_block(schema)
     except (DpaError, *USER_ERRORS):
-        return None
+        return task.empty_block(None)
 
 
-def _results(reducer: Receiver, block: Block | None) -> dict[str, pa.Array]:
+def _results(reducer: Receiver, block: Block) -> dict[str, pa.Array]:
     """The result columns, without rows."""
     if isinstance(reducer, BatchReducer):
-        if block is None:
-            return {}
-        values = block.values if isinstance(block.values, pa.RecordBatch) else pa.record_batch({})
-        states = columns(reducer, "reduce", Groups(block.keys, block.codes, values), 0)
+        states = columns(reducer, "reduce", Groups(block.keys, block.codes, block.columns), 0)
         states = columns(reducer, "merge", Groups(block.keys, block.codes, states), 0)  # as any state is
         found, _ = finished(reducer, states, block.keys)
         return dict(zip(found.schema.names, found.columns, strict=True))
     if isinstance(reducer, FunctionReducer):  # it has no zero; what it returns takes the place of a value
-        values = None if block is None else block.values
-        if isinstance(values, pa.RecordBatch) and values.num_columns == 1:
-            return {"value": values.column(0)}
-        return {"value": pa.nulls(0)}
-    if not isinstance(reducer, Reducer):  # a process, or a stage without state: its rows are what user code emits
-        return {}
+        values = block.columns
+        return {"value": values.column(0) if values.num_columns == 1 else pa.nulls(0)}
+    assert isinstance(reducer, Reducer)
     found = reducer.finish(reducer.zero())
     named = found if isinstance(found, dict) else {"value": found}
     return {name: result_column(name, [None], [value]).slice(1) for name, value in named.items()}

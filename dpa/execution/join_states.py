@@ -19,11 +19,11 @@ from dpa.execution.block import Block
 from dpa.execution.keys import by_position, cast, encode, key_columns
 from dpa.execution.pieces import of_columns, owners_within
 from dpa.execution.rows import concatenated
-from dpa.execution.schemas import RIGHT
+from dpa.execution.schemas import RIGHT, SUFFIX, named
 from dpa.execution.states import Reduced, StatePart
 from dpa.operators import JoinOptions
 from dpa.routing.hashing import ALL_HASHES, Interval
-from dpa.routing.keys import KeyName, one_type
+from dpa.routing.keys import KeyName, names_of, one_type
 from dpa.routing.table import RoutingTable
 
 Positions = npt.NDArray[np.int64]
@@ -178,6 +178,27 @@ class JoinStates:
         for block, own, places in zip(self._blocks, keys.of_block, keys.places, strict=True):
             if block.side == side:
                 yield block, own, places
+
+
+def completed(result: pa.Table, options: JoinOptions) -> pa.Table:
+    """The result, in the columns that all reducers agree on, under the names that its columns have in the end.
+
+    A side without any value column had no rows. If its columns are not known either, it has those of `options.named`
+    that are missing, as nulls: on the left side `x` where the right one has it and `x_right` is named.
+    """
+    key = names_of(options.key)
+    right = {name.removeprefix(RIGHT) for name in result.column_names if name.startswith(RIGHT)}
+    has_left = options.columns[0] is not None or len(right) + len(key) < result.num_columns
+    has_right = options.columns[1] is not None or bool(right)
+    missing = [name for name in options.named if name not in right and name not in result.column_names]
+    for name in [] if has_left else [name.removesuffix(SUFFIX) for name in missing]:
+        if name in right and name not in result.column_names:
+            result = result.add_column(len(key), name, pa.nulls(result.num_rows))
+    table = named(result)
+    for name in [] if has_left and has_right else missing:
+        if name not in table.column_names:
+            table = table.append_column(name, pa.nulls(table.num_rows))
+    return table
 
 
 class _Build:

@@ -90,17 +90,23 @@ class MapTask:
         for step in steps:
             yield self._combined(step) if self.combine else step
 
-    def empty_block(self, schema: pa.Schema) -> Block | None:
-        """A block without records, of the types that an input with these columns gives; None under a per-record
-        mapper or a function of the key, which give no types before they are called.
+    def empty_block(self, schema: pa.Schema | None) -> Block:
+        """A block without records, of the types that rows with these columns give, where the type null stands for one
+        that is not known: functions of a record give no types before they are called. None: no columns are known.
 
         Raises:
-            ExecutorError: the batch mapper raised or returned something else than records.
+            ExecutorError: the batch mapper raised or returned something else than records, or a column is missing.
         """
-        if isinstance(self.mapper, Mapper) or self.key_function is not None:
-            return None
-        records = self._records_of(pa.RecordBatch.from_pylist([], schema))
-        return self._columns(pa.RecordBatch.from_pylist([], records.schema))
+        if schema is not None and self.key_function is None and not isinstance(self.mapper, Mapper):
+            records = self._records_of(pa.RecordBatch.from_pylist([], schema))
+            return self._columns(pa.RecordBatch.from_pylist([], records.schema))
+        if schema is None or isinstance(self.mapper, Mapper):
+            read = self.reducer.reads if isinstance(self.reducer, BatchReducer) else ()
+            values = pa.record_batch({name: pa.nulls(0) for name in read})
+        else:
+            values = self._selected(pa.RecordBatch.from_pylist([], schema))
+        keys = column_of([], self.key) if names_of(self.key) else pa.nulls(0)
+        return Block.of(keys, values, self.seed, self.side)
 
     @described(lambda local: at(local["mapper"], "map", f"record {shown(local['record'])}"))
     def _map_records(self, mapper: Mapper, rows: Rows, clock: Callable[[], float]) -> Iterator[Mapped]:
@@ -142,11 +148,14 @@ class MapTask:
                 yield self._keyed(function, keys, batch.slice(start, len(keys)))
 
     def _keyed(self, function: RowOperator, keys: list[Any], batch: pa.RecordBatch) -> Mapped:
+        column = self._key_column(function, "key_by", keys)
+        return Mapped(Block.of(column, self._selected(batch), self.seed, self.side), len(keys), len(keys))
+
+    def _selected(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        """The values of rows whose key is none of their columns."""
         names = batch.schema.names if self.values is None else list(self.values)
         _require(names, "whose value is", batch)
-        column = self._key_column(function, "key_by", keys)
-        block = Block.of(column, batch.select(names) if names else None, self.seed, self.side)
-        return Mapped(block, len(keys), len(keys))
+        return batch.select(names) if names else None
 
     def _map_batches(self, rows: Rows) -> Iterator[Mapped]:
         for batch in rows.batches(self.batch_records):

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from dpa.errors import ExecutorError
 from dpa.execution.block import Block
 from dpa.execution.emission import Emission
+from dpa.execution.join_states import completed
 from dpa.execution.key_stats import KeyStats
 from dpa.execution.mapping import Receiver
 from dpa.execution.rows import concatenated, plain
@@ -24,7 +25,7 @@ from dpa.execution.schemas import ShareSchema, as_agreed, named
 from dpa.execution.states import Reduced, StatePart
 from dpa.execution.stores import states_for
 from dpa.executors import BatchReducer, Process, Reducer
-from dpa.operators import RowOperator
+from dpa.operators import JoinOptions, RowOperator
 from dpa.routing.hashing import Interval
 from dpa.routing.keys import KeyName
 from dpa.routing.table import RoutingTable
@@ -176,17 +177,18 @@ class ReduceTask:
 
         Args:
             schema: as `dpa.execution.schemas.agreed` returns it; None if all are empty.
-            empty: the columns of an empty result, where they are known: the share if all are empty.
+            empty: the result if all are empty, where it is known.
 
         Raises:
             ExecutorError, KeyTypeError: a value or a key does not fit.
         """
-        table = self.share.table
+        table, receiver = self.share.table, self.receiver
         if schema is not None:
             table = as_agreed(table, schema, self._stage.row_key)
         elif empty is not None:
             table = empty
-        self._finished = replace(self.share, table=named(table))
+        table = completed(table, receiver) if isinstance(receiver, JoinOptions) else named(table)
+        self._finished = replace(self.share, table=table)
 
     @property
     def share(self) -> Reduced:

@@ -22,6 +22,9 @@ RIGHT = "\x1f"
 """Begins the name of a column of a join's right side while reducers have yet to agree on the columns: one that has no
 rows of the left side cannot know which names clash."""
 
+SUFFIX = "_right"
+"""Ends the name of a column of a join's right side that another column has."""
+
 _RULE = "`finish` must return values of one Arrow type, or dicts with the same keys, for every key"
 
 
@@ -79,12 +82,12 @@ def agreed(shares: Iterable[ShareSchema | None]) -> pa.Schema | None:
 
 def named(table: pa.Table) -> pa.Table:
     """The table with the names that its columns have in the end: one of a join's right side that another column has
-    ends with `_right`."""
+    ends with `SUFFIX`."""
     names: list[str] = []
     for marked in table.column_names:
         name = marked.removeprefix(RIGHT)
         while name != marked and name in names:
-            name += "_right"
+            name += SUFFIX
         names.append(name)
     return table.rename_columns(names)
 

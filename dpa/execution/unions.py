@@ -63,21 +63,29 @@ class Aligned:
     """A function of a batch that gives it the columns of all steps whose rows are taken as one.
 
     Attributes:
-        schema: these columns.
+        schema: these columns; the type null stands for one that is not known.
     """
 
     schema: pa.Schema
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The same rows: a column that the batch lacks is null, and one that is a dictionary stays one."""
+        """The same rows: a column that the batch lacks is null, and one that is a dictionary stays one.
+
+        Raises:
+            TypeError: a column whose type was not known is of another type than in the other rows.
+        """
         columns = {}
         for field in self.schema:
             if field.name not in batch.schema.names:
                 columns[field.name] = pa.nulls(batch.num_rows, field.type)
                 continue
             column = batch.column(field.name)
-            is_encoded = pa.types.is_dictionary(column.type) and column.type.value_type == field.type
-            columns[field.name] = column if is_encoded else as_type(column, field.type)
+            is_encoded = pa.types.is_dictionary(column.type)
+            kind = column.type.value_type if is_encoded else column.type
+            both = promoted(kind, field.type)
+            if both is None:
+                raise TypeError(f"the column {field.name!r} is {kind} here and {field.type} in the rows of other steps")
+            columns[field.name] = column if is_encoded and both == kind else as_type(column, both)
         return pa.record_batch(columns)
 
 

@@ -1,4 +1,9 @@
-"""What is known of the columns of a job's rows before there are any, and what of its steps can be checked by it."""
+"""The columns of a job's rows, followed through its steps before there are any rows: what of the steps can be checked
+by them, and what an empty result has.
+
+Behind a function of a record only those columns are known that later steps name. There, nothing can be checked; a
+result without rows has them as nulls.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from dpa.errors import ConfigError, DpaError, ExecutorError
-from dpa.execution.empty import empty_join, result_columns
+from dpa.execution.empty import NOTHING_KNOWN, Known, join_columns, result_columns
 from dpa.execution.failures import USER_ERRORS
 from dpa.execution.mapping import MapTask, Receiver, check_columns
 from dpa.execution.row_operators import schema_after
@@ -23,7 +28,7 @@ _STEP_SECONDS = 0.25
 
 
 class Columns:
-    """The columns of the rows of each step, as far as they are known: not where functions of a record make the rows."""
+    """The columns of the rows of each step, as far as they are known."""
 
     def __init__(self, steps: Sequence[Step], of_inputs: Mapping[str, pa.Schema | None]) -> None:
         """Of steps, each after all whose rows it takes; `of_inputs` are those of each source's input, or None where
@@ -33,14 +38,22 @@ class Columns:
             ConfigError: a result column has the name of its key column.
         """
         self._steps = steps
-        self._known = dict(of_inputs)
+        self._named = _named_columns(steps)
+        self._found: dict[str, Known] = {}
         for step in steps:
-            if not step.is_source:
-                self._known[step.name] = self._after(step)
+            given = of_inputs[step.name] if step.is_source else None
+            found = self._after(step) if step.feeds else NOTHING_KNOWN if given is None else Known(given)
+            self._found[step.name] = found.with_names(self._named[step.name])
 
     def of(self, step: str) -> pa.Schema | None:
         """The columns of a step's rows; None if they are not known."""
-        return self._known[step]
+        found = self._found[step]
+        return found.schema if found.is_complete else None
+
+    def empty(self, step: str) -> pa.Schema:
+        """The columns that a step's rows have if there are none: those that are known, and those that later steps
+        name. The type null stands for one that is not known."""
+        return self._found[step].schema
 
     def check(self) -> None:
         """Check that the columns that steps name are there, where it is known which columns there are.
@@ -75,7 +88,7 @@ class Columns:
     def aligned(self, step: Step, feed: Feed) -> tuple[RowOperator, ...]:
         """What gives the rows of a feed the columns of all that are taken as one with them; nothing where they have
         them, or these columns are not known."""
-        own, wanted = self._known[feed.step], self._taken(step, feed)
+        own, wanted = self.of(feed.step), self._taken(step, feed)
         if own is None or wanted is None or not self._are_known(step.beside(feed)):
             return ()
         keying = feed.keying
@@ -87,45 +100,52 @@ class Columns:
         return (RowOperator(RowKind.MAP, Aligned(wanted), on_batches=True),)
 
     def receiver(self, step: Step) -> Receiver:
-        """What takes the records of a stage; a join with the columns that are known of its sides."""
+        """What takes the records of a stage; a join with the columns that are known of its sides, or named later."""
         receiver = step.receiver
-        return replace(receiver, columns=self._value_columns(step)) if isinstance(receiver, JoinOptions) else receiver
+        if not isinstance(receiver, JoinOptions):
+            return receiver
+        return replace(receiver, columns=self._value_columns(step), named=tuple(dict.fromkeys(self._named[step.name])))
 
     def _value_columns(self, join: Step) -> tuple[pa.Schema | None, pa.Schema | None]:
-        """The value columns of the sides of a join, where they are known."""
+        """The value columns of the sides of a join, where they are known or named."""
         found: list[pa.Schema | None] = [None, None]
         for feed in join.feeds:
-            known, keying = self._taken(join, feed), feed.keying
-            if known is not None:
-                wanted = [field for field in known if field.name not in names_of(keying.key)]
+            rows, keying = self._together(join, feed), feed.keying
+            if rows.is_complete or keying.values is not None:
+                wanted = [name for name in rows.schema.names if name not in names_of(keying.key)]
                 if keying.values is not None:
-                    wanted = [field for field in known if field.name in keying.values]
-                found[feed.side] = pa.schema(wanted)
+                    wanted = [name for name in rows.schema.names if name in keying.values]
+                found[feed.side] = pa.schema([rows.schema.field(name) for name in wanted])
         return found[0], found[1]
 
-    def _after(self, step: Step) -> pa.Schema | None:
-        """The columns of a step's rows, of what is known of those that it takes."""
-        if not self._are_known(step.feeds):
-            return None
+    def _after(self, step: Step) -> Known:
+        """What is known of the columns of a step's rows, by what is known of those that it takes."""
+        rows = [self._together(step, feed) for feed in step.feeds]
+        if step.receiver is None:
+            return _changed(step, rows[0])
+        tasks = [replace(self.map_task(step, feed), combine=False) for feed in step.feeds]
         try:
-            schemas = [self._united(step, feed) for feed in step.feeds]
-            if step.receiver is None:
-                return schema_after(step.operators, schemas[0])
-            tasks = (replace(self.map_task(step, feed), combine=False) for feed in step.feeds)
-            sides = list(zip(tasks, schemas, strict=True))
             if isinstance(step.receiver, JoinOptions):
-                return empty_join(sides).schema
-        except (DpaError, pa.ArrowException, *USER_ERRORS):
-            return None  # what is wrong is named where it is checked, or when there are rows
-        if not isinstance(step.receiver, BatchReducer):
-            return None
+                return join_columns(list(zip(tasks, rows, strict=True)))
+            return result_columns(tasks[0], rows[0])
+        except (DpaError, pa.ArrowException) as error:
+            if isinstance(error, ExecutorError) and isinstance(step.receiver, BatchReducer):  # named as the key
+                raise ConfigError(f"{step.at(_written_as('key', step, step.feeds[0]))}: {error}") from None
+            return NOTHING_KNOWN  # what is wrong is named where it is checked, or when there are rows
+
+    def _together(self, step: Step, feed: Feed) -> Known:
+        """What is known of the columns of a feed and all that are taken as one with it; nothing where they do not go
+        together, which `check` says."""
+        found = {other.step: self._found[other.step] for other in step.beside(feed)}
+        are_known = self._are_known(step.beside(feed))
         try:
-            return result_columns(*sides[0])
-        except ExecutorError as error:  # a result column is named as the key
-            raise ConfigError(f"{step.at(_written_as('key', step, step.feeds[0]))}: {error}") from None
+            schema = united({name: rows.schema for name, rows in found.items()}, fills=step.fills or not are_known)
+        except ConfigError:
+            return NOTHING_KNOWN
+        return Known(schema, are_known)
 
     def _are_known(self, feeds: Sequence[Feed]) -> bool:
-        return all(self._known[feed.step] is not None for feed in feeds)
+        return all(self._found[feed.step].is_complete for feed in feeds)
 
     def _united(self, step: Step, feed: Feed) -> pa.Schema:
         """The columns of a feed and all that are taken as one with it, of which they are known.
@@ -133,13 +153,13 @@ class Columns:
         Raises:
             ConfigError: they do not go together.
         """
-        known = {other.step: self._known[other.step] for other in step.beside(feed)}
+        known = {other.step: self.of(other.step) for other in step.beside(feed)}
         given = {name: schema for name, schema in known.items() if schema is not None}
         return united(given, fills=step.fills)
 
     def _taken(self, step: Step, feed: Feed) -> pa.Schema | None:
         """The columns of a feed's rows as the step takes them; None if they are not known."""
-        own = self._known[feed.step]
+        own = self.of(feed.step)
         if len(step.beside(feed)) == 1 or own is None:
             return own
         try:
@@ -177,6 +197,34 @@ class Columns:
             require_one_key(keys)
         except ConfigError as error:
             raise ConfigError(f"{step.at(_written_as('key', step, step.feeds[-1]))}: {error}") from None
+
+
+def _changed(step: Step, rows: Known) -> Known:
+    """What is known of the columns of rows after the operators of a step without a receiver."""
+    try:
+        schema = schema_after(step.operators, rows.schema)
+    except (DpaError, pa.ArrowException, *USER_ERRORS):
+        schema = None
+    return NOTHING_KNOWN if schema is None else Known(schema, rows.is_complete)
+
+
+def _named_columns(steps: Sequence[Step]) -> dict[str, list[str]]:
+    """For each of some steps, in order, the columns of its rows that later steps name."""
+    named: dict[str, list[str]] = {step.name: [] for step in steps}
+    for step in reversed(steps):
+        passes_on = step.receiver is None and all(operator.kind is RowKind.FILTER for operator in step.operators)
+        for feed in step.feeds:
+            by_step = named[step.name] if passes_on else _named_by(step, feed.keying)
+            named[feed.step] = [*by_step, *named[feed.step]]
+    return named
+
+
+def _named_by(step: Step, keying: Keying) -> tuple[str, ...]:
+    """The columns that a step names in the rows that it takes."""
+    if keying.mapper is not None:
+        return ()
+    key = names_of(keying.key) if keying.function is None else ()
+    return (*key, *(keying.values or ()), *(step.receiver.reads if isinstance(step.receiver, BatchReducer) else ()))
 
 
 def _written_as(key: str, step: Step, feed: Feed) -> str:

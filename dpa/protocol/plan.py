@@ -28,7 +28,7 @@ class RunPlan:
     Attributes:
         graph: stages and edges, with the input's splits.
         tasks: what the tasks of each stage do.
-        columns: the columns of each source's input.
+        empty_results: for each stage that is no source, the columns of its result if that has no rows.
         results: the stages whose result is wanted, each with an existing directory to which tasks write their share as
             Parquet, or None to keep it in memory.
         partial_results: for each stage that publishes rounds of aggregation, the directory.
@@ -42,7 +42,7 @@ class RunPlan:
 
     graph: Graph
     tasks: Mapping[str, StageTask]
-    columns: Mapping[str, pa.Schema]
+    empty_results: Mapping[str, pa.Schema]
     results: Mapping[str, str | None]
     partial_results: Mapping[str, str] = field(default_factory=dict)
     counted: frozenset[str] = frozenset()

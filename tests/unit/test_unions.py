@@ -13,7 +13,7 @@ from dpa import Flow, Job
 from dpa.aggregates import Sum
 from dpa.config import parse
 from dpa.driver.backend import Backend
-from dpa.errors import ConfigError
+from dpa.errors import ConfigError, JobFailedError
 from dpa.flow import Rows
 from dpa.simulation.backend import SimulatedBackend
 from dpa.testing import LocalBackend
@@ -143,3 +143,29 @@ def test_a_union_with_itself_has_each_row_twice(backend: Backend) -> None:
     rows = flow.read(NUMBERS)
     rows.union(rows).key_by("k").reduce("count")
     assert rows_of(flow, backend) == [{"k": 1, "count": 2}, {"k": 2, "count": 2}]
+
+
+@pytest.mark.parametrize("left", [int, str], ids=["integers", "texts"])
+@pytest.mark.parametrize("right", [int, str], ids=["integers", "texts"])
+def test_keys_that_functions_give_go_together_as_far_as_their_types_do(backend: Backend, left: Any, right: Any) -> None:
+    flow = Flow("tests")
+    rows = flow.read(NUMBERS), flow.read(HALVES)
+    counts = [
+        side.key_by(lambda row, key=key: key(row["k"])).top_k(1, by="x")
+        for side, key in zip(rows, (left, right), strict=True)
+    ]
+    counts[0].union(counts[1]).key_by("key").reduce(Sum("x"))
+    if left is right:
+        assert rows_of(flow, backend) == [{"key": left(key), "x": x} for key, x in ((1, 10.0), (2, 20.0), (3, 0.5))]
+        return
+    with pytest.raises(JobFailedError, match="keys of types int64 and string"):
+        flow.run(backend=backend)
+
+
+def test_a_key_that_a_function_gives_is_of_the_type_that_the_other_rows_have(backend: Backend) -> None:
+    flow = Flow("tests")
+    ranked = flow.read(NUMBERS).key_by(lambda row: row["k"], value=["x"]).top_k(1, by="x")
+    texts = pa.table({"rank": [1], "key": ["a"], "x": [0.5]})
+    ranked.union(flow.read(texts))
+    with pytest.raises(JobFailedError, match="the column 'key' is int64 here and string in the rows of other steps"):
+        flow.run(backend=backend)

@@ -186,15 +186,6 @@ def test_keys_of_an_unsupported_type_name_the_function() -> None:
         steps_of(Emission((to(key_function=function),)), table_of([("a", 1)]))
 
 
-# --- schemas
-
-
-def test_the_columns_that_reach_an_edge_are_known_unless_a_record_function_makes_them() -> None:
-    of_batches = Emission((to(), Emission((to(),), (OPERATORS[0],))), (OPERATORS[3], OPERATORS[2], OPERATORS[4]))
-    assert of_batches.schemas(SCHEMA) == (SCHEMA, None)
-    assert of_batches.schemas(None) == (None, None)
-
-
 # --- what user code gets wrong
 
 

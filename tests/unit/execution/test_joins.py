@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpa.errors import ConfigError, ExecutorError
-from dpa.execution.empty import empty_join
+from dpa.execution.empty import Known, join_columns
 from dpa.execution.reduce_task import ReduceStage, ReduceTask
 from dpa.execution.schemas import agreed
 from dpa.execution.stores import states_for
@@ -166,10 +166,34 @@ def test_columns_that_are_known_beforehand_are_there_without_a_row() -> None:
 
 def test_an_empty_join_has_the_columns_of_both_sides() -> None:
     options = JoinOptions("inner", ONE)
-    sides = [(map_task(None, options, key="k"), LEFT), (map_task(None, options, key="id", side=1), RIGHT)]
-    found = empty_join(sides)
-    assert found.column_names == ["k", "x", "both", "y", "both_right"]
+    tasks = map_task(None, options, key="k"), map_task(None, options, key="id", side=1)
+    found = join_columns([(tasks[0], Known(LEFT)), (tasks[1], Known(RIGHT))])
+    assert found.is_complete
+    assert found.schema.names == ["k", "x", "both", "y", "both_right"]
     assert found.schema.field("y").type == pa.decimal128(9, 2)
+
+
+@pytest.mark.parametrize(
+    ("side", "rows"), [(0, {"k": "a", "x": 1, "y": None}), (1, {"k": "a", "x": None, "y": None, "x_right": 1})]
+)
+def test_columns_that_are_named_exist_where_a_side_without_rows_is_not_known(side: int, rows: dict[str, Any]) -> None:
+    options = JoinOptions("full", (("k",), ("k",)), named=("k", "x_right" if side else "x", "y"))
+    tasks = [ReduceTask(ReduceStage(options, "k"), index) for index in range(2)]
+    tasks[1].process(blocks_of(options, side, pa.table({"k": ["a"], "x": [1]}), 5)[0])
+    schema = agreed([task.finish() for task in tasks])
+    for task in tasks:
+        task.conform(schema)
+    assert tasks[1].share.table.to_pylist() == [rows]
+    assert tasks[0].share.table.schema == tasks[1].share.table.schema
+
+
+def test_a_name_that_neither_side_has_is_no_column_where_both_have_rows() -> None:
+    options = JoinOptions("full", (("k",), ("k",)), named=("y",))
+    task = ReduceTask(ReduceStage(options, "k"), 0)
+    for side in (0, 1):
+        task.process(blocks_of(options, side, pa.table({"k": ["a"], "x": [1]}), 5)[0])
+    task.conform(agreed([task.finish()]))
+    assert task.share.table.column_names == ["k", "x", "x_right"]
 
 
 def test_keys_without_values_may_be_joined() -> None:

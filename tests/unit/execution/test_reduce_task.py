@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from dpa.aggregates import Count, Sum, TopRows
 from dpa.errors import ConfigError, ExecutorError, ProtocolError
 from dpa.execution.emission import Emission
-from dpa.execution.empty import empty_result
+from dpa.execution.empty import Known, result_columns
 from dpa.execution.mapping import MapTask
 from dpa.execution.reduce_task import ReduceStage, ReduceTask
 from dpa.execution.schemas import agreed
@@ -148,15 +148,16 @@ def test_a_rows_reducer_that_returns_something_else_is_refused() -> None:
     [
         (TopRows(2, "n"), (), {"rank": pa.int64(), "tag": pa.string(), "n": pa.int64()}),
         (Twice(), "tag", {"tag": pa.string(), "value": pa.int64()}),
-        (Rising(), "tag", {}),
-        (None, (), {}),
+        (Rising(), "tag", {"tag": pa.string()}),
+        (Rising(), ("tag", "n"), {"tag": pa.string(), "n": pa.int64()}),
+        (Rising(), (), {}),
     ],
-    ids=["top rows", "rows", "process", "no state"],
+    ids=["top rows", "rows", "process", "process of several keys", "process of one key"],
 )
 def test_an_empty_result_has_the_columns_that_are_known(receiver: Any, key: Any, columns: dict[str, Any]) -> None:
     value = "value" if isinstance(receiver, Twice) else "n"
-    found = empty_result(edge(key, reducer=receiver), pa.schema([("tag", pa.string()), (value, pa.int64())]))
-    assert dict(zip(found.table.schema.names, found.table.schema.types, strict=True)) == columns
+    rows = Known(pa.schema([("tag", pa.string()), (value, pa.int64())]))
+    assert result_columns(edge(key, reducer=receiver), rows).schema == pa.schema(columns)
 
 
 # --- processes

@@ -7,13 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from builders import Total, block_of, map_task, pairs
+from builders import Total, block_of, pairs
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dpa.aggregates import Count, Mean, Sum, TopK
 from dpa.errors import ExecutorError, KeyTypeError
-from dpa.execution.empty import empty_result
 from dpa.execution.schemas import ShareSchema, agreed, as_agreed, one_table
 from dpa.execution.stores import states_for
 from dpa.executors import BatchReducer, FunctionReducer, Groups, Reducer, batch_mapper
@@ -165,6 +164,8 @@ EMPTY = {
     "a reducer of one record at a time": (None, "word", Total(), {"word": pa.string(), "value": pa.int64()}),
     "dicts": (None, "word", TopK(2), {"word": pa.string(), "top": pa.list_(pa.null())}),
     "a mapper that has yielded nothing": (pairs, "word", Total(), {"word": pa.null(), "value": pa.int64()}),
+    "a column that is not known": (pairs, "word", Sum(), {"word": pa.null(), "value": pa.null()}),
+    "a count of records that are not known": (pairs, "word", Count(), {"word": pa.null(), "count": pa.int64()}),
     "a reducer that fails on nothing": (None, "word", NeedsAGroup(), {"word": pa.string()}),
 }
 
@@ -181,8 +182,3 @@ def test_the_columns_of_an_empty_result_are_those_of_a_full_one() -> None:
     for reducer in (Count(), Mean(), Sum(), FunctionReducer(longest)):
         full, nothing = (run_local(None, reducer, data, key="word") for data in (rows, INPUT.empty_table()))
         assert full.schema == nothing.schema
-
-
-def test_the_empty_result_of_a_task_has_no_counts() -> None:
-    reduced = empty_result(map_task(None, Count(), key="word"), INPUT)
-    assert len(reduced.records) == len(reduced.mapped) == 0

@@ -213,10 +213,35 @@ def test_columns_are_not_known_behind_functions_of_a_record_and_what_takes_its_r
     made = rows.map(same, name="made")
     made.key_by("word").reduce(Count(), name="counted")
     rows.key_by("word").reduce(max, name="reduced")
-    rows.key_by(lambda row: row["n"]).top_k(1, by="n", name="ranked")
     made.union(rows, name="united").key_by("word").join(rows.key_by("word"), name="joined")
     columns = compiled(flow).columns
-    assert [columns.of(name) for name in ("made", "counted", "reduced", "ranked", "united", "joined")] == [None] * 6
+    assert [columns.of(name) for name in ("made", "counted", "reduced", "united", "joined")] == [None] * 5
+
+
+def test_columns_are_known_behind_a_function_of_the_key_but_for_the_type_of_the_key(flow: Flow) -> None:
+    flow.read(ROWS).key_by(lambda row: row["n"]).top_k(1, by="n", name="ranked")
+    columns = compiled(flow).columns
+    types = {"key": pa.null(), "rank": pa.int64(), "word": pa.string(), "n": pa.int64()}
+    assert columns.of("ranked") == columns.empty("ranked") == pa.schema(types)
+
+
+def test_an_empty_result_has_the_columns_that_later_steps_name(flow: Flow) -> None:
+    rows = flow.read(ROWS)
+    made = rows.map(same, name="made")
+    passed = made.filter(every, name="passed").union(made, name="united")
+    passed.key_by("word", value="n").reduce(max, name="reduced")
+    passed.key_by("day").top_k(1, by="hour", name="ranked")
+    sides = made.key_by("word", value="n").join(rows.key_by("word"), "left", name="joined")
+    sides.key_by("n_right").reduce(Count(), name="counted")
+    empty = {step.name: compiled(flow).columns.empty(step.name) for step in compiled(flow).steps}
+    untyped = {name: [field.name for field in schema if pa.types.is_null(field.type)] for name, schema in empty.items()}
+    named = ["word", "n", "day", "hour"]
+    assert untyped["made"] == untyped["passed"] == untyped["united"] == named
+    assert [schema.names for schema in (empty["made"], empty["passed"], empty["united"])] == [named] * 3
+    assert empty["reduced"] == pa.schema({"word": pa.null(), "value": pa.null()})
+    assert empty["ranked"].names == ["day", "rank", *[name for name in named if name != "day"]]
+    assert empty["joined"] == pa.schema({"word": pa.string(), "n": pa.null(), "n_right": pa.int64()})
+    assert empty["counted"] == pa.schema({"n_right": pa.int64(), "count": pa.int64()})
 
 
 @pytest.mark.parametrize(
