@@ -52,7 +52,7 @@ class Flow:
             input: an Arrow table, a list of records, a pandas, polars or Spark DataFrame, or an `input` section of a
                 job file as a mapping.
             name: of the step, by default `read`; also of its view in reference queries.
-            options: `parallelism`, `sample`.
+            options: `parallelism`, `sample`; `schema`, the columns and types of an input in memory.
         """
         is_section = isinstance(input, Mapping) and "format" in input
         step = self._add(name, "read", {"read": input if is_section else {"format": "given"}}, options)
@@ -151,7 +151,8 @@ class Rows:
         Args:
             function: of a record, a dict by column name, to another; or of Arrow batches, marked `batch_mapper`.
             name: of the step, by default `map`.
-            options: other keys of the step; `parallelism` gives it tasks of its own.
+            options: other keys of the step; `parallelism` gives it tasks of its own. `schema` says which columns its
+                rows have, as an Arrow schema, or as a dict of Arrow types or their names.
         """
         return self._changed("map", function, name, options)
 
@@ -249,7 +250,8 @@ class KeyedRows:
             reducer: as in a job: a `Reducer` or `BatchReducer`, a function of two values, or the name of a ready-made
                 one.
             name: of the step, by default `reduce`.
-            options: other keys of the step: `parallelism`, `balance`, `grouping`, `combiner`, `aggregation`, `limits`.
+            options: other keys of the step: `parallelism`, `balance`, `grouping`, `combiner`, `aggregation`, `limits`;
+                `schema`, as for `map`, where key columns may be left out.
         """
         return self._add("reduce", reducer, name, options)
 

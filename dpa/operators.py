@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from dpa._util.declared import Declared
 from dpa.errors import ConfigError
 from dpa.executors import BatchMapper, FunctionExecutor, name_of, require_arguments
 
@@ -35,11 +36,13 @@ class RowOperator(FunctionExecutor):
             the row, or its key. With `on_batches` it is called with Arrow record batches and returns a batch or table,
             or, of a filter, an array of booleans.
         on_batches: whether the function takes batches.
+        declared: the columns that the rows it makes are declared to have, or None.
     """
 
     kind: RowKind
     function: Callable[..., Any]
     on_batches: bool = False
+    declared: Declared | None = None
 
 
 def batch_filter(function: F) -> F:

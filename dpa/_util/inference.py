@@ -8,12 +8,13 @@ digits; and it knows no integer beyond int64 beside one that is not.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pat
 
 ArrayT = TypeVar("ArrayT", pa.Array, pa.ChunkedArray)
@@ -86,6 +87,84 @@ def as_type(column: ArrayT, kind: pa.DataType) -> ArrayT:
         pa.ArrowInvalid, pa.ArrowNotImplementedError: a value does not fit.
     """
     return column if column.type == kind else column.cast(kind)
+
+
+def lossless(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A column as one of another type that holds the very same values: integers and floats as one another, integers as
+    decimals, dates and timestamps as one another, text and bytes in another layout, nested types element by element,
+    and nulls as anything.
+
+    Raises:
+        pa.ArrowInvalid: values of the column's type are of another kind, or one would change.
+    """
+    if column.type == kind:
+        return column
+    if pat.is_dictionary(column.type):
+        return column if column.type.value_type == kind else lossless(column.dictionary_decode(), kind)
+    try:
+        _require_the_same(column, kind)
+        return _cast(column, kind)
+    except pa.ArrowNotImplementedError as error:
+        raise pa.ArrowInvalid(str(error)) from None
+
+
+def _require_the_same(column: pa.Array, kind: pa.DataType) -> None:
+    """Check that a column can be cast to a type, and no value changes.
+
+    Raises:
+        pa.ArrowInvalid, pa.ArrowNotImplementedError: it cannot, or one does.
+    """
+    found = column.type
+    if found == kind or pat.is_null(found):
+        return
+    if _is_list(found) and _is_list(kind):
+        return _require_the_same(column.flatten(), kind.value_type)
+    if pat.is_struct(found) and pat.is_struct(kind) and set(found.names) == set(kind.names):
+        for name, part in zip(found.names, column.flatten(), strict=True):
+            _require_the_same(part, kind.field(name).type)
+        return None
+    if pat.is_map(found) and pat.is_map(kind):
+        _require_the_same(column.keys, kind.key_type)
+        return _require_the_same(column.items, kind.item_type)
+    if not _may_hold(kind, found):
+        raise pa.ArrowInvalid("these are values of two kinds")
+    there = _cast(column, kind)
+    if pat.is_floating(found):
+        there, column = (
+            pc.if_else(pc.is_nan(part), None, part) if pat.is_floating(part.type) else part for part in (there, column)
+        )
+    if not _cast(there, found).equals(column):
+        raise pa.ArrowInvalid("a value would change")
+    return None
+
+
+_KINDS: tuple[tuple[Callable[[pa.DataType], bool], ...], ...] = (
+    (pat.is_integer, pat.is_floating),
+    (pat.is_integer, pat.is_decimal),
+    (pat.is_string, pat.is_large_string, pat.is_string_view),
+    (pat.is_binary, pat.is_large_binary, pat.is_binary_view, pat.is_fixed_size_binary),
+    (pat.is_date, lambda kind: pat.is_timestamp(kind) and kind.tz is None),
+    (lambda kind: pat.is_timestamp(kind) and kind.tz is not None,),
+    (pat.is_time,),
+    (pat.is_duration,),
+)
+"""Types of one row may hold each other's values."""
+
+
+def _may_hold(left: pa.DataType, right: pa.DataType) -> bool:
+    """Whether values of two types are of one kind."""
+    return any(all(any(fits(kind) for fits in row) for kind in (left, right)) for row in _KINDS)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return any(fits(kind) for fits in (pat.is_list, pat.is_large_list, pat.is_fixed_size_list))
+
+
+def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A safe cast; of integers to decimals of any precision that holds the values, not only all of the type."""
+    if pat.is_decimal(kind) and column.type in _DIGITS:
+        column = column.cast(pa.decimal128(_DIGITS[column.type], 0)).cast(pa.decimal256(76, max(kind.scale, 0)))
+    return column.cast(kind)
 
 
 def _common(left: pa.DataType, right: pa.DataType) -> pa.DataType:

@@ -19,6 +19,7 @@ from dpa.config.stage import (
     Executor,
     Grouping,
     KeyColumns,
+    Schema,
     StageLimits,
     Tasks,
     TestingConfig,
@@ -36,6 +37,7 @@ OF_ONE_STAGE = {
     "combiner": "combiner",
     "key": "key_by",
     "value": "value",
+    "schema": "schema",
     "parallelism": "parallelism",
     "grouping": "grouping",
     "balance": "balance",
@@ -113,6 +115,9 @@ class JobConfig(Section):
     """Name of the key column, or the names of the columns that together are the key."""
     value: Columns | None = None
     """Without a mapper: the input columns that the reducer gets; all but the key if absent."""
+    schema_: Schema | None = Field(default=None, alias="schema")
+    """The columns of the result by name, with their Arrow types: what the reducer gives is checked against them, and an
+    empty result has them. Key columns may be left out."""
     parallelism: ParallelismConfig = ParallelismConfig()
     grouping: Grouping = RingOptions()
     """How mappers choose the reducer of each record."""
@@ -143,10 +148,11 @@ class JobConfig(Section):
 
     def resolved(self) -> dict[str, Any]:
         """The configuration as a document: with all defaults, and for steps with what differs from them."""
+        document = self.model_dump(exclude={"stages"}, by_alias=True)
         if not self.stages:
-            return self.model_dump(exclude={"stages"})
+            return document
         stages = {name: step.resolved() for name, step in self.stages.items()}
-        return {**self.model_dump(exclude={"stages", *OF_ONE_STAGE}), "stages": stages}
+        return {**{key: value for key, value in document.items() if key not in OF_ONE_STAGE}, "stages": stages}
 
     @field_validator("testing")
     @classmethod

@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypeAlias
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from dpa._util.declared import type_names
 from dpa.balance.elastic import ElasticOptions
 from dpa.balance.options import BalanceOptions
 from dpa.config.section import Section
@@ -58,6 +59,8 @@ def as_key(value: Any) -> KeyName:
 Executor: TypeAlias = Annotated[
     ExecutorConfig, BeforeValidator(_as_executor, json_schema_input_type=str | ExecutorConfig)
 ]
+Schema: TypeAlias = Annotated[dict[str, str], BeforeValidator(type_names, json_schema_input_type=dict[str, str])]
+"""Columns, each with the name of its Arrow type."""
 Columns: TypeAlias = Annotated[list[str], BeforeValidator(_as_columns, json_schema_input_type=str | list[str])]
 KeyColumns: TypeAlias = Annotated[KeyName, BeforeValidator(as_key, json_schema_input_type=str | list[str] | None)]
 

@@ -24,6 +24,7 @@ from dpa.config.stage import (
     ExecutorConfig,
     Grouping,
     KeyColumns,
+    Schema,
     StageLimits,
     Tasks,
     TestingConfig,
@@ -38,6 +39,9 @@ OPERATIONS = ("read", "map", "flat_map", "filter", "reduce", "process", "join", 
 
 KEYED = ("reduce", "process", "join", "top_k")
 """The operations that take records by key."""
+
+_DECLARING = ("read", "map", "flat_map", "reduce", "process", "top_k")
+"""The operations whose rows may be declared to have columns."""
 
 _OF_RECEIVERS = ("grouping", "balance", "consistency", "limits", "testing", "write", "reference")
 """Keys of steps that take the rows of others."""
@@ -133,6 +137,9 @@ class StepConfig(Section):
     """Join with the rows of another step, by key."""
     top_k: TopConfig | None = None
     """Keep the first rows of each key."""
+    schema_: Schema | None = Field(default=None, alias="schema")
+    """The columns of its rows by name, with their Arrow types: what user code gives is checked against them, and an
+    empty result has them. Key columns of a `reduce` or a `top_k` may be left out. Of `read`, of an input in memory."""
     combiner: bool = False
     """Whether senders fold equal keys of a batch first; needs a reducer that can merge."""
     parallelism: Tasks | None = None
@@ -210,13 +217,17 @@ class StepConfig(Section):
         unused = {
             "key_by": self.names_key and operation not in KEYED,
             "value": self.value is not None and operation not in KEYED,
+            "schema": self.schema_ is not None and operation not in _DECLARING,
             "combiner": self.combiner and operation != "reduce",
             "consistency": self.consistency == "migrate" and operation not in KEYED,
             "aggregation": self.aggregation is not None and operation not in ("reduce", "top_k"),
             "sample": self.sample is not None and operation != "read",
         }
-        if operation == "read":
+        if self.read is not None:
             unused |= {name: name in self.model_fields_set for name in _OF_RECEIVERS}
+            if self.schema_ is not None and self.read.format not in ("given", "records"):
+                why = f"`{self.read.format}` has columns of its own: leave it out"
+                raise ValueError(f"`schema` is for tables and records in memory, and {why}")
         for name, is_unused in unused.items():
             if is_unused:
                 raise ValueError(f"{shown} has no use for `{name}`")

@@ -17,10 +17,11 @@ from dpa.config import InputConfig, JobConfig, JobFile
 from dpa.config.inputs import OF_GENERATED
 from dpa.driver.loading import generator_of
 from dpa.driver.spec import JobSpec
-from dpa.errors import JobFailedError, SparkLostError, TableError
+from dpa.errors import ExecutorError, JobFailedError, SparkLostError, TableError
 from dpa.logical.columns import columns_read
 from dpa.logical.step import Step
 from dpa.sources.generated import GeneratedTable, Pace
+from dpa.sources.memory import columns_of
 from dpa.sources.splits import Split, memory_splits
 from dpa.spark import (
     Sample,
@@ -45,14 +46,14 @@ class OpenedInput:
 
     Attributes:
         splits: what mappers read; none if the input was only looked at.
-        schema: its columns.
+        schema: its columns; None if they are not known, as it is an empty list.
         frame: returns the same rows as a DataFrame of Spark, or as a table in memory.
         sample: returns the number of all rows, or None if it is unknown, and about as many rows as its argument says,
             drawn at random. Raises ConfigError if they cannot be read, JobFailedError if Spark has died.
     """
 
     splits: tuple[Split, ...]
-    schema: pa.Schema
+    schema: pa.Schema | None
     frame: Callable[[], DataFrame | pa.Table]
     sample: Callable[[int], tuple[int | None, pa.Table]]
 
@@ -77,7 +78,7 @@ class Inputs:
                 raise self._spec.file.error(key, need)
             with blaming(self._spec.file, key):
                 table = _in_memory(self._spec, source)
-            known[source.name] = None if table is None else table.schema
+            known[source.name] = None if table is None else columns_of(table)
         self._spec.compilation(known)
 
     def open(
@@ -104,11 +105,25 @@ def _in_memory(spec: JobSpec, source: Step) -> pa.Table | None:
 
     Raises:
         TableError: it is no table.
+        ConfigError: its columns are not those declared.
     """
     key, given, _ = spec.input_of(source)
     if key in spec.objects:
-        return as_table(spec.objects[key])
-    return as_table(given.records) if given is not None and given.format == "records" else None
+        table = as_table(spec.objects[key])
+    elif given is not None and given.format == "records":
+        table = as_table(given.records)
+    else:
+        return None
+    if source.declared is None:
+        return table
+    if columns_of(table) is None:
+        return source.declared.schema.empty_table()
+    try:
+        batches = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
+        return pa.Table.from_batches([source.declared.conformed(batch, "the input") for batch in batches])
+    except ExecutorError as error:
+        place, _, message = str(error).partition(": ")
+        raise spec.file.error(place, message) from None
 
 
 class _Input:
@@ -179,7 +194,7 @@ class _Input:
             return table.num_rows, table.take(pa.array(np.sort(drawn)))
 
         splits = memory_splits(table, config.limits.split_records)
-        return OpenedInput(tuple(splits), table.schema, lambda: table, sample)
+        return OpenedInput(tuple(splits), columns_of(table), lambda: table, sample)
 
     def _generated(self, given: InputConfig, spark: Callable[[], SparkSession]) -> OpenedInput:
         """A generated input, which each task reads at its share of the rate. Spark generates the rows for itself."""

@@ -73,7 +73,7 @@ class JobSpec:
             raise self.file.error(key, message) from None
         return made
 
-    def plan(self, splits: Mapping[str, tuple[Split, ...]], columns: Mapping[str, pa.Schema]) -> RunPlan:
+    def plan(self, splits: Mapping[str, tuple[Split, ...]], columns: Mapping[str, pa.Schema | None]) -> RunPlan:
         """What a backend is to run: these splits of each source's input, which has these columns. Results stay in
         memory, and no partial results are published."""
         compilation = self.compilation(columns)

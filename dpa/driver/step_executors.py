@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from dpa._util.declared import Declared, schema_named, type_names
 from dpa.config import ExecutorConfig, JobFile
 from dpa.driver.loading import loaded
 from dpa.errors import ConfigError
@@ -35,6 +36,29 @@ def fitting(file: JobFile, objects: Objects, path: str, section: ExecutorConfig,
         return kind(made)
     except ConfigError as error:
         raise file.error(path, _of_another(made, path.rpartition(".")[2]) or str(error)) from None
+
+
+def declared(executor: Any, schema: Mapping[str, str] | None, place: str, word: str) -> Declared | None:
+    """The columns that the rows of a step are declared to have, by the step itself, or else by its executor's `schema`.
+
+    Args:
+        executor: as the job names it.
+        schema: what the step declares, or None.
+        place: the key path of the step; empty for the job of one mapper and one reducer.
+        word: the key that names the executor.
+
+    Raises:
+        ConfigError: the executor's is no schema.
+    """
+    if schema is not None:
+        return Declared(f"{place}.schema" if place else "schema", schema_named(schema))
+    own = getattr(executor, "schema", None)
+    if own is None:
+        return None
+    try:
+        return Declared(f"{place}.{word}" if place else word, schema_named(type_names(own)))
+    except ValueError as error:
+        raise ConfigError(f"{name_of(executor)}.schema: {error}") from None
 
 
 def _of_another(made: Any, word: str) -> str | None:

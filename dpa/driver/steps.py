@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
+from dpa._util.declared import Declared
 from dpa.aggregates import TopRows
 from dpa.balance.options import AdaptiveOptions, BalanceOptions, NoBalancingOptions
 from dpa.config import ExecutorConfig, JobFile, StepConfig
 from dpa.config.stages import JoinConfig
 from dpa.driver.loading import mapper_of, reducer_of
-from dpa.driver.step_executors import Objects, fitting
+from dpa.driver.step_executors import Objects, declared, fitting
 from dpa.driver.step_names import check_names, taken
 from dpa.errors import ConfigError
 from dpa.execution.mapping import Receiver
@@ -52,10 +55,16 @@ def _map_reduce(file: JobFile, objects: Objects) -> tuple[Step, ...]:
     config = file.config
     mapper = objects["mapper"] if "mapper" in objects else mapper_of(file)
     values = None if config.value is None else tuple(config.value)
-    reducer = Step(
+    reducer = objects["reducer"] if "reducer" in objects else reducer_of(file)
+    try:
+        columns = declared(reducer, config.schema_, "", "reducer")
+    except ConfigError as error:
+        raise file.error("reducer", str(error)) from None
+    reduced = Step(
         REDUCER,
         feeds=(Feed(MAPPER, Keying(config.key, values, mapper=mapper)),),
-        receiver=objects["reducer"] if "reducer" in objects else reducer_of(file),
+        receiver=reducer,
+        declared=columns,
         word="reducer",
         combine=config.combiner,
         tasks=config.parallelism.reducers,
@@ -68,7 +77,7 @@ def _map_reduce(file: JobFile, objects: Objects) -> tuple[Step, ...]:
         testing=config.testing,
         sink=Sink("output", config.reference),
     )
-    return Step(MAPPER, tasks=config.parallelism.mappers), reducer
+    return Step(MAPPER, tasks=config.parallelism.mappers), reduced
 
 
 class _Builder:
@@ -89,7 +98,8 @@ class _Builder:
         """
         config = self._config
         if config.read is not None:
-            return Step(self._name, tasks=config.parallelism or _READERS, place=self._place)
+            columns = declared(None, config.schema_, self._place, "read")
+            return Step(self._name, declared=columns, tasks=config.parallelism or _READERS, place=self._place)
         operation = config.operation
         receiver = self._receiver(operation)
         by_key = receiver is not None
@@ -107,6 +117,7 @@ class _Builder:
             fills=config.allow_missing_columns,
             operator=self._operator(operation),
             receiver=receiver,
+            declared=self._declared(operation, receiver),
             word=operation or "from",
             combine=config.combiner or config.top_k is not None,  # a few rows stand for all of a block
             tasks=tasks,
@@ -131,7 +142,13 @@ class _Builder:
 
     def _row_operator(self, word: str, section: ExecutorConfig) -> RowOperator:
         path, kind = f"{self._place}.{word}", RowKind(word)
-        return fitting(self._file, self._objects, path, section, lambda made: as_row_operator(kind, made))
+        makes_rows = kind in (RowKind.MAP, RowKind.FLAT_MAP)
+
+        def operator(made: Any) -> RowOperator:
+            columns = declared(made, self._config.schema_, self._place, word) if makes_rows else None
+            return replace(as_row_operator(kind, made), declared=columns)
+
+        return fitting(self._file, self._objects, path, section, operator)
 
     def _receiver(self, operation: str | None) -> Receiver:
         config = self._config
@@ -142,6 +159,14 @@ class _Builder:
         if config.top_k is not None:
             return TopRows(config.top_k.k, config.top_k.by, descending=config.top_k.descending)
         return None if config.join is None else self._join(config.join)
+
+    def _declared(self, operation: str | None, receiver: Receiver) -> Declared | None:
+        if operation is None or receiver is None or isinstance(receiver, JoinOptions):
+            return None
+        try:
+            return declared(receiver, self._config.schema_, self._place, operation)
+        except ConfigError as error:
+            raise self._error(operation, str(error)) from None
 
     def _join(self, join: JoinConfig) -> JoinOptions:
         key = self._config.key_by

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dpa._util import inference
+from dpa._util.declared import Declared
 from dpa.errors import ExecutorError
 from dpa.execution.block import Block, copied
 from dpa.execution.calls import columns, rows
@@ -33,8 +34,10 @@ _FOLD_FROM = 131_072
 class BatchStates:
     """The store. Parts are aligned arrays: key, states, records, mapped."""
 
-    def __init__(self, reducer: BatchReducer) -> None:
+    def __init__(self, reducer: BatchReducer, declared: Declared | None = None) -> None:
+        """`declared` are the columns that the result is declared to have."""
         self._reducer = reducer
+        self._declared = declared
         self._parts: list[StatePart] = []
         self._partial = 0
         self._folded = 0
@@ -101,7 +104,7 @@ class BatchStates:
             return Reduced(pa.table(key_columns(pa.nulls(0), key)), pa.nulls(0), nobody, nobody)
         found, keys = finished(self._reducer, whole.states, whole.keys)
         results = dict(zip(found.schema.names, found.columns, strict=True))
-        table = result_table(self._reducer, key, keys, results)
+        table = result_table(self._reducer, key, keys, results, self._declared)
         return Reduced(table, whole.keys, whole.records, whole.mapped)
 
     def _fold(self) -> StatePart | None:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from dpa.errors import DpaError
+from dpa._util.declared import Declared
+from dpa.errors import ConfigError, DpaError, ExecutorError
 from dpa.execution.batch_states import finished
 from dpa.execution.block import Block
 from dpa.execution.calls import columns
@@ -20,10 +21,12 @@ from dpa.execution.failures import USER_ERRORS
 from dpa.execution.join_states import JoinStates
 from dpa.execution.keys import key_columns
 from dpa.execution.mapping import MapTask, Receiver
+from dpa.execution.row_operators import schema_after
 from dpa.execution.schemas import named, result_column
 from dpa.execution.states import result_table
-from dpa.executors import BatchReducer, FunctionReducer, Groups, Mapper, Process, Reducer
-from dpa.operators import JoinOptions
+from dpa.executors import BatchReducer, FunctionReducer, Groups, Mapper, Process, Reducer, name_of
+from dpa.operators import JoinOptions, RowOperator
+from dpa.routing.keys import key_type
 
 
 @dataclass(frozen=True)
@@ -49,22 +52,56 @@ class Known:
 NOTHING_KNOWN = Known(pa.schema([]), is_complete=False)
 
 
-def result_columns(task: MapTask, rows: Known) -> Known:
+def result_columns(task: MapTask, rows: Known, declared: Declared | None = None) -> Known:
     """The columns of the result of a reducer or a process that takes such rows.
 
     Raises:
         ExecutorError: a result column of a batch reducer has the name of the key column.
+        ConfigError: the columns are not those declared, as far as they are known.
     """
     reducer, block = task.reducer, _empty_block(task, rows.schema)
     keys = pa.table(key_columns(block.keys, task.key))
     if isinstance(reducer, Process):
-        return Known(keys.schema, is_complete=False)
+        return Known(keys.schema, is_complete=False) if declared is None else Known(declared.schema)
     try:
         results = _results(reducer, block)
         tells = isinstance(reducer, BatchReducer) and not isinstance(task.mapper, Mapper)
     except (DpaError, *USER_ERRORS):
         results, tells = {}, False
-    return Known(result_table(reducer, task.key, block.keys, results).schema, tells and rows.is_complete)
+    found = Known(result_table(reducer, task.key, block.keys, results).schema, tells and rows.is_complete)
+    return found if declared is None else _as_declared(found, declared, f"{name_of(reducer)}.finish", keys.schema)
+
+
+def rows_after(operator: RowOperator | None, rows: Known) -> Known:
+    """The columns of such rows after an operator.
+
+    Raises:
+        ConfigError: they are not those declared, as far as they are known.
+    """
+    try:
+        schema = schema_after(() if operator is None else (operator,), rows.schema)
+    except (DpaError, pa.ArrowException, *USER_ERRORS):
+        schema = None
+    found = NOTHING_KNOWN if schema is None else Known(schema, rows.is_complete)
+    if operator is None or operator.declared is None:
+        return found
+    return _as_declared(found, operator.declared, f"{name_of(operator)}.{operator.kind.value}", pa.schema([]))
+
+
+def _as_declared(found: Known, declared: Declared, giver: str, key: pa.Schema) -> Known:
+    """The declared columns of rows, behind those of the key, which has these types."""
+    for field in declared.schema:
+        kept = key_type(field.type) if field.name in key.names else field.type
+        if kept != field.type:
+            raise ConfigError(f"{declared.place}: the key column {field.name!r} is kept as {kept}: declare it so")
+    if found.is_complete:
+        try:
+            declared.conformed(pa.RecordBatch.from_pylist([], found.schema), giver, key.names)
+        except ExecutorError as error:
+            raise ConfigError(str(error)) from None
+    others = [field for field in declared.schema if field.name not in key.names]
+    own = [declared.schema.field(field.name) if field.name in declared.schema.names else field for field in key]
+    return Known(pa.schema([*own, *others]))
 
 
 def join_columns(sides: Sequence[tuple[MapTask, Known]]) -> Known:

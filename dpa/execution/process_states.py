@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from dpa._util.declared import Declared
 from dpa.errors import ExecutorError, ProtocolError
 from dpa.execution.block import Block
 from dpa.execution.calls import emitted, emitted_last, zero
@@ -30,8 +31,10 @@ _ONE_QUANTUM = Limits(rows=2**31 - 1, seconds=math.inf, clock=lambda: 0.0)
 class ProcessStates:
     """The store of a process. A key's state can move to another task, but it cannot be merged with one there."""
 
-    def __init__(self, process: Process[Any, Any]) -> None:
+    def __init__(self, process: Process[Any, Any], declared: Declared | None = None) -> None:
+        """`declared` are the columns that its rows are declared to have."""
         self._process = process
+        self._declared = declared
         self._table = ObjectTable(partial(zero, process))
 
     @property
@@ -42,7 +45,8 @@ class ProcessStates:
     def reduce(self, block: Block) -> pa.RecordBatch | None:
         """Process the block's values, in order. Returns the emitted rows."""
         places = self._table.add_block(block)
-        return self._rows(emitted(self._process, self._table.states, places, block.objects(), self._table.keys))
+        made = emitted(self._process, self._table.states, places, block.objects(), self._table.keys)
+        return self._rows(made, "process")
 
     def install(self, part: StatePart) -> None:
         """Take in states that came from another task, of keys that it has none of."""
@@ -73,15 +77,16 @@ class ProcessStates:
         """The rows emitted at the end; they have no key columns but those that the process gives them."""
         held = self._table
         pairs = zip(held.keys, held.states, strict=True)
-        rows = self._rows([record for name, state in pairs for record in emitted_last(self._process, name, state)])
+        made = [record for name, state in pairs for record in emitted_last(self._process, name, state)]
+        rows = self._rows(made, "finish")
         table = pa.table({}) if rows is None else pa.Table.from_batches([rows])
         return Reduced(table, held.column, held.records, held.mapped)
 
-    def _rows(self, records: list[Record]) -> pa.RecordBatch | None:
+    def _rows(self, records: list[Record], method: str) -> pa.RecordBatch | None:
         if not records:
             return None
         try:
-            return batch_of(records)
+            return batch_of(records, self._declared, f"{name_of(self._process)}.{method}")
         except pa.ArrowException as error:
             needs = "must emit records whose columns are each of one Arrow type"
             raise ExecutorError(f"{name_of(self._process)} {needs}: {error}") from None

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from dpa._util.declared import Declared
 from dpa.aggregates import Distinct, TopK
 from dpa.errors import ExecutorError
 from dpa.execution.block import Block
@@ -30,8 +31,10 @@ _ONLY_READ = (Reducer.finish, TopK.finish, Distinct.finish)
 class RecordStates:
     """The store."""
 
-    def __init__(self, reducer: Reducer[Any, Any]) -> None:
+    def __init__(self, reducer: Reducer[Any, Any], declared: Declared | None = None) -> None:
+        """`declared` are the columns that the result is declared to have."""
         self._reducer = reducer
+        self._declared = declared
         self._table = ObjectTable(partial(zero, reducer))
 
     @property
@@ -88,7 +91,7 @@ class RecordStates:
             except USER_ERRORS as error:
                 raise executor_error(self._reducer, "finish", f"key {in_words(name)}", error) from None
         keys = held.column
-        table = result_table(self._reducer, key, keys, self._columns(finished))
+        table = result_table(self._reducer, key, keys, self._columns(finished), self._declared)
         return Reduced(table, keys, held.records, held.mapped)
 
     def _columns(self, finished: list[Any]) -> dict[str, pa.Array]:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dpa._util.declared import Declared
 from dpa.errors import ExecutorError
 from dpa.execution.block import Block
 from dpa.execution.emission import Emission
@@ -42,6 +43,7 @@ class ReduceStage:
         emission: what becomes of its rows in the stages that follow; None if none do.
         keeps_rows: whether rows that are emitted before the end belong to the share too, as a sink needs them.
         operators: of a stage that keeps no state, what changes its rows.
+        declared: the columns that the rows of a reducer or a process are declared to have.
     """
 
     receiver: Receiver
@@ -49,6 +51,7 @@ class ReduceStage:
     emission: Emission | None = None
     keeps_rows: bool = True
     operators: tuple[RowOperator, ...] = ()
+    declared: Declared | None = None
 
     @property
     def row_key(self) -> KeyName:
@@ -93,7 +96,7 @@ class ReduceTask:
         self.most_keys = 0
         self._stage = stage
         self._index = index
-        self._states = states_for(stage.receiver, stage.operators)
+        self._states = states_for(stage.receiver, stage.operators, stage.declared)
         self._kept: list[pa.RecordBatch] = []
         self._emitted = 0
         self._pieces: list[Interval] = []

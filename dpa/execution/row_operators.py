@@ -3,7 +3,7 @@ once, whatever their number. A batch function sees each batch as it comes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -54,8 +54,22 @@ def apply(operators: Sequence[RowOperator], chunks: Iterator[Chunk], limits: Lim
             for operator in run:
                 chunks = _on_batches(operator, chunks, limits.rows)
         else:
-            chunks = _on_records(tuple(run), chunks, limits)
+            for part in _up_to_declared(run):
+                chunks = _on_records(part, chunks, limits)
     return chunks
+
+
+def _up_to_declared(run: Iterable[RowOperator]) -> Iterator[tuple[RowOperator, ...]]:
+    """The run in parts, each of which ends with an operator whose columns are declared, or with the run: they are
+    checked on its rows, and what follows gets the declared types."""
+    part: list[RowOperator] = []
+    for operator in run:
+        part.append(operator)
+        if operator.declared is not None:
+            yield tuple(part)
+            part = []
+    if part:
+        yield tuple(part)
 
 
 def _on_batches(operator: RowOperator, chunks: Iterator[Chunk], most: int) -> Iterator[Chunk]:
@@ -64,7 +78,9 @@ def _on_batches(operator: RowOperator, chunks: Iterator[Chunk], most: int) -> It
             yield chunk
             continue
         for number, batch in enumerate(_cut(call_on_batch(operator, chunk.batch), most)):
-            yield Chunk(batch, chunk.read if number == 0 else 0)
+            declared = operator.declared
+            rows = batch if declared is None else declared.conformed(batch, _method(operator))
+            yield Chunk(rows, chunk.read if number == 0 else 0)
 
 
 @described(lambda local: at(local["operator"], local["operator"].kind.value, f"a batch of {local['rows']} rows"))
@@ -83,9 +99,9 @@ def call_on_batch(operator: RowOperator, batch: pa.RecordBatch) -> pa.RecordBatc
         raise executor_error(operator, method, f"a batch of {rows} rows", error) from None
     if not isinstance(found, pa.RecordBatch | pa.Table):
         wanted = "must return a pyarrow.RecordBatch or pyarrow.Table"
-        raise ExecutorError(f"{name_of(operator)}.{method} {wanted}, not {type(found).__name__}")
+        raise ExecutorError(f"{_method(operator)} {wanted}, not {type(found).__name__}")
     if found.num_rows and not found.num_columns:
-        raise ExecutorError(f"{name_of(operator)}.{method} must return columns: its {found.num_rows} rows have none")
+        raise ExecutorError(f"{_method(operator)} must return columns: its {found.num_rows} rows have none")
     return found
 
 
@@ -107,11 +123,15 @@ def _on_records(operators: tuple[RowOperator, ...], chunks: Iterator[Chunk], lim
         return
     for made, read in _runs(operators, _Source(chunks), limits):
         try:
-            yield Chunk(batch_of(made), read)
+            yield Chunk(batch_of(made, operators[-1].declared, _method(operators[-1])), read)
         except pa.ArrowException as error:
             last = next(operator for operator in reversed(operators) if operator.kind is not RowKind.FILTER)
             needs = "must make records whose columns are each of one Arrow type"
-            raise ExecutorError(f"{name_of(last)}.{last.kind.value} {needs}: {error}") from None
+            raise ExecutorError(f"{_method(last)} {needs}: {error}") from None
+
+
+def _method(operator: RowOperator) -> str:
+    return f"{name_of(operator)}.{operator.kind.value}"
 
 
 @dataclass

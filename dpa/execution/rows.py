@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from dpa._util.declared import Declared
 from dpa._util.inference import array_of, as_type, one_type
 from dpa.errors import TableError
 from dpa.executors import Record
@@ -87,20 +88,22 @@ def require_record(made: object) -> None:
         raise TypeError("a record needs a column at least, and {} has none")
 
 
-def batch_of(records: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
-    """Rows as a batch, null where one lacks a column that another has.
+def batch_of(records: Sequence[Mapping[str, Any]], declared: Declared | None = None, giver: str = "") -> pa.RecordBatch:
+    """Rows that the method `giver` gave as a batch, null where one lacks a column that another has or that is declared.
 
     Raises:
         pa.ArrowException, OverflowError, TypeError, UnicodeError: the values of a column are not of one Arrow type; the
             message begins with the column.
+        ExecutorError: they have other columns than those declared, or a value would change in the declared type.
     """
-    columns = {}
-    for name in dict.fromkeys(name for record in records for name in record):
+    columns, names = {}, () if declared is None else declared.schema.names
+    for name in dict.fromkeys((*names, *(name for record in records for name in record))):
         try:
             columns[str(name)] = array_of([record.get(name) for record in records])
         except (pa.ArrowException, OverflowError, TypeError, UnicodeError) as error:
             raise pa.ArrowInvalid(f"column {name!r}: {error}") from None
-    return pa.record_batch(columns)
+    batch = pa.record_batch(columns)
+    return batch if declared is None else declared.conformed(batch, giver)
 
 
 def concatenated(parts: Sequence[tuple[pa.RecordBatch | None, int]]) -> dict[str, pa.ChunkedArray]:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dpa._util.declared import Declared
 from dpa.errors import ExecutorError
 from dpa.execution.block import Block
 from dpa.execution.keys import key_column, key_columns
@@ -118,17 +119,23 @@ class States(Protocol):
         ...
 
 
-def result_table(reducer: object, key: KeyName, keys: pa.Array, results: dict[str, pa.Array]) -> pa.Table:
-    """The key's columns and the result columns beside them.
+def result_table(
+    reducer: object, key: KeyName, keys: pa.Array, results: dict[str, pa.Array], declared: Declared | None = None
+) -> pa.Table:
+    """The key's columns and the result columns beside them, those of a result that has rows as declared.
 
     Raises:
-        ExecutorError: a result column has the name of the key column.
+        ExecutorError: a result column has the name of the key column; or the columns are not those declared.
     """
     named = key_columns(keys, key)
     for name in named.keys() & results.keys():
         rename = "give the key column another name, or return a dict with others"
         raise ExecutorError(f"{name_of(reducer)}.finish gives a column {name!r}, which is the key column; {rename}")
-    return pa.table({**named, **results})
+    table = pa.table({**named, **results})
+    if declared is None or not table.num_rows:
+        return table
+    [rows] = table.to_batches()
+    return pa.Table.from_batches([declared.conformed(rows, f"{name_of(reducer)}.finish", list(named))])
 
 
 def _of(owner: int, keys: pa.Array, table: RoutingTable) -> npt.NDArray[np.intp]:

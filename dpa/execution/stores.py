@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dpa._util.declared import Declared
 from dpa.execution.batch_states import BatchStates
 from dpa.execution.join_states import JoinStates
 from dpa.execution.mapping import Receiver
@@ -14,17 +15,17 @@ from dpa.executors import BatchReducer, Process
 from dpa.operators import JoinOptions, RowOperator
 
 
-def states_for(receiver: Receiver, operators: Sequence[RowOperator] = ()) -> States:
+def states_for(receiver: Receiver, operators: Sequence[RowOperator] = (), declared: Declared | None = None) -> States:
     """An empty store for a reducer, a process, a join or, for None, a stage that keeps no state but changes its rows
-    by `operators`."""
+    by `operators`; `declared` are the columns that the rows of a reducer or a process are declared to have."""
     match receiver:
         case BatchReducer():
-            return BatchStates(receiver)
+            return BatchStates(receiver, declared)
         case Process():
-            return ProcessStates(receiver)
+            return ProcessStates(receiver, declared)
         case JoinOptions():
             return JoinStates(receiver)
         case None:
             return NoStates(operators)
         case _:
-            return RecordStates(receiver)
+            return RecordStates(receiver, declared)

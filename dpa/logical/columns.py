@@ -13,10 +13,8 @@ from dataclasses import replace
 import pyarrow as pa
 
 from dpa.errors import ConfigError, DpaError, ExecutorError
-from dpa.execution.empty import NOTHING_KNOWN, Known, join_columns, result_columns
-from dpa.execution.failures import USER_ERRORS
+from dpa.execution.empty import NOTHING_KNOWN, Known, join_columns, result_columns, rows_after
 from dpa.execution.mapping import MapTask, Receiver, check_columns
-from dpa.execution.row_operators import schema_after
 from dpa.execution.unions import Aligned, require_one_key, united
 from dpa.executors import BatchReducer, name_of
 from dpa.logical.step import Feed, Keying, Step
@@ -35,7 +33,7 @@ class Columns:
         they are not known.
 
         Raises:
-            ConfigError: a result column has the name of its key column.
+            ConfigError: a result column has the name of its key column, or a step's columns are not those declared.
         """
         self._steps = steps
         self._named = _named_columns(steps)
@@ -121,13 +119,15 @@ class Columns:
     def _after(self, step: Step) -> Known:
         """What is known of the columns of a step's rows, by what is known of those that it takes."""
         rows = [self._together(step, feed) for feed in step.feeds]
-        if step.receiver is None:
-            return _changed(step, rows[0])
         tasks = [replace(self.map_task(step, feed), combine=False) for feed in step.feeds]
         try:
+            if step.receiver is None:
+                return rows_after(step.operator, rows[0])
             if isinstance(step.receiver, JoinOptions):
                 return join_columns(list(zip(tasks, rows, strict=True)))
-            return result_columns(tasks[0], rows[0])
+            return result_columns(tasks[0], rows[0], step.declared)
+        except ConfigError:
+            raise  # the rows have other columns than those declared
         except (DpaError, pa.ArrowException) as error:
             if isinstance(error, ExecutorError) and isinstance(step.receiver, BatchReducer):  # named as the key
                 raise ConfigError(f"{step.at(_written_as('key', step, step.feeds[0]))}: {error}") from None
@@ -197,15 +197,6 @@ class Columns:
             require_one_key(keys)
         except ConfigError as error:
             raise ConfigError(f"{step.at(_written_as('key', step, step.feeds[-1]))}: {error}") from None
-
-
-def _changed(step: Step, rows: Known) -> Known:
-    """What is known of the columns of rows after the operators of a step without a receiver."""
-    try:
-        schema = schema_after(step.operators, rows.schema)
-    except (DpaError, pa.ArrowException, *USER_ERRORS):
-        schema = None
-    return NOTHING_KNOWN if schema is None else Known(schema, rows.is_complete)
 
 
 def _named_columns(steps: Sequence[Step]) -> dict[str, list[str]]:

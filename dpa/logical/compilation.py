@@ -108,7 +108,8 @@ class Compilation:
             assert emission is not None
             return emission
         key, is_result = step.feeds[0].keying.key, step.sink is not None
-        return ReduceStage(self.columns.receiver(step), key, emission, keeps_rows=is_result, operators=step.operators)
+        receiver = self.columns.receiver(step)
+        return ReduceStage(receiver, key, emission, is_result, step.operators, step.declared)
 
     def _emission(self, step: Step) -> Emission | None:
         outputs = tuple(self._output(taker, feed) for taker, feed in self._takers[step.name])

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 
+from dpa._util.declared import Declared
 from dpa.aggregates import TopRows, expected_seconds
 from dpa.balance.elastic import ElasticOptions
 from dpa.balance.options import BalanceOptions, NoBalancingOptions
@@ -88,6 +89,7 @@ class Step:
         fills: whether of several feeds of one side some may lack columns, which are null then.
         operator: of a step that changes rows, what does so; None passes them on as they are.
         receiver: what takes records by key: a reducer, a process or a join; None for a step on rows.
+        declared: the columns that the rows of a reducer, a process or an input in memory are declared to have, or None.
         word: the key of the job file that names what it does.
         combine: whether senders fold equal keys of a block first.
         tasks: how many; None: it runs in the tasks before it.
@@ -107,6 +109,7 @@ class Step:
     fills: bool = False
     operator: RowOperator | None = None
     receiver: Receiver = None
+    declared: Declared | None = None
     word: str = "read"
     combine: bool = False
     tasks: int | None = None

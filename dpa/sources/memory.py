@@ -38,6 +38,11 @@ def as_table(data: Any) -> pa.Table:
     return table
 
 
+def columns_of(table: pa.Table) -> pa.Schema | None:
+    """The columns of an input in memory; None of a table that was made of an empty list, which shows none."""
+    return None if table.schema == _of_records([]).schema and not table.num_rows else table.schema
+
+
 def _converted(data: Any) -> pa.Table:
     if isinstance(data, pa.Table):
         return _without_views(data)

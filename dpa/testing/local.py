@@ -20,6 +20,7 @@ from dpa.executors import as_mapper, as_reducer
 from dpa.flow import Flow
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.routing.keys import KeyName, names_of
+from dpa.sources.memory import columns_of
 from dpa.sources.splits import Split, memory_splits
 from dpa.spark import as_table
 
@@ -92,7 +93,7 @@ def run_local(
         {"mapper": None if mapper is None else as_mapper(mapper), "reducer": as_reducer(reducer)},
     )
     table = as_table(data)
-    results = _results(spec, {MAPPER: tuple(memory_splits(table, _SPLIT_ROWS))}, {MAPPER: table.schema})
+    results = _results(spec, {MAPPER: tuple(memory_splits(table, _SPLIT_ROWS))}, {MAPPER: columns_of(table)})
     return _ordered(results[REDUCER], spec.config.key)
 
 
@@ -120,7 +121,7 @@ def _run_flow(flow: Flow, tables: Mapping[str, Any], batch_records: int) -> dict
 
 
 def _results(
-    spec: JobSpec, splits: Mapping[str, tuple[Split, ...]], columns: Mapping[str, pa.Schema]
+    spec: JobSpec, splits: Mapping[str, tuple[Split, ...]], columns: Mapping[str, pa.Schema | None]
 ) -> dict[str, pa.Table]:
     """The result of each step that has one."""
     unobserved, backend = Unobserved(), LocalBackend()

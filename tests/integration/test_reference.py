@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dpa import Job
+from dpa import Flow, Job
+from dpa.aggregates import Sum
 from dpa.errors import ConfigError
 from dpa.testing import LocalBackend
 
@@ -87,6 +88,21 @@ def test_a_result_that_cannot_be_published_is_a_failed_job_with_a_report(
     report = job.run(backend=LocalBackend(), check=False).report
     assert (report.status, report.reference.matches) == ("failed", True)
     assert report.error is not None and "no directory any more" in report.error
+
+
+@pytest.mark.parametrize("orders", [[], [{"item": "pen", "price": 2}]], ids=["no orders", "an order"])
+def test_a_reference_sees_declared_columns_whether_there_are_rows_or_not(orders: list[Any]) -> None:
+    flow = Flow("orders")
+    types = {"item": "string", "price": "decimal128(10, 2)"}
+    given = flow.read(orders, name="orders", schema=types)
+    dear = given.flat_map(lambda row: [row] if row["price"] > 1 else [], schema=types, name="dear")
+    dear.reference("SELECT item, price FROM orders WHERE price > 1")
+    sums = dear.key_by("item").reduce(Sum("price"), name="sums")
+    sums.reference("SELECT item, cast(sum(price) AS decimal(20, 2)) AS price FROM orders GROUP BY item")
+    result = flow.run(backend=LocalBackend())
+    assert result.report.status == "ok"
+    assert result.table("dear").schema == pa.schema({"item": pa.string(), "price": pa.decimal128(10, 2)})
+    assert result.table("sums").schema == pa.schema({"item": pa.string(), "price": pa.decimal128(20, 2)})
 
 
 def parquet(path: Path) -> dict[str, Any]:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
 
-from dpa import Flow, Process
-from dpa.aggregates import Count, Sum
+import dpa
+from dpa import Flow, Process, Reducer
+from dpa.aggregates import Count, Distinct, Max, Mean, Min, Sum, TopK
 from dpa.driver.backend import Backend
 from dpa.flow import Rows
+from dpa.operators import JOINS
 from dpa.simulation.backend import SimulatedBackend
-from dpa.testing import LocalBackend
+from dpa.testing import LocalBackend, run_local
 
 LEFT = pa.table({"id": [1, 2, 2], "day": ["Mon", "Tue", "Tue"], "n": [3, 1, 2]})
 RIGHT = pa.table({"id": [2, 3, 4], "day": ["Tue", "Wed", "Thu"], "n": [0.5, 1.5, 2.5]})
@@ -88,3 +90,146 @@ def test_a_ranking_by_a_column_of_nulls_alone_passes_over_all_rows(backend: Back
     rows = flow.read(pa.table({"id": [1, 2], "n": pa.nulls(2)}))
     rows.key_by("id").top_k(1, by="n", name="first").key_by("id").reduce(Count(), name="counts")
     assert types_of(flow.run(backend=backend).table()) == {"id": pa.int64(), "count": pa.int64()}
+
+
+@pytest.mark.parametrize("records", [[], [{"word": "to", "n": 1}]], ids=["none", "one"])
+def test_records_in_memory_may_be_none(backend: Backend, records: list[Any]) -> None:
+    flow = Flow("tests")
+    flow.read(records, name="bare").key_by("word").reduce(Sum("n"), name="sums")
+    flow.read(records, name="declared", schema={"word": "string", "n": "int16"}).top_k(1, by="n", name="top")
+    result = flow.run(backend=backend)
+    assert types_of(result.table("top")) == {"rank": pa.int64(), "word": pa.string(), "n": pa.int16()}
+    assert result.table("sums").column_names == ["word", "n"]
+    assert run_local(None, Sum("n"), records, key="word").column_names == ["word", "n"]
+    assert [result.table(name).num_rows for name in ("top", "sums")] == [len(records)] * 2
+
+
+# --- the columns and types of each result are the same, whatever input is empty
+
+
+WORDS = pa.table({"word": ["to", "be", "to", None], "n": pa.array([1, 2, None, 4], pa.int32())})
+USERS = pa.table(
+    {"name": ["ann", "bob"], "word": ["to", "be"], "since": pa.array([1, 2], pa.timestamp("us")), "tags": [["a"], []]}
+)
+TEXT = {"letter": "string", "times": "int32", "share": "double"}
+
+
+def letters(row: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"letter": letter, "times": 1, "share": 1} for letter in row["word"] or ""]
+
+
+@dpa.batch_mapper
+def renamed(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.record_batch({"word": batch.column("word"), "times": batch.column("n")})
+
+
+class Seen(Process[int, Any]):
+    """How often each key came so far."""
+
+    schema: ClassVar = {"word": "string", "n": "int32", "seen": "double"}
+
+    def zero(self) -> int:
+        return 0
+
+    def process(self, key: Any, state: int, value: Any) -> tuple[int, Iterable[dict[str, Any]]]:
+        return state + 1, [{"word": key[0], "n": key[1], "seen": state + 1}]
+
+
+class Longest(Reducer[int, Any]):
+    """The length of the longest word of each key."""
+
+    schema: ClassVar = {"longest": pa.int16(), "half": pa.float32()}
+
+    def zero(self) -> int:
+        return 0
+
+    def reduce(self, state: int, value: Any) -> int:
+        return max(state, len(value or ""))
+
+    def merge(self, left: int, right: int) -> int:
+        return max(left, right)
+
+    def finish(self, state: int) -> dict[str, Any]:
+        return {"longest": state, "half": state / 2}
+
+
+def _joined(how: str) -> Callable[[Rows, Rows], Any]:
+    def build(words: Rows, users: Rows) -> None:
+        found = (
+            words.flat_map(letters, schema=TEXT)
+            .key_by("letter")
+            .join(users.flat_map(letters, schema=TEXT).key_by("letter"), how)
+        )
+        found.key_by("times").reduce(Sum("share") if how in ("semi", "anti") else Sum("share_right"), name="sums")
+        found.top_k(3, by="times", name="top")
+
+    return build
+
+
+def _ready_made(words: Rows, users: Rows) -> None:
+    pairs = words.key_by("word").join(users.key_by("word", value="since"), "left")
+    pairs.key_by("since", value="n").reduce(Distinct(), name="distinct")
+    words.key_by("word", value="n").reduce(TopK(2), schema={"top": "list<int32>"}, name="greatest")
+    users.key_by(None).reduce(Max("since"), name="newest")
+
+
+BY_KEY = {"key": "int64", "rank": "int64", "word": "string", "n": "int32"}
+FLOWS: dict[str, Callable[[Rows, Rows], Any]] = {
+    **{f"{how} join of declared rows": _joined(how) for how in JOINS},
+    "union of declared rows": lambda words, users: (
+        words.flat_map(letters, schema=TEXT)
+        .union(users.flat_map(letters, schema=TEXT))
+        .key_by("letter")
+        .reduce(Mean("share"))
+    ),
+    "map with tasks of its own": lambda words, users: words.flat_map(letters, schema=TEXT, parallelism=3).union(
+        users.flat_map(letters, schema=TEXT), parallelism=2
+    ),
+    "process by several columns": lambda words, users: (
+        words.key_by("word", "n").process(Seen()).key_by("word").join(users.key_by("word"), "full").top_k(2, by="seen")
+    ),
+    "function of the key": lambda words, users: (
+        words.key_by(lambda row: len(row["word"] or ""))
+        .top_k(1, by="n", schema=BY_KEY)
+        .key_by("word")
+        .join(users.key_by("word"), "right")
+        .key_by("key")
+        .reduce(Count(), schema={"key": "int64", "count": "uint8"})
+    ),
+    "reducers of records": lambda words, users: (
+        users.key_by("word", value="name").reduce(Longest()).key_by("word").join(words.key_by("word"), "left")
+    ),
+    "function of two values": lambda words, users: (
+        words.key_by("word", value="n")
+        .reduce(lambda left, right: left or right, schema={"value": "int32"})
+        .key_by("word")
+        .join(users.key_by("word"))
+    ),
+    "ready-made reducers": _ready_made,
+    "batch functions": lambda words, users: (
+        words.map(renamed)
+        .filter(lambda row: row["times"] != 2)
+        .key_by("word")
+        .join(users.map(lambda row: {**row, "tags": None}, schema=USERS.schema).key_by("word"), "left")
+        .key_by("since")
+        .reduce(Min("times"))
+    ),
+}
+
+
+@pytest.mark.parametrize("build", FLOWS.values(), ids=FLOWS)
+def test_columns_and_types_are_the_same_whatever_input_is_empty(
+    backend: Backend, build: Callable[[Rows, Rows], Any]
+) -> None:
+    found = []
+    for empty in ((), ("words",), ("users",), ("words", "users")):
+        flow = Flow("tests", limits={"batch_records": 2, "in_flight_records": 10, "split_records": 2})
+        tables = {"words": WORDS, "users": USERS}
+        words, users = (flow.read(rows[:0] if name in empty else rows, name=name) for name, rows in tables.items())
+        build(words, users)
+        result = flow.run(backend=backend)
+        assert flow.forecast().stages
+        found.append({step.name: result.table(step.name).schema for step in flow.job().spec.results})
+    whole, *others = found
+    assert [field for schema in whole.values() for field in schema if pa.types.is_null(field.type)] == []
+    assert others == [whole] * 3

@@ -101,7 +101,7 @@ def test_an_empty_file_is_a_job_without_input(job_file) -> None:
 def test_a_key_is_a_column_or_a_list_of_them(job_file, said: str, meant: Any) -> None:
     config = job_file(SMALL.replace("key: word", f"key: {said}")).config
     assert config.key == meant
-    again = parse(config.model_dump(mode="json"), origin="again").config
+    again = parse(config.model_dump(mode="json", by_alias=True), origin="again").config
     assert again.key == meant, "as the resolved configuration writes it"
 
 

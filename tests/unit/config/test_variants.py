@@ -51,7 +51,7 @@ def test_a_section_is_the_options_themselves(variants: Variants, name: str) -> N
 @every_variant
 def test_options_come_back_from_the_resolved_configuration(variants: Variants, name: str) -> None:
     config = parse({variants.section: name}).config
-    assert parse(config.model_dump(mode="json")).config == config
+    assert parse(config.model_dump(mode="json", by_alias=True)).config == config
 
 
 @every_variant
