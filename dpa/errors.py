@@ -68,6 +68,12 @@ class JobFailedError(DpaError):
         self.events = dict(events or {})
 
 
+class JobCancelledError(DpaError):
+    """The job was cancelled by `python -m dpa.control cancel`, or `RunningJob.cancel`: nothing is published."""
+
+    exit_status = 130
+
+
 class RecordingError(DpaError):
     """A file of events cannot be read: it is damaged, of another version, or none at all."""
 

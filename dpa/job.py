@@ -133,6 +133,7 @@ class Job:
         Raises:
             ConfigError: something was wrong before any task started.
             JobFailedError: the job failed, and `check` is set.
+            JobCancelledError: a request to the running job ended it.
             ReferenceMismatchError: the result differs from the reference, and `check` is set.
         """
         result = Run(self.spec, backend or self._on_ray(address), observer).result()

@@ -1,6 +1,7 @@
 """`python -m dpa.run CONFIG`: parse, run, show. Everything it does is a call into `dpa.job` or `dpa.report`.
 
-Exit status: 0 good, 1 job failed, 2 bad configuration, 3 result differs from the reference, 130 interrupted.
+Exit status: 0 good, 1 job failed, 2 bad configuration, 3 result differs from the reference, 130 interrupted or
+cancelled.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import typer
 from dpa._util.logs import log_to_stderr
 from dpa._util.streams import OutputError, open_closed, printing, say
 from dpa.driver.interrupts import Interrupts
-from dpa.errors import ConfigError, DpaError
+from dpa.errors import ConfigError, DpaError, JobCancelledError
 
 if TYPE_CHECKING:
     from dpa.job import Job
@@ -32,7 +33,7 @@ Exit status:
 1    the job failed
 2    the job file, an option or the input is wrong; nothing was run
 3    the result differs from the reference
-130  interrupted"""
+130  interrupted, or cancelled by `python -m dpa.control cancel`"""
 """Below the options in `--help`; the first character keeps the lines apart."""
 
 app = typer.Typer(add_completion=False)
@@ -110,6 +111,9 @@ def main(
             raise typer.BadParameter("name a job file, such as configs/wordcount.yaml", param_hint="CONFIG")
         with Interrupts() as interrupts:
             status = _run(config, overrides or [], address, report, as_json, progress, validate, plan, png, interrupts)
+    except JobCancelledError as error:
+        say(str(error))
+        status = error.exit_status
     except DpaError as error:
         say(f"error: {error}")
         status = error.exit_status

@@ -12,6 +12,8 @@ from typing import Annotated
 
 from annotated_types import Ge, Gt, Le
 
+from dpa.routing.members import MOST_TASKS
+
 _FIRST_COST = 2.0
 """Seconds that a change is expected to take before one has been measured: a process has to start."""
 
@@ -25,7 +27,7 @@ class ElasticOptions:
 
     min_tasks: Annotated[int, Ge(1)] = 1
     """Fewest tasks."""
-    max_tasks: Annotated[int, Ge(1)] = 8
+    max_tasks: Annotated[int, Ge(1), Le(MOST_TASKS)] = 8
     """Most tasks."""
     busy: Annotated[float, Gt(0), Le(1)] = 0.9
     """More tasks are started once those there are have been busy for so much of their time, all together."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -27,6 +27,7 @@ from dpa.config.stage import (
 from dpa.config.stages import StepConfig, StepName
 from dpa.config.variants import with_strategy
 from dpa.protocol.graph import Consistency
+from dpa.protocol.plan import START_SECONDS
 from dpa.routing.groupings.options import RingOptions
 
 OF_ONE_STAGE = {
@@ -65,6 +66,8 @@ class LimitsConfig(StageLimits):
 
     split_records: int = Field(default=1_000_000, ge=1)
     """About how many input rows a mapper is given at a time."""
+    start_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = START_SECONDS
+    """How long a task may take to start while records flow; then the tasks of its stage stay as they are."""
 
 
 class SparkConfig(Section):

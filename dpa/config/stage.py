@@ -18,8 +18,9 @@ from dpa.config.section import Section
 from dpa.config.variants import BALANCE, GROUPING, Plain
 from dpa.routing.groupings.options import GroupingOptions
 from dpa.routing.keys import KeyName
+from dpa.routing.members import MOST_TASKS
 
-Tasks: TypeAlias = Annotated[int, Field(ge=1, le=256)]
+Tasks: TypeAlias = Annotated[int, Field(ge=1, le=MOST_TASKS)]
 """How many tasks a stage has."""
 
 Grouping: TypeAlias = Annotated[GroupingOptions, GROUPING]

@@ -1,4 +1,4 @@
-"""How a running job is asked to change its tasks, from another process of the same user on the same machine.
+"""How a running job is asked to change its tasks, or to end, from another process of the same user on the same machine.
 
 A directory for each running job, below that of temporary files: the job says there how it is, and whoever asks leaves a
 file with the request and waits for one with the answer. Files are complete when they have their names. So it needs no
@@ -15,6 +15,7 @@ import os
 import re
 import stat
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,9 +23,13 @@ from tempfile import gettempdir, mkdtemp
 from typing import IO, Any
 
 from dpa.errors import ControlError
-from dpa.protocol.events import MoveTasks, Rescale, TaskRequest
+from dpa.protocol.addresses import Address
+from dpa.protocol.events import CancelChange, MoveTasks, Rescale, TaskRequest
 from dpa.protocol.instructions import Answer
 from dpa.protocol.metrics import Snapshot
+from dpa.protocol.nodes import BackendNode, TaskProcess
+from dpa.protocol.plan import CancelJob
+from dpa.routing.members import MOST_TASKS
 
 _STATUS, _REQUEST, _ANSWER, _LOCK = "status.json", ".request", ".answer", "lock"
 
@@ -56,6 +61,7 @@ class Control:
         self._lock: IO[str] | None = None
         self._told_at = 0.0
         self._asked: dict[int, str] = {}
+        self._nodes: Sequence[BackendNode] = ()
 
     def __enter__(self) -> Control:
         """Begin to listen; a job that cannot is not asked, and goes on."""
@@ -86,21 +92,39 @@ class Control:
         if self._lock is not None:
             self._lock.close()
 
-    def tell(self, snapshot: Snapshot) -> None:
+    def tell(
+        self, snapshot: Snapshot, processes: Mapping[Address, TaskProcess], nodes: Callable[[], Sequence[BackendNode]]
+    ) -> None:
         """Say how the job is."""
         now = time.monotonic()
         if self._directory is None or now - self._told_at < _STATUS_SECONDS:
             return
         self._told_at = now
+        names = {node.id: node.name for node in self._nodes}
+        if not self._nodes or not all(process.node in names for process in processes.values()):
+            self._nodes = nodes()
+            names = {node.id: node.name for node in self._nodes}
+
+        def process_of(stage: str, task: int) -> Process:
+            found = processes.get(Address(stage, task))
+            return Process() if found is None else Process(names.get(found.node, found.node), found.pid)
+
         stages = [
-            Stage(stage.name, stage.phase, stage.present, sum(task.queue for task in stage.tasks))
+            Stage(
+                stage.name,
+                stage.phase,
+                stage.present,
+                sum(task.queue for task in stage.tasks),
+                tuple(process_of(stage.name, task) for task in stage.present),
+            )
             for stage in snapshot.stages
         ]
-        status = Status(self._name, os.getpid(), snapshot.phase, snapshot.at, tuple(stages))
+        processors = sum(node.processors for node in self._nodes)
+        status = Status(self._name, os.getpid(), snapshot.phase, snapshot.at, tuple(stages), processors)
         with contextlib.suppress(OSError):
             _write(self._directory / _STATUS, asdict(status))
 
-    def requests(self) -> list[TaskRequest]:
+    def requests(self) -> list[TaskRequest | CancelChange | CancelJob]:
         """What the job has been asked since this was last called. What cannot be read is answered here."""
         if self._directory is None:
             return []
@@ -126,24 +150,34 @@ class Control:
 
 
 @dataclass(frozen=True)
+class Process:
+    """The process of a task: the name of its node, and its number there; empty and None where a task is not up."""
+
+    node: str = ""
+    pid: int | None = None
+
+
+@dataclass(frozen=True)
 class Stage:
-    """A stage of a running job: its tasks by number, and the records in their queues."""
+    """A stage of a running job: its tasks by number, the records in their queues, and the processes of these tasks."""
 
     name: str
     phase: str
     tasks: tuple[int, ...]
     queued: int
+    processes: tuple[Process, ...]
 
 
 @dataclass(frozen=True)
 class Status:
-    """How a running job is; `at`: seconds since its stream began."""
+    """How a running job is; `at`: seconds since its stream began; `processors`: of all nodes of the cluster."""
 
     job: str
     pid: int
     phase: str
     at: float
     stages: tuple[Stage, ...]
+    processors: float
 
 
 class RunningJob:
@@ -207,16 +241,35 @@ class RunningJob:
             told: dict[str, Any] = json.loads((self._directory / _STATUS).read_text())
         except (OSError, ValueError):
             return None
-        stages = tuple(Stage(**{**stage, "tasks": tuple(stage["tasks"])}) for stage in told.pop("stages"))
-        return Status(**told, stages=stages)
+        stages = (
+            Stage(
+                **{
+                    **stage,
+                    "tasks": tuple(stage["tasks"]),
+                    "processes": tuple(Process(**process) for process in stage["processes"]),
+                }
+            )
+            for stage in told.pop("stages")
+        )
+        return Status(**told, stages=tuple(stages))
 
-    def scale(self, stage: str, tasks: int, nodes: Sequence[str] = (), wait: Callable[[], None] | None = None) -> str:
-        """Have a stage have so many tasks; new ones on these nodes in turn, if they are given. Returns what has been
-        done, in a sentence, when it is.
+    def scale(
+        self,
+        stage: str,
+        tasks: int,
+        nodes: Sequence[str] = (),
+        wait: Callable[[], None] | None = None,
+        warn: Callable[[str], None] = warnings.warn,
+    ) -> str:
+        """Have a stage have `tasks` tasks, 256 at most; new ones on these nodes in turn, if they are given. Returns
+        what has been done, in a sentence, when it is. `warn` receives that the cluster has fewer processors.
 
         Raises:
             ControlError: the job refused, or has ended.
         """
+        status = self.status()
+        if status is not None and 0 < status.processors < tasks <= MOST_TASKS:
+            warn(f"{tasks} tasks of {stage} share the {status.processors:g} processors of the cluster")
         return self._ask({"kind": "rescale", "stage": stage, "tasks": tasks, "nodes": list(nodes)}, wait)
 
     def move(
@@ -228,6 +281,15 @@ class RunningJob:
             ControlError: the job refused, or has ended.
         """
         return self._ask({"kind": "move", "stage": stage, "tasks": list(tasks), "nodes": list(nodes)}, wait)
+
+    def cancel(self, stage: str | None = None, wait: Callable[[], None] | None = None) -> str:
+        """Make no change of a stage's tasks that waits, or whose new tasks are not up yet; without a stage, end the
+        whole job, which publishes nothing. Returns what has been done.
+
+        Raises:
+            ControlError: there is no such change, it is too late, or the job has ended.
+        """
+        return self._ask({"kind": "cancel", "stage": stage}, wait)
 
     def _ask(self, request: dict[str, Any], wait: Callable[[], None] | None) -> str:
         number = f"{time.time_ns():020d}-{os.getpid()}"
@@ -264,12 +326,14 @@ def _remove(directory: Path) -> None:
         directory.rmdir()
 
 
-def _request(number: int, asked: Mapping[str, Any]) -> TaskRequest:
+def _request(number: int, asked: Mapping[str, Any]) -> TaskRequest | CancelChange | CancelJob:
     """The request that a file holds.
 
     Raises:
         KeyError, ValueError, TypeError: it holds none.
     """
+    if asked["kind"] == "cancel":
+        return CancelJob(number) if asked["stage"] is None else CancelChange(number, str(asked["stage"]))
     stage, nodes = str(asked["stage"]), tuple(map(str, asked["nodes"]))
     if asked["kind"] == "rescale":
         return Rescale(number, stage, int(asked["tasks"]), nodes)

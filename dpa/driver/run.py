@@ -26,7 +26,7 @@ from dpa.driver.spec import JobSpec
 from dpa.driver.stage_summary import StageOutcome
 from dpa.driver.stopwatch import Stopwatch
 from dpa.driver.summary import build_report
-from dpa.errors import ConfigError, DpaError, JobFailedError
+from dpa.errors import ConfigError, DpaError, JobCancelledError, JobFailedError
 from dpa.logical.step import Step
 from dpa.protocol.metrics import Snapshot, StageSnapshot
 from dpa.protocol.nodes import Place
@@ -68,13 +68,14 @@ class Run:
 
         Raises:
             ConfigError: something was wrong before any task started.
+            JobCancelledError: a request to the running job ended it.
         """
         self._spec.check()
         self._inputs.check()
         self._spec.check_executors(self._backend.check_executor)
         try:
             self._through()
-        except ConfigError:
+        except (ConfigError, JobCancelledError):
             raise
         except DpaError as error:
             _log.info("%s: failed: %s", self._spec.config.name, error)  # not louder: the caller receives it

@@ -88,6 +88,8 @@ class JobSpec:
             python_path=actors_path(self.file),
             slow_factor={step.name: tuple(step.testing.slow_factor) for step in self.steps},
             cpu_contention={step.name: tuple(step.testing.cpu_contention) for step in self.steps},
+            name=self.config.name,
+            start_seconds=self.config.limits.start_seconds,
         )
 
     def check(self) -> None:

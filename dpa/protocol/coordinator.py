@@ -12,7 +12,17 @@ from dpa.placement.online import OnlinePlacement
 from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.change_messages import Left, MembersChanged, SplitReturned, Unsubscribed
 from dpa.protocol.elasticity import Elasticity
-from dpa.protocol.events import MoveTasks, Rescale, Start, StartFailed, TaskDied, TaskRequest, TaskStarted, Tick
+from dpa.protocol.events import (
+    CancelChange,
+    MoveTasks,
+    Rescale,
+    Start,
+    StartFailed,
+    TaskDied,
+    TaskRequest,
+    TaskStarted,
+    Tick,
+)
 from dpa.protocol.graph import Graph
 from dpa.protocol.instructions import Answer, JobDone, JobFailed, StartTasks
 from dpa.protocol.machine import Machine
@@ -154,6 +164,7 @@ class CoordinatorMachine(Machine):
             progress = self.stages[stage.name]
             if progress.is_streaming and self._has_all_input(stage.name):
                 progress.drain(self._emitted_to(stage.name))
+        self._membership.settle()
         if all(progress.is_done for progress in self.stages.values()):
             self.state = CoordinatorState.DONE
             self.done_at = self.now
@@ -198,7 +209,10 @@ class CoordinatorMachine(Machine):
     def _requested(self, sender: Address, event: Rescale | MoveTasks) -> None:
         self._membership.ask(event)
 
-    def _refuse(self, sender: Address, event: Rescale | MoveTasks) -> None:
+    def _cancelled(self, sender: Address, event: CancelChange) -> None:
+        self._membership.cancel(event)
+
+    def _refuse(self, sender: Address, event: Rescale | MoveTasks | CancelChange) -> None:
         self.instruct(Answer(event.request, f"the job {_WHY_NOT_NOW[self.state]}", refused=True))
 
     def _task_died(self, sender: Address, event: TaskDied | StartFailed) -> None:
@@ -286,8 +300,9 @@ class CoordinatorMachine(Machine):
             "for the change of tasks",
         ),
         *on_each((Rescale, MoveTasks), [CoordinatorState.RUNNING], _requested, "carry out in turn"),
+        on(CancelChange, CoordinatorState.RUNNING, _cancelled, "for the changes of tasks"),
         *on_each(
-            (Rescale, MoveTasks),
+            (Rescale, MoveTasks, CancelChange),
             [state for state in CoordinatorState if state is not CoordinatorState.RUNNING],
             _refuse,
             "refuse",

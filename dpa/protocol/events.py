@@ -105,7 +105,20 @@ class MoveTasks:
 
 
 TaskRequest: TypeAlias = Rescale | MoveTasks
-"""What the coordinator may be asked while records flow."""
+"""A change of tasks that the coordinator may be asked for while records flow."""
+
+
+@dataclass(frozen=True)
+class CancelChange:
+    """Coordinator: make no change of a stage's tasks that waits, or whose new tasks are not up yet.
+
+    Attributes:
+        request: a number by which the `Answer` is known.
+        stage: its name.
+    """
+
+    request: int
+    stage: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,5 +195,15 @@ UserCodeDone = (
 """What answers an instruction: user code has returned."""
 
 Event = (
-    Envelope | Start | TaskStarted | StartFailed | TaskDied | Tick | Redistribute | Rescale | MoveTasks | UserCodeDone
+    Envelope
+    | Start
+    | TaskStarted
+    | StartFailed
+    | TaskDied
+    | Tick
+    | Redistribute
+    | Rescale
+    | MoveTasks
+    | CancelChange
+    | UserCodeDone
 )

@@ -26,11 +26,19 @@ class Send:
 
 @dataclass(frozen=True)
 class StartTasks:
-    """Coordinator: start these tasks; answered by a `TaskStarted` for each. `nodes`: on which node each is to be; None:
-    where the driver sees fit, as for all if there are none."""
+    """Coordinator: start these tasks; answered by a `TaskStarted` for each, or by one `StartFailed`. `nodes`: on which
+    node each is to be; None: where the driver sees fit, as for all if there are none."""
 
     addresses: tuple[Address, ...]
     nodes: tuple[str | None, ...] = ()
+
+
+@dataclass(frozen=True)
+class CancelStart:
+    """Coordinator: start these tasks no more. Where they are not up, the answer to `StartTasks` is a `StartFailed`, at
+    once; else it is as it would have been."""
+
+    addresses: tuple[Address, ...]
 
 
 @dataclass(frozen=True)
@@ -181,6 +189,7 @@ class JobFailed:
 Instruction = (
     Send
     | StartTasks
+    | CancelStart
     | StopTasks
     | Answer
     | OpenSplit

@@ -7,25 +7,26 @@ theirs is on its way any more. Tasks of a source have no place in a table: new o
 gives back the rest of its own.
 
 A change begins at once, or, where nodes and workers look for new placements in cycles (N-Storm, section 3.1), when the
-last of them has looked.
+last of them has looked. Until its new tasks are up it can be cancelled, and is where its stage has nothing left to
+process: so no stage stays open for tasks that never came up.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from dpa.protocol.addresses import BALANCER, Address
 from dpa.protocol.change_messages import ChangeMembers, Leave, Left, MembersChanged, Unsubscribe, Unsubscribed
-from dpa.protocol.events import MoveTasks, Rescale, StartFailed, TaskRequest, TaskStarted
-from dpa.protocol.instructions import Answer, StartTasks, StopTasks
+from dpa.protocol.events import CancelChange, MoveTasks, Rescale, StartFailed, TaskRequest, TaskStarted
+from dpa.protocol.instructions import Answer, CancelStart, StartTasks, StopTasks
 from dpa.protocol.machine import Machine
 from dpa.protocol.metrics import PlanStep
 from dpa.protocol.rules import Rule, RuledMachine, State, on
 from dpa.protocol.stage_progress import StageProgress
-from dpa.routing.members import MemberChange
+from dpa.routing.members import MOST_TASKS, MemberChange
 
 
 class MembershipState(State):
@@ -34,8 +35,12 @@ class MembershipState(State):
     IDLE = "idle"
     UNREAD = "waiting until the plan is read"
     STARTING = "starting tasks"
+    CANCELLING = "cancelling the start of tasks"
     CHANGING = "changing tables"
     ENDING = "ending tasks"
+
+
+_NOT_UP = (MembershipState.STARTING, MembershipState.CANCELLING)
 
 
 @dataclass(frozen=True)
@@ -70,8 +75,8 @@ class Membership(RuledMachine):
         changed: Callable[[PlanStep], None],
         abandoned: Callable[[TaskRequest], None],
     ) -> None:
-        """`changed` is called with each change that has been carried out, `abandoned` with each request for which no
-        task could be started."""
+        """`changed` is called with each change that has been carried out, `abandoned` with each request for which tasks
+        were needed and did not start."""
         super().__init__(MembershipState.IDLE)
         self._changed = changed
         self._abandoned = abandoned
@@ -82,12 +87,45 @@ class Membership(RuledMachine):
         self._change: _Change | None = None
         self._awaited: set[Address] = set()
         self._is_published = False
+        self._why_cancelled = ""
+        self._cancels: list[CancelChange] = []  # that wait until it is known whether they came in time
 
     def ask(self, request: TaskRequest, not_before: float = 0.0) -> None:
-        """Carry out a request when those before it are, and not before a moment."""
+        """Carry out a request when those before it are, and not before a moment; one for which nothing is to be done
+        is answered at once, unless another of its stage comes first."""
+        is_first = not self._changes(request.stage) and not self._waiting(request.stage)
+        answer = self._without_change(request) if is_first else None
+        if answer is not None:
+            self._coordinator.instruct(answer)
+            return
         self._requests.append((request, not_before))
         if self.state is MembershipState.IDLE:
             self._next()
+
+    def cancel(self, cancel: CancelChange) -> None:
+        """Make no change of a stage that waits, or whose new tasks are not up yet."""
+        waiting = self._waiting(cancel.stage)
+        self._refuse(waiting, "it was cancelled")
+        if self._changes(cancel.stage) and self.state in _NOT_UP:
+            self._cancels.append(cancel)
+            self._cancel_start("it was cancelled")
+        elif waiting:
+            self._answer(cancel, f"{len(waiting)} of the changes of {cancel.stage} had not begun, and will not")
+        elif self._changes(cancel.stage):
+            self._answer(cancel, self._too_late, refused=True)
+        elif cancel.stage not in self._stages:
+            self._answer(cancel, self._unknown(cancel.stage), refused=True)
+        else:
+            self._answer(cancel, f"no change of the tasks of {cancel.stage} waits or is under way", refused=True)
+
+    def settle(self) -> None:
+        """Make no change of a stage that has nothing left to process."""
+        for name in {request.stage for request, _ in self._requests}:
+            stage = self._stages.get(name)
+            if stage is not None and stage.has_nothing_left:
+                self._refuse(self._waiting(name), stage.why_over)
+        if self.state is MembershipState.STARTING and self._current.stage.has_nothing_left:
+            self._cancel_start(self._current.stage.why_over)
 
     @property
     def is_idle(self) -> bool:
@@ -103,9 +141,9 @@ class Membership(RuledMachine):
                 self.state = MembershipState.UNREAD
                 return
             self._requests.popleft()
-            why = self._why_not(request)
-            if why is not None:
-                self._answer(request, why, refused=True)
+            answer = self._without_change(request)
+            if answer is not None:
+                self._coordinator.instruct(answer)
             else:
                 self._begin(request)
 
@@ -113,6 +151,8 @@ class Membership(RuledMachine):
         """Refuse all that is waiting, and what has begun."""
         if self._change is not None:
             self._answer(self._change.request, why, refused=True)
+        for cancel in self._cancels:
+            self._answer(cancel, why, refused=True)
         while self._requests:
             self._answer(self._requests.popleft()[0], why, refused=True)
 
@@ -121,19 +161,45 @@ class Membership(RuledMachine):
         if self.state is MembershipState.UNREAD:
             self._next()
 
+    def _changes(self, stage: str) -> bool:
+        """Whether the change that is under way is one of this stage."""
+        return self._change is not None and self._change.stage.name == stage
+
+    def _waiting(self, stage: str) -> list[TaskRequest]:
+        """The requests for this stage that wait."""
+        return [request for request, _ in self._requests if request.stage == stage]
+
+    def _refuse(self, waiting: Collection[TaskRequest], why: str) -> None:
+        """Carry out none of these requests that wait."""
+        for request in waiting:
+            self._answer(request, f"nothing was changed: {why}", refused=True)
+        self._requests = deque(entry for entry in self._requests if entry[0] not in waiting)
+
+    def _without_change(self, request: TaskRequest) -> Answer | None:
+        """The answer to a request for which nothing is to be done, or nothing can be; None if it is to be carried
+        out."""
+        stage = self._stages.get(request.stage)
+        if stage is not None and isinstance(request, Rescale) and request.tasks == len(stage.members):
+            tasks = f"{request.tasks} task{'s' if request.tasks > 1 else ''}"
+            return Answer(request.request, f"{stage.name} has {tasks} already")
+        why = self._why_not(request)
+        return None if why is None else Answer(request.request, why, refused=True)
+
+    def _unknown(self, stage: str) -> str:
+        return f"there is no stage {stage!r}; the stages are {', '.join(self._stages)}"
+
     def _why_not(self, request: TaskRequest) -> str | None:
         """Why a request cannot be carried out; None if it can."""
         stage = self._stages.get(request.stage)
         if stage is None:
-            return f"there is no stage {request.stage!r}; the stages are {', '.join(self._stages)}"
+            return self._unknown(request.stage)
         if stage.why_fixed is not None:
             return f"the tasks of {stage.name} stay: {stage.why_fixed}"
-        if not stage.is_running:
-            return f"{stage.name} has processed all its records: it is {stage.state.value}"
+        if stage.has_nothing_left:
+            return f"nothing was changed: {stage.why_over}"
         if isinstance(request, Rescale):
-            if request.tasks < 1:
-                return f"{stage.name} needs at least 1 task, not {request.tasks}"
-            return f"{stage.name} has {request.tasks} tasks" if request.tasks == len(stage.members) else None
+            within = 1 <= request.tasks <= MOST_TASKS
+            return None if within else f"{stage.name} can have 1 to {MOST_TASKS} tasks, not {request.tasks}"
         twice = sorted(task for task, times in Counter(request.tasks).items() if times > 1)
         if twice:
             return f"{stage.name} {twice[0]} is named more than once"
@@ -142,6 +208,12 @@ class Membership(RuledMachine):
             there = ", ".join(map(str, sorted(stage.members)))
             return f"{stage.name} has no task {', '.join(map(str, missing))}; it has {there}"
         return None
+
+    def _cancel_start(self, why: str) -> None:
+        """Have the driver start the new tasks no more; it says whether that came in time."""
+        if self.state is MembershipState.STARTING:
+            self.state, self._why_cancelled = MembershipState.CANCELLING, why
+            self._coordinator.instruct(CancelStart(self._current.coming))
 
     def _begin(self, request: TaskRequest) -> None:
         stage = self._stages[request.stage]
@@ -167,15 +239,30 @@ class Membership(RuledMachine):
     def _not_started(self, sender: Address, event: StartFailed) -> None:
         """Nobody has heard of the tasks that were to come."""
         change, self._change = self._current, None
+        is_over = change.stage.has_nothing_left
         change.stage.abandon_change()
-        self._answer(change.request, f"nothing was changed: {event.reason}", refused=True)
-        self._abandoned(change.request)
+        self._answer(change.request, f"nothing was changed: {self._why_cancelled or event.reason}", refused=True)
+        self._answer_cancels(f"the change of {change.stage.name} is cancelled")
+        if not is_over:
+            self._abandoned(change.request)
         self._next()
+
+    def _answer_cancels(self, text: str, *, refused: bool = False) -> None:
+        for cancel in self._cancels:
+            self._answer(cancel, text, refused=refused)
+        self._cancels.clear()
+        self._why_cancelled = ""
+
+    @property
+    def _too_late(self) -> str:
+        """Why a change is not cancelled."""
+        return f"too late: the new tasks of {self._current.stage.name} take part, so the change ends soon by itself"
 
     def _publish(self) -> None:
         """All new tasks are up: let them take part."""
         change = self._current
         self.state = MembershipState.CHANGING
+        self._answer_cancels(self._too_late, refused=True)
         self._awaited = set(change.going)
         change.stage.all_up()
         if change.stage.is_source:
@@ -229,7 +316,7 @@ class Membership(RuledMachine):
         self._changed(step)
         self._next()
 
-    def _answer(self, request: TaskRequest, text: str, *, refused: bool = False) -> None:
+    def _answer(self, request: TaskRequest | CancelChange, text: str, *, refused: bool = False) -> None:
         self._coordinator.instruct(Answer(request.request, text, refused))
 
     @property
@@ -238,8 +325,8 @@ class Membership(RuledMachine):
         return self._change
 
     RULES: ClassVar[tuple[Rule, ...]] = (
-        on(TaskStarted, MembershipState.STARTING, _started, "with the last one, let the load balancer publish"),
-        on(StartFailed, MembershipState.STARTING, _not_started, "refuse"),
+        on(TaskStarted, _NOT_UP, _started, "with the last one, let the load balancer publish"),
+        on(StartFailed, _NOT_UP, _not_started, "refuse"),
         on(MembersChanged, MembershipState.CHANGING, _published, "end the tasks that have left"),
         on(Left, MembershipState.CHANGING, _left, "with the last one, end them"),
         on(Unsubscribed, MembershipState.ENDING, _unsubscribed, "with the last one, stop them"),

@@ -23,6 +23,14 @@ class BackendNode:
     processors: float
 
 
+@dataclass(frozen=True)
+class TaskProcess:
+    """The process of a task: the `id` of its node, and its number there."""
+
+    node: str
+    pid: int
+
+
 Homes = Mapping[str, Sequence[str]]
 """The node of each task, by its stage; nodes by their `id`."""
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import pyarrow as pa
 
 from dpa.execution.key_stats import KeyStats
 from dpa.protocol.addresses import Address
-from dpa.protocol.events import TaskRequest
+from dpa.protocol.events import CancelChange, TaskRequest
 from dpa.protocol.graph import Graph
 from dpa.protocol.instructions import Answer
 from dpa.protocol.metrics import Snapshot
+from dpa.protocol.nodes import BackendNode, TaskProcess
 from dpa.protocol.use import TaskUse
 from dpa.protocol.user_code import StageTask
 from dpa.sources.splits import total_rows
+
+START_SECONDS = 120.0
 
 STUCK_SECONDS = 60.0
 
@@ -36,6 +39,8 @@ class RunPlan:
         python_path: directories that the actors add to their module search path.
         slow_factor: for each stage that is slowed down, the factor by which user code takes longer on each task.
         cpu_contention: for each stage, the numbers of the tasks that share a processor with a busy process.
+        name: of the job.
+        start_seconds: how long a task may take to start while records flow.
         stuck_seconds: a task that works on one step for this long reports on what, and again after as long.
         log_level: the level at which tasks log, as a number of `logging`; None: they log nothing.
     """
@@ -49,8 +54,14 @@ class RunPlan:
     python_path: tuple[str, ...] = ()
     slow_factor: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     cpu_contention: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    name: str = "job"
+    start_seconds: float = START_SECONDS
     stuck_seconds: float = STUCK_SECONDS
     log_level: int | None = None
+
+    def without_user_code(self) -> RunPlan:
+        """The same plan for a process that runs no user code, and may not be able to import it."""
+        return replace(self, tasks={}, columns={})
 
     @property
     def rows(self) -> int:
@@ -58,13 +69,22 @@ class RunPlan:
         return sum(total_rows(stage.splits) for stage in self.graph.stages)
 
 
+@dataclass(frozen=True)
+class CancelJob:
+    """The whole job is to end, without a result. `request`: a number by which the `Answer` is known."""
+
+    request: int
+
+
 class Control(Protocol):
-    """How a run is asked to change its tasks while it goes on."""
+    """How a run is asked to change its tasks while it goes on, or to end."""
 
-    def tell(self, snapshot: Snapshot) -> None:
-        """Receive how the run is."""
+    def tell(
+        self, snapshot: Snapshot, processes: Mapping[Address, TaskProcess], nodes: Callable[[], Sequence[BackendNode]]
+    ) -> None:
+        """Receive how the run is, the processes of its tasks, and how to find the nodes that there are."""
 
-    def requests(self) -> Sequence[TaskRequest]:
+    def requests(self) -> Sequence[TaskRequest | CancelChange | CancelJob]:
         """What has been asked for since this was last called; nodes by their names."""
         ...
 

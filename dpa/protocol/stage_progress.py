@@ -116,6 +116,18 @@ class StageProgress(RuledMachine):
         """Whether it still has records to read or to process."""
         return self.is_streaming or self.is_draining
 
+    @property
+    def has_nothing_left(self) -> bool:
+        """Whether all its records are read or processed: it ends now, or as soon as no change of its tasks is open."""
+        if not self.is_running:
+            return True
+        return self._done.issuperset(self.members) if self.is_source else self.processed == self._emitted_to
+
+    @property
+    def why_over(self) -> str:
+        """Why its tasks do not change any more, where it has nothing left."""
+        return f"{self.name} has read all its input" if self.is_source else f"{self.name} has processed all its records"
+
     def has_ended(self, index: int) -> bool:
         """Whether a task has nothing to read or to process any more, though others of the stage may have."""
         return index in self._done
@@ -280,7 +292,7 @@ class StageProgress(RuledMachine):
         self._stage_latencies.append(message.stage_latency)
         self._initial_loads.append(message.initial_load)
         self._schemas[sender.index] = message.schema
-        if len(self._schemas) == len(self.members):
+        if self._schemas.keys() >= set(self.members):
             self.state = StagePhase.DELIVERING
             schema = agreed(self._schemas[index] for index in self.members)
             for address in self.addresses:
@@ -299,12 +311,13 @@ class StageProgress(RuledMachine):
 
     def _check_progress(self, now: float) -> None:
         """Fail rather than wait for ever for records that were lost: nobody has any, yet some are not processed. A task
-        that reports nothing may have them: user code that holds the interpreter keeps reports from being sent.
+        that reports nothing may have them: user code that holds the interpreter keeps reports from being sent. While
+        tasks change, a stage waits for more than for records.
 
         Raises:
             ProtocolError: records are lost.
         """
-        if self.state is not StagePhase.DRAINING or any(stats.queue for stats in self.tasks):
+        if not self.is_draining or self.is_changing or any(stats.queue for stats in self.tasks):
             self._changed_at = now
         elif min(self._heard_at[index] for index in self._up) - self._changed_at > _LOST_SECONDS:
             emitted = self._emitted_to or 0

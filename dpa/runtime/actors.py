@@ -6,6 +6,7 @@ queue of records is the machine's, not Ray's mailbox. Calls carry no result (`nu
 
 from __future__ import annotations
 
+import os
 import resource
 import sys
 import threading
@@ -27,7 +28,8 @@ from dpa.protocol.instructions import CloseSplit, Instruction, MergeStates, Open
 from dpa.protocol.machine import Machine
 from dpa.protocol.machines import task_of
 from dpa.protocol.messages import Envelope, Push, RangeTransfer
-from dpa.protocol.plan import STUCK_SECONDS, TaskOutput
+from dpa.protocol.nodes import TaskProcess
+from dpa.protocol.plan import RunPlan, TaskOutput
 from dpa.protocol.use import TaskUse
 from dpa.protocol.user_code import UserCode
 from dpa.runtime.core_wait import CoreWait
@@ -36,6 +38,7 @@ from dpa.runtime.packed_plan import PackedPlan
 from dpa.runtime.pickled import PickledEnvelope
 from dpa.runtime.shell import Shell
 from dpa.runtime.slowness import Slowness
+from dpa.runtime.titles import name_process
 from dpa.sinks import partial_results
 from dpa.sinks.shares import deliver
 
@@ -60,10 +63,11 @@ class TaskActor:
         self._cpu_before = 0.0
         self._node = ""
 
-    def host(self, machine: Machine, log_level: int | None, stuck_seconds: float = STUCK_SECONDS) -> None:
-        """Be the task whose machine this is; `log_level` and `stuck_seconds` are those of the plan."""
-        if log_level is not None:
-            log_to_stderr(log_level, str(machine.address))
+    def host(self, machine: Machine, plan: RunPlan) -> None:
+        """Be the task of a plan whose machine this is."""
+        name_process(plan.name, str(machine.address))
+        if plan.log_level is not None:
+            log_to_stderr(plan.log_level, str(machine.address))
         self._shell = Shell(
             machine,
             send=self._send,
@@ -72,16 +76,17 @@ class TaskActor:
             fail=self._fail,
             warn=self._warn,
             use=self._used,
-            stuck_seconds=stuck_seconds,
+            stuck_seconds=plan.stuck_seconds,
         )
 
     @ray.method(concurrency_group="control")
-    def connect(self, handles: Handles) -> None:
-        """Learn the receivers of messages, and begin."""
+    def connect(self, handles: Handles) -> TaskProcess:
+        """Learn the receivers of messages, and begin; returns where that is."""
         self._handles = handles
         self._cpu_before = time.process_time()
         self._node = ray.get_runtime_context().get_node_id()
         self._shell.start()
+        return TaskProcess(self._node, os.getpid())
 
     @ray.method(concurrency_group="watch")
     def meet(self, handles: Handles) -> None:
@@ -169,7 +174,7 @@ class StageActor(TaskActor):
         if packed.rows >= _MANY_ROWS:
             import polars_hash  # noqa: F401
         plan = packed.unpack()
-        self.host(task_of(plan.graph, address), plan.log_level, plan.stuck_seconds)
+        self.host(task_of(plan.graph, address), plan)
         self._address = address
         self._plan = plan
         self._user_code = UserCode(plan.tasks[address.stage], address.index, time.perf_counter)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -17,19 +17,55 @@ from ray.exceptions import RayError
 from dpa.errors import JobFailedError
 from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.coordinator import CoordinatorMachine, CoordinatorState
-from dpa.protocol.events import Event, Redistribute, Start, StartFailed, TaskDied, TaskRequest, TaskStarted
-from dpa.protocol.graph import Graph
-from dpa.protocol.instructions import Answer, Commit, Instruction, JobDone, JobFailed, StartTasks, StopTasks
+from dpa.protocol.events import (
+    CancelChange,
+    Event,
+    Redistribute,
+    Start,
+    StartFailed,
+    TaskDied,
+    TaskRequest,
+    TaskStarted,
+)
+from dpa.protocol.instructions import (
+    Answer,
+    CancelStart,
+    Commit,
+    Instruction,
+    JobDone,
+    JobFailed,
+    StartTasks,
+    StopTasks,
+)
 from dpa.protocol.load_balancer import LoadBalancerMachine
 from dpa.protocol.machines import load_balancer_of
 from dpa.protocol.metrics import Snapshot
-from dpa.protocol.nodes import Placed
-from dpa.protocol.plan import Times
+from dpa.protocol.nodes import Placed, TaskProcess
+from dpa.protocol.plan import RunPlan, Times
 from dpa.routing.keys import Key
 from dpa.runtime.actors import Handles, StageActor, TaskActor, create
 from dpa.runtime.failures import cause_of
 from dpa.runtime.packed_plan import PackedPlan
+from dpa.runtime.starting import LateStart, require_all, starts_at_once
 from dpa.sinks import partial_results
+
+
+@dataclass(frozen=True)
+class Polled:
+    """What is new of a job.
+
+    Attributes:
+        snapshot: statistics, without their history unless the job has failed.
+        warnings, answers: those that have come since the last poll.
+        processes: where all tasks are and have been that were started.
+        error: why the job has failed; None: it has not.
+    """
+
+    snapshot: Snapshot
+    warnings: list[str]
+    answers: list[Answer]
+    processes: dict[Address, TaskProcess]
+    error: str | None
 
 
 class LoadBalancerActor(TaskActor):
@@ -38,10 +74,10 @@ class LoadBalancerActor(TaskActor):
     _machine: LoadBalancerMachine
 
     @ray.method(concurrency_group="control")
-    def become(self, graph: Graph, log_level: int | None) -> None:
-        """Be the load balancer of a plan."""
-        self._machine = load_balancer_of(graph)
-        self.host(self._machine, log_level)
+    def become(self, plan: RunPlan) -> None:
+        """Be the load balancer of a plan, of which nothing but the graph matters."""
+        self._machine = load_balancer_of(plan.graph)
+        self.host(self._machine, plan)
 
     @ray.method(concurrency_group="control")
     def key_lookup(self, key: Key, stage: str) -> int:
@@ -65,7 +101,7 @@ class CoordinatorActor(TaskActor):
     """Creates all other actors, which live and die with it, and notices their deaths."""
 
     _machine: CoordinatorMachine
-    _graph: Graph
+    _plan: RunPlan
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,8 +109,6 @@ class CoordinatorActor(TaskActor):
         self._idle: list[ActorHandle] = []
         self._placed: Placed | None = None
         self._waiting: Handles = {}
-        self._log_level: int | None = None
-        self._partial_results: dict[str, str] = {}
         self._packed: Any = None
         self._ended = threading.Event()
         self._changed = threading.Event()
@@ -82,6 +116,8 @@ class CoordinatorActor(TaskActor):
         self._warnings: list[str] = []
         self._answers: list[Answer] = []
         self._stopped: set[Address] = set()
+        self._processes: dict[Address, TaskProcess] = {}
+        self._late_start: LateStart | None = None
         self._started = 0.0
 
     @ray.method(concurrency_group="control", num_returns=0)
@@ -100,37 +136,30 @@ class CoordinatorActor(TaskActor):
         }
 
     @ray.method(concurrency_group="control")
-    def begin(
-        self,
-        own_handle: ActorHandle,
-        graph: Graph,
-        partial_results: dict[str, str],
-        packed: PackedPlan,
-        log_level: int | None,
-    ) -> None:
-        """Start the job."""
+    def begin(self, own_handle: ActorHandle, plan: RunPlan, packed: PackedPlan) -> None:
+        """Start the job; `plan` is without user code, and `packed` with it."""
         self._started = time.time()
-        self._graph, self._partial_results, self._log_level = graph, partial_results, log_level
-        self._machine = CoordinatorMachine(graph, None if self._placed is None else self._placed.online)
-        self.host(self._machine, log_level)
+        self._plan = plan
+        self._machine = CoordinatorMachine(plan.graph, None if self._placed is None else self._placed.online)
+        self.host(self._machine, plan)
         self._packed = ray.put(packed)
         self._handles = {COORDINATOR: own_handle}
         self._shell.start()
         self._shell.post(Start())
 
     @ray.method(concurrency_group="watch")
-    def poll(self, seconds: float) -> tuple[Snapshot, list[str], list[Answer], str | None]:
-        """Statistics, without their history unless the job has failed, new warnings, new answers to requests, and the
-        error if there is one: after `seconds`, or at the end."""
+    def poll(self, seconds: float) -> Polled:
+        """What is new: after `seconds`, or at the end."""
         self._changed.wait(seconds)
         with self._shell.lock:
             warnings, self._warnings = self._warnings, []
             answers, self._answers = self._answers, []
-            return self._machine.snapshot(history=self._error is not None), warnings, answers, self._error
+            snapshot = self._machine.snapshot(history=self._error is not None)
+            return Polled(snapshot, warnings, answers, dict(self._processes), self._error)
 
     @ray.method(concurrency_group="control", num_returns=0)
-    def ask(self, request: TaskRequest) -> None:
-        """Change the tasks of a stage; `poll` gives the answer."""
+    def ask(self, request: TaskRequest | CancelChange) -> None:
+        """Change the tasks of a stage, or do not; `poll` gives the answer."""
         self._shell.post(request)
 
     @ray.method(concurrency_group="control")
@@ -147,7 +176,7 @@ class CoordinatorActor(TaskActor):
                 merged=machine.done_at or machine.now,
             )
         present = machine.present
-        operators = [address for address in present if not self._graph.is_source(address.stage)]
+        operators = [address for address in present if not self._plan.graph.is_source(address.stage)]
         outputs = {address: self._handles[address].output.remote() for address in operators}
         used = {address: self._handles[address].use.remote() for address in present}
         return snapshot, times, outputs, used
@@ -189,20 +218,28 @@ class CoordinatorActor(TaskActor):
             ray.kill(handle)
 
     def _at_once(self, instruction: Instruction) -> bool:
-        if isinstance(instruction, Answer):
-            self._answers.append(instruction)
-            return True
-        return False
+        match instruction:
+            case Answer():
+                self._answers.append(instruction)
+            case StartTasks(addresses, nodes) if BALANCER in self._handles:  # the worker has rounds to commit meanwhile
+                start = self._late_start = LateStart(self._plan.start_seconds)
+                self._shell.aside(lambda: self._start_late(dict(zip(addresses, nodes, strict=True)), start))
+            case CancelStart():
+                assert self._late_start is not None
+                self._late_start.cancel()
+            case _:
+                return False
+        return True
 
     def _work(self, instruction: Instruction) -> Event | None:
         match instruction:
-            case StartTasks(addresses, nodes):
-                return self._start_tasks(addresses, nodes)
+            case StartTasks(addresses):
+                return self._start_first(addresses)
             case StopTasks(addresses):
                 self._stop_tasks(addresses)
             case Commit(stage, number, at, rows):
-                if stage in self._partial_results:
-                    partial_results.commit(self._partial_results[stage], number, at, rows)
+                if stage in self._plan.partial_results:
+                    partial_results.commit(self._plan.partial_results[stage], number, at, rows)
             case JobDone():
                 self._changed.set()
             case JobFailed(reason):
@@ -211,29 +248,47 @@ class CoordinatorActor(TaskActor):
                 return super()._work(instruction)
         return None
 
-    def _start_tasks(self, addresses: tuple[Address, ...], nodes: tuple[str | None, ...]) -> StartFailed | None:
-        before = {address: handle for address, handle in self._handles.items() if address not in self._stopped}
-        are_late = BALANCER in before
+    def _start_first(self, addresses: tuple[Address, ...]) -> StartFailed | None:
         try:
-            wanted = dict(zip(addresses, nodes or (None,) * len(addresses), strict=True))
-            started = self._made(wanted, at_once=_starts_at_once(wanted) if are_late else len(addresses))
+            made = self._made(dict.fromkeys(addresses), len(addresses), require_all)
         except JobFailedError as error:
-            if are_late:
-                self._warn(f"the tasks of {addresses[0].stage} stay as they are: {error}")
             return StartFailed(str(error))
-        # Not before all of them are tasks: the first to be connected may send to the last.
-        handles = {**before, **started}
-        _require_all({address: handle.connect.remote(handles) for address, handle in started.items()})
-        others = {address: handle for address, handle in before.items() if address != COORDINATOR}
-        _require_all({address: handle.meet.remote(started) for address, handle in others.items()}, "died")
-        self._handles = handles
-        threading.Thread(target=self._watch, args=(started,), name="watch", daemon=True).start()
-        for address in addresses:
-            self._shell.post(TaskStarted(address))
+        self._connect(made)
         return None
 
-    def _made(self, wanted: Mapping[Address, str | None], at_once: int) -> Handles:
-        """Actors that are these tasks, on these nodes if it matters, made so many at a time.
+    def _start_late(self, wanted: Mapping[Address, str | None], start: LateStart) -> StartFailed | None:
+        """Start tasks while records flow. Nobody has heard of them until all are up."""
+        try:
+            made = self._made(wanted, starts_at_once(wanted.values()), start.require_all)
+        except JobFailedError as error:
+            if not start.is_cancelled:
+                self._warn(f"the tasks of {next(iter(wanted)).stage} stay as they are: {error}")
+            return StartFailed(str(error))
+        self._connect(made)
+        return None
+
+    def _connect(self, started: Handles) -> None:
+        """Let actors that are tasks take part. Not before all of them are: the first to be connected may send to the
+        last."""
+        before = {address: handle for address, handle in self._handles.items() if address not in self._stopped}
+        handles = {**before, **started}
+        processes = require_all({address: handle.connect.remote(handles) for address, handle in started.items()})
+        others = {address: handle for address, handle in before.items() if address != COORDINATOR}
+        require_all({address: handle.meet.remote(started) for address, handle in others.items()}, "died")
+        self._handles = handles
+        with self._shell.lock:
+            self._processes |= processes
+        threading.Thread(target=self._watch, args=(started,), name="watch", daemon=True).start()
+        for address in started:
+            self._shell.post(TaskStarted(address))
+
+    def _made(
+        self,
+        wanted: Mapping[Address, str | None],
+        at_once: int,
+        require_all: Callable[[Mapping[Address, ObjectRef]], object],
+    ) -> Handles:
+        """Actors that are these tasks, on these nodes if it matters, made `at_once` at a time.
 
         Raises:
             JobFailedError: one could not be made, and none is left.
@@ -243,7 +298,7 @@ class CoordinatorActor(TaskActor):
             tasks = iter(wanted.items())
             while new := {address: self._actor_for(address, node) for address, node in islice(tasks, at_once)}:
                 made |= new
-                _require_all({address: self._make(address, handle) for address, handle in new.items()})
+                require_all({address: self._make(address, handle) for address, handle in new.items()})
         except JobFailedError:
             for handle in made.values():
                 ray.kill(handle)
@@ -270,7 +325,7 @@ class CoordinatorActor(TaskActor):
 
     def _make(self, address: Address, actor: ActorHandle) -> ObjectRef:
         if address == BALANCER:
-            return actor.become.remote(self._graph.without_splits(), self._log_level)
+            return actor.become.remote(replace(self._plan, graph=self._plan.graph.without_splits()))
         return actor.become.remote(address, self._packed)
 
     def _fail(self, message: str) -> None:
@@ -302,29 +357,6 @@ class CoordinatorActor(TaskActor):
                         why = cause_of(error) if isinstance(error, RayError) else repr(error)
                         self.fail(f"{joins[reference]} died: {why}")
                     return
-
-
-def _starts_at_once(wanted: Mapping[Address, str | None]) -> int:
-    """How many tasks are started at a time while records flow: to start one takes a processor about a second, which the
-    tasks that are there would miss. One for every two processors of the nodes on which they are wanted, if all hosts
-    have as many as this one."""
-    nodes = set(wanted.values())
-    alive = [node for node in ray.nodes() if node["Alive"]]
-    hosts = {node["NodeManagerAddress"] for node in alive if None in nodes or node["NodeID"] in nodes}
-    return max(1, len(hosts) * (os.cpu_count() or 1) // 2)
-
-
-def _require_all(calls: Mapping[Address, ObjectRef], otherwise: str = "did not start") -> None:
-    """Wait for calls to actors; when the first to a new one is answered, it is known to be up.
-
-    Raises:
-        JobFailedError: one is not answered; `otherwise` says what has become of that actor.
-    """
-    for address, reference in calls.items():
-        try:
-            ray.get(reference)
-        except RayError as error:
-            raise JobFailedError(f"{address} {otherwise}: {cause_of(error)}") from None
 
 
 def _load_balancer() -> ActorHandle:

@@ -9,18 +9,21 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dpa.errors import JobFailedError
+from dpa.errors import JobCancelledError, JobFailedError
 from dpa.protocol.addresses import Address
+from dpa.protocol.events import CancelChange
 from dpa.protocol.instructions import Answer
 from dpa.protocol.metrics import Snapshot
 from dpa.protocol.nodes import Placed
-from dpa.protocol.plan import Control, RunOutcome, RunPlan
+from dpa.protocol.plan import CancelJob, Control, RunOutcome, RunPlan
 from dpa.runtime.cluster import alive_nodes, require_alive
 from dpa.runtime.packed_plan import PackedPlan
 
 if TYPE_CHECKING:
     from ray import ObjectRef
     from ray.actor import ActorHandle
+
+    from dpa.runtime.coordinator_actor import Polled
 
 _POLL_SECONDS = 0.2
 
@@ -89,6 +92,7 @@ def run_on(
 
     Raises:
         JobFailedError: user code failed, or an actor died; carries the last events of the tasks that still answer.
+        JobCancelledError: `control` asked for it.
     """
     from ray.exceptions import RayError
 
@@ -96,17 +100,17 @@ def run_on(
 
     packed = PackedPlan.pack(plan)
     try:
-        _answer(coordinator.begin.remote(coordinator, plan.graph, dict(plan.partial_results), packed, plan.log_level))
+        _answer(coordinator.begin.remote(coordinator, plan.without_user_code(), packed))
         while True:
-            snapshot, warnings, answers, error = _answer(coordinator.poll.remote(_POLL_SECONDS))
-            for warning in warnings:
+            polled: Polled = _answer(coordinator.poll.remote(_POLL_SECONDS))
+            for warning in polled.warnings:
                 warn(warning)
-            observe(snapshot)
+            observe(polled.snapshot)
             if control is not None:
-                _pass_on(coordinator, control, snapshot, answers)
-            if error is not None:
-                raise JobFailedError(error, _last_events(coordinator))
-            if snapshot.phase == "done":
+                _pass_on(coordinator, control, polled)
+            if polled.error is not None:
+                raise JobFailedError(polled.error, _last_events(coordinator))
+            if polled.snapshot.phase == "done":
                 break
         snapshot, times, outputs, used = _answer(coordinator.outcome.remote())
         found = _fetched(outputs)
@@ -120,12 +124,22 @@ def run_on(
         raise JobFailedError(f"the coordinator failed: {cause_of(error)}") from None
 
 
-def _pass_on(coordinator: ActorHandle, control: Control, snapshot: Snapshot, answers: list[Answer]) -> None:
-    """Bring requests to the coordinator, and its answers back."""
-    for answer in answers:
+def _pass_on(coordinator: ActorHandle, control: Control, polled: Polled) -> None:
+    """Bring requests to the coordinator, and its answers back.
+
+    Raises:
+        JobCancelledError: one is to end the job.
+    """
+    for answer in polled.answers:
         control.answer(answer)
-    control.tell(snapshot)
+    control.tell(polled.snapshot, polled.processes, alive_nodes)
     for request in control.requests():
+        if isinstance(request, CancelJob):
+            control.answer(Answer(request.request, "the job ends, and publishes nothing"))
+            raise JobCancelledError("cancelled by a request to the running job; nothing was published")
+        if isinstance(request, CancelChange):
+            coordinator.ask.remote(request)
+            continue
         ids = {node.name: node.id for node in alive_nodes()} if request.nodes else {}
         unknown = [node for node in request.nodes if node not in ids]
         if unknown:

@@ -19,7 +19,7 @@ from dpa._util.disk import is_full, why
 from dpa.errors import DpaError
 from dpa.execution.running import running
 from dpa.protocol.events import Event, Tick
-from dpa.protocol.instructions import Instruction, Send
+from dpa.protocol.instructions import Instruction, Send, StartTasks
 from dpa.protocol.machine import Machine
 from dpa.protocol.messages import Envelope
 from dpa.protocol.recorder import Recorder
@@ -36,6 +36,11 @@ TICK_SECONDS = 0.25
 
 _USE_TICKS = 4
 """Every so many ticks it reports what it has used, too."""
+
+_WITHOUT_USER_CODE: dict[type, str] = {
+    StartTasks: "starting tasks, which import the modules of user code; not all of them are up"
+}
+"""What takes long though it is no user code of this task."""
 
 Work = Callable[[Instruction], Event | None]
 
@@ -70,6 +75,7 @@ class Shell:
         self._use = use
         self._stuck_seconds = stuck_seconds
         self._work_began: float | None = None
+        self._works_on: Instruction | None = None
         self._warnings = 0
         self._worker = threading.Thread(target=self._run_jobs, name="user-code", daemon=True)
         self.lock = threading.RLock()
@@ -111,6 +117,20 @@ class Shell:
         except BaseException as error:
             self._failed(error)
 
+    def aside(self, work: Callable[[], Event | None]) -> None:
+        """Carry out something that may take long, and that user code need not wait for, on a thread of its own."""
+
+        def run() -> None:
+            try:
+                event = work()
+            except BaseException as error:
+                self._failed(error)
+                return
+            if event is not None:
+                self.post(event)
+
+        threading.Thread(target=run, name="aside", daemon=True).start()
+
     def recording(self) -> Recording:
         """The machine's last events."""
         with self.lock:
@@ -118,7 +138,7 @@ class Shell:
 
     def _run_jobs(self) -> None:
         while (instruction := self._jobs.get()) is not None and not self._stopped.is_set():
-            self._warnings, self._work_began = 0, time.monotonic()
+            self._warnings, self._works_on, self._work_began = 0, instruction, time.monotonic()
             try:
                 event = self._work(instruction)
             except BaseException as error:  # user code may call sys.exit(), and a panic in Rust is no Exception
@@ -143,8 +163,9 @@ class Shell:
         if began is None or (taken := time.monotonic() - began) < (self._warnings + 1) * self._stuck_seconds:
             return
         self._warnings += 1
-        at = running(sys._current_frames().get(self._worker.ident or 0)) or "no user code"
-        self._warn(f"{self._machine.address} has been at one step for {taken:.0f} s; it is in {at}")
+        at = running(sys._current_frames().get(self._worker.ident or 0))
+        doing = f"in {at}" if at is not None else _WITHOUT_USER_CODE.get(type(self._works_on), "in no user code")
+        self._warn(f"{self._machine.address} has been at one step for {taken:.0f} s; it is {doing}")
 
     def _failed(self, error: BaseException) -> None:
         if not self._stopped.is_set():

@@ -9,8 +9,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import random
-from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from dpa.errors import DpaError, JobFailedError
@@ -32,6 +31,7 @@ from dpa.protocol.events import (
 )
 from dpa.protocol.instructions import (
     Answer,
+    CancelStart,
     CloseSplit,
     Commit,
     Instruction,
@@ -55,7 +55,7 @@ from dpa.protocol.task import TaskMachine
 from dpa.protocol.user_code import UserCode
 from dpa.protocol.words import describe
 from dpa.simulation.hosts import Hosts
-from dpa.simulation.invariants import Invariants
+from dpa.simulation.invariants import Invariants, require
 from dpa.simulation.job import SimulatedJob, SimulatedRun
 from dpa.simulation.rounds import PublishedRounds
 
@@ -69,6 +69,14 @@ class InvariantViolationError(DpaError):
     def __init__(self, message: str, history: list[str]) -> None:
         super().__init__(message)
         self.history = history
+
+
+@dataclass(frozen=True, eq=False)
+class _StartEnds:
+    """The driver's own: tasks that are to come while records flow are up now, unless they cannot be started."""
+
+    addresses: tuple[Address, ...]
+    nodes: tuple[str | None, ...]
 
 
 class SimulatedCluster:
@@ -96,11 +104,12 @@ class SimulatedCluster:
         self._starts = random.Random(f"starts of {seed}")
         self._clock = 0.0
         self._order = itertools.count()
-        self._events: list[tuple[float, int, Address, Event]] = []
+        self._events: list[tuple[float, int, Address, Event | _StartEnds]] = []
         self._finished = self._checked_end = False
         self._failure: str | None = None
         self._steps = 0
         self._log: list[tuple[float, Address, Event]] = []
+        self._starting: _StartEnds | None = None
         self._stopped: set[Address] = set()
         self._dead: set[Address] = set()
         self.answers: dict[int, Answer] = {}
@@ -142,10 +151,13 @@ class SimulatedCluster:
             self._schedule_ticks(address)
         while self._events and self._steps < max_steps and self._failure is None:
             self._clock, _, address, event = heapq.heappop(self._events)
-            self._log.append((self._clock, address, event))
             self._steps += 1
             try:
-                self._step(address, event)
+                if isinstance(event, _StartEnds):
+                    self._end_start(event)
+                else:
+                    self._log.append((self._clock, address, event))
+                    self._step(address, event)
             except (DpaError, AssertionError) as error:
                 raise self._violation(str(error) or repr(error)) from error
         if self._failure is not None and self._dead:
@@ -236,7 +248,7 @@ class SimulatedCluster:
                 for _ in range(copies):
                     delay = self._random.uniform(job.network.min_delay, job.network.max_delay)
                     self._schedule(delay, envelope.receiver, envelope)
-            case StartTasks() | StopTasks() | Answer():
+            case StartTasks() | CancelStart() | StopTasks() | Answer():
                 self._manage(instruction)
             case OpenSplit() | CloseSplit() | OpenResult():
                 self.user_code[address].carry_out(instruction)
@@ -255,33 +267,49 @@ class SimulatedCluster:
                 seconds = job.pauses(address.stage, address.index).lasting(self._clock, seconds)
                 self._schedule(seconds, address, event)
 
-    def _manage(self, instruction: StartTasks | StopTasks | Answer) -> None:
+    def _manage(self, instruction: StartTasks | CancelStart | StopTasks | Answer) -> None:
         """Start or stop tasks, or keep an answer."""
         match instruction:
-            case StartTasks(addresses) if self._cannot_start(addresses):
-                delay = self._job.network.max_delay + self._job.start_seconds
-                self._schedule(delay, COORDINATOR, StartFailed(f"{addresses[0]} did not start"))
+            case StartTasks(addresses, nodes) if addresses[0] in self.machines:
+                self._are_up(addresses, nodes)
             case StartTasks(addresses, nodes):
-                for place, started in enumerate(addresses):
-                    self._hosts.started(started, nodes[place] if nodes else None)
-                for new in [one for one in addresses if one not in self.machines]:
-                    self.machines[new] = self.tasks[new] = self._make(new)
-                    self.user_code[new] = self._user_code_of(new)
-                    self._invariants.joined(new)
-                    self._schedule_ticks(new)
-                network = self._job.network
-                for started in addresses:
-                    delay = self._random.uniform(network.min_delay, network.max_delay)
-                    self._schedule(self._job.start_seconds + delay, COORDINATOR, TaskStarted(started))
+                self._starting = _StartEnds(addresses, nodes)
+                self._schedule(self._job.start_seconds, COORDINATOR, self._starting)
+            case CancelStart():
+                if self._starting is not None:
+                    self._events = [entry for entry in self._events if entry[3] is not self._starting]
+                    heapq.heapify(self._events)
+                    self._not_up(self._starting, "was not to start any more")
             case StopTasks(addresses):
                 self._stopped |= set(addresses)
                 self._invariants.stopped(addresses)
             case Answer(int(request)):
                 self.answers[request] = instruction
 
-    def _cannot_start(self, addresses: Iterable[Address]) -> bool:
-        are_new = all(address not in self.machines for address in addresses)
-        return are_new and self._starts.random() < self._job.start_failures
+    def _end_start(self, start: _StartEnds) -> None:
+        name = start.addresses[0].stage
+        require(not self.coordinator.stages[name].has_nothing_left, f"{name} was open for tasks that were not up")
+        if self._starts.random() < self._job.start_failures:
+            self._not_up(start, "did not start")
+            return
+        self._starting = None
+        for new in start.addresses:
+            self.machines[new] = self.tasks[new] = self._make(new)
+            self.user_code[new] = self._user_code_of(new)
+            self._invariants.joined(new)
+            self._schedule_ticks(new)
+        self._are_up(start.addresses, start.nodes)
+
+    def _not_up(self, start: _StartEnds, why: str) -> None:
+        self._starting = None
+        self._schedule(self._job.network.max_delay, COORDINATOR, StartFailed(f"{start.addresses[0]} {why}"))
+
+    def _are_up(self, addresses: tuple[Address, ...], nodes: tuple[str | None, ...]) -> None:
+        network = self._job.network
+        for place, started in enumerate(addresses):
+            self._hosts.started(started, nodes[place] if nodes else None)
+            delay = self._random.uniform(network.min_delay, network.max_delay)
+            self._schedule(delay, COORDINATOR, TaskStarted(started))
 
     def _user_code(self, address: Address, instruction: Instruction) -> tuple[Event, float]:
         """Run a piece of user code; returns the event that answers it, and its duration without pauses (seconds)."""
@@ -313,7 +341,7 @@ class SimulatedCluster:
             return work * job.service_seconds(stage, index) * job.slowness(stage, index, self._clock)
         return _EXCHANGE_SECONDS
 
-    def _schedule(self, delay: float, address: Address, event: Event) -> None:
+    def _schedule(self, delay: float, address: Address, event: Event | _StartEnds) -> None:
         heapq.heappush(self._events, (self._clock + delay, next(self._order), address, event))
 
     def _violation(self, message: str) -> InvariantViolationError:

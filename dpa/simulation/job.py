@@ -13,7 +13,7 @@ from dpa.execution.mapping import MapTask
 from dpa.execution.reduce_task import ReduceStage
 from dpa.execution.states import Reduced
 from dpa.protocol.addresses import Address
-from dpa.protocol.events import TaskRequest
+from dpa.protocol.events import CancelChange, TaskRequest
 from dpa.protocol.graph import MAPPER, REDUCER, Graph, map_reduce
 from dpa.protocol.instructions import Answer
 from dpa.protocol.metrics import Snapshot
@@ -54,7 +54,7 @@ class SimulatedJob:
         placed: the node of each task, and how they are placed again; None: all are on one, and nobody measures.
         requests: what the coordinator is asked for, with the virtual times, in seconds.
         deaths: which tasks die, if they are there, with the virtual times, in seconds.
-        start_seconds: virtual time that it takes to start a task.
+        start_seconds: virtual time that it takes to start tasks that are to come while records flow.
         start_failures: how often tasks that are to come while records flow cannot be started, 0 to 1.
         pauses: when a task of a stage, by number, does no work. Messages reach it, so its queue fills up; a piece of
             user code that is not done when a pause begins goes on after it.
@@ -72,7 +72,7 @@ class SimulatedJob:
     slowness: Callable[[str, int, float], float] = lambda stage, index, now: 1.0
     cores: int | None = None
     placed: Placed | None = None
-    requests: tuple[tuple[float, TaskRequest], ...] = ()
+    requests: tuple[tuple[float, TaskRequest | CancelChange], ...] = ()
     deaths: tuple[tuple[float, Address], ...] = ()
     start_seconds: float = 0.0
     start_failures: float = 0.0

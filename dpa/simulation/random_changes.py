@@ -1,5 +1,5 @@
-"""Random changes of the tasks of a simulated job while it runs, made of a seed alone: what it is asked for, and
-placements that follow the load."""
+"""Random changes of the tasks of a simulated job while it runs, made of a seed alone: what it is asked for, what is
+cancelled, and placements that follow the load."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import replace
 
 from dpa.placement.model import Cluster, Node
 from dpa.placement.online import OnlineOptions, OnlinePlacement
-from dpa.protocol.events import MoveTasks, Rescale, TaskRequest
+from dpa.protocol.events import CancelChange, MoveTasks, Rescale, TaskRequest
 from dpa.protocol.graph import Graph
 from dpa.protocol.nodes import Placed
 from dpa.simulation.job import SimulatedJob
 
-Requests = tuple[tuple[float, TaskRequest], ...]
+Requests = tuple[tuple[float, TaskRequest | CancelChange], ...]
 
 _MOST_TASKS = 6
 
@@ -25,14 +25,23 @@ _TWICE = 0.05
 _FAILURES = 0.15
 """How often tasks cannot be started."""
 
+_CANCELLED = 0.15
+"""How often a request is followed by one to cancel the changes of its stage."""
+
+_START_SECONDS = (0.0, 0.0, 0.01, 0.01, 0.05, 0.05, 300.0)
+"""How long tasks take to start: the last, for longer than any job takes without them, and records may seem lost."""
+
 
 def with_random_changes(job: SimulatedJob, seed: int) -> SimulatedJob:
-    """The job with random requests, and now and then tasks that cannot be started."""
+    """The job with random requests, and now and then tasks that cannot be started, or take very long."""
+    requests = _random_changes(seed, job.graph)
+    start_seconds = random.Random(f"starts of {seed}").choice(_START_SECONDS)
     return replace(
         job,
-        requests=_random_changes(seed, job.graph),
+        requests=(*requests, *_random_cancels(seed, requests)),
         start_failures=_FAILURES,
-        start_seconds=random.Random(f"starts of {seed}").choice([0.0, 0.01, 0.05]),
+        start_seconds=start_seconds,
+        ticks=None if start_seconds > 1 else job.ticks,
     )
 
 
@@ -58,10 +67,20 @@ def with_random_placement(job: SimulatedJob, seed: int) -> SimulatedJob:
         job,
         placed=Placed(homes, online),
         cores=draw.choice([None, 1]),
-        start_seconds=draw.choice([0.0, 0.05]),
+        start_seconds=draw.choice(_START_SECONDS),
         start_failures=_FAILURES,
         ticks=None,
         tick_seconds=draw.choice([0.01, 0.02, 0.1]),
+    )
+
+
+def _random_cancels(seed: int, requests: Requests) -> Requests:
+    """Some of the requests are cancelled later, with what else is asked for their stages."""
+    draw = random.Random(f"cancels of {seed}")
+    return tuple(
+        (at + draw.choice([0.0, 0.01, 0.05]), CancelChange(len(requests) + number, request.stage))
+        for number, (at, request) in enumerate(requests)
+        if draw.random() < _CANCELLED
     )
 
 

@@ -84,6 +84,19 @@ class SlowSum(FunctionReducer):
         return super().reduce(state, value)
 
 
+class SlowToCome(SlowSum):
+    """Takes as long as a file is there to come to a task, as one does whose module takes long to import."""
+
+    def __init__(self, seconds: float, while_there: str) -> None:
+        super().__init__(seconds)
+        self.while_there = while_there
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= state
+        while Path(self.while_there).exists():
+            time.sleep(0.1)
+
+
 class RunningSum(Process[npt.NDArray[np.int64], int]):
     """Emits the sum so far with each value, and takes its time. Values of a key must ascend: one that is lost, comes
     twice or too late is found out. It changes its state in place."""

@@ -5,19 +5,20 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import executors_for_tests as executors
 import pyarrow as pa
 import pytest
+from executors_for_tests import RunningSum, SlowSum, SlowToCome
 from typer.testing import CliRunner
 
 from dpa import Flow
 from dpa.control import app
 from dpa.driver.control import RunningJob
-from dpa.errors import ControlError
+from dpa.errors import ControlError, JobCancelledError
 from dpa.result import Result
 from dpa.runtime.cluster import alive_nodes
 
@@ -64,6 +65,11 @@ class Running:
             time.sleep(0.05)
         pytest.fail(f"the job has ended: {self._found}")
 
+    def error(self) -> Result | BaseException:
+        """What it has raised, when it has ended."""
+        self._thread.join()
+        return self._found[0]
+
     def result(self) -> Result:
         """Its result, when it has ended."""
         self._thread.join()
@@ -82,18 +88,24 @@ def tasks_of(job: RunningJob, stage: str, expected: tuple[int, ...]) -> bool:
     return False
 
 
-def flow_of(name: str, consistency: str, split_records: int = 1_000) -> Flow:
-    """Sums by key: in merge mode one a key, in migrate mode as far as they are at each record."""
+def flow_of(name: str, reducer: SlowSum | RunningSum, **limits: float) -> Flow:
+    """Sums by key: one a key of a reducer, and of a process as far as they are at each record."""
     table = pa.table({"key": [number * number % KEYS for number in range(ROWS)], "value": range(ROWS)})
     flow = Flow(
         name,
-        limits={"split_records": split_records, "batch_records": 20, "in_flight_records": 200, "quantum_records": 20},
+        limits={
+            "split_records": 1_000,
+            "batch_records": 20,
+            "in_flight_records": 200,
+            "quantum_records": 20,
+            **limits,
+        },
     )
     keyed = flow.read(table, parallelism=1).key_by("key")
-    if consistency == "merge":
-        keyed.reduce(executors.SlowSum(SECONDS), name="sums", parallelism=2)
+    if isinstance(reducer, SlowSum):
+        keyed.reduce(reducer, name="sums", parallelism=2)
     else:
-        keyed.process(executors.RunningSum(SECONDS), name="sums", parallelism=2, consistency="migrate")
+        keyed.process(reducer, name="sums", parallelism=2, consistency="migrate")
     return flow
 
 
@@ -109,7 +121,8 @@ def expected(consistency: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("consistency", ["merge", "migrate"])
 def test_tasks_come_move_and_go_while_records_flow(consistency: str) -> None:
-    with Running(flow_of(f"changing-{consistency}", consistency)) as running:
+    reducer = {"merge": SlowSum, "migrate": RunningSum}[consistency](SECONDS)
+    with Running(flow_of(f"changing-{consistency}", reducer)) as running:
         job = running.job()
         assert "sums has 4 tasks, 2 started, after" in job.scale("sums", 4)
         assert tasks_of(job, "sums", (0, 1, 2, 3))
@@ -137,16 +150,26 @@ def test_the_command_changes_the_tasks_of_a_source_and_says_why_it_cannot(monkey
     gone = replace(nodes[0], name="gone", id=nodes[0].id[::-1])
     monkeypatch.setattr("dpa.runtime.launch.alive_nodes", lambda: [*nodes, gone])
     assert "no job runs here" in run.invoke(app, ["list"]).output
-    with Running(flow_of("by-hand", "merge", split_records=ROWS)) as running:
+    with Running(flow_of("by-hand", SlowSum(SECONDS), split_records=ROWS)) as running:
         job = running.job()
         listed = run.invoke(app, ["list"])
-        assert listed.exit_code == 0 and job.name in listed.output and "0-1" in listed.output
+        assert listed.exit_code == 0 and job.name in listed.output
+        assert nodes[0].name[:8] in listed.output
+        status = job.status()
+        assert status is not None
+        for stage in status.stages:
+            for task, process in zip(stage.tasks, stage.processes, strict=True):
+                assert str(process.pid) in listed.output
+                title = Path(f"/proc/{process.pid}/cmdline").read_text().rstrip("\0 ")
+                assert title == f"ray::by-hand {stage.name} {task}", "as `ps` shows it"
+                assert Path(f"/proc/{process.pid}/comm").read_text() == f"{stage.name} {task}\n", "as `top` does"
         assert "read has 2 tasks, 1 started" in run.invoke(app, ["scale", "by-hand", "read", "2"]).output
         moved = run.invoke(app, ["move", job.name, "read", "0"])
         assert moved.exit_code == 0 and "read 0 is read 2 now" in moved.output
+        same = run.invoke(app, ["scale", "by-hand", "sums", "2"])
+        assert same.exit_code == 0 and "sums has 2 tasks already" in same.output
         for arguments, why in {
             ("scale", "by-hand", "sum", "2"): "there is no stage 'sum'; the stages are read, sums",
-            ("scale", "by-hand", "sums", "2"): "sums has 2 tasks",
             ("move", "by-hand", "sums", "7"): "sums has no task 7; it has 0, 1",
             ("move", "by-hand", "sums", "0", "--node", "nowhere"): "there is no node 'nowhere'; the nodes are",
             ("move", "by-hand", "sums", "0", "--node", "gone"): "nothing was changed: sums 2 did not start",
@@ -160,3 +183,58 @@ def test_the_command_changes_the_tasks_of_a_source_and_says_why_it_cannot(monkey
     assert sum(read) == ROWS and 0 < read[0] < ROWS and 0 < max(read[1:]) < ROWS, "one split, of which two read a part"
     with pytest.raises(ControlError, match="has ended"):
         job.scale("sums", 3)
+
+
+class Asking:
+    """A request in a thread of its own, until the block's end."""
+
+    def __init__(self, ask: Callable[[], str]) -> None:
+        self.answer = ""
+        self._ask = ask
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        try:
+            self.answer = self._ask()
+        except ControlError as error:
+            self.answer = str(error)
+
+    def __enter__(self) -> Asking:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._thread.join()
+
+
+def test_a_start_that_takes_too_long_keeps_no_job_from_its_end(tmp_path: Path) -> None:
+    slow = tmp_path / "slow"
+    flow = flow_of("slow-start", SlowToCome(SECONDS / 2, str(slow)), start_seconds=4.0)
+    with Running(flow) as running:
+        job = running.job()
+        slow.write_text("")
+        with Asking(lambda: job.scale("sums", 3)) as asking:
+            time.sleep(1.0)
+            assert job.cancel("sums") == "the change of sums is cancelled"
+        assert "nothing was changed: it was cancelled" in asking.answer
+        with pytest.raises(ControlError, match=r"sums 2 did not start within 4 s, as limits.start_seconds says"):
+            job.scale("sums", 3)
+        answers = []
+        while "did not start" in (answers or ["did not start"])[-1]:
+            with Asking(lambda: job.scale("sums", 3)) as asking:
+                pass
+            answers.append(asking.answer)
+    result = running.result()
+    assert "nothing was changed: sums has processed all its records" in answers[-1]
+    assert sorted(result.table().to_pylist(), key=lambda row: row["key"]) == expected("merge")
+    assert not result.report["sums"].changes
+
+
+def test_a_cancelled_job_ends_soon_and_publishes_nothing(tmp_path: Path) -> None:
+    flow = flow_of("cancelled", SlowSum(SECONDS))
+    with Running(flow) as running:
+        done = CliRunner().invoke(app, ["cancel", running.job().name])
+        assert done.exit_code == 0 and "the job ends, and publishes nothing" in done.output
+        began = time.monotonic()
+    assert time.monotonic() - began < 5.0
+    assert isinstance(running.error(), JobCancelledError) and not RunningJob.all()

@@ -20,11 +20,21 @@ from dpa.protocol.change_messages import (
     Unsubscribed,
 )
 from dpa.protocol.coordinator import CoordinatorMachine
-from dpa.protocol.events import MoveTasks, Rescale, Start, StartFailed, TaskStarted, Tick
+from dpa.protocol.events import CancelChange, MoveTasks, Rescale, Start, StartFailed, TaskStarted, Tick
 from dpa.protocol.graph import MAPPER, REDUCER, Graph, map_reduce
-from dpa.protocol.instructions import Answer, Instruction, JobFailed, StartTasks, StopTasks
+from dpa.protocol.instructions import Answer, CancelStart, Instruction, JobFailed, StartTasks, StopTasks
 from dpa.protocol.machines import load_balancer_of
-from dpa.protocol.messages import Begin, CurrentTable, Message, Progress, Settled, SplitGrant, SplitRequest, TableUpdate
+from dpa.protocol.messages import (
+    Begin,
+    CurrentTable,
+    Freeze,
+    Message,
+    Progress,
+    Settled,
+    SplitGrant,
+    SplitRequest,
+    TableUpdate,
+)
 from dpa.protocol.metrics import TaskStats
 from dpa.routing.members import MemberChange
 from dpa.sources.splits import memory_splits
@@ -128,7 +138,7 @@ class Coordinator(Wire):
     def started(self, address: Address) -> list[Instruction]:
         return self.machine.handle(TaskStarted(address), 0.0)
 
-    def ask(self, request: Rescale | MoveTasks) -> list[Instruction]:
+    def ask(self, request: Rescale | MoveTasks | CancelChange) -> list[Instruction]:
         return self.machine.handle(request, 1.0)
 
     def answers(self, instructions: list[Instruction]) -> list[Answer]:
@@ -205,6 +215,98 @@ def test_tasks_that_are_to_leave_read_on_until_others_are_up() -> None:
     assert coordinator.machine.snapshot()[MAPPER].phase == "done"
 
 
+def drained(coordinator: Coordinator, *, processed: int = 6) -> list[Instruction]:
+    """Both mappers have emitted 3 records each, and reducer 0 has processed these."""
+    for index in (0, 1):
+        while sent(coordinator(mapper(index), SplitRequest()), SplitGrant)[0][1].split is not None:
+            pass
+        coordinator(mapper(index), Progress(TaskStats(MAPPER, index, emitted=(3,)), done=True))
+    return coordinator(reducer(0), Progress(TaskStats(REDUCER, 0, processed=processed)))
+
+
+def test_a_stage_with_nothing_left_ends_as_soon_as_its_new_tasks_are_not_to_start_any_more() -> None:
+    coordinator = Coordinator()
+    coordinator.ask(Rescale(1, REDUCER, 5))
+    cancel, *_ = [one for one in drained(coordinator) if isinstance(one, CancelStart)]
+    assert cancel == CancelStart((reducer(3), reducer(4)))
+    freeze, refused = coordinator.machine.handle(StartFailed("reducer 3 was not to start any more"), 1.0)
+    assert sent([freeze], Freeze)
+    assert refused == Answer(1, "nothing was changed: reducer has processed all its records", refused=True)
+
+
+def test_tasks_that_are_up_before_their_start_is_cancelled_take_part() -> None:
+    coordinator = Coordinator()
+    coordinator.ask(Rescale(1, REDUCER, 4))
+    drained(coordinator)
+    assert to(coordinator.started(reducer(3)), ChangeMembers) == [BALANCER]
+    done = coordinator(BALANCER, MembersChanged(REDUCER))
+    assert "reducer has 4 tasks" in coordinator.answers(done)[0].text and to(done, Freeze) == [BALANCER]
+
+
+def test_no_records_are_missed_while_tasks_change() -> None:
+    coordinator = Coordinator()
+    coordinator.ask(Rescale(1, REDUCER, 4))
+    drained(coordinator, processed=5)
+    for now in (50.0, 120.0, 180.0):
+        for index in range(3):
+            progress = Progress(TaskStats(REDUCER, index, processed=0 if index else 5))
+            coordinator(reducer(index), progress, now=now)
+        coordinator.machine.handle(Tick(), now)
+    coordinator.machine.handle(StartFailed("why"), 181.0)
+    for index in range(3):
+        coordinator(reducer(index), Progress(TaskStats(REDUCER, index, processed=0 if index else 5)), now=242.0)
+    with pytest.raises(ProtocolError, match="1 of 6 records to reducer were lost"):
+        coordinator.machine.handle(Tick(), 242.0)
+
+
+def test_a_change_is_cancelled_before_its_tasks_are_up_and_those_that_wait_with_it() -> None:
+    coordinator = Coordinator()
+    coordinator.ask(Rescale(1, REDUCER, 4))
+    for request in (Rescale(2, REDUCER, 5), Rescale(3, MAPPER, 3)):
+        assert coordinator.ask(request) == []
+    waiting, cancel = coordinator.ask(CancelChange(4, REDUCER))
+    assert waiting == Answer(2, "nothing was changed: it was cancelled", refused=True)
+    assert cancel == CancelStart((reducer(3),))
+    *answers, following = coordinator.machine.handle(StartFailed("reducer 3 was not to start any more"), 1.0)
+    assert answers == [
+        Answer(1, "nothing was changed: it was cancelled", refused=True),
+        Answer(4, "the change of reducer is cancelled"),
+    ]
+    assert following == StartTasks((mapper(2),), (None,))
+    assert coordinator.ask(Rescale(5, REDUCER, 4)) == []
+    [waited, answer] = coordinator.ask(CancelChange(6, REDUCER))
+    assert waited.request == 5 and waited.refused
+    assert answer == Answer(6, "1 of the changes of reducer had not begun, and will not")
+
+
+def test_it_is_too_late_to_cancel_a_change_whose_tasks_are_up() -> None:
+    coordinator = Coordinator()
+    coordinator.ask(Rescale(1, REDUCER, 4))
+    coordinator.ask(CancelChange(2, REDUCER))
+    late = "too late: the new tasks of reducer take part, so the change ends soon by itself"
+    assert coordinator.answers(coordinator.started(reducer(3))) == [Answer(2, late, refused=True)]
+    assert coordinator.ask(CancelChange(3, REDUCER)) == [Answer(3, late, refused=True)]
+    assert "reducer has 4 tasks" in coordinator.answers(coordinator(BALANCER, MembersChanged(REDUCER)))[0].text
+
+
+@pytest.mark.parametrize(
+    ("stage", "why"),
+    [
+        (REDUCER, "no change of the tasks of reducer waits or is under way"),
+        ("rows", "there is no stage 'rows'; the stages are mapper, reducer"),
+    ],
+)
+def test_where_there_is_nothing_to_cancel_that_is_the_answer(stage: str, why: str) -> None:
+    assert Coordinator().ask(CancelChange(1, stage)) == [Answer(1, why, refused=True)]
+
+
+def test_a_stage_that_has_as_many_tasks_is_done_at_once_whatever_else_is_under_way() -> None:
+    coordinator = Coordinator(can_merge=False)
+    coordinator.ask(Rescale(1, MAPPER, 3))
+    assert coordinator.ask(Rescale(2, REDUCER, 3)) == [Answer(2, "reducer has 3 tasks already")]
+    assert coordinator.ask(Rescale(3, MAPPER, 2)) == [], "it has 2 until it has 3"
+
+
 def test_a_job_whose_first_tasks_do_not_start_fails() -> None:
     machine = CoordinatorMachine(graph_of())
     machine.handle(Start(), 0.0)
@@ -253,8 +355,8 @@ def test_a_source_task_that_leaves_gets_no_more_splits_and_is_waited_for() -> No
     ("request_", "why"),
     [
         (Rescale(1, "rows", 2), "there is no stage 'rows'; the stages are mapper, reducer"),
-        (Rescale(1, REDUCER, 3), "reducer has 3 tasks"),
-        (Rescale(1, REDUCER, 0), "reducer needs at least 1 task, not 0"),
+        (Rescale(1, REDUCER, 0), "reducer can have 1 to 256 tasks, not 0"),
+        (Rescale(1, REDUCER, 257), "reducer can have 1 to 256 tasks, not 257"),
         (MoveTasks(1, REDUCER, (1, 0, 1)), "reducer 1 is named more than once"),
         (MoveTasks(1, REDUCER, (1, 5)), "reducer has no task 5; it has 0, 1, 2"),
     ],

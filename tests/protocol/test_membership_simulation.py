@@ -16,7 +16,7 @@ import pytest
 from dpa.errors import JobFailedError
 from dpa.protocol.addresses import COORDINATOR, Address
 from dpa.protocol.change_messages import ChangeMembers, Left, MembersChanged
-from dpa.protocol.events import MoveTasks, RangesExtracted, Rescale
+from dpa.protocol.events import CancelChange, MoveTasks, RangesExtracted, Rescale
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.hand_over import Giving
 from dpa.protocol.load_balancer import LoadBalancerMachine, StageBalance
@@ -100,7 +100,7 @@ def test_a_task_that_dies_ends_the_job_with_an_error_whatever_is_under_way(migra
             pytest.fail(failed(seed, violation))
         except JobFailedError as error:
             assert str(error) == f"{victim} died"
-        asked = [event.request for _, _, event in cluster.log if isinstance(event, Rescale | MoveTasks)]
+        asked = [event.request for _, _, event in cluster.log if isinstance(event, Rescale | MoveTasks | CancelChange)]
         assert cluster.answers.keys() == set(asked), "who asks learns what became of it"
         died[victim.stage] += 1
         died["during a change"] += any(answer.text == "the job has failed" for answer in cluster.answers.values())
@@ -115,10 +115,15 @@ def test_tasks_really_change_in_the_random_jobs(migrates: bool) -> None:
         for step in run.snapshot.steps:
             kind = "moved" if step.moved else "grown" if step.started else "shrunk"
             happened[f"{step.stage} {kind}"] += 1
+        texts = [answer.text for answer in run.answers.values()]
         happened["refused"] += any(answer.refused for answer in run.answers.values())
+        happened["cancelled"] += any("is cancelled" in text for text in texts)
+        happened["too late to cancel"] += any("too late" in text for text in texts)
+        happened["over"] += any("nothing was changed: reducer has processed all" in text for text in texts)
     for kind in ("moved", "grown", "shrunk"):
         assert happened[f"mapper {kind}"] >= 2 and happened[f"reducer {kind}"] >= 5, happened
-    assert happened["refused"]
+    assert happened["refused"] and happened["cancelled"] >= 2 and happened["over"] >= 2, happened
+    assert happened["too late to cancel"], happened
 
 
 # --- machines that are broken on purpose
@@ -128,6 +133,13 @@ class EndsWhileTasksChange(StageProgress):
     """Does not wait for tasks that leave."""
 
     is_changing = False  # type: ignore[assignment]
+
+
+class WaitsForTasksThatNeverCameUp(Membership):
+    """Leaves a stage that has nothing left to process open until its new tasks are up."""
+
+    def settle(self) -> None:
+        pass
 
 
 class StopsAtOnce(Membership):
@@ -212,6 +224,11 @@ BROKEN: dict[str, tuple[str, Any, str]] = {
         PROGRESS,
         EndsWhileTasksChange,
         "cannot be done while|cannot take a|before|while it had records|wrong result",
+    ),
+    "waits for tasks that never came up": (
+        "dpa.protocol.coordinator.Membership",
+        WaitsForTasksThatNeverCameUp,
+        "was open for tasks that were not up",
     ),
     "stops tasks at once": (
         "dpa.protocol.coordinator.Membership",

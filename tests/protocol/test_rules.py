@@ -95,7 +95,7 @@ PARTS: dict[type[RuledMachine], list[type[RuledMachine]]] = {
 
 RECEIVED: dict[type[RuledMachine], set[str]] = {
     CoordinatorMachine: {
-        *("Start", "TaskStarted", "StartFailed", "TaskDied", "Tick", "Rescale", "MoveTasks"),
+        *("Start", "TaskStarted", "StartFailed", "TaskDied", "Tick", "Rescale", "CancelChange", "MoveTasks"),
         *("MembersChanged", "Left", "Unsubscribed", "SplitReturned"),
         *("SplitRequest", "Progress", "DecisionReport", "RoundDone", "LastTable", "Finished"),
     },

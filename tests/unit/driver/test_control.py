@@ -16,9 +16,12 @@ from dpa.control import app
 from dpa.driver import control as module
 from dpa.driver.control import Control, RunningJob, runs_directory
 from dpa.errors import ControlError
-from dpa.protocol.events import MoveTasks, Rescale
+from dpa.protocol.addresses import Address
+from dpa.protocol.events import CancelChange, MoveTasks, Rescale
 from dpa.protocol.instructions import Answer
 from dpa.protocol.metrics import Snapshot, StageSnapshot, TaskStats
+from dpa.protocol.nodes import BackendNode, TaskProcess
+from dpa.protocol.plan import CancelJob
 
 SLEEP = time.sleep
 
@@ -43,7 +46,7 @@ class Answering:
     """A job that answers all requests for a while, in a thread of its own."""
 
     def __init__(self, job: Control, *, refuses: bool = False) -> None:
-        self.asked: list[Rescale | MoveTasks] = []
+        self.asked: list[Rescale | MoveTasks | CancelChange | CancelJob] = []
         self._job, self._refuses = job, refuses
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._answer)
@@ -66,6 +69,13 @@ class Answering:
 def snapshot(*queues: int) -> Snapshot:
     tasks = tuple(TaskStats("reducer", index, queue=queue) for index, queue in enumerate(queues))
     return Snapshot("stream", 3.0, 10, (StageSnapshot("reducer", "streaming", tasks, members=(0, 2, 3, 4)),))
+
+
+def tell(job: Control, *queues: int) -> None:
+    """The job says how it is, of a cluster with 4 processors, on one node of which all tasks but one are."""
+    nodes = [BackendNode("1f", "big", 3.0), BackendNode("2f", "small", 1.0)]
+    processes = {Address("reducer", task): TaskProcess("1f", 100 + task) for task in (0, 2, 3)}
+    job.tell(snapshot(*queues), processes, lambda: nodes)
 
 
 def test_a_request_comes_to_the_job_and_its_answer_back(job: Control) -> None:
@@ -164,31 +174,57 @@ def test_a_job_that_cannot_listen_runs_all_the_same(monkeypatch: pytest.MonkeyPa
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(module, "gettempdir", lambda: str(tmp_path / "file"))
     with Control("deaf") as job:
-        job.tell(snapshot(1))
+        tell(job, 1)
         assert job.requests() == []
 
 
 def test_the_list_shows_the_tasks_that_there_are(job: Control) -> None:
     assert CliRunner().invoke(app, ["list"]).output.split()[-2:] == [RunningJob.all()[0].name, "startup"]
-    job.tell(snapshot(1, 0, 2000, 0, 40))
-    shown = " ".join(CliRunner().invoke(app, ["list"]).output.split())
-    assert "stream, 3 s reducer 4 0, 2-4 2,041" in shown
+    tell(job, 1, 0, 2000, 0, 40)
+    header, *rows = CliRunner().invoke(app, ["list"]).output.splitlines()
+    assert header.split() == ["run", "phase", "stage", "tasks", "queued", "task", "node", "pid"]
+    assert rows[0].split()[1:] == ["stream,", "3", "s", "reducer", "4", "2,041", "0", "big", "100"]
+    assert [row.split() for row in rows[1:]] == [["2", "big", "102"], ["3", "big", "103"], ["4"]], "4 is not up yet"
 
 
 def test_a_wrong_argument_is_told_by_its_name() -> None:
-    refused = CliRunner().invoke(app, ["scale", "any", "reducer", "0"])
-    assert refused.exit_code == 2 and "greater than or equal to 1" in " ".join(refused.output.split())
+    for tasks, why in (("0", "greater than or equal to 1"), ("257", "less than or equal to 256")):
+        refused = CliRunner().invoke(app, ["scale", "any", "reducer", tasks])
+        said = " ".join(refused.output.split())
+        assert refused.exit_code == 2 and f"for 'tasks': Input should be {why}" in said, said
+
+
+def test_more_tasks_than_processors_are_asked_for_with_a_warning(job: Control) -> None:
+    tell(job, 0)
+    run = CliRunner()
+    with Answering(job) as answering:
+        said = run.invoke(app, ["scale", "word-count", "reducer", "5"])
+        assert said.exit_code == 0 and "answer 1" in said.stdout
+        assert "warning: 5 tasks of reducer share the 4 processors of the cluster" in said.stderr
+        assert "warning" not in run.invoke(app, ["scale", "word-count", "reducer", "4"]).output
+        with pytest.warns(UserWarning, match="6 tasks of reducer share the 4 processors"):
+            RunningJob.find("word-count").scale("reducer", 6)
+    assert [asked.tasks for asked in answering.asked if isinstance(asked, Rescale)] == [5, 4, 6]
+
+
+def test_changes_of_a_stage_are_cancelled_or_the_whole_job(job: Control) -> None:
+    run = CliRunner()
+    with Answering(job) as answering:
+        assert run.invoke(app, ["cancel", "word-count", "reducer"]).stdout == "answer 1\n"
+        assert run.invoke(app, ["cancel", "word-count"]).stdout == "answer 2\n"
+        assert RunningJob.find("word-count").cancel() == "answer 3"
+    assert answering.asked == [CancelChange(1, "reducer"), CancelJob(2), CancelJob(3)]
 
 
 def test_status_is_told_twice_a_second_at_most(job: Control, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [time.monotonic() + 10]
     monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
     found = RunningJob.find("word-count")
-    job.tell(snapshot(1))
-    job.tell(snapshot(2))
+    tell(job, 1)
+    tell(job, 2)
     status = found.status()
     assert status is not None and status.stages[0].queued == 1
     clock[0] += 1.0
-    job.tell(snapshot(3))
+    tell(job, 3)
     status = found.status()
     assert status is not None and status.stages[0].queued == 3
