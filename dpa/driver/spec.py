@@ -63,7 +63,8 @@ class JobSpec:
         """The steps on their way to a graph; `columns` are those of each source's input, None where they are not known.
 
         Raises:
-            ConfigError: a step names a column that is not there, or that cannot be what it should be.
+            ConfigError: a step names a column that is not there, or that cannot be what it should be, or it may get
+                more tasks where another needs the order of its one.
         """
         try:
             made = Compilation(self.steps, columns)
@@ -71,6 +72,12 @@ class JobSpec:
         except ConfigError as error:
             key, _, message = str(error).partition(": ")
             raise self.file.error(key, message) from None
+        for step in self.steps:
+            ordered = None if step.elastic is None else made.ordered_for(step.name)
+            if ordered is not None:
+                why = f"{ordered} takes the records of a key in the order in which one task emits them"
+                mend = "leave it out, or, where that does not matter, set `parallelism` to 2 or more"
+                raise self.file.error(step.at("elastic"), f"{why}: {mend}")
         return made
 
     def plan(self, splits: Mapping[str, tuple[Split, ...]], columns: Mapping[str, pa.Schema | None]) -> RunPlan:

@@ -99,7 +99,13 @@ class _Builder:
         config = self._config
         if config.read is not None:
             columns = declared(None, config.schema_, self._place, "read")
-            return Step(self._name, declared=columns, tasks=config.parallelism or _READERS, place=self._place)
+            return Step(
+                self._name,
+                declared=columns,
+                tasks=config.parallelism or _READERS,
+                elastic=config.elastic,
+                place=self._place,
+            )
         operation = config.operation
         receiver = self._receiver(operation)
         by_key = receiver is not None

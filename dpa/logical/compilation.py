@@ -51,6 +51,7 @@ class Compilation:
         for step in self.steps:
             for feed in step.feeds:
                 self._takers[feed.step].append((step, feed))
+        self._by_name = {step.name: step for step in self.steps}
         self.columns = Columns(self.steps, columns)
 
     def compiled(self, splits: Mapping[str, tuple[Split, ...]]) -> Compiled:
@@ -82,6 +83,7 @@ class Compilation:
                     consistency=step.consistency,
                     can_merge=step.can_merge,
                     elastic=step.elastic,
+                    ordered_for=self.ordered_for(step.name),
                 )
             )
         return Compiled(Graph(tuple(stages), tuple(edges)), tasks)
@@ -94,6 +96,16 @@ class Compilation:
                 yield fused, taker, feed
             else:
                 yield from self.edges(taker.name, (*fused, taker))
+
+    def ordered_for(self, stage: str) -> str | None:
+        """The step for which the order of a stage's rows matters, which only one task keeps, as it has; None if there
+        is none, or it has several."""
+        step = self._by_name[stage]
+        if step.tasks != 1 or not step.keeps_order:
+            return None
+        takers = [taker for _, taker, _ in self.edges(stage)]
+        ordered = (taker.name if taker.needs_order else self.ordered_for(taker.name) for taker in takers)
+        return next(filter(None, ordered), None)
 
     def operators_from(self, source: str) -> list[tuple[str, ...]]:
         """For each edge out of a stage, in order, what is done to each row on it, each in a few words."""

@@ -149,6 +149,17 @@ class Step:
         return self.receiver is None or is_mergeable(self.receiver)
 
     @property
+    def needs_order(self) -> bool:
+        """Whether its result depends on the order of the records of a key."""
+        migrates = self.consistency == "migrate"
+        return isinstance(self.receiver, Process) or (migrates and not self.can_merge)
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether one task of it emits rows in the order in which it takes them."""
+        return self.receiver is None or isinstance(self.receiver, Process)
+
+    @property
     def operators(self) -> tuple[RowOperator, ...]:
         """What changes its rows: one operator, or none."""
         return () if self.operator is None else (self.operator,)

@@ -60,6 +60,8 @@ class Stage:
             each key one task, and no rounds.
         elastic: how the number of its tasks follows its work; None: not at all.
         can_merge: whether two states of a key can be merged.
+        ordered_for: the stage that needs the records of a key in the order in which the one task of this emits them;
+            None: there is none, or there are several tasks.
         piece_keys: where states migrate, about the most keys whose states are extracted, sent and installed at a time.
     """
 
@@ -80,6 +82,7 @@ class Stage:
     piece_keys: int = 8_192
     can_merge: bool = True
     elastic: ElasticOptions | None = None
+    ordered_for: str | None = None
 
     def __post_init__(self) -> None:
         if self.migrates and (self.grouping.splits_keys or self.aggregate_seconds is not None):
@@ -96,6 +99,14 @@ class Stage:
         """Why its tasks cannot be changed while it runs; None if they can."""
         aggregates = self.aggregate_seconds is not None
         return why_fixed(self.grouping, self.consistency, aggregates=aggregates, can_merge=self.can_merge)
+
+    @property
+    def why_one(self) -> str | None:
+        """Why it cannot have more tasks than one while it runs; None if it can."""
+        if self.ordered_for is None:
+            return None
+        order = f"{self.ordered_for} takes the records of a key in the order in which one task emits them"
+        return f"{order}; where that does not matter, begin with `parallelism: 2` or more"
 
     @property
     def addresses(self) -> tuple[Address, ...]:

@@ -198,6 +198,8 @@ class Membership(RuledMachine):
         if stage.has_nothing_left:
             return f"nothing was changed: {stage.why_over}"
         if isinstance(request, Rescale):
+            if request.tasks > 1 and stage.why_one is not None:
+                return f"{stage.name} keeps its one task: {stage.why_one}"
             within = 1 <= request.tasks <= MOST_TASKS
             return None if within else f"{stage.name} can have 1 to {MOST_TASKS} tasks, not {request.tasks}"
         twice = sorted(task for task, times in Counter(request.tasks).items() if times > 1)

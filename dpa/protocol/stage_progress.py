@@ -61,6 +61,7 @@ class StageProgress(RuledMachine):
         leaving: the numbers of those that leave: they have been told, and are there still.
         is_source: whether its tasks read splits.
         why_fixed: why its tasks cannot be changed while it runs; None if they can.
+        why_one: why there cannot be more than one; None if there can.
         drained_at: when all its records were processed, or None.
         first_record_at: when the first record was known to be processed, or None.
     """
@@ -73,6 +74,7 @@ class StageProgress(RuledMachine):
         self.tasks = [TaskStats(stage.name, index) for index in range(stage.tasks)]
         self.members = list(range(stage.tasks))
         self.why_fixed = stage.why_fixed
+        self.why_one = stage.why_one
         self.drained_at: float | None = None
         self.first_record_at: float | None = None
         self._coordinator = coordinator

@@ -21,7 +21,7 @@ from dpa.protocol.change_messages import (
 )
 from dpa.protocol.coordinator import CoordinatorMachine
 from dpa.protocol.events import CancelChange, MoveTasks, Rescale, Start, StartFailed, TaskStarted, Tick
-from dpa.protocol.graph import MAPPER, REDUCER, Graph, map_reduce
+from dpa.protocol.graph import MAPPER, REDUCER, Edge, Graph, Stage, map_reduce
 from dpa.protocol.instructions import Answer, CancelStart, Instruction, JobFailed, StartTasks, StopTasks
 from dpa.protocol.machines import load_balancer_of
 from dpa.protocol.messages import (
@@ -126,13 +126,14 @@ def test_a_task_that_leaves_gets_tables_until_it_has_left() -> None:
 
 
 class Coordinator(Wire):
-    """The coordinator of two mappers and three reducers, all of them up."""
+    """The coordinator of two mappers and three reducers, or of another graph, with all tasks up."""
 
-    def __init__(self, **options: object) -> None:
-        self.machine: CoordinatorMachine = CoordinatorMachine(graph_of(**options))
+    def __init__(self, graph: Graph | None = None, **options: object) -> None:
+        graph = graph or graph_of(**options)
+        self.machine: CoordinatorMachine = CoordinatorMachine(graph)
         super().__init__(self.machine)
         self.machine.handle(Start(), 0.0)
-        for address in (*graph_of().addresses, BALANCER):
+        for address in (*graph.addresses, BALANCER):
             self.started(address)
 
     def started(self, address: Address) -> list[Instruction]:
@@ -380,6 +381,15 @@ def test_what_cannot_be_done_is_refused_at_once(request_: Rescale | MoveTasks, w
 )
 def test_a_stage_whose_tasks_stay_says_why(options: dict[str, object], why: str) -> None:
     assert Coordinator(**options).ask(Rescale(1, REDUCER, 4)) == [Answer(1, why, refused=True)]
+
+
+def test_the_one_reader_before_a_process_whose_order_matters_can_move_but_does_not_become_more() -> None:
+    stages = (Stage(MAPPER, 1, splits=SPLITS, ordered_for=REDUCER), Stage(REDUCER, 3))
+    coordinator = Coordinator(Graph(stages, (Edge(MAPPER, REDUCER),)))
+    [refused] = coordinator.ask(Rescale(1, MAPPER, 2))
+    assert isinstance(refused, Answer) and refused.refused
+    assert "reducer takes the records of a key in the order in which one task emits them" in refused.text
+    assert coordinator.ask(MoveTasks(2, MAPPER, (0,))) == [StartTasks((mapper(1),), (None,))]
 
 
 def test_nothing_changes_before_the_stream_begins() -> None:

@@ -79,3 +79,41 @@ def test_a_process_is_elastic_where_its_states_migrate() -> None:
         else:
             with pytest.raises(ConfigError, match=r"stages\.process\.elastic: .*cannot be merged"):
                 flow.check()
+
+
+def read_and_processed(parallelism: int, *between: str, **elastic: Any) -> Flow:
+    """A flow that reads with so many tasks, does something between on one, and processes."""
+    flow = Flow()
+    rows = flow.read(TABLE, name="lines", parallelism=parallelism, **elastic)
+    for step in between:
+        if step == "map":
+            rows = rows.map(lambda row: row, name="map", parallelism=1)
+        else:
+            rows = rows.key_by("key").reduce("sum", name="sum", parallelism=1)
+    rows.key_by("key").process(Each(), name="each")
+    return flow
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "between", "ordered"),
+    [
+        (1, (), {"lines": "each"}),
+        (2, (), {}),
+        (1, ("map",), {"lines": "each", "map": "each"}),
+        (2, ("map",), {"map": "each"}),
+        (1, ("sum",), {}),
+    ],
+)
+def test_stages_of_one_task_before_a_process_keep_the_order_of_rows(
+    parallelism: int, between: tuple[str, ...], ordered: dict[str, str]
+) -> None:
+    spec = read_and_processed(parallelism, *between).job().spec
+    graph = spec.plan({"lines": ()}, {"lines": TABLE.schema}).graph
+    assert {stage.name: stage.ordered_for for stage in graph.stages if stage.ordered_for is not None} == ordered
+
+
+def test_the_one_reader_before_a_process_is_not_elastic() -> None:
+    message = r"stages\.lines\.elastic: each takes the records of a key in the order in which one task emits them"
+    with pytest.raises(ConfigError, match=message):
+        read_and_processed(1, elastic={}).job().spec.compilation({"lines": TABLE.schema})
+    read_and_processed(2, elastic={}).job().spec.compilation({"lines": TABLE.schema})
