@@ -39,7 +39,10 @@ MEMORY_WITHIN, TIME_WITHIN = 0.10, 0.15
 
 TASK = "StageActor"
 KINDS = (TASK, "LoadBalancerActor", "CoordinatorActor")
-"""The classes of actors; Ray names their processes by them."""
+"""The classes of actors."""
+
+OWN_KINDS = {"load balancer": "LoadBalancerActor", "coordinator": "CoordinatorActor"}
+"""Those of the tasks that every job has besides its stages'."""
 
 MIB = 2**20
 
@@ -220,7 +223,7 @@ def _figure(rows: list[dict[str, Any]], runs: list[dict[str, Any]], slope: float
 
 
 def _actors() -> Iterator[tuple[int, str]]:
-    """The actors among the processes below this one, and their kinds: Ray names their processes after the class."""
+    """The actors among the processes below this one, and their kinds."""
     names: dict[int, str] = {}
     parents: dict[int, int] = {}
     for directory in Path("/proc").glob("[0-9]*"):
@@ -231,13 +234,20 @@ def _actors() -> Iterator[tuple[int, str]]:
             continue
         process = int(directory.name)
         parents[process] = int(status.rpartition(")")[2].split()[1])
-        names[process] = name.removeprefix("ray::").partition(".")[0] if name.startswith("ray::") else ""
+        names[process] = _kind(name)
     for process, name in names.items():
         above = process
         while above in parents and above != os.getpid():
             above = parents[above]
         if name in KINDS and above == os.getpid():
             yield process, name
+
+
+def _kind(title: str) -> str:
+    """The class of the actor whose process is called so, `ray::JOB TASK`; empty if it is none."""
+    _, is_ray, name = title.partition("ray::")
+    _, is_actor, task = name.partition(" ")
+    return OWN_KINDS.get(task, TASK) if is_ray and is_actor else ""
 
 
 def _sizes(process: int) -> dict[str, int]:

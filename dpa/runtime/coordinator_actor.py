@@ -227,6 +227,9 @@ class CoordinatorActor(TaskActor):
             case CancelStart():
                 assert self._late_start is not None
                 self._late_start.cancel()
+            case StopTasks(addresses):  # before others start, which meet those that are there
+                self._stopped |= set(addresses)
+                return False
             case _:
                 return False
         return True
@@ -236,7 +239,8 @@ class CoordinatorActor(TaskActor):
             case StartTasks(addresses):
                 return self._start_first(addresses)
             case StopTasks(addresses):
-                self._stop_tasks(addresses)
+                for address in addresses:
+                    ray.kill(self._handles[address])
             case Commit(stage, number, at, rows):
                 if stage in self._plan.partial_results:
                     partial_results.commit(self._plan.partial_results[stage], number, at, rows)
@@ -304,12 +308,6 @@ class CoordinatorActor(TaskActor):
                 ray.kill(handle)
             raise
         return made
-
-    def _stop_tasks(self, addresses: tuple[Address, ...]) -> None:
-        with self._shell.lock:
-            self._stopped |= set(addresses)
-        for address in addresses:
-            ray.kill(self._handles[address])
 
     def _actor_for(self, address: Address, node: str | None) -> ActorHandle:
         """An actor that waits to become a task, or a new one; on this node, if it matters."""
