@@ -110,7 +110,8 @@ class Membership(RuledMachine):
             self._cancels.append(cancel)
             self._cancel_start("it was cancelled")
         elif waiting:
-            self._answer(cancel, f"{len(waiting)} of the changes of {cancel.stage} had not begun, and will not")
+            several = f"{len(waiting)} changes" if len(waiting) > 1 else "a change"
+            self._answer(cancel, f"{several} of {cancel.stage} that waited will not begin")
         elif self._changes(cancel.stage):
             self._answer(cancel, self._too_late, refused=True)
         elif cancel.stage not in self._stages:
@@ -120,7 +121,7 @@ class Membership(RuledMachine):
 
     def settle(self) -> None:
         """Make no change of a stage that has nothing left to process."""
-        for name in {request.stage for request, _ in self._requests}:
+        for name in dict.fromkeys(request.stage for request, _ in self._requests):
             stage = self._stages.get(name)
             if stage is not None and stage.has_nothing_left:
                 self._refuse(self._waiting(name), stage.why_over)

@@ -277,7 +277,7 @@ def test_a_change_is_cancelled_before_its_tasks_are_up_and_those_that_wait_with_
     assert coordinator.ask(Rescale(5, REDUCER, 4)) == []
     [waited, answer] = coordinator.ask(CancelChange(6, REDUCER))
     assert waited.request == 5 and waited.refused
-    assert answer == Answer(6, "1 of the changes of reducer had not begun, and will not")
+    assert answer == Answer(6, "a change of reducer that waited will not begin")
 
 
 def test_it_is_too_late_to_cancel_a_change_whose_tasks_are_up() -> None:
