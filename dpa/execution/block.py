@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dpa.execution.keys import encode
+from dpa.execution.keys import encode, renumbered
 from dpa.measure.load import Sample
 from dpa.routing.groupings.base import Grouping
 from dpa.routing.hashing import Hashes, hash_column
@@ -202,14 +202,11 @@ class Block:
 
     def _select(self, rows: npt.NDArray[np.intp]) -> Block:
         """Some of the rows, with only the keys that they use."""
-        codes = self.codes[rows]
-        used = np.zeros(len(self.keys), dtype=bool)
-        used[codes] = True
-        place = np.cumsum(used, dtype=np.int32) - np.int32(1)
+        positions, codes = renumbered(self.codes[rows], len(self.keys))
         return Block(
-            self.keys.filter(pa.array(used)),
-            self.hashes[used],
-            place.take(codes),
+            self.keys.take(pa.array(positions)),
+            self.hashes[positions],
+            codes,
             _take(self.values, rows),
             None if self.weights is None else self.weights[rows],
             self.combined,

@@ -196,12 +196,20 @@ def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 def _used(dictionary: pa.Array, indices: npt.NDArray[np.integer]) -> tuple[pa.Array, Codes]:
     """Drop what no row uses: the dictionary of a Parquet row group serves many batches."""
-    used = np.zeros(len(dictionary), dtype=bool)
-    used[indices] = True
-    if used.all():
-        return dictionary, indices.astype(np.int32, copy=False)
-    place = np.cumsum(used, dtype=np.int32) - 1
-    return dictionary.filter(pa.array(used)), place.take(indices)
+    positions, codes = renumbered(indices, len(dictionary))
+    return (dictionary if len(positions) == len(dictionary) else dictionary.take(pa.array(positions))), codes
+
+
+def renumbered(codes: npt.NDArray[np.integer], keys: int) -> tuple[npt.NDArray[np.intp], Codes]:
+    """The positions below `keys` that occur in `codes`, ascending, and the codes as places among them."""
+    used = np.zeros(keys, dtype=bool)
+    used[codes] = True
+    positions = np.flatnonzero(used)
+    if len(positions) == keys:
+        return positions, codes.astype(np.int32, copy=False)
+    place = np.empty(keys, dtype=np.int32)  # set where it is looked at: a few rows may use a few of very many keys
+    place[positions] = np.arange(len(positions), dtype=np.int32)
+    return positions, place.take(codes)
 
 
 def by_position(keys: pa.Array) -> pa.Array:
