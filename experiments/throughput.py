@@ -1,7 +1,8 @@
 """Counting by key: records a second of dpa, of Spark's DataFrame and RDD, and of Ray Data, side by side on one file.
 
 All systems run in turn in one process, on one Spark and one Ray that are started before and shared by all runs; the
-first round is a warm-up. The start-up of Spark, Ray and actors is not counted. Every result is checked.
+first round is a warm-up. The start-up of Spark, Ray and actors is not counted. Every result is checked. Long runs, of
+dpa alone, count `LONG` times as many records: what small blocks cost shows in the processor time of their tasks.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import pyarrow as pa
 from dpa.runtime.cluster import ray_session
 from dpa.spark import spark_session
 from experiments.charts import COLOURS, label_bars, panels
-from experiments.harness import Findings, Target, main, markdown_table, progress
+from experiments.harness import Findings, Target, at_most, main, markdown_table, progress
 from experiments.zipf import EXPONENT, KEYS, ROW_GROUP, ZipfTable, zipf_table
 
 if TYPE_CHECKING:
@@ -47,6 +48,18 @@ DPA = {
 }
 """What each variant of the job sets; everything else is left at its default."""
 
+LONG = 4
+"""Long runs count this many times as many records, in a file of their own."""
+
+LONG_DPA = {
+    "dpa, not balanced, long": {"balance": {"strategy": "none"}},
+    "dpa, adaptive, long": {"balance": {"strategy": "adaptive"}},
+}
+"""What each variant of the job sets in long runs: the one without balancing first."""
+
+MOST_CPU = 1.6
+"""Where tasks share processors, a long run may take this many times the processor time of one with a task for each."""
+
 _BAR = 0.4
 """Height of a bar, where systems are 1 apart."""
 
@@ -57,11 +70,12 @@ DATAFRAME, RDD, RAY_DATA = "Spark DataFrame", "Spark reduceByKey", "Ray Data"
 class System:
     """One system at one parallelism, how to run it, and what was measured.
 
-    `run` returns the seconds that count, and more to keep in the data.
+    `run` returns the seconds that count, and more to keep in the data; `records` is what it counts.
     """
 
     name: str
     tasks: str
+    records: int
     run: Callable[[], tuple[float, dict[str, Any]]]
     seconds: list[float] = field(default_factory=list)
     more: list[dict[str, Any]] = field(default_factory=list)
@@ -70,6 +84,17 @@ class System:
     def median(self) -> float:
         """The median of the seconds that count."""
         return statistics.median(self.seconds)
+
+    @property
+    def rate(self) -> float:
+        """Records a second, of the median."""
+        return self.records / self.median
+
+    @property
+    def cpu(self) -> float | str:
+        """The median of the processor time that the tasks of dpa use for a record, in nanoseconds."""
+        seconds = [more["cpu_seconds"] for more in self.more if "cpu_seconds" in more]
+        return statistics.median(seconds) / self.records * 1e9 if seconds else "-"
 
     @property
     def merge(self) -> float | str:
@@ -84,10 +109,12 @@ def measure(options: argparse.Namespace) -> Findings:
     parallelism, warm_up = (PARALLELISM[:1], 0) if options.quick else (PARALLELISM, 1)
     with ExitStack() as stack:
         progress(f"writing {records:,} records")
-        table = stack.enter_context(zipf_table(records, options.seed, min(ROW_GROUP, max(1, records // 4))))
+        row_group = min(ROW_GROUP, max(1, records // 4))
+        table = stack.enter_context(zipf_table(records, options.seed, row_group))
+        long_table = stack.enter_context(zipf_table(LONG * records, options.seed, row_group))
         spark = stack.enter_context(spark_session("throughput", f"local[{CORES}]"))
         stack.enter_context(ray_session(None, actors=CORES))
-        systems = _systems(table, spark, parallelism)
+        systems = _systems(table, long_table, spark, parallelism)
         check_spark(table, spark)
         for repeat in range(-warm_up, repeats):
             for system in systems:
@@ -104,8 +131,9 @@ def measure(options: argparse.Namespace) -> Findings:
                 {
                     "system": system.name,
                     "tasks": system.tasks,
+                    "records": system.records,
                     "seconds": system.seconds,
-                    "records_per_second": records / system.median,
+                    "records_per_second": system.rate,
                     "more": system.more,
                 }
                 for system in systems
@@ -113,7 +141,7 @@ def measure(options: argparse.Namespace) -> Findings:
         },
         targets=_targets(systems),
         text=_text(systems, table, repeats),
-        figure=_figure(systems, records),
+        figure=_figure(systems),
     )
 
 
@@ -127,6 +155,7 @@ def run_dpa(table: ZipfTable, tasks: int, sections: dict[str, Any]) -> tuple[flo
         table.check("dpa", found["word"], found["count"], table.counts)
     return report.seconds.stream, {
         "merge_seconds": report.seconds.merge,
+        "cpu_seconds": sum(task.cpu_seconds for stage in report.stages for task in stage.tasks),
         "redistributions": len(report.redistributions),
         "forwarded": report.records.forwarded,
         "emitted": report.records.emitted,
@@ -141,19 +170,19 @@ def check_spark(table: ZipfTable, spark: SparkSession) -> None:
     table.check(RDD, pa.array(words), pa.array(sums), table.sums)
 
 
-def _systems(table: ZipfTable, spark: SparkSession, parallelism: Sequence[int]) -> list[System]:
+def _systems(table: ZipfTable, long: ZipfTable, spark: SparkSession, parallelism: Sequence[int]) -> list[System]:
     variants = [
-        System(name, f"{tasks} + {tasks}", partial(run_dpa, table, tasks, sections))
-        for name, sections in DPA.items()
+        System(name, f"{tasks} + {tasks}", read.records, partial(run_dpa, read, tasks, sections))
+        for read, by_name in ((table, DPA), (long, LONG_DPA))
+        for name, sections in by_name.items()
         for tasks in parallelism
     ]
-    cores = f"{CORES} cores"
-    return [
-        *variants,
-        System(DATAFRAME, cores, partial(_run_dataframe, table, spark)),
-        System(RAY_DATA, cores, partial(_run_ray_data, table)),
-        System(RDD, cores, partial(_run_rdd, table, spark)),
-    ]
+    others = {
+        DATAFRAME: partial(_run_dataframe, table, spark),
+        RAY_DATA: partial(_run_ray_data, table),
+        RDD: partial(_run_rdd, table, spark),
+    }
+    return [*variants, *(System(name, f"{CORES} cores", table.records, run) for name, run in others.items())]
 
 
 def _dataframe(table: ZipfTable, spark: SparkSession) -> Any:
@@ -203,20 +232,41 @@ def _targets(systems: list[System]) -> list[Target]:
         for system in (system for system in systems if system.name == name):
             ratio = medians[other] / system.median
             targets.append(Target(f"{name}, {system.tasks} tasks, to {other}", f">= {least:g}", ratio, ratio >= least))
-    return targets
+    return [*targets, *_long_targets(systems)]
+
+
+def _long_targets(systems: list[System]) -> list[Target]:
+    """What costs show in long runs: of blocks cut small where tasks share processors, and of balancing."""
+    plain, balanced = ([one for one in systems if one.name == name] for name in LONG_DPA)
+    fewest, *others = plain
+    return [
+        *(
+            at_most(
+                f"{one.name}, {one.tasks} tasks: processor time of a record to that of {fewest.tasks}",
+                float(one.cpu) / float(fewest.cpu),
+                MOST_CPU,
+            )
+            for one in others
+        ),
+        *(
+            at_most(f"{one.name}, {one.tasks} tasks: time to that of none", one.median / none.median, 1.1)
+            for one, none in zip(balanced, plain, strict=True)
+        ),
+    ]
 
 
 def _text(systems: list[System], table: ZipfTable, repeats: int) -> str:
-    dataframe = next(system.median for system in systems if system.name == DATAFRAME)
+    dataframe = next(system.rate for system in systems if system.name == DATAFRAME)
     rows = [
         (
             system.name,
             system.tasks,
             system.median,
             system.merge,
+            system.cpu,
             f"{min(system.seconds):.2f} ... {max(system.seconds):.2f}",
-            table.records / system.median / 1e6,
-            dataframe / system.median,
+            system.rate / 1e6,
+            system.rate / dataframe,
         )
         for system in systems
     ]
@@ -225,6 +275,7 @@ def _text(systems: list[System], table: ZipfTable, repeats: int) -> str:
         "mappers + reducers",
         "median s",
         "merge s",
+        "processor ns a record",
         "least ... most s",
         "million records/s",
         "times Spark DataFrame",
@@ -237,7 +288,9 @@ def _text(systems: list[System], table: ZipfTable, repeats: int) -> str:
         "defaults. Actors are new in every run; starting them does not count, nor does fetching the result. The merge "
         "of states after the stream does not count either; *merge s* is what it would add. *combiner*: mappers "
         "fold equal keys of a batch first. *not balanced*: `balance.strategy` is `none`. *per record*: instead of "
-        "counting it sums an integer column with a Python function that is called for every record.\n"
+        "counting it sums an integer column with a Python function that is called for every record. *long*: of "
+        f"{LONG * table.records:,} records; a target compares the processor time that tasks use for a record, which "
+        "grows where blocks become small.\n"
         f"- *{DATAFRAME}*: `groupBy('word').count()` in `local[{CORES}]`, written to Spark's `noop` sink, so that "
         "fetching the result does not count.\n"
         f"- *{RDD}*: the same Python function on the same column by `rdd.reduceByKey`, ended by `count()`.\n"
@@ -246,13 +299,13 @@ def _text(systems: list[System], table: ZipfTable, repeats: int) -> str:
     )
 
 
-def _figure(systems: list[System], records: int) -> Figure:
-    figure, (axes,) = panels(size=(9.0, 4.2))
+def _figure(systems: list[System]) -> Figure:
+    figure, (axes,) = panels(size=(9.0, 5.2))
     names = list(dict.fromkeys(system.name for system in systems))
     for place, name in enumerate(names):
         bars = [system for system in systems if system.name == name]
         for index, system in enumerate(bars):
-            rate = records / system.median / 1e6
+            rate = system.rate / 1e6
             colour = COLOURS[index] if name.startswith("dpa") else "#888888"
             offset = (index - (len(bars) - 1) / 2) * _BAR
             drawn = axes.barh(place + offset, rate, _BAR * 0.9, color=colour)
