@@ -92,7 +92,7 @@ class StageForecast:
     @property
     def hot(self) -> tuple[HotKey, ...]:
         """Those of `hot_keys` that make a task uneven, by the rule of `dpa.result.hot`."""
-        return hot(self.hot_keys, self.distinct, self.tasks)
+        return hot(self.hot_keys, self.distinct, 1 / self.tasks)
 
 
 @dataclass(frozen=True)

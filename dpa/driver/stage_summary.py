@@ -5,10 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TypeVar
 
 from dpa.balance.decision import Outcome
 from dpa.execution.key_stats import KeyStats
 from dpa.measure.latency import LatencySketch
+from dpa.measure.lives import Life, even_shares, mean_part, part_of
 from dpa.measure.skew import skew
 from dpa.protocol.addresses import Address
 from dpa.protocol.metrics import LoadSample, PlanStep, Snapshot, StageSnapshot, TaskStats
@@ -30,6 +33,8 @@ from dpa.result import (
 from dpa.routing.groupings.options import RING
 
 _HOT_KEYS = 10
+
+N = TypeVar("N", int, Fraction)
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,9 @@ def stage_report(
     """The report of a stage after a stream of `seconds` seconds, of whose tasks `use` is known, if any."""
     stage = snapshot[name]
     senders = [source for source, target in snapshot.edges if target == name]
-    processed = _by_place(stage, snapshot.steps)
+    lives = [stage.life(task.index) for task in stage.tasks]
+    processed = [task.processed for task in stage.tasks]
+    even = even_shares(lives, sum(processed))
     shares = dict(zip(stage.present, outcome.shares, strict=True)) if outcome.shares else {}
     records = RecordCounts(
         read=sum(task.read for task in stage.tasks),
@@ -67,10 +74,10 @@ def stage_report(
         forwarded=sum(task.forwarded for task in stage.tasks),
     )
     tasks = tuple(
-        _task(task, records.processed, shares.get(task.index), use.get(Address(name, task.index), TaskUse()))
-        for task in stage.tasks
+        _task(task, records.processed, shares.get(task.index), use.get(Address(name, task.index), TaskUse()), own, life)
+        for task, own, life in zip(stage.tasks, even, (life.seconds(seconds) for life in lives), strict=True)
     )
-    load = load_of(stage.tasks, stage.samples, seconds, len(stage.present))
+    load = load_of(stage.tasks, stage.samples, seconds, lives)
     changes = tuple(step for step in snapshot.steps if step.stage == name)
     if not senders:
         return StageReport(name, "source", records, load, tasks, changes=changes, scaling_counts=stage.scaling_counts)
@@ -83,7 +90,11 @@ def stage_report(
         load=load,
         tasks=tasks,
         grouping=GroupingReport(outcome.grouping, _replication(stage, outcome.shares, stats), moved),
-        skew=SkewReport(skew(processed), skew(stage.initial_load) if stage.initial_load else None, outcome.spark_skew),
+        skew=SkewReport(
+            skew(_by_place(stage, snapshot.steps, processed), _by_place(stage, snapshot.steps, even)),
+            skew(stage.initial_load) if stage.initial_load else None,
+            outcome.spark_skew,
+        ),
         redistributions=tuple(found for found in stage.decisions if found.outcome is Outcome.APPLIED),
         decisions=stage.decisions,
         decision_counts=stage.decision_counts,
@@ -100,35 +111,37 @@ def stage_report(
     )
 
 
-def _by_place(stage: StageSnapshot, steps: Sequence[PlanStep]) -> list[int]:
-    """The records that each task processed; those of one that moved together, wherever it was."""
-    processed = {task.index: task.processed for task in stage.tasks}
+def _by_place(stage: StageSnapshot, steps: Sequence[PlanStep], numbers: Sequence[N]) -> list[N]:
+    """A number of each task, such as its records; those of one that moved together, wherever it was."""
+    found = {task.index: number for task, number in zip(stage.tasks, numbers, strict=True)}
     for step in steps:
         if step.stage == stage.name:
             for old, new in step.moved:
-                processed[new] += processed.pop(old)
-    return list(processed.values())
+                found[new] += found.pop(old)
+    return list(found.values())
 
 
 def load_of(
-    tasks: Sequence[TaskStats], samples: Sequence[LoadSample], seconds: float, members: int | None = None
+    tasks: Sequence[TaskStats], samples: Sequence[LoadSample], seconds: float, lives: Sequence[Life] | None = None
 ) -> LoadReport:
-    """What tasks did with `seconds` seconds; `members`: how many there are, if others have left."""
-    present = max(len(tasks) if members is None else members, 1)
+    """What tasks did with their part of `seconds` seconds; `lives`: of each; None: all took part throughout."""
+    lived = [life.seconds(seconds) for life in lives or [Life()] * len(tasks)]
     busy = [task.busy_seconds for task in tasks]
-    blocked = [task.blocked_seconds for task in tasks]
     queues = [queue for sample in samples for queue in sample.queues]
     return LoadReport(
-        busy=_share(sum(busy) / present, seconds),
-        blocked=_share(sum(blocked) / present, seconds),
-        busiest=_share(max(busy, default=0.0), seconds),
+        busy=mean_part(busy, lived, seconds),
+        blocked=mean_part([task.blocked_seconds for task in tasks], lived, seconds),
+        busiest=max(map(part_of, busy, lived), default=0.0),
         mean_queue=_mean(queues),
         peak_queue=max((task.peak_queue for task in tasks), default=0),
     )
 
 
-def _task(task: TaskStats, processed: int, share: TaskOutput | None, use: TaskUse) -> TaskReport:
-    """The report of a task of a stage that processed `processed` records in all; `share`: its own of the result."""
+def _task(
+    task: TaskStats, processed: int, share: TaskOutput | None, use: TaskUse, even: Fraction, lived: float
+) -> TaskReport:
+    """The report of a task of a stage that processed `processed` records in all; `share`: its own of the result;
+    `even`: its even share of the records; `lived`: seconds in which it took part."""
     return TaskReport(
         id=task.index,
         read=task.read,
@@ -137,9 +150,11 @@ def _task(task: TaskStats, processed: int, share: TaskOutput | None, use: TaskUs
         processed=task.processed,
         forwarded=task.forwarded,
         share=task.processed / processed if processed else 0.0,
+        even_share=float(even / processed) if processed else 0.0,
         peak_queue=task.peak_queue,
         keys=share.rows if share else 0,
         states=share.states if share else 0,
+        lived_seconds=lived,
         busy_seconds=task.busy_seconds,
         blocked_seconds=task.blocked_seconds,
         latency_p99=task.latency_p99,
@@ -150,11 +165,6 @@ def _task(task: TaskStats, processed: int, share: TaskOutput | None, use: TaskUs
 
 def _mean(numbers: Sequence[float]) -> float:
     return sum(numbers) / len(numbers) if numbers else 0.0
-
-
-def _share(part: float, seconds: float) -> float:
-    """A part of the stream's time; user code that finishes after the stream's end makes no more of it than all."""
-    return min(part / seconds, 1.0) if seconds > 0 else 0.0
 
 
 def hot_keys(stats: KeyStats) -> tuple[HotKey, ...]:

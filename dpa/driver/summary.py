@@ -72,7 +72,7 @@ def build_report(
 def stage_load(stage: StageReport) -> StageLoad:
     """What the tasks of a stage did with their time."""
     load = stage.load
-    busiest = max(stage.tasks, key=lambda task: task.busy_seconds, default=None)
+    busiest = max(stage.tasks, key=lambda task: task.busy, default=None)
     return StageLoad(stage.name, load.busy, load.blocked, load.busiest, busiest.id if busiest else 0)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from dpa.balance.decision import Decision
 from dpa.measure.latency import LatencySketch
+from dpa.measure.lives import Life
 from dpa.protocol.addresses import Address
 from dpa.protocol.use import TaskUse
 
@@ -134,6 +135,7 @@ class StageSnapshot:
         phase: of the stage, by the name of a `StagePhase`.
         tasks: statistics of each task that there has been, by number.
         members: the numbers of those that there are, of a running change those that there will be; empty: all.
+        lives: when each of `tasks` took part; empty: all of them throughout.
         scaling_counts: how often the number of tasks stayed, by reason; empty where it does not follow the work.
         version: of its newest routing table.
         decisions: applied decisions and refusals in order, as many as are kept.
@@ -159,12 +161,17 @@ class StageSnapshot:
     initial_load: tuple[int, ...] = ()
     aggregation: AggregationStats | None = None
     members: tuple[int, ...] = ()
+    lives: tuple[Life, ...] = ()
     scaling_counts: dict[str, int] = field(default_factory=dict)
 
     @property
     def present(self) -> tuple[int, ...]:
         """The numbers of the tasks that there are: all, where none came or went."""
         return self.members or tuple(task.index for task in self.tasks)
+
+    def life(self, index: int) -> Life:
+        """When the task of a number took part."""
+        return self.lives[index] if self.lives else Life()
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from typing import ClassVar
 from dpa.errors import ProtocolError
 from dpa.execution.schemas import ShareSchema, agreed
 from dpa.measure.latency import LatencySketch
+from dpa.measure.lives import Life
 from dpa.protocol.addresses import BALANCER, Address
 from dpa.protocol.change_messages import Left
 from dpa.protocol.decisions import Decisions
@@ -93,6 +94,7 @@ class StageProgress(RuledMachine):
         self._decisions = Decisions()
         self._history = LoadHistory()
         self._heard_at = [0.0] * stage.tasks
+        self._lives = [Life()] * stage.tasks
         self.leaving: frozenset[int] = frozenset()
         self._up = list(self.members)
         self._change: MemberChange | None = None
@@ -142,16 +144,22 @@ class StageProgress(RuledMachine):
     def begin_change(self, change: MemberChange) -> None:
         """Some tasks are to come, others to leave. Until that is over the stage does not end."""
         self._change = change
+        at, processed = self._moment
         for index in change.coming:
             self.tasks.append(TaskStats(self.name, index))
             self._heard_at.append(self._coordinator.now)
+            self._lives.append(Life(at, at, processed, processed))  # not yet
 
     def all_up(self) -> None:
         """The tasks that come are up: they are told what the others know, and the others leave."""
         assert self._change is not None
+        at, processed = self._moment
         for index in self._change.coming:
+            self._lives[index] = Life(at, processed_before=processed)
             if self.is_draining:
                 self._coordinator.send(Address(self.name, index), Drain())
+        for index in self._change.going:
+            self._lives[index] = replace(self._lives[index], went=at, processed_until=processed)
         self._up = sorted({*self.members, *self._change.coming})
         self.leaving = self._change.going
         self.members = [index for index in self._up if index not in self.leaving]
@@ -167,7 +175,7 @@ class StageProgress(RuledMachine):
         """The tasks that were to come could not be started: all is as it was."""
         assert self._change is not None
         first = min(self._change.coming)
-        del self.tasks[first:], self._heard_at[first:]
+        del self.tasks[first:], self._heard_at[first:], self._lives[first:]
         self.end_change()
 
     def end_change(self) -> None:
@@ -186,6 +194,11 @@ class StageProgress(RuledMachine):
             return min(1.0, stats.queue / self._queue_records)
         seconds = stats.busy_seconds / max(stats.processed, 1)
         return min(1.0, stats.queue * seconds / self._queue_seconds)
+
+    @property
+    def _moment(self) -> tuple[float, int]:
+        """The time since the stream began, in seconds, and the records processed by now."""
+        return self._coordinator.now - self._started_at, self.processed
 
     @property
     def processed(self) -> int:
@@ -224,6 +237,7 @@ class StageProgress(RuledMachine):
             initial_load=self._initial_load(),
             aggregation=self._rounds.stats,
             members=tuple(self.members),
+            lives=tuple(self._lives),
         )
 
     def _initial_load(self) -> tuple[int, ...]:

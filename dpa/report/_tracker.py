@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from dpa.balance.decision import Decision, Outcome
 from dpa.measure.bottleneck import Bottleneck, StageLoad, bottleneck
+from dpa.measure.lives import mean_part, part_of
 from dpa.protocol.metrics import PlanStep, Snapshot, StageSnapshot, TaskStats
 
 RATE_SECONDS = 3.0
@@ -194,7 +195,7 @@ class RunTracker:
             rate=_rate(records - earlier, elapsed, last.rate),
             queue=sum(task.queue for task in stage.tasks),
             redistributions=max(stage.decision_counts.get(Outcome.APPLIED.value, 0), self._seen[stage.name]),
-            load=_load(stage, before, elapsed) if elapsed > 0 else replace(last.load, name=stage.name),
+            load=_load(stage, before, snapshot.at, elapsed) if elapsed > 0 else replace(last.load, name=stage.name),
         )
 
 
@@ -221,17 +222,15 @@ def _rate(more: int, elapsed: float, last: float) -> float:
     return max(more, 0) / elapsed if elapsed > 0 else last
 
 
-def _load(stage: StageSnapshot, before: StageSnapshot | None, elapsed: float) -> StageLoad:
-    """What the tasks of a stage did in the last `elapsed` seconds."""
+def _load(stage: StageSnapshot, before: StageSnapshot | None, at: float, elapsed: float) -> StageLoad:
+    """What the tasks of a stage did in the last `elapsed` seconds, `at` seconds after the stream began."""
     known = {} if before is None else {task.index: task for task in before.tasks}
     tasks = [task for task in stage.tasks if task.index in stage.present]
     pairs = [(task, known.get(task.index, TaskStats(stage.name, task.index))) for task in tasks]
-    busy = [_part(task.busy_seconds - old.busy_seconds, elapsed) for task, old in pairs] or [0.0]
-    blocked = [_part(task.blocked_seconds - old.blocked_seconds, elapsed) for task, old in pairs] or [0.0]
-    busiest = max(busy)
-    index = tasks[busy.index(busiest)].index if tasks else 0
-    return StageLoad(stage.name, sum(busy) / len(busy), sum(blocked) / len(blocked), busiest, index)
-
-
-def _part(seconds: float, elapsed: float) -> float:
-    return min(max(seconds / elapsed, 0.0), 1.0)
+    busy = [max(task.busy_seconds - old.busy_seconds, 0.0) for task, old in pairs]
+    blocked = [max(task.blocked_seconds - old.blocked_seconds, 0.0) for task, old in pairs]
+    lived = [min(stage.life(task.index).seconds(at), elapsed) for task in tasks]
+    parts = list(map(part_of, busy, lived))
+    busiest = max(parts, default=0.0)
+    index = tasks[parts.index(busiest)].index if tasks else 0
+    return StageLoad(stage.name, mean_part(busy, lived, elapsed), mean_part(blocked, lived, elapsed), busiest, index)

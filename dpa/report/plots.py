@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dpa.balance.decision import Decision
-from dpa.report._text import key_text, percent, plural, short
-from dpa.result import HotKey, KeyDistribution, StageReport
+from dpa.report._text import key_text, one_line, percent, plural, short
+from dpa.result import HotKey, KeyDistribution, StageReport, TaskReport
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -89,25 +89,26 @@ def queue_lengths(stage: StageReport) -> Figure:
 
 
 def records_per_reducer(stage: StageReport) -> Figure:
-    """Records that each reducer processed, against the line of an even share."""
+    """Records that each task processed, against its even share: one line, unless tasks came or went."""
     with _figure() as (figure, axes):
-        axes.set_xlabel("reducer")
+        axes.set_xlabel(one_line(stage.name, 40))
         axes.set_ylabel("records processed")
-        records = [task.processed for task in stage.tasks]
-        if not any(records):
+        tasks = list(stage.tasks)
+        if not any(task.processed for task in tasks):
             return _nothing(figure, axes, "no records were processed")
-        even = sum(records) / len(records)
-        if len(records) <= MAX_BARS:
-            _bars(axes, [task.id for task in stage.tasks], records)
+        if len(tasks) <= MAX_BARS:
+            _bars(axes, [task.id for task in tasks], [task.processed for task in tasks])
         else:
-            axes.set_xlabel("reducers, the busiest first")
-            axes.stairs(sorted(records, reverse=True), np.arange(len(records) + 1) + 0.5, fill=True, color=COLOURS[0])
-            axes.set_xlim(0.5, len(records) + 0.5)
+            tasks.sort(key=lambda task: -task.processed)
+            axes.set_xlabel("tasks, the busiest first")
+            axes.stairs(
+                [task.processed for task in tasks], np.arange(len(tasks) + 1) - 0.5, fill=True, color=COLOURS[0]
+            )
+            axes.set_xlim(-0.5, len(tasks) - 0.5)
+            axes.set_xticks([])
         axes.grid(visible=False, axis="x")
-        axes.axhline(even, color=COLOURS[5], linewidth=1.3)
-        edge: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
-        axes.annotate(f"even share: {short(even)}", (1, even), (6, 0), va="center", **edge)
-        axes.set_ylim(0, max(records) * 1.12)
+        top = max(_even_shares(axes, tasks), *(task.processed for task in tasks))
+        axes.set_ylim(0, top * 1.12)
         axes.yaxis.set_major_formatter(_thousands)
         return figure
 
@@ -228,6 +229,23 @@ def _bars(axes: Axes, reducers: Sequence[int], records: Sequence[int]) -> None:
             "rotation": 90 if upright else 0,
         }
         axes.annotate(short(number), (place, 0 if inside else number), (0, 3), textcoords="offset points", **look)
+
+
+def _even_shares(axes: Axes, tasks: Sequence[TaskReport]) -> float:
+    """A line at the even share of all bars, or one at that of each; returns the greatest."""
+    total = sum(task.processed for task in tasks)
+    shares = [task.even_share * total for task in tasks]
+    top, what = max(shares), "even share"
+    look: dict[str, Any] = {"color": COLOURS[5], "linewidth": 1.3}
+    if min(shares) == top:
+        axes.axhline(top, **look)
+    else:
+        places = np.arange(len(shares))
+        axes.hlines(shares, places - 0.5, places + 0.5, **look)
+        what = "even share,\nas long as it took part;\nat most"
+    edge: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
+    axes.annotate(f"{what}: {short(top)}", (1, top), (6, 0), va="center", **edge)
+    return top
 
 
 def _bands(axes: Axes, at: npt.NDArray[np.float64], queues: npt.NDArray[np.float64]) -> None:

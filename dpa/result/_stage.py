@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from dpa.balance.decision import Decision
+from dpa.measure.lives import part_of
 from dpa.protocol.metrics import AggregationStats, LoadSample, PlanStep
 from dpa.routing.groupings.options import RING
 from dpa.routing.keys import Key
@@ -32,9 +33,12 @@ class TaskReport:
     Attributes:
         read, mapped, emitted, processed, forwarded: as in `RecordCounts`.
         share: of the records processed by all tasks of the stage, 0 to 1.
+        even_share: what `share` would be, had all tasks processed equally many while they took part; the greatest of
+            all tasks is that of those that took part throughout (`dpa.measure.lives.even_shares`).
         peak_queue: the longest that its queue has been, in records.
         keys: in its share of the result.
         states: keys that it held before states were merged.
+        lived_seconds: of the stream, in which it took part; all of it unless tasks came or went.
         busy_seconds: in user code.
         blocked_seconds: without work because records wait for credit downstream.
         latency_p99: seconds that 99 % of its records did not exceed; None before the first.
@@ -50,22 +54,31 @@ class TaskReport:
     processed: int = 0
     forwarded: int = 0
     share: float = 0.0
+    even_share: float = 0.0
     peak_queue: int = 0
     keys: int = 0
     states: int = 0
+    lived_seconds: float = 0.0
     busy_seconds: float = 0.0
     blocked_seconds: float = 0.0
     latency_p99: float | None = None
     cpu_seconds: float = 0.0
     node: str = ""
 
+    @property
+    def busy(self) -> float:
+        """The part of the time in which it took part that it was in user code, 0 to 1."""
+        return part_of(self.busy_seconds, self.lived_seconds)
+
 
 @dataclass(frozen=True)
 class LoadReport:
-    """What the tasks of a stage did with the time of the stream, as parts of it (0 to 1), and what waited for them.
+    """What the tasks of a stage did with the time of the stream in which they took part, as parts of it (0 to 1), and
+    what waited for them.
 
     Attributes:
-        busy, blocked: in user code, and without work because records wait for credit downstream, on average.
+        busy, blocked: in user code, and without work because records wait for credit downstream, on average over
+            tasks, weighted by the time in which each took part: so `busy` is never above `busiest`.
         busiest: the busy part of the busiest task.
         mean_queue: the mean length of a task's queue over the samples, in records.
         peak_queue: the longest that a task's queue has been, in records.
@@ -137,23 +150,24 @@ class HotKey:
 
 
 _ALONE = 1.0
-"""A key with more than this part of a reducer's even share is hot, however many keys there are."""
+"""A key with more than this part of a task's even share is hot, however many keys there are."""
 _NOTICED, _TIMES_THE_MEAN = 0.1, 3.0
 """So is one with this part of it and so many times the records of the mean key."""
 
 
-def hot(keys: Sequence[HotKey], distinct: int, reducers: int) -> tuple[HotKey, ...]:
-    """Those of the most frequent keys that make a reducer uneven. `distinct` keys are there in all.
+def hot(keys: Sequence[HotKey], distinct: int, even: float) -> tuple[HotKey, ...]:
+    """Those of the most frequent keys that make a task uneven. `distinct` keys are there in all; `even`: a task's even
+    share of the records, 0 to 1.
 
-    Either a key has more records than a reducer's even share, so that no routing of whole keys is even; or it has a
+    Either a key has more records than a task's even share, so that no routing of whole keys is even; or it has a
     tenth of that share and three times the records of the mean key. Keys of equal frequency are not hot, unless
-    there are fewer of them than reducers.
+    there are fewer of them than tasks.
     """
     mean = 1 / distinct if distinct else 0.0
     return tuple(
         key
         for key in keys
-        if key.share * reducers > _ALONE or (key.share * reducers >= _NOTICED and key.share >= _TIMES_THE_MEAN * mean)
+        if key.share > _ALONE * even or (key.share >= _NOTICED * even and key.share >= _TIMES_THE_MEAN * mean)
     )
 
 
@@ -226,8 +240,10 @@ class StageReport:
 
     @property
     def hot(self) -> tuple[HotKey, ...]:
-        """Those of `hot_keys` that make a reducer uneven, by the rule of `hot`: what screens show."""
-        return hot(self.hot_keys, self.key_distribution.distinct, len(self.tasks))
+        """Those of `hot_keys` that make a task uneven, by the rule of `hot`: what screens show. The even share is the
+        greatest of a task: of one that took part throughout, if there is one."""
+        even = max((task.even_share for task in self.tasks), default=0.0) or 1.0
+        return hot(self.hot_keys, self.key_distribution.distinct, even)
 
 
 @dataclass(frozen=True)

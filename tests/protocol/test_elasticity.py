@@ -11,6 +11,7 @@ from builders import map_task
 
 from dpa.balance.elastic import ElasticOptions
 from dpa.balance.options import NoBalancingOptions
+from dpa.driver.stage_summary import StageOutcome, stage_report
 from dpa.protocol.graph import REDUCER
 from dpa.simulation.cluster import SimulatedCluster
 from dpa.simulation.job import SimulatedRun, map_reduce_job
@@ -74,6 +75,22 @@ def test_an_idle_stage_gets_fewer_tasks_and_no_more_of_them(mode: str) -> None:
     assert counts(found, 6)[0] > counts(found, 6)[-1] >= 1
     assert counts(found, 6) == sorted(counts(found, 6), reverse=True), "it goes one way"
     assert set(found.snapshot[REDUCER].scaling_counts) <= {"not for long enough", "within bounds", "at a bound"}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("reducers", "map_seconds"), [(1, 0.0001), (6, 0.02)], ids=["more", "fewer"])
+def test_shares_of_tasks_that_come_and_go_are_of_the_time_that_each_took_part(
+    mode: str, reducers: int, map_seconds: float
+) -> None:
+    found = run(3_000, reducers, lambda index: 0.008, ElasticOptions(max_tasks=6), map_seconds, **MODES[mode])
+    report = stage_report(REDUCER, found.snapshot, StageOutcome(), found.snapshot.at, {})
+    assert len(report.tasks) > reducers or report.changes
+    assert report.load.busy <= report.load.busiest <= 1.0
+    assert sum(task.even_share for task in report.tasks) == pytest.approx(1.0)
+    throughout = [task.even_share for task in report.tasks if task.lived_seconds == found.snapshot.at]
+    others = [task.even_share for task in report.tasks if task.lived_seconds < found.snapshot.at]
+    assert min(throughout) > max(others)
+    assert report.skew is not None and report.skew.dpa < 0.05, "each got what it could in its time"
 
 
 def test_nothing_is_started_for_the_last_moments() -> None:

@@ -9,6 +9,7 @@ from wires import Wire, mapper, reducer, sent
 from dpa.balance.options import BY_STRATEGY
 from dpa.errors import ProtocolError
 from dpa.measure.latency import LatencySketch
+from dpa.measure.lives import Life
 from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.change_messages import (
     ChangeMembers,
@@ -20,7 +21,7 @@ from dpa.protocol.change_messages import (
     Unsubscribed,
 )
 from dpa.protocol.coordinator import CoordinatorMachine
-from dpa.protocol.events import CancelChange, MoveTasks, Rescale, Start, StartFailed, TaskStarted, Tick
+from dpa.protocol.events import CancelChange, Event, MoveTasks, Rescale, Start, StartFailed, TaskStarted, Tick
 from dpa.protocol.graph import MAPPER, REDUCER, Edge, Graph, Stage, map_reduce
 from dpa.protocol.instructions import Answer, CancelStart, Instruction, JobFailed, StartTasks, StopTasks
 from dpa.protocol.machines import load_balancer_of
@@ -140,7 +141,16 @@ class Coordinator(Wire):
         return self.machine.handle(TaskStarted(address), 0.0)
 
     def ask(self, request: Rescale | MoveTasks | CancelChange) -> list[Instruction]:
-        return self.machine.handle(request, 1.0)
+        return self.handle_at(1.0, request)
+
+    def handle_at(self, now: float, event: Event) -> list[Instruction]:
+        return self.machine.handle(event, now)
+
+    def reduced(self, index: int, processed: int) -> None:
+        self(reducer(index), Progress(TaskStats(REDUCER, index, processed=processed)))
+
+    def lives(self) -> list[Life]:
+        return list(self.machine.snapshot()[REDUCER].lives)
 
     def answers(self, instructions: list[Instruction]) -> list[Answer]:
         return [one for one in instructions if isinstance(one, Answer)]
@@ -201,6 +211,29 @@ def test_where_a_task_cannot_be_started_all_is_as_it_was() -> None:
     assert snapshot[REDUCER].members == (0, 1, 2, 3) and len(snapshot[REDUCER].tasks) == 4
     assert [len(sample.queues) for sample in snapshot[REDUCER].samples] == [3]
     assert len(snapshot.steps) == 1
+
+
+def test_a_task_takes_part_from_when_it_is_up_until_it_is_a_member_no_more() -> None:
+    coordinator = Coordinator()
+    coordinator.handle_at(2.0, Rescale(1, REDUCER, 4))
+    assert coordinator.lives()[3].seconds(stream=8.0) == 0, "it is starting"
+    coordinator.reduced(0, 70)
+    coordinator.handle_at(4.0, TaskStarted(reducer(3)))
+    coordinator(BALANCER, MembersChanged(REDUCER), 4.0)
+    assert coordinator.lives() == [Life(), Life(), Life(), Life(4.0, processed_before=70)]
+    coordinator.handle_at(5.0, MoveTasks(2, REDUCER, (1,)))
+    coordinator.reduced(0, 90)
+    coordinator.handle_at(6.0, TaskStarted(reducer(4)))
+    coordinator(reducer(1), left(1), 7.0)
+    assert coordinator.lives()[1] == Life(0.0, 6.0, 0, 90)
+    assert coordinator.lives()[4] == Life(6.0, None, 90)
+
+
+def test_a_task_that_could_not_be_started_never_took_part() -> None:
+    coordinator = Coordinator()
+    coordinator.handle_at(2.0, Rescale(1, REDUCER, 4))
+    coordinator.handle_at(3.0, StartFailed("why"))
+    assert coordinator.lives() == [Life()] * 3
 
 
 def test_tasks_that_are_to_leave_read_on_until_others_are_up() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,13 +12,24 @@ from dpa.config import parse
 from dpa.driver.stage_summary import StageOutcome, load_of
 from dpa.driver.summary import build_report
 from dpa.execution.key_stats import KeyStats
+from dpa.measure.lives import Life
 from dpa.measure.traffic import Traffic
 from dpa.protocol.addresses import Address
 from dpa.protocol.graph import MAPPER, REDUCER
-from dpa.protocol.metrics import AggregationStats, LoadSample, Snapshot, StageSnapshot, TaskStats
+from dpa.protocol.metrics import AggregationStats, LoadSample, PlanStep, Snapshot, StageSnapshot, TaskStats
 from dpa.protocol.plan import TaskOutput
 from dpa.protocol.use import TaskUse
-from dpa.result import EdgeReport, OutputReport, RecordCounts, ReferenceReport, Report, Seconds, TrafficReport
+from dpa.result import (
+    EdgeReport,
+    HotKey,
+    KeyDistribution,
+    OutputReport,
+    RecordCounts,
+    ReferenceReport,
+    Report,
+    Seconds,
+    TrafficReport,
+)
 
 STATS = KeyStats.of(pa.chunked_array([pa.array(["a", "b"])]), pa.array([1, 1]).to_numpy())
 SECONDS = Seconds(0.0, 0.0, 2.0, 0.0, 0.0, 2.0)
@@ -88,6 +100,56 @@ def test_shares_of_the_time_are_means_over_the_tasks_and_at_most_all_of_it() -> 
     assert (load.mean_queue, load.peak_queue) == (3.0, 9)
     assert load_of(tasks, (), 1.0).busiest == 1.0
     assert load_of(tasks, (), 0.0).busy == 0.0
+
+
+def grown(first: int = 600, second: int = 200, **changes: Any) -> Report:
+    """Of a stage whose one reducer, always busy, is joined by another half-way, which is always busy then."""
+    reducers = (
+        TaskStats(REDUCER, 0, processed=first, busy_seconds=2.0, blocked_seconds=0.0),
+        TaskStats(REDUCER, 1, processed=second, busy_seconds=1.0, blocked_seconds=0.0),
+    )
+    lives = (Life(), Life(1.0, processed_before=400))
+    stage = replace(StageSnapshot(REDUCER, "done", reducers, lives=lives, initial_load=(800,)), **changes)
+    mapper = StageSnapshot(MAPPER, "done", (TaskStats(MAPPER, 0, emitted=(800,), busy_seconds=0.1),))
+    return built(Snapshot("done", 2.0, 800, (mapper, stage), ((MAPPER, REDUCER),)))
+
+
+def test_a_task_is_judged_by_the_time_in_which_it_took_part() -> None:
+    found = grown()
+    assert [task.busy for task in found.main.tasks] == [1.0, 1.0]
+    assert [(task.lived_seconds, task.share, task.even_share) for task in found.main.tasks] == [
+        (2.0, 0.75, 0.75),
+        (1.0, 0.25, 0.25),
+    ]
+    assert (found.main.load.busy, found.main.load.busiest) == (1.0, 1.0)
+    assert (found.skew.dpa, found.skew.static) == (0.0, 0.0)
+    assert "its busiest task, 0, is busy 100% of the time, the average 100%" in found.bottleneck.reason
+
+
+def test_whoever_came_late_and_got_more_than_its_part_makes_a_stage_uneven() -> None:
+    found = grown(first=400, second=400)
+    assert found.skew.dpa == pytest.approx((400 - 200) / (800 - 200))
+
+
+def test_the_mean_of_a_stage_that_shrank_is_not_above_its_busiest_task() -> None:
+    found = grown(lives=(Life(), Life(0.0, 1.0, 0, 400)), members=(0,))
+    assert found.main.load.busy <= found.main.load.busiest
+
+
+def test_the_records_of_a_task_that_moved_are_held_to_the_even_share_of_both() -> None:
+    step = PlanStep(1, 0.5, REDUCER, (2,), (1,), ((1, 2),), 0.5, "asked for")
+    tasks = tuple(TaskStats(REDUCER, index, processed=records) for index, records in enumerate((400, 100, 300)))
+    lives = (Life(), Life(0.0, 1.0, 0, 300), Life(1.0, None, 300, None))
+    stage = StageSnapshot(REDUCER, "done", tasks, lives=lives, members=(0, 2))
+    mapper = StageSnapshot(MAPPER, "done", (TaskStats(MAPPER, 0, emitted=(800,)),))
+    found = built(Snapshot("done", 2.0, 800, (mapper, stage), ((MAPPER, REDUCER),), steps=(step,)))
+    assert found.skew.dpa == 0.0
+
+
+def test_a_key_is_hot_by_the_even_share_of_a_task_that_was_there_throughout() -> None:
+    keys = tuple(HotKey(f"k{number}", 0, share, 0, 0) for number, share in enumerate((0.8, 0.7)))
+    stage = replace(grown().main, hot_keys=keys, key_distribution=KeyDistribution(3))
+    assert [key.key for key in stage.hot] == ["k0"]
 
 
 def fan_out() -> Snapshot:

@@ -6,12 +6,14 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 import report_samples as samples
 from matplotlib import rcParams
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from dpa.report import plots
@@ -88,6 +90,15 @@ def test_many_redistributions_are_marked_without_numbers() -> None:
 
 def test_the_even_share_is_a_line_with_its_number() -> None:
     assert "even share: 6.00M" in texts(plots.records_per_reducer(stage()))
+
+
+def test_tasks_that_came_late_have_a_line_at_the_even_share_of_each() -> None:
+    made = stage()
+    tasks = tuple(replace(task, even_share=0.1 if task.id == 3 else 0.3) for task in made.tasks)
+    figure = plots.records_per_reducer(replace(made, tasks=tasks))
+    (lines,) = (found for found in figure.axes[0].collections if isinstance(found, LineCollection))
+    assert [round(segment[0][1] / 2.4e6) for segment in lines.get_segments()] == [3, 3, 3, 1]
+    assert "even share,\nas long as it took part;\nat most: 7.20M" in texts(figure)
 
 
 def test_hot_keys_are_named_on_the_curve_and_dollars_stay_dollars() -> None:

@@ -8,7 +8,9 @@ import pytest
 import report_samples as samples
 from progress_samples import at_share, working_off
 
+from dpa.measure.lives import Life
 from dpa.protocol.graph import MAPPER, REDUCER
+from dpa.protocol.metrics import TaskStats
 from dpa.report._tracker import RunTracker
 
 
@@ -61,6 +63,16 @@ def test_the_time_left_counts_the_records_of_rows_that_are_not_read_yet() -> Non
     for snapshot in slow:
         tracker.update(snapshot)
     assert tracker.totals.seconds_left == pytest.approx((24_000_000 - 4_000_000) / 500_000)
+
+
+def test_a_task_that_came_in_the_last_seconds_is_judged_by_the_time_since_then() -> None:
+    tracker = RunTracker()
+    for at, busy in ((10.0, 0.0), (12.0, 1.0)):
+        tasks = (TaskStats(REDUCER, 0, busy_seconds=at), TaskStats(REDUCER, 1, busy_seconds=busy))
+        lives = (Life(), Life(11.0))
+        tracker.update(samples.with_stage(samples.snapshot(at), REDUCER, tasks=tasks, lives=lives))
+    load = tracker.totals.stages[-1].load
+    assert (load.busy, load.busiest) == (1.0, 1.0)
 
 
 def test_the_load_of_a_stage_is_of_the_last_seconds() -> None:

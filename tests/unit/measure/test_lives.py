@@ -1,0 +1,129 @@
+"""Shares of time and of records of tasks that come and go, and that nothing changes where none does."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpa.measure.lives import Life, even_shares, mean_part, part_of
+from dpa.measure.skew import skew
+
+STREAM = 10.0
+ALIKE = math.lcm(*range(1, 7))
+"""Up to six tasks can have equal parts of so many records."""
+
+
+@st.composite
+def stages(draw: st.DrawFn) -> tuple[list[Life], list[int]]:
+    """Tasks of which one takes part throughout and others come and go at a few moments, and the records that the
+    stage processes between one moment and the next."""
+    records = [ALIKE * number for number in draw(st.lists(st.integers(0, 9), min_size=1, max_size=5))]
+    before = [sum(records[:place]) for place in range(len(records) + 1)]
+    at = [STREAM * place / len(records) for place in range(len(records) + 1)]
+    lives = [Life()]
+    for _ in range(draw(st.integers(0, 5))):
+        first, last = sorted(draw(st.tuples(*[st.integers(0, len(records))] * 2)))
+        gone = last < len(records)
+        lives.append(Life(at[first], at[last] if gone else None, before[first], before[last] if gone else None))
+    return lives, records
+
+
+def loads_of(lives: list[Life], records: list[int], weights: list[int]) -> list[int]:
+    """The records of each task, if in each interval they are dealt out in turn by weights to those that take part."""
+    loads = [0] * len(lives)
+    before = [sum(records[:place]) for place in range(len(records) + 1)]
+    for since, until in pairwise(before):
+        there = [task for task, life in enumerate(lives) if life.includes(since, until) and weights[task]]
+        turns = [task for task in there or [0] for _ in range(weights[task] or 1)]
+        for number in range(since, until):
+            loads[turns[number % len(turns)]] += 1
+    return loads
+
+
+@given(stages(), st.lists(st.integers(0, 3), min_size=6, max_size=6))
+def test_the_skew_lies_between_0_and_1_whatever_tasks_do(
+    made: tuple[list[Life], list[int]], weights: list[int]
+) -> None:
+    lives, records = made
+    loads = loads_of(lives, records, weights)
+    even = even_shares(lives, sum(records))
+    assert sum(even) == sum(loads) == sum(records)
+    assert 0.0 <= skew(loads, even) <= 1.0
+
+
+@given(stages())
+def test_tasks_that_were_evenly_loaded_while_they_took_part_have_no_skew(made: tuple[list[Life], list[int]]) -> None:
+    """Whatever the rate of the stage: a source that sets the pace does not make a stage look uneven."""
+    lives, records = made
+    loads = loads_of(lives, records, [1] * len(lives))
+    assert skew(loads, even_shares(lives, sum(records))) == 0.0
+
+
+@given(st.lists(st.tuples(st.integers(0, 10), st.integers(0, 10)), max_size=5), st.integers(1, 100))
+def test_the_even_share_of_tasks_of_equal_speed_that_are_always_busy_is_in_proportion_to_their_lives(
+    others: list[tuple[int, int]], speed: int
+) -> None:
+    spans = [(0, 10), *((min(pair), max(pair)) for pair in others)]
+
+    def done(at: int) -> int:
+        return sum(speed * max(min(went, at) - came, 0) for came, went in spans)
+
+    lives = [Life(came, went, done(came), done(went)) for came, went in spans]
+    loads = [speed * (went - came) for came, went in spans]
+    assert even_shares(lives, done(10)) == loads == [speed * life.seconds(STREAM) for life in lives]
+    assert skew(loads, even_shares(lives, done(10))) == 0.0
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1, max_size=10))
+def test_where_tasks_do_not_change_the_skew_is_exactly_the_papers(loads: list[int]) -> None:
+    even = even_shares([Life()] * len(loads), sum(loads))
+    assert even == [Fraction(sum(loads), len(loads))] * len(loads)
+    assert skew(loads, even) == skew(loads)
+    total, least = sum(loads), -(-sum(loads) // len(loads))
+    assert skew(loads) == ((max(loads) - least) / (total - least) if total > least else 0.0)
+
+
+parts = st.floats(0, 1)
+
+
+@given(st.lists(st.tuples(st.floats(0, 9), st.floats(0.1, 9), parts), min_size=1, max_size=6))
+def test_the_mean_is_never_above_the_busiest(tasks: list[tuple[float, float, float]]) -> None:
+    lived = [Life(came, came + length).seconds(STREAM) for came, length, _ in tasks]
+    busy = [seconds * part for seconds, (_, _, part) in zip(lived, tasks, strict=True)]
+    shares = [part_of(*pair) for pair in zip(busy, lived, strict=True)]
+    assert all(0.0 <= share <= 1.0 for share in shares)
+    assert 0.0 <= mean_part(busy, lived, STREAM) <= max(shares) + 1e-12
+
+
+@given(st.lists(st.floats(0, 20), min_size=1, max_size=10), st.floats(0.01, 1000))
+def test_where_tasks_do_not_change_shares_of_the_time_are_exactly_of_the_stream(
+    busy: list[float], stream: float
+) -> None:
+    lived = [Life().seconds(stream)] * len(busy)
+    assert lived == [stream] * len(busy)
+    assert mean_part(busy, lived, stream) == min(sum(busy) / len(busy) / stream, 1.0)
+    assert [part_of(each, stream) for each in busy] == [min(each / stream, 1.0) for each in busy]
+
+
+def test_a_task_that_was_busy_for_the_half_of_the_stream_that_it_lived_was_always_busy() -> None:
+    late = Life(5.0, processed_before=500)
+    assert part_of(5.0, late.seconds(STREAM)) == 1.0
+    assert mean_part([10.0, 5.0], [10.0, 5.0], STREAM) == 1.0
+    assert even_shares([Life(), late], 1500) == [1000, 500]
+
+
+def test_a_task_that_never_took_part_has_no_share() -> None:
+    none = Life(10.0, 10.0, 700, 700)
+    assert (none.seconds(STREAM), Life(12.0).seconds(STREAM)) == (0.0, 0.0)
+    assert even_shares([Life(), none], 900) == [900, 0]
+    assert part_of(0.1, 0.0) == mean_part([], [], STREAM) == mean_part([1.0], [0.0], STREAM) == 0.0
+
+
+@pytest.mark.parametrize("came", [0, 900, 1200])
+def test_records_that_a_stopped_job_has_not_counted_change_no_share(came: int) -> None:
+    assert sum(even_shares([Life(), Life(3.0, processed_before=came)], 900)) == 900
