@@ -108,6 +108,7 @@ class _LocalRun:
 
     def __init__(self, plan: RunPlan, *, redistributes: bool) -> None:
         self._plan = plan
+        self._began = time.time()
         self._redistributes = redistributes
         self._graph: Graph = plan.graph
         self._on_edge: dict[int, list[tuple[_Task, Block]]] = defaultdict(list)
@@ -126,6 +127,7 @@ class _LocalRun:
 
     def run(self, stage: Stage) -> None:
         """Run a stage, once all that feed it were run."""
+        began = time.time() - self._began
         tasks = [
             _Task(address, UserCode(self._plan.tasks[stage.name], address.index, _no_time))
             for address in stage.addresses
@@ -136,6 +138,7 @@ class _LocalRun:
             self._stages.append(StageSnapshot(stage.name, "done", (stats, *others)))
         else:
             self._operate(stage, tasks)
+        self._stages[-1] = replace(self._stages[-1], began=began, ended=time.time() - self._began)
         self._tasks.update({task.address: task for task in tasks})
 
     def _operate(self, stage: Stage, tasks: Sequence[_Task]) -> None:

@@ -4,7 +4,7 @@ skew, hot keys and latency are computed here and nowhere else."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TypeVar
 
@@ -79,16 +79,23 @@ def stage_report(
     )
     load = load_of(stage.tasks, stage.samples, seconds, lives)
     changes = tuple(step for step in snapshot.steps if step.stage == name)
-    if not senders:
-        return StageReport(name, "source", records, load, tasks, changes=changes, scaling_counts=stage.scaling_counts)
-    stats = KeyStats.union(share.stats for share in outcome.shares) if outcome.shares else None
-    moved = sum(task.regrouped for sender in dict.fromkeys(senders) for task in snapshot[sender].tasks)
-    return StageReport(
+    made = StageReport(
         name=name,
-        kind="operator",
+        kind="operator" if senders else "source",
+        began=stage.began,
+        ended=stage.ended,
         records=records,
         load=load,
         tasks=tasks,
+        changes=changes,
+        scaling_counts=stage.scaling_counts,
+    )
+    if not senders:
+        return made
+    stats = KeyStats.union(share.stats for share in outcome.shares) if outcome.shares else None
+    moved = sum(task.regrouped for sender in dict.fromkeys(senders) for task in snapshot[sender].tasks)
+    return replace(
+        made,
         grouping=GroupingReport(outcome.grouping, _replication(stage, outcome.shares, stats), moved),
         skew=SkewReport(
             skew(_by_place(stage, snapshot.steps, processed), _by_place(stage, snapshot.steps, even)),
@@ -102,8 +109,6 @@ def stage_report(
         stage_latency=latency(stage.stage_latency),
         hot_keys=hot_keys(stats) if stats else (),
         key_distribution=KeyDistribution(stats.distinct, *stats.cumulative()) if stats else KeyDistribution(),
-        changes=changes,
-        scaling_counts=stage.scaling_counts,
         samples=stage.samples,
         aggregation=stage.aggregation,
         reference=outcome.reference,
@@ -159,6 +164,7 @@ def _task(
         blocked_seconds=task.blocked_seconds,
         latency_p99=task.latency_p99,
         cpu_seconds=use.cpu_seconds,
+        peak_memory=use.peak_memory,
         node=use.node,
     )
 

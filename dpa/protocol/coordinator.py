@@ -107,7 +107,7 @@ class CoordinatorMachine(Machine):
     @property
     def first_record_at(self) -> float | None:
         """When the first record was known to be processed, or None."""
-        moments = (stage.first_record_at for stage in self.stages.values())
+        moments = (self.stages[stage.name].began_at for stage in self._graph.queue_fed())
         return min((moment for moment in moments if moment is not None), default=None)
 
     @property

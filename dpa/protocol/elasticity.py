@@ -42,7 +42,7 @@ class Elasticity:
         """The decision to change the number of tasks, if it is time to look and there is one; `cores_busy` and
         `seconds_left` as in `StageWork`."""
         stage = self._stage
-        has_begun = stage.is_source or stage.first_record_at is not None
+        has_begun = stage.is_source or stage.began_at is not None
         if stage.is_changing or not stage.is_running or not has_begun:
             return None
         busy = {index: stage.tasks[index].busy_seconds for index in stage.members}

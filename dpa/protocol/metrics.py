@@ -136,6 +136,8 @@ class StageSnapshot:
         tasks: statistics of each task that there has been, by number.
         members: the numbers of those that there are, of a running change those that there will be; empty: all.
         lives: when each of `tasks` took part; empty: all of them throughout.
+        began, ended: seconds from the begin of the stream until the first record was known to be processed, and until
+            all were; of a source until the first row was read, and until all records were emitted; None before.
         scaling_counts: how often the number of tasks stayed, by reason; empty where it does not follow the work.
         version: of its newest routing table.
         decisions: applied decisions and refusals in order, as many as are kept.
@@ -162,6 +164,8 @@ class StageSnapshot:
     aggregation: AggregationStats | None = None
     members: tuple[int, ...] = ()
     lives: tuple[Life, ...] = ()
+    began: float | None = None
+    ended: float | None = None
     scaling_counts: dict[str, int] = field(default_factory=dict)
 
     @property

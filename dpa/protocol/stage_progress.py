@@ -63,8 +63,10 @@ class StageProgress(RuledMachine):
         is_source: whether its tasks read splits.
         why_fixed: why its tasks cannot be changed while it runs; None if they can.
         why_one: why there cannot be more than one; None if there can.
-        drained_at: when all its records were processed, or None.
-        first_record_at: when the first record was known to be processed, or None.
+        began_at: when it was known to have processed its first record, a source to have read its first row; None
+            before.
+        drained_at: when all its records were processed, of a source when all rows were read and all records emitted;
+            None before.
     """
 
     def __init__(self, coordinator: Machine, stage: Stage, *, is_source: bool, moves_states: bool) -> None:
@@ -76,8 +78,8 @@ class StageProgress(RuledMachine):
         self.members = list(range(stage.tasks))
         self.why_fixed = stage.why_fixed
         self.why_one = stage.why_one
+        self.began_at: float | None = None
         self.drained_at: float | None = None
-        self.first_record_at: float | None = None
         self._coordinator = coordinator
         self.is_source = is_source
         self._moves_states = moves_states
@@ -238,7 +240,12 @@ class StageProgress(RuledMachine):
             aggregation=self._rounds.stats,
             members=tuple(self.members),
             lives=tuple(self._lives),
+            began=self._since_start(self.began_at),
+            ended=self._since_start(self.drained_at),
         )
+
+    def _since_start(self, moment: float | None) -> float | None:
+        return None if moment is None else moment - self._started_at
 
     def _initial_load(self) -> tuple[int, ...]:
         if len(self._initial_loads) < len(self.members) or not all(self._initial_loads):
@@ -274,6 +281,8 @@ class StageProgress(RuledMachine):
     def _end_if_done(self) -> None:
         if not self.is_changing and self._done.issuperset(self.members):
             self.state = StagePhase.DONE
+            if self.is_source:
+                self.drained_at = self._coordinator.now
 
     def _freeze_if_drained(self) -> None:
         emitted, processed = self._emitted_to or 0, self.processed
@@ -320,8 +329,8 @@ class StageProgress(RuledMachine):
     def _note(self, stats: TaskStats) -> None:
         if stats.processed > self.tasks[stats.index].processed:
             self._changed_at = self._coordinator.now
-            if self.first_record_at is None:
-                self.first_record_at = self._coordinator.now
+        if self.began_at is None and (stats.read or stats.processed):
+            self.began_at = self._coordinator.now
         self.tasks[stats.index] = stats
         self._heard_at[stats.index] = self._coordinator.now
 

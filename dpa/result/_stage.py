@@ -44,6 +44,7 @@ class TaskReport:
         latency_p99: seconds that 99 % of its records did not exceed; None before the first.
         cpu_seconds: processor time of its process, from the start of the job to its end; 0 where tasks are no
             processes.
+        peak_memory: the largest resident set of its process, in bytes; 0 where tasks are no processes.
         node: the node that it was on, as Ray numbers nodes; empty where tasks are no processes.
     """
 
@@ -63,6 +64,7 @@ class TaskReport:
     blocked_seconds: float = 0.0
     latency_p99: float | None = None
     cpu_seconds: float = 0.0
+    peak_memory: int = 0
     node: str = ""
 
     @property
@@ -197,6 +199,9 @@ class StageReport:
     """One stage: a `source`, whose tasks read the input, or an `operator`, whose tasks take records from queues.
 
     Attributes:
+        began, ended: seconds from the begin of the stream until its first record was known to be processed, and until
+            all were; of a source until its first row was read, and until all its records were emitted; None if that
+            did not happen, or is not measured.
         tasks: by their number.
         grouping, skew: of the records of an operator; None for a source.
         redistributions: the decisions that published a routing table.
@@ -214,6 +219,8 @@ class StageReport:
 
     name: str
     kind: Literal["source", "operator"]
+    began: float | None = None
+    ended: float | None = None
     records: RecordCounts = RecordCounts()
     load: LoadReport = LoadReport()
     tasks: tuple[TaskReport, ...] = ()
@@ -232,6 +239,16 @@ class StageReport:
     aggregation: AggregationStats | None = None
     reference: ReferenceReport = ReferenceReport()
     output: OutputReport | None = None
+
+    @property
+    def peak_memory(self) -> int:
+        """The largest resident set of a task's process, in bytes; 0 where tasks are no processes."""
+        return max((task.peak_memory for task in self.tasks), default=0)
+
+    @property
+    def present(self) -> int:
+        """How many tasks it had at the end."""
+        return len(self.tasks) - sum(len(step.stopped) for step in self.changes)
 
     @property
     def static_skew(self) -> float | None:

@@ -78,6 +78,21 @@ def test_all_records_are_processed_before_the_result_is_merged() -> None:
     assert (coordinator.coordinator.snapshot().phase, last(coordinator).phase) == ("merge", "freezing")
 
 
+def test_a_stage_began_with_its_first_record_and_ended_with_its_last() -> None:
+    coordinator = CoordinatorWire(at=10.0)
+    spans = []
+    coordinator.progress(mapper(0), now=10.5)
+    coordinator.progress(mapper(0), now=11.0, read=2, emitted=(3,))
+    coordinator.progress(reducer(0), now=12.0, queue=3)
+    spans += [(stage.began, stage.ended) for stage in coordinator.coordinator.snapshot(history=False).stages]
+    coordinator.progress(reducer(0), now=13.0, processed=1)
+    coordinator.progress(mapper(0), now=14.0, read=2, emitted=(3,), done=True)
+    coordinator.progress(mapper(1), now=15.0, done=True)
+    coordinator.progress(reducer(0), now=16.0, processed=3)
+    spans += [(stage.began, stage.ended) for stage in coordinator.coordinator.snapshot().stages]
+    assert spans == [(1.0, None), (None, None), (1.0, 5.0), (3.0, 6.0)]
+
+
 def test_the_initial_load_is_known_once_all_shares_are_finished() -> None:
     coordinator = CoordinatorWire()
     for index in (0, 1):

@@ -85,6 +85,15 @@ def test_records_are_summed_over_the_tasks_of_a_stage_and_over_stages() -> None:
     assert found.records_per_second == 2
 
 
+def test_a_stage_has_the_span_in_which_it_processed_and_the_tasks_that_it_had_at_the_end() -> None:
+    step = PlanStep(1, 0.5, REDUCER, (2,), (0, 1), (), 0.5, "asked for")
+    tasks = tuple(TaskStats(REDUCER, index) for index in range(3))
+    stages = (StageSnapshot(MAPPER, "done", (TaskStats(MAPPER, 0),), began=0.1, ended=1.5),)
+    stages += (StageSnapshot(REDUCER, "draining", tasks, began=0.4),)
+    found = built(Snapshot("failed", 2.0, 0, stages, ((MAPPER, REDUCER),), steps=(step,)))
+    assert [(stage.began, stage.ended, stage.present) for stage in found.stages] == [(0.1, 1.5, 1), (0.4, None, 1)]
+
+
 def test_a_source_has_no_skew_and_no_grouping() -> None:
     found = report()[MAPPER]
     assert (found.kind, found.skew, found.grouping, found.output) == ("source", None, None, None)
@@ -203,7 +212,7 @@ def test_of_a_job_in_which_no_task_started_its_results_are_known() -> None:
 def test_what_tasks_used_and_sent_is_reported_by_task_and_by_pair_of_stages() -> None:
     left, right, reader = Address("left", 0), Address("right", 1), Address("read", 0)
     use = {
-        reader: TaskUse("n1", 100, 1.5, {left: Traffic(3, 10, 2_000), right: Traffic(1, 4, 900)}),
+        reader: TaskUse("n1", 300, 1.5, {left: Traffic(3, 10, 2_000), right: Traffic(1, 4, 900)}),
         Address("read", 1): TaskUse("n2", 100, 0.5, {left: Traffic(1, 1, 50)}),
         left: TaskUse("n1", 100, 0.25, {reader: Traffic(2, 0, 30), Address("left", 1): Traffic(1, 2, 70)}),
         Address("left", 1): TaskUse("n1"),
@@ -213,6 +222,7 @@ def test_what_tasks_used_and_sent_is_reported_by_task_and_by_pair_of_stages() ->
     config = parse({}).config
     found = build_report(status="ok", config=config, snapshot=fan_out(), seconds=SECONDS, use=use)
     assert [(task.cpu_seconds, task.node) for task in found["read"].tasks] == [(1.5, "n1"), (0.5, "n2")]
+    assert ([task.peak_memory for task in found["read"].tasks], found["read"].peak_memory) == ([300, 100], 300)
     assert found.traffic == (
         TrafficReport("read", "left", 4, 11, 2_050, ((2_000, 0), (50, 0))),
         TrafficReport("read", "right", 1, 4, 900, ((0, 900), (0, 0))),
