@@ -77,6 +77,9 @@ def main(
     progress: Annotated[
         ProgressMode, typer.Option(help="How to show progress, on standard error.")
     ] = ProgressMode.AUTO,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Show the tasks, redistributions and hot keys of every stage at the end.")
+    ] = False,
     log: Annotated[
         LogLevel | None,
         typer.Option(envvar="DPA_LOG", help="Log phases and decisions, on standard error.", show_default=False),
@@ -110,7 +113,9 @@ def main(
         if config is None:
             raise typer.BadParameter("name a job file, such as configs/wordcount.yaml", param_hint="CONFIG")
         with Interrupts() as interrupts:
-            status = _run(config, overrides or [], address, report, as_json, progress, validate, plan, png, interrupts)
+            status = _run(
+                config, overrides or [], address, report, as_json, progress, verbose, validate, plan, png, interrupts
+            )
     except JobCancelledError as error:
         say(str(error))
         status = error.exit_status
@@ -130,6 +135,7 @@ def _run(
     report_directory: Path | None,
     as_json: bool,
     progress: ProgressMode,
+    verbose: bool,
     validate: bool,
     plan: bool,
     png: Path | None,
@@ -158,7 +164,7 @@ def _run(
     ):
         result = job.run(interrupts.raised_at(display), address=address, check=False)
         display.ended(result.report.status)
-    return _show(result, report_directory, as_json)
+    return _show(result, report_directory, as_json, verbose)
 
 
 def _plan(job: Job, as_json: bool, png: Path | None, address: str | None) -> int:
@@ -177,7 +183,7 @@ def _plan(job: Job, as_json: bool, png: Path | None, address: str | None) -> int
     return 0
 
 
-def _show(result: Result, directory: Path | None, as_json: bool) -> int:
+def _show(result: Result, directory: Path | None, as_json: bool, verbose: bool) -> int:
     """Write and print the report; what cannot be written does not keep the rest from being seen."""
     from dpa.report import ReportError, show, to_json, write
 
@@ -193,7 +199,7 @@ def _show(result: Result, directory: Path | None, as_json: bool) -> int:
     else:
         try:
             with printing("the table"):
-                show(report, sys.stdout, files=files, result=result.unsaved)
+                show(report, sys.stdout, files=files, result=result.unsaved, verbose=verbose)
         except OutputError as error:
             say(f"warning: {error}")
     if lost is not None:

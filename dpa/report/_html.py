@@ -27,7 +27,7 @@ from dpa.report._stage_html import (
     stage_cards,
 )
 from dpa.report._style import CSS
-from dpa.report._text import count, lines, megabytes, one_line, percent, plural, seconds
+from dpa.report._text import count, lines, mebibytes, megabytes, one_line, percent, plural, seconds
 from dpa.result import Report
 
 # A second defence: a browser neither runs nor fetches anything that was not escaped.
@@ -67,6 +67,9 @@ def _body(report: Report) -> Iterator[str]:
     yield heading("Graph")
     yield note(one_line(report.bottleneck.reason))
     yield picture(_graph.draw(report), "The stages with what they do with their time, and the records between them.")
+    if report.stages:
+        yield heading("Stages")
+        yield _timeline(report)
     if report.is_graph:
         yield from _stages(report)
     else:
@@ -87,6 +90,21 @@ def _body(report: Report) -> Iterator[str]:
     if report.versions:
         yield heading("Versions")
         yield table(("", ""), ((one_line(name), one_line(version)) for name, version in report.versions.items()))
+
+
+def _timeline(report: Report) -> str:
+    """When in the stream each stage processed, and the memory that a task of it took."""
+    whole = report.seconds.stream
+    rows = []
+    for stage in report.stages:
+        began, ended = stage.began, whole if stage.ended is None else min(stage.ended, whole)
+        spanned = "" if began is None or whole <= 0 else bar(max(ended - began, 0.005 * whole) / whole, began / whole)
+        ends = (seconds(moment, "") for moment in (began, stage.ended))
+        changed = f"{len(stage.changes):,}" if stage.changes else ""
+        rows.append((one_line(stage.name), stage.present, changed, *ends, spanned, mebibytes(stage.peak_memory)))
+    head = ("stage", "#tasks", "#changes of tasks", "#began", "#ended", f"stream of {seconds(whole)}", "#MiB a task")
+    words = "From its first record to its last; tasks at the end; MiB: the largest process of a task."
+    return table(head, rows) + note(words)
 
 
 def _stages(report: Report) -> Iterator[str]:

@@ -36,9 +36,11 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return f'<div class="scroll"><table>{first}<tbody>\n{body}</tbody></table></div>'
 
 
-def bar(share: float) -> Raw:
-    """A bar, `share` (0 to 1) of it filled."""
-    return Raw(f'<span class="bar"><i style="width:{100 * min(max(share, 0.0), 1.0):.1f}%"></i></span>')
+def bar(share: float, first: float = 0.0) -> Raw:
+    """A bar, `share` (0 to 1) of it filled, from the part `first` (0 to 1) of it on."""
+    width, left = (100 * min(max(part, 0.0), 1.0) for part in (share, first))
+    begins = f"margin-left:{left:.1f}%;" if left else ""
+    return Raw(f'<span class="bar"><i style="{begins}width:{width:.1f}%"></i></span>')
 
 
 def heading(text: str, level: int = 2) -> str:

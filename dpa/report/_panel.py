@@ -1,7 +1,7 @@
-"""The live panel: input, stages, a queue bar for each reducer, and redistributions with their reasons as they happen.
+"""The live panel: input, stages, a queue bar for each task, and redistributions with their reasons as they happen.
 
 Drawn with rich from the newest snapshot, eight times a second. `PanelState` holds what is shown, `Panel` lays it out,
-`_stage_lines.py` draws a line a stage, and `_queues.py` the reducers of one stage: of several, those of the one that
+`_stage_lines.py` draws a line a stage, and `_queues.py` the tasks of one stage: of several, those of the one that
 limits the run.
 """
 
@@ -38,7 +38,7 @@ class PanelState:
     """All that the panel shows; `phase_began` is by the view's clock.
 
     `phases` are those that ended, with their seconds, `latest` the newest redistributions and changes of tasks, and
-    `rounds` the number of redistributions by stage and reducer.
+    `rounds` the number of redistributions by stage and task.
 
     A refresh thread reads while the driver writes, so values are replaced and never changed.
     """
@@ -156,7 +156,7 @@ class Panel:
             reasons = self._reasons(console, width, REASON_LINES // 2 if crowded else REASON_LINES)
             rounds = {task.index: state.rounds.get((task.stage, task.index), 0) for task in tasks}
             name = state.totals.focus if state.totals.is_graph else None
-            queues = Queues(tasks, rounds, width, height=max(free - len(reasons), 3), name=name or "reducer")
+            queues = Queues(tasks, rounds, width, height=max(free - len(reasons), 3), name=name or "task")
             parts += [Text(), queues.render(), Text(), self._counts(), *reasons]
         title = Text.assemble((state.name, "bold"), f" {clock(self._now - state.began)}")
         yield Frame(Group(*parts), title=title, title_align="left", border_style=FAINT, padding=(0, 1))

@@ -1,6 +1,6 @@
-"""The reducers in the live panel: each with a bar of its queue, in the lines and columns available.
+"""The tasks of a stage in the live panel: each with a bar of its queue, in the lines and columns available.
 
-Reducers that do not fit one to a line share lines; if they still do not fit, those with the shortest peaks are counted
+Tasks that do not fit one to a line share lines; if they still do not fit, those with the shortest peaks are counted
 instead of shown.
 """
 
@@ -21,26 +21,26 @@ from dpa.protocol.metrics import TaskStats
 from dpa.report._text import bar, one_line, percent, short
 
 WIDE = 92
-"""From this many columns on, a reducer's row also shows its peak queue, its forwards and its redistributions."""
+"""From this many columns on, a task's row also shows its peak queue, its forwards and its redistributions."""
 CELL_COLUMNS = 25
-"""Columns that a reducer takes where several share a line."""
+"""Columns that a task takes where several share a line."""
 
 QUEUE, LONGEST, PEAK, NOTICE, FAINT = "cyan", "yellow", "bright_black", "magenta", "dim"
 
 
 @dataclass(frozen=True)
 class Queues:
-    """Reducers to be drawn in at most `height` lines below a heading that begins with `name`; `rounds` counts
-    redistributions by reducer."""
+    """Tasks to be drawn in at most `height` lines below a heading that begins with `name`; `rounds` counts
+    redistributions by task."""
 
-    reducers: Sequence[TaskStats]
+    tasks: Sequence[TaskStats]
     rounds: Mapping[int, int]
     width: int
     height: int
-    name: str = "reducer"
+    name: str = "task"
 
     def render(self) -> RenderableType:
-        """A row for each reducer; if there are too many, several reducers in a row and a line that counts the rest."""
+        """A row for each task; if there are too many, several tasks in a row and a line that counts the rest."""
         rows = self._rows()
         if len(rows) <= self.height:
             return _full_rows(rows, one_line(self.name, 16), wide=self.width >= WIDE)
@@ -48,17 +48,17 @@ class Queues:
         if len(rows) <= columns * self.height:
             return _folded_rows(rows, columns)
         room = columns * (self.height - 1)
-        # Peaks only grow, so the reducers shown hardly change from one drawing to the next.
+        # Peaks only grow, so the tasks shown hardly change from one drawing to the next.
         by_peak = sorted(rows, key=lambda row: (-row.stats.peak_queue, row.stats.index))
         shown = sorted(by_peak[:room], key=lambda row: row.stats.index)
         queues = [row.stats.queue for row in by_peak[room:]]
         queued = f"{short(sum(queues))} records queued, at most {short(max(queues))}"
-        return Group(_folded_rows(shown, columns), line("", f"and {len(queues):,} more reducers with {queued}", FAINT))
+        return Group(_folded_rows(shown, columns), line("", f"and {len(queues):,} more tasks with {queued}", FAINT))
 
     def _rows(self) -> list[_Row]:
-        scale = max((max(stats.peak_queue, stats.queue) for stats in self.reducers), default=0) or 1
-        processed = sum(stats.processed for stats in self.reducers) or 1
-        longest = max(self.reducers, key=lambda stats: stats.queue, default=None)
+        scale = max((max(stats.peak_queue, stats.queue) for stats in self.tasks), default=0) or 1
+        processed = sum(stats.processed for stats in self.tasks) or 1
+        longest = max(self.tasks, key=lambda stats: stats.queue, default=None)
         return [
             _Row(
                 stats,
@@ -67,7 +67,7 @@ class Queues:
                 queue=Text(short(stats.queue), LONGEST if stats is longest and stats.queue else ""),
                 rounds=self.rounds.get(stats.index, 0),
             )
-            for stats in self.reducers
+            for stats in self.tasks
         ]
 
 
@@ -97,7 +97,7 @@ def _full_rows(rows: Sequence[_Row], name: str, wide: bool) -> Table:
 
 
 def _folded_rows(rows: Sequence[_Row], columns: int) -> Table:
-    """The reducers in columns, read downwards: number, bar, queue, share."""
+    """The tasks in columns, read downwards: number, bar, queue, share."""
     table = grid(gap=1)
     head = ["#", "", "queue", "share", " "] * columns
     for title in head[:-1]:

@@ -1,4 +1,4 @@
-"""The final table of a run on the terminal: reducers, skew, decisions, and where the result is.
+"""The final table of a run on the terminal: stages or tasks, skew, decisions, and where the result is.
 
 Its last line is `reference: match`, `reference: MISMATCH` or `reference: not checked`, without colour, so that a script
 can read it; only the error of a failed job comes below it. The table shows a `Report` and computes no metric;
@@ -24,8 +24,12 @@ def show(
     files: Sequence[Path] = (),
     result: pa.Table | None = None,
     width: int | None = None,
+    verbose: bool = False,
 ) -> None:
     """Print the final table of `report` on `stream` (stdout if None), in `width` columns (the terminal's if None).
+
+    Of a graph of several stages it has one line for each; with `verbose` also the tasks, redistributions and facts of
+    each.
 
     `files` are the report's files, as `dpa.report.write` returned them. The first rows of `result` are shown; give it
     if the result is not written to a directory. Characters that the stream's encoding lacks are escaped.
@@ -33,7 +37,8 @@ def show(
     from dpa.report._table import table_lines
 
     stream = sys.stdout if stream is None else stream
-    text = "\n".join([*table_lines(report, reference_line(report.reference), files, result, stream, width), ""])
+    verdict = reference_line(report.reference)
+    text = "\n".join([*table_lines(report, verdict, files, result, stream, width, verbose=verbose), ""])
     encoding = getattr(stream, "encoding", None) or "utf-8"
     stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
     stream.flush()

@@ -1,4 +1,4 @@
-"""The part of the page that shows one stage: its numbers, reducers, queues, decisions and keys."""
+"""The part of the page that shows one stage: its numbers, tasks, queues, decisions and keys."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from dpa.report._text import (
     count,
     key_text,
     latency,
+    mebibytes,
     one_line,
     outcomes,
     per_record,
@@ -25,7 +26,7 @@ from dpa.result import LatencyReport, OutputReport, RecordCounts, ReferenceRepor
 from dpa.routing.groupings.options import RING
 
 MAX_LOADS = 8
-"""A decision's loads are listed for up to this many reducers, and summed up for more."""
+"""A decision's loads are listed for up to this many tasks, and summed up for more."""
 
 Card = tuple[str, str, str]
 
@@ -40,19 +41,20 @@ def source_section(stage: StageReport) -> Iterator[str]:
             count(task.emitted),
             seconds(task.busy_seconds),
             seconds(task.blocked_seconds),
+            mebibytes(task.peak_memory),
         )
         for task in stage.tasks
     ]
-    yield folded(("#task", "#rows read", "#mapped", "#emitted", "#in user code", "#blocked"), rows, "tasks", 16)
+    yield folded(("#task", "#rows read", "#mapped", "#emitted", "#in user code", "#blocked", "#MiB"), rows, "tasks", 16)
 
 
 def operator_section(stage: StageReport, level: int = 2) -> Iterator[str]:
     """Load, queues, decisions and keys of an operator stage, with headings of a level."""
-    yield heading("Load of the reducers", level)
-    yield _picture(stage, "records-per-reducer", "Records that each reducer processed, against an even share.")
-    yield _reducers(stage)
+    yield heading("Load of the tasks", level)
+    yield _picture(stage, "records-per-task", "Records that each task processed, against an even share.")
+    yield _tasks(stage)
     yield heading("Queues and redistributions", level)
-    yield _picture(stage, "queue-lengths", "Queue length of each reducer over time; triangles mark redistributions.")
+    yield _picture(stage, "queue-lengths", "Queue length of each task over time; triangles mark redistributions.")
     yield _redistributions(stage)
     yield _changes(stage)
     yield _decisions(stage)
@@ -81,9 +83,13 @@ def skew_cards(stage: StageReport) -> Iterator[Card]:
     yield (
         "Skew S, this run",
         skew(stage.skew.dpa if stage.skew and known else None, "n/a"),
-        "0 is even, 1 is all on one reducer",
+        "0 is even, 1 is all on one task",
     )
-    yield "Skew S, static", skew(stage.static_skew, "n/a"), "the same ring without balancing"
+    yield (
+        "Skew S, static",
+        skew(stage.static_skew, "n/a"),
+        "the first routing table throughout: the same ring without balancing",
+    )
     yield "Skew S, Spark", skew(stage.skew.spark if stage.skew else None), "hash partitioning of the same records"
 
 
@@ -134,34 +140,35 @@ def optional_cards(stage: StageReport) -> Iterator[Card]:
     grouping, rounds = stage.grouping, stage.aggregation
     if grouping is not None and grouping.kind != RING:
         held = grouping.replication
-        on = "" if held is None else f"a key on {held:.2f} reducers on average, "
+        on = "" if held is None else f"a key on {held:.2f} tasks on average, "
         yield "Grouping", grouping.kind, f"{on}{plural(grouping.moved, 'part')} of the keys moved"
     if rounds is not None:
         note = f"{plural(rounds.states, 'state')} handed over, {seconds(rounds.seconds)} of user code"
         yield "Aggregation", plural(rounds.rounds, "round"), note
 
 
-def _reducers(stage: StageReport) -> str:
+def _tasks(stage: StageReport) -> str:
     if not stage.tasks:
-        return note("No reducer had started.")
-    most = max(reducer.share for reducer in stage.tasks) or 1.0
+        return note("No task had started.")
+    most = max(task.share for task in stage.tasks) or 1.0
     rows = [
         (
-            reducer.id,
-            count(reducer.processed),
-            percent(reducer.share),
-            bar(reducer.share / most),
-            count(reducer.forwarded),
-            count(reducer.peak_queue),
-            count(reducer.keys),
-            seconds(reducer.busy_seconds),
-            seconds(reducer.blocked_seconds),
-            latency(reducer.latency_p99),
+            task.id,
+            count(task.processed),
+            percent(task.share),
+            bar(task.share / most),
+            count(task.forwarded),
+            count(task.peak_queue),
+            count(task.keys),
+            seconds(task.busy_seconds),
+            seconds(task.blocked_seconds),
+            latency(task.latency_p99),
+            mebibytes(task.peak_memory),
         )
-        for reducer in stage.tasks
+        for task in stage.tasks
     ]
     head = (
-        "#reducer",
+        "#task",
         "#records",
         "#share",
         "",
@@ -171,8 +178,9 @@ def _reducers(stage: StageReport) -> str:
         "#in user code",
         "#blocked",
         "#latency p99",
+        "#MiB",
     )
-    return folded(head, rows, "reducers")
+    return folded(head, rows, "tasks")
 
 
 def _redistributions(stage: StageReport) -> str:
@@ -182,7 +190,7 @@ def _redistributions(stage: StageReport) -> str:
         (f"{found.at:.2f}", found.reducer, found.round, _number(found.version), one_line(found.reason), _loads(found))
         for found in stage.redistributions
     ]
-    head = ("#at (s)", "#reducer", "#round", "#table", "reason", "loads reported (records)")
+    head = ("#at (s)", "#task", "#round", "#table", "reason", "loads reported (records)")
     return folded(head, rows, "redistributions", open_up_to=16)
 
 
@@ -204,7 +212,7 @@ def _decisions(stage: StageReport) -> str:
         for found in stage.decisions
     ]
     counted = note(f"Decisions: {outcomes(stage.decision_counts) or 'none'}.")
-    head = ("#at (s)", "#reducer", "outcome", "reason", "loads reported (records)")
+    head = ("#at (s)", "#task", "outcome", "reason", "loads reported (records)")
     return counted + (folded(head, rows, "decisions kept", open_up_to=0) if rows else "")
 
 
@@ -217,7 +225,7 @@ def _loads(decision: Decision) -> str:
 
 def _hot_keys(stage: StageReport) -> str:
     if not stage.hot:
-        return note("No key is hot: none makes a reducer uneven.")
+        return note("No key is hot: none makes a task uneven.")
     most = max(hot.share for hot in stage.hot) or 1.0
     rows = [
         (

@@ -1,4 +1,6 @@
-"""The part of the final table that shows one stage, drawn with rich: its reducers, redistributions and facts.
+"""The part of the final table that shows one stage, drawn with rich: its tasks, redistributions and facts.
+
+A task is named by its stage and its number, as `python -m dpa.control` names it.
 
 Long lists are cut here; the report has them in full.
 """
@@ -12,7 +14,6 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dpa.balance.decision import Decision
 from dpa.protocol.metrics import AggregationStats, PlanStep
 from dpa.report._text import (
     bar,
@@ -31,6 +32,8 @@ from dpa.result import GroupingReport, LatencyReport, OutputReport, SkewReport, 
 from dpa.routing.groupings.options import RING
 
 BAR_COLUMNS = 10
+NAME_COLUMNS = 20
+"""Characters of a stage's name above and before the numbers of its tasks."""
 FAINT, BAR = "dim", "cyan"
 
 # Stands for a space that no line breaks at (rich breaks at U+00A0 too); a private character, which `_text` escapes.
@@ -42,8 +45,8 @@ class Detail:
     """How much of a stage is shown.
 
     Attributes:
-        tasks: up to this many reducers are all shown.
-        busiest, idlest: if there are more, only these.
+        tasks: up to this many are all shown.
+        busiest, idlest: tasks; if there are more, only these.
         redistributions: listed with their reasons.
         hot_keys: named.
     """
@@ -62,12 +65,12 @@ BRIEF = Detail(tasks=8, busiest=4, idlest=2, redistributions=3, hot_keys=3)
 
 
 def tables(stage: StageReport, detail: Detail, ascii_only: bool) -> Iterator[RenderableType]:
-    """The reducers of a stage, and its redistributions."""
+    """The tasks of a stage, its redistributions, and the changes of its tasks."""
     if stage.tasks:
-        yield _reducers(stage, detail, ascii_only)
+        yield _tasks(stage, detail, ascii_only)
         yield Text()
     if stage.redistributions:
-        yield from _redistributions(stage.redistributions, detail.redistributions)
+        yield from _redistributions(stage, detail.redistributions)
         yield Text()
     if stage.changes:
         yield from _changes(stage.changes, detail.redistributions)
@@ -83,7 +86,7 @@ def facts(stage: StageReport, detail: Detail, ascii_only: bool) -> Iterator[tupl
     if decided := outcomes(stage.decision_counts):
         yield "decisions", joined(decided.split(", "))
     if stage.latency is not None:
-        yield "latency", _latencies(stage.latency)
+        yield "latency", latency_words(stage.latency)
     if stage.aggregation is not None:
         yield "aggregation", _aggregation(stage.aggregation)
     if stage.hot:
@@ -109,53 +112,51 @@ def unbroken(text: str) -> str:
     return text.replace(" ", TIED)
 
 
-def _reducers(stage: StageReport, detail: Detail, ascii_only: bool) -> Table:
+def _tasks(stage: StageReport, detail: Detail, ascii_only: bool) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=FAINT)
-    for title in ("reducer", "records", "share", "", "peak queue", "forwards", "keys"):
+    for title in (one_line(stage.name, NAME_COLUMNS), "records", "share", "", "peak queue", "forwards", "keys"):
         # Only the column of the bar may shrink on a narrow terminal.
         table.add_column(Text(title), justify="right" if title else "left", no_wrap=bool(title))
-    most = max(reducer.share for reducer in stage.tasks) or 1.0
+    most = max(task.share for task in stage.tasks) or 1.0
 
-    def add(reducer: TaskReport) -> None:
-        length = bar(reducer.share / most, BAR_COLUMNS, ascii_only=ascii_only)
-        numbers = (reducer.peak_queue, reducer.forwarded, reducer.keys)
+    def add(task: TaskReport) -> None:
+        length = bar(task.share / most, BAR_COLUMNS, ascii_only=ascii_only)
+        numbers = (task.peak_queue, task.forwarded, task.keys)
         table.add_row(
-            str(reducer.id),
-            count(reducer.processed),
-            percent(reducer.share),
+            str(task.id),
+            count(task.processed),
+            percent(task.share),
             Text(length.ljust(BAR_COLUMNS), BAR, no_wrap=True, overflow="crop"),
             *(count(number) for number in numbers),
         )
 
-    shown, hidden = _shown_reducers(stage.tasks, detail)
-    for reducer in shown[: detail.busiest if hidden else None]:
-        add(reducer)
+    shown, hidden = _shown_tasks(stage.tasks, detail)
+    for task in shown[: detail.busiest if hidden else None]:
+        add(task)
     if hidden:
-        processed = sum(reducer.processed for reducer in hidden)
+        processed = sum(task.processed for task in hidden)
         table.add_row("...", count(processed), "", f"{len(hidden):,} more", style=FAINT)
-        for reducer in shown[detail.busiest :]:
-            add(reducer)
-    records, keys = stage.records, sum(reducer.keys for reducer in stage.tasks)
+        for task in shown[detail.busiest :]:
+            add(task)
+    records, keys = stage.records, sum(task.keys for task in stage.tasks)
     totals = (count(stage.load.peak_queue), count(records.forwarded), count(keys))
     table.add_row("all", count(records.processed), "", "", *totals, style="bold")
     return table
 
 
-def _shown_reducers(
-    reducers: Sequence[TaskReport], detail: Detail
-) -> tuple[Sequence[TaskReport], Sequence[TaskReport]]:
-    """The reducers to show and those to leave out: all in order, or of too many the busiest and the idlest, the busiest
+def _shown_tasks(tasks: Sequence[TaskReport], detail: Detail) -> tuple[Sequence[TaskReport], Sequence[TaskReport]]:
+    """The tasks to show and those to leave out: all in order, or of too many the busiest and the idlest, the busiest
     first."""
-    if len(reducers) <= detail.tasks:
-        return reducers, ()
-    ordered = sorted(reducers, key=lambda reducer: (-reducer.processed, reducer.id))
+    if len(tasks) <= detail.tasks:
+        return tasks, ()
+    ordered = sorted(tasks, key=lambda task: (-task.processed, task.id))
     return [*ordered[: detail.busiest], *ordered[-detail.idlest :]], ordered[detail.busiest : -detail.idlest]
 
 
 def _grouping(found: GroupingReport) -> str:
     words = [found.kind]
     if found.replication is not None:
-        words.append(f"a key on {found.replication:.2f} reducers on average")
+        words.append(f"a key on {found.replication:.2f} tasks on average")
     if found.moved:
         words.append(f"{plural(found.moved, 'part')} of the keys moved")
     return joined(words)
@@ -165,7 +166,7 @@ def _skews(stage: StageReport, ascii_only: bool) -> Table:
     found = stage.skew or SkewReport()
     grid = Table.grid(padding=(0, 2, 0, 0))
     rows = (
-        ("dpa", found.dpa, "this run"),
+        ("dpa", found.dpa, "this run; 0 is even, 1 all on one task"),
         ("static", stage.static_skew, "the same ring without balancing"),
         ("Spark", found.spark, "hash partitioning"),
     )
@@ -178,14 +179,15 @@ def _skews(stage: StageReport, ascii_only: bool) -> Table:
     return grid
 
 
-def _redistributions(found: Sequence[Decision], most: int) -> Iterator[RenderableType]:
+def _redistributions(stage: StageReport, most: int) -> Iterator[RenderableType]:
+    found, name = stage.redistributions, one_line(stage.name, NAME_COLUMNS)
     yield Text(plural(len(found), "redistribution"))
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(justify="right", no_wrap=True, min_width=8, style=FAINT)
     grid.add_column(no_wrap=True)
     grid.add_column()
     for decision in found[:most]:
-        grid.add_row(f"{decision.at:.1f} s", f"reducer {decision.reducer}", Text(one_line(decision.reason)))
+        grid.add_row(f"{decision.at:.1f} s", f"{name} {decision.reducer}", Text(one_line(decision.reason)))
     yield grid
     if len(found) > most:
         yield Text(f"  and {len(found) - most:,} more, in the report", FAINT)
@@ -204,7 +206,8 @@ def _changes(found: Sequence[PlanStep], most: int) -> Iterator[RenderableType]:
         yield Text(f"  and {len(found) - most:,} more, in the report", FAINT)
 
 
-def _latencies(found: LatencyReport) -> str:
+def latency_words(found: LatencyReport) -> str:
+    """Quantiles, the longest and the mean."""
     return joined(f"{name} {latency(getattr(found, name))}" for name in ("p99", "p95", "p50", "max", "mean"))
 
 

@@ -1,7 +1,7 @@
 """The final table, drawn with rich: the stages, the facts of the run, and differences from the reference.
 
-Of the smallest graph it shows the reducers (`_stage_table.py`) and all facts in one list; of any other a line a stage,
-then each operator stage in brief. Long lists are cut here; the report has them in full.
+Of the smallest graph it shows the tasks (`_stage_table.py`) and all facts in one list; of any other a line a stage,
+and with `verbose` each operator stage in brief. Long lists are cut here; the report has them in full.
 """
 
 from __future__ import annotations
@@ -15,8 +15,33 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dpa.report._stage_table import BRIEF, FAINT, FULL, TIED, facts, joined, output_words, tables, unbroken
-from dpa.report._text import count, forwards, key_text, latency, lines, one_line, plural, seconds, short, skew
+from dpa.report._stage_table import (
+    BRIEF,
+    FAINT,
+    FULL,
+    TIED,
+    facts,
+    joined,
+    latency_words,
+    output_words,
+    tables,
+    unbroken,
+)
+from dpa.report._text import (
+    SKEW_WORDS,
+    count,
+    forwards,
+    key_text,
+    latency,
+    lines,
+    mebibytes,
+    one_line,
+    plural,
+    seconds,
+    short,
+    skew,
+    span,
+)
 from dpa.result import Report, Seconds, StageReport
 
 MAX_DIFFERENCES = 20
@@ -24,6 +49,10 @@ MAX_ROWS, MAX_COLUMNS, MAX_CELL = 10, 8, 60
 """Rows and columns of a result that are shown, and characters of a value."""
 STAGE_COLUMNS = 16
 """Characters of a stage's name in the table of stages."""
+WIDE = 100
+"""From this many columns on, a stage's line also has its longest queue and its latency, and a longer timeline."""
+SHORT_SPAN, LONG_SPAN = 12, 22
+"""Columns of the timeline on narrow and on wide terminals."""
 
 GOOD, BAD = "bold green", "bold red"
 
@@ -31,11 +60,13 @@ ORDER = (
     "skew S",
     "grouping",
     "decisions",
+    "redistributions",
     "records",
     "throughput",
     "bottleneck",
     "latency",
     "time",
+    "stages",
     "aggregation",
     "hot keys",
     "output",
@@ -46,32 +77,46 @@ ORDER = (
 
 
 def table_lines(
-    report: Report, verdict: str, files: Sequence[Path], result: pa.Table | None, stream: TextIO, width: int | None
+    report: Report,
+    verdict: str,
+    files: Sequence[Path],
+    result: pa.Table | None,
+    stream: TextIO,
+    width: int | None,
+    *,
+    verbose: bool,
 ) -> list[str]:
     """The lines of the table with the `verdict` on the reference, in the colours that `stream` can show."""
     console = Console(file=stream, width=width, force_jupyter=False, markup=False, highlight=False, emoji=False)
     with console.capture() as captured:
-        for part in _parts(report, verdict, files, result, ascii_only=console.options.ascii_only):
+        for part in _parts(report, verdict, files, result, console, verbose=verbose):
             console.print(part)
     return [line.rstrip() for line in captured.get().replace(TIED, " ").splitlines()]
 
 
 def _parts(
-    report: Report, verdict: str, files: Sequence[Path], result: pa.Table | None, ascii_only: bool
+    report: Report, verdict: str, files: Sequence[Path], result: pa.Table | None, console: Console, *, verbose: bool
 ) -> Iterator[RenderableType]:
+    ascii_only = console.options.ascii_only
     status = {"ok": GOOD}.get(report.status, BAD)
     yield Text.assemble((one_line(report.name, 60), "bold"), ": ", (one_line(report.status, 60), status))
     yield Text()
     known = dict(_job_facts(report, files))
     if report.is_graph:
-        yield _stages(report)
-        yield Text()
-        for stage in report.operators:
-            yield Text(one_line(stage.name, 60), "bold")
+        yield _stages(report, console.width >= WIDE, ascii_only)
+        yield Text(f"{SKEW_WORDS}; MiB: a task at most", FAINT)
+        yield (
+            Text()
+            if verbose
+            else Text("tasks, redistributions and hot keys of each stage: --verbose, or the report\n", FAINT)
+        )
+        for stage in report.operators if verbose else ():
+            if not stage.tasks:
+                yield Text(one_line(stage.name, 60), "bold")
             yield from tables(stage, BRIEF, ascii_only)
             yield _listed({**dict(facts(stage, BRIEF, ascii_only)), **dict(_result_facts(stage, report.status))})
             yield Text()
-        yield _listed(known)
+        yield _listed(known if verbose else {**known, **dict(_brief_facts(report))})
     else:
         yield from tables(report.main, FULL, ascii_only)
         output = output_words(report.output, report.status)
@@ -93,27 +138,54 @@ def _parts(
             yield Text(line, BAD)
 
 
-def _stages(report: Report) -> Table:
-    """A line for each stage: what came in and went out, what its tasks did with their time, and what waited."""
+def _stages(report: Report, wide: bool, ascii_only: bool) -> Table:
+    """A line for each stage: what came in and went out, what its tasks did with their time, what waited, how much
+    memory a task took, and when in the stream it processed."""
+    columns = LONG_SPAN if wide else SHORT_SPAN
+    whole = report.seconds.stream
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=FAINT)
-    for title in ("stage", "tasks", "in", "out", "busy", "blocked", "queue", "skew S", "p99"):
+    titles = ["stage", "tasks", "in", "out", "busy", "blocked", *["queue"] * wide, "S", *["p99"] * wide, "MiB"]
+    for title in titles:
         table.add_column(Text(title), justify="left" if title == "stage" else "right", no_wrap=True)
+    table.add_column(Text("0 s" + seconds(whole).rjust(columns - 3)), no_wrap=True)
     for stage in report.stages:
-        load, is_limit = stage.load, stage.name == report.bottleneck.stage
-        name = one_line(stage.name)
-        table.add_row(
+        load, name = stage.load, one_line(stage.name)
+        known = stage.skew is not None and stage.records.processed > 0
+        cells = [
             name if len(name) <= STAGE_COLUMNS else f"{name[: STAGE_COLUMNS - 1]}…",
-            str(len(stage.tasks)),
+            _tasks(stage, ascii_only),
             short(report.taken_in(stage.name)),
             short(report.given_out(stage.name)),
             f"{load.busy:.0%}",
             f"{load.blocked:.0%}",
-            "" if stage.kind == "source" else short(load.peak_queue),
-            "" if stage.skew is None else skew(stage.skew.dpa if stage.records.processed else None, ""),
-            "" if stage.latency is None else latency(stage.latency.p99),
-            style=BAD if is_limit else "",
-        )
+            *["" if stage.kind == "source" else short(load.peak_queue)] * wide,
+            skew(stage.skew.dpa if stage.skew and known else None, ""),
+            *["" if stage.latency is None else latency(stage.latency.p99)] * wide,
+            mebibytes(stage.peak_memory),
+            span(stage.began, stage.ended, whole, columns, ascii_only=ascii_only),
+        ]
+        table.add_row(*cells, style=BAD if stage.name == report.bottleneck.stage else "")
     return table
+
+
+def _tasks(stage: StageReport, ascii_only: bool) -> str:
+    """How many there were at the end, and at the beginning if that was another number."""
+    first = len(stage.tasks) - sum(len(step.started) for step in stage.changes)
+    arrow = ">" if ascii_only else "→"
+    return str(first) if first == stage.present else f"{first}{arrow}{stage.present}"
+
+
+def _brief_facts(report: Report) -> Iterator[tuple[str, RenderableType]]:
+    """What is known of all operator stages, each in a line."""
+    applied = [f"{len(stage.redistributions)} of {one_line(stage.name, 40)}" for stage in report.operators]
+    acted = [words for words, stage in zip(applied, report.operators, strict=True) if stage.redistributions]
+    yield "redistributions", joined(acted) if acted else "none"
+    if report.latency is not None:
+        yield "latency", f"{latency_words(report.latency)}, of {one_line(report.main.name, 40)}"
+    made = [(stage, output_words(stage.output, report.status)) for stage in report.operators if stage.output]
+    found = [f"{one_line(stage.name, 40)}: {words}" for stage, words in made if words is not None]
+    if found:
+        yield "output", "\n".join(found)
 
 
 def _listed(known: dict[str, RenderableType]) -> Table:
@@ -138,8 +210,17 @@ def _job_facts(report: Report, files: Sequence[Path]) -> Iterator[tuple[str, Ren
     if records.processed:
         yield "bottleneck", one_line(report.bottleneck.reason)
     yield "time", _times(report.seconds)
+    if not report.is_graph and any(stage.began is not None or stage.peak_memory for stage in report.stages):
+        yield "stages", joined(_span_words(stage) for stage in report.stages)
     if files:
         yield "report", _report_files(files)
+
+
+def _span_words(stage: StageReport) -> str:
+    """When a stage processed, and the memory of its largest task."""
+    ends = f" {seconds(stage.began)} to {seconds(stage.ended, 'the end')}" if stage.began is not None else ""
+    memory = f" ({mebibytes(stage.peak_memory)} MiB a task)" if stage.peak_memory else ""
+    return f"{one_line(stage.name, 40)}{ends}{memory}"
 
 
 def _result_facts(stage: StageReport, status: str) -> Iterator[tuple[str, RenderableType]]:

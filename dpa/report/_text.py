@@ -17,6 +17,9 @@ _ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _MIN_LIMIT = 32
 """Characters shown of each component of a composite key at least."""
 
+SKEW_WORDS = "S: skew of the records, 0 is even, 1 is all on one task"
+"""What S is, wherever it is shown."""
+
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _NUMBER_LIKE = re.compile(r"[+-]?[0-9]")
 
@@ -44,6 +47,11 @@ def megabytes(size: float) -> str:
     """Bytes as megabytes, without the unit."""
     count = size / 1e6
     return short(count) if count >= 10 else f"{count:.2f}"
+
+
+def mebibytes(size: float) -> str:
+    """Bytes as MiB, without the unit; empty for 0, which means that they were not measured."""
+    return f"{size / 2**20:,.0f}" if size else ""
 
 
 def percent(share: float) -> str:
@@ -134,6 +142,18 @@ def bar(share: float, width: int, *, ascii_only: bool = False) -> str:
     eighths = math.ceil(filled * 8 - 1e-9)  # a share above zero is visible
     whole, rest = divmod(eighths, 8)
     return "█" * whole + (_EIGHTHS[rest] if rest else "")
+
+
+def span(began: float | None, ended: float | None, whole: float, width: int, *, ascii_only: bool = False) -> str:
+    """A line of `width` characters that stands for `whole` seconds, filled from `began` to `ended`, or to its end for
+    None; not filled where it never began. What began is visible however short it was."""
+    full, rest = ("#", ".") if ascii_only else ("█", "·")
+    if began is None or whole <= 0:
+        return rest * width
+    first, last = (min(moment / whole, 1.0) * width for moment in (began, whole if ended is None else ended))
+    start = min(int(first), width - 1)
+    length = max(round(last) - start, 1)
+    return rest * start + full * length + rest * (width - start - length)
 
 
 def one_line(text: str, limit: int = 500) -> str:

@@ -1,4 +1,4 @@
-"""The pictures of a stage: queue lengths over time, records of each reducer, and the distribution of keys.
+"""The pictures of a stage: queue lengths over time, records of each task, and the distribution of keys.
 
 Each function makes a matplotlib `Figure` of its own, without pyplot: no window, no global figure, no setting left
 behind. `svg` makes it a fragment of a page; `figure.savefig(path)` writes any other format. Nothing is measured here.
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MAX_LINES = 16
-"""Beyond this many reducers, queues are drawn as bands of quantiles, and bars have no numbers."""
+"""Beyond this many tasks, queues are drawn as bands of quantiles, and bars have no numbers."""
 MAX_BARS = 64
-"""Beyond this many reducers, their records are drawn as one stepped outline, in descending order."""
+"""Beyond this many tasks, their records are drawn as one stepped outline, in descending order."""
 MAX_MARKS = 40
-"""Up to this many redistributions are labelled with their reducer; more are only marked."""
+"""Up to this many redistributions are labelled with their task; more are only marked."""
 MAX_NAMED_KEYS = 8
 
 # Okabe and Ito's colours without black and yellow, which are invisible on dark or on light paper, and two of Tol's.
@@ -64,7 +64,7 @@ _STYLE: dict[Any, Any] = {
 
 
 def queue_lengths(stage: StageReport) -> Figure:
-    """Queue length of each reducer over the seconds of the stream, redistributions marked at their moment."""
+    """Queue length of each task over the seconds of the stream, redistributions marked at their moment."""
     with _figure() as (figure, axes):
         axes.set_xlabel("time since the stream began (s)")
         axes.set_ylabel("queue length (records)")
@@ -77,7 +77,7 @@ def queue_lengths(stage: StageReport) -> Figure:
                 colour, dashes = _line_style(place)
                 name = str(stage.tasks[place].id if place < len(stage.tasks) else place)
                 axes.plot(at, queues[:, place], color=colour, linestyle=dashes, linewidth=1.3, label=name)
-            _legend(axes, "reducer")
+            _legend(axes, one_line(stage.name, 20))
         else:
             _bands(axes, at, queues)
             _legend(axes, f"of {queues.shape[1]} queues")
@@ -88,7 +88,7 @@ def queue_lengths(stage: StageReport) -> Figure:
         return figure
 
 
-def records_per_reducer(stage: StageReport) -> Figure:
+def records_per_task(stage: StageReport) -> Figure:
     """Records that each task processed, against its even share: one line, unless tasks came or went."""
     with _figure() as (figure, axes):
         axes.set_xlabel(one_line(stage.name, 40))
@@ -140,7 +140,7 @@ def key_distribution(stage: StageReport) -> Figure:
 
 PICTURES = {
     "queue-lengths": queue_lengths,
-    "records-per-reducer": records_per_reducer,
+    "records-per-task": records_per_task,
     "key-distribution": key_distribution,
 }
 """The pictures of an operator stage by name."""
@@ -211,12 +211,12 @@ def _legend(axes: Axes, title: str | None) -> None:
     axes.legend(title=title, ncols=columns, columnspacing=1.0, alignment="left", **beside)
 
 
-def _bars(axes: Axes, reducers: Sequence[int], records: Sequence[int]) -> None:
-    """A bar for each reducer; if they are few, with its count at its foot, clear of the line of the even share."""
+def _bars(axes: Axes, tasks: Sequence[int], records: Sequence[int]) -> None:
+    """A bar for each task; if they are few, with its count at its foot, clear of the line of the even share."""
     places = np.arange(len(records))
     axes.bar(places, records, width=0.72, color=COLOURS[0])
     step = math.ceil(len(records) / 32)
-    axes.set_xticks(places[::step], [str(reducer) for reducer in reducers[::step]])
+    axes.set_xticks(places[::step], [str(task) for task in tasks[::step]])
     axes.set_xlim(-0.6, len(records) - 0.4)
     axes.tick_params(axis="x", length=0)
     for place, number in enumerate(records if len(records) <= MAX_LINES else ()):
@@ -257,7 +257,7 @@ def _bands(axes: Axes, at: npt.NDArray[np.float64], queues: npt.NDArray[np.float
 
 
 def _mark(axes: Axes, redistributions: Sequence[Decision]) -> None:
-    """A dashed line at each redistribution under a triangle, labelled with the reducer's number if they are few."""
+    """A dashed line at each redistribution under a triangle, labelled with the task's number if they are few."""
     if not redistributions:
         return
     few = len(redistributions) <= MAX_MARKS
@@ -266,7 +266,7 @@ def _mark(axes: Axes, redistributions: Sequence[Decision]) -> None:
     moments = [decision.at for decision in redistributions]
     top = axes.get_xaxis_transform()
     axes.plot(moments, [1.0] * len(moments), "v", markersize=4, color=INK, transform=top, clip_on=False)
-    whose = ", marked with the reducer whose load caused it" if few else ", each marked"
+    whose = ", marked with the task whose load caused it" if few else ", each marked"
     axes.set_title(plural(len(redistributions), "redistribution") + whose, pad=14)
     room, free_from = axes.get_xlim()[1] / 60, -math.inf
     for decision in redistributions if few else ():

@@ -96,8 +96,7 @@ class Result:
 
     def _facts(self) -> list[tuple[str, str]]:
         report = self.report
-        static = "not known" if report.static_skew is None else f"{report.static_skew:.3f}"
-        spark = "" if report.skew.spark is None else f", Spark {report.skew.spark:.3f}"
+        applied = [stage.redistributions for stage in report.operators]
         matches = {None: "not checked", True: "match", False: "MISMATCH"}[report.reference.matches]
         return [
             ("status", report.status),
@@ -107,11 +106,32 @@ class Result:
             ),
             ("latency", self._latency()),
             ("bottleneck", report.bottleneck.reason),
-            ("keys", f"{report.output.rows:,}"),
-            ("skew S", f"{report.skew.dpa:.3f} (static {static}{spark})"),
-            ("redistributions", f"{len(report.redistributions)}, {report.records.forwarded:,} forwards"),
-            ("hot keys", ", ".join(f"{in_words(hot.key)} {hot.share:.1%}" for hot in report.hot[:3]) or "none"),
+            *(self._stages() if report.is_graph else self._only_stage()),
+            ("redistributions", f"{sum(map(len, applied))}, {report.records.forwarded:,} forwards"),
             ("reference", matches),
+        ]
+
+    def _only_stage(self) -> list[tuple[str, str]]:
+        """Of the only operator stage."""
+        report = self.report
+        static = "not known" if report.static_skew is None else f"{report.static_skew:.3f}"
+        spark = "" if report.skew.spark is None else f", Spark {report.skew.spark:.3f}"
+        return [
+            ("keys", f"{report.output.rows:,}"),
+            ("skew S", f"{report.skew.dpa:.3f} (static {static}{spark}); 0 is even, 1 is all on one task"),
+            ("hot keys", ", ".join(f"{in_words(hot.key)} {hot.share:.1%}" for hot in report.hot[:3]) or "none"),
+        ]
+
+    def _stages(self) -> list[tuple[str, str]]:
+        """A line for each stage of a graph."""
+        report = self.report
+        return [
+            (
+                stage.name,
+                f"tasks {stage.present}, {report.taken_in(stage.name):,} in, {report.given_out(stage.name):,} out, "
+                f"busy {stage.load.busy:.0%}" + (f", S {stage.skew.dpa:.3f}" if stage.skew else ""),
+            )
+            for stage in report.stages
         ]
 
     def _latency(self) -> str:
@@ -121,9 +141,12 @@ class Result:
         return ", ".join(f"{name} {getattr(found, name):.3f} s" for name in ("p50", "p95", "p99", "max"))
 
     def __repr__(self) -> str:
-        facts = "\n".join(f"  {name:<16}{value}" for name, value in self._facts())
+        known = self._facts()
+        width = max(len(name) for name, _ in known)
+        facts = "\n".join(f"  {name:<{width}} {value}" for name, value in known)
         return f"Result of {self.report.name}\n{facts}"
 
     def _repr_html_(self) -> str:
-        rows = "".join(f"<tr><th>{name}</th><td>{html.escape(value)}</td></tr>" for name, value in self._facts())
+        facts = ((html.escape(name), html.escape(value)) for name, value in self._facts())
+        rows = "".join(f"<tr><th>{name}</th><td>{value}</td></tr>" for name, value in facts)
         return f"<table><caption>{html.escape(self.report.name)}</caption>{rows}</table>"

@@ -18,8 +18,10 @@ from dpa.balance.decision import Decision, Outcome
 from dpa.config import parse
 from dpa.driver.stage_summary import StageOutcome
 from dpa.driver.summary import build_report
+from dpa.protocol.addresses import Address
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.metrics import LoadSample, PlanStep, Snapshot, StageSnapshot, TaskStats
+from dpa.protocol.use import TaskUse
 from dpa.result import (
     GroupingReport,
     HotKey,
@@ -120,8 +122,8 @@ def snapshot(at: float, reducers: int = 4, rounds: int = 4, **changes: Any) -> S
     )
     counts = {"applied": applied, "below_threshold": round(at * 30), "rounds_used_up": round(at)}
     stages = (
-        StageSnapshot(MAPPER, "streaming", mapper_tasks),
-        replace(StageSnapshot(REDUCER, "streaming", reducer_tasks, applied, known, counts), **changes),
+        StageSnapshot(MAPPER, "streaming", mapper_tasks, began=0.02, ended=0.9 * SECONDS),
+        replace(StageSnapshot(REDUCER, "streaming", reducer_tasks, applied, known, counts, began=0.1), **changes),
     )
     return Snapshot(phase="stream", at=at, rows=ROWS, stages=stages, edges=((MAPPER, REDUCER),))
 
@@ -270,7 +272,8 @@ def graph_snapshot(
         )
         own = decisions(2) if name == limit else ()
         counts = {"applied": 2, "below_threshold": 7} if own else {}
-        stages.append(StageSnapshot(name, "streaming", made, len(own) // 2, own, counts))
+        spans = {"began": at * place / 20, "ended": at * (1 - (len(names) - place) / 30)}
+        stages.append(StageSnapshot(name, "streaming", made, len(own) // 2, own, counts, **spans))
     return Snapshot("stream", at, ROWS, tuple(stages), tuple(edges))
 
 
@@ -283,6 +286,11 @@ def graph_report(edges: Sequence[tuple[str, str]] = DIAMOND, limit: str = "price
         config=parse({}).config,
         seconds=Seconds(2.31, 1.08, SECONDS, 0.42, 6.2, 15.3, 3.6),
         snapshot=found,
+        use={
+            Address(stage.name, task.index): TaskUse("n1", (180 + 40 * place + task.index) * 2**20)
+            for place, stage in enumerate(found.stages)
+            for task in stage.tasks
+        },
         outcomes={last: StageOutcome(reference=ReferenceReport(True, True, 20), output=OutputReport("out/last", 20))},
     )
     keyed = {"latency": LatencyReport(0.03, 0.41, 1.12, 2.5, 0.1), "hot_keys": hot_keys()}

@@ -94,7 +94,7 @@ def test_a_grouping_and_rounds_of_aggregation_are_on_the_page() -> None:
     assert "Grouping" not in usual and "Aggregation" not in usual
     report = samples.report(grouping=GroupingReport("consistent", 1.5, 3), aggregation=AggregationStats(7, 0.5, 1_234))
     text = " ".join(Page(render(report)).text.split())
-    assert "Grouping consistent a key on 1.50 reducers on average, 3 parts of the keys moved" in text
+    assert "Grouping consistent a key on 1.50 tasks on average, 3 parts of the keys moved" in text
     assert "Aggregation 7 rounds 1,234 states handed over, 0.50 s of user code" in text
 
 
@@ -197,7 +197,23 @@ def test_of_a_graph_the_page_has_a_section_a_stage() -> None:
 
 def test_the_tasks_of_a_source_are_listed() -> None:
     text = " ".join(Page(render(samples.report())).text.split())
-    assert "task rows read mapped emitted in user code blocked 0 10,000,000 12,000,000 12,000,000 2.75 s 1.55 s" in text
+    assert "task rows read mapped emitted in user code blocked MiB 0 10,000,000 12,000,000 12,000,000 2.75 s" in text
+
+
+def test_each_stage_has_a_bar_where_it_processed_and_the_memory_of_its_largest_task() -> None:
+    page = Page(render(samples.graph_report()))
+    text = " ".join(page.text.split())
+    assert "began ended stream of 5.00 s MiB a task trades 3 0.00 s 3.83 s 182 quotes 3 0.25 s 4.00 s 222" in text
+    assert ("style", "width:76.7%") in page.attributes
+    assert ("style", "margin-left:5.0%;width:75.0%") in page.attributes
+    assert "Stages stage tasks" not in " ".join(Page(render(samples.empty_report())).text.split())
+
+
+def test_the_page_calls_a_task_a_task_and_says_what_the_skew_is() -> None:
+    text = Page(render(samples.graph_report(config={}))).text
+    assert "reducer" not in text.replace("40,960 of reducer", "")
+    assert "0 is even, 1 is all on one task" in text
+    assert "the first routing table throughout: the same ring without balancing" in text
 
 
 def test_warnings_are_on_the_page() -> None:

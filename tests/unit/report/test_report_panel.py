@@ -88,13 +88,13 @@ def test_a_wide_panel_shows_peaks_forwards_and_rounds() -> None:
 
 def test_reducers_that_do_not_fit_are_counted_and_the_loaded_ones_stay() -> None:
     drawn = panel(500, 80, 24)
-    assert re.search(r"and [0-9]+ more reducers with [0-9.]+M records queued, at most [0-9.]+k", drawn)
+    assert re.search(r"and [0-9]+ more tasks with [0-9.]+M records queued, at most [0-9.]+k", drawn)
     assert re.search(r"  1 █", drawn)
 
 
 def test_every_reducer_is_shown_if_there_is_room() -> None:
     drawn = panel(64, 120, 50)
-    assert "more reducers" not in drawn
+    assert "more tasks" not in drawn
     for reducer in range(64):
         assert re.search(rf"(?<!\d) {reducer} [█▏▎▍▌▋▊▉ ]", drawn)
 

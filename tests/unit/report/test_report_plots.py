@@ -56,7 +56,7 @@ def test_every_run_gives_a_picture_without_a_warning(name: str, made: Callable[[
     ("name", "x", "y"),
     [
         ("queue-lengths", "time since the stream began (s)", "queue length (records)"),
-        ("records-per-reducer", "reducer", "records processed"),
+        ("records-per-task", "reducer", "records processed"),
         ("key-distribution", "most frequent keys (number, log scale)", "share of records (%)"),
     ],
 )
@@ -80,7 +80,7 @@ def test_more_reducers_are_drawn_as_bands() -> None:
 def test_each_redistribution_is_marked_with_its_reducer() -> None:
     figure = plots.queue_lengths(stage(rounds=3))
     assert texts(figure)[4:7] == ["1", "3", "0"]
-    assert texts(figure)[-1] == "3 redistributions, marked with the reducer whose load caused it"
+    assert texts(figure)[-1] == "3 redistributions, marked with the task whose load caused it"
 
 
 def test_many_redistributions_are_marked_without_numbers() -> None:
@@ -89,13 +89,13 @@ def test_many_redistributions_are_marked_without_numbers() -> None:
 
 
 def test_the_even_share_is_a_line_with_its_number() -> None:
-    assert "even share: 6.00M" in texts(plots.records_per_reducer(stage()))
+    assert "even share: 6.00M" in texts(plots.records_per_task(stage()))
 
 
 def test_tasks_that_came_late_have_a_line_at_the_even_share_of_each() -> None:
     made = stage()
     tasks = tuple(replace(task, even_share=0.1 if task.id == 3 else 0.3) for task in made.tasks)
-    figure = plots.records_per_reducer(replace(made, tasks=tasks))
+    figure = plots.records_per_task(replace(made, tasks=tasks))
     (lines,) = (found for found in figure.axes[0].collections if isinstance(found, LineCollection))
     assert [round(segment[0][1] / 2.4e6) for segment in lines.get_segments()] == [3, 3, 3, 1]
     assert "even share,\nas long as it took part;\nat most: 7.20M" in texts(figure)
@@ -113,7 +113,7 @@ def test_hot_keys_are_named_on_the_curve_and_dollars_stay_dollars() -> None:
     ("name", "why"),
     [
         ("queue-lengths", "no samples: the stream ended before the first was taken"),
-        ("records-per-reducer", "no records were processed"),
+        ("records-per-task", "no records were processed"),
         ("key-distribution", "no key distribution was taken"),
     ],
 )

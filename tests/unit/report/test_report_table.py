@@ -14,6 +14,7 @@ from rich.cells import cell_len
 
 from dpa.protocol.metrics import AggregationStats
 from dpa.report import show
+from dpa.report._text import span
 from dpa.result import (
     GroupingReport,
     HotKey,
@@ -29,9 +30,9 @@ from dpa.result import (
 FILES = [Path("out/report/report.json"), Path("out/report/resolved.yaml"), Path("out/report/report.html")]
 
 
-def shown(report: Report, width: int = 80) -> str:
+def shown(report: Report, width: int = 80, verbose: bool = False) -> str:
     stream = io.StringIO()
-    show(report, stream, files=FILES, width=width)
+    show(report, stream, files=FILES, width=width, verbose=verbose)
     return stream.getvalue()
 
 
@@ -92,7 +93,8 @@ def test_of_a_thousand_reducers_the_busiest_and_the_idlest_are_listed() -> None:
 
 def test_three_skews_are_compared() -> None:
     text = words(shown(samples.report()))
-    assert "skew S dpa 0.034 ▍ this run static 0.412 ████▏ the same ring without balancing Spark 0.398" in text
+    assert "skew S dpa 0.034 ▍ this run; 0 is even, 1 all on one task static 0.412 ████▏" in text
+    assert "the same ring without balancing Spark 0.398" in text
 
 
 def test_a_skew_that_was_not_computed_is_said_to_be_so() -> None:
@@ -270,9 +272,9 @@ def test_the_table_goes_to_stdout_by_default(capsys: pytest.CaptureFixture[str])
 def test_a_grouping_other_than_the_ring_is_shown() -> None:
     assert "grouping" not in words(shown(samples.report()))
     text = words(shown(samples.report(grouping=GroupingReport("consistent", 1.234, 12))))
-    assert "grouping consistent, a key on 1.23 reducers on average, 12 parts of the keys moved" in text
+    assert "grouping consistent, a key on 1.23 tasks on average, 12 parts of the keys moved" in text
     still = words(shown(samples.report(grouping=GroupingReport("key", 1.0))))
-    assert "grouping key, a key on 1.00 reducers on average" in still
+    assert "grouping key, a key on 1.00 tasks on average" in still
     assert "moved" not in still
 
 
@@ -321,29 +323,93 @@ def test_an_empty_result_has_no_rows_to_show() -> None:
 
 def test_of_a_graph_each_stage_has_a_line() -> None:
     text = shown(samples.graph_report())
-    assert re.search(r"\nstage +tasks +in +out +busy +blocked +queue +skew S +p99\n", text)
-    assert re.search(r"\ntrades +3 +5.00M +15.0M +20% +62%\n", text)
-    assert re.search(r"\npriced +3 +1.96M +385k +67% +1% +131k +0.000 +1.12 s\n", text)
+    assert re.search(r"\nstage +tasks +in +out +busy +blocked +S +MiB +0 s +5.00 s\n", text)
+    assert re.search(r"\ntrades +3 +5.00M +15.0M +20% +62% +182  █{9}···\n", text)
+    assert re.search(r"\npriced +3 +1.96M +385k +67% +1% +0.000 +342  ··█{9}·\n", text)
     assert "\naudited trades … " in text
 
 
-def test_of_a_graph_each_operator_stage_follows_in_brief_and_the_facts_of_the_job_come_last() -> None:
-    text = words(shown(samples.graph_report()))
-    assert re.search(r"priced reducer records share .* 2 redistributions .* latency p99 .* hot keys the 7.8%", text)
+def test_a_wide_terminal_has_the_longest_queue_and_the_latency_of_each_stage_too() -> None:
+    text = shown(samples.graph_report(), 120)
+    assert re.search(r"\nstage +tasks +in +out +busy +blocked +queue +S +p99 +MiB +0 s +5.00 s\n", text)
+    assert re.search(r"\npriced +3 +1.96M +385k +67% +1% +131k +0.000 +1.12 s +342  ·{4}█{16}··\n", text)
+
+
+def test_a_stage_whose_tasks_changed_has_their_number_at_both_ends() -> None:
+    made = samples.graph_report()
+    changed = replace(made["priced"], changes=(replace(samples.grown(), started=(3,), stopped=(0, 1)),))
+    stages = tuple(changed if stage.name == "priced" else stage for stage in made.stages)
+    assert re.search(r"\npriced +2→1 ", shown(replace(made, stages=stages)))
+
+
+def test_what_the_columns_mean_is_said_below_them() -> None:
+    text = shown(samples.graph_report())
+    assert "\nS: skew of the records, 0 is even, 1 is all on one task; MiB: a task at most\n" in text
+    assert "\ntasks, redistributions and hot keys of each stage: --verbose, or the report\n" in text
+
+
+@pytest.mark.parametrize(
+    ("began", "ended", "expected"),
+    [
+        (0.0, 5.0, "██████████"),
+        (0.0, 0.01, "█·········"),
+        (2.5, None, "·····█████"),
+        (4.99, 9.0, "·········█"),
+        (6.0, 7.0, "·········█"),
+        (None, None, "··········"),
+    ],
+)
+def test_the_span_of_a_stage_is_drawn_where_it_was(began: float | None, ended: float | None, expected: str) -> None:
+    assert span(began, ended, 5.0, 10) == expected
+    assert span(began, ended, 5.0, 10, ascii_only=True) == expected.replace("█", "#").replace("·", ".")
+    assert span(began, ended, 0.0, 10) == "··········"
+
+
+def test_a_graph_is_shown_in_one_line_a_stage_and_the_facts_of_the_job() -> None:
+    text = shown(samples.graph_report())
+    assert len(text.splitlines()) <= 30
+    assert "records  share" not in text
+    assert "hot keys  " not in text
+    assert "\nredistributions  2 of priced\n" in text
+    assert "\noutput           bargains: out/last (20 rows in 0 files)\n" in text
+    assert "p99 1.12 s, p95 0.41 s, p50 30 ms, max 2.50 s, mean 0.10 s, of bargains" in words(text)
+    assert "bottleneck priced limits the run: its busiest task, 0, is busy 97% of the time" in words(text)
+    assert text.endswith("\nreference: match\n")
+
+
+def test_of_a_verbose_graph_each_operator_stage_follows_and_the_facts_of_the_job_come_last() -> None:
+    text = words(shown(samples.graph_report(), verbose=True))
+    assert re.search(r"priced records share .* 2 redistributions .* latency p99 .* hot keys the 7.8%", text)
     assert re.search(r"output out/last \(20 rows in 0 files\) reference match records 6,249,996 rows read", text)
-    assert "bottleneck priced limits the run: its busiest task, 0, is busy 97% of the time" in text
-    assert shown(samples.graph_report()).endswith("\nreference: match\n")
+    assert "--verbose" not in text
+    assert shown(samples.graph_report(), verbose=True).endswith("\nreference: match\n")
 
 
+@pytest.mark.parametrize("verbose", [False, True])
 @pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize("edges", [samples.CHAIN, samples.DIAMOND], ids=["chain", "diamond"])
-def test_the_table_of_a_graph_fits_its_width(edges: tuple[tuple[str, str], ...], width: int) -> None:
-    lines = shown(samples.graph_report(edges, edges[-1][1]), width).splitlines()
+def test_the_table_of_a_graph_fits_its_width(edges: tuple[tuple[str, str], ...], width: int, verbose: bool) -> None:
+    lines = shown(samples.graph_report(edges, edges[-1][1]), width, verbose).splitlines()
     assert max(cell_len(line) for line in lines) <= width
     assert len(lines) < 20 * len(samples.stages_of(edges))
+
+
+def test_the_text_of_a_result_is_the_short_one() -> None:
+    text = repr(Result(samples.graph_report()))
+    assert re.search(r"\n  priced +tasks 3, 1,964,283 in, 384,615 out, busy 67%, S 0.000\n", text)
+    assert re.search(r"\n  redistributions +2, 0 forwards\n", text)
+    assert len(text.splitlines()) == 1 + 6 + 7
 
 
 def test_a_job_with_one_source_and_one_reducer_has_no_table_of_stages() -> None:
     text = words(shown(samples.report()))
     assert "stage tasks" not in text
     assert "bottleneck reducer limits the run: its busiest task, 3, is busy 68% of the time, the average 65%" in text
+
+
+def test_a_job_with_one_source_and_one_reducer_says_when_each_processed_and_its_memory() -> None:
+    made = samples.report()
+    tasks = tuple(replace(task, peak_memory=300 * 2**20) for task in made.main.tasks)
+    stages = (made.stages[0], replace(made.main, tasks=tasks))
+    text = words(shown(replace(made, stages=stages)))
+    assert "stages mapper 0.02 s to 4.50 s, reducer 0.10 s to the end (300 MiB a task)" in text
