@@ -61,7 +61,7 @@ class RunPlan:
 
     def without_user_code(self) -> RunPlan:
         """The same plan for a process that runs no user code, and may not be able to import it."""
-        return replace(self, tasks={}, columns={})
+        return replace(self, tasks={}, empty_results={})
 
     @property
     def rows(self) -> int:
