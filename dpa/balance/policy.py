@@ -25,8 +25,9 @@ class BalancePolicy(Protocol):
         """Take in a reducer's load at time `now` (seconds, never decreasing). None: no time to decide."""
         ...
 
-    def offered(self, sender: Hashable, offered: Offered, now: float) -> None:
-        """Take in what a sender has offered the stage; policies that go by reducers alone ignore it."""
+    def offered(self, sender: Hashable, offered: Offered, now: float, feed: Hashable = None) -> None:
+        """Take in what a sender has offered the stage, by which of its edges; policies that go by reducers alone ignore
+        it."""
         ...
 
     def redistribute(self, reducer: int, now: float) -> Decision:

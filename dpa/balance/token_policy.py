@@ -48,7 +48,7 @@ class TokenPolicy:
         self._current: set[int] = set()
         self._rounds = [0] * ring.reducers
 
-    def offered(self, sender: Hashable, offered: Offered, now: float) -> None:
+    def offered(self, sender: Hashable, offered: Offered, now: float, feed: Hashable = None) -> None:
         """The paper's methods go by queues alone."""
 
     def report(self, reducer: int, load: Load, now: float) -> Decision | None:

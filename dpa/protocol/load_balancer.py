@@ -135,7 +135,7 @@ class StageBalance(RuledMachine):
         self._record(self._policy.report(sender.index, message.load, self._balancer.now), before)
 
     def _offered_report(self, sender: Address, message: OfferedReport) -> None:
-        self._policy.offered((sender, message.edge), message.offered, self._balancer.now)
+        self._policy.offered((sender, message.edge), message.offered, self._balancer.now, message.edge)
 
     def _redistribute(self, sender: Address, event: Redistribute) -> None:
         before = self.table

@@ -19,11 +19,15 @@ from dpa.protocol.task import TaskMachine
 
 def load_balancer_of(graph: Graph) -> LoadBalancerMachine:
     """The machine of the load balancer."""
-    stages = list(graph.queue_fed())
-    return LoadBalancerMachine(
-        {stage.name: stage.balance.policy(stage.tasks, may_split=not stage.migrates) for stage in stages},
-        graph,
-    )
+    policies = {
+        stage.name: stage.balance.policy(
+            stage.tasks,
+            may_split=not stage.migrates,
+            feeds={number: edge.source for number, edge in graph.into(stage.name)},
+        )
+        for stage in graph.queue_fed()
+    }
+    return LoadBalancerMachine(policies, graph)
 
 
 def task_of(

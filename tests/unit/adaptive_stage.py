@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -34,8 +35,10 @@ class Stage:
         decisions: all so far.
     """
 
-    def __init__(self, **options: Any) -> None:
-        self.policy = AdaptiveOptions(**options).policy(REDUCERS)
+    def __init__(self, feeds: Sequence[str] = (), **options: Any) -> None:
+        """A stage that is fed by stages of these names."""
+        named = dict(enumerate(feeds))
+        self.policy = AdaptiveOptions(**options).policy(REDUCERS, feeds=named)
         assert isinstance(self.policy, AdaptivePolicy)
         self.now = 0.0
         self.decisions: list[Decision] = []
@@ -52,12 +55,13 @@ class Stage:
         """Records of each reducer if the keys have these, shape (reducers,)."""
         return loads_of(self.table, dict(zip(HASHES.tolist(), records.tolist(), strict=True)))
 
-    def offer(self, shares: np.ndarray, *, rate: float = 2 * ALL_CAN_DO, rows: float = 2_000) -> None:
-        """A sender has offered keys in these proportions for a quarter of a second."""
+    def offer(self, shares: np.ndarray, *, rate: float = 2 * ALL_CAN_DO, rows: float = 2_000, feed: int = 0) -> None:
+        """A sender of one of the feeds has offered keys in these proportions for a quarter of a second."""
         order = np.argsort(HASHES)
         keys = Sample(HASHES[order], shares[order] * 0.25 * rate, rows)
         names = {int(HASHES[key]): NAMES[key] for key in np.flatnonzero(shares >= 0.01)}
-        self.policy.offered("sender", Offered(0.25, keys, names), self.now)
+        sender = "sender" if feed == 0 else f"sender on edge {feed}"
+        self.policy.offered(sender, Offered(0.25, keys, names), self.now, feed)
 
     def load(self, shares: np.ndarray, reducer: int, **more: Any) -> Load:
         """What a reducer reports that has its part of the keys: by default busy, with half a second of work."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -201,7 +202,7 @@ def _shrunk(load: Load, mean: float) -> Load:
     measured, believed = _usual(load), _believed(load, mean)
     usual = mean if not measured else mean + believed * (measured - mean)
     factor = 1.0 if load.usual_seconds is None or not usual else load.usual_seconds / usual
-    error = believed * load.error * usual / load.service_seconds if load.service_seconds and believed else 0.0
+    error = believed * _error(load) * usual / load.service_seconds if load.service_seconds and believed else 0.0
     costs = {key: cost * factor for key, cost in load.costs.items()}
     return replace(load, usual_seconds=usual, error=error, costs=costs)
 
@@ -211,15 +212,20 @@ def _believed(load: Load, mean: float) -> float:
     usual = _usual(load)
     if not usual or not load.evidence:
         return 0.0
-    error = load.error if np.isfinite(load.error) else _HICCUP / load.evidence
     apart = (usual - mean) ** 2
-    return apart / (apart + (_NOISE * error) ** 2) if apart else 0.0
+    return apart / (apart + (_NOISE * _error(load)) ** 2) if apart else 0.0
+
+
+def _error(load: Load) -> float:
+    """The standard error of a service time for which there is evidence, in seconds; where there are not two
+    measurements to compare, as much as one may be wrong."""
+    return load.error if math.isfinite(load.error) else _HICCUP / load.evidence
 
 
 def _relative_error(load: Load | None) -> float:
     """The standard error of the time of a usual record, as a part of it; 0 if nothing is known."""
     usual = None if load is None else _usual(load)
-    return load.error / usual if load is not None and usual and np.isfinite(load.error) else 0.0
+    return _error(load) / usual if load is not None and usual and load.evidence else 0.0
 
 
 def _speeds(reducers: int, loads: Mapping[int, Load]) -> npt.NDArray[np.float64] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -101,6 +102,14 @@ class KnownLoads:
     def under(self, version: int) -> set[int]:
         """The reducers whose last report was measured under this table."""
         return {reducer for reducer, report in self._reports.items() if report.load.version == version}
+
+    def measured_once(self, reducers: Iterable[int]) -> list[int]:
+        """Those of these reducers that have work and whose speed has no standard error yet: it may be the time of an
+        import. None if only one has been measured, as all are taken to be as fast as that."""
+        last = {reducer: self._reports[reducer].load for reducer in sorted(reducers)}
+        measured = {reducer: load for reducer, load in last.items() if load.evidence}
+        once = [reducer for reducer, load in measured.items() if load.queue and not math.isfinite(load.error)]
+        return once if len(measured) > 1 else []
 
     def unaccounted(self, reducers: Iterable[int]) -> float:
         """Last records of senders that have come since the oldest report of these reducers: where is not known."""

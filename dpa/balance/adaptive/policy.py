@@ -45,18 +45,33 @@ class AdaptivePolicy:
     """Looks whenever every reducer has reported under the newest table since the last look."""
 
     def __init__(
-        self, table: RoutingTable, trigger: Trigger, options: AdaptiveOptions, *, may_split: bool = True
+        self,
+        ring: RoutingTable,
+        trigger: Trigger,
+        options: AdaptiveOptions,
+        *,
+        may_split: bool = True,
+        feeds: Mapping[Hashable, str] | None = None,
     ) -> None:
-        """Start with a table; the arcs of its tokens stay the coarsest grain. `may_split`: whether a key may have
-        several reducers at a time."""
-        self.table = table
+        """Start with the table of a ring, whose arcs stay the coarsest grain.
+
+        Args:
+            ring: the table.
+            trigger: what makes a reducer overloaded.
+            options: of the job.
+            may_split: whether a key may have several reducers at a time.
+            feeds: what offers records to the stage, with names for people; nothing is judged before each has offered
+                some, unless that takes too long.
+        """
+        self.table = ring
+        self._unheard = dict(feeds or {})
         self._aim = replace(options.rebalance, may_split=may_split)
         self._trigger = trigger
         self._options = options
-        self._base = frozenset(table.positions.tolist())
-        self._arrivals = Arrivals(len(table.positions))
+        self._base = frozenset(ring.positions.tolist())
+        self._arrivals = Arrivals(len(ring.positions))
         self._known = KnownLoads(
-            table.members,
+            ring.members,
             self._arrivals,
             check_seconds=options.check_seconds,
             report_seconds=options.measure_seconds,
@@ -64,10 +79,12 @@ class AdaptivePolicy:
         )
         self._unsplitting = Unsplitting()
         self._worth = Worth(options, self._arrivals)
-        self._rounds = [0] * table.reducers
+        self._rounds = [0] * ring.reducers
 
-    def offered(self, sender: Hashable, offered: Offered, now: float) -> None:
+    def offered(self, sender: Hashable, offered: Offered, now: float, feed: Hashable = None) -> None:
         """Take in what a sender has offered."""
+        if offered.sample.rows:
+            self._unheard.pop(feed, None)
         if len(self.table.members) > 1:
             self._arrivals.add(sender, offered)
 
@@ -172,6 +189,12 @@ class AdaptivePolicy:
         unknown = [reducer for reducer, load in loads.items() if load.queue and load.service_seconds is None]
         if unknown and (len(unknown) == len(loads) or not self._known.had_time(now)):
             return f"reducer {unknown[0]} has not processed a record yet"
+        if not self._known.had_time(now):
+            unsure = self._known.measured_once(loads)
+            if unsure:
+                return f"reducer {unsure[0]} has been measured too seldom to tell how far its speed is chance"
+            if self._unheard:
+                return f"{next(iter(self._unheard.values()))} has not offered a record yet"
         if not any(load.service_seconds for load in loads.values()):
             return "no record has taken a time that can be measured"
         if not self._arrivals.sample.rows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -50,10 +51,16 @@ class AdaptiveOptions(TriggeredOptions):
         """The aim of a rebalance."""
         return RebalanceOptions(tolerance=self.tolerance, max_moved=self.max_moved)
 
-    def policy(self, reducers: int, *, may_split: bool = True) -> BalancePolicy:
+    def policy(
+        self,
+        reducers: int,
+        *,
+        may_split: bool = True,
+        feeds: Mapping[Hashable, str] | None = None,
+    ) -> BalancePolicy:
         """The adaptive policy, on a new ring."""
-        trigger = self._trigger(self.max_imbalance, "mean")
-        return AdaptivePolicy(self.ring(reducers).snapshot(0), trigger, self, may_split=may_split)
+        ring, trigger = self.ring(reducers).snapshot(0), self._trigger(self.max_imbalance, "mean")
+        return AdaptivePolicy(ring, trigger, self, may_split=may_split, feeds=feeds)
 
     @property
     def reports(self) -> LoadReportOptions:

@@ -7,6 +7,7 @@ docstrings are its keys (docs/job-files.md).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
@@ -77,9 +78,20 @@ class BalanceOptions(ABC):
         return np.array(found, dtype=np.uint32)
 
     @abstractmethod
-    def policy(self, reducers: int, *, may_split: bool = True) -> BalancePolicy:
-        """A balancing policy for `reducers` tasks, on a new ring; `may_split`: whether a key may have several of them
-        at a time."""
+    def policy(
+        self,
+        reducers: int,
+        *,
+        may_split: bool = True,
+        feeds: Mapping[Hashable, str] | None = None,
+    ) -> BalancePolicy:
+        """A balancing policy for `reducers` tasks, on a new ring.
+
+        Args:
+            reducers: how many tasks there are.
+            may_split: whether a key may have several of them at a time.
+            feeds: the edges on which records come to the stage, each with the name of its sender.
+        """
 
     @property
     @abstractmethod

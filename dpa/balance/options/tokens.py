@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
@@ -25,7 +26,13 @@ class NoBalancingOptions(BalanceOptions):
     initial_tokens: Annotated[int, Ge(1)] = NoBalancing.initial_tokens
     """Tokens that each reducer starts with."""
 
-    def policy(self, reducers: int, *, may_split: bool = True) -> BalancePolicy:
+    def policy(
+        self,
+        reducers: int,
+        *,
+        may_split: bool = True,
+        feeds: Mapping[Hashable, str] | None = None,
+    ) -> BalancePolicy:
         """A policy that refuses even what it is asked for."""
         return TokenPolicy(self.ring(reducers), NoBalancing(), QueueLengthTrigger(tau=0.0), max_rounds=0)
 
@@ -60,7 +67,13 @@ class TokenOptions(TriggeredOptions):
 
     method: ClassVar[type[Strategy]]
 
-    def policy(self, reducers: int, *, may_split: bool = True) -> BalancePolicy:
+    def policy(
+        self,
+        reducers: int,
+        *,
+        may_split: bool = True,
+        feeds: Mapping[Hashable, str] | None = None,
+    ) -> BalancePolicy:
         """The paper's policy, on a new ring; it splits no keys."""
         return TokenPolicy(
             self.ring(reducers),
