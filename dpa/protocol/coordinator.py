@@ -88,13 +88,7 @@ class CoordinatorMachine(Machine):
         self._use: dict[Address, TaskUse] = {}
         self._policies_rest_until = -math.inf
         self.stages = {
-            stage.name: StageProgress(
-                self,
-                stage,
-                is_source=graph.is_source(stage.name),
-                moves_states=stage.grouping.moves_states(aggregates=stage.aggregate_seconds is not None),
-            )
-            for stage in graph.in_order
+            stage.name: StageProgress(self, stage, is_source=graph.is_source(stage.name)) for stage in graph.in_order
         }
         self._membership = Membership(self, self.stages, self._tasks_changed, self._change_abandoned)
         self._relocation = None if online is None else Relocation(self.stages, online)

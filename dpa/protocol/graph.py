@@ -12,6 +12,7 @@ from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Literal, TypeAlias
 
+from dpa.balance.adaptive.first_table import FirstTable
 from dpa.balance.elastic import ElasticOptions
 from dpa.balance.options import AdaptiveOptions, BalanceOptions
 from dpa.errors import ConfigError
@@ -63,6 +64,7 @@ class Stage:
         ordered_for: the stage that needs the records of a key in the order in which the one task of this emits them;
             None: there is none, or there are several tasks.
         piece_keys: where states migrate, about the most keys whose states are extracted, sent and installed at a time.
+        first: the first routing table, where one was planned; None: that of the ring.
     """
 
     name: str
@@ -83,8 +85,11 @@ class Stage:
     can_merge: bool = True
     elastic: ElasticOptions | None = None
     ordered_for: str | None = None
+    first: FirstTable | None = None
 
     def __post_init__(self) -> None:
+        if self.migrates and self.first is not None and self.first.splits:
+            raise ConfigError(f"the states of stage {self.name!r} cannot migrate by a first table that splits keys")
         if self.migrates and (self.grouping.splits_keys or self.aggregate_seconds is not None):
             why = "a key's state must be on one task, which rounds of aggregation and such a grouping do not allow"
             raise ConfigError(f"the states of stage {self.name!r} cannot migrate by {self.grouping.kind!r}: {why}")
@@ -115,7 +120,17 @@ class Stage:
 
     def first_table(self) -> RoutingTable:
         """The routing table that all tasks and their senders start with."""
+        return self.ring_table() if self.first is None else self.first.table
+
+    def ring_table(self) -> RoutingTable:
+        """That of the plain ring, by which the static skew is counted."""
         return self.balance.ring(self.tasks).snapshot(0)
+
+    @property
+    def moves_states(self) -> bool:
+        """Whether a state may be elsewhere than with the owner of its key by the first table, though it is the last."""
+        splits = self.first is not None and self.first.splits > 0
+        return splits or self.grouping.moves_states(aggregates=self.aggregate_seconds is not None)
 
 
 @dataclass(frozen=True)

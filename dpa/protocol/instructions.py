@@ -140,11 +140,11 @@ class Finish:
     `FinishDone`.
 
     Attributes:
-        first_table: the table by which the initial load is to be counted; None where it is what was processed.
+        ring_table: the table by which the initial load is to be counted; None where it is what was processed.
     """
 
     parts: tuple[StatePart, ...]
-    first_table: RoutingTable | None
+    ring_table: RoutingTable | None
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,6 +23,7 @@ def load_balancer_of(graph: Graph) -> LoadBalancerMachine:
         stage.name: stage.balance.policy(
             stage.tasks,
             may_split=not stage.migrates,
+            first=stage.first,
             feeds={number: edge.source for number, edge in graph.into(stage.name)},
         )
         for stage in graph.queue_fed()
@@ -61,6 +62,7 @@ def task_of(
             drain_seconds=stage.drain_seconds,
         ),
         senders=tuple(graph.senders(stage.name)),
+        ring=None if stage.first is None else stage.ring_table(),
     )
 
 

@@ -300,7 +300,7 @@ class Finished:
         latency: from source to processed, of all records that it processed.
         stage_latency: from emitted to processed, of the same records.
         schema: the columns of its share; None if the share is empty.
-        initial_load: of the processed records, how many each task would have had by the first routing table; shape
+        initial_load: of the processed records, how many each task would have had by the plain ring; shape
             (tasks,), or empty where that is not known.
     """
 

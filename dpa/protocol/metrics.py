@@ -146,7 +146,7 @@ class StageSnapshot:
         latency: seconds from source to processed of all records of the tasks that have finished; None if it was left
             out.
         stage_latency: the same from emitted to processed.
-        initial_load: of the processed records, how many each task would have had by the first routing table; empty
+        initial_load: of the processed records, how many each task would have had by the plain ring; empty
             until the stage has finished.
         aggregation: the rounds of aggregation so far; None if the stage has none.
     """

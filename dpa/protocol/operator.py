@@ -84,13 +84,14 @@ class OperatorMachine(TaskMachine):
         delegation: DelegationOptions | None = None,
         migration: MigrationOptions,
         senders: tuple[Address, ...] = (),
+        ring: RoutingTable | None = None,
     ) -> None:
         """Start with routing table 0 and an empty queue. `regroup`: where senders do not choose tasks by it, the
         grouping by which they choose among its members; `limits`: what each may have in flight; `migration`: how states
-        move; `senders`: who emits records to the task."""
+        move; `senders`: who emits records to the task; `ring`: the table of the plain ring, if `table` is another."""
         super().__init__(address, emitters, OperatorState.STREAMING)
         self.processed = 0
-        self._first_table = table
+        self._ring_table = table if ring is None else ring
         self._goes_by_table = regroup is None
         self._quantum = quantum
         self._limits = limits
@@ -283,21 +284,21 @@ class OperatorMachine(TaskMachine):
 
     def _finish(self) -> None:
         self.state = OperatorState.FINISHING
-        self.instruct(Finish(self._exchange.end(), None if self._processed_by_first_table else self._first_table))
+        self.instruct(Finish(self._exchange.end(), None if self._processed_by_ring else self._ring_table))
 
     def _finish_done(self, sender: Address, event: FinishDone) -> None:
         self.state = OperatorState.FINISHED
         reporter = self._reporter
-        load = self._own_load() if self._processed_by_first_table else event.initial_load
+        load = self._own_load() if self._processed_by_ring else event.initial_load
         self.send(COORDINATOR, Finished(self.stats, reporter.latency, reporter.stage_latency, event.schema, load))
 
     @property
-    def _processed_by_first_table(self) -> bool:
-        """Whether every record came here by the first table."""
-        return self._goes_by_table and self.table is self._first_table
+    def _processed_by_ring(self) -> bool:
+        """Whether every record came here by the table of the plain ring."""
+        return self._goes_by_table and self.table is self._ring_table
 
     def _own_load(self) -> tuple[int, ...]:
-        """What this task processed, where the first table is the last."""
+        """What this task processed, where the table of the plain ring is the last."""
         return tuple(self.processed if index == self.address.index else 0 for index in range(self.table.reducers))
 
     def _deliver(self, sender: Address, message: Deliver) -> None:

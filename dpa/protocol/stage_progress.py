@@ -69,9 +69,7 @@ class StageProgress(RuledMachine):
             None before.
     """
 
-    def __init__(self, coordinator: Machine, stage: Stage, *, is_source: bool, moves_states: bool) -> None:
-        """`moves_states`: whether states may be elsewhere than with their owners by the first table, though it is the
-        last."""
+    def __init__(self, coordinator: Machine, stage: Stage, *, is_source: bool) -> None:
         super().__init__(StagePhase.STREAMING)
         self.name = stage.name
         self.tasks = [TaskStats(stage.name, index) for index in range(stage.tasks)]
@@ -82,7 +80,7 @@ class StageProgress(RuledMachine):
         self.drained_at: float | None = None
         self._coordinator = coordinator
         self.is_source = is_source
-        self._moves_states = moves_states
+        self._moves_states = stage.moves_states
         self._migrates = stage.migrates
         self._queue_records, self._queue_seconds = stage.in_flight_records, stage.queue_seconds
         self._emitted_to: int | None = None

@@ -106,11 +106,11 @@ class UserCode:
                 self.operator.merge(parts)
                 self._round_table = table
                 return MergeDone(0, 0.0)
-            case Finish(parts, first_table):
+            case Finish(parts, ring_table):
                 schema = self.operator.finish(parts)
-                if first_table is None or self.operator.receiver is None:  # a stage without states counts no keys
+                if ring_table is None or self.operator.receiver is None:  # a stage without states counts no keys
                     return FinishDone(schema)
-                return FinishDone(schema, tuple(self.operator.loads(first_table).tolist()))
+                return FinishDone(schema, tuple(self.operator.loads(ring_table).tolist()))
             case Write(schema):
                 self.operator.conform(schema)
                 return WriteDone()

@@ -24,13 +24,16 @@ from dpa.operators import JoinOptions, RowKind, RowOperator
 from dpa.protocol.graph import Edge, Graph, Stage
 from dpa.protocol.user_code import StageTask
 from dpa.routing.groupings.options import KeyOptions
+from dpa.routing.hashing import hash_column
 from dpa.simulation.cluster import InvariantViolationError, SimulatedCluster
 from dpa.simulation.job import SimulatedJob, SimulatedRun
 from dpa.simulation.random_changes import with_random_changes, with_random_placement
 from dpa.simulation.random_jobs import Collect, random_network, random_stage_options
+from dpa.simulation.random_tables import with_random_first_tables
 from dpa.sources.splits import Split, memory_splits
 
 _MAX_STAGES = 6
+_MOST_KEYS = 12
 _ONE_OWNER = {"grouping": KeyOptions(), "balance": NoBalancingOptions(), "can_merge": False}
 """How records come to a stage whose states cannot be merged."""
 
@@ -137,6 +140,7 @@ def random_graph(seed: int) -> RandomGraph:
         ),
         edges,
     )
+    graph = with_random_first_tables(graph, seed, hash_column(pa.array([f"key {rank}" for rank in range(_MOST_KEYS)])))
     combined = {edge: draw.random() < 0.2 for edge in edges}
     work = {stage.name: _work(graph, stage.name, kinds, keys, batch, combined) for stage in graph.stages}
     rounds = any(stage.aggregate_seconds for stage in graph.stages)
@@ -190,7 +194,7 @@ def _random_edges(draw: random.Random, sources: list[str], operators: list[str])
 
 def _random_keys(draw: random.Random, numbers: range) -> dict[int, str]:
     """The key of each number at a stage, evenly distributed or skewed."""
-    distinct, exponent = draw.randint(1, 12), draw.choice([0.0, 1.2, 3.0])
+    distinct, exponent = draw.randint(1, _MOST_KEYS), draw.choice([0.0, 1.2, 3.0])
     weights = [1 / (rank + 1) ** exponent for rank in range(distinct)]
     ranks = draw.choices(range(distinct), weights, k=len(numbers))
     return {number: f"key {rank}" for number, rank in zip(numbers, ranks, strict=True)}

@@ -20,10 +20,12 @@ from dpa.execution.states import Reduced
 from dpa.executors import Reducer
 from dpa.protocol.graph import REDUCER
 from dpa.routing.groupings.options import BY_KIND, KINDS, RING
+from dpa.routing.hashing import hash_column
 from dpa.routing.keys import Key, KeyName, to_python
 from dpa.simulation.cluster import InvariantViolationError, SimulatedCluster
 from dpa.simulation.job import Network, SimulatedJob, SimulatedRun, map_reduce_job
 from dpa.simulation.random_changes import with_random_changes, with_random_placement
+from dpa.simulation.random_tables import with_random_first_tables
 from dpa.sources.splits import memory_splits
 
 
@@ -109,6 +111,8 @@ def random_job(seed: int, *, migrates: bool = False) -> RandomJob:
         aggregate_seconds=draw.choice([0.002, 0.02, 0.1]) if aggregate else None,
         **options,
     )
+    hashes = hash_column(key_column(table, name))
+    job = dataclasses.replace(job, graph=with_random_first_tables(job.graph, seed, hashes))
     return RandomJob(job, name, dict(expected))
 
 

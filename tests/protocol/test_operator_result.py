@@ -188,7 +188,7 @@ def test_the_initial_load_is_what_was_processed_where_the_first_table_is_the_las
     task.push("aaa")
     task.done()
     [finish] = instructed(task.begin(transfer=False), Finish)
-    assert finish.first_table is None
+    assert finish.ring_table is None
     [(_, message)] = sent(task.task.handle(FinishDone(None), 0.0), Finished)
     assert message.initial_load == (3, 0, 0)
 
@@ -196,14 +196,14 @@ def test_the_initial_load_is_what_was_processed_where_the_first_table_is_the_las
 def test_the_initial_load_is_counted_by_the_first_table_where_there_was_another() -> None:
     task = collecting()
     [finish] = instructed(task.transferred(2), Finish)
-    assert finish.first_table is FIRST
+    assert finish.ring_table is FIRST
     [(_, message)] = sent(task.task.handle(FinishDone(None, (4, 1, 0)), 0.0), Finished)
     assert message.initial_load == (4, 1, 0)
 
 
 def test_the_initial_load_is_counted_by_the_first_table_where_senders_do_not_go_by_it() -> None:
     [finish] = instructed(Operator(goes_by_table=False).begin(transfer=False), Finish)
-    assert finish.first_table is FIRST
+    assert finish.ring_table is FIRST
 
 
 # --- a stage follows

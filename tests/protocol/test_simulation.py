@@ -150,7 +150,7 @@ class GoesBack(OperatorMachine):
     def _updated(self, sender: Address, message: TableUpdate) -> None:
         super()._updated(sender, message)
         if message.change.version > 1:
-            self.queue.table = self._first_table
+            self.queue.table = self._ring_table
 
 
 class IgnoresCredit(Credit):

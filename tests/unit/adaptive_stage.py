@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from adaptive_samples import loads_of
 
+from dpa.balance.adaptive.first_table import FirstTable
 from dpa.balance.adaptive.policy import AdaptivePolicy
 from dpa.balance.decision import Decision, Outcome
 from dpa.balance.options import AdaptiveOptions
@@ -35,10 +36,10 @@ class Stage:
         decisions: all so far.
     """
 
-    def __init__(self, feeds: Sequence[str] = (), **options: Any) -> None:
-        """A stage that is fed by stages of these names."""
+    def __init__(self, first: FirstTable | None = None, feeds: Sequence[str] = (), **options: Any) -> None:
+        """A stage that begins with this table, and is fed by stages of these names."""
         named = dict(enumerate(feeds))
-        self.policy = AdaptiveOptions(**options).policy(REDUCERS, feeds=named)
+        self.policy = AdaptiveOptions(**options).policy(REDUCERS, first=first, feeds=named)
         assert isinstance(self.policy, AdaptivePolicy)
         self.now = 0.0
         self.decisions: list[Decision] = []

@@ -9,7 +9,7 @@ nothing but that they lie evenly on the circle.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -100,6 +100,12 @@ class Arrivals:
         if len(self._fresh) > _MOST_FRESH:
             self._fresh = [_condensed(Sample.union(self._fresh), self._arcs)]
             self._names = self._named(self._fresh[0], 0.0)
+
+    def expect(self, keys: Sample, names: Mapping[int, Key]) -> None:
+        """Take a sample of the stream, drawn before it began, as the first evidence of its keys."""
+        self._fresh.append(keys)
+        self._names |= names
+        self.look()
 
     def keep(self, hashes: Iterable[int]) -> None:
         """Keep the names of these keys, if they are known, whether or not they are still frequent."""

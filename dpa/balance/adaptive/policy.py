@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from dpa.balance.adaptive.arrivals import Arrivals
 from dpa.balance.adaptive.demand import Demand, Expected
+from dpa.balance.adaptive.first_table import FirstTable
 from dpa.balance.adaptive.known_loads import KnownLoads, by_owner
 from dpa.balance.adaptive.rebalance import Rebalance, rebalance
 from dpa.balance.adaptive.spread import is_spread, spread
@@ -51,25 +52,30 @@ class AdaptivePolicy:
         options: AdaptiveOptions,
         *,
         may_split: bool = True,
+        first: FirstTable | None = None,
         feeds: Mapping[Hashable, str] | None = None,
     ) -> None:
-        """Start with the table of a ring, whose arcs stay the coarsest grain.
+        """Start with the table of a ring, whose arcs stay the coarsest grain, or with one that was planned on it.
 
         Args:
             ring: the table.
             trigger: what makes a reducer overloaded.
             options: of the job.
             may_split: whether a key may have several reducers at a time.
+            first: what was planned, and the evidence it rests on.
             feeds: what offers records to the stage, with names for people; nothing is judged before each has offered
                 some, unless that takes too long.
         """
-        self.table = ring
+        self.table = ring if first is None else first.table
         self._unheard = dict(feeds or {})
         self._aim = replace(options.rebalance, may_split=may_split)
         self._trigger = trigger
         self._options = options
         self._base = frozenset(ring.positions.tolist())
         self._arrivals = Arrivals(len(ring.positions))
+        if first is not None:
+            self._arrivals.expect(first.keys, first.names)
+            self._arrivals.keep(_last_hashes(self.table))
         self._known = KnownLoads(
             ring.members,
             self._arrivals,

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le
 
+from dpa.balance.adaptive.first_table import FirstTable, planned
 from dpa.balance.adaptive.policy import AdaptivePolicy
 from dpa.balance.adaptive.rebalance import RebalanceOptions
 from dpa.balance.options.base import LoadReportOptions, TriggeredOptions
 from dpa.balance.policy import BalancePolicy
+from dpa.measure.load import Sample
+from dpa.routing.keys import Key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,21 +49,37 @@ class AdaptiveOptions(TriggeredOptions):
     """Greatest share of the load that one rebalance may take from its owners. Splitting a hot key takes nothing away,
     and does not count."""
 
+    first_table: Literal["sample", "ring"] = "sample"
+    """Where keys are before any load is measured: planned from a sample of the input, which goes through the job's
+    mappers in the driver before the stream begins, or as the plain ring has them."""
+
     @property
     def rebalance(self) -> RebalanceOptions:
         """The aim of a rebalance."""
         return RebalanceOptions(tolerance=self.tolerance, max_moved=self.max_moved)
+
+    @property
+    def plans_first_table(self) -> bool:
+        """As `first_table` says."""
+        return self.first_table == "sample"
+
+    def planned(
+        self, reducers: int, keys: Sample, names: Mapping[int, Key], *, may_split: bool = True
+    ) -> FirstTable | None:
+        """The first table, by the adaptive planner."""
+        return planned(self.ring(reducers), keys, names, replace(self.rebalance, may_split=may_split))
 
     def policy(
         self,
         reducers: int,
         *,
         may_split: bool = True,
+        first: FirstTable | None = None,
         feeds: Mapping[Hashable, str] | None = None,
     ) -> BalancePolicy:
         """The adaptive policy, on a new ring."""
         ring, trigger = self.ring(reducers).snapshot(0), self._trigger(self.max_imbalance, "mean")
-        return AdaptivePolicy(ring, trigger, self, may_split=may_split, feeds=feeds)
+        return AdaptivePolicy(ring, trigger, self, may_split=may_split, first=first, feeds=feeds)
 
     @property
     def reports(self) -> LoadReportOptions:

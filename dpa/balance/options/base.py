@@ -14,6 +14,7 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from annotated_types import Ge, Gt, Le
 
+from dpa.balance.adaptive.first_table import FirstTable
 from dpa.balance.policy import BalancePolicy
 from dpa.balance.trigger import (
     Against,
@@ -23,7 +24,9 @@ from dpa.balance.trigger import (
     Trigger,
     UtilisationTrigger,
 )
+from dpa.measure.load import Sample
 from dpa.routing.hashing import Hashes
+from dpa.routing.keys import Key
 from dpa.routing.ring import PAPER_TOKEN_FORMAT, TokenRing, token_position
 
 
@@ -77,12 +80,25 @@ class BalanceOptions(ABC):
         found = [token_position(self.token_format, reducer, token, self.hash_seed) for token in tokens]
         return np.array(found, dtype=np.uint32)
 
+    @property
+    def plans_first_table(self) -> bool:
+        """Whether the first table is planned from a sample of the stage's records."""
+        return False
+
+    def planned(
+        self, reducers: int, keys: Sample, names: Mapping[int, Key], *, may_split: bool = True
+    ) -> FirstTable | None:
+        """The first table of `reducers` tasks that get such records: the `keys` of a sample, and the `names` of those
+        that are known, by hash. None: that of the ring."""
+        return None
+
     @abstractmethod
     def policy(
         self,
         reducers: int,
         *,
         may_split: bool = True,
+        first: FirstTable | None = None,
         feeds: Mapping[Hashable, str] | None = None,
     ) -> BalancePolicy:
         """A balancing policy for `reducers` tasks, on a new ring.
@@ -90,6 +106,7 @@ class BalanceOptions(ABC):
         Args:
             reducers: how many tasks there are.
             may_split: whether a key may have several of them at a time.
+            first: the first table, where one was planned.
             feeds: the edges on which records come to the stage, each with the name of its sender.
         """
 

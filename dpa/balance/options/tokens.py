@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge, Gt
 
+from dpa.balance.adaptive.first_table import FirstTable
 from dpa.balance.options.base import BalanceOptions, LoadReportOptions, TriggeredOptions
 from dpa.balance.policy import BalancePolicy
 from dpa.balance.strategies import Doubling, Halving, NoBalancing, Strategy
@@ -31,6 +32,7 @@ class NoBalancingOptions(BalanceOptions):
         reducers: int,
         *,
         may_split: bool = True,
+        first: FirstTable | None = None,
         feeds: Mapping[Hashable, str] | None = None,
     ) -> BalancePolicy:
         """A policy that refuses even what it is asked for."""
@@ -72,6 +74,7 @@ class TokenOptions(TriggeredOptions):
         reducers: int,
         *,
         may_split: bool = True,
+        first: FirstTable | None = None,
         feeds: Mapping[Hashable, str] | None = None,
     ) -> BalancePolicy:
         """The paper's policy, on a new ring; it splits no keys."""
