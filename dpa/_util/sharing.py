@@ -108,6 +108,11 @@ class Background(Generic[T]):
         self._entered = self._worker.submit(self._context.__enter__)
         return self
 
+    @property
+    def is_entered(self) -> bool:
+        """Whether the context has been entered, or could not be: `value` waits no longer."""
+        return self._entered.done()
+
     def value(self) -> T:
         """Wait until the context has been entered; returns its value, or raises what entering it raised."""
         return self._entered.result()

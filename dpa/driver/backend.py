@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from dpa.protocol.metrics import Snapshot
 from dpa.protocol.nodes import Place
@@ -13,6 +13,11 @@ from dpa.protocol.plan import Control, RunOutcome, RunPlan
 
 class Runner(Protocol):
     """Runs a plan."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a plan would be begun with at once: what takes a moment until then costs no time."""
+        ...
 
     def run(
         self,
@@ -38,7 +43,14 @@ class Runner(Protocol):
 
 class Backend(Protocol):
     """A place for tasks. `dpa.runtime.backend.RayBackend`, `dpa.simulation.backend.SimulatedBackend` and
-    `dpa.testing.LocalBackend` are backends."""
+    `dpa.testing.LocalBackend` are backends.
+
+    Attributes:
+        samples: whether first routing tables are to be planned from a sample, which runs user code in this process, and
+            depends on how fast that is.
+    """
+
+    samples: ClassVar[bool]
 
     def check_executor(self, executor: object) -> None:
         """Check, before the input is loaded, that an executor can be taken to where the tasks run.

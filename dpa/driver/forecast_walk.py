@@ -57,18 +57,35 @@ class Walk:
         Raises:
             ExecutorError: user code failed.
         """
-        blocks = [block for number, _ in self._graph.into(stage) for block in self._on_edge.pop(number, ())]
-        work = self._tasks[stage]
-        assert isinstance(work, ReduceStage)
-        if work.emission is None:
+        blocks = [block for _, block in self.reached(stage)]
+        task = self.pass_on(stage, blocks)
+        if task is None:
             return blocks
-        task = ReduceTask(work, 0)
-        for block in thinned(blocks, MAX_JOINED) if isinstance(work.receiver, JoinOptions) else blocks:
-            self._emit(stage, [Step(task.process(block), 0, 0)])
         task.conform(agreed([task.finish()]))
+        work = self._tasks[stage]
+        assert isinstance(work, ReduceStage) and work.emission is not None
         if task.share.table.num_rows:
             self._emit(stage, work.emission.steps(task.rows(), time.perf_counter))
         return blocks
+
+    def reached(self, stage: str) -> list[tuple[int, Block]]:
+        """Take the blocks that were emitted to a stage, each with the number of its edge."""
+        return [(number, block) for number, _ in self._graph.into(stage) for block in self._on_edge.pop(number, ())]
+
+    def pass_on(self, stage: str, blocks: Sequence[Block]) -> ReduceTask | None:
+        """Emit what a stage makes of blocks while they come; return its one task, or None if no other stage follows.
+
+        Raises:
+            ExecutorError: user code failed.
+        """
+        work = self._tasks[stage]
+        assert isinstance(work, ReduceStage)
+        if work.emission is None:
+            return None
+        task = ReduceTask(work, 0)
+        for block in thinned(blocks, MAX_JOINED) if isinstance(work.receiver, JoinOptions) else blocks:
+            self._emit(stage, [Step(task.process(block), 0, 0)])
+        return task
 
     def _emit(self, stage: str, steps: Iterable[Step]) -> None:
         numbers = [number for number, _ in self._graph.out_of(stage)]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -40,6 +40,24 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+def never() -> bool:
+    """No sample is enough before it is complete."""
+    return False
+
+
+class Draw(Protocol):
+    """Draws rows of an input at random."""
+
+    def __call__(self, max_rows: int, enough: Callable[[], bool] = ..., /) -> tuple[int | None, pa.Table]:
+        """The number of all rows, or None if it is unknown, and about `max_rows` of them: fewer, though some, where
+        `enough` says so earlier. Spark does not ask it.
+
+        Raises:
+            ConfigError: they cannot be read.
+            JobFailedError: Spark has died.
+        """
+
+
 @dataclass(frozen=True)
 class OpenedInput:
     """An input that is ready to be read.
@@ -48,14 +66,13 @@ class OpenedInput:
         splits: what mappers read; none if the input was only looked at.
         schema: its columns; None if they are not known, as it is an empty list.
         frame: returns the same rows as a DataFrame of Spark, or as a table in memory.
-        sample: returns the number of all rows, or None if it is unknown, and about as many rows as its argument says,
-            drawn at random. Raises ConfigError if they cannot be read, JobFailedError if Spark has died.
+        sample: draws some of the rows.
     """
 
     splits: tuple[Split, ...]
     schema: pa.Schema | None
     frame: Callable[[], DataFrame | pa.Table]
-    sample: Callable[[int], tuple[int | None, pa.Table]]
+    sample: Draw
 
 
 class Inputs:
@@ -140,9 +157,9 @@ class _Input:
         with blaming(file, self._key):
             opened = self._open(stack, spark, stage)
 
-        def sample(max_rows: int) -> tuple[int | None, pa.Table]:
+        def sample(max_rows: int, enough: Callable[[], bool] = never) -> tuple[int | None, pa.Table]:
             with blaming(file, self._key):
-                return opened.sample(max_rows)
+                return opened.sample(max_rows, enough)
 
         return replace(opened, sample=sample)
 
@@ -162,7 +179,9 @@ class _Input:
         if stage or reads_in_place(source, drawn):
             return self._as_parquet(stack, spark, source, drawn)
         frame = cache(lambda: load(spark(), source, drawn))
-        return OpenedInput((), schema_of(spark, source), frame, lambda rows: sample_rows(frame(), rows, config.seed))
+        return OpenedInput(
+            (), schema_of(spark, source), frame, lambda rows, _=never: sample_rows(frame(), rows, config.seed)
+        )
 
     def _as_parquet(
         self, stack: ExitStack, spark: Callable[[], SparkSession], source: Source, drawn: Sample | None
@@ -182,15 +201,16 @@ class _Input:
             tuple(splits),
             table.schema,
             cache(lambda: load(spark(), read)),
-            lambda rows: (table.rows, table.sample(rows, config.seed, wanted)),
+            lambda rows, enough=never: (table.rows, table.sample(rows, config.seed, wanted, enough)),
         )
 
     def _in_memory(self, table: pa.Table) -> OpenedInput:
         config = self._spec.config
         self._require_no_sample("in memory: sample it before")
 
-        def sample(max_rows: int) -> tuple[int, pa.Table]:
-            drawn = np.random.default_rng(config.seed).permutation(table.num_rows)[:max_rows]
+        def sample(max_rows: int, enough: Callable[[], bool] = never) -> tuple[int, pa.Table]:
+            random, rows = np.random.default_rng(config.seed), min(max_rows, table.num_rows)
+            drawn = random.choice(table.num_rows, rows, replace=False, shuffle=False)
             return table.num_rows, table.take(pa.array(np.sort(drawn)))
 
         splits = memory_splits(table, config.limits.split_records)
@@ -210,7 +230,7 @@ class _Input:
             tuple(table.splits(split_rows, pace)),
             table.schema,
             cache(lambda: generated_frame(spark(), table)),
-            lambda rows: (table.rows, table.sample(rows, config.seed)),
+            lambda rows, enough=never: (table.rows, table.sample(rows, config.seed, enough)),
         )
 
     def _require_no_sample(self, what: str) -> None:

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from dpa.execution.block import Block
 from dpa.execution.schemas import agreed
@@ -53,6 +53,9 @@ class LocalBackend:
     Args:
         redistributes: whether keys are redistributed at all.
     """
+
+    samples: ClassVar[bool] = False
+    is_ready: ClassVar[bool] = True
 
     def __init__(self, *, redistributes: bool = True) -> None:
         self._redistributes = redistributes

@@ -15,6 +15,7 @@ from dpa._util.logs import chosen_level
 from dpa.config import JobFile, OutputConfig
 from dpa.driver.backend import Backend, Runner
 from dpa.driver.control import Control
+from dpa.driver.first_tables import with_first_tables
 from dpa.driver.inputs import Inputs, OpenedInput, lazy_session
 from dpa.driver.interrupts import ProgramEnd
 from dpa.driver.observer import Observer, Unobserved
@@ -62,6 +63,7 @@ class Run:
         self._warnings: list[str] = []
         self._outcome: RunOutcome | None = None
         self._program_end = ProgramEnd()
+        self._first_tables: dict[str, str] = {}
 
     def result(self) -> Result:
         """Check, run, clean up whatever happens, and report.
@@ -134,8 +136,12 @@ class Run:
             {name: found.splits for name, found in opened.items()},
             {name: found.schema for name, found in opened.items()},
         )
+        graph = plan.graph
+        if self._backend.samples:
+            graph, self._first_tables = with_first_tables(graph, self._spec, opened, lambda: tasks.is_ready)
         plan = replace(
             plan,
+            graph=graph,
             results={sink.name: sink.output.staging for sink in self._sinks},
             partial_results={name: rounds.path for name, rounds in self._rounds.items() if rounds.path is not None},
             log_level=chosen_level(),
@@ -197,7 +203,8 @@ class Run:
         for step in self._spec.steps:
             if step.is_stage and not step.is_source:
                 shares = () if outcome is None else outcome.outputs[step.name]
-                known = StageOutcome(grouping=step.grouping.kind, shares=shares)
+                first = self._first_tables.get(step.name)
+                known = StageOutcome(grouping=step.grouping.kind, shares=shares, first_table=first)
                 outcomes[step.name] = sinks[step.name].completed(known) if step.name in sinks else known
         return build_report(
             status=status,

@@ -47,6 +47,7 @@ class StageOutcome:
         spark_skew: the skew of Spark's hash partitioning of its records, or None if it was not asked for.
         reference: the comparison of its result.
         output: where its result is, or None if it is not wanted.
+        first_table: what its first routing table was planned from, or why it was the ring's; None if nobody asked.
     """
 
     grouping: str = RING
@@ -54,6 +55,7 @@ class StageOutcome:
     spark_skew: float | None = None
     reference: ReferenceReport = field(default_factory=ReferenceReport)
     output: OutputReport | None = None
+    first_table: str | None = None
 
 
 def stage_report(
@@ -113,6 +115,7 @@ def stage_report(
         aggregation=stage.aggregation,
         reference=outcome.reference,
         output=outcome.output,
+        first_table=outcome.first_table,
     )
 
 

@@ -205,15 +205,16 @@ def _changes(stage: StageReport) -> str:
 
 
 def _decisions(stage: StageReport) -> str:
+    began = "" if stage.first_table is None else note(f"First table: {one_line(stage.first_table)}.")
     if not stage.decision_counts:
-        return ""
+        return began
     rows = [
         (f"{found.at:.2f}", found.reducer, found.outcome.value.replace("_", " "), one_line(found.reason), _loads(found))
         for found in stage.decisions
     ]
     counted = note(f"Decisions: {outcomes(stage.decision_counts) or 'none'}.")
     head = ("#at (s)", "#task", "outcome", "reason", "loads reported (records)")
-    return counted + (folded(head, rows, "decisions kept", open_up_to=0) if rows else "")
+    return began + counted + (folded(head, rows, "decisions kept", open_up_to=0) if rows else "")
 
 
 def _loads(decision: Decision) -> str:

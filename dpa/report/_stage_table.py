@@ -83,6 +83,8 @@ def facts(stage: StageReport, detail: Detail, ascii_only: bool) -> Iterator[tupl
         yield "skew S", _skews(stage, ascii_only)
     if stage.grouping is not None and stage.grouping.kind != RING:
         yield "grouping", _grouping(stage.grouping)
+    if stage.first_table is not None:
+        yield "first table", Text(one_line(stage.first_table))
     if decided := outcomes(stage.decision_counts):
         yield "decisions", joined(decided.split(", "))
     if stage.latency is not None:

@@ -59,6 +59,7 @@ GOOD, BAD = "bold green", "bold red"
 ORDER = (
     "skew S",
     "grouping",
+    "first table",
     "decisions",
     "redistributions",
     "records",

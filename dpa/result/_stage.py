@@ -106,7 +106,7 @@ class GroupingReport:
 
 @dataclass(frozen=True)
 class SkewReport:
-    """The paper's skew S (0 even, 1 all on one reducer) of this run; of the first routing table on the same records,
+    """The paper's skew S (0 even, 1 all on one reducer) of this run; of the plain ring on the same records,
     or None if the job failed before its result was finished; of Spark's hash partitioning, or None if it was not
     requested."""
 
@@ -215,6 +215,8 @@ class StageReport:
         aggregation: rounds of aggregation; None if there are none.
         reference: the comparison of this stage's result.
         output: where its result is; None if the result of this stage is not wanted.
+        first_table: what the first routing table was planned from, or why it was the ring's; None where none was to be
+            planned.
     """
 
     name: str
@@ -239,6 +241,7 @@ class StageReport:
     aggregation: AggregationStats | None = None
     reference: ReferenceReport = ReferenceReport()
     output: OutputReport | None = None
+    first_table: str | None = None
 
     @property
     def peak_memory(self) -> int:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from dpa._util.sharing import Background
 from dpa.errors import JobFailedError
@@ -33,6 +33,8 @@ class RayBackend:
         runtime_env: Ray's runtime environment for the actors, used with an address only.
         object_store_mb: size of the object store of a Ray that is started, in MiB.
     """
+
+    samples: ClassVar[bool] = True
 
     address: str | None = None
     runtime_env: Mapping[str, Any] = field(default_factory=dict)
@@ -99,6 +101,11 @@ class RayRunner:
     def __init__(self, started: Background[ActorHandle]) -> None:
         """`started` has the coordinator, or why there is none."""
         self._started = started
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether Ray has started, and actors are starting on it."""
+        return self._started.is_entered
 
     def run(
         self,

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from dpa.protocol.addresses import Address
 from dpa.protocol.coordinator import CoordinatorMachine
@@ -31,6 +32,9 @@ class SimulatedBackend:
         service_seconds: virtual time in which a task, by stage and number, processes one record.
         network: how messages travel.
     """
+
+    samples: ClassVar[bool] = False
+    is_ready: ClassVar[bool] = True
 
     seed: int = 0
     step_seconds: Callable[[str], float] = lambda stage: 0.0001

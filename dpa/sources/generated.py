@@ -171,13 +171,17 @@ class GeneratedTable:
             for start in range(0, self.rows, size)
         ]
 
-    def sample(self, max_rows: int, seed: int = 0) -> pa.Table:
-        """The rows of blocks drawn at random, in order: about `max_rows`; all rows if there are no more."""
+    def sample(self, max_rows: int, seed: int = 0, enough: Callable[[], bool] = lambda: False) -> pa.Table:
+        """The rows of blocks drawn at random, in order: about `max_rows`; all rows if there are no more. Blocks are
+        made in random order until `enough` says so: what has been made by then, and one at least, is the sample."""
         blocks, wanted = -(-self.rows // BLOCK_ROWS), -(-max_rows // BLOCK_ROWS)
-        drawn = np.sort(np.random.default_rng(seed).permutation(blocks)[:wanted])
         splits = self.splits(BLOCK_ROWS)
-        parts = (batch for number in drawn for batch in splits[number].batches(BLOCK_ROWS))
-        return pa.Table.from_batches(parts, self.schema)
+        parts: dict[int, list[pa.RecordBatch]] = {}
+        for number in np.random.default_rng(seed).permutation(blocks)[:wanted].tolist():
+            parts[number] = list(splits[number].batches(BLOCK_ROWS))
+            if enough():
+                break
+        return pa.Table.from_batches((batch for number in sorted(parts) for batch in parts[number]), self.schema)
 
 
 def padded(batch: pa.RecordBatch, size: int) -> pa.RecordBatch:

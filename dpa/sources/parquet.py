@@ -5,7 +5,7 @@ Partition columns in directory names (`year=2024/...`) are not read: `dpa.spark.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -97,8 +97,15 @@ class ParquetTable:
             for groups, rows in _packed(file.row_groups, split_rows)
         ]
 
-    def sample(self, max_rows: int, seed: int = 0, columns: Sequence[str] | None = None) -> pa.Table:
-        """About `max_rows` rows drawn at random, in order; all if there are no more.
+    def sample(
+        self,
+        max_rows: int,
+        seed: int = 0,
+        columns: Sequence[str] | None = None,
+        enough: Callable[[], bool] = lambda: False,
+    ) -> pa.Table:
+        """About `max_rows` rows drawn at random, in order; all if there are no more. Row groups are read in random
+        order until `enough` says so: what has been read by then, and one at least, is the sample.
 
         Only `_SAMPLED_GROUPS` row groups are read, which are drawn at random too: where equal rows lie side by side, a
         sample of a large table says less than one of all its row groups would.
@@ -113,12 +120,15 @@ class ParquetTable:
             groups = [groups[place] for place in np.sort(random.permutation(len(groups))[:_SAMPLED_GROUPS])]
         ends = np.cumsum([0, *(file.row_groups[index] for file, index in groups)])
         drawn = np.sort(random.choice(ends[-1], min(max_rows, ends[-1]), replace=False, shuffle=False))
-        parts = []
-        for (file, index), start, end in zip(groups, ends[:-1], ends[1:], strict=True):
-            rows = drawn[(drawn >= start) & (drawn < end)] - start
+        parts: dict[int, pa.Table] = {}
+        for place in random.permutation(len(groups)).tolist():
+            rows = drawn[(drawn >= ends[place]) & (drawn < ends[place + 1])] - ends[place]
             if len(rows):
-                parts.append(_rows(file, index, columns).take(pa.array(rows)))
-        return pa.concat_tables(parts) if parts else self.schema.empty_table()
+                file, index = groups[place]
+                parts[place] = _rows(file, index, columns).take(pa.array(rows))
+            if parts and enough():
+                break
+        return pa.concat_tables([parts[place] for place in sorted(parts)]) if parts else self.schema.empty_table()
 
     def _check_agreement(self, columns: Sequence[str] | None) -> None:
         first = self.files[0]

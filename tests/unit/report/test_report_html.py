@@ -57,6 +57,7 @@ def nasty() -> Report:
         status="mismatch",
         error=bad,
         hot_keys=samples.hot_keys(samples.NASTY_KEYS),
+        first_table=bad,
         redistributions=(samples.decision(reason=bad),),
         decisions=(samples.decision(reason=bad),),
         decision_counts={bad: 3},

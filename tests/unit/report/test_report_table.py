@@ -102,6 +102,12 @@ def test_a_skew_that_was_not_computed_is_said_to_be_so() -> None:
     assert "Spark not asked for" in text
 
 
+def test_the_first_table_is_explained_where_one_was_to_be_planned() -> None:
+    planned = "from a sample of 20,000 rows, 2 hot keys split"
+    assert f" first table {planned} decisions" in words(shown(samples.report(first_table=planned)))
+    assert "first table" not in shown(samples.report())
+
+
 def test_redistributions_are_listed_with_reasons_and_the_rest_counted() -> None:
     text = words(shown(samples.report(rounds=30)))
     assert "30 redistributions 0.1 s reducer 1 queue of 131,072 exceeds 1.2 times the second longest" in text

@@ -1,0 +1,168 @@
+"""First tables from a sample of a job's inputs: what they are planned from, and when the ring is kept instead."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from dpa import Flow, Job
+from dpa.driver.first_tables import with_first_tables
+from dpa.driver.inputs import Inputs, lazy_session
+from dpa.errors import ConfigError
+from dpa.protocol.graph import REDUCER, Graph
+
+ROWS = 40_000
+WORDS = pa.table({"word": ["the" if row % 2 else f"word {row % 1_000}" for row in range(ROWS)], "n": range(ROWS)})
+LONG = 30.0
+"""Seconds: no sample of these tests takes as long."""
+
+
+def planned(job: Job, seconds: float = LONG) -> tuple[Graph, dict[str, str]]:
+    spec = job.spec
+    with ExitStack() as stack:
+        opened = Inputs(spec).open(stack, lazy_session(spec.config, stack))
+        splits = {name: found.splits for name, found in opened.items()}
+        graph = spec.plan(splits, {name: found.schema for name, found in opened.items()}).graph
+        return with_first_tables(graph, spec, opened, lambda: True, seconds)
+
+
+def job(**keys: Any) -> Job:
+    return Job(**{"input": WORDS, "key": "word", "reducer": "count", "parallelism": {"reducers": 4}, **keys})
+
+
+def in_words(found: Job) -> str:
+    """What came of a job's sample, which is the ring's table."""
+    graph, words = planned(found)
+    assert graph[REDUCER].first is None
+    return words[REDUCER]
+
+
+class Counts:
+    """A mapper that remembers how often it was called."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, record: dict[str, Any]) -> Iterator[tuple[str, int]]:
+        self.calls += 1
+        yield record["word"], 1
+
+
+def broken(record: dict[str, Any]) -> list[tuple[str, int]]:
+    raise ValueError("cannot map this")
+
+
+def nothing(record: dict[str, Any]) -> list[tuple[str, int]]:
+    return []
+
+
+@pytest.mark.parametrize("mapper", [None, Counts()], ids=["the input's own columns", "a mapper"])
+def test_a_hot_key_is_split_from_the_first_record(mapper: Counts | None) -> None:
+    graph, words = planned(job(mapper=mapper))
+    assert words == {REDUCER: "from a sample of 20,000 rows, 1 hot key split"}
+    first = graph[REDUCER].first
+    assert first is not None
+    assert len(first.table.assignment_of(_hash_of("the")).reducers) > 1
+    assert graph[REDUCER].first_table() is first.table
+    assert mapper is None or mapper.calls == 0, "a copy of the mapper was called"
+
+
+def test_no_key_is_split_whose_state_migrates() -> None:
+    graph, words = planned(job(consistency="migrate"))
+    assert words[REDUCER].endswith("no hot key split")
+    first = graph[REDUCER].first
+    assert first is not None and not first.table.splits
+
+
+def test_a_combiner_counts_a_key_once_a_block_and_is_not_called() -> None:
+    _, words = planned(job(combiner=True))
+    assert words[REDUCER].endswith("no hot key split")
+
+
+def test_a_generated_input_is_sampled_in_several_places() -> None:
+    letters = {"format": "generated", "use": "jobs.clicks:Clicks", "rows": 100_000}
+    graph, words = planned(Job(input=letters, key="user", reducer="count", parallelism={"reducers": 4}))
+    assert graph[REDUCER].first is not None
+    assert "1 hot key split" in words[REDUCER]
+
+
+def test_the_rows_of_two_inputs_count_by_how_many_each_has() -> None:
+    few = WORDS.slice(0, 400)
+    flow = Flow("both")
+    many = flow.read(pa.table({"word": [f"word {row}" for row in range(ROWS)]}), name="many")
+    flow.read(few.select(["word"]), name="few").union(many).key_by("word").reduce("count", name="counts", parallelism=4)
+    _, words = planned(flow.job())
+    assert words["counts"].endswith("no hot key split"), "half of `few` is one key, but that is 0.5 % of all"
+
+
+def test_stages_behind_states_begin_with_the_ring() -> None:
+    flow = Flow("two")
+    counts = flow.read(WORDS, name="words").key_by("word").reduce("count", name="counts", parallelism=2)
+    counts.key_by(lambda row: row["word"][-1]).reduce("count", name="endings", parallelism=2)
+    graph, words = planned(flow.job())
+    assert graph["counts"].first is not None
+    assert words["endings"] == "the ring: what counts emits is not known before it runs"
+
+
+@pytest.mark.parametrize(
+    ("keys", "why"),
+    [
+        ({"mapper": broken}, "the ring: the sample failed: test_first_tables.broken.map failed on record"),
+        ({"mapper": nothing}, "the ring: the sample has no records"),
+        ({"input": WORDS.slice(0, 0)}, "the ring: the sample has no records"),
+    ],
+    ids=["a mapper that fails", "a mapper that yields nothing", "an empty input"],
+)
+def test_what_cannot_be_sampled_begins_with_the_ring(keys: dict[str, Any], why: str) -> None:
+    assert in_words(job(**keys)).startswith(why)
+
+
+def test_a_sample_that_takes_too_long_is_not_waited_for() -> None:
+    release = threading.Event()
+
+    class Waits:
+        def __call__(self, record: dict[str, Any]) -> list[tuple[str, int]]:
+            release.wait()
+            return []
+
+        def __deepcopy__(self, memo: object) -> Waits:
+            return self
+
+    try:
+        graph, words = planned(job(mapper=Waits()), seconds=0.01)
+    finally:
+        release.set()
+    assert graph[REDUCER].first is None
+    assert words == {REDUCER: "the ring: the sample took longer than 0.01 s"}
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"balance": {"first_table": "ring"}},
+        {"balance": {"strategy": "halving"}},
+        {"balance": {"strategy": "none"}},
+        {"parallelism": {"reducers": 1}},
+        {"grouping": "key"},
+    ],
+    ids=["not wanted", "halving", "no balancing", "one task", "another grouping"],
+)
+def test_where_none_is_to_be_planned_user_code_is_not_called(keys: dict[str, Any]) -> None:
+    graph, words = planned(job(mapper=broken, **keys))
+    assert words == {} and graph[REDUCER].first is None
+
+
+def test_other_strategies_have_no_such_key() -> None:
+    with pytest.raises(ConfigError, match="first_table"):
+        job(balance={"strategy": "doubling", "first_table": "sample"})
+
+
+def _hash_of(key: str) -> int:
+    from dpa.routing.hashing import hash_key
+
+    return hash_key(key, 0)
