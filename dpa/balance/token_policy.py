@@ -78,7 +78,7 @@ class TokenPolicy:
         if not verdict.overloaded:
             return self._decide(suspect, now, Outcome.BELOW_THRESHOLD, verdict.reason)
         if self._rounds[suspect] >= self._max_rounds:
-            used = f"{verdict.reason}, but all {self._max_rounds} rounds of reducer {suspect} are used up"
+            used = f"{verdict.reason}, but all {self._max_rounds} rounds of task {suspect} are used up"
             return self._decide(suspect, now, Outcome.ROUNDS_USED_UP, used)
         self._rounds[suspect] += 1
         return self.redistribute(suspect, now, because=verdict.reason)
@@ -125,7 +125,7 @@ class TokenPolicy:
     def _why_not_yet(self, suspect: int, now: float) -> str | None:
         """Why it is too early to judge, or None."""
         if suspect not in self._current and not self._act_on_old_reports:
-            return f"the queue of reducer {suspect} was measured before table {self.table.version}"
+            return f"the queue of task {suspect} was measured before table {self.table.version}"
         if self._checked_at is None and self._check_seconds:
             self._checked_at = now
         waited = self._check_seconds if self._checked_at is None else now - self._checked_at

@@ -55,9 +55,9 @@ class QueueLengthTrigger:
         """Compare queue lengths."""
         own, limit = loads[reducer].queue, _reference(self, reducer, loads, self.against)
         if own < self.min_queue:
-            return Verdict(False, f"queue {own:,} of reducer {reducer} is below the least queue of {self.min_queue:,}")
+            return Verdict(False, f"queue {own:,} of task {reducer} is below the least queue of {self.min_queue:,}")
         overloaded = own > limit * (1 + self.tau)
-        reason = f"queue {own:,} of reducer {reducer} {_relation(overloaded)} {round(limit, 3):,} x {1 + self.tau:g}"
+        reason = f"queue {own:,} of task {reducer} {_relation(overloaded)} {round(limit, 3):,} x {1 + self.tau:g}"
         return Verdict(overloaded, reason)
 
 
@@ -82,14 +82,14 @@ class QueueingDelayTrigger:
     def judge(self, reducer: int, loads: Mapping[int, Load]) -> Verdict:
         """Compare queueing delays. Without a measured service time there is no delay to compare."""
         if loads[reducer].service_seconds is None:
-            return Verdict(False, f"reducer {reducer} has not processed a record yet: its delay is not known")
+            return Verdict(False, f"task {reducer} has not processed a record yet: its delay is not known")
         own, limit = loads[reducer].delay, _reference(self, reducer, loads, self.against)
         if own < self.min_delay:
             return Verdict(
-                False, f"delay {own:.3g} s of reducer {reducer} is below the least delay of {self.min_delay:g} s"
+                False, f"delay {own:.3g} s of task {reducer} is below the least delay of {self.min_delay:g} s"
             )
         overloaded = own > limit * (1 + self.tau)
-        reason = f"delay {own:.3g} s of reducer {reducer} {_relation(overloaded)} {limit:.3g} s x {1 + self.tau:g}"
+        reason = f"delay {own:.3g} s of task {reducer} {_relation(overloaded)} {limit:.3g} s x {1 + self.tau:g}"
         return Verdict(overloaded, reason)
 
 
@@ -114,7 +114,7 @@ class UtilisationTrigger:
         """Look at its own load."""
         own = loads[reducer]
         is_long = own.delay > 0 and own.delay >= self.min_delay
-        found = f"reducer {reducer} is busy {own.busy:.0%} of the time and has {own.delay:.3g} s of work queued"
+        found = f"task {reducer} is busy {own.busy:.0%} of the time and has {own.delay:.3g} s of work queued"
         return Verdict(own.busy >= self.busy or is_long, found)
 
 

@@ -328,7 +328,7 @@ class _StageInvariants:
             return
         if not isinstance(balance, TokenOptions):
             loaded = any(decision.loads) and (decision.moved or decision.split)
-            unsplit = "over more reducers than it needs" in decision.reason
+            unsplit = "over more tasks than it needs" in decision.reason
             require(bool(loaded or unsplit), f"redistributed without a load reason: {decision}")  # 7
             return
         loads, own = list(decision.loads), decision.loads[decision.reducer]

@@ -74,7 +74,7 @@ def test_a_balanced_job_stays_as_it_is(workload: str, seed: int) -> None:
 def test_the_one_key_of_workload_3_is_split_over_all_reducers_at_once(seed: int) -> None:
     _, stage = run(WORKLOADS["wl3"], seed)
     first = next(decision for decision in stage.decisions if decision.version)
-    assert "split key 'a' over 4 reducers" in first.reason
+    assert "split key 'a' over 4 tasks" in first.reason
     assert first.split == pytest.approx(0.75, abs=0.01)
     assert first.moved == 0
 

@@ -43,9 +43,9 @@ def decision(
     at: float = 1.0, reducer: int = 1, outcome: Outcome = Outcome.APPLIED, version: int | None = 1, **changes: Any
 ) -> Decision:
     """A decision with plausible words; `changes` replace fields."""
-    reason = "queue of 131,072 exceeds 1.2 times the second longest, 40,960 of reducer 0; gives up 32 of its 64 tokens"
+    reason = "queue of 131,072 exceeds 1.2 times the second longest, 40,960 of task 0; gives up 32 of its 64 tokens"
     if outcome is not Outcome.APPLIED:
-        version, reason = None, "queue of 41,000 does not exceed 1.2 times the second longest, 40,960 of reducer 0"
+        version, reason = None, "queue of 41,000 does not exceed 1.2 times the second longest, 40,960 of task 0"
     made = Decision(at, reducer, outcome, reason, (40_960, 131_072, 9_000, 12_500), version, 1)
     return replace(made, **changes)
 

@@ -131,7 +131,7 @@ class Draft:
         else:
             self.touched[moved.stop] = receiver
         what = f"move {moved.name}" if moved.single and moved.keys else "move tokens"
-        self._steps[f"{what} from reducer {donor} to {receiver}"] += 1
+        self._steps[f"{what} from task {donor} to {receiver}"] += 1
 
     def share(self, shared: HashRange, records: float, donor: int, receiver: int) -> None:
         """Split the key of one of the donor's ranges: `records` of it go to the receiver as well."""
@@ -163,7 +163,7 @@ class Draft:
 
     def in_words(self) -> str:
         """The steps as one phrase, splits first; empty if there are none."""
-        words = [f"split {name} over {len(self._parts[at])} reducers" for at, name in self._split_names.items()]
+        words = [f"split {name} over {len(self._parts[at])} tasks" for at, name in self._split_names.items()]
         words += [what if number == 1 else f"{what} ({number} of them)" for what, number in self._steps.items()]
         more = len(words) - _NAMED_STEPS
         return ", ".join(words[:_NAMED_STEPS]) + (f" and {more} more steps" if more > 0 else "")

@@ -148,7 +148,7 @@ class AdaptivePolicy:
             return self._decide(suspect, now, Outcome.COOL_DOWN, doubt)
         narrower = self._narrower(demand)
         if narrower is not None:
-            return self._apply(suspect, now, narrower, "a key is split over more reducers than it needs")
+            return self._apply(suspect, now, narrower, "a key is split over more tasks than it needs")
         suspect, verdict = self._overloaded(loads, demand)
         if not verdict.overloaded:
             return self._decide(suspect, now, Outcome.BELOW_THRESHOLD, verdict.reason)
@@ -188,17 +188,17 @@ class AdaptivePolicy:
         between = sum(load.forwarded_out - load.forwarded_in for load in loads.values())
         queued = sum(load.queue for load in loads.values())
         if between > _BETWEEN * queued and len(loads) == len(self.table.members):
-            return f"{between:,} records are between two reducers, {queued:,} queued"
+            return f"{between:,} records are between two tasks, {queued:,} queued"
         since = self._known.unaccounted(loads)
         if since > _SINCE * queued:
-            return f"{since:,.0f} records have come since a reducer reported, {queued:,} are queued"
+            return f"{since:,.0f} records have come since a task reported, {queued:,} are queued"
         unknown = [reducer for reducer, load in loads.items() if load.queue and load.service_seconds is None]
         if unknown and (len(unknown) == len(loads) or not self._known.had_time(now)):
-            return f"reducer {unknown[0]} has not processed a record yet"
+            return f"task {unknown[0]} has not processed a record yet"
         if not self._known.had_time(now):
             unsure = self._known.measured_once(loads)
             if unsure:
-                return f"reducer {unsure[0]} has been measured too seldom to tell how far its speed is chance"
+                return f"task {unsure[0]} has been measured too seldom to tell how far its speed is chance"
             if self._unheard:
                 return f"{next(iter(self._unheard.values()))} has not offered a record yet"
         if not any(load.service_seconds for load in loads.values()):

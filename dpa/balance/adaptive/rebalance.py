@@ -163,9 +163,9 @@ class _Search:
         if limit < fit:
             self.stuck = f"the rest would move more than {options.max_moved:.0%} of the load at once"
         elif large is not None:
-            self.stuck = f"{large.name} of reducer {donor} cannot be split"
+            self.stuck = f"{large.name} of task {donor} cannot be split"
         else:
-            self.stuck = f"reducer {donor} has one range"
+            self.stuck = f"task {donor} has one range"
         return False
 
     def _least_loaded(self, receivers: list[tuple[float, int]], donor: int) -> int | None:

@@ -47,7 +47,7 @@ def spread(demand: Demand) -> Rebalance:
         mean=mean,
         moved=0.0,
         split=given / total,
-        steps=f"split every token over {len(reported)} reducers",
+        steps=f"split every token over {len(reported)} tasks",
         stuck="",
     )
 

@@ -23,11 +23,11 @@ class Doubling:
         """Propose to double the tokens of all other reducers, or refuse if there is none."""
         others = [reducer for reducer in ring.members if reducer != overloaded]
         if not others:
-            return Refusal(Outcome.NO_TARGET, "there is no other reducer")
+            return Refusal(Outcome.NO_TARGET, "there is no other task")
         total = ring.tokens_of(overloaded) + sum(2 * ring.tokens_of(other) for other in others)
         if total > _MAX_TOKENS:
             return Refusal(Outcome.UNSPLITTABLE, f"the ring would have {total:,} tokens, more than {_MAX_TOKENS:,}")
         return Proposal(
             {other: 2 * ring.tokens_of(other) for other in others},
-            f"double the tokens of all reducers but {overloaded}",
+            f"double the tokens of all tasks but {overloaded}",
         )

@@ -20,9 +20,9 @@ class Halving:
         """Propose to halve the reducer's tokens, or refuse if one is left or there is no other reducer."""
         tokens = ring.tokens_of(overloaded)
         if len(ring.members) == 1:
-            return Refusal(Outcome.NO_TARGET, "there is no other reducer")
+            return Refusal(Outcome.NO_TARGET, "there is no other task")
         if tokens == 1:
-            return Refusal(Outcome.UNSPLITTABLE, f"reducer {overloaded} has one token left, which cannot be halved")
+            return Refusal(Outcome.UNSPLITTABLE, f"task {overloaded} has one token left, which cannot be halved")
         return Proposal(
-            {overloaded: tokens // 2}, f"halve the tokens of reducer {overloaded} from {tokens} to {tokens // 2}"
+            {overloaded: tokens // 2}, f"halve the tokens of task {overloaded} from {tokens} to {tokens // 2}"
         )

@@ -44,12 +44,12 @@ def test_where_nothing_is_queued_there_is_nothing_to_look_at() -> None:
 def test_records_between_two_reducers_are_waited_for() -> None:
     decision = only(looked(hot(0.6), forwarded_out=[400, 0, 0, 0]).decisions[-1])
     assert decision.outcome is Outcome.COOL_DOWN
-    assert "400 records are between two reducers" in decision.reason
+    assert "400 records are between two tasks" in decision.reason
 
 
 def test_before_a_record_is_processed_nothing_is_known() -> None:
     decision = looked(hot(0.6), service_seconds=None).decisions[-1]
-    assert (decision.outcome, decision.reason) == (Outcome.COOL_DOWN, "reducer 0 has not processed a record yet")
+    assert (decision.outcome, decision.reason) == (Outcome.COOL_DOWN, "task 0 has not processed a record yet")
 
 
 def test_a_reducer_that_is_still_at_its_first_records_is_waited_for_but_not_for_ever() -> None:
@@ -59,7 +59,7 @@ def test_a_reducer_that_is_still_at_its_first_records_is_waited_for_but_not_for_
         stage.look(hot(0.6), service_seconds=[SERVICE_SECONDS] * (REDUCERS - 1) + [None])
         first = first or stage.decisions[0]
     assert first is not None
-    assert first.reason == f"reducer {REDUCERS - 1} has not processed a record yet"
+    assert first.reason == f"task {REDUCERS - 1} has not processed a record yet"
     assert stage.applied and stage.applied[0].at - first.at > 1.5
 
 
@@ -88,7 +88,7 @@ def test_short_queues_do_not_hide_an_overload(key: int) -> None:
         )
     )
     assert (decision.outcome, decision.reducer) == (Outcome.APPLIED, owner)
-    assert f"reducer {owner} is busy 100% of the time" in decision.reason
+    assert f"task {owner} is busy 100% of the time" in decision.reason
 
 
 def test_a_slow_reducer_gets_less() -> None:
@@ -178,7 +178,7 @@ def test_where_all_processors_are_used_new_hot_keys_are_no_reason_for_tables_aft
                 cores_busy=cores,
                 queue=[2_000 * (part > 0.4) for part in stage.by_owner(other_hot(key))],
             )
-    made = [decision for decision in stage.applied if "more reducers than it needs" not in decision.reason]
+    made = [decision for decision in stage.applied if "more tasks than it needs" not in decision.reason]
     refused = [decision for decision in stage.decisions if "processors are used 99% of the time" in decision.reason]
     assert (len(made) == 1, bool(refused)) == (tables == 1, tables == 1)
     assert len(made) >= tables
@@ -260,7 +260,7 @@ def test_a_reducer_that_is_overloaded_is_seen_beside_one_with_more_to_come() -> 
     stage.offer(shares)
     decision = only(stage.look(shares, queue=[0, 250, 0, 0], busy=[0.2, 1.0, 0.2, 0.2]))
     assert decision.reducer == 1
-    assert "reducer 1 is busy 100% of the time" in decision.reason
+    assert "task 1 is busy 100% of the time" in decision.reason
 
 
 def test_a_single_reducer_is_never_looked_at() -> None:

@@ -115,12 +115,12 @@ def test_halving_moves_keys_of_the_overloaded_reducer_only(ring: TokenRing, data
 @pytest.mark.parametrize(("tokens", "left"), [(64, 32), (5, 2), (3, 1), (2, 1)])
 def test_halving_drops_the_upper_half_of_the_tokens(tokens: int, left: int) -> None:
     proposal = Halving().relieve(TokenRing(3, tokens), 1)
-    assert proposal == Proposal({1: left}, f"halve the tokens of reducer 1 from {tokens} to {left}")
+    assert proposal == Proposal({1: left}, f"halve the tokens of task 1 from {tokens} to {left}")
 
 
 def test_halving_refuses_at_one_token() -> None:
     answer = Halving().relieve(TokenRing(3, 1), 1)
-    assert answer == Refusal(Outcome.UNSPLITTABLE, "reducer 1 has one token left, which cannot be halved")
+    assert answer == Refusal(Outcome.UNSPLITTABLE, "task 1 has one token left, which cannot be halved")
 
 
 # --- doubling

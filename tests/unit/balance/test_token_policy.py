@@ -45,7 +45,7 @@ def tokens_of(balancer: TokenPolicy) -> list[int]:
 def test_an_overloaded_reducer_is_relieved_by_the_next_table() -> None:
     balancer = balancer_of()
     decision = report(balancer, 2, 100, now=1.5)
-    reason = "queue 100 of reducer 2 exceeds 0 x 1.2; halve the tokens of reducer 2 from 8 to 4"
+    reason = "queue 100 of task 2 exceeds 0 x 1.2; halve the tokens of task 2 from 8 to 4"
     assert decision == Decision(1.5, 2, Outcome.APPLIED, reason, (0, 0, 100, 0), version=1, round=1)
     assert tokens_of(balancer) == [8, 8, 4, 8]
 
@@ -56,7 +56,7 @@ def test_a_queue_below_the_threshold_changes_nothing() -> None:
     report(balancer, 1, 100, now=0.0)
     decision = report(balancer, 2, 120, now=0.0)
     assert decision.outcome is Outcome.BELOW_THRESHOLD
-    assert decision.reason == "queue 120 of reducer 2 does not exceed 100 x 1.2"
+    assert decision.reason == "queue 120 of task 2 does not exceed 100 x 1.2"
     assert decision.loads == (0, 100, 120, 0)
 
 
@@ -127,7 +127,7 @@ def test_a_queue_measured_under_an_older_table_is_noted_but_not_acted_on() -> No
     report(balancer, 2, 100, now=0.0, version=0)
     stale = report(balancer, 2, 90, now=0.0, version=0)
     assert (stale.outcome, stale.loads, stale.round) == (Outcome.COOL_DOWN, (0, 0, 90, 0), 1)
-    assert stale.reason == "the queue of reducer 2 was measured before table 1"
+    assert stale.reason == "the queue of task 2 was measured before table 1"
     assert report(balancer, 2, 90, now=0.0, version=1).outcome is Outcome.APPLIED
 
 

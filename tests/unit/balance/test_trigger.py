@@ -65,9 +65,9 @@ def test_at_most_one_reducer_is_overloaded_at_a_time(queues: dict[int, int], tau
 @pytest.mark.parametrize(
     ("queues", "reason"),
     [
-        ({0: 1300, 1: 1000}, "queue 1,300 of reducer 0 exceeds 1,000 x 1.2"),
-        ({0: 1200, 1: 1000}, "queue 1,200 of reducer 0 does not exceed 1,000 x 1.2"),
-        ({0: 3, 1: 0}, "queue 3 of reducer 0 is below the least queue of 5"),
+        ({0: 1300, 1: 1000}, "queue 1,300 of task 0 exceeds 1,000 x 1.2"),
+        ({0: 1200, 1: 1000}, "queue 1,200 of task 0 does not exceed 1,000 x 1.2"),
+        ({0: 3, 1: 0}, "queue 3 of task 0 is below the least queue of 5"),
     ],
 )
 def test_the_reason_names_the_numbers_that_decided(queues: dict[int, int], reason: str) -> None:
@@ -85,7 +85,7 @@ def test_two_overloaded_reducers_hide_each_other_from_the_second_longest_but_not
     queues = {0: 1000, 1: 1000, 2: 0, 3: 0}
     assert not judge(QueueLengthTrigger(0.2), 0, queues).overloaded
     verdict = judge(QueueLengthTrigger(0.2, against="mean"), 0, queues)
-    assert (verdict.overloaded, verdict.reason) == (True, "queue 1,000 of reducer 0 exceeds 500.0 x 1.2")
+    assert (verdict.overloaded, verdict.reason) == (True, "queue 1,000 of task 0 exceeds 500.0 x 1.2")
 
 
 @given(queue_lengths, st.sampled_from(["0", "0.2", "1"]), st.data())
@@ -108,7 +108,7 @@ def test_a_short_queue_of_slow_records_is_the_longer_delay() -> None:
     loads = {0: slow(10, 1.0), 1: slow(1000, 0.001)}
     trigger = QueueingDelayTrigger(tau=0.2)
     assert [trigger.measure(loads[reducer]) for reducer in (0, 1)] == [10.0, 1.0]
-    assert trigger.judge(0, loads).reason == "delay 10 s of reducer 0 exceeds 1 s x 1.2"
+    assert trigger.judge(0, loads).reason == "delay 10 s of task 0 exceeds 1 s x 1.2"
     assert [trigger.judge(reducer, loads).overloaded for reducer in (0, 1)] == [True, False]
 
 
@@ -122,7 +122,7 @@ def test_a_delay_must_exceed_the_second_longest_by_more_than_tau(queue: int, ove
 def test_a_delay_below_the_least_is_never_overloaded(queue: int, overloaded: bool) -> None:
     verdict = QueueingDelayTrigger(tau=0.2, min_delay=0.25).judge(3, {3: slow(queue, 0.01)})
     assert verdict.overloaded is overloaded
-    assert overloaded or verdict.reason == "delay 0.24 s of reducer 3 is below the least delay of 0.25 s"
+    assert overloaded or verdict.reason == "delay 0.24 s of task 3 is below the least delay of 0.25 s"
 
 
 def test_before_the_first_record_is_processed_the_delay_is_not_known() -> None:
@@ -176,7 +176,7 @@ def test_an_empty_queue_is_not_long_however_short_a_long_one_may_be(service_seco
 
 def test_the_reason_says_how_busy_and_how_much_is_queued() -> None:
     verdict = UtilisationTrigger().judge(2, {2: Load(75, version=0, service_seconds=0.01, busy=0.956)})
-    assert verdict.reason == "reducer 2 is busy 96% of the time and has 0.75 s of work queued"
+    assert verdict.reason == "task 2 is busy 96% of the time and has 0.75 s of work queued"
 
 
 def test_of_two_busy_reducers_the_one_with_more_queued_is_the_more_loaded() -> None:

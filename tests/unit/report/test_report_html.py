@@ -212,7 +212,7 @@ def test_each_stage_has_a_bar_where_it_processed_and_the_memory_of_its_largest_t
 
 def test_the_page_calls_a_task_a_task_and_says_what_the_skew_is() -> None:
     text = Page(render(samples.graph_report(config={}))).text
-    assert "reducer" not in text.replace("40,960 of reducer", "")
+    assert "reducer" not in text
     assert "0 is even, 1 is all on one task" in text
     assert "the first routing table throughout: the same ring without balancing" in text
 
