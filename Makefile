@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+ARCHIVE := $(BIN)/python -m dpa.spark.archive
 
-.PHONY: run test coverage lint lock clean
+.PHONY: run test test-python unit coverage lint lock clean
 .DEFAULT_GOAL := run
 
 run: $(INSTALLED)  ## run the main job and show its result
@@ -12,6 +13,12 @@ run: $(INSTALLED)  ## run the main job and show its result
 
 test: $(INSTALLED)  ## run all tests, on two processors; those on Ray and Spark first, as their files take longest
 	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder
+
+test-python:  ## run the unit tests on another Python, in an environment of its own: make test-python PYTHON=python3.13
+	$(MAKE) unit VENV=$(VENV)-$$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])') ARCHIVE=:
+
+unit: $(INSTALLED)  ## run the unit tests
+	$(BIN)/python -m pytest tests/unit --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 
 coverage: $(INSTALLED)  ## run all tests, which takes half as long again, and list the lines not covered
 	$(BIN)/python -m pytest --cov=dpa --cov-report=term:skip-covered
@@ -25,9 +32,10 @@ lint: $(INSTALLED)  ## check style, types and layers
 $(INSTALLED): requirements.lock setup.cfg pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "dpa needs Python 3.10 or newer, this is " + sys.version)'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	@# The lock names all that is needed; modules are compiled when they are first imported, which most never are.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-compile -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	$(BIN)/python -m dpa.spark.archive || true  # Spark starts sooner with it, and works without it
+	$(ARCHIVE) || true  # Spark starts sooner with it, and works without it
 	@touch $@
 
 lock:  ## renew requirements.lock (needs uv)
@@ -35,4 +43,4 @@ lock:  ## renew requirements.lock (needs uv)
 		--no-annotate --no-header --no-emit-index-url setup.cfg -o requirements.lock
 
 clean:  ## remove what was installed and made
-	rm -rf $(VENV) out build *.egg-info .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV)-3.* out build *.egg-info .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

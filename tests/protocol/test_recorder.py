@@ -90,7 +90,9 @@ def fields_of(thing: Any) -> Any:
     """What an object is made of, without what is derived from it."""
     if is_dataclass(thing):
         return {field.name: getattr(thing, field.name) for field in fields(thing)}
-    return thing.__getstate__() if hasattr(type(thing), "__setstate__") else getattr(thing, "__dict__", repr(thing))
+    if hasattr(type(thing), "__setstate__"):
+        return thing.__reduce_ex__(2)[2]  # its state; not everything has `__getstate__` before Python 3.11
+    return getattr(thing, "__dict__", repr(thing))
 
 
 def replayed(recording: Recording) -> list[Replayed]:
