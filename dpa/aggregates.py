@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dpa._util.remedies import converted
 from dpa.errors import ConfigError
 from dpa.executors import AnyReducer, BatchReducer, Groups, Reducer, RowsReducer, exact
 
@@ -54,9 +55,9 @@ class _OfOneColumn(BatchReducer):
             self.reduce(Groups(pa.nulls(0), np.empty(0, dtype=np.int32), nobody))
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
             found = values.field(self.column).type
-            cast = f"`double({self.column}) AS {self.column}` in `input.select`"
+            cast = converted(f"double({self.column}) AS {self.column}", f'float(row["{self.column}"])')
             raise ConfigError(
-                f"cannot work on the column {self.column!r}, which is {found}; {cast} makes numbers of it"
+                f"cannot work on the column {self.column!r}, which is {found}; make numbers of it: {cast}"
             ) from None
 
 

@@ -13,6 +13,7 @@ apply. Executors and tables may be objects.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from os import PathLike, fspath
 from typing import Any, TypeAlias
 
 from dpa import config as job_config
@@ -40,6 +41,8 @@ class Flow:
     def __init__(self, name: str = "flow", **sections: Any) -> None:
         """`sections` are further keys of a job file that are not of a step: `seed`, `limits`, `spark`, `ray`,
         `python_path`."""
+        if "stages" in sections:
+            raise ConfigError("the steps of a flow are made by its calls: leave `stages` out")
         self.name = name
         self._sections = sections
         self._stages: dict[str, dict[str, Any]] = {}
@@ -55,6 +58,10 @@ class Flow:
             options: `parallelism`, `sample`; `schema`, the columns and types of an input in memory.
         """
         is_section = isinstance(input, Mapping) and "format" in input
+        if isinstance(input, str | PathLike) or (isinstance(input, Mapping) and not is_section):
+            what = "a path" if not isinstance(input, Mapping) else "an `input` section without `format`"
+            wanted = "{'format': 'parquet', 'path': ...}, or a table such as pyarrow.table(...)"
+            raise ConfigError(f"this is {what}: give a section such as {wanted}")
         step = self._add(name, "read", {"read": input if is_section else {"format": "given"}}, options)
         if not is_section:
             self._objects[f"stages.{step}.read"] = as_table(input)
@@ -99,9 +106,11 @@ class Flow:
         Raises:
             ConfigError: there is a step of the name that is given, or a key comes twice.
         """
-        if name is not None and name in self._stages:
+        if name is not None and not isinstance(name, str):
+            raise ConfigError(f"the name of a step is a text, not {name!r}")
+        if name in self._stages:
             raise ConfigError(f"the flow {self.name!r} has a step {name!r} already: give this one another name")
-        number, unique = 1, name or word
+        number, unique = 1, word if name is None else name
         while unique in self._stages:
             number += 1
             unique = f"{word}_{number}"
@@ -210,9 +219,10 @@ class Rows:
         """The first `k` of all rows in the order of the column `by`, each with its `rank` from 1 on."""
         return self.key_by(None).top_k(k, by=by, descending=descending, name=name, **options)
 
-    def write(self, path: str, *, mode: str = "error") -> Rows:
+    def write(self, path: str | PathLike[str], *, mode: str = "error") -> Rows:
         """Write the rows to a directory as Parquet; `mode` is `error` or `overwrite`, as in a job file. Once a step."""
-        self.flow._give(self.step, {"write": {"path": path, "mode": mode}})
+        text = fspath(path) if isinstance(path, PathLike) else path
+        self.flow._give(self.step, {"write": {"path": text, "mode": mode}})
         return self
 
     def reference(self, sql: str | None = None, **options: Any) -> Rows:

@@ -12,6 +12,7 @@ from typing import Annotated
 
 from annotated_types import Ge, Gt, Le
 
+from dpa._util.words import plural
 from dpa.routing.members import MOST_TASKS
 
 _FIRST_COST = 2.0
@@ -100,7 +101,7 @@ class ElasticPolicy:
         wanted = self._wanted(work)
         if wanted == tasks:
             bound = options.max_tasks if is_busy else options.min_tasks
-            return Scaling(tasks, "at a bound", f"{measured}, with {bound} tasks at the bound")
+            return Scaling(tasks, "at a bound", f"{measured}, with {plural(bound, 'task')}, the bound")
         if wanted > tasks:
             worthless = self._why_not_more(work, wanted)
             if worthless is not None:
@@ -120,7 +121,7 @@ class ElasticPolicy:
         if work.seconds_left is not None:
             gain = work.seconds_left * (1 - work.tasks / wanted)
             if gain <= self._cost:
-                return "not worth it", f"{wanted} tasks would gain {gain:.1f} s, and cost {self._cost:.1f} s"
+                return "not worth it", f"{plural(wanted, 'task')} would gain {gain:.1f} s, and cost {self._cost:.1f} s"
         return None
 
     def _held(self, what: str, holds: bool, now: float) -> float:

@@ -59,8 +59,12 @@ def _explain(path: KeyPath, problem: Any, document: Mapping[str, Any], origin: s
     line = f"{place_of(origin, places, path)}: {'.'.join(map(str, path)) or 'job'}"
     if kind in _UNKNOWN_KEY:
         return f"{line}: {_unknown_key(path, problem['loc'], document, places)}"
+    if kind == "missing":
+        return f"{line}: is needed here"
     if kind in _NO_MAPPING:
+        known = ", ".join(_keys_at(path))
         message = f"Input should be {'a text or ' if short_for(path) else ''}a mapping of keys"
+        message += f" ({known})" if known else ""
     shown = "" if isinstance(value, dict) else f", not {json.dumps(value, default=str)}"
     return f"{line}: {message}{'' if kind == 'value_error' else shown}"
 

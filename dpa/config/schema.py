@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import json
+import re
+from typing import Annotated, Any, TypeAlias
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from dpa.balance.options import AdaptiveOptions
 from dpa.config.inputs import InputConfig, SampleConfig
@@ -52,6 +54,18 @@ OF_ONE_STAGE = {
 """The keys of a job of one mapper and one reducer, and what each step of `stages` has in their place."""
 
 
+_NAME = r"^[A-Za-z0-9_.-]+$"
+
+
+def _as_name(value: Any) -> Any:
+    if isinstance(value, str) and not re.fullmatch(_NAME, value):
+        raise ValueError(f"the name of a job has ASCII letters, digits, `_`, `.` and `-`, not {json.dumps(value)}")
+    return value
+
+
+JobName: TypeAlias = Annotated[str, Field(pattern=_NAME), BeforeValidator(_as_name)]
+
+
 class ParallelismConfig(Section):
     """How many tasks each stage has."""
 
@@ -97,7 +111,7 @@ class RayConfig(Section):
 class JobConfig(Section):
     """A job: what to read, how to map and reduce it, and how to check the result."""
 
-    name: str = Field(default="job", pattern=r"^[A-Za-z0-9_.-]+$")
+    name: JobName = "job"
     """Name of the job, used in reports and file names."""
     seed: int = 0
     """Seed of everything random: sampling, generated inputs."""

@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import BeforeValidator, Field, model_validator
 
 from dpa._util.declared import type_names
+from dpa._util.words import plural
 from dpa.balance.elastic import ElasticOptions
 from dpa.balance.options import BalanceOptions
 from dpa.config.section import Section
@@ -126,7 +127,7 @@ class TestingConfig(Section):
             ValueError: it does not.
         """
         if self.slow_factor and len(self.slow_factor) != tasks:
-            given = f"{len(self.slow_factor)} for {tasks} tasks"
+            given = f"{len(self.slow_factor)} for {plural(tasks, 'task')}"
             raise ValueError(f"slow_factor needs a factor for each task, or none at all, not {given}")
         for number in self.cpu_contention:
             if number >= tasks:

@@ -47,11 +47,13 @@ _OF_RECEIVERS = ("grouping", "balance", "consistency", "limits", "testing", "wri
 """Keys of steps that take the rows of others."""
 
 _NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
+"""Names of steps are those of views in queries and of files, too, so they have no other letters."""
 
 
 def _as_name(value: Any) -> Any:
-    if not isinstance(value, str) or not re.match(_NAME, value) or len(value) > 64:
-        raise ValueError("the name of a step has up to 64 letters, digits and `_`, and does not begin with a digit")
+    if not isinstance(value, str) or not re.fullmatch(_NAME, value) or len(value) > 64:
+        what = "up to 64 ASCII letters (A to Z, a to z), digits and `_`, and does not begin with a digit"
+        raise ValueError(f"the name of a step has {what}")
     return value
 
 
@@ -83,12 +85,26 @@ KeyBy: TypeAlias = Annotated[
 """The columns of a key, or a function of a record that gives it; null: all records have one key."""
 
 
+_OTHER_WORDS = {
+    **dict.fromkeys(("outer", "full_outer", "fullouter"), "full"),
+    **dict.fromkeys(("left_outer", "leftouter"), "left"),
+    **dict.fromkeys(("right_outer", "rightouter"), "right"),
+    **dict.fromkeys(("left_semi", "leftsemi"), "semi"),
+    **dict.fromkeys(("left_anti", "leftanti"), "anti"),
+}
+"""What pandas, polars and Spark call the joins that have another name here."""
+
+
+def _as_how(value: Any) -> Any:
+    return _OTHER_WORDS.get(value, value) if isinstance(value, str) else value
+
+
 class JoinConfig(Section):
     """The other side of a join, the right one."""
 
     with_: Names = Field(alias="with")
     """The step whose rows are joined, or several whose rows are."""
-    how: Literal["inner", "left", "right", "full", "semi", "anti"] = "inner"
+    how: Annotated[Literal["inner", "left", "right", "full", "semi", "anti"], BeforeValidator(_as_how)] = "inner"
     """`semi` and `anti` keep the rows of the left side that have, or have not, a row with their key on the right."""
     key_by: KeyColumns | None = None
     """The key columns of the right side, as many as `key_by` names for the left; the same names if absent."""
@@ -184,6 +200,8 @@ class StepConfig(Section):
         if self.read is not None and self.from_ is not None:
             raise ValueError("`read` takes no rows of other steps: leave `from` out")
         self._require_what_it_uses(done[0] if done else None)
+        if self.write is not None and self.write.path is None:
+            raise ValueError("`write` needs a `path`; the rows of a result without `write` stay in memory")
         if self.allow_missing_columns and max(map(len, (self.from_ or [], self.join.with_ if self.join else []))) < 2:
             raise ValueError(
                 "`allow_missing_columns` is for the rows of several steps, and this one takes those of one"

@@ -50,7 +50,9 @@ class OutputDirectory:
                 continue
             for other, there in places:
                 if holds(Path(output.path), there) or holds(there, Path(output.path)):
-                    why = f"{output.path} and {there}, of {other}.path, lie one in the other"
+                    is_same = Path(output.path).resolve() == there.resolve()
+                    relation = "are one directory" if is_same else "lie one in the other"
+                    why = f"{output.path} and {there}, of {other}.path, {relation}"
                     raise file.error(f"{key}.path", f"{why}; name two directories")
             places.append((key, Path(output.path)))
 

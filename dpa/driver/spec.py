@@ -7,6 +7,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
+from dpa._util.words import plural
 from dpa.config import InputConfig, JobConfig, JobFile
 from dpa.config.inputs import SampleConfig
 from dpa.driver.loading import actors_path, reference_of
@@ -178,7 +179,8 @@ class JobSpec:
             raise self.file.error(step.at("elastic"), f"the number of tasks cannot change: {why}")
         if not elastic.min_tasks <= step.tasks <= elastic.max_tasks:
             bounds = f"min_tasks ({elastic.min_tasks}) and max_tasks ({elastic.max_tasks})"
-            raise self.file.error(step.at("elastic"), f"the stage begins with {step.tasks} tasks, not between {bounds}")
+            begins = f"the stage begins with {plural(step.tasks, 'task')}"
+            raise self.file.error(step.at("elastic"), f"{begins}, not between {bounds}")
 
     def _check_merge(self, step: Step) -> None:
         receiver = step.receiver

@@ -30,7 +30,8 @@ def check_names(file: JobFile) -> None:
     used = taken(file)
     for name in read:
         if name not in used:
-            raise file.error(f"stages.{name}", "no step takes the rows that it reads: name it in another step's `from`")
+            mend = "let a step change, reduce, join or rank them (`key_by` alone makes no step), or do not read them"
+            raise file.error(f"stages.{name}", f"no step takes the rows that it reads: {mend}")
 
 
 def taken(file: JobFile) -> set[str]:

@@ -39,6 +39,8 @@ def steps_of(file: JobFile, objects: Objects) -> tuple[Step, ...]:
     Raises:
         ConfigError: an executor cannot be found or does not fit its place, or a step names none that there is.
     """
+    if not file.config.stages and "stages" in file.config.model_fields_set:
+        raise file.error("stages", "there is no step: a graph has one that reads, and others that take its rows")
     if not file.config.stages:
         return _map_reduce(file, objects)
     check_names(file)
@@ -163,6 +165,9 @@ class _Builder:
         if config.process is not None:
             return fitting(self._file, self._objects, f"{self._place}.process", config.process, as_process)
         if config.top_k is not None:
+            if not isinstance(config.key_by, ExecutorConfig) and config.top_k.by in names_of(config.key_by):
+                why = "is what rows are grouped by, and the same in all rows of a key: name another column"
+                raise self._error("top_k.by", f"{config.top_k.by!r} {why}")
             return TopRows(config.top_k.k, config.top_k.by, descending=config.top_k.descending)
         return None if config.join is None else self._join(config.join)
 

@@ -71,7 +71,7 @@ def records_of(batch: pa.RecordBatch) -> Iterator[Record]:
         try:
             records = batch.slice(start, _AT_ONCE).to_pylist()
         except UnicodeDecodeError as error:
-            mend = "`make_valid_utf8(column) AS column` in `input.select` replaces such bytes"
+            mend = "where Spark reads it, `make_valid_utf8(column) AS column` in its `select` replaces such bytes"
             raise TableError(f"the input has text that is not UTF-8: {error}; {mend}") from None
         yield from records
 

@@ -129,8 +129,8 @@ def result_table(
     """
     named = key_columns(keys, key)
     for name in named.keys() & results.keys():
-        rename = "give the key column another name, or return a dict with others"
-        raise ExecutorError(f"{name_of(reducer)}.finish gives a column {name!r}, which is the key column; {rename}")
+        mend = "leave it out of `value`, or give it another name before"
+        raise ExecutorError(f"{name_of(reducer)}.finish gives a column {name!r}, which is the key column; {mend}")
     table = pa.table({**named, **results})
     if declared is None or not table.num_rows:
         return table

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from dpa._util.words import plural
 from dpa.errors import PlacementError
 from dpa.placement.model import SLACK, Cluster, Placement, TaskGraph
 
@@ -99,8 +100,8 @@ class Rooms:
         """That a task of a group fits nowhere, and what is lacking."""
         each, node = self.graph.groups[group], self.roomiest()
         return PlacementError(
-            f"{self.left[group]} of {each.tasks} tasks of {each.name!r} do not fit: one needs {each.task_cost:.3g} "
-            f"processors, and node {self.cluster.nodes[node].name!r}, which has most room, has "
+            f"{self.left[group]} of {plural(each.tasks, 'task')} of {each.name!r} do not fit: one needs "
+            f"{each.task_cost:.3g} processors, and node {self.cluster.nodes[node].name!r}, which has most room, has "
             f"{max(0.0, self.free[node]):.3g} left. All tasks need {self.graph.cost:.4g}, all nodes have "
             f"{self.cluster.room:.4g}: declare more capacity, or make the tasks smaller and more"
         )

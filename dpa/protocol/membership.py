@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from dpa._util.words import plural
 from dpa.protocol.addresses import BALANCER, Address
 from dpa.protocol.change_messages import ChangeMembers, Leave, Left, MembersChanged, Unsubscribe, Unsubscribed
 from dpa.protocol.events import CancelChange, MoveTasks, Rescale, StartFailed, TaskRequest, TaskStarted
@@ -181,8 +182,7 @@ class Membership(RuledMachine):
         out."""
         stage = self._stages.get(request.stage)
         if stage is not None and isinstance(request, Rescale) and request.tasks == len(stage.members):
-            tasks = f"{request.tasks} task{'s' if request.tasks > 1 else ''}"
-            return Answer(request.request, f"{stage.name} has {tasks} already")
+            return Answer(request.request, f"{stage.name} has {plural(request.tasks, 'task')} already")
         why = self._why_not(request)
         return None if why is None else Answer(request.request, why, refused=True)
 

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Mapping
 
+from dpa._util import words
 from dpa.balance.decision import Outcome
 from dpa.protocol.metrics import PlanStep
 
@@ -22,6 +23,8 @@ SKEW_WORDS = "S: skew of the records, 0 is even, 1 is all on one task"
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _NUMBER_LIKE = re.compile(r"[+-]?[0-9]")
+
+plural = words.plural
 
 
 def count(number: float) -> str:
@@ -87,11 +90,6 @@ def clock(duration: float) -> str:
     minutes, second = divmod(int(duration), 60)
     hours, minute = divmod(minutes, 60)
     return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
-
-
-def plural(number: int, noun: str) -> str:
-    """`1 row`, `2,000 rows`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def change_in_words(step: PlanStep) -> str:

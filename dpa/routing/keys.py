@@ -16,6 +16,7 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.types as pat
 
+from dpa._util.remedies import as_text, converted
 from dpa.errors import KeyTypeError
 
 Component: TypeAlias = str | int | bool | bytes | date | Decimal | None
@@ -153,9 +154,12 @@ _KEPT = (
 def _remedy(found: pa.DataType) -> str:
     """How to convert keys of a type that is not supported."""
     if pat.is_floating(found):
-        return "round them to integers, or make decimals of them, as `cast(x AS decimal(18, 6)) AS x` in `input.select`"
+        decimals = converted("cast(x AS decimal(18, 6)) AS x", 'Decimal(str(row["x"]))')
+        return f"round them to integers, or make decimals of them: {decimals}"
     if pat.is_struct(found):
-        return "make a column of each field, as `x.a AS a, x.b AS b` in `input.select`, and name them: `key: [a, b]`"
+        fields = converted("x.a AS a, x.b AS b", 'row["x"]["a"]')
+        return f"make a column of each field ({fields}), and name them as the key: `[a, b]`"
     if pat.is_nested(found):
-        return "make text of them, as `to_json(x) AS x` in `input.select`"
-    return "make text of them, as `cast(x AS string) AS x` in `input.select`"
+        text = converted("to_json(x) AS x", 'json.dumps(row["x"])')
+        return f"make text of them: {text}"
+    return f"make text of them: {as_text('x')}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -293,6 +294,15 @@ def flow_of(build: Callable[[Rows], Any]) -> Flow:
             "rows of the flow 'b' cannot be used in 'tests': make one flow",
         ),
         (lambda rows: rows.map(plus_one, name="read"), "the flow 'tests' has a step 'read' already: give this one"),
+        (lambda rows: rows.map(plus_one, name=["a"]), "the name of a step is a text, not ['a']"),
+        (lambda rows: rows.union(WORDS), "a union is of rows of a flow, such as `read` and `map` return, not of dict"),
+        (
+            lambda rows: rows.union(rows.key_by("word")),
+            "a union is of rows of a flow, such as `read` and `map` return,",
+        ),
+        (lambda rows: rows.flow.read("words.parquet"), "this is a path: give a section such as {'format': 'parquet',"),
+        (lambda rows: rows.flow.read({"path": "words"}), "this is an `input` section without `format`: give a section"),
+        (lambda rows: Flow("b", stages={}), "the steps of a flow are made by its calls: leave `stages` out"),
         (
             lambda rows: rows.map(plus_one).write("a").write("b"),
             "the step 'map' has `write` already: {'path': 'a', 'mode': 'error'}; give it once",
@@ -328,7 +338,12 @@ def test_a_call_that_makes_no_sense_is_refused_at_once(build: Any, message: str)
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda rows: None, "stages.read: no step takes the rows that it reads"),
+        (
+            lambda rows: rows.key_by("word"),
+            "stages.read: no step takes the rows that it reads: let a step change, reduce, join or rank them (`key_by` "
+            "alone makes no step), or do not read them",
+        ),
+        (lambda rows: rows.map(plus_one, name=""), "stages.: the name of a step has up to 64 ASCII letters (A to Z,"),
         (lambda rows: rows.write("x"), "stages.read: `read` has no use for `write`"),
         (
             lambda rows: rows.map(above_one),
@@ -345,7 +360,7 @@ def test_a_call_that_makes_no_sense_is_refused_at_once(build: Any, message: str)
             lambda rows: rows.key_by("word").process(Count()),
             "stages.process.process: dpa.aggregates.Count is a reducer",
         ),
-        (lambda rows: rows.map(plus_one, name="my map"), "stages.my map: the name of a step has up to 64 letters"),
+        (lambda rows: rows.map(plus_one, name="my map"), "stages.my map: the name of a step has up to 64 ASCII"),
         (lambda rows: rows.map(plus_one, name="coordinator"), "stages.coordinator: a task of every job is named"),
         (lambda rows: rows.map(plus_one, paralelism=2), "stages.map.paralelism: unknown key; did you mean 'parallel"),
         (lambda rows: rows.map(plus_one, balance="none").top_k(1, by="n"), "stages.map.balance: the step runs in the"),
@@ -369,6 +384,56 @@ def test_a_flow_that_does_not_fit_is_refused_with_the_name_of_the_step(build: An
     with pytest.raises(ConfigError) as error:
         flow_of(build).check()
     assert str(error.value).replace(f"{__name__}.", "test_flow.").startswith(f"Flow('tests'): {message}")
+
+
+def test_a_flow_without_steps_is_refused_as_such() -> None:
+    for job in (lambda: Flow("tests").job(), lambda: Job(file=parse({"stages": {}}, origin="Flow('tests')"))):
+        with pytest.raises(
+            ConfigError, match=r"^Flow\('tests'\): stages: there is no step: a graph has one that reads"
+        ):
+            job().check()
+
+
+@pytest.mark.parametrize(
+    ("word", "how"), [("outer", "full"), ("full_outer", "full"), ("left_outer", "left"), ("left_anti", "anti")]
+)
+def test_joins_may_be_called_as_elsewhere(word: str, how: str) -> None:
+    flow = flow_of(lambda rows: rows.key_by("word").join(rows.key_by("word"), word, name="pairs"))
+    assert [step.does for step in flow.job().spec.steps if step.name == "pairs"] == [f"{how} join by word"]
+
+
+def test_a_path_to_write_to_may_be_a_path_object(tmp_path: Path) -> None:
+    flow = flow_of(lambda rows: rows.map(plus_one).write(tmp_path / "out"))
+    assert flow.job().directories == {"stages.map.write.path": str(tmp_path / "out")}
+
+
+@pytest.mark.parametrize(
+    ("key", "remedy"),
+    [
+        (
+            1.5,
+            "make decimals of them: `cast(x AS decimal(18, 6)) AS x` in the `select` of an input that Spark reads, or",
+        ),
+        (
+            {"a": 1},
+            "make a column of each field (`x.a AS a, x.b AS b` in the `select` of an input that Spark reads, or",
+        ),
+        ([1], "make text of them: `to_json(x) AS x` in the `select` of an input that Spark reads, or `json.dumps(row"),
+    ],
+    ids=["a number", "a record", "a list"],
+)
+def test_how_to_mend_a_key_is_said_for_inputs_without_a_query_too(key: Any, remedy: str) -> None:
+    flow = Flow("tests")
+    flow.read([{"x": key}]).key_by("x").reduce("count")
+    with pytest.raises(ConfigError, match=re.escape(remedy)):
+        flow.check()
+
+
+def test_a_column_that_is_named_as_the_key_of_a_function_is_found_before_anything_runs() -> None:
+    flow = Flow("tests")
+    flow.read([{"key": 1, "n": 1}]).key_by(lambda row: row["n"]).top_k(1, by="n", name="top")
+    with pytest.raises(ConfigError, match=r"stages\.top\.key_by: .* a column 'key', which is the key column; leave it"):
+        flow.check()
 
 
 @pytest.mark.parametrize("run", [lambda flow: flow.run(backend=LocalBackend()), run_local], ids=["run", "run_local"])

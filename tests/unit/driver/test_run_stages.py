@@ -120,7 +120,7 @@ def test_a_result_that_cannot_be_published_leaves_those_after_it_unpublished(tmp
 def test_two_results_in_one_directory_are_refused_before_anything_starts(tmp_path: Path) -> None:
     made = flow(tmp_path)
     made._stages["often"]["write"] = {"path": str(tmp_path / "top")}
-    with pytest.raises(ConfigError, match=r"stages\..*\.write\.path: .* lie one in the other; name two directories"):
+    with pytest.raises(ConfigError, match=r"stages\..*\.write\.path: .* are one directory; name two directories"):
         made.check()
 
 

@@ -193,7 +193,7 @@ ERRORS = {
     ),
     "an input that nobody takes": (
         step(COUNT) + "  more: {read: {format: records, records: [1]}}\n",
-        "8: stages.more: no step takes the rows that it reads: name it in another step's `from`",
+        "8: stages.more: no step takes the rows that it reads: let a step change, reduce, join or rank them (`key_by` ",
     ),
     "a reading step that takes rows": (
         step("from: lines\nread: {format: records, records: [1]}"),
@@ -203,7 +203,7 @@ ERRORS = {
     "a mapping in `from`": (step("from: {a: b}\nmap: mine:same"), "5: stages.counts.from: name a step, or a list of"),
     "a name with a hyphen": (
         "  my-counts: {from: lines, map: mine:same}\n",
-        "4: stages.my-counts: the name of a step has up to 64 letters, digits and `_`, and does not begin with a digit",
+        "4: stages.my-counts: the name of a step has up to 64 ASCII letters (A to Z, a to z), digits and `_`, and ",
     ),
     "a number as the name": ("  1: {from: lines, map: mine:same}\n", "1: stages.1: the name of a step has up to 64"),
     "a name that is too long": (
@@ -253,13 +253,37 @@ ERRORS = {
         "7: stages.counts.join.key_by: a join needs as many columns of either side; these are word, user on the left "
         "side, and user on the right one",
     ),
+    "a name with letters of other alphabets": (
+        "  größe: {from: lines, map: mine:same}\n",
+        "4: stages.größe: the name of a step has up to 64 ASCII letters (A to Z, a to z), digits and `_`, and ",
+    ),
     "an unknown kind of join": (
-        step("from: lines\nkey_by: word\njoin: {with: lines, how: outer}"),
-        "7: stages.counts.join.how: Input should be 'inner', 'left', 'right', 'full', 'semi' or 'anti', not \"outer\"",
+        step("from: lines\nkey_by: word\njoin: {with: lines, how: cross}"),
+        "7: stages.counts.join.how: Input should be 'inner', 'left', 'right', 'full', 'semi' or 'anti', not \"cross\"",
+    ),
+    "a join with nobody": (
+        step("from: lines\nkey_by: word\njoin: {how: left}"),
+        "7: stages.counts.join.with: is needed here",
+    ),
+    "the other side of a join as a text": (
+        step("from: lines\nkey_by: word\njoin: lines"),
+        '7: stages.counts.join: Input should be a mapping of keys (how, key_by, value, with), not "lines"',
+    ),
+    "a query as a text": (
+        step(COUNT + "\nreference: SELECT 1"),
+        '8: stages.counts.reference: Input should be a mapping of keys (baseline, function, sql, tolerance), not "SEL',
+    ),
+    "a ranking by what rows are grouped by": (
+        step("from: lines\nkey_by: word\ntop_k: {k: 1, by: word}"),
+        "7: stages.counts.top_k.by: 'word' is what rows are grouped by, and the same in all rows of a key: name",
+    ),
+    "a directory without a path": (
+        step(COUNT + "\nwrite: {mode: overwrite}"),
+        "4: stages.counts: `write` needs a `path`; the rows of a result without `write` stay in memory",
     ),
     "one directory for two results": (
         step(COUNT + "\nwrite: out/x") + "  more: {from: lines, map: mine:same, write: out/x}\n",
-        "9: stages.more.write.path: out/x and out/x, of stages.counts.write.path, lie one in the other",
+        "9: stages.more.write.path: out/x and out/x, of stages.counts.write.path, are one directory; name two",
     ),
     "an unknown key in a section of a step": (
         step(COUNT + "\nbalance:\n  strategy: halving\n  tua: 1"),
@@ -284,7 +308,7 @@ ERRORS = {
     ),
     "a list where a function is named": (
         step("from: lines\nmap: [mine:same]"),
-        "6: stages.counts.map: Input should be a text or a mapping of keys, not",
+        "6: stages.counts.map: Input should be a text or a mapping of keys (args, use), not",
     ),
     "a key of a job of one stage": (
         step(COUNT) + "key: word\n",

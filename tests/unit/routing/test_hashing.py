@@ -171,7 +171,7 @@ def test_each_arrow_type_of_keys_is_kept_as_one_of_few(found: pa.DataType, kept:
         (pa.dictionary(pa.int8(), pa.float32()), r"cast\(x AS decimal"),
         (pa.list_(pa.string()), r"to_json\(x\)"),
         (pa.map_(pa.string(), pa.string()), r"to_json\(x\)"),
-        (pa.struct([("a", pa.string())]), r"key: \[a, b\]"),
+        (pa.struct([("a", pa.string())]), r"as the key: `\[a, b\]"),
         (pa.duration("s"), r"cast\(x AS string\)"),
         (pa.time64("us"), r"cast\(x AS string\)"),
     ],
