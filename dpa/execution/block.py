@@ -3,8 +3,8 @@ once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from sys import getsizeof
 from typing import Any, TypeAlias, TypeVar
 
@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dpa.execution.arrivals import Input
 from dpa.execution.keys import encode, renumbered
 from dpa.measure.load import Sample
 from dpa.routing.groupings.base import Grouping
@@ -50,6 +51,8 @@ class Block:
         combined: whether the values are states that a combiner made.
         side: of a join, the side that all the records are of: 0 is the left one, 1 the right one.
         row_bytes: about how many bytes a record has; None where nobody asks.
+        arrived: the columns of the records' rows by the inputs that they came from, where those must go together and
+            are not known before; empty elsewhere.
     """
 
     keys: pa.Array
@@ -60,6 +63,7 @@ class Block:
     combined: bool = False
     side: int = 0
     row_bytes: float | None = None
+    arrived: Mapping[Input, pa.Schema] = field(default_factory=dict)
 
     @staticmethod
     def of(column: pa.Array | pa.ChunkedArray, values: Values, seed: int, side: int = 0) -> Block:
@@ -190,6 +194,7 @@ class Block:
                     None if self.weights is None else self.weights[rows],
                     self.combined,
                     self.side,
+                    arrived=self.arrived,
                 ),
             )
 
@@ -211,6 +216,7 @@ class Block:
             None if self.weights is None else self.weights[rows],
             self.combined,
             self.side,
+            arrived=self.arrived,
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, get_args
 
 import numpy as np
@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from dpa._util.inference import array_of
 from dpa.errors import ConfigError, DpaError, ExecutorError, KeyTypeError
+from dpa.execution.arrivals import Input
 from dpa.execution.block import Block, Values
 from dpa.execution.calls import columns, fold, zero
 from dpa.execution.failures import USER_ERRORS, at, executor_error, shown
@@ -61,6 +62,7 @@ class MapTask:
         step_seconds: about how long functions of a record may work before what there is is handed over.
         key_function: without a mapper, what gives the key of each row in place of the columns that `key` names.
         side: of a join, the side that the records are of: 0 is the left one, 1 the right one.
+        inputs: the inputs that the rows came from, where their columns must go with others' and are not known before.
     """
 
     mapper: AnyMapper | None
@@ -73,6 +75,7 @@ class MapTask:
     step_seconds: float
     key_function: RowOperator | None = None
     side: int = 0
+    inputs: tuple[Input, ...] = ()
 
     def blocks(self, rows: Rows, clock: Callable[[], float]) -> Iterator[Mapped]:
         """Map rows, such as a split, step by step; `clock` gives seconds.
@@ -88,7 +91,29 @@ class MapTask:
         else:
             steps = self._map_batches(rows)
         for step in steps:
-            yield self._combined(step) if self.combine else step
+            made = self._combined(step) if self.combine else step
+            yield self._noted(made, step.block) if self.inputs else made
+
+    def _noted(self, made: Mapped, mapped: Block | None) -> Mapped:
+        """A step with the columns of the rows of its block, which were those of `mapped` before any combiner."""
+        if made.block is None or mapped is None:
+            return made
+        types = list(mapped.keys.type) if pa.types.is_struct(mapped.keys.type) else [mapped.keys.type]
+        names = names_of(self.key) if self.key_function is None else ()
+        key = pa.schema([(name, getattr(kind, "type", kind)) for name, kind in zip(names, types, strict=False)])
+        values = [field for field in mapped.columns.schema if field.name not in names]
+        whole = pa.schema([*key, *values])
+        arrived = {given: key if given.is_side else whole for given in self.inputs}
+        return replace(made, block=replace(made.block, arrived=arrived))
+
+    def _batches(self, rows: Rows) -> Iterator[pa.RecordBatch]:
+        """The rows as batches; a column that this edge names, and rows of a union may lack, is null."""
+        key = names_of(self.key) if self.key_function is None else ()
+        names = (*key, *(self.values or ())) if any(given.fills for given in self.inputs) else ()
+        for batch in rows.batches(self.batch_records):
+            missing = {name: pa.nulls(batch.num_rows) for name in names if name not in batch.schema.names}
+            columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+            yield pa.record_batch({**columns, **missing}) if missing else batch
 
     def empty_block(self, schema: pa.Schema | None) -> Block:
         """A block without records, of the types that rows with these columns give, where the type null stands for one
@@ -136,7 +161,7 @@ class MapTask:
         yield Mapped(self._block(mapper, keys, values) if keys else None, read, len(keys))
 
     def _map_keyed(self, function: RowOperator, rows: Rows, clock: Callable[[], float]) -> Iterator[Mapped]:
-        for batch in rows.batches(self.batch_records):
+        for batch in self._batches(rows):
             keys: list[Any] = []
             start, until = 0, clock() + self.step_seconds
             for key in key_of(function, batch):
@@ -158,7 +183,7 @@ class MapTask:
         return batch.select(names) if names else None
 
     def _map_batches(self, rows: Rows) -> Iterator[Mapped]:
-        for batch in rows.batches(self.batch_records):
+        for batch in self._batches(rows):
             records = self._records_of(batch)
             blocks = [self._columns(part) for part in records.to_batches(self.batch_records) if part.num_rows]
             if not blocks:

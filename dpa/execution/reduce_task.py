@@ -5,7 +5,8 @@ The Ray actor, the simulator and `run_local` carry instructions out by it; clock
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,7 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpa._util.declared import Declared
-from dpa.errors import ExecutorError
+from dpa.errors import ExecutorError, KeyTypeError
+from dpa.execution.arrivals import Input, check, merged
 from dpa.execution.block import Block
 from dpa.execution.emission import Emission
 from dpa.execution.join_states import completed
@@ -101,6 +103,7 @@ class ReduceTask:
         self._emitted = 0
         self._pieces: list[Interval] = []
         self._finished: Reduced | None = None
+        self._arrived: dict[Input, pa.Schema] = {}
 
     @property
     def receiver(self) -> Receiver:
@@ -109,7 +112,11 @@ class ReduceTask:
 
     def process(self, block: Block) -> tuple[tuple[int, Block], ...]:
         """Process a block. Returns the blocks emitted for it, each with the position of its edge."""
-        rows = self._states.reduce(block)
+        if block.arrived:
+            self._arrived = merged((self._arrived, block.arrived))
+            check(self._arrived, is_all=False)
+        with self._explained():
+            rows = self._states.reduce(block)
         if rows is None or not rows.num_rows:
             return ()
         if self._stage.keeps_rows:
@@ -158,13 +165,24 @@ class ReduceTask:
 
     def finish(self, parts: Iterable[StatePart] = ()) -> ShareSchema | None:
         """Merge the last states and finish. Returns the share's schema, None if it is empty."""
-        self.merge(parts)
-        self.most_keys = max(self.most_keys, self._states.size)
-        found = self._states.finish(self._stage.row_key)
+        with self._explained():
+            self.merge(parts)
+            self.most_keys = max(self.most_keys, self._states.size)
+            found = self._states.finish(self._stage.row_key)
         if self._kept:
             found = replace(found, table=self._with_kept(found.table))
         found = self._finished = replace(found, table=plain(found.table))
-        return ShareSchema.of(found.table, self._stage.row_key, may_lack=self._stage.may_lack_columns)
+        may_lack = self._stage.may_lack_columns
+        return ShareSchema.of(found.table, self._stage.row_key, may_lack=may_lack, arrived=self._arrived)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """A block that runs user code, which may fail only as inputs whose columns must go together had others."""
+        try:
+            yield
+        except (ExecutorError, KeyTypeError):
+            check(self._arrived, is_all=True)
+            raise
 
     def _with_kept(self, last: pa.Table) -> pa.Table:
         """The rows that were emitted before the end, and those of the end."""

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from dpa._util.inference import array_of, as_type, promoted
 from dpa.errors import ExecutorError
+from dpa.execution.arrivals import Arrived, check, merged
 from dpa.execution.keys import cast, key_column
 from dpa.routing.keys import Key, KeyName, in_words, names_of, one_type, to_python
 
@@ -39,30 +40,39 @@ class ShareSchema:
             (columns,).
         may_lack: whether the share may lack columns that others have, which are null in it: one of a join lacks those
             of a side of which it has no rows.
+        arrived: the columns of the rows that its task took, by the inputs that they came from; None where nobody notes
+            them.
     """
 
     schema: pa.Schema
     key: KeyName
     examples: tuple[Key, ...]
     may_lack: bool = False
+    arrived: Arrived | None = None
 
     @staticmethod
-    def of(share: pa.Table, key: KeyName, *, may_lack: bool = False) -> ShareSchema | None:
-        """The schema of a share with this key; None for an empty one, whose types mean nothing."""
+    def of(
+        share: pa.Table, key: KeyName, *, may_lack: bool = False, arrived: Arrived | None = None
+    ) -> ShareSchema | None:
+        """The schema of a share with this key; without columns for an empty one, whose types mean nothing, or None
+        where nothing is noted of what arrived either."""
         if not share.num_rows:
-            return None
+            return ShareSchema(pa.schema([]), key, (), arrived=arrived) if arrived else None
         rows = pa.array([_first_valid(column) for column in share.columns])
-        return ShareSchema(share.schema, key, tuple(to_python(key_column(share, key).take(rows))), may_lack)
+        return ShareSchema(share.schema, key, tuple(to_python(key_column(share, key).take(rows))), may_lack, arrived)
 
 
 def agreed(shares: Iterable[ShareSchema | None]) -> pa.Schema | None:
     """The schema that all shares can be cast to, in the column order of the first; None if all are empty.
 
     Raises:
-        ExecutorError: two shares have different columns, or a column has types that Arrow cannot promote to one.
+        ExecutorError: two shares have different columns, or a column has types that Arrow cannot promote to one; or
+            inputs whose columns must go together had others.
         KeyTypeError: the keys have no one type.
     """
-    filled = [share for share in shares if share is not None]
+    given = [share for share in shares if share is not None]
+    check(merged(share.arrived or {} for share in given), is_all=True)
+    filled = [share for share in given if share.examples]
     if not filled:
         return None
     first = filled[0]

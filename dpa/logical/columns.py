@@ -13,6 +13,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from dpa.errors import ConfigError, DpaError, ExecutorError
+from dpa.execution.arrivals import Input
 from dpa.execution.empty import NOTHING_KNOWN, Known, join_columns, result_columns, rows_after
 from dpa.execution.mapping import MapTask, Receiver, check_columns
 from dpa.execution.unions import Aligned, require_one_key, united
@@ -96,6 +97,17 @@ class Columns:
         if all(field.name in own.names and own.field(field.name).type == field.type for field in wanted):
             return ()
         return (RowOperator(RowKind.MAP, Aligned(wanted), on_batches=True),)
+
+    def inputs(self, step: Step, feed: Feed) -> tuple[Input, ...]:
+        """What is to be noted of the rows of a feed while the job runs, as columns that they must go with are not known
+        before."""
+        found = []
+        beside = step.beside(feed)
+        if len(beside) > 1 and not self._are_known(beside):
+            found.append(Input(step.at("join.with" if feed.side else "from"), feed.step, fills=step.fills))
+        if isinstance(step.receiver, JoinOptions) and not self._are_known(step.feeds):
+            found.append(Input(step.at("join.key_by"), feed.step, is_side=True))
+        return tuple(found)
 
     def receiver(self, step: Step) -> Receiver:
         """What takes the records of a stage; a join with the columns that are known of its sides, or named later."""

@@ -11,11 +11,13 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from dpa.execution.arrivals import Input
 from dpa.execution.emission import Emission
 from dpa.execution.mapping import MapTask
 from dpa.execution.reduce_task import ReduceStage
 from dpa.logical.columns import Columns
 from dpa.logical.step import Feed, Step, in_order
+from dpa.operators import RowKind
 from dpa.protocol.graph import Edge, Graph, Stage
 from dpa.protocol.user_code import StageTask
 from dpa.sources.splits import Split
@@ -131,10 +133,24 @@ class Compilation:
 
     def _output(self, taker: Step, feed: Feed) -> Emission | MapTask:
         """What a step's rows become for one that takes them."""
-        aligned = self.columns.aligned(taker, feed)
+        aligned, inputs = self.columns.aligned(taker, feed), self.columns.inputs(taker, feed)
         if taker.is_stage:
             task = self.columns.map_task(taker, feed)
+            task = replace(task, inputs=(*task.inputs, *inputs))
             return Emission((task,), aligned) if aligned else task
         after = self._emission(taker)
         assert after is not None
-        return replace(after, operators=(*aligned, *taker.operators, *after.operators))
+        whole = replace(after, operators=(*taker.operators, *after.operators))
+        whole = _from(whole, inputs) if inputs else whole
+        return replace(whole, operators=(*aligned, *whole.operators))
+
+
+def _from(tree: Emission, inputs: tuple[Input, ...]) -> Emission:
+    """A tree whose edges also note these inputs, as far as no function makes other rows of theirs."""
+    if any(operator.kind is not RowKind.FILTER for operator in tree.operators):
+        return tree
+    outputs = (
+        replace(output, inputs=(*output.inputs, *inputs)) if isinstance(output, MapTask) else _from(output, inputs)
+        for output in tree.outputs
+    )
+    return replace(tree, outputs=tuple(outputs))

@@ -169,3 +169,61 @@ def test_a_key_that_a_function_gives_is_of_the_type_that_the_other_rows_have(bac
     ranked.union(flow.read(texts))
     with pytest.raises(JobFailedError, match="the column 'key' is int64 here and string in the rows of other steps"):
         flow.run(backend=backend)
+
+
+def behind(a: Rows, b: Rows, **options: Any) -> Rows:
+    return a.map(same, name="f").union(b.map(same, name="g"), name="u", **options)
+
+
+BEHIND = {
+    "result": behind,
+    "ranked": lambda a, b: behind(a, b).top_k(9, by="k"),
+    "reduced": lambda a, b: behind(a, b).key_by("k").reduce(lambda left, right: left),
+    "counted": lambda a, b: behind(a, b).filter(lambda row: True).key_by("k").reduce("count"),
+    "dealt": lambda a, b: behind(a, b, parallelism=3).map(same).key_by("k").reduce("count"),
+}
+
+
+@pytest.mark.parametrize("build", BEHIND.values(), ids=BEHIND)
+@pytest.mark.parametrize(
+    ("right", "message"),
+    [
+        (TEXTS, r"stages\.u\.from: the column 'x' is \w+ in the rows of '[fg]' and \w+ in those of '[fg]'; make text"),
+        (OTHERS, "stages.u.from: the rows of '[fg]' have no column '[xy]', and those of '[fg]' no column '[xy]'; give"),
+    ],
+    ids=["types", "columns"],
+)
+def test_a_union_behind_functions_is_named_while_it_runs(
+    backend: Backend, build: Any, right: pa.Table, message: str
+) -> None:
+    with pytest.raises(JobFailedError, match=message) as error:
+        flow_of(build, right).run(backend=backend)
+    assert "finish" not in str(error.value).partition("\n")[0]
+
+
+@pytest.mark.parametrize("values", [None, ["x"]], ids=["all values", "one value"])
+def test_columns_that_may_be_missing_behind_functions_are_null(backend: Backend, values: Any) -> None:
+    def united(a: Rows, b: Rows) -> Rows:
+        return behind(a, b, allow_missing_columns=True)
+
+    rows = rows_of(flow_of(united, OTHERS), backend)
+    assert [sorted(row.items()) for row in rows if row["k"] == 3] == [[("k", 3), ("x", None), ("y", 1.5)]]
+    if values:
+        summed = flow_of(lambda a, b: united(a, b).key_by("k", value=values).reduce(Sum("x")), OTHERS)
+        assert rows_of(summed, backend) == [{"k": 1, "x": 10}, {"k": 2, "x": 20}, {"k": 3, "x": None}]
+
+
+def test_rows_of_a_function_that_vary_in_columns_may_be_united(backend: Backend) -> None:
+    def varying(row: dict[str, Any]) -> dict[str, Any]:
+        return row if row["k"] != 1 else {"k": 1}
+
+    rows = rows_of(flow_of(lambda a, b: a.map(varying).union(b), NUMBERS), backend)
+    assert sorted(row["x"] or 0 for row in rows) == [0, 10, 20, 20]
+
+
+def test_keys_of_two_types_in_a_join_behind_functions_are_named(backend: Backend) -> None:
+    texts = pa.table({"id": ["1", "2"], "y": [1, 2]})
+    flow = flow_of(lambda a, b: a.key_by("k").join(b.map(same, name="g").key_by("id"), name="pairs"), texts)
+    message = r"stages\.pairs\.join\.key_by: keys must be of one type, but '\w+' of '[ag]' is (int64|string) and"
+    with pytest.raises(JobFailedError, match=message):
+        flow.run(backend=backend)
