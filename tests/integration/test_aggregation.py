@@ -61,7 +61,7 @@ def test_results_so_far_only_grow_while_a_hot_key_is_split_and_the_result_is_rig
             value=[],
             reducer=executors.TakenCount(0.002),
             parallelism={"mappers": 1, "reducers": 3},
-            balance={"strategy": "adaptive", "check_seconds": 0.25},
+            balance={"strategy": "adaptive", "check_seconds": 0.25, "first_table": "ring"},
             aggregation={"seconds": 0.4, "path": str(tmp_path / "so-far")},
             limits={"batch_records": 20, "in_flight_records": 500, "split_records": 100, "quantum_seconds": 0.05},
         ).run()

@@ -103,7 +103,8 @@ def test_a_hot_reducer_is_relieved_while_it_works_through_its_queue() -> None:
     assert max(reducer.peak_queue for reducer in report.reducers) <= 800
 
 
-def test_one_hot_key_is_split_over_all_reducers_and_counted_once() -> None:
+@pytest.mark.parametrize("first_table", ["ring", "sample"])
+def test_one_hot_key_is_split_over_all_reducers_and_counted_once(first_table: str) -> None:
     keys = ["hot" if number % 5 else f"cold {number % 7}" for number in range(2_000)]
     result = Job(
         input=pa.table({"key": keys}),
@@ -111,13 +112,17 @@ def test_one_hot_key_is_split_over_all_reducers_and_counted_once() -> None:
         value=[],
         reducer=PacedCount(0.002),
         parallelism={"mappers": 1, "reducers": 3},
-        balance={"strategy": "adaptive", "check_seconds": 0.25},
+        balance={"strategy": "adaptive", "check_seconds": 0.25, "first_table": first_table},
         limits={"batch_records": 20, "in_flight_records": 500, "split_records": 100, "quantum_seconds": 0.05},
     ).run()
     report = result.report
     assert dict(zip(*result.table().to_pydict().values(), strict=True)) == Counter(keys)
-    assert "split key 'hot' over" in report.redistributions[0].reason
-    assert report.redistributions[0].split > 0
+    if first_table == "ring":
+        assert report.main.first_table is None
+        assert "split key 'hot' over" in report.redistributions[0].reason
+        assert report.redistributions[0].split > 0
+    else:
+        assert report.main.first_table == "from a sample of 2,000 rows, 1 hot key split"
     assert report.skew.dpa < report.skew.static / 2
     assert report.hot_keys[0].key == "hot"
 
