@@ -32,6 +32,10 @@ from dpa.sources.splits import total_rows
 SECONDS = 0.3
 """How long a start may wait for the sample: what passes before the tasks can start is no waiting."""
 
+_PLANNING_SECONDS = 1.0
+"""How long in all where user code is done: what is left is a few milliseconds of work, for which a busy machine
+may have no processor."""
+
 _LOOK_SECONDS = 0.02
 """How often to look whether a sample is complete, or they can."""
 
@@ -93,7 +97,7 @@ def with_first_tables(
     sampling = _Sampling(spec, opened, seconds, waited.seconds)
     thread = threading.Thread(target=sampling.run, args=(frozenset(wanted),), name="dpa-sample", daemon=True)
     thread.start()
-    while thread.is_alive() and waited.seconds() < seconds:
+    while thread.is_alive() and waited.seconds() < (_PLANNING_SECONDS if sampling.is_mapped else seconds):
         thread.join(_LOOK_SECONDS)
     late = Planned(f"the ring: the sample took longer than {seconds:g} s")
     found = {name: sampling.found.get(name, late) for name in wanted}
@@ -121,6 +125,7 @@ class _Sampling:
 
     Attributes:
         found: what is known of each stage so far.
+        is_mapped: whether the sample has gone through the mappers.
     """
 
     def __init__(
@@ -128,6 +133,7 @@ class _Sampling:
     ) -> None:
         """`waited`: the seconds so far of the `seconds` that there are."""
         self.found: dict[str, Planned] = {}
+        self.is_mapped = False
         self._spec = spec
         self._opened = opened
         self._seconds = seconds
@@ -150,6 +156,7 @@ class _Sampling:
         compiled = Compilation(steps, schemas).compiled({})
         walk = Walk(replace(compiled, tasks=deepcopy(compiled.tasks)))
         self._read(walk)
+        self.is_mapped = True
         weights = {
             name: total_rows(found.splits) / self._rows[name] if self._rows[name] else 0.0
             for name, found in self._opened.items()
