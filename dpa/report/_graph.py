@@ -55,7 +55,7 @@ def _facts(stage: StageReport) -> Iterator[tuple[str, bool]]:
     rows = f", {short(stage.records.read)} rows" if stage.kind == "source" else ""
     if stage.skew is not None and stage.records.processed:
         rows = f", S {skew(stage.skew.dpa)}"
-    yield f"{plural(len(stage.tasks), 'task')}{rows}", False
+    yield f"{plural(stage.present, 'task')}{rows}", False
     yield f"busy {load.busy:.0%}, busiest {load.busiest:.0%}", False
     yield f"blocked {load.blocked:.0%}", load.blocked >= BLOCKED
     if stage.kind == "operator":

@@ -100,10 +100,9 @@ def _timeline(report: Report) -> str:
         began, ended = stage.began, whole if stage.ended is None else min(stage.ended, whole)
         spanned = "" if began is None or whole <= 0 else bar(max(ended - began, 0.005 * whole) / whole, began / whole)
         ends = (seconds(moment, "") for moment in (began, stage.ended))
-        changed = f"{len(stage.changes):,}" if stage.changes else ""
-        rows.append((one_line(stage.name), stage.present, changed, *ends, spanned, mebibytes(stage.peak_memory)))
-    head = ("stage", "#tasks", "#changes of tasks", "#began", "#ended", f"stream of {seconds(whole)}", "#MiB a task")
-    words = "From its first record to its last; tasks at the end; MiB: the largest process of a task."
+        rows.append((one_line(stage.name), stage.present, *ends, spanned, mebibytes(stage.peak_memory)))
+    head = ("stage", "#tasks", "#began", "#ended", f"stream of {seconds(whole)}", "#MiB a task")
+    words = "From the first record of a stage to its last; tasks at the end; MiB: the largest process of a task."
     return table(head, rows) + note(words)
 
 

@@ -32,10 +32,10 @@ header { display: flex; align-items: baseline; gap: .8rem; flex-wrap: wrap; marg
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .92rem; }
 th { text-align: left; font-weight: 600; color: var(--faint); }
-th, td { padding: .22rem 1.1rem .22rem 0; vertical-align: top; border-bottom: 1px solid var(--grid); }
+th, td { padding: .22rem .9rem .22rem 0; vertical-align: top; border-bottom: 1px solid var(--grid); }
 td.n, th.n { text-align: right; white-space: nowrap; }
 td code { font: .95em ui-monospace, Menlo, Consolas, monospace; overflow-wrap: anywhere; }
-.bar { display: inline-block; width: 9rem; height: .7em; background: var(--card); }
+.bar { display: inline-block; width: 7rem; height: .7em; background: var(--card); }
 .bar i { display: block; height: 100%; background: var(--bar); }
 figure { margin: 1rem 0; color: var(--ink); }
 figure svg { width: 100%; height: auto; display: block; }

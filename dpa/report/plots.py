@@ -242,7 +242,7 @@ def _even_shares(axes: Axes, tasks: Sequence[TaskReport]) -> float:
     else:
         places = np.arange(len(shares))
         axes.hlines(shares, places - 0.5, places + 0.5, **look)
-        what = "even share,\nas long as it took part;\nat most"
+        what = "even share while it\ntook part, at most"
     edge: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
     axes.annotate(f"{what}: {short(top)}", (1, top), (6, 0), va="center", **edge)
     return top

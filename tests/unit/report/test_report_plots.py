@@ -98,7 +98,7 @@ def test_tasks_that_came_late_have_a_line_at_the_even_share_of_each() -> None:
     figure = plots.records_per_task(replace(made, tasks=tasks))
     (lines,) = (found for found in figure.axes[0].collections if isinstance(found, LineCollection))
     assert [round(segment[0][1] / 2.4e6) for segment in lines.get_segments()] == [3, 3, 3, 1]
-    assert "even share,\nas long as it took part;\nat most: 7.20M" in texts(figure)
+    assert "even share while it\ntook part, at most: 7.20M" in texts(figure)
 
 
 def test_hot_keys_are_named_on_the_curve_and_dollars_stay_dollars() -> None:
