@@ -183,7 +183,7 @@ def _plan(job: Job, as_json: bool, png: Path | None, address: str | None) -> int
     return 0
 
 
-def _show(result: Result, directory: Path | None, as_json: bool, verbose: bool) -> int:
+def _show(result: Result, directory: Path | None, as_json: bool, verbose: bool = False) -> int:
     """Write and print the report; what cannot be written does not keep the rest from being seen."""
     from dpa.report import ReportError, show, to_json, write
 
