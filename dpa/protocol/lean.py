@@ -1,7 +1,8 @@
 """Events and instructions without what machines do not look at: values, states, and the content of splits.
 
-A machine looks at keys, hashes and counts alone, so it does the same on a lean event as on the event itself. The keys,
-hashes and codes of a lean block are copies: it keeps no values, and no shared memory alive in which records came.
+A machine looks at keys, hashes and counts alone, so it does the same on a lean event as on the event itself. A lean
+block keeps no values, and no memory alive that it shares with a message: its keys are a copy, and so are hashes and
+codes unless they are arrays in memory of their own, which nobody changes.
 """
 
 from __future__ import annotations
@@ -10,7 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar, get_args
 
-from dpa.execution.block import Block
+import numpy as np
+import numpy.typing as npt
+
+from dpa.execution.block import Block, copied
 from dpa.execution.emission import Step
 from dpa.execution.reduce_task import Piece
 from dpa.execution.states import StatePart
@@ -21,6 +25,7 @@ from dpa.protocol.use import TaskUse
 from dpa.sources.splits import Split
 
 T = TypeVar("T")
+A = TypeVar("A", bound=np.generic)
 
 LARGE: dict[type, str] = {
     Push: "block",
@@ -98,7 +103,12 @@ def rows_of(event: Event) -> int:
 
 
 def _lean_block(block: Block) -> Block:
-    return Block(block.keys, block.hashes, block.codes, row_bytes=block.row_bytes).copy()
+    return Block(copied(block.keys), _owned(block.hashes), _owned(block.codes), row_bytes=block.row_bytes)
+
+
+def _owned(array: npt.NDArray[A]) -> npt.NDArray[A]:
+    """An array of a message copied; one that a task has made itself as it is: the codes of a batch take a megabyte."""
+    return array if array.flags.owndata else array.copy()
 
 
 def _block_outline(block: Block) -> BlockOutline:

@@ -17,12 +17,13 @@ import pytest
 
 from dpa.errors import ProtocolError, RecordingError
 from dpa.execution.block import Block
+from dpa.execution.emission import Step
 from dpa.protocol.addresses import COORDINATOR, Address
 from dpa.protocol.coordinator import CoordinatorMachine
-from dpa.protocol.events import Event, ProcessDone, Tick
+from dpa.protocol.events import Event, ProcessDone, StepDone, Tick
 from dpa.protocol.graph import map_reduce
 from dpa.protocol.instructions import Instruction, Process
-from dpa.protocol.lean import LARGE, LEAN
+from dpa.protocol.lean import LARGE, LEAN, lean_event
 from dpa.protocol.machine import Machine
 from dpa.protocol.machines import load_balancer_of, task_of
 from dpa.protocol.messages import Deliver, Envelope, Message, Push
@@ -169,14 +170,25 @@ def test_values_are_dropped_from_events_and_from_the_queue() -> None:
 @pytest.mark.parametrize("values", [None, np.array(["x", "y"], dtype=object)], ids=["without values", "with values"])
 def test_a_recorded_block_shares_no_memory_with_the_message_that_brought_it(values: Any) -> None:
     block = Block.of(pa.array(["a", "b"]), values, 0)
+    memory: list[pickle.PickleBuffer] = []
+    brought = pickle.loads(pickle.dumps(block, protocol=5, buffer_callback=memory.append), buffers=memory)
+    assert np.shares_memory(brought.codes, block.codes)
     recorder = Recorder(reducer())
-    recorder.handle(Envelope(SOURCE, OPERATOR, 0, Push(block, 0, SOURCE, 0, 0.0, 0.0)), 0.0)
+    recorder.handle(Envelope(SOURCE, OPERATOR, 0, Push(brought, 0, SOURCE, 0, 0.0, 0.0)), 0.0)
     lean = recorder.recording().events[0].event.message.block
     assert lean.keys.equals(block.keys)
     of_lean, of_block = ({part.address for part in keys.buffers() if part} for keys in (lean.keys, block.keys))
     assert not of_lean & of_block
     assert not np.shares_memory(lean.hashes, block.hashes)
     assert not np.shares_memory(lean.codes, block.codes)
+
+
+def test_codes_that_a_step_has_made_are_recorded_without_a_copy() -> None:
+    codes = np.zeros(3, dtype=np.int32)
+    block = Block(pa.array(["a"]), np.zeros(1, dtype=np.uint32), codes)
+    recorded = lean_event(StepDone(Step(((0, block),), read=3, mapped=3)))
+    assert isinstance(recorded, StepDone) and recorded.step is not None
+    assert recorded.step.blocks[0][1].codes is codes
 
 
 def test_what_a_machine_raises_is_the_last_event_and_is_raised_again() -> None:
