@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
@@ -18,14 +18,18 @@ class Finding:
         title: the heading.
         measured: one sentence on what was measured.
         concluded: one sentence on what follows from it.
+        measures: the code that was measured, beside the experiment's own: names in `Findings.code`, or paths.
         missed: the names of the targets that `concluded` takes for missed.
+        stale: why it has not been measured again although more of that code has changed than agreed.
     """
 
     result: str
     title: str
     measured: str
     concluded: str
+    measures: tuple[str, ...] = ()
     missed: tuple[str, ...] = ()
+    stale: str = ""
 
 
 @dataclass(frozen=True)
@@ -49,10 +53,16 @@ class Row:
 
 @dataclass(frozen=True)
 class Findings:
-    """All that is written by hand."""
+    """All that is written by hand; `code` names parts of the code, each with its files and directories."""
 
     summary: tuple[Row, ...]
     questions: tuple[Question, ...]
+    code: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def all(self) -> tuple[Finding, ...]:
+        """The findings, in the order of the page."""
+        return tuple(finding for question in self.questions for finding in question.findings)
 
 
 def load_findings() -> Findings:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from experiments.harness import Target, markdown_table
+from experiments.report.ages import MAX_CHANGED, Age, Ages
 from experiments.report.findings import Finding, Findings
 from experiments.report.results import Result
 
@@ -21,13 +22,13 @@ MISSED = "**missed**"
 _BEGIN, _END = f"<!-- made by {COMMAND} -->", "<!-- end -->"
 
 
-def render_page(results: Mapping[str, Result], findings: Findings) -> str:
-    """The page `docs/results.md`.
+def render_page(results: Mapping[str, Result], findings: Findings, ages: Ages) -> str:
+    """The page `docs/results.md`; it shows the ages that are given, as those of now change with every commit.
 
     Raises:
         ValueError: a result file has no finding, or a finding no longer fits its result file.
     """
-    found = [finding for question in findings.questions for finding in question.findings]
+    found = findings.all
     if left := results.keys() - {finding.result for finding in found}:
         raise ValueError(
             f"result files without a finding: {sorted(left)}; add them to experiments/report/findings.yaml"
@@ -37,12 +38,15 @@ def render_page(results: Mapping[str, Result], findings: Findings) -> str:
         f"Made from the files in [experiments/results](../experiments/results) by `{COMMAND}`. A result names the "
         "commit that was measured, its seed, configuration and machine, and the command that measures it again; its "
         "*table* has every figure. Times are compared within one run only.",
+        f"How much of the measured code has changed since is given as of commit {ages.commit[:12]}, when this page was "
+        f"made. Above {MAX_CHANGED:.0%} a result is measured again, or says why not yet. "
+        "`python -m experiments.all --list` shows how it is now, and without `--list` measures again.",
         f"{_counted(results.values())} The targets that are missed:",
         _all_missed(results, found),
     ]
     for question in findings.questions:
         parts += [f"## {question.title}", *([question.about] if question.about else [])]
-        parts += [_section(finding, results[finding.result]) for finding in question.findings]
+        parts += [_section(finding, results[finding.result], ages) for finding in question.findings]
     return "\n\n".join(parts) + "\n"
 
 
@@ -86,7 +90,7 @@ def _all_missed(results: Mapping[str, Result], findings: Iterable[Finding]) -> s
     return markdown_table(("result", "target", "wanted", "reached"), rows)
 
 
-def _section(finding: Finding, result: Result) -> str:
+def _section(finding: Finding, result: Result, ages: Ages) -> str:
     missed = {target.name for target in result.missed}
     if missed != set(finding.missed):
         raise ValueError(
@@ -100,16 +104,19 @@ def _section(finding: Finding, result: Result) -> str:
         parts.append(markdown_table(("", "target", "wanted", "reached"), rows))
     if result.has_picture:
         parts.append(f"![{finding.title}]({files}.png)")
-    parts.append(f"[Table]({files}.md), [data]({files}.json). {_origin(result)}")
+    parts.append(f"[Table]({files}.md), [data]({files}.json). {_origin(result, ages.results[result.name])}")
+    if finding.stale:
+        parts.append(f"**Not measured again yet:** {finding.stale}")
     return "\n\n".join(parts)
 
 
-def _origin(result: Result) -> str:
+def _origin(result: Result, age: Age) -> str:
     stamp, machine = result.stamp, result.stamp["machine"]
     return (
-        f"Commit {stamp['commit'][:12]}, seed {stamp['seed']}, configuration `{json.dumps(stamp['configuration'])}`, "
+        f"Commit {stamp['commit'][:12]} of {age.date}, seed {stamp['seed']}, "
+        f"configuration `{json.dumps(stamp['configuration'])}`, "
         f"{machine['cpus']} CPUs ({machine['cpu']}), {machine['memory_gib']} GiB, {machine['system']}. "
-        f"Again: `{stamp['command']}`."
+        f"Since then {age.commits} commits, and {age.share:.0%} of the measured code. Again: `{stamp['command']}`."
     )
 
 

@@ -15,6 +15,7 @@ from dpa.balance.options import BY_STRATEGY
 from dpa.config import json_schema, parse
 from dpa.config.variants import VARIANTS, Variants
 from dpa.testing import LocalBackend, run_local
+from experiments.report.ages import load_ages
 from experiments.report.findings import load_findings
 from experiments.report.page import COMMAND, render_page, with_table
 from experiments.report.results import load_results
@@ -280,7 +281,7 @@ def test_a_committed_result_names_where_it_comes_from(name: str) -> None:
 
 
 def test_the_results_page_is_what_the_result_files_say() -> None:
-    assert TEXTS["docs/results.md"] == render_page(RESULTS, FINDINGS), f"renew it by `{COMMAND}`"
+    assert TEXTS["docs/results.md"] == render_page(RESULTS, FINDINGS, load_ages()), f"renew it by `{COMMAND}`"
 
 
 def test_the_table_of_the_readme_is_what_the_result_files_say() -> None:

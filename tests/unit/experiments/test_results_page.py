@@ -11,6 +11,7 @@ import pytest
 
 from experiments.harness import Target
 from experiments.report import page as pages
+from experiments.report.ages import Age, Ages
 from experiments.report.findings import Finding, Findings, Question, Row
 from experiments.report.page import render_page, render_table, with_table
 from experiments.report.results import Result, load_results
@@ -25,10 +26,11 @@ STAMP: dict[str, Any] = {
 RATE, PEAK = Target("rate", ">= 1", 1.25, True), Target("peak", "<= 10", 1_234.5, False)
 SPEED = Result("speed", STAMP, (RATE, PEAK), has_picture=False)
 FINDING = Finding("speed", "How fast", "It was timed.", "It is fast, and large.", missed=("peak",))
+AGES = Ages("fedcba9876543210", {"speed": Age("2026-01-31", commits=12, changed=300, lines=1_000)})
 
 
 def page(result: Result = SPEED, finding: Finding = FINDING) -> str:
-    return render_page({result.name: result}, Findings((), (Question("Speed", (finding,), "About it."),)))
+    return render_page({result.name: result}, Findings((), (Question("Speed", (finding,), "About it."),)), AGES)
 
 
 def table(*rows: Row) -> str:
@@ -48,9 +50,22 @@ def test_missed_targets_are_listed_first_with_a_link_to_their_section() -> None:
 
 def test_a_section_names_commit_seed_configuration_machine_and_command() -> None:
     origin = page().rstrip().rpartition("\n")[2]
-    for part in ("0123456789ab,", "seed 7", '`{"repeats": 3, "seed": 7}`', "2 CPUs (some processor)", "4.0 GiB, Linux"):
+    for part in (
+        "0123456789ab of 2026-01-31,",
+        "seed 7",
+        '`{"repeats": 3, "seed": 7}`',
+        "2 CPUs (some processor)",
+        "4.0 GiB, Linux",
+    ):
         assert part in origin
     assert origin.endswith("Again: `python -m experiments.speed`.")
+
+
+def test_a_section_has_the_age_of_the_result_when_the_page_was_made_and_why_a_stale_one_is_kept() -> None:
+    assert "as of commit fedcba987654, when this page was made" in page()
+    assert "Since then 12 commits, and 30% of the measured code." in page()
+    assert "Not measured again yet" not in page()
+    assert "**Not measured again yet:** it takes a day" in page(finding=replace(FINDING, stale="it takes a day"))
 
 
 def test_a_picture_is_shown_where_there_is_one() -> None:
@@ -66,7 +81,7 @@ def test_a_conclusion_that_was_written_for_other_misses_is_refused(missed: tuple
 
 def test_a_result_file_without_a_finding_is_refused() -> None:
     with pytest.raises(ValueError, match=r"without a finding: \['speed'\]"):
-        render_page({"speed": SPEED}, Findings((), ()))
+        render_page({"speed": SPEED}, Findings((), ()), AGES)
 
 
 def test_a_row_has_target_figure_and_verdict() -> None:

@@ -1,0 +1,87 @@
+"""What is to be measured, and why the rest is not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from experiments.report.ages import Age, History, HistoryError, measured_code
+from experiments.report.findings import load_findings
+from experiments.report.results import load_results
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A result file that a command makes again.
+
+    Attributes:
+        name: of the result file.
+        command: what measures it.
+        seconds: how long that took.
+        age: how old the result is; None if its commit is unknown here.
+        is_dirty: whether it was measured with changes that no commit has.
+        left_out: why it is not measured again, or nothing.
+    """
+
+    name: str
+    command: str
+    seconds: float
+    age: Age | None
+    is_dirty: bool = False
+    left_out: str = ""
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether it is to be measured."""
+        return not self.left_out
+
+    @property
+    def is_of_this_commit(self) -> bool:
+        """Whether no commit has followed that changes more than results and documents."""
+        return self.age is not None and not self.age.commits and not self.is_dirty
+
+
+def measurements(history: History) -> list[Measurement]:
+    """All results, in the order of their page: what evaluates others' results comes behind them."""
+    results, findings = load_results(), load_findings()
+    found = []
+    for finding in findings.all:
+        stamp = results[finding.result].stamp
+        try:
+            age = history.age(stamp["commit"], measured_code(finding, findings, stamp["command"]))
+        except HistoryError:
+            age = None
+        found.append(Measurement(finding.result, stamp["command"], stamp["seconds"], age, stamp["dirty"]))
+    return found
+
+
+def selected(
+    found: Sequence[Measurement], names: Sequence[str], max_changed: float | None = None, *, again: bool = False
+) -> list[Measurement]:
+    """The measurements with those left out that are not asked for or that are fresh enough.
+
+    Args:
+        found: all of them.
+        names: those to measure; none for all.
+        max_changed: the share of the measured code that may have changed; None for what follows from commits.
+        again: leave out nothing that is asked for.
+
+    Raises:
+        SystemExit: there is no such result.
+    """
+    known = [each.name for each in found]
+    if unknown := [name for name in names if name not in known]:
+        raise SystemExit(f"there is no result {', '.join(unknown)}; there are {', '.join(known)}")
+
+    def why_not(each: Measurement) -> str:
+        if names and each.name not in names:
+            return "not asked for"
+        if again:
+            return ""
+        if each.is_of_this_commit:
+            return "measured at this commit"
+        if max_changed is not None and each.age is not None and not each.is_dirty and each.age.share <= max_changed:
+            return "fresh enough"
+        return ""
+
+    return [replace(each, left_out=why_not(each)) for each in found]
