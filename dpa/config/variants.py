@@ -12,6 +12,7 @@ import inspect
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -89,6 +90,7 @@ class Plain:
         return section
 
 
+@cache  # parsing takes a tenth of a second
 def _docstrings(options: type) -> dict[str, str]:
     """The docstring of each field, which pydantic finds only for fields that the class itself declares."""
     found = {}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from html.parser import HTMLParser
 
 import pytest
@@ -68,8 +70,14 @@ def nasty() -> Report:
     )
 
 
+@cache
+def rendered(made: Callable[[], Report]) -> str:
+    """The page of a report that several tests look at: its pictures take half a second."""
+    return render(made())
+
+
 def test_the_page_has_every_part() -> None:
-    text = " ".join(Page(render(samples.report())).text.split())
+    text = " ".join(Page(rendered(samples.report)).text.split())
     for expected in (
         "wordcount ok reference: match",
         "Skew S, this run 0.034",
@@ -91,7 +99,7 @@ def test_the_page_has_every_part() -> None:
 
 
 def test_a_grouping_and_rounds_of_aggregation_are_on_the_page() -> None:
-    usual = Page(render(samples.report())).text
+    usual = Page(rendered(samples.report)).text
     assert "Grouping" not in usual and "Aggregation" not in usual
     report = samples.report(grouping=GroupingReport("consistent", 1.5, 3), aggregation=AggregationStats(7, 0.5, 1_234))
     text = " ".join(Page(render(report)).text.split())
@@ -100,14 +108,14 @@ def test_a_grouping_and_rounds_of_aggregation_are_on_the_page() -> None:
 
 
 def test_the_page_has_the_graph_and_three_pictures_each_described() -> None:
-    page = Page(render(samples.report()))
+    page = Page(rendered(samples.report))
     assert page.tags.count("svg") == 4
     assert len([value for name, value in page.attributes if name == "aria-label" and value.endswith(".")]) == 4
 
 
 def test_identifiers_of_different_pictures_do_not_collide() -> None:
-    found = [value for name, value in Page(render(samples.report())).attributes if name == "id" and len(value) > 8]
-    pictures = re.findall(r"<svg.*?</svg>", render(samples.report()), re.DOTALL)
+    found = [value for name, value in Page(rendered(samples.report)).attributes if name == "id" and len(value) > 8]
+    pictures = re.findall(r"<svg.*?</svg>", rendered(samples.report), re.DOTALL)
     hashed = [set(re.findall(r'id="(\w*[0-9a-f]{10})"', picture)) for picture in pictures[1:]]
     assert found
     assert not hashed[0] & hashed[1]
@@ -116,26 +124,26 @@ def test_identifiers_of_different_pictures_do_not_collide() -> None:
 
 
 @pytest.mark.parametrize("report", [samples.report, nasty, samples.empty_report], ids=["usual", "nasty", "empty"])
-def test_the_page_fetches_and_runs_nothing(report: object) -> None:
-    page = Page(render(report()))  # type: ignore[operator]
+def test_the_page_fetches_and_runs_nothing(report: Callable[[], Report]) -> None:
+    page = Page(rendered(report))
     assert not {"script", "link", "img", "iframe", "object", "embed", "base", "form", "a"} & set(page.tags)
     for name, value in page.attributes:
         assert not name.startswith("on")
         assert name != "src"
         assert not name.endswith("href") or value.startswith("#")
-    styles = re.findall(r"<style.*?</style>", render(report()), re.DOTALL)  # type: ignore[operator]
+    styles = re.findall(r"<style.*?</style>", rendered(report), re.DOTALL)
     assert not any(re.search(r"url\(|@import", style) for style in styles)
     assert ("content", "default-src 'none'; style-src 'unsafe-inline'") in page.attributes
 
 
 def test_markup_in_the_data_is_text_on_the_page() -> None:
-    page = Page(render(nasty()))
+    page = Page(rendered(nasty))
     assert page.text.count("<script>alert('x')</script>") >= 8
     assert "\x1b" not in page.text
 
 
 def test_light_and_dark_are_the_readers_choice() -> None:
-    assert "@media (prefers-color-scheme: dark)" in render(samples.report())
+    assert "@media (prefers-color-scheme: dark)" in rendered(samples.report)
 
 
 def test_a_failed_job_shows_its_error() -> None:
@@ -187,7 +195,7 @@ def test_the_result_of_a_failed_job_is_not_said_to_lie_anywhere() -> None:
 
 
 def test_of_a_graph_the_page_has_a_section_a_stage() -> None:
-    page = Page(render(samples.graph_report()))
+    page = Page(rendered(samples.graph_report))
     text = " ".join(page.text.split())
     for stage in ("trades", "quotes", "big", "small", "priced", "audited trades of the day", "bargains"):
         assert f"Stage {stage} " in text
@@ -197,17 +205,17 @@ def test_of_a_graph_the_page_has_a_section_a_stage() -> None:
 
 
 def test_the_tasks_of_a_source_are_listed() -> None:
-    text = " ".join(Page(render(samples.report())).text.split())
+    text = " ".join(Page(rendered(samples.report)).text.split())
     assert "task rows read mapped emitted in user code blocked MiB 0 10,000,000 12,000,000 12,000,000 2.75 s" in text
 
 
 def test_each_stage_has_a_bar_where_it_processed_and_the_memory_of_its_largest_task() -> None:
-    page = Page(render(samples.graph_report()))
+    page = Page(rendered(samples.graph_report))
     text = " ".join(page.text.split())
     assert "began ended stream of 5.00 s MiB a task trades 3 0.00 s 3.83 s 182 quotes 3 0.25 s 4.00 s 222" in text
     assert ("style", "width:76.7%") in page.attributes
     assert ("style", "margin-left:5.0%;width:75.0%") in page.attributes
-    assert "Stages stage tasks" not in " ".join(Page(render(samples.empty_report())).text.split())
+    assert "Stages stage tasks" not in " ".join(Page(rendered(samples.empty_report)).text.split())
 
 
 def test_the_page_calls_a_task_a_task_and_says_what_the_skew_is() -> None:
@@ -219,4 +227,4 @@ def test_the_page_calls_a_task_a_task_and_says_what_the_skew_is() -> None:
 
 def test_warnings_are_on_the_page() -> None:
     assert "reducer 1 has been at one step" in render(samples.report(warnings=("reducer 1 has been at one step",)))
-    assert "Warnings" not in render(samples.report())
+    assert "Warnings" not in rendered(samples.report)

@@ -6,6 +6,7 @@ import contextlib
 import io
 import re
 from dataclasses import replace
+from functools import cache
 
 import pytest
 import report_samples as samples
@@ -20,6 +21,9 @@ from dpa.report._panel import Panel, PanelState, RichProgress
 CURSOR_OFF, CURSOR_ON = "\x1b[?25l", "\x1b[?25h"
 
 
+snapshots = cache(samples.snapshots)
+
+
 def panel(
     reducers: int, width: int, height: int, at: float = 3.2, steps: tuple[PlanStep, ...] = (), **changes: object
 ) -> str:
@@ -28,7 +32,7 @@ def panel(
     clock = Clock()
     progress = RichProgress(None, "wordcount", clock, console=console, refresh_thread=False)
     progress.phase("stream", "from data/words.parquet")
-    for snapshot in samples.snapshots(reducers):
+    for snapshot in snapshots(reducers):
         if snapshot.at <= at:
             last = samples.with_stage(snapshot, REDUCER, **changes)
             progress.update(last)

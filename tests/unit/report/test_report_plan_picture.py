@@ -4,6 +4,7 @@ import errno
 import os
 import warnings
 from collections.abc import Callable
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 
@@ -57,6 +58,13 @@ def drawn(forecast: Forecast) -> Figure:
         return figure
 
 
+@cache
+def sample(made: Callable[[], Forecast]) -> tuple[Forecast, Figure]:
+    """A plan, and its picture, which several tests look at."""
+    forecast = made()
+    return forecast, drawn(forecast)
+
+
 def texts(figure: Figure) -> list[str]:
     return [text.get_text() for text in figure.axes[0].texts]
 
@@ -67,7 +75,7 @@ def left_behind(directory: Path) -> list[str]:
 
 @every_sample
 def test_no_words_are_cut_and_none_lie_over_others(made: Callable[[], Forecast]) -> None:
-    figure = drawn(made())
+    _, figure = sample(made)
     extents = [text.get_window_extent() for text in figure.axes[0].texts]
     width, height = figure.get_size_inches() * figure.dpi
     assert all(box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height for box in extents)
@@ -76,8 +84,7 @@ def test_no_words_are_cut_and_none_lie_over_others(made: Callable[[], Forecast])
 
 @every_sample
 def test_words_of_a_stage_lie_in_its_box(made: Callable[[], Forecast]) -> None:
-    forecast = made()
-    figure = drawn(forecast)
+    forecast, figure = sample(made)
     extents = [text.get_window_extent() for text in figure.axes[0].texts]
     boxes = [patch.get_window_extent() for patch in figure.axes[0].patches if isinstance(patch, FancyBboxPatch)]
     inside = [sum(box.contains(*end.min) and box.contains(*end.max) for box in boxes[::3]) for end in extents]
@@ -134,8 +141,8 @@ def test_a_box_has_the_colour_of_how_even_its_stage_is() -> None:
 
 @every_sample
 def test_arrows_are_as_wide_as_their_records(made: Callable[[], Forecast]) -> None:
-    forecast = made()
-    lines = [patch for patch in drawn(forecast).axes[0].patches if isinstance(patch, PathPatch)]
+    forecast, figure = sample(made)
+    lines = [patch for patch in figure.axes[0].patches if isinstance(patch, PathPatch)]
     widths = [line.get_linewidth() for line in lines]
     records = [edge.records for edge in forecast.edges]
     assert [width for _, width in sorted(zip(records, widths, strict=True))] == sorted(widths)
