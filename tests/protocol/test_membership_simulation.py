@@ -31,7 +31,7 @@ from dpa.simulation.random_changes import with_random_changes
 from dpa.simulation.random_graphs import run_random_graph
 from dpa.simulation.random_jobs import random_job, run_random_job
 
-SEEDS, CHUNK = 60, 20
+SEEDS, CHUNK = 66, 22
 
 PLACED = 24
 
