@@ -33,6 +33,7 @@ from dpa.protocol.plan import RunPlan, TaskOutput
 from dpa.protocol.use import TaskUse
 from dpa.protocol.user_code import UserCode
 from dpa.runtime.core_wait import CoreWait
+from dpa.runtime.freed_memory import keep_freed_memory
 from dpa.runtime.lazy_pandas import import_pandas_late
 from dpa.runtime.packed_plan import PackedPlan
 from dpa.runtime.pickled import PickledEnvelope
@@ -162,6 +163,7 @@ class StageActor(TaskActor):
 
     def __init__(self) -> None:
         super().__init__()
+        keep_freed_memory()
         import_pandas_late()
 
     @ray.method(concurrency_group="control")
