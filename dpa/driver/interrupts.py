@@ -8,6 +8,7 @@ without it; so an import is let finish first.
 
 from __future__ import annotations
 
+import atexit
 import inspect
 import signal
 import sys
@@ -117,14 +118,44 @@ class Interrupts:
                 signal.pthread_kill(threading.main_thread().ident or 0, self._waiting)
 
 
+_RUNNING: list[threading.Event] = []
+"""Of each job in another thread than the main one, what is set at its end."""
+
+
 class ProgramEnd:
     """What a job in another thread than the main one knows of a Ctrl-C, which Python raises in the main thread alone:
-    that it has ended that thread, or that it is to, which waits for others first, as for an executor's."""
+    that it has ended that thread, or that it is to, which waits for others first, as for an executor's. In the block
+    with it, the program does not end before the job: after a Ctrl-C in `Thread.join`, Python up to 3.12 takes the
+    joined thread for ended.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._handled: BaseException | None = None
         self._since = 0.0
+        self._ended = threading.Event()
+        self._is_awaited = False
+
+    def __enter__(self) -> ProgramEnd:
+        signal.siginterrupt(signal.SIGINT, True)  # polars has a main thread that waits go on waiting after a signal
+        thread = threading.current_thread()
+        self._is_awaited = thread is not threading.main_thread() and not thread.daemon
+        if self._is_awaited:
+            _RUNNING.append(self._ended)
+            self.begin_phase()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._ended.set()
+        if self._is_awaited:
+            _RUNNING.remove(self._ended)
+
+    def begin_phase(self) -> None:
+        """Do as `check`; what libraries do when the program ends, and that were imported so far, waits for the job."""
+        self.check()
+        if self._is_awaited:
+            atexit.unregister(_wait_for_jobs)
+            atexit.register(_wait_for_jobs)  # the last to be registered is the first to be called
 
     def check(self) -> None:
         """Raise KeyboardInterrupt if the program is ending by one. Nothing in the main thread."""
@@ -141,6 +172,11 @@ class ProgramEnd:
             is_ending = isinstance(handled, KeyboardInterrupt) and self._clock() - self._since >= _UNWIND_SECONDS
         if is_ending:
             raise KeyboardInterrupt
+
+
+def _wait_for_jobs() -> None:
+    for ended in _RUNNING:
+        ended.wait()
 
 
 def _imports_of(frame: FrameType | None) -> int:

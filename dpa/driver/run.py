@@ -76,7 +76,8 @@ class Run:
         self._inputs.check()
         self._spec.check_executors(self._backend.check_executor)
         try:
-            self._through()
+            with self._program_end:
+                self._through()
         except (ConfigError, JobCancelledError):
             raise
         except DpaError as error:
@@ -160,7 +161,7 @@ class Run:
         return outcome
 
     def _enter(self, phase: str, ago: float = 0.0) -> None:
-        self._program_end.check()
+        self._program_end.begin_phase()
         self._stopwatch.enter(phase, ago)
         _log.info("%s: phase %s", self._spec.config.name, phase)
         self._observer.phase(phase)

@@ -4,22 +4,25 @@ import sys
 import pytest
 
 PROGRAM = """
-import signal, threading, time
+import os, signal, threading, time
+import polars
 from concurrent.futures import ThreadPoolExecutor
 from dpa.driver.interrupts import ProgramEnd
 
 started = threading.Event()
 
 def job():
-    end, until = ProgramEnd(), time.monotonic() + {seconds}
-    started.set()
-    try:
-        while time.monotonic() < until:
-            end.check()
-            time.sleep(0.01)
-        print("the job ran to its end")
-    except KeyboardInterrupt:
-        print("the job was interrupted")
+    until = time.monotonic() + {seconds}
+    with ProgramEnd() as end:
+        started.set()
+        try:
+            while time.monotonic() < until:
+                end.check()
+                time.sleep(0.01)
+            print("the job ran to its end")
+        except KeyboardInterrupt:
+            time.sleep(0.3)  # cleaning up
+            print("the job was interrupted")
 
 def in_a_thread():
     threading.Thread(target=job).start()
@@ -28,6 +31,12 @@ def in_a_thread():
 """
 
 INTERRUPTED = {
+    "a thread that the main one waits for": """
+in_a_thread()
+job_thread = threading.enumerate()[1]
+threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+job_thread.join()
+""",
     "a thread that the main one does not wait for": "in_a_thread()\nsignal.raise_signal(signal.SIGINT)",
     "a thread that is waited for meanwhile": """
 try:
@@ -60,7 +69,7 @@ threading.enumerate()[1].join()
 
 @pytest.mark.parametrize("rest", INTERRUPTED.values(), ids=INTERRUPTED)
 def test_a_job_in_another_thread_ends_with_a_program_that_ctrl_c_ends(rest: str) -> None:
-    assert _said(rest, seconds=60) == "the job was interrupted\n"
+    assert _said(rest, seconds=10) == "the job was interrupted\n"
 
 
 @pytest.mark.parametrize("rest", UNDISTURBED.values(), ids=UNDISTURBED)
