@@ -57,7 +57,7 @@ LONG_DPA = {
 }
 """What each variant of the job sets in long runs: the one without balancing first."""
 
-MOST_CPU = 1.6
+MOST_CPU = 1.5
 """Where tasks share processors, a long run may take this many times the processor time of one with a task for each."""
 
 _BAR = 0.4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections import Counter
@@ -220,6 +221,8 @@ def test_a_start_that_takes_too_long_keeps_no_job_from_its_end(tmp_path: Path) -
                 pass
             answers.append(asking.answer)
     result = running.result()
-    assert "nothing was changed: sums has processed all its records" in answers[-1]
+    # A request that comes when the job has just ended is answered by its absence.
+    over = r"nothing was changed: sums has processed all its records|ended before it had answered"
+    assert re.search(over, answers[-1])
     assert sorted(result.table().to_pylist(), key=lambda row: row["key"]) == expected("merge")
     assert not result.report["sums"].changes
