@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import gettempdir
 
-from dpa._util.signals import interrupts_held
 from experiments.all.plan import Measurement, measurements, selected
 from experiments.all.table import listed, summed_up
 from experiments.harness import progress
@@ -73,10 +72,12 @@ def run_command(measurement: Measurement) -> str:
 
     After a Ctrl-C, which the terminal sends to the command too, its end is waited for.
     """
-    with interrupts_held():
-        status = subprocess.run(
-            [sys.executable, *shlex.split(measurement.command)[1:]], cwd=ROOT, check=False
-        ).returncode
+    with subprocess.Popen([sys.executable, *shlex.split(measurement.command)[1:]], cwd=ROOT) as process:
+        try:
+            status = process.wait()
+        except KeyboardInterrupt:
+            process.wait()
+            raise
     return f"exit status {status}" if status else ""
 
 

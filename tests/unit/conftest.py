@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 
 _PACKAGES = {"ray", "pyspark"}
+_PICKLING = {"cloudpickle", "arrow_serialization"}
+"""A library that both bring a copy of, and what Ray's copy needs once Ray has been imported in this process."""
+
 _SPARK_PROGRAMS = {"spark-submit", "spark-class"}
 
 
@@ -23,7 +26,7 @@ def _nothing_heavy(monkeypatch: pytest.MonkeyPatch) -> None:
     def guarded_import(name: str, *details: Any, **more: Any) -> Any:
         level = details[3] if len(details) > 3 else more.get("level", 0)
         wanted = details[2] if len(details) > 2 else more.get("fromlist")
-        if "cloudpickle" in (*name.split("."), *(wanted or ())):  # a library that both bring a copy of
+        if _PICKLING & {*name.split("."), *(wanted or ())}:
             with pytest.MonkeyPatch.context() as unguarded:
                 unguarded.setattr(builtins, "__import__", real_import)
                 return real_import(name, *details, **more)
