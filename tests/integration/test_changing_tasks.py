@@ -32,7 +32,7 @@ def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpa.driver.control.gettempdir", lambda: str(tmp_path))
 
 
-ROWS, KEYS, SECONDS = 8_000, 40, 0.004
+ROWS, KEYS, SECONDS = 8_000, 40, 0.006
 
 
 class Running:
