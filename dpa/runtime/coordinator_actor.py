@@ -279,7 +279,7 @@ class CoordinatorActor(TaskActor):
         processes = require_all({address: handle.connect.remote(handles) for address, handle in started.items()})
         others = {address: handle for address, handle in before.items() if address != COORDINATOR}
         require_all({address: handle.meet.remote(started) for address, handle in others.items()}, "died")
-        self._handles = handles
+        self._handles = {**self._handles, **started}  # those that are stopped may still have to be ended
         with self._shell.lock:
             self._processes |= processes
         threading.Thread(target=self._watch, args=(started,), name="watch", daemon=True).start()
