@@ -110,6 +110,9 @@ class MapTask:
         """The rows as batches; a column that this edge names, and rows of a union may lack, is null."""
         key = names_of(self.key) if self.key_function is None else ()
         names = (*key, *(self.values or ())) if any(given.fills for given in self.inputs) else ()
+        if not names:
+            yield from rows.batches(self.batch_records)
+            return
         for batch in rows.batches(self.batch_records):
             missing = {name: pa.nulls(batch.num_rows) for name in names if name not in batch.schema.names}
             columns = dict(zip(batch.schema.names, batch.columns, strict=True))
