@@ -11,7 +11,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -27,6 +26,7 @@ from dpa.logical.compilation import Compilation
 from dpa.measure.load import Sample
 from dpa.protocol.graph import Graph, Stage
 from dpa.routing.keys import Key, to_python
+from dpa.runtime.packed_plan import copied
 from dpa.sources.splits import total_rows
 
 SECONDS = 0.3
@@ -46,7 +46,7 @@ _READING, _MAPPING = 0.3, 0.7
 """Parts of the time after which no more is read, and no more is mapped."""
 
 _FIRST_ROWS, _MORE = 20, 4
-"""Rows that are mapped first, and how many times as many have been mapped after each further turn."""
+"""Rows that are mapped after the very first one, and how many times as many have been after each further turn."""
 
 _PRECISE = 0.1
 """A sample is too small if the standard error of an even share is more than this part of it."""
@@ -88,7 +88,7 @@ def with_first_tables(
         opened: its inputs, by the step that reads each.
         is_ready: whether tasks could be started now.
         seconds: how long to wait for the sample from then on; user code that takes longer goes on by itself to its next
-            return.
+            return, or for the quarter of a second after which it hands over records.
     """
     wanted = [stage.name for stage in graph.in_order if plans(stage)]
     if not wanted:
@@ -154,7 +154,7 @@ class _Sampling:
         schemas = {name: found.schema for name, found in self._opened.items()}
         steps = [replace(step, combine=False) for step in self._spec.steps]  # a combiner is a reducer's code
         compiled = Compilation(steps, schemas).compiled({})
-        walk = Walk(replace(compiled, tasks=deepcopy(compiled.tasks)))
+        walk = Walk(replace(compiled, tasks=copied(compiled.tasks)), self._require_time)
         self._read(walk)
         self.is_mapped = True
         weights = {
@@ -186,8 +186,9 @@ class _Sampling:
         for number, (name, found) in enumerate(self._opened.items(), start=1):
             until = self._seconds * _READING * number / len(self._opened)
             drawn[name] = _shuffled(found.sample(_ROWS, lambda until=until: self._waited() > until)[1])  # type: ignore[misc]
+        self._require_time()
         largest = max(table.num_rows for table in drawn.values())
-        bounds, taken = [0, min(_FIRST_ROWS, largest)], 0.0
+        bounds, taken = [0, min(1, largest), min(_FIRST_ROWS, largest)], 0.0
         while bounds[-1] < largest:
             bounds.append(min(bounds[-1] * _MORE, largest))
         for start, stop in pairwise(bounds):
@@ -202,6 +203,15 @@ class _Sampling:
                     self._rows[name] = last
             taken = time.monotonic() - turn
         self._is_whole = all(self._rows[name] == total_rows(found.splits) for name, found in self._opened.items())
+
+    def _require_time(self) -> None:
+        """Check that somebody waits for the sample still.
+
+        Raises:
+            TimeoutError: nobody does.
+        """
+        if self._waited() > (_PLANNING_SECONDS if self.is_mapped else self._seconds):
+            raise TimeoutError(f"it took longer than {self._seconds:g} s")
 
     def _planned(self, stage: Stage, reached: list[tuple[float, Block]], batch: int | None) -> Planned:
         """The first table of a stage that gets these blocks, each record of which stands for as many as its weight; if

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -35,8 +35,10 @@ class Walk:
         records: for each edge, the records that it has carried, before any combiner.
     """
 
-    def __init__(self, compiled: Compiled) -> None:
+    def __init__(self, compiled: Compiled, check: Callable[[], None] = lambda: None) -> None:
+        """`check` is called after each step of user code, and may raise what is to end the walk."""
         self._graph = compiled.graph
+        self._check = check
         self._tasks = compiled.tasks
         self._on_edge: dict[int, list[Block]] = defaultdict(list)
         self.records = [0] * len(self._graph.edges)
@@ -93,6 +95,7 @@ class Walk:
             for position, block in step.blocks:
                 self._on_edge[numbers[position]].append(block)
                 self.records[numbers[position]] += int(block.mapped().sum())
+            self._check()
 
 
 def thinned(blocks: Sequence[Block], most: int) -> Iterator[Block]:

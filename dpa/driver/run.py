@@ -33,6 +33,7 @@ from dpa.protocol.metrics import Snapshot, StageSnapshot
 from dpa.protocol.nodes import Place
 from dpa.protocol.plan import RunOutcome
 from dpa.result import OutputReport, ReferenceReport, Report, Result, when_written
+from dpa.runtime.packed_plan import frozen
 
 _log = logging.getLogger(__name__)
 
@@ -139,6 +140,7 @@ class Run:
         )
         graph = plan.graph
         if self._backend.samples:
+            plan = frozen(plan)  # the sample may change what user code holds
             graph, self._first_tables = with_first_tables(graph, self._spec, opened, lambda: tasks.is_ready)
         plan = replace(
             plan,

@@ -31,6 +31,7 @@ class RunPlan:
     Attributes:
         graph: stages and edges, with the input's splits.
         tasks: what the tasks of each stage do.
+        frozen: the same, pickled before user code ran in this process, in place of `tasks`; None: they are as they are.
         empty_results: for each stage that is no source, the columns of its result if that has no rows.
         results: the stages whose result is wanted, each with an existing directory to which tasks write their share as
             Parquet, or None to keep it in memory.
@@ -58,10 +59,11 @@ class RunPlan:
     start_seconds: float = START_SECONDS
     stuck_seconds: float = STUCK_SECONDS
     log_level: int | None = None
+    frozen: bytes | None = None
 
     def without_user_code(self) -> RunPlan:
         """The same plan for a process that runs no user code, and may not be able to import it."""
-        return replace(self, tasks={}, empty_results={})
+        return replace(self, tasks={}, empty_results={}, frozen=None)
 
     @property
     def rows(self) -> int:

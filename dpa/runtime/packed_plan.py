@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from dpa.errors import ConfigError
 from dpa.executors import name_of
 from dpa.protocol.plan import RunPlan
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -31,15 +34,7 @@ class PackedPlan:
         Raises:
             ConfigError: an executor cannot be pickled.
         """
-        from ray import cloudpickle
-
-        try:
-            pickled = cloudpickle.dumps(replace(plan, graph=plan.graph.without_splits()))
-            return PackedPlan(plan.python_path, pickled, plan.rows)
-        except Exception as error:
-            raise ConfigError(
-                f"the executors cannot be sent to the actors: {error!r}; keep what they hold picklable"
-            ) from None
+        return PackedPlan(plan.python_path, pickled(replace(plan, graph=plan.graph.without_splits())), plan.rows)
 
     def unpack(self) -> RunPlan:
         """The plan, in an actor.
@@ -52,10 +47,46 @@ class PackedPlan:
         sys.path += [path for path in self.python_path if path not in sys.path]
         try:
             plan: RunPlan = cloudpickle.loads(self.pickled)
+            if plan.frozen is not None:
+                plan = replace(plan, tasks=cloudpickle.loads(plan.frozen), frozen=None)
         except ImportError as error:
             hint = "on a cluster, name its directory in `ray.runtime_env.working_dir`"
             raise ConfigError(f"an executor's module is missing where the actors run: {error}; {hint}") from None
         return plan
+
+
+def frozen(plan: RunPlan) -> RunPlan:
+    """The plan with user code as it is now, whatever it does in this process from here on.
+
+    Raises:
+        ConfigError: an executor cannot be pickled.
+    """
+    return replace(plan, tasks={}, frozen=pickled(plan.tasks))
+
+
+def copied(thing: T) -> T:
+    """A copy by pickling, which also copies what functions have closed over; classes and modules are the same."""
+    from ray import cloudpickle
+
+    copy: T = cloudpickle.loads(pickled(thing))
+    return copy
+
+
+def pickled(thing: object) -> bytes:
+    """What holds user code, as it is sent to actors.
+
+    Raises:
+        ConfigError: an executor cannot be pickled.
+    """
+    from ray import cloudpickle
+
+    try:
+        content: bytes = cloudpickle.dumps(thing)
+    except Exception as error:
+        raise ConfigError(
+            f"the executors cannot be sent to the actors: {error!r}; keep what they hold picklable"
+        ) from None
+    return content
 
 
 def require_picklable(executor: object) -> None:

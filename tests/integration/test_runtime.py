@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import executors_for_tests as executors
 import numpy as np
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dpa import Flow, Job
+from dpa import Flow, Job, Mapper
 from dpa.aggregates import Count
 from dpa.balance.options import AdaptiveOptions
 from dpa.errors import ConfigError, JobFailedError
@@ -227,6 +227,26 @@ def test_a_task_that_does_not_come_back_says_what_it_is_at_and_goes_on_saying_it
     assert len(at_reducer) == 2 and len(set(at_reducer)) == 1
     where = r"reducer \d has been at one step; it is in executors_for_tests.add.reduce, on key 'slow'"
     assert re.fullmatch(where, at_reducer[0])
+
+
+@pytest.mark.usefixtures("ray")
+def test_what_a_sample_does_to_user_code_does_not_reach_the_tasks() -> None:
+    class Once(Mapper):
+        """Is sent by value, so with what its class holds."""
+
+        seen: ClassVar[set[int]] = set()
+
+        def map(self, record: dict[str, int]) -> Iterator[tuple[int, int]]:
+            if record["value"] not in self.seen:
+                self.seen.add(record["value"])
+                yield record["value"], 1
+
+    given = pa.table({"value": range(2_000)})
+    result = Job(
+        input=given, mapper=Once(), reducer="count", key="value", parallelism={"mappers": 1, "reducers": 2}
+    ).run()
+    assert result.report["reducer"].first_table.startswith("from a sample")
+    assert result.table().num_rows == 2_000
 
 
 @pytest.fixture

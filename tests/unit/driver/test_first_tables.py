@@ -122,23 +122,51 @@ def test_what_cannot_be_sampled_begins_with_the_ring(keys: dict[str, Any], why: 
     assert in_words(job(**keys)).startswith(why)
 
 
+RELEASED = threading.Event()
+
+
+def waits(record: dict[str, Any]) -> list[tuple[str, int]]:
+    RELEASED.wait()
+    return []
+
+
 def test_a_sample_that_takes_too_long_is_not_waited_for() -> None:
-    release = threading.Event()
-
-    class Waits:
-        def __call__(self, record: dict[str, Any]) -> list[tuple[str, int]]:
-            release.wait()
-            return []
-
-        def __deepcopy__(self, memo: object) -> Waits:
-            return self
-
     try:
-        graph, words = planned(job(mapper=Waits()), seconds=0.01)
+        graph, words = planned(job(mapper=waits), seconds=0.01)
     finally:
-        release.set()
+        RELEASED.set()
     assert graph[REDUCER].first is None
     assert words == {REDUCER: "the ring: the sample took longer than 0.01 s"}
+
+
+CALLS: list[str] = []
+
+
+def slow(record: dict[str, Any]) -> list[tuple[str, int]]:
+    CALLS.append(threading.current_thread().name)
+    threading.Event().wait(0.05)
+    return []
+
+
+def test_a_sample_that_nobody_waits_for_ends_soon() -> None:
+    """After the first row, or in the middle of the first rows; it does not go on beside the job."""
+    CALLS.clear()
+    planned(job(mapper=slow), seconds=0.05)
+    for thread in threading.enumerate():
+        if thread.name == "dpa-sample":
+            thread.join()
+    assert 0 < len(CALLS) < 10
+
+
+def test_what_functions_hold_stays_as_it_is() -> None:
+    seen: set[str] = set()
+
+    def once(record: dict[str, Any]) -> list[tuple[str, int]]:
+        seen.add(str(record))
+        return [(str(record), 1)]
+
+    planned(job(mapper=once))
+    assert not seen
 
 
 @pytest.mark.parametrize(
