@@ -5,6 +5,9 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 ARCHIVE := $(BIN)/python -m dpa.spark.archive
 
+# A job has many processes: what one of them has compiled the next need not, whatever the environment says.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: run test test-python unit coverage lint lock clean
 .DEFAULT_GOAL := run
 
