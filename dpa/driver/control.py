@@ -60,6 +60,7 @@ class Control:
         self._directory: Path | None = None
         self._lock: IO[str] | None = None
         self._told_at = 0.0
+        self._numbers = itertools.count(1)
         self._asked: dict[int, str] = {}
         self._nodes: Sequence[BackendNode] = ()
 
@@ -81,9 +82,12 @@ class Control:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        """Listen no more: who still waits learns that the job has ended. Answers are left there until they are read,
+        """Listen no more: who still waits is told that the job has ended. Answers are left there until they are read,
         for a moment."""
         if self._directory is not None:
+            self.requests()
+            for number in list(self._asked):
+                self.answer(Answer(number, "nothing was changed: the job has ended", refused=True))
             for _ in range(_LOOKS):
                 if not any(self._directory.glob(f"*{_ANSWER}")):
                     break
@@ -130,7 +134,7 @@ class Control:
             return []
         found = []
         for path in sorted(self._directory.glob(f"*{_REQUEST}")):
-            number = len(self._asked) + 1
+            number = next(self._numbers)
             self._asked[number] = path.stem
             try:
                 asked = json.loads(path.read_text())
@@ -146,7 +150,7 @@ class Control:
         if self._directory is not None and answer.request is not None:
             with contextlib.suppress(OSError):
                 content = {"text": answer.text, "refused": answer.refused}
-                _write(self._directory / f"{self._asked[answer.request]}{_ANSWER}", content)
+                _write(self._directory / f"{self._asked.pop(answer.request)}{_ANSWER}", content)
 
 
 @dataclass(frozen=True)

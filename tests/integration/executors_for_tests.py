@@ -85,7 +85,8 @@ class SlowSum(FunctionReducer):
 
 
 class SlowToCome(SlowSum):
-    """Takes as long as a file is there to come to a task, as one does whose module takes long to import."""
+    """Takes as long as a file is there to come to a task, as one does whose module takes long to import. Takes its time
+    to add only while that file is empty."""
 
     def __init__(self, seconds: float, while_there: str) -> None:
         super().__init__(seconds)
@@ -95,6 +96,11 @@ class SlowToCome(SlowSum):
         self.__dict__ |= state
         while Path(self.while_there).exists():
             time.sleep(0.1)
+
+    def reduce(self, state: Any, value: Any) -> Any:
+        file = Path(self.while_there)
+        hurries = file.exists() and file.stat().st_size > 0
+        return FunctionReducer.reduce(self, state, value) if hurries else super().reduce(state, value)
 
 
 class RunningSum(Process[npt.NDArray[np.int64], int]):

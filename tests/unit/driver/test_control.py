@@ -117,12 +117,29 @@ def test_what_cannot_be_read_is_refused_and_the_job_goes_on(job: Control) -> Non
         assert answer["refused"] and "the request cannot be read" in answer["text"]
 
 
-def test_who_waits_learns_that_the_job_has_ended() -> None:
+@pytest.mark.parametrize("is_read", [False, True])
+def test_who_waits_learns_that_the_job_has_ended(is_read: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module.time, "sleep", SLEEP)
+    errors: list[str] = []
+
+    def ask() -> None:
+        try:
+            found.scale("reducer", 2)
+        except ControlError as error:
+            errors.append(str(error))
+
     with Control("short") as job:
         found = RunningJob.find("short")
-        threading.Timer(0.1, job.__exit__).start()
-        with pytest.raises(ControlError, match=r"short-\d+ .*ended"):
-            found.scale("reducer", 2)
+        asking = threading.Thread(target=ask)
+        asking.start()
+        if is_read:
+            while not job.requests():
+                SLEEP(0.01)
+        else:
+            while not list((runs_directory() / found.name).glob("*.request")):
+                SLEEP(0.01)
+    asking.join()
+    assert errors == [f"{found.name}: nothing was changed: the job has ended"]
     with pytest.raises(ControlError, match=r"short-\d+ has ended"):
         found.scale("reducer", 2)
 
