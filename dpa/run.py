@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dpa._util.lazy_pandas import import_pandas_late
 from dpa._util.logs import log_to_stderr
 from dpa._util.streams import OutputError, open_closed, printing, say
 from dpa.driver.interrupts import Interrupts
@@ -100,6 +101,7 @@ def main(
         if as_json and sys.stdout is None:
             raise ConfigError("--json: standard output is closed, so there is nowhere to print the report")
         open_closed()
+        import_pandas_late()
         if log is not None:
             log_to_stderr(log.value, "driver")
         if schema:

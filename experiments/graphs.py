@@ -25,7 +25,8 @@ from dpa import Flow, Generator, batch_mapper
 from dpa.aggregates import Count, Max, Sum
 from dpa.runtime.cluster import ray_session
 from dpa.sources.generated import GeneratedTable
-from dpa.spark import compare, spark_session
+from dpa.spark import spark_session
+from dpa.spark.comparison import compare
 from experiments.charts import COLOURS, label_bars, panels
 from experiments.harness import Findings, above, main, markdown_table, progress
 from experiments.zipf import ROW_GROUP, ZipfTable, zipf_table

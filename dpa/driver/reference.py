@@ -17,7 +17,7 @@ from dpa.logical.step import Step
 from dpa.measure.skew import skew
 from dpa.protocol.plan import RunOutcome
 from dpa.result import ReferenceReport
-from dpa.spark import check_reference, compare, compute, spark_loads
+from dpa.spark import check_reference, compute, spark_loads
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -63,6 +63,8 @@ class Reference:
         asked = self._asked
         if asked is None or not (asked.sql or asked.function):
             return ReferenceReport()
+        from dpa.spark.comparison import compare
+
         with self._failing_the_job():
             frames = self._frames()
             function = reference_of(self._spec.file, self._key, asked, list(frames))

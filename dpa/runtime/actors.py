@@ -19,6 +19,7 @@ from ray.actor import ActorHandle
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from dpa._util.lazy_pandas import import_pandas_late
 from dpa._util.logs import log_to_stderr
 from dpa.errors import ProtocolError
 from dpa.measure.traffic import TrafficMeter
@@ -34,7 +35,6 @@ from dpa.protocol.use import TaskUse
 from dpa.protocol.user_code import UserCode
 from dpa.runtime.core_wait import CoreWait
 from dpa.runtime.freed_memory import keep_freed_memory
-from dpa.runtime.lazy_pandas import import_pandas_late
 from dpa.runtime.packed_plan import PackedPlan
 from dpa.runtime.pickled import PickledEnvelope
 from dpa.runtime.shell import Shell
@@ -59,6 +59,7 @@ class TaskActor:
     _shell: Shell
 
     def __init__(self) -> None:
+        import_pandas_late()
         self._handles: Handles = {}
         self._traffic: TrafficMeter[Address] = TrafficMeter()
         self._cpu_before = 0.0
@@ -164,7 +165,6 @@ class StageActor(TaskActor):
     def __init__(self) -> None:
         super().__init__()
         keep_freed_memory()
-        import_pandas_late()
 
     @ray.method(concurrency_group="control")
     def become(self, address: Address, packed: PackedPlan) -> None:

@@ -1,10 +1,10 @@
 """The tables of a job: input, sample, staging, reference and baseline, with Spark where it is needed and only there.
 
-Importing this package does not import pyspark; functions that need a session are given one.
+Importing this package imports neither pyspark, as functions that need a session are given one, nor polars, which only
+`dpa.spark.comparison` needs.
 """
 
 from dpa.spark.baseline import spark_loads
-from dpa.spark.comparison import Comparison, compare
 from dpa.spark.frames import as_table
 from dpa.spark.generated import generated_frame, write_generated
 from dpa.spark.reference import check_reference, compute
@@ -14,13 +14,11 @@ from dpa.spark.source import Source, View, load, reads_in_place
 from dpa.spark.stage import input_table, schema_of, staged
 
 __all__ = [
-    "Comparison",
     "Sample",
     "Source",
     "View",
     "as_table",
     "check_reference",
-    "compare",
     "compute",
     "generated_frame",
     "input_table",

@@ -5,8 +5,9 @@ import pyarrow as pa
 import pytest
 
 from dpa.errors import TableError
-from dpa.spark import as_table, check_reference, compare, compute, exchange, sample_rows, spark_loads
+from dpa.spark import as_table, check_reference, compute, exchange, sample_rows, spark_loads
 from dpa.spark._errors import as_table_error
+from dpa.spark.comparison import compare
 
 WORDS = pa.table({"word": ["a", "b", "a", None], "n": [1, 2, 3, 4]})
 INPUT = {"input": WORDS}

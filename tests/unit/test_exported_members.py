@@ -95,13 +95,11 @@ EXPORTED = {
         "when_written",
     ],
     "dpa.spark": [
-        "Comparison",
         "Sample",
         "Source",
         "View",
         "as_table",
         "check_reference",
-        "compare",
         "compute",
         "generated_frame",
         "input_table",

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from dpa.spark import Comparison, _pairing, compare
+from dpa.spark import _pairing
+from dpa.spark.comparison import Comparison, compare
 
 NAN, INFINITY = float("nan"), float("inf")
 

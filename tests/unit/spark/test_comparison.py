@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpa.spark import Comparison, compare
+from dpa.spark.comparison import Comparison, compare
 
 NAN, INFINITY = float("nan"), float("inf")
 NOON = dt.datetime(2020, 1, 1, 12)

@@ -6,7 +6,7 @@ from typing import Any
 PRELUDE = """
 import json, sys
 import pyarrow as pa
-from dpa.runtime.lazy_pandas import import_pandas_late
+from dpa._util.lazy_pandas import import_pandas_late
 import_pandas_late()
 """
 
@@ -25,7 +25,7 @@ facts = {
     "table": pa.table({"a": frame["a"]})["a"].to_pylist(),
     "batch": pa.RecordBatch.from_pandas(frame).to_pydict(),
     "types": str(pa.array(pd.Series(pd.to_datetime(["2024-01-01"]).tz_localize("Europe/Rome"))).type),
-    "first": sys.meta_path[0].__class__.__module__ == "dpa.runtime.lazy_pandas" and pd is sys.modules["pandas"],
+    "first": sys.meta_path[0].__class__.__module__ == "dpa._util.lazy_pandas" and pd is sys.modules["pandas"],
 }
 """
 
