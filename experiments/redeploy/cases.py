@@ -99,8 +99,7 @@ def run_all(cases: Iterable[Case], setup: Setup, storm: Storm, seeds: Sequence[i
 
 def model(storm: Storm, setup: Setup, case: Case, seeds: Sequence[int]) -> Runs:
     """The runs of a published scheme."""
-    moments = [at - setup.start_seconds for at in setup.moments]
-    return losses.run(storm, setup.layout, case, moments, setup.seconds, seeds)
+    return losses.run(storm, setup.layout, case, setup.moments, setup.seconds, seeds)
 
 
 def _first(runs: Runs, usual: float) -> Outcome:

@@ -25,8 +25,7 @@ _OVER_TIME = 4
 def draw(found: Outcomes, setup: Setup) -> Figure:
     """A panel for each scheme, and the two comparisons."""
     figure, axes = panels(2, (11.0, 9.0), rows=4)
-    moments = [at - setup.start_seconds for at in setup.moments]
-    _over_time(axes, found, [case_of(scheme, _OVER_TIME) for scheme in SHOWN], moments)
+    _over_time(axes, found, [case_of(scheme, _OVER_TIME) for scheme in SHOWN], setup.moments)
     _by_moved(axes[-2], found)
     _by_cycles(axes[-1], found)
     return figure

@@ -60,8 +60,8 @@ class Setup:
 
     @property
     def moments(self) -> list[float]:
-        """Of redeployments, in virtual time: the stream begins when the first tasks have started."""
-        return [self.start_seconds + float(at) for at in np.arange(self.first, self.seconds, self.every)]
+        """Of redeployments, in virtual time: the stream begins at 0."""
+        return np.arange(self.first, self.seconds, self.every).tolist()
 
     @property
     def rate(self) -> float:
@@ -93,13 +93,12 @@ def simulate(setup: Setup, case: Case, seed: int) -> Outcome:
     course = Course()
     run = SimulatedCluster(job, seed, operator=course.machine()).run(max_steps=100 * len(table))
     _check(table, run)
-    began, ended = setup.start_seconds, setup.start_seconds + setup.seconds
-    moved, stayed = longest_gaps(course.gaps(_first_of(run, layout)), plans, ended)
+    moved, stayed = longest_gaps(course.gaps(_first_of(run, layout)), plans, setup.seconds)
     return Outcome(
         case,
-        rates=tuple(course.rates(began, setup.seconds).tolist()),
-        p50=course.delay(0.5, ended),
-        p99=course.delay(0.99, ended),
+        rates=tuple(course.rates(0.0, setup.seconds).tolist()),
+        p50=course.delay(0.5, setup.seconds),
+        p99=course.delay(0.99, setup.seconds),
         gaps=moved,
         others=stayed,
     )

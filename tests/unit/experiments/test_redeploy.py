@@ -184,6 +184,12 @@ def test_tasks_of_ours_move_without_a_gap_however_long_they_take_to_start() -> N
     assert ours.degraded(0.6, none.usual_rate) == 0
 
 
+def test_tasks_that_move_in_the_last_second_looked_at_start_before_the_input_ends() -> None:
+    late = replace(SMALL, first=39.0)
+    assert late.moments == [39.0]
+    assert sum(simulate(late, Case(OURS, 2), seed=1).rates) > 0  # nothing is refused
+
+
 # --- the model of Storm
 
 MOMENTS = [50.0, 110.0]
