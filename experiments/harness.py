@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dpa.driver.summary import versions
 
@@ -57,6 +58,19 @@ def above(name: str, reached: float, bound: float) -> Target:
 def holds(name: str, reached: bool) -> Target:
     """The target that a statement holds."""
     return Target(name, "yes", "yes" if reached else "no", reached)
+
+
+def interval(values: Sequence[float] | npt.NDArray[np.float64]) -> tuple[float, float]:
+    """Where 95 % of these values lie."""
+    low, high = np.quantile(values, (0.025, 0.975))
+    return float(low), float(high)
+
+
+def published(name: str, value: float, measured: tuple[float, float], spec: str = ".3g") -> Target:
+    """The target that a published value is within the interval that was measured; `spec` says how to show both."""
+    low, high = measured
+    wanted, reached = f"{value:{spec}} (published) within", f"{low:{spec}} to {high:{spec}}"
+    return Target(name, wanted, reached, low <= value <= high)
 
 
 @dataclass

@@ -1,17 +1,21 @@
-"""`python -m experiments.redeploy`: tasks are moved every minute, by the schemes of the N-Storm paper and by ours, in
-virtual time. With `--ray`: on real actors, scaled down."""
+"""`python -m experiments.redeploy`: tasks are moved every minute, by the schemes of the N-Storm paper in a model of
+Storm, and by ours in virtual time. With `--ray`: on real actors, scaled down."""
 
 from __future__ import annotations
 
 import argparse
 import os
+from dataclasses import asdict
 
 from experiments.harness import Findings, main
 from experiments.redeploy import real
-from experiments.redeploy.cases import all_cases, run_all
+from experiments.redeploy.cases import SEEDS, all_cases, run_all
+from experiments.redeploy.looks import LOOKS, measure_looks
+from experiments.redeploy.losses import Storm
 from experiments.redeploy.page import page
 from experiments.redeploy.picture import draw
 from experiments.redeploy.plans import Layout
+from experiments.redeploy.sweep import by_window
 from experiments.redeploy.targets import targets
 from experiments.redeploy.virtual import Setup
 
@@ -19,14 +23,24 @@ QUICK = Setup(seconds=40, first=12.0, every=20.0, layout=Layout(2, 2, 8))
 
 
 def measure(options: argparse.Namespace) -> Findings:
-    """All cases in virtual time."""
+    """What a look costs, then all cases."""
     setup = QUICK if options.quick else Setup()
+    look = measure_looks(setup.layout, 20 if options.quick else LOOKS)
+    storm = Storm(load=setup.load, polling=look.polling())
     cases = list(all_cases((4,), ()) if options.quick else all_cases())
-    found = run_all(cases, setup, options.seed, 1 if options.quick else options.processes)
+    seeds = range(options.seed, options.seed + (2 if options.quick else SEEDS))
+    found = run_all(cases, setup, storm, seeds, 1 if options.quick else options.processes)
+    windows = {} if options.quick else by_window(storm, setup, seeds)
     return Findings(
-        data={"usual": found.usual, "runs": [run.plain(found.usual) for run in found.runs]},
+        data={
+            "usual": found.usual,
+            "look": asdict(look),
+            "runs": [run.plain(found.usual) for run in found.runs],
+            "modelled": [runs.plain() for runs in found.modelled.values()],
+            "windows": windows,
+        },
         targets=[] if options.quick else list(targets(found)),
-        text=page(found, setup),
+        text=page(found, setup, storm, look, windows),
         figure=draw(found, setup),
     )
 

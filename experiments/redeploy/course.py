@@ -13,7 +13,6 @@ from dpa.protocol.events import Event, ProcessDone
 from dpa.protocol.instructions import Instruction, Process
 from dpa.protocol.messages import Envelope, Push
 from dpa.protocol.operator import OperatorMachine
-from dpa.simulation.pauses import Pauses
 
 Floats = npt.NDArray[np.float64]
 
@@ -31,7 +30,7 @@ class Quantum:
 
 @dataclass(frozen=True)
 class Gap:
-    """A time in which nobody worked on a task's keys, though it was away or had records that waited."""
+    """A time in which nobody worked on a task's keys, though it had records that waited."""
 
     begin: float
     end: float
@@ -91,22 +90,15 @@ class Course:
         counts = np.cumsum(np.array([quantum.records for quantum in chosen])[order])
         return float(delays[order][np.searchsorted(counts, share * counts[-1])])
 
-    def gaps(self, first_of: Mapping[int, int], pauses: Sequence[Pauses]) -> dict[int, list[Gap]]:
-        """The gaps of each task with its successors.
-
-        Args:
-            first_of: the first task of which each one has the keys.
-            pauses: of each first task.
-        """
+    def gaps(self, first_of: Mapping[int, int]) -> dict[int, list[Gap]]:
+        """The gaps of each task with its successors; `first_of` has the first task of which each one has the keys."""
         waiting, work = defaultdict(list), defaultdict(list)
-        for first, paused in enumerate(pauses):
-            waiting[first] += [change for since, until in paused.intervals for change in ((since, 1), (until, -1))]
         for at, task, records in self.arrivals:
             waiting[first_of[task]].append((at, records))
         for quantum in self.quanta:
             first = first_of[quantum.task]
             waiting[first].append((quantum.end, -quantum.records))
-            work[first] += pauses[first].working(quantum.begin, quantum.end)
+            work[first].append((quantum.begin, quantum.end))
         return {first: _idle(changes, work[first]) for first, changes in waiting.items()}
 
 
@@ -114,7 +106,7 @@ def _idle(changes: Sequence[tuple[float, int]], work: Sequence[tuple[float, floa
     """The times in which something waits and nothing is worked on.
 
     Args:
-        changes: the moments at which the number of things that wait changes, and by how many.
+        changes: the moments at which the number of records that wait changes, and by how many.
         work: from when until when records were worked on.
     """
     steps = [(at, records, 0) for at, records in changes]

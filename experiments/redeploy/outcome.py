@@ -9,7 +9,7 @@ from typing import Any
 
 from experiments.redeploy.course import Gap
 from experiments.redeploy.plans import Redeployment
-from experiments.redeploy.schemes import FREE, PUBLISHED, Durations, Polling
+from experiments.redeploy.schemes import PUBLISHED, Durations
 
 NONE = "none"
 """Nothing moves."""
@@ -28,7 +28,6 @@ class Case:
     scheme: str
     moved: int = 0
     durations: Durations = PUBLISHED
-    polling: Polling = FREE
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class Outcome:
 
     Attributes:
         rates: records processed in each second.
-        p50, p99: seconds from source to processed.
+        p50, p99: seconds from source to processed; None of a model that has no delays.
         gaps: of each task at each redeployment that moved it: the longest time in which nobody worked on its keys,
             though it was away or had records that waited, in seconds.
         others: the longest such time of tasks that stayed.
@@ -45,8 +44,8 @@ class Outcome:
 
     case: Case
     rates: tuple[float, ...]
-    p50: float
-    p99: float
+    p50: float | None
+    p99: float | None
     gaps: tuple[float, ...]
     others: float
 
@@ -77,7 +76,8 @@ class Outcome:
     def plain(self, usual: float) -> dict[str, Any]:
         """For a result file."""
         degraded = {f"{level:.0%}": self.degraded(level, usual) for level in LEVELS}
-        return {**asdict(self), "degraded": degraded, "to_usual": self.rate / usual}
+        rates = [round(rate, 1) for rate in self.rates]
+        return {**asdict(self), "rates": rates, "degraded": degraded, "to_usual": self.rate / usual}
 
 
 def longest_gaps(

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from experiments.charts import COLOURS, INK, panels
-from experiments.redeploy.cases import CHEAP, CYCLES, DEAR, MOVED, Outcomes, case_of, of_cycles
+from experiments.harness import interval
+from experiments.redeploy.cases import CYCLES, MOVED, Outcomes, case_of, of_cycles
 from experiments.redeploy.outcome import NONE, Case
 from experiments.redeploy.page import SHOWN
 from experiments.redeploy.schemes import LAZY, STOP
@@ -24,8 +25,7 @@ _OVER_TIME = 4
 def draw(found: Outcomes, setup: Setup) -> Figure:
     """A panel for each scheme, and the two comparisons."""
     figure, axes = panels(2, (11.0, 9.0), rows=4)
-    moments = [at - setup.start_seconds for at in setup.moments]
-    _over_time(axes, found, [case_of(scheme, _OVER_TIME) for scheme in SHOWN], moments)
+    _over_time(axes, found, [case_of(scheme, _OVER_TIME) for scheme in SHOWN], setup.moments)
     _by_moved(axes[-2], found)
     _by_cycles(axes[-1], found)
     return figure
@@ -71,13 +71,14 @@ def _by_moved(axes: Axes, found: Outcomes) -> None:
 
 
 def _by_cycles(axes: Axes, found: Outcomes) -> None:
-    """Throughput by the length of the cycles, if a look for a plan is cheap and if it is dear."""
-    for colour, polling in zip(COLOURS[5:], (CHEAP, DEAR), strict=False):
-        runs = [(at, run) for at, cycles in enumerate(CYCLES) if (run := found.of(of_cycles(*cycles, polling)))]
-        label = f"a look costs {1000 * polling.worker:g} ms"
-        shares = [100 * run.rate / found.usual for _, run in runs]
-        axes.plot([at for at, _ in runs], shares, color=colour, marker="o", markersize=4, label=label)
+    """Throughput by the length of the cycles: the mean of all runs, and where 95 % of them are."""
+    runs = [
+        (at, found.modelled[case]) for at, each in enumerate(CYCLES) if (case := of_cycles(*each)) in found.modelled
+    ]
+    means = [100 * float(each.throughput.mean()) for _, each in runs]
+    bounds = [interval(100 * each.throughput) for _, each in runs]
+    off = [[abs(mean - bound[side]) for mean, bound in zip(means, bounds, strict=True)] for side in (0, 1)]
+    axes.errorbar([at for at, _ in runs], means, yerr=off, color=COLOURS[5], marker="o", markersize=4)
     axes.set_xticks(range(len(CYCLES)), [f"{agent:g}/{worker:g}" for agent, worker in CYCLES])
     axes.set_xlabel("T_S/T_W, seconds", fontsize=8)
     axes.set_title(f"{LAZY}, {MOVED[-1]} tasks at a time: throughput, %", loc="left", fontsize=9)
-    axes.legend(fontsize=8, frameon=False)

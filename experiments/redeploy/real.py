@@ -30,7 +30,7 @@ from experiments.redeploy.outcome import NONE, Case, Outcome, longest_gaps
 from experiments.redeploy.page import SHOWN, table
 from experiments.redeploy.picture import draw_over_time
 from experiments.redeploy.plans import Layout, Redeployment, redeployments, requests_of
-from experiments.redeploy.schemes import FREE, LAZY, OURS, RESTART, SCHEMES, SINGLE, STOP, pauses
+from experiments.redeploy.schemes import LAZY, OURS, RESTART, SCHEMES, SINGLE, STOP, pauses
 from experiments.redeploy.targets import MAX_DEGRADED, MAX_GAP
 from experiments.watching import (
     Integers,
@@ -86,7 +86,7 @@ class RealSetup:
     def case(self, scheme: str, moved: int) -> Case:
         """A scheme that moves so many tasks at a time, with the paper's times by this clock."""
         case = case_of(scheme, moved)
-        return replace(case, durations=case.durations.by(1 / self.shrink), polling=FREE)
+        return replace(case, durations=case.durations.by(1 / self.shrink))
 
 
 def run(setup: RealSetup, case: Case, seed: int) -> Outcome:

@@ -1,7 +1,6 @@
-"""A redeployment every minute for ten minutes, in virtual time: the real protocol on the paper's cluster.
+"""A redeployment every minute for ten minutes, in virtual time: ours, on the paper's cluster.
 
-A published scheme is a plan of pauses, imposed on the tasks of a job that streams: what it does to throughput is up to
-queues, credit and sources. Ours is asked for as it is on Ray, and the machines carry it out.
+It is asked for as it is on Ray, and the machines of the protocol carry it out; or nothing moves.
 """
 
 from __future__ import annotations
@@ -13,15 +12,14 @@ import pyarrow as pa
 
 from dpa.balance.options import NoBalancingOptions
 from dpa.job import Job
-from dpa.protocol.graph import MAPPER, REDUCER
+from dpa.protocol.graph import REDUCER
 from dpa.routing.hashing import hash_column
 from dpa.simulation.cluster import SimulatedCluster
 from dpa.simulation.job import SimulatedJob, SimulatedRun
-from dpa.simulation.pauses import NEVER, Pauses
 from experiments.redeploy.course import Course
 from experiments.redeploy.outcome import Case, Outcome, longest_gaps
 from experiments.redeploy.plans import PUBLISHED_LAYOUT, Layout, redeployments, requests_of
-from experiments.redeploy.schemes import OURS, SCHEMES, STOP, pauses
+from experiments.redeploy.schemes import PUBLISHED
 from experiments.steady.virtual import plan_of
 
 _BALANCE = NoBalancingOptions()
@@ -30,7 +28,7 @@ _QUANTUM_SECONDS = 0.2
 """Long enough for all that comes at once, which saves simulated events; all else is as jobs have it by default."""
 
 _BEYOND = 5
-"""Seconds of input beyond those that are looked at, lest the input ends in the last of them."""
+"""Seconds of input beyond those that are looked at and those that tasks which then move need to start."""
 
 _CANDIDATES = 100_000
 """Keys of which each task gets some."""
@@ -58,12 +56,12 @@ class Setup:
     load: float = 0.7
     service_seconds: float = 0.01
     keys: int = 20
-    start_seconds: float = 10.0
+    start_seconds: float = PUBLISHED.restart
 
     @property
     def moments(self) -> list[float]:
-        """Of redeployments, in virtual time: the stream begins when the first tasks have started."""
-        return [self.start_seconds + float(at) for at in np.arange(self.first, self.seconds, self.every)]
+        """Of redeployments, in virtual time: the stream begins at 0."""
+        return np.arange(self.first, self.seconds, self.every).tolist()
 
     @property
     def rate(self) -> float:
@@ -80,14 +78,7 @@ def simulate(setup: Setup, case: Case, seed: int) -> Outcome:
     """
     layout = setup.layout
     plans = tuple(redeployments(layout, case.moved, setup.moments, seed)) if case.moved else ()
-    away: tuple[Pauses, ...] = (NEVER,) * layout.tasks
-    if case.scheme in SCHEMES:
-        away = pauses(SCHEMES[case.scheme], plans, layout, case.durations, seed)
-    requests = tuple(requests_of(plans)) if case.scheme == OURS else ()
-    slowness = case.polling.slowness(layout, case.durations)
-    paused = {(REDUCER, task): each for task, each in enumerate(away)}
-    if case.scheme == STOP:
-        paused |= {(MAPPER, source): away[0] for source in range(setup.sources)}
+    requests = tuple(requests_of(plans)) if case.moved else ()
     table = stream(setup, seed)
     plan = plan_of(_job(setup, table))
     stages = tuple(replace(stage, expected_seconds=None) for stage in plan.graph.stages)  # of real time
@@ -96,21 +87,18 @@ def simulate(setup: Setup, case: Case, seed: int) -> Outcome:
         plan.tasks,
         step_seconds=lambda stage: setup.sources / setup.rate,
         service_seconds=lambda stage, index: setup.service_seconds,
-        slowness=lambda stage, index, now: slowness if stage == REDUCER else 1.0,
-        requests=tuple((plan.at, request) for plan, request in zip(plans, requests, strict=False)),
+        requests=tuple((plan.at, request) for plan, request in zip(plans, requests, strict=True)),
         start_seconds=setup.start_seconds,
-        pauses=lambda stage, index: paused.get((stage, index), NEVER),
     )
     course = Course()
     run = SimulatedCluster(job, seed, operator=course.machine()).run(max_steps=100 * len(table))
     _check(table, run)
-    began, ended = setup.start_seconds, setup.start_seconds + setup.seconds
-    moved, stayed = longest_gaps(course.gaps(_first_of(run, layout), away), plans, ended)
+    moved, stayed = longest_gaps(course.gaps(_first_of(run, layout)), plans, setup.seconds)
     return Outcome(
         case,
-        rates=tuple(course.rates(began, setup.seconds).tolist()),
-        p50=course.delay(0.5, ended),
-        p99=course.delay(0.99, ended),
+        rates=tuple(course.rates(0.0, setup.seconds).tolist()),
+        p50=course.delay(0.5, setup.seconds),
+        p99=course.delay(0.99, setup.seconds),
         gaps=moved,
         others=stayed,
     )
@@ -122,7 +110,7 @@ def stream(setup: Setup, seed: int) -> pa.Table:
     candidates = np.arange(_CANDIDATES)
     owners = _BALANCE.ring(tasks).snapshot(0).owners_of(hash_column(pa.array(candidates)))
     keys = np.stack([candidates[owners == task][: setup.keys] for task in range(tasks)])
-    rounds = round((setup.seconds + _BEYOND) * setup.rate / tasks)
+    rounds = round((setup.seconds + setup.start_seconds + _BEYOND) * setup.rate / tasks)
     turns = random.permuted(np.tile(np.arange(tasks), (rounds, 1)), axis=1).ravel()
     return pa.table({"key": keys[turns, random.integers(0, setup.keys, len(turns))]})
 

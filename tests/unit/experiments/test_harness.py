@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.harness import Findings, Target, main
+from experiments.harness import Findings, Target, interval, main, published
 
 
 def test_numbers_of_numpy_are_written_as_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,3 +21,14 @@ def test_numbers_of_numpy_are_written_as_numbers(tmp_path: Path, monkeypatch: py
     written = json.loads((tmp_path / "made_up.json").read_text())
     assert written["data"] == {"rows": 3}
     assert [(found["reached"], found["met"]) for found in written["targets"]] == [(1.0, True)]
+
+
+@pytest.mark.parametrize(("value", "met"), [(91.9, False), (92.0, True), (93.1, True), (94.1, False)])
+def test_a_published_value_is_met_within_the_measured_interval_and_not_beyond_it(value: float, met: bool) -> None:
+    assert published("kept", value, (92.0, 94.0), ".1f") == Target(
+        "kept", f"{value:.1f} (published) within", "92.0 to 94.0", met
+    )
+
+
+def test_an_interval_leaves_out_a_twentieth_of_the_values() -> None:
+    assert interval(np.arange(1001.0)) == (25.0, 975.0)

@@ -11,7 +11,7 @@ from dpa import Job
 from experiments.otd.methods import METHODS, OTD, OURS
 from experiments.otd.real import Followed, wrong_profile
 from experiments.otd.virtual import KINDS, Course, course
-from experiments.otd.virtual_page import settled
+from experiments.otd.virtual_page import PAPERS, delay, papers_courses, published_effects, settled
 from experiments.placement.real import job_file
 
 
@@ -50,3 +50,17 @@ def test_what_is_left_is_a_part_of_the_most_that_went_between_nodes() -> None:
     found = Followed((1, 3, 5, 7, 9), (2e6, 4e6, 3e6, 1e5, 1e5), (0, 1, 2, 0, 0), ("",) * 5, 10.0, 1)
     assert found.left == pytest.approx(1e5 / 4e6)
     assert found.cycles == 3
+
+
+def test_a_record_is_under_way_for_less_time_the_less_goes_between_nodes() -> None:
+    assert delay(1.0) == pytest.approx(3e-3) and delay(0.0) == pytest.approx(2.2e-3)
+
+
+def test_published_effects_are_judged_by_courses_of_the_papers_length() -> None:
+    compute, talk = (papers_courses(kind, range(1)) for kind in KINDS)
+    assert PAPERS == "2 x 4" and len(talk[0].cpu) == 62
+    faster, crossing, _, shorter = published_effects(compute, talk)
+    reached = compute[0].rate[10] / compute[0].rate[0] - 1
+    assert faster.reached == f"{reached:.1%} to {reached:.1%}" and not faster.met
+    assert crossing.reached == f"{compute[0].crossing[50]:.1%}"
+    assert shorter.reached == "15.4% to 15.4%", "of 2.6 ms 0.4 ms less"

@@ -12,8 +12,12 @@ import numpy as np
 import pytest
 
 from dpa.simulation.pauses import NEVER, Pauses
-from experiments.redeploy.cases import CHEAP, DEAR, MOVED, Outcomes, all_cases, case_of, of_cycles
+from experiments.harness import Target
+from experiments.redeploy.cases import MOVED, Outcomes, all_cases, case_of, of_cycles
 from experiments.redeploy.course import Course, Gap, Quantum
+from experiments.redeploy.looks import Look, measure_looks
+from experiments.redeploy.losses import Runs, Storm, lost_parts
+from experiments.redeploy.losses import run as run_storm
 from experiments.redeploy.outcome import NONE, Case, Outcome, longest_gaps
 from experiments.redeploy.page import page
 from experiments.redeploy.picture import draw
@@ -77,7 +81,7 @@ def test_a_job_that_stops_does_so_with_all_its_tasks() -> None:
 
 def test_workers_that_restart_do_so_with_all_their_tasks_and_the_others_work_on() -> None:
     away = restart_workers(PLAN, KNOWN, PLACES, PUBLISHED)
-    assert away == {0: (101.0, 114.0), 1: (101.0, 111.0), 3: (104.0, 114.0)}
+    assert away == {0: (101.0, 119.5), 1: (101.0, 116.5), 3: (104.0, 119.5)}
 
 
 def test_a_single_task_is_away_from_when_its_old_worker_knows_until_its_new_one_has_started_it() -> None:
@@ -113,8 +117,7 @@ def test_shorter_cycles_scale_when_plans_become_known() -> None:
 
 
 def test_some_task_is_away_for_nearly_as_many_seconds_as_were_published() -> None:
-    """279, 155 and 20 s of 600 s: one task that is away stops a job before long (5.2.1). That workers take *over* 10 s
-    to restart, and what else there is in reality, is not in the model."""
+    """279, 155 and 20 s of 600 s (5.2.1)."""
     moments = [50.0 + 60.0 * number for number in range(10)]
     found = {}
     for name in (STOP, RESTART, SINGLE):
@@ -126,7 +129,7 @@ def test_some_task_is_away_for_nearly_as_many_seconds_as_were_published() -> Non
             runs.append(sum(min(until, 600.0) - min(since, 600.0) for since, until in joined.intervals))
         found[name] = sum(runs) / len(runs)
     assert found[STOP] == pytest.approx(279, abs=2)
-    assert 0.65 * 155 < found[RESTART] < 155
+    assert found[RESTART] == pytest.approx(155, rel=0.1)
     assert 0.65 * 20 < found[SINGLE] < 20
 
 
@@ -141,17 +144,18 @@ def test_a_look_for_plans_takes_processor_time_of_tasks() -> None:
 # --- what is read from a run
 
 
-def test_a_gap_is_a_time_in_which_nobody_works_though_records_wait_or_the_task_is_away() -> None:
-    """Task 0 works from 1 to 2, pauses from 3 to 5 in the middle of its work, and is followed by task 7 at 9."""
+def test_a_gap_is_a_time_in_which_nobody_works_though_records_wait() -> None:
+    """Task 0 works, though not from 6.5 to 7 when records have come, and is followed by task 7 at 9."""
     quanta = [
         Quantum(0, 1.0, 2.0, 10, 0.0),
         Quantum(0, 2.5, 6.0, 10, 0.0),
+        Quantum(0, 7.0, 7.5, 10, 0.0),
         Quantum(7, 9.0, 10.0, 10, 0.0),
         Quantum(1, 0.0, 10.0, 1, 0.0),
     ]
-    arrivals = [(0.0, 1, 1), (1.0, 0, 10), (2.5, 0, 10), (8.0, 7, 10)]
-    found = Course(quanta, arrivals).gaps({0: 0, 1: 1, 7: 0}, [Pauses.of([(3.0, 5.0)]), NEVER])
-    assert found == {0: [Gap(3.0, 5.0), Gap(8.0, 9.0)], 1: []}
+    arrivals = [(0.0, 1, 1), (1.0, 0, 10), (2.5, 0, 10), (6.5, 0, 10), (8.0, 7, 10)]
+    found = Course(quanta, arrivals).gaps({0: 0, 1: 1, 7: 0})
+    assert found == {0: [Gap(6.5, 7.0), Gap(8.0, 9.0)], 1: []}
 
 
 def test_rates_and_delays_are_of_records_by_when_they_were_processed() -> None:
@@ -180,21 +184,64 @@ def test_tasks_of_ours_move_without_a_gap_however_long_they_take_to_start() -> N
     assert ours.degraded(0.6, none.usual_rate) == 0
 
 
+def test_tasks_that_move_in_the_last_second_looked_at_start_before_the_input_ends() -> None:
+    late = replace(SMALL, first=39.0)
+    assert late.moments == [39.0]
+    assert sum(simulate(late, Case(OURS, 2), seed=1).rates) > 0  # nothing is refused
+
+
+# --- the model of Storm
+
+MOMENTS = [50.0, 110.0]
+
+
+def runs_of(scheme: str, moved: int = 1, storm: Storm | None = None, seeds: int = 3) -> Runs:
+    """Three minutes of the model."""
+    return run_storm(storm or Storm(), LAYOUT, Case(scheme, moved), MOMENTS, 180, range(seeds))
+
+
 def test_a_job_that_stops_stands_for_as_long_and_does_not_catch_up() -> None:
-    stopped, none = run_of(STOP), run_of(NONE, 0)
-    assert stopped.rates[12:] == (0.0,) * 28
-    assert stopped.degraded(1.0, none.usual_rate) == 28
-    assert stopped.longest_gap == pytest.approx(30.0, abs=0.5)
+    stopped = runs_of(STOP)
+    assert stopped.degraded(1.0).tolist() == [60.0] * 3
+    assert stopped.throughput == pytest.approx(120 / 180)
 
 
-def test_one_task_that_is_away_stops_the_whole_job_before_long() -> None:
-    plans = list(redeployments(SMALL.layout, 1, SMALL.moments, 1))
-    away = pauses(SCHEMES[RESTART], plans, SMALL.layout, PUBLISHED, 1)
-    restarted = run_of(RESTART, 1)
-    assert restarted.degraded(1.0, run_of(NONE, 0).usual_rate) >= 5
-    [moved] = plans[0].moved
-    assert restarted.longest_gap == pytest.approx(away[moved].seconds, abs=0.5)
-    assert restarted.others == pytest.approx(PUBLISHED.restart, abs=0.5)
+def test_a_process_that_restarts_stops_the_whole_job_and_loses_nothing() -> None:
+    for lost in runs_of(RESTART).degraded(1.0):
+        assert 2 * 14.0 <= lost <= 2 * (PUBLISHED.restart + PUBLISHED.agent_cycle + PUBLISHED.worker_cycle)
+    assert runs_of(RESTART, storm=Storm(holds=False)).throughput.mean() < runs_of(RESTART).throughput.mean()
+
+
+def test_words_are_lost_where_the_senders_worker_and_the_tasks_do_not_know_the_same() -> None:
+    """Task 0 leaves worker 0 at 102 and is on worker 2 at 106.5; workers learn at 102, 103, 106 and 107. From 103 on
+    worker 1 sends to the new place too soon, until 107 worker 3 to the old one."""
+    lost = lost_parts(Storm(words=1), PLACES, Case(SINGLE, 1), [(PLAN, KNOWN)], 120)
+    of_senders = {at: round(4 * 4 * lost[round(at * 10)]) for at in (101.5, 102.5, 103.5, 106.2, 106.7, 107.5)}
+    assert of_senders == {101.5: 0, 102.5: 4, 103.5: 4, 106.2: 4, 106.7: 1, 107.5: 0}
+
+
+def test_a_longer_sentence_is_lost_more_often() -> None:
+    [one, twelve] = (lost_parts(Storm(words=words), PLACES, Case(SINGLE, 1), [(PLAN, KNOWN)], 120) for words in (1, 12))
+    assert one.max() == pytest.approx(1 / 4) and twelve.max() == pytest.approx(1 - (3 / 4) ** 12)
+
+
+def test_clients_whose_sentences_are_lost_send_nothing_until_the_timeout() -> None:
+    short, long = (runs_of(SINGLE, 16, Storm(timeout=timeout)) for timeout in (1.0, 30.0))
+    assert long.throughput.mean() < short.throughput.mean()
+    assert long.rates[:, 45] == pytest.approx(1.0) and long.rates.min() < 0.2
+    assert runs_of(SINGLE, 16, Storm(window=1e9)).throughput.mean() > long.throughput.mean()
+
+
+def test_dear_looks_slow_busy_tasks_down() -> None:
+    dear = Storm(polling=Polling(worker=1.5))
+    assert runs_of(SINGLE, storm=dear).rates.max() == pytest.approx((1 - 1.5 / 3) / 0.7, abs=0.01)
+
+
+def test_a_look_carries_a_plan_and_takes_some_time() -> None:
+    look = measure_looks(LAYOUT, looks=3)
+    assert min(look.ask, look.write, look.read) > 0 and look.plan == 1024
+    assert look.polling() == Polling(look.ask + look.write, look.read)
+    assert look.traffic(LAYOUT, PUBLISHED, every=64.0) == pytest.approx((104.0, 8.0, 4 * 512 / 3))
 
 
 # --- on real actors
@@ -234,27 +281,35 @@ def test_a_key_of_a_task_that_is_away_waits_until_it_is_back(tmp_path: Path, mon
 def test_every_case_is_run_once_and_all_that_targets_and_page_look_at() -> None:
     cases = list(all_cases())
     assert len(cases) == len(set(cases)) and cases[0].scheme == NONE
-    found = Outcomes(tuple(made_up(case) for case in cases))
-    names = {target.name: target for target in targets(found)}
-    assert [name for name, target in names.items() if not target.met] == [
-        "lazy kill: cycles of 0.3 s are slower than of 3 s where a look costs 5 ms"
-    ]
-    text = page(found, Setup())
-    assert "| stop the job (Storm) | 279 | 50 | 267 | 50 |" in text
-    assert "| 0.3/0.1 | 35 |" in text
+    modelled = {case: made_up(case) for case in cases if case.scheme in SCHEMES}
+    runs = (Outcome(case, rates_of(case), 0.1, 0.2, (0.01,) * case.moved, 0.0) for case in cases)
+    found = Outcomes(tuple(runs), modelled)
+    by_name = {target.name: target for target in targets(found)}
+    assert by_name["9a: single tasks, s that lost 60 %"] == Target(
+        "9a: single tasks, s that lost 60 %", "20 (published) within", "11 to 11", False
+    )
+    assert by_name["single tasks: 16 tasks degrade longer than 1"].met
+    assert not by_name["10d: lazy kill, cycles of 0.3 s are slower than of 3 s"].met
+    text = page(found, Setup(), Storm(), Look(1e-6, 2e-6, 3e-6, 1024), {"lazy kill, 16 tasks": [1.0] * 5})
+    assert "| 9a: stopping the job | 279 | 50 (50 to 50) | 267 | 50 (50 to 50) |" in text
+    assert "| 0.3/0.1 | 5 (5 to 5) |" in text
     figure = draw(found, Setup())
     assert len(figure.axes) == 8 and all(axes.has_data() for axes in figure.axes)
 
 
-def made_up(case: Case) -> Outcome:
-    """A run that loses the more seconds, the more a scheme stops and the longer its cycles are."""
+def rates_of(case: Case) -> tuple[float, ...]:
+    """More seconds without a record, the more a scheme stops and the longer its cycles are."""
     lost = {NONE: 0, OURS: 0, STOP: 50, RESTART: 30, SINGLE: 10 + case.moved, LAZY: 5}[case.scheme]
     if case.scheme == LAZY:
         lost += int(case.durations.agent_cycle)
-    usual = 50.0 if case == of_cycles(0.3, 0.1, DEAR) else 100.0
-    return Outcome(case, (0.0,) * lost + (usual,) * (100 - lost), 0.1, 0.2, (0.01,) * case.moved, 0.0)
+    return (0.0,) * lost + (1.0,) * (100 - lost)
+
+
+def made_up(case: Case) -> Runs:
+    """Two equal runs."""
+    return Runs(case, np.array([rates_of(case)] * 2), (0.01,))
 
 
 def test_the_stop_of_a_job_is_the_same_case_whatever_moves() -> None:
     assert case_of(STOP, 16) == case_of(STOP, 1) != case_of(RESTART, 1)
-    assert of_cycles(3.0, 1.0, CHEAP) == case_of(LAZY, MOVED[-1])
+    assert of_cycles(3.0, 1.0) == case_of(LAZY, MOVED[-1])
