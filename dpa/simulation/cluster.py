@@ -165,8 +165,8 @@ class SimulatedCluster:
                 else:
                     self._log.append((self._clock, address, event))
                     self._step(address, event)
-            except (DpaError, AssertionError) as error:
-                raise self._violation(str(error) or repr(error)) from error
+            except Exception as error:  # no machine may fail in any way
+                raise self._violation(str(error) if isinstance(error, DpaError) else repr(error)) from error
         if self._failure is not None and self._dead:
             raise JobFailedError(self._failure)
         if self._failure is not None:

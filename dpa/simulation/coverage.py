@@ -60,6 +60,10 @@ _ONE_CHANGE = "one change of tasks is under way at a time in a job, and the task
 _NOTHING_OUT = "all that the task has emitted is acknowledged before it flushes or leaves"
 _NOTHING_YET = "a source task that has not begun has emitted nothing"
 
+_RARE = (
+    "not drawn: it must be slower than all acknowledgements for what the task had sent, just as the task ends or leaves"
+)
+
 UNREACHED: dict[Triple, str] = {
     **{("CoordinatorMachine", kind, "created"): _FIRST for kind in ("Rescale", "MoveTasks", "CancelChange", "Tick")},
     **{
@@ -81,8 +85,12 @@ UNREACHED: dict[Triple, str] = {
     ("SourceMachine", "Ack", "left"): _NOTHING_OUT,
     ("OperatorMachine", "Ack", "leaving"): _NOTHING_OUT,
     ("OperatorMachine", "Ack", "left"): _NOTHING_OUT,
+    ("SourceMachine", "CreditTransfer", "left"): _RARE,
+    ("OperatorMachine", "CreditTransfer", "exchanging"): _RARE,
+    ("OperatorMachine", "CreditTransfer", "leaving"): _RARE,
+    ("OperatorMachine", "CreditTransfer", "left"): _RARE,
 }
-"""The cells that no run reaches, and why."""
+"""The cells that no run reaches, and why. Those that could come have a unit test."""
 
 _ONE_PHASE = "a stage is in one phase at a time"
 _OF_SOURCE = "a source has neither tables nor rounds, and ends with its last task"

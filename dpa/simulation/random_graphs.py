@@ -171,7 +171,7 @@ def asked_graph(seed: int) -> RandomGraph:
     halving = HalvingOptions(min_queue=1, check_seconds=0.0, report_every=1, initial_tokens=64)
     options: dict[str, Any] = {
         "balance": draw.choice([halving, AdaptiveOptions(check_seconds=0.0, measure_seconds=0.001)]),
-        "in_flight_records": 20,
+        "in_flight_records": draw.choice([4, 20]),
         "quantum_records": 1,
         "drain_seconds": 0.0,
     }
@@ -190,17 +190,16 @@ def asked_graph(seed: int) -> RandomGraph:
         ticks=None,
         tick_seconds=0.01,
         numbered=True,
-        requests=tuple((draw.uniform(0.005, 0.15), _request(draw, turn)) for turn in range(10)),
+        requests=tuple((draw.uniform(0.005, 0.15), _request(draw, turn)) for turn in range(20)),
     )
     return RandomGraph(job, kinds, {name: Counter(numbers) for name in kinds})
 
 
 def _request(draw: random.Random, turn: int) -> Rescale | Redistribute:
     """For a stage of `asked_graph`."""
-    stage = draw.choice(["source 0", "stage 0", "stage 1", "stage 1"])
-    if stage == "source 0" or draw.random() < 0.5:
-        return Rescale(turn, stage, draw.randint(1, 4))
-    return Redistribute(stage, draw.randrange(2))
+    if draw.random() < 0.5:
+        return Redistribute(draw.choice(["stage 0", "stage 1", "stage 1"]), draw.randrange(2))
+    return Rescale(turn, draw.choice(["source 0", "stage 0", "stage 1"]), draw.randint(1, 4))
 
 
 def run_random_graph(
