@@ -1,7 +1,8 @@
 """What simulated runs reach: the rules of every machine in each of their states, and the conversations that are under
 way at the same time.
 
-What no run reaches is drawn, or stands in `UNREACHED` or `APART` with the reason why it cannot come.
+What no run reaches stands in `UNREACHED` or `APART` with the reason: it cannot come, or it is too rare and has a unit
+test.
 """
 
 from __future__ import annotations
