@@ -86,7 +86,6 @@ UNREACHED: dict[Triple, str] = {
     ("SourceMachine", "Ack", "left"): _NOTHING_OUT,
     ("OperatorMachine", "Ack", "leaving"): _NOTHING_OUT,
     ("OperatorMachine", "Ack", "left"): _NOTHING_OUT,
-    ("SourceMachine", "CreditTransfer", "left"): _RARE,
     ("OperatorMachine", "CreditTransfer", "exchanging"): _RARE,
     ("OperatorMachine", "CreditTransfer", "leaving"): _RARE,
     ("OperatorMachine", "CreditTransfer", "left"): _RARE,
