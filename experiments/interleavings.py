@@ -17,6 +17,7 @@ from dpa.simulation.cluster import InvariantViolationError
 from dpa.simulation.job import SimulatedRun
 from dpa.simulation.random_graphs import random_graph, run_random_graph
 from dpa.simulation.random_jobs import random_job, run_random_job
+from experiments import interleavings_coverage
 from experiments.harness import Findings, Target, main, markdown_table, progress
 
 _HISTORY_SHOWN = 60
@@ -24,6 +25,7 @@ _HISTORY_SHOWN = 60
 _COMMANDS = {
     "interleavings": None,
     "interleavings_changes": "python -m experiments.interleavings --changes",
+    "interleavings_coverage": "python -m experiments.interleavings --coverage --seeds 200",
     "interleavings_graphs": "python -m experiments.interleavings --graphs --seeds 2000",
     "interleavings_graphs_changes": "python -m experiments.interleavings --graphs --changes --seeds 3000",
 }
@@ -114,6 +116,15 @@ if __name__ == "__main__":
     parser.add_argument("--seeds", type=int, default=3_500, help="how many random jobs or graphs")
     parser.add_argument("--graphs", action="store_true", help="graphs of up to six stages instead of jobs of one")
     parser.add_argument("--changes", action="store_true", help="tasks come, go and move meanwhile")
+    parser.add_argument("--coverage", action="store_true", help="count what runs in all modes reach")
     given = parser.parse_known_args()[0]
+    if given.coverage:
+        main(
+            "interleavings_coverage",
+            parser,
+            interleavings_coverage.measure,
+            command=_COMMANDS["interleavings_coverage"],
+        )
+        sys.exit()
     name = "interleavings" + ("_graphs" if given.graphs else "") + ("_changes" if given.changes else "")
     main(name, parser, measure, command=_COMMANDS[name])

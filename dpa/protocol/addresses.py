@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Address:
+class Address(NamedTuple):
     """A task: the name of its stage and its number there, from 0."""
 
     stage: str
-    index: int = 0
+    index: int = 0  # type: ignore[assignment]  # instead of the method of tuples
 
     def __str__(self) -> str:
         return self.stage if self.stage in RESERVED else f"{self.stage} {self.index}"

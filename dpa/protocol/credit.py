@@ -143,8 +143,8 @@ class Credit:
 
     def transfer(self, sender: int, receiver: int, records: int) -> None:
         """A task has forwarded records to another. What that one has processed already may be known earlier, so its
-        account is below zero for a moment."""
-        self.reach(receiver + 1)
+        account is below zero for a moment; so is that of a task of which nothing is known yet."""
+        self.reach(max(sender, receiver) + 1)
         self.in_flight_to[sender] -= records
         self.in_flight_to[receiver] += records
 

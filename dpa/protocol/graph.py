@@ -190,9 +190,16 @@ class Graph:
     def _by_name(self) -> dict[str, Stage]:
         return {stage.name: stage for stage in self.stages}
 
+    @cached_property
+    def _into(self) -> dict[str, list[tuple[int, Edge]]]:
+        return {
+            stage.name: [(number, edge) for number, edge in enumerate(self.edges) if edge.target == stage.name]
+            for stage in self.stages
+        }
+
     def into(self, name: str) -> list[tuple[int, Edge]]:
         """The edges that enter a stage, with their numbers."""
-        return [(number, edge) for number, edge in enumerate(self.edges) if edge.target == name]
+        return self._into[name]
 
     def out_of(self, name: str) -> list[tuple[int, Edge]]:
         """The edges that leave a stage, with their numbers."""

@@ -16,6 +16,8 @@ from dpa.protocol.addresses import Address
 class State(Enum):
     """Base of each machine's states; the value is how sentences name it."""
 
+    __hash__ = object.__hash__  # each is there once; that of `Enum` is a call, and states are looked up for every event
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -56,11 +58,14 @@ class RuledMachine:
     """
 
     RULES: ClassVar[tuple[Rule, ...]]
+    _handlers: ClassVar[dict[tuple[type, State], str]]
 
     def __init__(self, state: State) -> None:
         self.state = state
-        self._handlers = {
-            (rule.kind, at): getattr(self, rule.handler.__name__) for rule in self.RULES for at in rule.states
+
+    def __init_subclass__(cls) -> None:
+        cls._handlers = {
+            (rule.kind, at): rule.handler.__name__ for rule in getattr(cls, "RULES", ()) for at in rule.states
         }
 
     def dispatch(self, name: object, sender: Address, event: Any) -> None:
@@ -73,7 +78,7 @@ class RuledMachine:
         if handler is None:
             kind = type(event).__name__
             raise ProtocolError(f"{name} cannot take a {kind} from {sender} while {self.state.value}")
-        handler(sender, event)
+        getattr(self, handler)(sender, event)
 
 
 def transition_table(machine: type[RuledMachine]) -> str:

@@ -141,6 +141,11 @@ class StageProgress(RuledMachine):
         """Whether tasks come or go now."""
         return self._change is not None
 
+    @property
+    def is_in_round(self) -> bool:
+        """Whether a round of aggregation is in progress."""
+        return self._rounds.in_progress
+
     def begin_change(self, change: MemberChange) -> None:
         """Some tasks are to come, others to leave. Until that is over the stage does not end."""
         self._change = change

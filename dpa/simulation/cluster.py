@@ -9,18 +9,20 @@ from __future__ import annotations
 import heapq
 import itertools
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
 from dpa.errors import DpaError, JobFailedError
 from dpa.execution.reduce_task import ReduceStage
-from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
+from dpa.protocol.addresses import BALANCER, COORDINATOR, RESERVED, Address
 from dpa.protocol.coordinator import CoordinatorMachine
 from dpa.protocol.events import (
     Event,
     ExtractDone,
     MergeDone,
     ProcessDone,
+    Redistribute,
     Start,
     StartFailed,
     StepDone,
@@ -83,7 +85,8 @@ class SimulatedCluster:
     """One job's machines, network and virtual clock.
 
     Attributes:
-        coordinator, tasks, machines: the state machines, by address.
+        graph: the job's stages and edges.
+        coordinator, balancer, tasks, machines: the state machines, by address.
         user_code: of each task.
         writes: how each task delivered its share.
         answers: what became of the requests that somebody waits for, by their numbers.
@@ -97,9 +100,12 @@ class SimulatedCluster:
         coordinator: type[CoordinatorMachine] = CoordinatorMachine,
         source: type[SourceMachine] = SourceMachine,
         operator: type[OperatorMachine] = OperatorMachine,
+        watch: Callable[[SimulatedCluster], None] | None = None,
     ) -> None:
-        """Tests put deliberately broken machines in the place of these, and experiments some that take notes."""
+        """Tests put deliberately broken machines in the place of these, and experiments some that take notes; `watch`
+        is called after every event of the coordinator and of the load balancer."""
         self._job = job
+        self._watch = watch
         self._random = random.Random(seed)
         self._starts = random.Random(f"starts of {seed}")
         self._clock = 0.0
@@ -114,18 +120,19 @@ class SimulatedCluster:
         self._dead: set[Address] = set()
         self.answers: dict[int, Answer] = {}
         self._make = partial(task_of, job.graph, source=source, operator=operator)
-        graph = job.graph
+        self.graph = graph = job.graph
         self.coordinator = coordinator(graph, None if job.placed is None else job.placed.online)
+        self.balancer = load_balancer_of(graph)
         self.tasks: dict[Address, TaskMachine] = {address: self._make(address) for address in graph.addresses}
         self.machines: dict[Address, Machine] = {
             COORDINATOR: self.coordinator,
-            BALANCER: load_balancer_of(graph),
+            BALANCER: self.balancer,
             **self.tasks,
         }
         self.user_code = {address: self._user_code_of(address) for address in graph.addresses}
         self.writes: dict[Address, Write] = {}
         self._hosts = Hosts(job.placed, job.cores)
-        self._invariants = Invariants(graph, self.tasks)
+        self._invariants = Invariants(graph, self.tasks, numbered=job.numbered)
         self._rounds = {
             stage.name: PublishedRounds(stage.first_table(), stage_task.key)
             for stage in graph.queue_fed()
@@ -144,7 +151,7 @@ class SimulatedCluster:
         """
         self._schedule(0.0, COORDINATOR, Start())
         for at, request in self._job.requests:
-            self._schedule(at, COORDINATOR, request)
+            self._schedule(at, BALANCER if isinstance(request, Redistribute) else COORDINATOR, request)
         for at, task in self._job.deaths:
             self._schedule(at, task, TaskDied(task, f"{task} died"))
         for address in self.machines:
@@ -158,8 +165,8 @@ class SimulatedCluster:
                 else:
                     self._log.append((self._clock, address, event))
                     self._step(address, event)
-            except (DpaError, AssertionError) as error:
-                raise self._violation(str(error) or repr(error)) from error
+            except Exception as error:  # no machine may fail in any way
+                raise self._violation(str(error) if isinstance(error, DpaError) else repr(error)) from error
         if self._failure is not None and self._dead:
             raise JobFailedError(self._failure)
         if self._failure is not None:
@@ -222,12 +229,16 @@ class SimulatedCluster:
             self._hosts.end(address)
         if isinstance(event, TaskStarted):
             self._invariants.started(event.address)
+        if isinstance(event, Redistribute):
+            self._invariants.asked(event)
         instructions = machine.handle(event, self._clock)
         if isinstance(event, Envelope):
             self._invariants.received(event, machine)
         for instruction in instructions:
             self._execute(address, instruction)
         self._invariants.check(address)
+        if self._watch is not None and address.stage in RESERVED:
+            self._watch(self)
         if self._finished and not self._checked_end:
             self._checked_end = True
             self._invariants.check_end()
@@ -246,8 +257,7 @@ class SimulatedCluster:
                 self._hosts.sent(envelope)
                 copies = 2 if self._random.random() < job.network.duplicates else 1
                 for _ in range(copies):
-                    delay = self._random.uniform(job.network.min_delay, job.network.max_delay)
-                    self._schedule(delay, envelope.receiver, envelope)
+                    self._schedule(job.network.delay(self._random), envelope.receiver, envelope)
             case StartTasks() | CancelStart() | StopTasks() | Answer():
                 self._manage(instruction)
             case OpenSplit() | CloseSplit() | OpenResult():
@@ -305,11 +315,9 @@ class SimulatedCluster:
         self._schedule(self._job.network.max_delay, COORDINATOR, StartFailed(f"{start.addresses[0]} {why}"))
 
     def _are_up(self, addresses: tuple[Address, ...], nodes: tuple[str | None, ...]) -> None:
-        network = self._job.network
         for place, started in enumerate(addresses):
             self._hosts.started(started, nodes[place] if nodes else None)
-            delay = self._random.uniform(network.min_delay, network.max_delay)
-            self._schedule(delay, COORDINATOR, TaskStarted(started))
+            self._schedule(self._job.network.delay(self._random), COORDINATOR, TaskStarted(started))
 
     def _user_code(self, address: Address, instruction: Instruction) -> tuple[Event, float]:
         """Run a piece of user code; returns the event that answers it, and its duration without pauses (seconds)."""

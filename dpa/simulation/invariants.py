@@ -16,8 +16,9 @@ from dpa.balance.options import TokenOptions
 from dpa.errors import ProtocolError
 from dpa.execution.block import Block
 from dpa.protocol.addresses import COORDINATOR, Address
+from dpa.protocol.change_messages import ChangeMembers
 from dpa.protocol.emitter import Emitter
-from dpa.protocol.events import Event, Tick
+from dpa.protocol.events import Event, Redistribute, Tick
 from dpa.protocol.graph import Graph, Stage
 from dpa.protocol.instructions import Instruction, NextStep, Process
 from dpa.protocol.machine import Machine
@@ -41,6 +42,7 @@ from dpa.routing.change import TableChange
 from dpa.routing.groupings.base import Grouping
 from dpa.routing.table import RoutingTable
 from dpa.simulation.credit_ledger import CreditLedger
+from dpa.simulation.input_order import InputOrder
 from dpa.simulation.migrations import StatesAndOrder
 
 _NEEDED = Push | Ack | CreditTransfer | Marker | PassedMarkers | RangeTransfer
@@ -50,9 +52,10 @@ _NEEDED = Push | Ack | CreditTransfer | Marker | PassedMarkers | RangeTransfer
 class Invariants:
     """Numbers in comments are those of the design's list of invariants (docs/design.md)."""
 
-    def __init__(self, graph: Graph, tasks: Mapping[Address, TaskMachine]) -> None:
+    def __init__(self, graph: Graph, tasks: Mapping[Address, TaskMachine], *, numbered: bool) -> None:
+        """`numbered`: whether the value of each record is the number of its row."""
         self._tasks = tasks
-        self._stages = [_StageInvariants(graph, stage, tasks) for stage in graph.queue_fed()]
+        self._stages = [_StageInvariants(graph, stage, tasks, numbered=numbered) for stage in graph.queue_fed()]
         self._by_name = {stage.name: stage for stage in self._stages}
         self._in_transit: dict[tuple[Address, Address, int], int] = {}
         self._delivered: dict[tuple[Address, Address], int] = {}
@@ -60,6 +63,10 @@ class Invariants:
         self._up: set[Address] = {COORDINATOR}
         self._under_way: defaultdict[Address, set[tuple[Address, int]]] = defaultdict(set)
         self._credit = CreditLedger(graph, tasks)
+        self._concerned = {
+            stage.name: [one for one in self._stages if one.name == stage.name or stage in graph.upstream(one.name)]
+            for stage in graph.stages
+        }
 
     def joined(self, address: Address) -> None:
         """A task is started while the job runs."""
@@ -84,13 +91,22 @@ class Invariants:
     def lost(self, address: Address, event: Event) -> None:
         """Something comes for a task that was stopped."""
         idle = isinstance(event, Tick) or (
-            isinstance(event, Envelope) and isinstance(event.message, Ack | CreditTransfer | TableUpdate | Drain)
+            isinstance(event, Envelope)
+            and (isinstance(event.message, Ack | CreditTransfer | TableUpdate | Drain) or self._is_copy(event))
         )
         require(idle, f"{address} was stopped before it had taken {in_words(event)}")  # 1
+
+    def _is_copy(self, envelope: Envelope) -> bool:
+        """Whether a message has been taken in before."""
+        return envelope.seq < self._delivered.get((envelope.sender, envelope.receiver), 0)
 
     def started(self, address: Address) -> None:
         """A task is up."""
         self._up.add(address)
+
+    def asked(self, event: Redistribute) -> None:
+        """Somebody asks for a redistribution."""
+        self._by_name[event.stage].asked()
 
     def sent(self, envelope: Envelope) -> None:
         """A message leaves its sender."""
@@ -111,6 +127,9 @@ class Invariants:
         elif isinstance(message, DecisionReport):
             for decision in message.decisions:
                 self._by_name[message.stage].decided(decision)
+        elif isinstance(message, ChangeMembers):
+            for stage in self._stages:
+                stage.changes(message)
 
     def received(self, envelope: Envelope, machine: Machine) -> None:
         """A message has reached its receiver, perhaps to wait there for an earlier one."""
@@ -152,7 +171,7 @@ class Invariants:
     def check(self, address: Address) -> None:
         """What must hold when the machine at an address has handled an event."""
         self._credit.check(address)  # 5
-        for stage in self._stages:
+        for stage in self._concerned.get(address.stage, ()):
             stage.check(address)
 
     def check_end(self) -> None:
@@ -186,7 +205,7 @@ class _Tally:
 class _StageInvariants:
     """The invariants of one operator stage and of the edges that enter it."""
 
-    def __init__(self, graph: Graph, stage: Stage, tasks: Mapping[Address, TaskMachine]) -> None:
+    def __init__(self, graph: Graph, stage: Stage, tasks: Mapping[Address, TaskMachine], *, numbered: bool) -> None:
         self._entering = {number for number, _ in graph.into(stage.name)}
         self._tasks = tasks
         self.name = stage.name
@@ -208,6 +227,8 @@ class _StageInvariants:
         self._peaks: dict[Address, int] = defaultdict(int)
         self._rounds: dict[int, int] = defaultdict(int)
         self._migration = StatesAndOrder(stage.name) if stage.migrates else None
+        self._asked = 0
+        self._order = InputOrder(graph, stage.name) if stage.migrates and numbered else None
         self._rows_forwarded = 0
         self.rows_in_transit = 0
 
@@ -253,9 +274,17 @@ class _StageInvariants:
 
     def works(self, index: int, instruction: Instruction) -> None:
         """A task lets user code run."""
-        if self._migration is not None:
-            working_on = self._operators[index].working_on if isinstance(instruction, Process) else None
-            self._migration.works(index, instruction, working_on)
+        if self._migration is None:
+            return
+        working_on = self._operators[index].working_on if isinstance(instruction, Process) else None
+        self._migration.works(index, instruction, working_on)
+        if self._order is not None and working_on is not None:
+            self._order.works(index, working_on)  # 10
+
+    def changes(self, message: ChangeMembers) -> None:
+        """Tasks come and go, perhaps of a source that feeds the stage."""
+        if self._order is not None:
+            self._order.changes(message.stage, message.change)
 
     def worked(self, index: int, event: Event) -> None:
         """User code will return with this event."""
@@ -321,10 +350,17 @@ class _StageInvariants:
             within = self._peaks[task.address] <= task.queue.peak <= self._bound
             require(within, f"{task.address} reports a peak queue of {task.queue.peak}")
 
+    def asked(self) -> None:
+        """Somebody asks to relieve a task, whatever its load."""
+        self._asked += 1
+
     def decided(self, decision: Decision) -> None:
         """The load balancer decided about this stage."""
         balance = self._stage.balance
         if decision.outcome is not Outcome.APPLIED:
+            return
+        if self._asked and decision.reason.startswith("asked for"):
+            self._asked -= 1
             return
         if not isinstance(balance, TokenOptions):
             loaded = any(decision.loads) and (decision.moved or decision.split)

@@ -3,6 +3,7 @@ gives back."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +14,7 @@ from dpa.execution.mapping import MapTask
 from dpa.execution.reduce_task import ReduceStage
 from dpa.execution.states import Reduced
 from dpa.protocol.addresses import Address
-from dpa.protocol.events import CancelChange, TaskRequest
+from dpa.protocol.events import CancelChange, Redistribute, TaskRequest
 from dpa.protocol.graph import MAPPER, REDUCER, Graph, map_reduce
 from dpa.protocol.instructions import Answer
 from dpa.protocol.metrics import Snapshot
@@ -22,14 +23,36 @@ from dpa.protocol.user_code import StageTask
 from dpa.simulation.pauses import NEVER, Pauses
 from dpa.sources.splits import Split
 
+_SLOWEST = 40.0
+"""How many times as long as others a slow message takes at the most: longer than a chain of many others."""
+
 
 @dataclass(frozen=True)
 class Network:
-    """How messages travel: each takes between the two delays (seconds), and may be delivered twice."""
+    """How messages travel.
+
+    Attributes:
+        min_delay, max_delay: between which each takes, in seconds.
+        duplicates: how often one is delivered twice, 0 to 1.
+        slow: how often one takes longer, up to 40 times, 0 to 1.
+    """
 
     min_delay: float = 0.0005
     max_delay: float = 0.005
     duplicates: float = 0.0
+    slow: float = 0.0
+
+    @property
+    def mean_delay(self) -> float:
+        """How long one takes on average, in seconds."""
+        return (self.min_delay + self.max_delay) / 2 * (1 + self.slow * (_SLOWEST - 1) / 2)
+
+    def delay(self, draw: random.Random) -> float:
+        """How long the next message takes, in seconds."""
+        delay = draw.uniform(self.min_delay, self.max_delay)
+        if self.slow and draw.random() < self.slow:
+            delay *= draw.uniform(1, _SLOWEST)
+        return delay
 
 
 NETWORK = Network()
@@ -52,12 +75,13 @@ class SimulatedJob:
             a virtual time, in seconds.
         cores: how many cores the tasks of a node share (`Cores`); None: each task has one.
         placed: the node of each task, and how they are placed again; None: all are on one, and nobody measures.
-        requests: what the coordinator is asked for, with the virtual times, in seconds.
+        requests: what the coordinator and the load balancer are asked for, with the virtual times, in seconds.
         deaths: which tasks die, if they are there, with the virtual times, in seconds.
         start_seconds: virtual time that it takes to start tasks that are to come while records flow.
         start_failures: how often tasks that are to come while records flow cannot be started, 0 to 1.
         pauses: when a task of a stage, by number, does no work. Messages reach it, so its queue fills up; a piece of
             user code that is not done when a pause begins goes on after it.
+        numbered: whether the value of each record is the number of its row in the input, so that its order is checked.
     """
 
     graph: Graph
@@ -72,11 +96,12 @@ class SimulatedJob:
     slowness: Callable[[str, int, float], float] = lambda stage, index, now: 1.0
     cores: int | None = None
     placed: Placed | None = None
-    requests: tuple[tuple[float, TaskRequest | CancelChange], ...] = ()
+    requests: tuple[tuple[float, TaskRequest | CancelChange | Redistribute], ...] = ()
     deaths: tuple[tuple[float, Address], ...] = ()
     start_seconds: float = 0.0
     start_failures: float = 0.0
     pauses: Callable[[str, int], Pauses] = lambda stage, index: NEVER
+    numbered: bool = False
 
 
 def map_reduce_job(

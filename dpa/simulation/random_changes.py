@@ -1,5 +1,5 @@
 """Random changes of the tasks of a simulated job while it runs, made of a seed alone: what it is asked for, what is
-cancelled, and placements that follow the load."""
+cancelled, senders that come while states move, tasks that die, and placements that follow the load."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from dataclasses import replace
 
 from dpa.placement.model import Cluster, Node
 from dpa.placement.online import OnlineOptions, OnlinePlacement
-from dpa.protocol.events import CancelChange, MoveTasks, Rescale, TaskRequest
+from dpa.protocol.addresses import Address
+from dpa.protocol.events import CancelChange, MoveTasks, Redistribute, Rescale, TaskRequest
 from dpa.protocol.graph import Graph
 from dpa.protocol.nodes import Placed
 from dpa.simulation.job import SimulatedJob
+from dpa.simulation.pauses import NEVER, Pauses
 
-Requests = tuple[tuple[float, TaskRequest | CancelChange], ...]
+Requests = tuple[tuple[float, TaskRequest | CancelChange | Redistribute], ...]
 
 _MOST_TASKS = 6
 
@@ -32,17 +34,67 @@ _START_SECONDS = (0.0, 0.0, 0.01, 0.01, 0.05, 0.05, 300.0)
 """How long tasks take to start: the last, for longer than any job takes without them, and records may seem lost."""
 
 
+_REDISTRIBUTED = 0.5
+"""How often somebody asks for redistributions."""
+
+_SOON_GONE = 0.3
+"""How often a sender that has come is to leave before it has begun."""
+
+_NEW_SENDERS = 0.25
+"""How often, where states migrate, the changes are senders that come while they do."""
+
+
 def with_random_changes(job: SimulatedJob, seed: int) -> SimulatedJob:
     """The job with random requests, and now and then tasks that cannot be started, or take very long."""
+    draw = random.Random(f"new senders of {seed}")
+    pairs = [
+        (feeder.name, stage.name)
+        for stage in job.graph.queue_fed()
+        for feeder in job.graph.upstream(stage.name)
+        if stage.migrates and feeder.why_fixed is None
+    ]
+    if pairs and draw.random() < _NEW_SENDERS:
+        return _with_new_senders(job, draw, *draw.choice(pairs))
     requests = _random_changes(seed, job.graph)
     start_seconds = random.Random(f"starts of {seed}").choice(_START_SECONDS)
     return replace(
         job,
-        requests=(*requests, *_random_cancels(seed, requests)),
+        requests=(*requests, *_random_cancels(seed, requests), *_random_redistributions(seed, job)),
         start_failures=_FAILURES,
         start_seconds=start_seconds,
         ticks=None if start_seconds > 1 else job.ticks,
     )
+
+
+def _with_new_senders(job: SimulatedJob, draw: random.Random, feeder: str, stage: str) -> SimulatedJob:
+    """The job with tasks of the stage that are relieved of keys, and one more sender about then, several times. The
+    relieved task pauses, so that the sender's records of these keys come to others before the states do."""
+    hop, first, tasks = job.network.max_delay, job.graph[feeder].tasks, job.graph[stage].tasks
+    requests: list[tuple[float, TaskRequest | Redistribute]] = []
+    pauses: list[tuple[int, tuple[float, float]]] = []
+    at = draw.uniform(4, 8) * hop
+    for turn in range(draw.randint(2, 4)):
+        relieved = draw.randrange(tasks)
+        requests.append((at, Redistribute(stage, relieved)))
+        comes = max(0.0, at + draw.uniform(-1, 2) * hop)
+        requests.append((comes, Rescale(2 * turn, feeder, first + turn + 1)))
+        if draw.random() < _SOON_GONE:
+            requests.append((comes + hop, Rescale(2 * turn + 1, feeder, first)))
+        pauses.append((relieved, (at, at + 0.02 + 10 * hop)))
+        at += 0.02 + draw.uniform(10, 20) * hop
+    of = {index: Pauses.of(interval for task, interval in pauses if task == index) for index in range(tasks)}
+    return replace(
+        job,
+        requests=tuple(requests),
+        pauses=lambda name, index: of.get(index, NEVER) if name == stage else NEVER,
+    )
+
+
+def with_random_death(job: SimulatedJob, seed: int) -> SimulatedJob:
+    """The job, of which a task dies, if it is there."""
+    draw = random.Random(seed)
+    victim = Address(draw.choice(job.graph.stages).name, draw.randint(0, 3))
+    return replace(job, deaths=((draw.expovariate(20), victim),))
 
 
 def with_random_placement(job: SimulatedJob, seed: int) -> SimulatedJob:
@@ -70,8 +122,19 @@ def with_random_placement(job: SimulatedJob, seed: int) -> SimulatedJob:
         start_seconds=draw.choice(_START_SECONDS),
         start_failures=_FAILURES,
         ticks=None,
-        tick_seconds=draw.choice([0.01, 0.02, 0.1]),
+        tick_seconds=max(draw.choice([0.01, 0.02, 0.1]), job.network.mean_delay / 2),
     )
+
+
+def _random_redistributions(seed: int, job: SimulatedJob) -> Requests:
+    """Some tasks of a stage are to be relieved whatever their load."""
+    draw = random.Random(f"redistributions of {seed}")
+    if draw.random() > _REDISTRIBUTED:
+        return ()
+    stages, until = list(job.graph.queue_fed())[-3:], 0.2 + 20 * job.network.max_delay
+    times = sorted(draw.uniform(0, until) for _ in range(draw.randint(2, 12)))
+    chosen = [(at, draw.choice(stages)) for at in times]
+    return tuple((at, Redistribute(stage.name, draw.randrange(stage.tasks))) for at, stage in chosen)
 
 
 def _random_cancels(seed: int, requests: Requests) -> Requests:

@@ -15,20 +15,22 @@ from typing import Any
 
 import pyarrow as pa
 
-from dpa.balance.options import NoBalancingOptions
+from dpa.balance.options import AdaptiveOptions, NoBalancingOptions
+from dpa.balance.options.tokens import HalvingOptions
 from dpa.execution.emission import Emission
 from dpa.execution.mapping import MapTask, Receiver
 from dpa.execution.reduce_task import ReduceStage
 from dpa.executors import Process, Record
 from dpa.operators import JoinOptions, RowKind, RowOperator
+from dpa.protocol.events import Redistribute, Rescale
 from dpa.protocol.graph import Edge, Graph, Stage
 from dpa.protocol.user_code import StageTask
 from dpa.routing.groupings.options import KeyOptions
 from dpa.routing.hashing import hash_column
 from dpa.simulation.cluster import InvariantViolationError, SimulatedCluster
-from dpa.simulation.job import SimulatedJob, SimulatedRun
+from dpa.simulation.job import Network, SimulatedJob, SimulatedRun
 from dpa.simulation.random_changes import with_random_changes, with_random_placement
-from dpa.simulation.random_jobs import Collect, random_network, random_stage_options
+from dpa.simulation.random_jobs import Collect, random_network, random_stage_options, with_ticks_as_messages
 from dpa.simulation.random_tables import with_random_first_tables
 from dpa.sources.splits import Split, memory_splits
 
@@ -145,28 +147,78 @@ def random_graph(seed: int) -> RandomGraph:
     work = {stage.name: _work(graph, stage.name, kinds, keys, batch, combined) for stage in graph.stages}
     rounds = any(stage.aggregate_seconds for stage in graph.stages)
     slow, ticking = draw.choice(operators), rounds or draw.random() < 0.7
+    steps = _step_seconds(seed, sources)
     job = SimulatedJob(
         graph,
         work,
-        step_seconds=lambda stage: 0.0001,
+        step_seconds=lambda stage: steps.get(stage, 0.0001),
         service_seconds=lambda stage, index: 0.005 if stage == slow and index == 0 else 0.001,
-        network=random_network(draw),
+        network=random_network(draw, seed),
         ticks=None if ticking else draw.choice([0, 10]),
         tick_seconds=draw.choice([0.02, 0.1]),
+        numbered=True,
     )
-    return RandomGraph(job, kinds, {name: passed[name] for name in operators})
+    return RandomGraph(with_ticks_as_messages(job), kinds, {name: passed[name] for name in operators})
+
+
+def asked_graph(seed: int) -> RandomGraph:
+    """The small chain of a seed, of which somebody wants something all the time: redistributions, and other numbers of
+    tasks. Some messages are slow, and the stage that the other feeds emits while records flow."""
+    draw, numbers = random.Random(f"asked {seed}"), range(40)
+    kinds = {"stage 0": "process", "stage 1": "collect"}
+    edges = (Edge("source 0", "stage 0"), Edge("stage 0", "stage 1"))
+    keys = {name: _random_keys(draw, numbers) for name in kinds}
+    halving = HalvingOptions(min_queue=1, check_seconds=0.0, report_every=1, initial_tokens=64)
+    options: dict[str, Any] = {
+        "balance": draw.choice([halving, AdaptiveOptions(check_seconds=0.0, measure_seconds=0.001)]),
+        "in_flight_records": draw.choice([4, 20]),
+        "quantum_records": 1,
+        "drain_seconds": 0.0,
+    }
+    stages = (
+        Stage("source 0", 2, splits=_splits(draw, numbers)),
+        Stage("stage 0", 2, consistency="migrate", **options),
+        Stage("stage 1", 2, consistency=draw.choice(["merge", "migrate"]), **options),
+    )
+    graph = Graph(stages, edges)
+    job = SimulatedJob(
+        graph,
+        {stage.name: _work(graph, stage.name, kinds, keys, 1, dict.fromkeys(edges, False)) for stage in stages},
+        step_seconds=lambda stage: 0.001,
+        service_seconds=lambda stage, index: 0.003 if stage == "stage 1" else 0.001,
+        network=Network(0.0001, 0.002, slow=1 / 4),
+        ticks=None,
+        tick_seconds=0.01,
+        numbered=True,
+        requests=tuple((draw.uniform(0.005, 0.15), _request(draw, turn)) for turn in range(20)),
+    )
+    return RandomGraph(job, kinds, {name: Counter(numbers) for name in kinds})
+
+
+def _request(draw: random.Random, turn: int) -> Rescale | Redistribute:
+    """For a stage of `asked_graph`."""
+    if draw.random() < 0.5:
+        return Redistribute(draw.choice(["stage 0", "stage 1", "stage 1"]), draw.randrange(2))
+    return Rescale(turn, draw.choice(["source 0", "stage 0", "stage 1"]), draw.randint(1, 4))
 
 
 def run_random_graph(
-    seed: int, max_steps: int = 1_000_000, *, changes: bool = False, placed: bool = False, **machines: Any
+    seed: int,
+    max_steps: int = 1_000_000,
+    *,
+    changes: bool = False,
+    placed: bool = False,
+    asked: bool = False,
+    **machines: Any,
 ) -> SimulatedRun:
     """Run the graph of a seed, in at most so many steps, and check the result of every stage; `changes`: whether tasks
-    come and go, `placed`: whether their placement follows the load, and `machines` are those of `SimulatedCluster`.
+    come and go, `placed`: whether their placement follows the load, `asked`: whether it is that of `asked_graph`, and
+    `machines` are those of `SimulatedCluster`.
 
     Raises:
         InvariantViolationError: an invariant was broken, the job could not end, or a result is wrong.
     """
-    made = random_graph(seed)
+    made = asked_graph(seed) if asked else random_graph(seed)
     job = with_random_changes(made.job, seed) if changes else made.job
     if placed:
         job = with_random_placement(job, seed)
@@ -179,6 +231,12 @@ def run_random_graph(
             wrong = sorted((found - expected) + (expected - found))
             raise InvariantViolationError(f"wrong result of {stage}, a {made.kinds[stage]}: {wrong}", cluster.history())
     return run
+
+
+def _step_seconds(seed: int, sources: list[str]) -> dict[str, float]:
+    """Of two sources one is slow now and then, so that what the other feeds ends before it."""
+    draw = random.Random(f"slow source of {seed}")
+    return {draw.choice(sources): 0.005} if len(sources) > 1 and draw.random() < 0.5 else {}
 
 
 def _random_edges(draw: random.Random, sources: list[str], operators: list[str]) -> tuple[Edge, ...]:

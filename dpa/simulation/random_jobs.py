@@ -105,20 +105,36 @@ def random_job(seed: int, *, migrates: bool = False) -> RandomJob:
         reducers=draw.randint(1, 5),
         map_seconds=draw.choice([0.0, 0.0001, 0.002]),
         service_seconds=lambda index: 0.001 * (speed if index == slow else 1.0),
-        network=random_network(draw),
+        network=random_network(draw, seed),
         ticks=None if adaptive or aggregate else draw.choice([0, 0, 10]),
         tick_seconds=draw.choice([0.02, 0.1]) if adaptive or aggregate else 0.25,
         aggregate_seconds=draw.choice([0.002, 0.02, 0.1]) if aggregate else None,
         **options,
     )
     hashes = hash_column(key_column(table, name))
-    job = dataclasses.replace(job, graph=with_random_first_tables(job.graph, seed, hashes))
+    job = dataclasses.replace(job, graph=with_random_first_tables(job.graph, seed, hashes), numbered=True)
+    job = with_ticks_as_messages(job)
     return RandomJob(job, name, dict(expected))
 
 
-def random_network(draw: random.Random) -> Network:
-    """A network that is fast or slow, and duplicates messages or not."""
-    return Network(0.0001, draw.choice([0.001, 0.02, 0.2]), draw.choice([0.0, 0.05, 0.3]))
+_SLOW = 1 / 12
+"""How often a message is slow, in half of the networks: others make chains of several while it is on its way."""
+
+_FASTER = 8
+"""And how much faster most messages are there, so that jobs take about as long."""
+
+
+def random_network(draw: random.Random, seed: int) -> Network:
+    """A network that is fast or slow, duplicates messages or not, and has slow messages among fast ones or not."""
+    network = Network(0.0001, draw.choice([0.001, 0.02, 0.2]), draw.choice([0.0, 0.05, 0.3]))
+    if random.Random(f"slow messages of {seed}").random() < 0.5:
+        return network
+    return dataclasses.replace(network, max_delay=network.max_delay / _FASTER, slow=_SLOW)
+
+
+def with_ticks_as_messages(job: SimulatedJob) -> SimulatedJob:
+    """The job with ticks no closer than a message takes: what is said at more of them is said anew on the way."""
+    return dataclasses.replace(job, tick_seconds=max(job.tick_seconds, job.network.mean_delay))
 
 
 def random_stage_options(draw: random.Random, batch: int, *, migrates: bool = False) -> dict[str, Any]:

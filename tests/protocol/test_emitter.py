@@ -137,6 +137,14 @@ def test_an_acknowledgement_may_overtake_the_transfer_of_its_credit() -> None:
     assert (emitter.in_flight, emitter.in_flight_to) == (1, (1, 0))
 
 
+def test_a_task_may_forward_before_the_table_that_has_it_and_what_was_forwarded_to_it_are_known() -> None:
+    emitter = windowed(4, 4)
+    released(emitter, "aaaa")
+    emitter.forwarded(reducer(3), CreditTransfer(0, 2, receiver=1))
+    emitter.forwarded(reducer(), CreditTransfer(0, 2, receiver=3))
+    assert emitter.in_flight_to == (2, 2, 0, 0)
+
+
 def test_wide_records_keep_to_the_bound_in_bytes() -> None:
     emitter = emitter_for(TABLE, limits=CreditLimits(1_000, bytes=1_000))
     wide = replace(block_of(["a"] * 20), row_bytes=100.0)

@@ -22,17 +22,28 @@ from wires import (
 
 from dpa.errors import ProtocolError
 from dpa.execution.reduce_task import Piece
-from dpa.protocol.addresses import BALANCER, COORDINATOR
+from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.change_messages import Flush, Flushed, Leave, Left, SplitReturned
 from dpa.protocol.events import RangesExtracted, Tick
 from dpa.protocol.instructions import CloseSplit, ExtractRanges, InstallStates, Instruction
-from dpa.protocol.messages import Ack, Marker, Progress, RangeTransfer, Settled, SplitGrant, SplitRequest
+from dpa.protocol.messages import (
+    Ack,
+    BeginExchange,
+    CreditTransfer,
+    Marker,
+    Progress,
+    RangeTransfer,
+    Settled,
+    SplitGrant,
+    SplitRequest,
+)
 from dpa.routing.hashing import ALL_HASHES
 from dpa.routing.members import MemberChange, with_members
 
 SENDERS = (mapper(0), mapper(1))
 WITHOUT_0 = with_members(REDUCER_TABLES[0], MemberChange(leaves=(0,)), {})
 WITHOUT_1 = with_members(REDUCER_TABLES[0], MemberChange(leaves=(1,)), {})
+NEXT = Address("next")
 ROWS = pa.record_batch({"key": ["a"]})
 
 
@@ -146,6 +157,37 @@ def test_a_source_has_left_when_all_that_it_has_emitted_is_processed() -> None:
     assert sent(source(reducer(0), Ack(0, 1)), Left) == []
     [(receiver, left)] = sent(source(reducer(0), Ack(0, 1)), Left)
     assert (receiver, left.stats.emitted) == (COORDINATOR, (2,))
+
+
+def test_that_records_were_forwarded_may_be_heard_after_their_acknowledgements_by_a_source_that_has_left() -> None:
+    emitter = emitter_for(REDUCER_TABLES[0])
+    source = SourceWire(emitter)
+    source(COORDINATOR, Leave())
+    source.exhausted()
+    assert sent(source(COORDINATOR, SplitGrant(None)), Left) != []
+    assert source(reducer(0), CreditTransfer(0, 1, receiver=1)) == []
+    assert emitter.in_flight_to == (-1, 1, 0)
+
+
+def test_that_records_were_forwarded_may_be_heard_by_a_task_that_is_leaving_or_has_left() -> None:
+    emitter = emitter_for(REDUCER_TABLES[0])
+    wire = OperatorWire(emitter, tables=[REDUCER_TABLES[0], WITHOUT_0], merges_with=SENDERS)
+    wire.update(1)
+    wire.task.handle(RangesExtracted(Piece({1: part("a")}, ALL_HASHES, is_last=True, rows=(ROWS,))), 0.0)
+    others = (*SENDERS, reducer(1), reducer(2))
+    assert [message for other in others for message in sent(wire(other, Marker(1)), Flush)]
+    assert wire(NEXT, CreditTransfer(0, 1, receiver=1)) == []
+    assert [message for other in others for message in sent(wire(other, Flushed()), Left)]
+    assert wire(NEXT, CreditTransfer(0, 1, receiver=1)) == []
+    assert emitter.in_flight_to == (-2, 2, 0)
+
+
+def test_that_records_were_forwarded_may_be_heard_while_states_are_exchanged() -> None:
+    emitter = emitter_for(REDUCER_TABLES[0])
+    wire = OperatorWire(emitter)
+    wire(COORDINATOR, BeginExchange(1, version=0, last=True))
+    assert wire(NEXT, CreditTransfer(0, 1, receiver=1)) == []
+    assert emitter.in_flight_to == (-1, 1, 0)
 
 
 def test_a_source_that_leaves_gives_back_what_it_has_not_read() -> None:

@@ -35,7 +35,7 @@ SEEDS, CHUNK = 90, 30
 MOST = 150
 """Seeds in which a broken machine must be caught."""
 
-FIRST = (35, 40, 51, 81, 84)
+FIRST = (3, 51, 40, 49, 35, 81)
 """Those that catch all that the least ones do not, to begin with."""
 
 ENOUGH_STEPS = 60_000

@@ -81,7 +81,7 @@ def content(thing: Any, above: tuple[int, ...] = ()) -> Any:
     if isinstance(thing, set | frozenset):
         return sorted(repr(item) for item in thing)
     if isinstance(thing, dict):
-        return {repr(key): content(value, above) for key, value in thing.items() if key != "_handlers"}
+        return {repr(key): content(value, above) for key, value in thing.items()}
     if hasattr(thing, "__iter__"):
         return [content(item, above) for item in thing]
     return type(thing).__name__, content(fields_of(thing), above)

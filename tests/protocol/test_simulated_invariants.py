@@ -1,0 +1,75 @@
+"""What the simulator's invariants hold of single messages and blocks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from builders import block_of
+from wires import mapper
+
+from dpa.errors import ProtocolError
+from dpa.protocol.addresses import COORDINATOR
+from dpa.protocol.graph import REDUCER, Graph, map_reduce
+from dpa.protocol.machines import task_of
+from dpa.protocol.messages import Begin, Envelope, Push, SplitGrant
+from dpa.routing.members import MemberChange
+from dpa.simulation.input_order import InputOrder
+from dpa.simulation.invariants import Invariants
+from dpa.sources.splits import memory_splits
+
+INPUT = pa.table({"number": range(6)})
+
+
+def graph_of(mappers: int) -> Graph:
+    return map_reduce(tuple(memory_splits(INPUT, 3)), mappers, 2, consistency="migrate")
+
+
+def pushed(*numbers: int, origin: int = 0) -> Push:
+    block = block_of(["key"] * len(numbers), pa.record_batch({"number": pa.array(numbers, pa.int64())}))
+    return Push(block, 0, mapper(origin), 0, 0.0, 0.0)
+
+
+def test_a_late_copy_for_a_task_that_was_stopped_is_not_lost() -> None:
+    graph = graph_of(2)
+    tasks = {address: task_of(graph, address) for address in graph.addresses}
+    invariants = Invariants(graph, tasks, numbered=False)
+    begin = Envelope(COORDINATOR, mapper(), 0, Begin())
+    tasks[mapper()].handle(begin, 0.0)
+    invariants.received(begin, tasks[mapper()])
+    invariants.stopped([mapper()])
+    invariants.lost(mapper(), begin)
+    with pytest.raises(ProtocolError, match="mapper 0 was stopped before it had taken"):
+        invariants.lost(mapper(), Envelope(COORDINATOR, mapper(), 1, SplitGrant(None)))
+
+
+def test_rows_of_a_split_are_in_order_whoever_reads_them() -> None:
+    order = InputOrder(graph_of(2), REDUCER)
+    order.works(0, pushed(3, 4))
+    order.works(0, pushed(0, 2, origin=1))  # of another split
+    order.works(1, pushed(5, origin=1))
+    with pytest.raises(ProtocolError, match="row 1 of key 'key' after row 2, against the order of their split"):
+        order.works(1, pushed(1))
+
+
+def test_rows_of_the_whole_input_are_in_order_while_one_task_reads_at_a_time() -> None:
+    order = InputOrder(graph_of(1), REDUCER)
+    order.changes("mapper", MemberChange(replaces=((0, 1),)))
+    order.works(0, pushed(3))
+    with pytest.raises(ProtocolError, match="row 2 of key 'key' after row 3, against the order of the input"):
+        order.works(0, pushed(2, origin=1))
+
+
+def test_rows_of_the_whole_input_are_in_no_order_once_several_tasks_read() -> None:
+    order = InputOrder(graph_of(1), REDUCER)
+    order.changes("mapper", MemberChange(joins=(1,)))
+    order.works(0, pushed(3))
+    order.works(0, pushed(2, origin=1))
+
+
+def test_rows_that_a_combiner_has_made_one_of_have_no_order() -> None:
+    order = InputOrder(graph_of(1), REDUCER)
+    push = pushed(3)
+    order.works(0, replace(push, block=replace(push.block, combined=True)))
+    order.works(0, pushed(2))
