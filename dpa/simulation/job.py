@@ -58,6 +58,8 @@ class SimulatedJob:
         start_failures: how often tasks that are to come while records flow cannot be started, 0 to 1.
         pauses: when a task of a stage, by number, does no work. Messages reach it, so its queue fills up; a piece of
             user code that is not done when a pause begins goes on after it.
+        due: the virtual time at which the first so many records of a source task are there: it waits for them, and
+            catches up where it was held back; by default all are there from the start.
     """
 
     graph: Graph
@@ -77,6 +79,7 @@ class SimulatedJob:
     start_seconds: float = 0.0
     start_failures: float = 0.0
     pauses: Callable[[str, int], Pauses] = lambda stage, index: NEVER
+    due: Callable[[str, int, int], float] = lambda stage, index, records: 0.0
 
 
 def map_reduce_job(
