@@ -28,6 +28,9 @@ _PAYS = 10.0
 _LONG = 5.0
 """A load that comes and goes within `seconds` is seen in its mean over this many times as long."""
 
+_RISING = 1.2
+"""While the load is this many times its mean of late, no task is ended."""
+
 _HELPED = 1.1
 """More tasks have helped where this many times as much is processed as before."""
 
@@ -228,17 +231,19 @@ class ElasticPolicy:
         looks = self._of_last(self._patience, now)
         if not looks or not all(self._is_little(look, tasks) for look in looks):
             return None
+        if looks[-1].smooth > _RISING * fmean(look.smooth for look in looks):
+            return None
         settled = [look for look in looks if look.at >= looks[0].at + self._options.seconds]
         return max(self._tasks_for(look.smooth, look.backlog) for look in settled)
 
     def _expected(self, load: float, now: float) -> float:
-        """The load for which tasks are started: where it has grown ever since they were last started, and not in one
-        step, what it will be if it grows as fast for as long as a change should last."""
+        """The load for which tasks are started: where it has grown all the time, and not in one step, what it will be
+        if it grows as fast for as long as a change should last."""
         before = self._grown
         if before is None or now - before.at > 2 * self._patience:
-            return load
+            before = self._looks[0]
         middle = min(self._looks, key=lambda look: abs(look.at - (before.at + now) / 2))
-        if middle.at >= now:
+        if not before.at < middle.at < now:
             return load
         rises = (middle.smooth - before.smooth) / (middle.at - before.at), (load - middle.smooth) / (now - middle.at)
         return load + max(min(rises), 0.0) * self._patience

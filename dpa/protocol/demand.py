@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from dpa.protocol.graph import Graph, Stage
 from dpa.protocol.stage_progress import StageProgress
 
-_MEMORY = 0.95
+_MEMORY = 0.99
 """How much counts, from one look to the next, what has been made of a record: some that is made is not emitted yet."""
 
 
@@ -77,11 +77,12 @@ class Demand:
         running: dict[str, float] = {}
         processed: dict[str, float] = {}
         seconds, self._looked_at = now - self._looked_at, now
+        none = _Totals(0, 0.0, 0.0, 0.0, {})
         for stage in self._graph.stages:
-            before, after = self._before.get(stage.name), self._totals(stage.name)
+            before, after = self._before.get(stage.name, none), self._totals(stage.name)
             self._before[stage.name] = after
-            rates[stage.name], running[stage.name] = self._measure(stage.name, before or _NOTHING, after)
-            processed[stage.name] = (after.taken - (before or _NOTHING).taken) / seconds
+            rates[stage.name], running[stage.name] = self._measure(stage.name, before, after)
+            processed[stage.name] = (after.taken - before.taken) / seconds if seconds > 0 else 0.0
         self._rates |= {name: rate for name, rate in rates.items() if rate is not None}
         capacity = self._capacities()
         offered: dict[str, float] = {}
@@ -112,10 +113,9 @@ class Demand:
         for each edge."""
         taken, busy = after.taken - before.taken, after.busy - before.busy
         for number, emitted in after.emitted.items():
-            if taken > 0:
-                into, out = self._sums.get(number, (0.0, 0.0))
-                into, out = _MEMORY * into + taken, _MEMORY * out + emitted - before.emitted.get(number, 0)
-                self._sums[number], self._made[number] = (into, out), out / into
+            into, out = self._sums.get(number, (0.0, 0.0))
+            into, out = _MEMORY * into + max(taken, 0), _MEMORY * out + emitted - before.emitted.get(number, 0)
+            self._sums[number], self._made[number] = (into, out), out / into if into > 0 else 0.0
         running = min((after.running - before.running) / busy, 1.0) if busy > 0 else 0.0
         if self._reads(name):
             supplies = self._supplies(name)
@@ -162,6 +162,3 @@ class Demand:
         if self._graph.is_source(name):
             return 0
         return max(emitted_to(name, self._graph, self._stages) - self._stages[name].processed, 0)
-
-
-_NOTHING = _Totals(0, 0.0, 0.0, 0.0, {})

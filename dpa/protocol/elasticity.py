@@ -21,7 +21,7 @@ _LOOK_SECONDS = 0.5
 _HELD = 0.25
 """A task that is blocked for this part of the time is held back."""
 
-_MUCH = 0.25
+_MUCH = 1.0
 """Seconds of work that wait for a task which does not keep up."""
 
 

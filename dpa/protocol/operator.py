@@ -221,7 +221,8 @@ class OperatorMachine(TaskMachine):
     def _flush(self) -> None:
         """Wait until all that was handed over has come."""
         self.state = OperatorState.LEAVING
-        self._report_load()  # the last: what it has forwarded is on no way any more
+        if self._reporter.reports_when_idle:
+            self._report_load()  # the last: what it has forwarded is on no way any more
         members = (Address(self.address.stage, index) for index in self.table.members)
         self._unflushed = {*members, *self._migration.senders}
         for other in sorted(self._unflushed):

@@ -51,11 +51,15 @@ def _wave(name: str, seconds: float, half: float) -> Load:
 
 
 STEP = Load("step", 120.0, lambda at: np.where((at >= 20) & (at < 70), HIGH, 0.8), (20.0, 70.0))
-RAMP = Load("ramp", 110.0, lambda at: 1 + 7 * np.minimum(at / 60, 1.0), (0.0,))
+RAMP = Load("ramp", 110.0, lambda at: 1 + 7 * np.minimum(at / 60, 1.0), (0.0,), begins=2)
 SHORT_WAVE = _wave("square wave of 6 s", 90.0, 3.0)
 LONG_WAVE = _wave("square wave of 80 s", 160.0, 40.0)
 DAY = Load("diurnal", 240.0, lambda at: 4 - 3.5 * np.cos(2 * math.pi * at / 120), (0.0, 60.0, 120.0, 180.0))
 CROWD = Load(
-    "flash crowd", 120.0, lambda at: np.where(at < 20, 1.0, 1 + 6 * np.exp(-np.maximum(at - 35, 0) / 10)), (20.0, 35.0)
+    "flash crowd",
+    120.0,
+    lambda at: np.where(at < 20, 1.0, 1 + 6 * np.exp(-np.maximum(at - 35, 0) / 10)),
+    (20.0, 35.0),
+    2,
 )
 LOADS = (STEP, RAMP, SHORT_WAVE, LONG_WAVE, DAY, CROWD)
