@@ -238,10 +238,12 @@ class ElasticPolicy:
 
     def _expected(self, load: float, now: float) -> float:
         """The load for which tasks are started: where it has grown all the time, and not in one step, what it will be
-        if it grows as fast for as long as a change should last."""
+        if it grows as fast for as long as a change should last. The first seconds of a stream say nothing."""
         before = self._grown
         if before is None or now - before.at > 2 * self._patience:
             before = self._looks[0]
+            if now - before.at < self._patience / 2:
+                return load
         middle = min(self._looks, key=lambda look: abs(look.at - (before.at + now) / 2))
         if not before.at < middle.at < now:
             return load
