@@ -1,5 +1,5 @@
 """A paced stream, and a count by key that notes when each record was processed (`experiments.migration`,
-`experiments.redeploy`).
+`experiments.redeploy`, `experiments.elastic`).
 
 A record is due at a moment. If it is processed later than that, it was held up, by whatever: a queue, a hand-over, or a
 job that was stopped meanwhile.
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dpa.executors import Mapper, Reducer
+from jobs.paced import Work
 
 _FLUSH_SECONDS, _AHEAD_SECONDS = 0.25, 1.0
 _BEGAN = "began"
@@ -97,6 +98,21 @@ class WatchedCount(Reducer[int, dict[str, Any]]):
             with (Path(self.directory) / f"{os.getpid()}.times").open("ab") as file:
                 self._noted.tofile(file)
             del self._noted[:]
+
+
+class SleepingCount(WatchedCount):
+    """The same, and takes `seconds` for each record that was due at a moment. What it notes is written at once."""
+
+    def __init__(self, directory: str, seconds: float) -> None:
+        super().__init__(directory, flush_seconds=0.0)
+        self._seconds = seconds
+        self._work = Work()
+
+    def reduce(self, state: int, value: dict[str, Any]) -> int:
+        """Sleep, count, and note."""
+        if value["due"]:
+            self._work.spend(self._seconds)
+        return super().reduce(state, value)
 
 
 class AwayCount(WatchedCount):

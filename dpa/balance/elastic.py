@@ -1,13 +1,17 @@
-"""How many tasks a stage should have: more while all of them are busy, fewer while they are mostly idle, and only where
-that is worth what it costs.
+"""How many tasks a stage should have, from true rates and in one decision, as DS2 has it (Kalavri et al., OSDI 2018,
+section 3): what is offered, divided by what a task processes in a second in which it has records.
 
-Balancing moves work between tasks; this is for the case that all have too much of it, or too little.
+Unlike DS2 it counts the backlog too, which is to be worked off in a stated time, and it weighs what a change costs, as
+learned from the changes before. It looks at numbers alone: who measures them, and what a change is, is not its matter.
 """
 
 from __future__ import annotations
 
 import math
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Annotated
 
 from annotated_types import Ge, Gt, Le
@@ -18,8 +22,23 @@ from dpa.routing.members import MOST_TASKS
 _FIRST_COST = 2.0
 """Seconds that a change is expected to take before one has been measured: a process has to start."""
 
+_PAYS = 10.0
+"""To end tasks pays where fewer do for this many times the seconds that it takes to start them again."""
+
+_LONG = 5.0
+"""A load that comes and goes within `seconds` is seen in its mean over this many times as long."""
+
+_RISING = 1.2
+"""While the load is this many times its mean of late, no task is ended."""
+
+_HELPED = 1.1
+"""More tasks have helped where this many times as much is processed as before."""
+
 _CORES_USED = 0.95
-"""The processors are used up where so much of their time is: further tasks would only share them."""
+"""The processors are used up where so much of their time is."""
+
+_RUNNING = 0.1
+"""User code that runs for less than this part of its busy time needs other things than processors."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,11 +50,15 @@ class ElasticOptions:
     max_tasks: Annotated[int, Ge(1), Le(MOST_TASKS)] = 8
     """Most tasks."""
     busy: Annotated[float, Gt(0), Le(1)] = 0.9
-    """More tasks are started once those there are have been busy for so much of their time, all together."""
-    idle: Annotated[float, Ge(0), Le(1)] = 0.4
-    """Tasks are ended once they have been busy for no more than so much of it."""
+    """More tasks are started where what is offered would keep those there are busy for more than this share of their
+    time: so many that they are busy half-way between this and `idle`."""
+    idle: Annotated[float, Ge(0), Le(1)] = 0.6
+    """Tasks are ended where it keeps them busy for less than this share, down to the same number."""
+    backlog_seconds: Annotated[float, Gt(0)] = 20.0
+    """Seconds within which the records that wait are to be worked off, beside what is offered meanwhile."""
     seconds: Annotated[float, Gt(0)] = 2.0
-    """For so long it must have been so; twice as long before tasks are ended."""
+    """Seconds for which tasks must be too few before more are started. For ten times as long, or ten times what it
+    takes to start some, they must be too many before any are ended."""
 
     def __post_init__(self) -> None:
         if self.min_tasks > self.max_tasks:
@@ -43,20 +66,37 @@ class ElasticOptions:
         if self.idle >= self.busy:
             raise ValueError(f"idle ({self.idle}) must be below busy ({self.busy})")
 
+    @property
+    def target(self) -> float:
+        """The share of its time for which a task is to be busy."""
+        return (self.busy + self.idle) / 2
+
 
 @dataclass(frozen=True)
 class StageWork:
-    """What a stage does now.
+    """What a stage has to do, as measured since the last look.
 
     Attributes:
         tasks: how many it has.
-        busy: the share of their time in which user code works, the mean of all tasks since the last look, 0 to 1.
+        offered: records a second that would come if the stage held nobody back.
+        rate: records a second that a task processes while it has any (DS2's true processing rate); None: none has
+            been processed.
+        backlog: records that wait.
+        processed: records a second that it processes.
+        behind_seconds: for how long it has not been done with all that there is: a task has always had records, or one
+            that feeds the stage has always been held back.
+        running: the share of its busy time for which user code runs on a processor, 0 to 1.
         cores_busy: the share of the processors' time that is used, by whomever, of the node where it is least, 0 to 1.
         seconds_left: until the stream would end at the present rate; None: nobody knows.
     """
 
     tasks: int
-    busy: float
+    offered: float
+    rate: float | None
+    backlog: float = 0.0
+    processed: float = 0.0
+    behind_seconds: float = 0.0
+    running: float = 0.0
     cores_busy: float = 0.0
     seconds_left: float | None = None
 
@@ -71,62 +111,174 @@ class Scaling:
     reason: str
 
 
+@dataclass(frozen=True)
+class _Look:
+    """A look: when, how many tasks what is offered would keep busy all the time, and for how many seconds one task has
+    enough to do with what waits. `smooth` is the mean load of this look and those shortly before."""
+
+    at: float
+    load: float
+    smooth: float
+    backlog: float
+
+
 class ElasticPolicy:
-    """One stage's. Between the two loads it does nothing, so it does not go back and forth."""
+    """One stage's.
+
+    A change depends on what is offered and not on how many tasks there are, so while that stays no other change
+    follows. Tasks are started soon and ended late: to be without them costs more than to have them.
+    """
 
     def __init__(self, options: ElasticOptions) -> None:
         self._options = options
-        self._since: dict[str, float] = {}
+        self._looks: deque[_Look] = deque()
+        self._rate: float | None = None
         self._cost = _FIRST_COST
+        self._grown: _Look | None = None
+        self._scale = 1.0
+        self._stuck_at = 0.0
 
-    def changed(self, seconds: float) -> None:
-        """A change has taken so many seconds; what was measured before it counts no more."""
-        self._cost = seconds
+    def changed(self, seconds: float, *, started: bool) -> None:
+        """A change has taken so many seconds; `started`: tasks were started for it."""
+        if started:
+            self._cost = seconds
+            if self._looks:
+                self._grown = self._looks[-1]
         self.forget()
 
     def forget(self) -> None:
-        """What has been measured counts no more."""
-        self._since.clear()
+        """What has been offered counts no more."""
+        self._looks.clear()
 
     def look(self, work: StageWork, now: float) -> Scaling:
         """Decide, at `now` seconds."""
-        options, tasks = self._options, work.tasks
-        is_busy, is_idle = work.busy >= options.busy, work.busy <= options.idle
-        held = self._held("busy", is_busy, now), self._held("idle", is_idle, now)
-        measured = f"busy {work.busy:.0%} of the time"
-        if not (is_busy or is_idle):
-            return Scaling(tasks, "within bounds", measured)
-        if max(held) < (options.seconds if is_busy else 2 * options.seconds):
-            return Scaling(tasks, "not for long enough", f"{measured}, for {max(held):.1f} s")
-        wanted = self._wanted(work)
-        if wanted == tasks:
-            bound = options.max_tasks if is_busy else options.min_tasks
-            return Scaling(tasks, "at a bound", f"{measured}, with {plural(bound, 'task')}, the bound")
-        if wanted > tasks:
-            worthless = self._why_not_more(work, wanted)
-            if worthless is not None:
-                return Scaling(tasks, worthless[0], f"{measured}, but {worthless[1]}")
-        return Scaling(wanted, "more tasks" if wanted > tasks else "fewer tasks", f"{measured} for {max(held):.1f} s")
+        self._rate = work.rate or self._rate
+        if self._rate is None:
+            return Scaling(work.tasks, "nothing is known", "no record has been processed")
+        look = self._note(work, self._rate, now)
+        reason = f"{work.offered:,.0f} records/s offered, {self._rate:,.0f} a task"
+        reason += f", {work.backlog:,.0f} waiting" if work.backlog >= 0.5 else ""
+        more = self._more(work.tasks, now)
+        if more is not None:
+            return self._grow(work, more, reason)
+        if work.behind_seconds >= self._options.backlog_seconds:
+            return self._unstick(work, look.smooth, f"{reason}: behind for {work.behind_seconds:.0f} s")
+        fewer = self._fewer(work.tasks, now)
+        if fewer is not None:
+            return self._shrink(work, fewer, reason)
+        is_off = self._is_too_much(look, work.tasks) or self._is_little(look, work.tasks)
+        return Scaling(work.tasks, "not for long enough" if is_off else "within bounds", reason)
 
-    def _wanted(self, work: StageWork) -> int:
-        """So many tasks that each would be busy half-way between the two bounds."""
+    def _note(self, work: StageWork, rate: float, now: float) -> _Look:
+        load = work.offered / rate * self._scale
+        recent = [look.load for look in self._looks if look.at > now - self._options.seconds / 2]
+        look = _Look(now, load, fmean([*recent, load]), work.backlog / rate)
+        self._looks.append(look)
+        while self._looks[0].at < now - max(self._patience, _LONG * self._options.seconds) - 1.0:
+            self._looks.popleft()
+        return look
+
+    @property
+    def _patience(self) -> float:
+        """Seconds for which there must be too many tasks before any are ended."""
+        return _PAYS * max(self._cost, self._options.seconds)
+
+    def _is_too_much(self, look: _Look, tasks: int) -> bool:
+        """Whether tasks would be too busy, or not done with the backlog in time."""
         options = self._options
-        fitting = math.ceil(work.tasks * work.busy / ((options.busy + options.idle) / 2) - 1e-9)
-        wanted = max(fitting, work.tasks + 1) if work.busy >= options.busy else min(fitting, work.tasks - 1)
-        return min(max(wanted, options.min_tasks), options.max_tasks)
+        return look.smooth > options.busy * tasks or look.smooth + look.backlog / options.backlog_seconds > tasks
 
-    def _why_not_more(self, work: StageWork, wanted: int) -> tuple[str, str] | None:
-        if work.cores_busy >= _CORES_USED:
-            return "processors are used up", f"the processors are used {work.cores_busy:.0%} of the time"
-        if work.seconds_left is not None:
-            gain = work.seconds_left * (1 - work.tasks / wanted)
-            if gain <= self._cost:
-                return "not worth it", f"{plural(wanted, 'task')} would gain {gain:.1f} s, and cost {self._cost:.1f} s"
+    def _is_little(self, look: _Look, tasks: int) -> bool:
+        """Whether so many tasks are idle that fewer would do."""
+        return look.smooth < self._options.idle * tasks and self._tasks_for(look.smooth, look.backlog) < tasks
+
+    def _tasks_for(self, load: float, backlog: float) -> int:
+        """The least number, within its bounds, whose tasks are busy for the share that they should be and done with the
+        backlog in time."""
+        options = self._options
+        needed = max(load / options.target, load + backlog / options.backlog_seconds)
+        return min(max(math.ceil(needed - 1e-9), options.min_tasks), options.max_tasks)
+
+    def _of_last(self, seconds: float, now: float) -> Sequence[_Look]:
+        """The looks of so many seconds; none if there are not as many."""
+        if not self._looks or self._looks[0].at > now - seconds + 1e-9:
+            return ()
+        return [look for look in self._looks if look.at >= now - seconds - 1e-9]
+
+    def _more(self, tasks: int, now: float) -> int | None:
+        """How many there should be where there are too few."""
+        options = self._options
+        looks = self._of_last(options.seconds, now)
+        backlog = self._backlog_after(self._looks)
+        if looks and all(self._is_too_much(look, tasks) for look in looks):
+            return self._tasks_for(self._expected(max(look.smooth for look in looks), now), backlog)
+        looks = self._of_last(_LONG * options.seconds, now)
+        if len(looks) > 1:
+            loads, half = [look.load for look in looks], len(looks) // 2
+            if min(fmean(loads[:half]), fmean(loads[half:])) > options.busy * tasks:
+                return self._tasks_for(fmean(loads), backlog)
         return None
 
-    def _held(self, what: str, holds: bool, now: float) -> float:
-        """For how many seconds something has held without a break."""
-        if not holds:
-            self._since.pop(what, None)
-            return 0.0
-        return now - self._since.setdefault(what, now)
+    def _backlog_after(self, looks: Sequence[_Look]) -> float:
+        """The backlog when a change is done: as it is, and as it grows meanwhile, in seconds of a task."""
+        last = looks[-1]
+        since = next(look for look in looks if look.at >= last.at - self._options.seconds)
+        growth = (last.backlog - since.backlog) / (last.at - since.at) if last.at > since.at else 0.0
+        return last.backlog + max(growth, 0.0) * self._cost
+
+    def _fewer(self, tasks: int, now: float) -> int | None:
+        """How many there should be where there are too many: as many as the most that was offered asks for."""
+        looks = self._of_last(self._patience, now)
+        if not looks or not all(self._is_little(look, tasks) for look in looks):
+            return None
+        if looks[-1].smooth > _RISING * fmean(look.smooth for look in looks):
+            return None
+        settled = [look for look in looks if look.at >= looks[0].at + self._options.seconds]
+        return max(self._tasks_for(look.smooth, look.backlog) for look in settled)
+
+    def _expected(self, load: float, now: float) -> float:
+        """The load for which tasks are started: where it has grown all the time, and not in one step, what it will be
+        if it grows as fast for as long as a change should last. The first seconds of a stream say nothing."""
+        before = self._grown
+        if before is None or now - before.at > 2 * self._patience:
+            before = self._looks[0]
+            if now - before.at < self._patience / 2:
+                return load
+        middle = min(self._looks, key=lambda look: abs(look.at - (before.at + now) / 2))
+        if not before.at < middle.at < now:
+            return load
+        rises = (middle.smooth - before.smooth) / (middle.at - before.at), (load - middle.smooth) / (now - middle.at)
+        return load + max(min(rises), 0.0) * self._patience
+
+    def _unstick(self, work: StageWork, load: float, reason: str) -> Scaling:
+        """The stage is not done in time, though it should have tasks enough: the keys of one may be more than its share
+        of the work, more may wait at the source than was to be seen, or records are long on their way. So what it is
+        offered is taken to keep all its tasks busy, from now on."""
+        if work.processed <= _HELPED * self._stuck_at:
+            return Scaling(work.tasks, "more did not help", reason)
+        found = self._grow(work, self._tasks_for(float(work.tasks), 0.0), reason)
+        if found.tasks != work.tasks:
+            self._stuck_at = work.processed
+            self._scale *= max(work.tasks / load, 1.0) if load > 0 else 1.0
+        return found
+
+    def _grow(self, work: StageWork, wanted: int, reason: str) -> Scaling:
+        if wanted <= work.tasks:
+            bound = plural(self._options.max_tasks, "task")
+            return Scaling(work.tasks, "at a bound", f"{reason}: with {bound}, the bound")
+        if work.cores_busy >= _CORES_USED and work.running >= _RUNNING:
+            used = f"the processors are used {work.cores_busy:.0%} of the time"
+            return Scaling(work.tasks, "processors are used up", f"{reason}: but {used}")
+        if work.seconds_left is not None and self._rate is not None:
+            left = max(work.seconds_left, work.backlog / self._rate / work.tasks)
+            gain = left * (1 - work.tasks / wanted)
+            if gain <= self._cost:
+                costs = f"{plural(wanted, 'task')} would gain {gain:.1f} s, and cost {self._cost:.1f} s"
+                return Scaling(work.tasks, "not worth it", f"{reason}: but {costs}")
+        return Scaling(wanted, "more tasks", reason)
+
+    def _shrink(self, work: StageWork, wanted: int, reason: str) -> Scaling:
+        if work.seconds_left is not None and work.seconds_left <= self._cost:
+            return Scaling(work.tasks, "not worth it", f"{reason}: but the stream ends in {work.seconds_left:.1f} s")
+        self._scale, self._stuck_at = 1.0, 0.0
+        return Scaling(wanted, "fewer tasks", f"{reason}, for {self._patience:.0f} s")

@@ -11,6 +11,7 @@ from dpa.errors import ProtocolError
 from dpa.placement.online import OnlinePlacement
 from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.change_messages import Left, MembersChanged, SplitReturned, Unsubscribed
+from dpa.protocol.demand import emitted_to
 from dpa.protocol.elasticity import Elasticity
 from dpa.protocol.events import (
     CancelChange,
@@ -37,7 +38,7 @@ from dpa.protocol.messages import (
     SplitGrant,
     SplitRequest,
 )
-from dpa.protocol.metrics import PlacementLook, PlanStep, Snapshot, StageSnapshot
+from dpa.protocol.metrics import PlacementLook, PlanStep, Snapshot
 from dpa.protocol.relocation import Relocation
 from dpa.protocol.rules import Rule, State, on, on_each
 from dpa.protocol.split_queue import SplitQueue
@@ -92,11 +93,7 @@ class CoordinatorMachine(Machine):
         }
         self._membership = Membership(self, self.stages, self._tasks_changed, self._change_abandoned)
         self._relocation = None if online is None else Relocation(self.stages, online)
-        self._elastic = {
-            stage.name: Elasticity(self.stages[stage.name], stage.elastic)
-            for stage in graph.stages
-            if stage.elastic is not None
-        }
+        self._elastic = Elasticity(graph, self.stages)
 
     @property
     def first_record_at(self) -> float | None:
@@ -117,7 +114,10 @@ class CoordinatorMachine(Machine):
             phase=self._phase(),
             at=0.0 if self.started_at is None else self.now - self.started_at,
             rows=self._rows,
-            stages=tuple(self._of_elastic(stage.snapshot(history=history)) for stage in self.stages.values()),
+            stages=tuple(
+                replace(stage.snapshot(history=history), scaling_counts=self._elastic.counts_of(name))
+                for name, stage in self.stages.items()
+            ),
             edges=tuple((edge.source, edge.target) for edge in self._graph.edges),
             use=dict(self._use) if history else {},
             steps=tuple(replace(step, at=step.at - (self.started_at or 0.0)) for step in self._membership.steps),
@@ -127,10 +127,6 @@ class CoordinatorMachine(Machine):
 
     def _looks(self, looks: Iterable[PlacementLook]) -> tuple[PlacementLook, ...]:
         return tuple(replace(look, at=look.at - (self.started_at or 0.0)) for look in looks)
-
-    def _of_elastic(self, stage: StageSnapshot) -> StageSnapshot:
-        elastic = self._elastic.get(stage.name)
-        return stage if elastic is None else replace(stage, scaling_counts=dict(elastic.counts))
 
     @property
     def present(self) -> list[Address]:
@@ -157,7 +153,7 @@ class CoordinatorMachine(Machine):
         for stage in self._graph.queue_fed():
             progress = self.stages[stage.name]
             if progress.is_streaming and self._has_all_input(stage.name):
-                progress.drain(self._emitted_to(stage.name))
+                progress.drain(emitted_to(stage.name, self._graph, self.stages))
         self._membership.settle()
         if all(progress.is_done for progress in self.stages.values()):
             self.state = CoordinatorState.DONE
@@ -168,14 +164,6 @@ class CoordinatorMachine(Machine):
     def _has_all_input(self, name: str) -> bool:
         """Whether all stages that feed a stage are done."""
         return all(self.stages[feeder.name].is_done for feeder in self._graph.upstream(name))
-
-    def _emitted_to(self, name: str) -> int:
-        """Records emitted to a stage, on all edges that enter it."""
-        total = 0
-        for number, edge in self._graph.into(name):
-            leaving = [other for other, _ in self._graph.out_of(edge.source)]
-            total += self.stages[edge.source].emitted_on(leaving.index(number))
-        return total
 
     def _start(self, sender: Address, event: Start) -> None:
         self.state = CoordinatorState.STARTING
@@ -241,19 +229,16 @@ class CoordinatorMachine(Machine):
             self._let_policies_look(event.cores_busy)
 
     def _let_policies_look(self, cores_busy: float) -> None:
-        for name, elastic in self._elastic.items():
-            if not self._membership.is_idle:
-                break
-            decision = elastic.tick(self.now, cores_busy, self._seconds_left(name))
-            if decision is not None:
-                self._membership.ask(Rescale(None, name, decision.tasks, reason=decision.reason))
+        for request in self._elastic.tick(
+            self.now, cores_busy, self._seconds_left, can_change=self._membership.is_idle
+        ):
+            self._membership.ask(request)
         if self._relocation is not None and self._membership.is_idle:
             for move in self._relocation.tick(self.now, self._seconds_left_of_job()):
                 self._membership.ask(move, self._relocation.read_at(self.now))
 
     def _tasks_changed(self, step: PlanStep) -> None:
-        if step.stage in self._elastic:
-            self._elastic[step.stage].changed(step.seconds)
+        self._elastic.changed(step)
         if self._relocation is not None:
             self._relocation.changed(step)
 
@@ -262,7 +247,7 @@ class CoordinatorMachine(Machine):
             return
         self._policies_rest_until = self.now + _REST_SECONDS
         if isinstance(request, Rescale):
-            self._elastic[request.stage].abandoned()
+            self._elastic.abandoned(request.stage)
         elif self._relocation is not None:
             self._relocation.abandoned()
 

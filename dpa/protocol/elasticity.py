@@ -1,61 +1,112 @@
-"""A stage whose number of tasks follows its work, measured at the ticks of the coordinator: `dpa.balance.elastic`
-decides."""
+"""Stages whose number of tasks follows their work, looked at in the ticks of the coordinator: `dpa.protocol.demand`
+measures, `dpa.balance.elastic` decides."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from dpa.balance.elastic import ElasticOptions, ElasticPolicy, Scaling, StageWork
+from dpa.balance.elastic import ElasticPolicy, StageWork
+from dpa.protocol.addresses import Address
+from dpa.protocol.demand import Demand, StageRates
+from dpa.protocol.events import Rescale
+from dpa.protocol.graph import Graph
+from dpa.protocol.metrics import PlanStep
 from dpa.protocol.stage_progress import StageProgress
 
-_LOOK_SECONDS = 1.0
-"""From one look to the next: tasks report several times meanwhile."""
+_LOOK_SECONDS = 0.5
+"""From one look to the next: tasks report about twice meanwhile."""
+
+_HELD = 0.25
+"""A task that is blocked for this part of the time is held back."""
+
+_MUCH = 1.0
+"""Seconds of work that wait for a task which does not keep up."""
 
 
 class Elasticity:
-    """One stage.
+    """All elastic stages of a job: each has its number by one decision, whatever the others do."""
 
-    Attributes:
-        counts: how often it was decided not to change anything, by reason.
-    """
+    def __init__(self, graph: Graph, stages: Mapping[str, StageProgress]) -> None:
+        self._graph = graph
+        self._stages = stages
+        self._demand = Demand(graph, stages)
+        self._policies = {
+            stage.name: ElasticPolicy(stage.elastic) for stage in graph.in_order if stage.elastic is not None
+        }
+        self._counts: dict[str, Counter[str]] = {name: Counter() for name in self._policies}
+        self._looked_at = -math.inf
+        self._behind_since: dict[str, dict[Address, float]] = {name: {} for name in self._policies}
+        self._blocked: dict[Address, float] = {}
 
-    def __init__(self, stage: StageProgress, options: ElasticOptions) -> None:
-        self.counts: Counter[str] = Counter()
-        self._stage = stage
-        self._policy = ElasticPolicy(options)
-        self._looked_at: float | None = None
-        self._busy: Mapping[int, float] = {}
+    def counts_of(self, stage: str) -> dict[str, int]:
+        """How often it was decided not to change the tasks of a stage, by reason."""
+        return dict(self._counts.get(stage, {}))
 
-    def changed(self, seconds: float) -> None:
-        """The tasks of the stage have changed, in so many seconds."""
-        self._looked_at = None
-        self._policy.changed(seconds)
+    def changed(self, step: PlanStep) -> None:
+        """The tasks of a stage have changed."""
+        if step.stage in self._policies:
+            self._policies[step.stage].changed(step.seconds, started=bool(step.started))
+            self._behind_since[step.stage].clear()
 
-    def abandoned(self) -> None:
+    def abandoned(self, stage: str) -> None:
         """No task could be started for what was decided last."""
-        self.counts["a task did not start"] += 1
-        self._looked_at = None
-        self._policy.forget()
+        self._counts[stage]["a task did not start"] += 1
+        for policy in self._policies.values():
+            policy.forget()
 
-    def tick(self, now: float, cores_busy: float, seconds_left: float | None) -> Scaling | None:
-        """The decision to change the number of tasks, if it is time to look and there is one; `cores_busy` and
-        `seconds_left` as in `StageWork`."""
-        stage = self._stage
-        has_begun = stage.is_source or stage.began_at is not None
-        if stage.is_changing or not stage.is_running or not has_begun:
+    def tick(
+        self, now: float, cores_busy: float, seconds_left: Callable[[str], float | None], *, can_change: bool
+    ) -> list[Rescale]:
+        """The changes to ask for, if it is time to look; `cores_busy` and `seconds_left` as in `StageWork`;
+        `can_change`: whether no other change is under way."""
+        if not self._policies or not can_change or now - self._looked_at < _LOOK_SECONDS:
+            return []
+        is_first, self._looked_at = self._looked_at < 0, now
+        found = self._demand.look(now)
+        if is_first:
+            return []
+        requests = (self._decide(name, found[name], now, cores_busy, seconds_left(name)) for name in self._policies)
+        return [request for request in requests if request is not None]
+
+    def _decide(
+        self, name: str, rates: StageRates, now: float, cores_busy: float, seconds_left: float | None
+    ) -> Rescale | None:
+        """The change of one stage."""
+        stage = self._stages[name]
+        if stage.is_changing or not stage.is_running or (stage.began_at is None and not stage.is_source):
             return None
-        busy = {index: stage.tasks[index].busy_seconds for index in stage.members}
-        before, then = self._busy, self._looked_at
-        if then is None or before.keys() != busy.keys():
-            self._looked_at, self._busy = now, busy
-            return None
-        if now - then < _LOOK_SECONDS:
-            return None
-        self._looked_at, self._busy = now, busy
-        share = sum(busy[index] - before[index] for index in busy) / (len(busy) * (now - then))
-        decision = self._policy.look(StageWork(len(busy), min(share, 1.0), cores_busy, seconds_left), now)
-        if decision.tasks == len(busy):
-            self.counts[decision.kind] += 1
-            return None
-        return decision
+        work = StageWork(
+            len(stage.members),
+            rates.offered,
+            rates.rate,
+            rates.backlog,
+            processed=rates.processed,
+            behind_seconds=self._behind_seconds(name, rates.rate or 0.0, now),
+            running=rates.running,
+            cores_busy=cores_busy,
+            seconds_left=seconds_left,
+        )
+        decision = self._policies[name].look(work, now)
+        if decision.tasks != work.tasks:
+            return Rescale(None, name, decision.tasks, reason=decision.reason)
+        self._counts[name][decision.kind] += 1
+        return None
+
+    def _behind_seconds(self, name: str, rate: float, now: float) -> float:
+        """For how long a task of a stage has had much to do at every look, or a task of one that feeds no other stage
+        has been held back; `rate`: records that a task processes in a second."""
+        stage, since = self._stages[name], self._behind_since[name]
+        behind = {task for task in stage.addresses if stage.tasks[task.index].queue > _MUCH * rate}
+        for feeder in self._graph.upstream(name):
+            if len(self._graph.out_of(feeder.name)) == 1:
+                behind |= {task for task in self._stages[feeder.name].addresses if self._was_held(task)}
+        self._behind_since[name] = {task: since.get(task, now) for task in behind}
+        return now - min(self._behind_since[name].values(), default=now)
+
+    def _was_held(self, task: Address) -> bool:
+        """Whether a task has been blocked for much of the time since the last look."""
+        blocked = self._stages[task.stage].tasks[task.index].blocked_seconds
+        before, self._blocked[task] = self._blocked.get(task, blocked), blocked
+        return blocked - before >= _HELD * _LOOK_SECONDS

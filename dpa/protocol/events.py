@@ -123,10 +123,12 @@ class CancelChange:
 
 @dataclass(frozen=True, eq=False)
 class StepDone:
-    """A step, which took `seconds`, or None where nothing is left to read."""
+    """A step, which took `seconds`, for `ran` of which user code was on a processor, or None where nothing is left to
+    read."""
 
     step: Step | None
     seconds: float = 0.0
+    ran: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,11 +138,13 @@ class ProcessDone:
     Attributes:
         blocks: records that were emitted meanwhile, each block with the position of its edge.
         waited: how many of the seconds user code waited for a processor.
+        ran: how many of them it was on one.
     """
 
     seconds: float
     blocks: tuple[tuple[int, Block], ...] = ()
     waited: float = 0.0
+    ran: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,7 +27,10 @@ class TaskStats:
         processed: records processed here.
         forwarded: records passed on to the task that owns them now.
         busy_seconds: time spent in user code.
+        ready_seconds: time in which the task worked on records, with what passed between two pieces of work.
+        running_seconds: time of user code on a processor.
         blocked_seconds: time without work because records wait for credit downstream.
+        supply: records a second that it makes of rows while nothing holds it back; None before that is known.
         version: of the routing table held.
         latency_p99: seconds from source to processed that 99 % of the records processed here did not exceed; None
             before the first.
@@ -44,7 +47,10 @@ class TaskStats:
     processed: int = 0
     forwarded: int = 0
     busy_seconds: float = 0.0
+    ready_seconds: float = 0.0
+    running_seconds: float = 0.0
     blocked_seconds: float = 0.0
+    supply: float | None = None
     version: int = 0
     latency_p99: float | None = None
 

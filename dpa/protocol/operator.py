@@ -98,6 +98,7 @@ class OperatorMachine(TaskMachine):
         self._senders = ActiveSenders()
         self._reporter = LoadReporter(reports, delegation)
         self._working_on: Push | None = None
+        self._work_began = self._ready_seconds = 0.0
         self._unflushed: set[Address] = set()
         self._draining = False
         self._is_written = False
@@ -130,6 +131,7 @@ class OperatorMachine(TaskMachine):
             queue=queue.length,
             peak_queue=queue.peak,
             processed=self.processed,
+            ready_seconds=self._ready_seconds,
             forwarded=queue.forwarded_out,
             version=queue.table.version,
             latency_p99=self._reporter.latency.quantile(0.99) if self.processed else None,
@@ -190,6 +192,7 @@ class OperatorMachine(TaskMachine):
         self._forward(forwards)
         if self._working_on is not None:
             self._reporter.began(self.now)
+            self._work_began = self.now
             self.instruct(Process(self._working_on.block, self._working_on.version))
         elif forwards:  # the queue had records of others alone: a task that leaves may go on with that
             self._migration.advance(is_free=True, has_work=False)
@@ -218,6 +221,8 @@ class OperatorMachine(TaskMachine):
     def _flush(self) -> None:
         """Wait until all that was handed over has come."""
         self.state = OperatorState.LEAVING
+        if self._reporter.reports_when_idle:
+            self._report_load()  # the last: what it has forwarded is on no way any more
         members = (Address(self.address.stage, index) for index in self.table.members)
         self._unflushed = {*members, *self._migration.senders}
         for other in sorted(self._unflushed):
@@ -249,6 +254,8 @@ class OperatorMachine(TaskMachine):
         self._reporter.stage_latency.add(self.now - push.emitted_at, rows)
         self._reporter.dequeued(rows)
         self.busy_seconds += event.seconds
+        self.running_seconds += event.ran
+        self._ready_seconds += self.now - self._work_began
         self.queue.processed(rows)
         self.processed += rows
         self.keep(event.blocks, push.read_at)

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from dpa.errors import ProtocolError
 from dpa.execution.block import Block
+from dpa.measure.supply import Supply
 from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.change_messages import Flush, Flushed
 from dpa.protocol.emitter import Emitter
@@ -41,6 +42,7 @@ class Production(RuledMachine):
         """Begin with the rows that the instruction opens."""
         self.state = ProductionState.READY
         self._read_began = self._task.now
+        self._task.supply.begin(self._task.now)
         self._task.instruct(instruction)
 
     @property
@@ -62,14 +64,17 @@ class Production(RuledMachine):
     def _step_done(self, sender: Address, event: StepDone) -> None:
         task = self._task
         task.busy_seconds += event.seconds
+        task.running_seconds += event.ran
         if event.step is None:
             self.state = ProductionState.CLOSED
+            task.supply.end(task.now)
             return
         self.state = ProductionState.READY
         if event.step.read:  # else its records are of rows that an earlier step has read
             self._read_began = self._step_began
         task.read += event.step.read
         task.mapped += event.step.mapped
+        task.supply.made(event.step.mapped, task.now)
         task.kept += max((block.rows for _, block in event.step.blocks), default=0)
         task.keep(event.step.blocks, self._read_began)
 
@@ -83,7 +88,8 @@ class TaskMachine(Machine):
 
     Attributes:
         emitters: one for each edge that leaves the stage, in the graph's order.
-        read, mapped, busy_seconds, blocked_seconds: as in `TaskStats`.
+        read, mapped, busy_seconds, running_seconds, blocked_seconds: as in `TaskStats`.
+        supply: what it makes of rows while nothing holds it back.
         kept: records made of the rows read for one edge, in each step the one with most.
     """
 
@@ -91,7 +97,8 @@ class TaskMachine(Machine):
         super().__init__(address, state)
         self.emitters = tuple(emitters)
         self.read = self.mapped = self.kept = 0
-        self.busy_seconds = self.blocked_seconds = 0.0
+        self.busy_seconds = self.running_seconds = self.blocked_seconds = 0.0
+        self.supply = Supply()
         self._blocked_since: float | None = None
         self._production = Production(self)
         self.include(self._production)
@@ -108,7 +115,9 @@ class TaskMachine(Machine):
             emitted=tuple(emitter.emitted for emitter in self.emitters),
             regrouped=sum(emitter.regrouped for emitter in self.emitters),
             busy_seconds=self.busy_seconds,
+            running_seconds=self.running_seconds,
             blocked_seconds=self.blocked_seconds + blocked,
+            supply=self.supply.rate,
         )
 
     @property
@@ -201,6 +210,9 @@ class TaskMachine(Machine):
         if self.is_blocked:
             if self._blocked_since is None:
                 self._blocked_since = self.now
+                self.supply.hold(self.now)
         elif self._blocked_since is not None:
             self.blocked_seconds += self.now - self._blocked_since
             self._blocked_since = None
+            if not self._production.is_closed:
+                self.supply.begin(self.now)

@@ -199,7 +199,7 @@ class StageActor(TaskActor):
     def _work(self, instruction: Instruction) -> Event | None:
         if self._core_wait is None:
             self._core_wait = CoreWait()  # of this thread
-        began, waited = time.perf_counter(), self._core_wait.seconds
+        began, waited, ran = time.perf_counter(), self._core_wait.seconds, time.thread_time()
         event = self._user_code.carry_out(instruction)
         if isinstance(instruction, Process):
             self._slowness.prolong(time.perf_counter() - began)
@@ -211,6 +211,8 @@ class StageActor(TaskActor):
             self._slowness.end()
         if isinstance(event, StepDone | ProcessDone | ExtractDone | MergeDone):
             event = replace(event, seconds=time.perf_counter() - began)
+        if isinstance(event, StepDone | ProcessDone):
+            event = replace(event, ran=time.thread_time() - ran)
         if isinstance(event, ProcessDone):
             event = replace(event, waited=self._core_wait.seconds - waited)
         return event

@@ -330,6 +330,9 @@ class SimulatedCluster:
             self._rounds[address.stage].published(address.index, instruction.round, share)
         variation = self._job.variation
         seconds = self._random.uniform(1 - variation, 1 + variation) * self._mean_seconds(address, instruction, event)
+        if isinstance(event, StepDone) and event.step is not None:
+            made = self.tasks[address].mapped + event.step.mapped
+            seconds = max(seconds, self._job.due(address.stage, address.index, made) - self._clock)
         waited = self._hosts.begin(address, seconds)
         seconds += waited  # as a clock on the wall sees it
         if isinstance(event, StepDone | ProcessDone | ExtractDone | MergeDone):

@@ -82,6 +82,8 @@ class SimulatedJob:
         pauses: when a task of a stage, by number, does no work. Messages reach it, so its queue fills up; a piece of
             user code that is not done when a pause begins goes on after it.
         numbered: whether the value of each record is the number of its row in the input, so that its order is checked.
+        due: the virtual time at which the first so many records of a source task are there: it waits for them, and
+            catches up where it was held back; by default all are there from the start.
     """
 
     graph: Graph
@@ -102,6 +104,7 @@ class SimulatedJob:
     start_failures: float = 0.0
     pauses: Callable[[str, int], Pauses] = lambda stage, index: NEVER
     numbered: bool = False
+    due: Callable[[str, int, int], float] = lambda stage, index, records: 0.0
 
 
 def map_reduce_job(

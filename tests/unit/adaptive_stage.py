@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -84,7 +84,7 @@ class Stage:
             self.decisions.append(decision)
         return decision
 
-    def look(self, shares: np.ndarray, *, among: range = range(REDUCERS), **more: Any) -> Decision | None:
+    def look(self, shares: np.ndarray, *, among: Iterable[int] = range(REDUCERS), **more: Any) -> Decision | None:
         """A quarter of a second later all report, each what `more` says or its item of a list; the last decision."""
         self.now += 0.25
         decision = None

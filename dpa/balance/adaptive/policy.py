@@ -86,6 +86,7 @@ class AdaptivePolicy:
         self._unsplitting = Unsplitting()
         self._worth = Worth(options, self._arrivals)
         self._rounds = [0] * ring.reducers
+        self._between: dict[int, int] = {}  # forwarded by each, less what it got; those that left too
 
     def offered(self, sender: Hashable, offered: Offered, now: float, feed: Hashable = None) -> None:
         """Take in what a sender has offered."""
@@ -96,6 +97,7 @@ class AdaptivePolicy:
 
     def report(self, reducer: int, load: Load, now: float) -> Decision | None:
         """Take in a reducer's load at time `now` (seconds), and act if that calls for it. None: no time to look."""
+        self._between[reducer] = load.forwarded_out - load.forwarded_in
         if len(self.table.members) == 1 or reducer not in self.table.members:
             return None  # there is nobody to give anything to, or it is leaving
         self._known.add(reducer, load, self.table.version, now)
@@ -185,7 +187,7 @@ class AdaptivePolicy:
 
     def _doubt(self, loads: Mapping[int, Load], now: float) -> str | None:
         """Why the numbers say little now, or None."""
-        between = sum(load.forwarded_out - load.forwarded_in for load in loads.values())
+        between = sum(self._between.values())
         queued = sum(load.queue for load in loads.values())
         if between > _BETWEEN * queued and len(loads) == len(self.table.members):
             return f"{between:,} records are between two tasks, {queued:,} queued"

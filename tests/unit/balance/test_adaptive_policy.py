@@ -15,6 +15,7 @@ from dpa.measure.load import Load, Offered, Sample
 from dpa.measure.service_time import ServiceTime
 from dpa.routing.assignment import KeySplit
 from dpa.routing.change import TableChange
+from dpa.routing.members import MemberChange
 
 # --- when it looks
 
@@ -45,6 +46,16 @@ def test_records_between_two_reducers_are_waited_for() -> None:
     decision = only(looked(hot(0.6), forwarded_out=[400, 0, 0, 0]).decisions[-1])
     assert decision.outcome is Outcome.COOL_DOWN
     assert "400 records are between two tasks" in decision.reason
+
+
+def test_what_a_reducer_that_has_left_forwarded_and_got_is_not_taken_to_be_on_its_way() -> None:
+    stage = Stage()
+    stage.look(zipf(0.0), forwarded_in=[0, 0, 400, 0], forwarded_out=[400, 0, 0, 0])
+    stage.policy.change_members(MemberChange(leaves=(2,)))
+    stage.report(2, stage.load(zipf(0.0), 2, queue=0, forwarded_in=400, forwarded_out=150))
+    stage.offer(hot(0.6))
+    stage.look(hot(0.6), among=[0, 1, 3], forwarded_in=[0, 150, 0, 0], forwarded_out=[400, 0, 0, 0])
+    assert stage.decisions and not any("between two tasks" in decision.reason for decision in stage.decisions)
 
 
 def test_before_a_record_is_processed_nothing_is_known() -> None:

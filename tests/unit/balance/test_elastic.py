@@ -2,74 +2,172 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dpa.balance.elastic import ElasticOptions, ElasticPolicy, Scaling, StageWork
 
-OPTIONS = ElasticOptions(min_tasks=2, max_tasks=6, busy=0.9, idle=0.4, seconds=2.0)
+OPTIONS = ElasticOptions(max_tasks=20, busy=0.9, idle=0.6, backlog_seconds=20.0, seconds=2.0)
+RATE = 100.0
+"""Records that a task processes in a second."""
 
 
-def looks(policy: ElasticPolicy, work: StageWork, seconds: int, start: int = 0) -> list[Scaling]:
-    """A look a second."""
-    return [policy.look(work, float(now)) for now in range(start, start + seconds + 1)]
+def work(tasks: int, load: float, **others: Any) -> StageWork:
+    """A stage to which is offered what would keep `load` tasks busy."""
+    return StageWork(tasks, load * RATE, RATE, **others)
 
 
-def test_more_tasks_are_wanted_once_all_have_been_busy_for_long_enough() -> None:
-    first, second, third = looks(ElasticPolicy(OPTIONS), StageWork(3, 1.0), 2)
-    assert (first.tasks, first.kind, second.tasks) == (3, "not for long enough", 3)
-    assert (third.tasks, third.kind, third.reason) == (5, "more tasks", "busy 100% of the time for 2.0 s")
+def looks(policy: ElasticPolicy, seen: StageWork, seconds: float, start: float = 0.0) -> list[Scaling]:
+    """Two looks a second."""
+    return [policy.look(seen, start + number / 2) for number in range(int(2 * seconds) + 1)]
 
 
-def test_fewer_tasks_are_wanted_once_they_have_been_idle_for_twice_as_long() -> None:
-    decisions = looks(ElasticPolicy(OPTIONS), StageWork(5, 0.3), 4)
-    assert [decision.tasks for decision in decisions] == [5, 5, 5, 5, 3]
-    assert decisions[-1].kind == "fewer tasks"
+class Stage:
+    """A stage in the hands of the policy: changes are carried out at once, but take `cost` seconds by the policy's
+    reckoning; records that come and cannot be processed wait.
+
+    Attributes:
+        sizes: its number of tasks, from change to change.
+    """
+
+    def __init__(self, tasks: int, options: ElasticOptions = OPTIONS, cost: float = 2.0) -> None:
+        self.sizes = [tasks]
+        self.waiting = 0.0
+        self._policy = ElasticPolicy(options)
+        self._cost = cost
+        self._up_at = -math.inf
+
+    def run(self, load: Callable[[float], float], seconds: float) -> Iterator[tuple[float, int]]:
+        """Look twice a second; yields the moments and the number of tasks that are up."""
+        tasks = self.sizes[-1]
+        for number in range(int(2 * seconds)):
+            now = number / 2
+            if now >= self._up_at and tasks != self.sizes[-1]:
+                self._policy.changed(self._cost, started=self.sizes[-1] > tasks)
+                tasks = self.sizes[-1]
+            self.waiting = max(0.0, self.waiting + 0.5 * RATE * (load(now) - tasks))
+            if tasks == self.sizes[-1]:
+                found = self._policy.look(work(tasks, load(now), backlog=self.waiting), now)
+                if found.tasks != tasks:
+                    self.sizes.append(found.tasks)
+                    self._up_at = now + (self._cost if found.tasks > tasks else 0.0)
+            yield now, tasks
+
+    def sizes_after(self, load: Callable[[float], float], seconds: float) -> list[int]:
+        """The numbers of tasks that it had."""
+        for _ in self.run(load, seconds):
+            pass
+        return self.sizes
 
 
-def test_a_moment_in_between_begins_the_wait_anew() -> None:
+def test_a_step_is_answered_by_one_change_to_the_number_that_it_asks_for() -> None:
+    assert Stage(1).sizes_after(lambda at: 0.7 if at < 10 else 4.5, 120) == [1, 6]
+
+
+def test_tasks_are_ended_in_one_change_too() -> None:
+    assert Stage(8).sizes_after(lambda at: 6.0 if at < 30 else 1.4, 120) == [8, 2]
+
+
+@pytest.mark.parametrize("half", [1.0, 1.5, 3.0, 6.0, 15.0])
+def test_a_square_wave_shorter_than_a_change_pays_for_is_not_chased(half: float) -> None:
+    assert len(Stage(1).sizes_after(lambda at: 4.5 if at % (2 * half) < half else 0.5, 300)) <= 2
+
+
+def test_a_long_square_wave_is_followed_by_one_change_a_turn() -> None:
+    sizes = Stage(1).sizes_after(lambda at: 4.5 if at % 120 < 60 else 0.5, 300)
+    assert [size == 1 for size in sizes] == [True, False, True, False, True, False]
+
+
+def test_a_ramp_is_answered_ahead() -> None:
+    sizes = Stage(1).sizes_after(lambda at: 1 + 7 * min(at / 60, 1.0), 120)
+    assert len(sizes) <= 5 and 9 <= max(sizes) <= 14
+
+
+def test_the_first_moments_of_a_stream_are_not_taken_for_growth_that_goes_on() -> None:
+    assert Stage(1).sizes_after(lambda at: min(at / 2, 1.0), 60) == [1, 2]
+
+
+def test_a_backlog_that_is_not_worked_off_in_time_is_a_reason_though_tasks_would_not_be_too_busy() -> None:
+    found = looks(ElasticPolicy(OPTIONS), work(4, 3.0, backlog=50 * RATE), 2)[-1]
+    assert (found.tasks, found.kind) == (6, "more tasks")  # 3 tasks for what comes, 2.5 for what waits
+    assert found.reason == "300 records/s offered, 100 a task, 5,000 waiting"
+    assert looks(ElasticPolicy(OPTIONS), work(4, 3.0, backlog=19 * RATE), 2)[-1].kind == "within bounds"
+
+
+@pytest.mark.parametrize("load", [2.0, 4.5, 9.0])
+@pytest.mark.parametrize("cost", [0.5, 2.0, 5.0])
+def test_after_a_step_the_backlog_is_gone_within_the_stated_time(load: float, cost: float) -> None:
+    stage = Stage(1, cost=cost)
+    course = [(now, tasks, stage.waiting) for now, tasks in stage.run(lambda at: 0.5 if at < 10 else load, 80)]
+    changed = next(now for now, tasks, _ in course if tasks > 2 or tasks > 1)
+    gone = next(now for now, _, waiting in course if now > changed and waiting == 0.0)
+    assert gone - changed <= OPTIONS.backlog_seconds + 1.0
+
+
+def test_a_stage_that_stays_behind_gets_more_tasks_as_long_as_that_helps() -> None:
     policy = ElasticPolicy(OPTIONS)
-    looks(policy, StageWork(3, 1.0), 1)
-    assert policy.look(StageWork(3, 0.7), 2.0).kind == "within bounds"
-    assert [decision.tasks for decision in looks(policy, StageWork(3, 1.0), 2, start=3)] == [3, 3, 5]
+    assert looks(policy, work(3, 2.4, behind_seconds=19.0), 30)[-1].kind == "within bounds"
+    found = policy.look(work(3, 2.4, behind_seconds=20.0, processed=200.0), 31.0)
+    assert (found.tasks, found.kind) == (4, "more tasks") and found.reason.endswith("behind for 20 s")
+    again = policy.look(work(4, 2.4, behind_seconds=20.0, processed=210.0), 60.0)
+    assert (again.tasks, again.kind) == (4, "more did not help")
+
+
+def test_nothing_is_decided_before_a_record_has_been_processed() -> None:
+    assert looks(ElasticPolicy(OPTIONS), StageWork(1, 500.0, None), 10)[-1].kind == "nothing is known"
 
 
 def test_a_change_begins_the_wait_anew() -> None:
     policy = ElasticPolicy(OPTIONS)
-    looks(policy, StageWork(3, 1.0), 1)
-    policy.changed(1.0)
-    assert policy.look(StageWork(5, 1.0), 2.0).kind == "not for long enough"
+    looks(policy, work(1, 4.0), 1.5)
+    policy.changed(1.0, started=False)
+    assert [found.tasks for found in looks(policy, work(1, 4.0), 2, start=2.0)] == [1, 1, 1, 1, 6]
 
 
 def test_bounds_are_kept() -> None:
-    assert looks(ElasticPolicy(OPTIONS), StageWork(5, 1.0), 2)[-1].tasks == 6
-    assert looks(ElasticPolicy(OPTIONS), StageWork(6, 1.0), 2)[-1].kind == "at a bound"
-    assert looks(ElasticPolicy(OPTIONS), StageWork(2, 0.0), 4)[-1].kind == "at a bound"
+    assert looks(ElasticPolicy(OPTIONS), work(15, 40.0), 2)[-1].tasks == 20
+    assert looks(ElasticPolicy(OPTIONS), work(20, 40.0), 2)[-1].kind == "at a bound"
+    assert looks(ElasticPolicy(ElasticOptions(min_tasks=3)), work(5, 0.0), 20)[-1].tasks == 3
 
 
-def test_nothing_is_started_where_processors_are_used_up() -> None:
-    decision = looks(ElasticPolicy(OPTIONS), StageWork(3, 1.0, cores_busy=0.97), 2)[-1]
-    assert (decision.tasks, decision.kind) == (3, "processors are used up")
-    assert "the processors are used 97% of the time" in decision.reason
+def test_nothing_is_started_where_user_code_runs_and_processors_are_used_up() -> None:
+    found = looks(ElasticPolicy(OPTIONS), work(3, 5.0, cores_busy=0.97, running=0.4), 2)[-1]
+    assert (found.tasks, found.kind) == (3, "processors are used up")
+    assert "the processors are used 97% of the time" in found.reason
+    assert looks(ElasticPolicy(OPTIONS), work(3, 5.0, cores_busy=0.97, running=0.02), 2)[-1].tasks == 7
 
 
-@pytest.mark.parametrize(("left", "cost", "tasks"), [(4.0, 2.0, 3), (6.0, 2.0, 5), (6.0, 3.0, 3)])
+@pytest.mark.parametrize(("left", "cost", "tasks"), [(3.0, 2.0, 3), (6.0, 2.0, 7), (6.0, 4.0, 3)])
 def test_nothing_is_started_that_costs_more_than_it_gains(left: float, cost: float, tasks: int) -> None:
     policy = ElasticPolicy(OPTIONS)
-    policy.changed(cost)
-    assert looks(policy, StageWork(3, 1.0, seconds_left=left), 2)[-1].tasks == tasks
+    policy.changed(cost, started=True)
+    assert looks(policy, work(3, 5.0, seconds_left=left), 2)[-1].tasks == tasks
 
 
-@given(st.integers(2, 6), st.floats(0, 1))
-def test_what_is_wanted_is_within_bounds_and_stays(tasks: int, busy: float) -> None:
-    """The same work on the number of tasks that is wanted asks for no step back."""
+def test_nothing_is_ended_for_the_last_moments() -> None:
+    found = looks(ElasticPolicy(OPTIONS), work(5, 1.0, seconds_left=1.0), 20)[-1]
+    assert (found.tasks, found.kind) == (5, "not worth it")
+
+
+def test_the_more_a_start_takes_the_longer_tasks_are_kept() -> None:
     policy = ElasticPolicy(OPTIONS)
-    wanted = looks(policy, StageWork(tasks, busy), 4)[-1].tasks
-    assert OPTIONS.min_tasks <= wanted <= OPTIONS.max_tasks
-    policy.changed(1.0)
-    after = looks(policy, StageWork(wanted, min(busy * tasks / wanted, 1.0)), 4)[-1].tasks
-    assert (after - wanted) * (wanted - tasks) >= 0
+    policy.changed(5.0, started=True)
+    policy.changed(0.1, started=False)  # to end tasks is quick
+    kept = [found.tasks for found in looks(policy, work(5, 1.0), 60)]
+    assert kept.index(2) == 2 * 50
+
+
+@given(st.integers(1, 20), st.floats(0, 30))
+def test_a_load_that_stays_asks_for_one_change_at_most(tasks: int, load: float) -> None:
+    stage = Stage(tasks)
+    sizes = stage.sizes_after(lambda at: load, 150)
+    assert len(sizes) <= 2
+    assert stage.sizes[-1] == 20 or load <= OPTIONS.busy * stage.sizes[-1]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""Stages whose number of tasks follows their work, under loads that change."""

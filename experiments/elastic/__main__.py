@@ -1,0 +1,40 @@
+"""`python -m experiments.elastic`: stages whose number of tasks follows their work, under loads that change, beside a
+number that stays and a rule that goes by busy time. In virtual time; with `--ray` on real actors."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import asdict
+
+from experiments.elastic import real
+from experiments.elastic.loads import LOADS, STEP
+from experiments.elastic.page import page
+from experiments.elastic.picture import draw
+from experiments.elastic.targets import targets
+from experiments.elastic.virtual import OLD, OURS, SHORT, cases, run_all
+from experiments.harness import Findings, main
+
+
+def measure(options: argparse.Namespace) -> Findings:
+    """All loads in virtual time."""
+    loads = (STEP,) if options.quick else LOADS
+    found = run_all(cases(1 if options.quick else options.seeds, loads), 1 if options.quick else options.processes)
+    first = [run for run in found if run.seed == 0 and run.queues == SHORT and run.method in (OURS, OLD)]
+    return Findings(
+        data={"runs": [asdict(run) for run in found]},
+        targets=[] if options.quick else list(targets(found)),
+        text=page(found),
+        figure=draw(loads, {load.name: {run.method: run for run in first if run.load == load.name} for load in loads}),
+    )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m experiments.elastic", description=__doc__)
+    parser.add_argument("--ray", action="store_true", help="on real actors")
+    parser.add_argument("--seeds", type=int, default=2, help="of what is elastic, in virtual time")
+    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="runs at a time, in virtual time")
+    if parser.parse_known_args()[0].ray:
+        main("elastic_ray", parser, real.measure, command="python -m experiments.elastic --ray")
+    else:
+        main("elastic", parser, measure)

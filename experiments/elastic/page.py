@@ -1,0 +1,56 @@
+"""The page of the runs in virtual time."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+
+from experiments.elastic.loads import LOADS
+from experiments.elastic.outcome import Outcome
+from experiments.elastic.virtual import METHODS, OPTIONS, OURS, QUEUES, SERVICE_SECONDS, START_SECONDS
+from experiments.harness import markdown_table
+
+_HEAD = ("load", "turns", "queues", "method", "changes", "undone", "late (s)", "longest (s)", "tasks, mean")
+
+
+def page(found: Sequence[Outcome]) -> str:
+    """The text, with its tables."""
+    return "\n\n".join(
+        (
+            f"One source reads records when they are due, and catches up where it was held back; reducers count them "
+            f"by key, {1000 * SERVICE_SECONDS:g} ms a record. To start tasks takes {START_SECONDS:g} s. Machines, "
+            "credit, queues and balancing are those of real jobs, in virtual time. With short queues (`queue_seconds` "
+            "0.5, the default) what cannot be processed waits at the source, where nobody sees it; with long ones in "
+            "queues.",
+            f"A load is in tasks that it keeps busy all the time; the ideal number keeps them busy for "
+            f"{OPTIONS.target:.0%} at most. A *turn* is a rise or a fall that begins; a change is *undone* if the next "
+            "one goes back without a turn between. A record is *late* more than a second after it was due; *longest* "
+            "is the longest time without a break in which there were such. Tasks that start count in the mean. What "
+            "comes from several seeds is the worst of them, of the mean the mean.",
+            markdown_table(_HEAD, list(_rows(found))),
+            "## Changes of ours\n\nThe first seed.",
+            markdown_table(("load", "queues", "at (s)", "tasks", "why"), list(_changes(found))),
+        )
+    )
+
+
+def _rows(found: Sequence[Outcome]) -> Iterator[tuple[object, ...]]:
+    for load in LOADS:
+        for queues in QUEUES:
+            for method in METHODS:
+                runs = [run for run in found if (run.load, run.queues, run.method) == (load.name, queues, method)]
+                if runs:
+                    mean = statistics.fmean(run.task_seconds for run in runs) / load.seconds
+                    most = (max(values) for values in zip(*map(_counted, runs), strict=True))
+                    yield (load.name, len(load.turns), queues, method, *most, f"{mean:.1f}")
+
+
+def _counted(run: Outcome) -> tuple[float, ...]:
+    return len(run.changes), run.undone, round(run.late, 1), round(run.longest, 1)
+
+
+def _changes(found: Sequence[Outcome]) -> Iterator[tuple[object, ...]]:
+    for run in found:
+        if run.method == OURS and run.seed == 0:
+            for change in run.changes:
+                yield (run.load, run.queues, f"{change.at:.1f}", change.tasks, change.reason)

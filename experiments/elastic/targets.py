@@ -1,0 +1,39 @@
+"""What is to come out: the right number in one change, no more changes than turns of the load, nothing undone, and what
+waits worked off in the stated time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from experiments.elastic.loads import CROWD, LONG_WAVE, SHORT_WAVE, STEP
+from experiments.elastic.outcome import Outcome
+from experiments.elastic.virtual import OLD, OPTIONS, OURS, START_SECONDS
+from experiments.harness import Target, at_most, below
+
+DECIDE_SECONDS = 4.0
+"""Within which a rise of the load is decided on: two seconds of it, two looks, and the reports of the tasks."""
+
+
+def late_at_most(start_seconds: float) -> float:
+    """The longest time for which records may be late: until more tasks are up, and what waits then is worked off."""
+    return DECIDE_SECONDS + start_seconds + OPTIONS.backlog_seconds
+
+
+def targets(found: Sequence[Outcome]) -> Iterator[Target]:
+    """Of all runs in virtual time."""
+    ours = [run for run in found if run.method == OURS]
+    plateaus = [run for run in ours if run.load in (STEP.name, LONG_WAVE.name)]
+    yield at_most(
+        "ours: turns to a plateau without the ideal number in one change", sum(each.off for each in plateaus), 0
+    )
+    for load in dict.fromkeys(run.load for run in ours):
+        runs = [run for run in ours if run.load == load]
+        most = max(len(run.changes) for run in runs)
+        yield at_most(f"ours, {load}: changes, most of all runs", most, runs[0].turns)
+    waves = [run for run in ours if run.load == SHORT_WAVE.name]
+    yield at_most("ours: changes that a short wave is chased with", max(len(run.changes) for run in waves), 1)
+    yield at_most("ours: changes undone, all runs", sum(run.undone for run in ours), 0)
+    longest = max(run.longest for run in ours if run.load in (STEP.name, LONG_WAVE.name, CROWD.name))
+    yield at_most("ours: longest time for which records are late, s", longest, late_at_most(START_SECONDS))
+    late = {method: sum(run.late for run in found if run.method == method) for method in (OURS, OLD)}
+    yield below("ours: time in which records are late, to that by busy time", late[OURS] / late[OLD], 1.0)
