@@ -153,7 +153,7 @@ class CoordinatorMachine(Machine):
         for stage in self._graph.queue_fed():
             progress = self.stages[stage.name]
             if progress.is_streaming and self._has_all_input(stage.name):
-                progress.drain(emitted_to(stage.name, self._graph, self.stages))
+                progress.drain(self._emitted_to(stage.name))
         self._membership.settle()
         if all(progress.is_done for progress in self.stages.values()):
             self.state = CoordinatorState.DONE
@@ -164,6 +164,10 @@ class CoordinatorMachine(Machine):
     def _has_all_input(self, name: str) -> bool:
         """Whether all stages that feed a stage are done."""
         return all(self.stages[feeder.name].is_done for feeder in self._graph.upstream(name))
+
+    def _emitted_to(self, name: str) -> int:
+        """Records that a stage has to process before its input is all processed."""
+        return emitted_to(name, self._graph, self.stages)
 
     def _start(self, sender: Address, event: Start) -> None:
         self.state = CoordinatorState.STARTING
