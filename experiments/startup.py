@@ -69,7 +69,7 @@ def measure(options: argparse.Namespace) -> Findings:
     with TemporaryDirectory(prefix="dpa-startup-") as directory:
         for _ in range(repeats):
             for tasks in parallelism:
-                runs[tasks].append({**_run(Path(directory), tasks), "bare": _bare_seconds(2 * tasks + 1)})
+                runs[tasks].append({**_run(Path(directory), tasks), "bare": _bare_seconds(2 * tasks + 2)})
                 progress(f"{tasks} + {tasks}: " + ", ".join(f"{name} {s:.2f}" for name, s in runs[tasks][-1].items()))
     medians = {tasks: _medians(found) for tasks, found in runs.items()}
     targets = []
@@ -160,8 +160,8 @@ def _text(runs: dict[int, list[dict[str, float]]], medians: dict[int, dict[str, 
         "interpreter and the imports. *Waiting for Ray and actors* is `seconds.startup`. "
         "The whole command goes on to the last "
         "record, the report with its page and pictures, and the end of Ray. *A bare Ray* is a new process that starts "
-        "Ray without its dashboard, and as many actors, that of the coordinator among them, until each has answered a "
-        "call.\n\n" + markdown_table(head, rows)
+        "Ray without its dashboard, and as many actors, those of the coordinator and the load balancer among them, "
+        "until each has answered a call.\n\n" + markdown_table(head, rows)
     )
 
 

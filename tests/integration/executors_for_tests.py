@@ -25,11 +25,6 @@ def add(left: int, right: int) -> int:
     return left + right
 
 
-def slow_add(left: int, right: int) -> int:
-    time.sleep(0.002)
-    return left + right
-
-
 def never_add(left: int, right: int) -> int:
     raise ValueError("no sums today")
 
@@ -72,24 +67,29 @@ class Locked(Reducer[int, int]):
         return left + right
 
 
-class SlowSum(FunctionReducer):
-    """Adds, and takes its time."""
+def take_time(seconds: float, until: str) -> None:
+    """Sleep, if a file is not there yet."""
+    if seconds and not (until and Path(until).exists()):
+        time.sleep(seconds)
 
-    def __init__(self, seconds: float) -> None:
+
+class SlowSum(FunctionReducer):
+    """Adds, and takes its time until a file is there."""
+
+    def __init__(self, seconds: float, until: str = "") -> None:
         super().__init__(add)
-        self.seconds = seconds
+        self.seconds, self.until = seconds, until
 
     def reduce(self, state: Any, value: Any) -> Any:
-        time.sleep(self.seconds)
+        take_time(self.seconds, self.until)
         return super().reduce(state, value)
 
 
 class SlowToCome(SlowSum):
-    """Takes as long as a file is there to come to a task, as one does whose module takes long to import. Takes its time
-    to add only while that file is empty."""
+    """Takes as long as a file is there to come to a task, as one does whose module takes long to import."""
 
-    def __init__(self, seconds: float, while_there: str) -> None:
-        super().__init__(seconds)
+    def __init__(self, seconds: float, until: str, while_there: str) -> None:
+        super().__init__(seconds, until)
         self.while_there = while_there
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -97,18 +97,13 @@ class SlowToCome(SlowSum):
         while Path(self.while_there).exists():
             time.sleep(0.1)
 
-    def reduce(self, state: Any, value: Any) -> Any:
-        file = Path(self.while_there)
-        hurries = file.exists() and file.stat().st_size > 0
-        return FunctionReducer.reduce(self, state, value) if hurries else super().reduce(state, value)
-
 
 class RunningSum(Process[npt.NDArray[np.int64], int]):
-    """Emits the sum so far with each value, and takes its time. Values of a key must ascend: one that is lost, comes
-    twice or too late is found out. It changes its state in place."""
+    """Emits the sum so far with each value, and takes its time until a file is there. Values of a key must ascend: one
+    that is lost, comes twice or too late is found out. It changes its state in place."""
 
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
+    def __init__(self, seconds: float, until: str = "") -> None:
+        self.seconds, self.until = seconds, until
 
     def zero(self) -> npt.NDArray[np.int64]:
         return np.array([-1, 0])
@@ -116,8 +111,7 @@ class RunningSum(Process[npt.NDArray[np.int64], int]):
     def process(
         self, key: Any, state: npt.NDArray[np.int64], value: int
     ) -> tuple[npt.NDArray[np.int64], list[dict[str, Any]]]:
-        if self.seconds:
-            time.sleep(self.seconds)
+        take_time(self.seconds, self.until)
         if value <= state[0]:
             raise ValueError(f"{value} comes after {state[0]}")
         state[0] = value

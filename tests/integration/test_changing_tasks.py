@@ -31,7 +31,7 @@ def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpa.driver.control.gettempdir", lambda: str(tmp_path))
 
 
-ROWS, KEYS, SECONDS = 8_000, 40, 0.006
+ROWS, KEYS, SECONDS = 8_000, 40, 0.02
 
 
 class Running:
@@ -115,8 +115,9 @@ def expected(consistency: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("consistency", ["merge", "migrate"])
-def test_tasks_come_move_and_go_while_records_flow(consistency: str) -> None:
-    reducer = {"merge": SlowSum, "migrate": RunningSum}[consistency](SECONDS)
+def test_tasks_come_move_and_go_while_records_flow(consistency: str, tmp_path: Path) -> None:
+    enough = tmp_path / "enough"
+    reducer = {"merge": SlowSum, "migrate": RunningSum}[consistency](SECONDS, str(enough))
     with Running(flow_of(f"changing-{consistency}", reducer)) as running:
         job = running.job()
         assert "sums has 4 tasks, 2 started, after" in job.scale("sums", 4)
@@ -125,6 +126,7 @@ def test_tasks_come_move_and_go_while_records_flow(consistency: str) -> None:
         assert "sums has 2 tasks, 2 stopped, after" in job.scale("sums", 2)
         assert tasks_of(job, "sums", (1, 2))
         assert "sums 2 is sums 6 now" in job.move("sums", [2]), "also after others have ended"
+        enough.touch()
     result = running.result()
     order = "value" if consistency == "migrate" else "key"
     assert sorted(result.table().to_pylist(), key=lambda row: row[order]) == expected(consistency)
@@ -140,12 +142,14 @@ def test_tasks_come_move_and_go_while_records_flow(consistency: str) -> None:
     assert not RunningJob.all()
 
 
-def test_the_command_changes_the_tasks_of_a_source_and_says_why_it_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
-    run, nodes = CliRunner(), alive_nodes()
+def test_the_command_changes_the_tasks_of_a_source_and_says_why_it_cannot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, nodes, enough = CliRunner(), alive_nodes(), tmp_path / "enough"
     gone = replace(nodes[0], name="gone", id=nodes[0].id[::-1])
     monkeypatch.setattr("dpa.runtime.launch.alive_nodes", lambda: [*nodes, gone])
     assert "no job runs here" in run.invoke(app, ["list"]).output
-    with Running(flow_of("by-hand", SlowSum(SECONDS), split_records=ROWS)) as running:
+    with Running(flow_of("by-hand", SlowSum(SECONDS, str(enough)), split_records=ROWS)) as running:
         job = running.job()
         listed = run.invoke(app, ["list"])
         assert listed.exit_code == 0 and job.name in listed.output
@@ -172,6 +176,7 @@ def test_the_command_changes_the_tasks_of_a_source_and_says_why_it_cannot(monkey
         }.items():
             refused = run.invoke(app, list(arguments))
             assert refused.exit_code == 1 and why in " ".join(refused.output.split()), refused.output
+        enough.touch()
     result = running.result()
     assert sorted(result.table().to_pylist(), key=lambda row: row["key"]) == expected("merge")
     read = [task.read for task in result.report["read"].tasks]
@@ -203,11 +208,11 @@ class Asking:
 
 
 def test_a_start_that_takes_too_long_keeps_no_job_from_its_end(tmp_path: Path) -> None:
-    slow = tmp_path / "slow"
-    flow = flow_of("slow-start", SlowToCome(SECONDS / 2, str(slow)), start_seconds=4.0)
+    slow, enough = tmp_path / "slow", tmp_path / "enough"
+    flow = flow_of("slow-start", SlowToCome(SECONDS, str(enough), str(slow)), start_seconds=4.0)
     with Running(flow) as running:
         job = running.job()
-        slow.write_text("")
+        slow.touch()
         with Asking(lambda: job.scale("sums", 3, warn=print)) as asking:
             time.sleep(1.0)
             assert job.cancel("sums") == "the change of sums is cancelled"
@@ -216,7 +221,7 @@ def test_a_start_that_takes_too_long_keeps_no_job_from_its_end(tmp_path: Path) -
             job.scale("sums", 3, warn=print)
         with Asking(lambda: job.scale("sums", 3, warn=print)) as asking:
             time.sleep(1.0)
-            slow.write_text("still, and the job hurries to its end")
+            enough.touch()
         assert asking.answer == f"{job.name}: nothing was changed: sums has processed all its records"
     result = running.result()
     assert sorted(result.table().to_pylist(), key=lambda row: row["key"]) == expected("merge")

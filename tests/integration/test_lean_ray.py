@@ -16,8 +16,10 @@ if sys.argv[1:]:
     log_to_stderr(sys.argv[1], "driver")
 with ray_session(None, object_store_mb=100):
     import ray
-    from ray._private import parameter, services
+    assert "aiohttp" not in sys.modules, "the dashboard needs it"
+    from ray._private import parameter, services, utils
     assert parameter.RayParams.__name__ == "RayParams" and services.start_api_server.__name__ == "start_api_server"
+    assert utils.get_dashboard_dependency_error() is None, "asked for by somebody else, it is found"
     answer = ray.get(ray.remote(num_cpus=0)(lambda: 6 * 7).remote())
     print(json.dumps([answer, sorted(name for name, _ in _node_processes())]))
 """

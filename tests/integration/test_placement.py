@@ -121,7 +121,7 @@ def test_tasks_move_to_other_nodes_while_the_job_runs_and_the_report_says_why(ad
         "input": {"format": "records", "records": [{"key": row % keys, "value": row} for row in range(rows)]},
         "key": "key",
         "value": "value",
-        "reducer": "executors_for_tests:slow_add",
+        "reducer": {"use": "executors_for_tests:SlowSum", "args": {"seconds": 0.004}},
         "parallelism": {"mappers": 1, "reducers": 3},
         "balance": "none",
         "limits": {"split_records": 1_000, "batch_records": 20, "in_flight_records": 200, "quantum_records": 20},
