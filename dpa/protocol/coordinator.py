@@ -141,6 +141,10 @@ class CoordinatorMachine(Machine):
                 return str(self.state.value)
         return "startup"
 
+    def states(self) -> dict[str, object]:
+        """Also those of the stages."""
+        return {**super().states(), **{f"stage {name}": stage.state.value for name, stage in self.stages.items()}}
+
     def settle(self) -> None:
         """Grant splits; let stages drain whose senders are done; the job is done with the last stage."""
         if self.state is not CoordinatorState.RUNNING:

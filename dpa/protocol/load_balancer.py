@@ -271,6 +271,13 @@ class LoadBalancerMachine(Machine):
     def _unsubscribe(self, sender: Address, message: Unsubscribe) -> None:
         self._leaving.append(message.task)
 
+    def states(self) -> dict[str, object]:
+        """Also those of the stages, and the versions of their tables."""
+        found = super().states()
+        for name, stage in self.stages.items():
+            found |= {f"stage {name}": stage.state.value, f"routing table of {name}": stage.table.version}
+        return found
+
     def settle(self) -> None:
         """Let tasks go whose markers nobody waits for any more."""
         for task in list(self._leaving):
@@ -296,3 +303,17 @@ class LoadBalancerMachine(Machine):
         on(Unsubscribe, LoadBalancerState.RUNNING, _unsubscribe, "answer when nobody waits for a marker of the task"),
         on(Tick, LoadBalancerState.RUNNING, _tick, "report refusals"),
     )
+
+
+def load_balancer_of(graph: Graph) -> LoadBalancerMachine:
+    """The machine of the load balancer."""
+    policies = {
+        stage.name: stage.balance.policy(
+            stage.tasks,
+            may_split=not stage.migrates,
+            first=stage.first,
+            feeds={number: edge.source for number, edge in graph.into(stage.name)},
+        )
+        for stage in graph.queue_fed()
+    }
+    return LoadBalancerMachine(policies, graph)

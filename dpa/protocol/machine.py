@@ -54,6 +54,11 @@ class Machine(RuledMachine):
         """How many messages of the sender have been taken in."""
         return self._inbox.expected(sender)
 
+    def states(self) -> dict[str, object]:
+        """What the machine has a state for, in words, and the state: itself, the stages that it looks after, and the
+        versions of the routing tables that it goes by."""
+        return {"state": self.state.value}
+
     @property
     def idle(self) -> bool:
         """Whether no received message waits for an earlier one."""

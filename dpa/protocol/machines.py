@@ -1,4 +1,4 @@
-"""The machines of tasks and of the load balancer, made of the graph: the runtime and the simulator start from these."""
+"""The machines of tasks, made of the graph: the runtime and the simulator start from these."""
 
 from __future__ import annotations
 
@@ -9,26 +9,11 @@ from dpa.protocol.addresses import Address
 from dpa.protocol.emitter import Emitter
 from dpa.protocol.graph import Graph
 from dpa.protocol.hand_over import MigrationOptions
-from dpa.protocol.load_balancer import LoadBalancerMachine
 from dpa.protocol.offered_meter import OfferedMeter
 from dpa.protocol.operator import OperatorMachine
 from dpa.protocol.quantum import QuantumSizer
 from dpa.protocol.source import SourceMachine
 from dpa.protocol.task import TaskMachine
-
-
-def load_balancer_of(graph: Graph) -> LoadBalancerMachine:
-    """The machine of the load balancer."""
-    policies = {
-        stage.name: stage.balance.policy(
-            stage.tasks,
-            may_split=not stage.migrates,
-            first=stage.first,
-            feeds={number: edge.source for number, edge in graph.into(stage.name)},
-        )
-        for stage in graph.queue_fed()
-    }
-    return LoadBalancerMachine(policies, graph)
 
 
 def task_of(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from dpa.placement.online import OnlinePlacement
+if TYPE_CHECKING:  # no task needs what plans where tasks are
+    from dpa.placement.online import OnlinePlacement
 
 
 @dataclass(frozen=True)

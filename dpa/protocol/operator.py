@@ -122,6 +122,10 @@ class OperatorMachine(TaskMachine):
         """The records that user code has now."""
         return self._working_on
 
+    def states(self) -> dict[str, object]:
+        """Also the version of the table of its own stage."""
+        return {**super().states(), f"routing table of {self.address.stage}": self.table.version}
+
     @property
     def stats(self) -> TaskStats:
         """Statistics so far."""

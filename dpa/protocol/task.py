@@ -155,6 +155,11 @@ class TaskMachine(Machine):
         for position, block in blocks:
             self.emitters[position].keep(block, read_at, self.now)
 
+    def states(self) -> dict[str, object]:
+        """Also the versions of the tables that its records go by."""
+        tables = {f"routing table of {emitter.stage}": emitter.table.version for emitter in self.emitters}
+        return {**super().states(), **tables}
+
     def settle(self) -> None:
         """Push what credit allows, take the next step, and note whether the task is blocked."""
         for emitter in self.emitters:

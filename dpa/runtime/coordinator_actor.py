@@ -37,8 +37,7 @@ from dpa.protocol.instructions import (
     StartTasks,
     StopTasks,
 )
-from dpa.protocol.load_balancer import LoadBalancerMachine
-from dpa.protocol.machines import load_balancer_of
+from dpa.protocol.load_balancer import LoadBalancerMachine, load_balancer_of
 from dpa.protocol.metrics import Snapshot
 from dpa.protocol.nodes import Placed, TaskProcess
 from dpa.protocol.plan import RunPlan, Times

@@ -48,8 +48,9 @@ from dpa.protocol.instructions import (
     StopTasks,
     Write,
 )
+from dpa.protocol.load_balancer import load_balancer_of
 from dpa.protocol.machine import Machine
-from dpa.protocol.machines import load_balancer_of, task_of
+from dpa.protocol.machines import task_of
 from dpa.protocol.messages import Envelope
 from dpa.protocol.operator import OperatorMachine
 from dpa.protocol.source import SourceMachine

@@ -34,8 +34,9 @@ from dpa.protocol.instructions import (
     StartTasks,
     StopTasks,
 )
+from dpa.protocol.load_balancer import load_balancer_of
 from dpa.protocol.machine import Machine
-from dpa.protocol.machines import load_balancer_of, task_of
+from dpa.protocol.machines import task_of
 from dpa.protocol.messages import (
     CurrentTable,
     Envelope,

@@ -15,8 +15,7 @@ from dpa.protocol.addresses import COORDINATOR, Address
 from dpa.protocol.events import Redistribute, Start, Tick
 from dpa.protocol.graph import REDUCER, Edge, Graph, Stage, map_reduce
 from dpa.protocol.instructions import Instruction
-from dpa.protocol.load_balancer import StageBalance
-from dpa.protocol.machines import load_balancer_of
+from dpa.protocol.load_balancer import StageBalance, load_balancer_of
 from dpa.protocol.messages import (
     Ack,
     DecisionReport,

@@ -24,7 +24,7 @@ from dpa.protocol.coordinator import CoordinatorMachine
 from dpa.protocol.events import CancelChange, Event, MoveTasks, Rescale, Start, StartFailed, TaskStarted, Tick
 from dpa.protocol.graph import MAPPER, REDUCER, Edge, Graph, Stage, map_reduce
 from dpa.protocol.instructions import Answer, CancelStart, Instruction, JobFailed, StartTasks, StopTasks
-from dpa.protocol.machines import load_balancer_of
+from dpa.protocol.load_balancer import load_balancer_of
 from dpa.protocol.messages import (
     Begin,
     CurrentTable,

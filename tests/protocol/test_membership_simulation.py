@@ -219,7 +219,7 @@ class TellsOldMembersOnly(StageBalance):
 
 PROGRESS = "dpa.protocol.coordinator.StageProgress"
 GIVING = "dpa.protocol.migration.Giving"
-BALANCER = "dpa.protocol.machines.LoadBalancerMachine"
+BALANCER = "dpa.protocol.load_balancer.LoadBalancerMachine"
 BROKEN: dict[str, tuple[str, Any, str]] = {
     "ends while tasks change": (
         PROGRESS,

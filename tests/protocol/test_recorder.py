@@ -24,8 +24,9 @@ from dpa.protocol.events import Event, ProcessDone, StepDone, Tick
 from dpa.protocol.graph import map_reduce
 from dpa.protocol.instructions import Instruction, Process
 from dpa.protocol.lean import LARGE, LEAN, lean_event
+from dpa.protocol.load_balancer import load_balancer_of
 from dpa.protocol.machine import Machine
-from dpa.protocol.machines import load_balancer_of, task_of
+from dpa.protocol.machines import task_of
 from dpa.protocol.messages import Deliver, Envelope, Message, Push
 from dpa.protocol.recorder import Recorder
 from dpa.protocol.recording import Recording, Replayed

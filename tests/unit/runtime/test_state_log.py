@@ -8,7 +8,8 @@ import pytest
 from dpa.execution.block import Block
 from dpa.protocol.addresses import BALANCER, COORDINATOR
 from dpa.protocol.graph import map_reduce
-from dpa.protocol.machines import load_balancer_of, task_of
+from dpa.protocol.load_balancer import load_balancer_of
+from dpa.protocol.machines import task_of
 from dpa.protocol.messages import Begin, Envelope, Freeze, Push, TableUpdate
 from dpa.routing.change import TableChange
 from dpa.runtime.state_log import StateLog
