@@ -234,6 +234,8 @@ class ElasticPolicy:
         if looks[-1].smooth > _RISING * fmean(look.smooth for look in looks):
             return None
         settled = [look for look in looks if look.at >= looks[0].at + self._options.seconds]
+        if not settled:  # there was no look for long: it says nothing of that time
+            return None
         return max(self._tasks_for(look.smooth, look.backlog) for look in settled)
 
     def _expected(self, load: float, now: float) -> float:

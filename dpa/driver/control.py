@@ -140,14 +140,15 @@ class Control:
                 asked = json.loads(path.read_text())
                 path.unlink()
                 found.append(_request(number, asked))
-            except (OSError, ValueError, TypeError, KeyError) as error:
-                path.unlink(missing_ok=True)
+            except Exception as error:  # whatever is asked, the job goes on
+                with contextlib.suppress(OSError):
+                    path.unlink(missing_ok=True)
                 self.answer(Answer(number, f"the request cannot be read: {error!r}", refused=True))
         return found
 
     def answer(self, answer: Answer) -> None:
         """Tell who asked."""
-        if self._directory is not None and answer.request is not None:
+        if self._directory is not None and answer.request is not None and answer.request in self._asked:
             with contextlib.suppress(OSError):
                 content = {"text": answer.text, "refused": answer.refused}
                 _write(self._directory / f"{self._asked.pop(answer.request)}{_ANSWER}", content)

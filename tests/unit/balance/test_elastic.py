@@ -129,6 +129,12 @@ def test_a_change_begins_the_wait_anew() -> None:
     assert [found.tasks for found in looks(policy, work(1, 4.0), 2, start=2.0)] == [1, 1, 1, 1, 6]
 
 
+def test_a_long_time_without_a_look_ends_no_tasks_and_no_job() -> None:
+    policy = ElasticPolicy(OPTIONS)
+    looks(policy, work(4, 0.1), 3.0)
+    assert policy.look(work(4, 0.1), 23.3).tasks == 4
+
+
 def test_bounds_are_kept() -> None:
     assert looks(ElasticPolicy(OPTIONS), work(15, 40.0), 2)[-1].tasks == 20
     assert looks(ElasticPolicy(OPTIONS), work(20, 40.0), 2)[-1].kind == "at a bound"

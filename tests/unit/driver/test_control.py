@@ -108,7 +108,14 @@ def test_a_refusal_is_an_error(job: Control) -> None:
 
 def test_what_cannot_be_read_is_refused_and_the_job_goes_on(job: Control) -> None:
     directory = runs_directory() / RunningJob.find("word-count").name
-    contents = ["{", "[]", '{"kind": "other"}', '{"kind": "rescale", "depth": 3}']
+    contents = [
+        "{",
+        "[]",
+        "[" * 100_000,
+        '{"kind": "rescale", "stage": "s", "tasks": 1e400, "nodes": []}',
+        '{"kind": "other"}',
+        '{"kind": "rescale", "depth": 3}',
+    ]
     for number, content in enumerate(contents):
         (directory / f"{number}.request").write_text(content)
     assert job.requests() == []
