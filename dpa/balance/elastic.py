@@ -197,7 +197,7 @@ class ElasticPolicy:
         backlog in time."""
         options = self._options
         needed = max(load / options.target, load + backlog / options.backlog_seconds)
-        return min(max(math.ceil(needed - 1e-9), options.min_tasks), options.max_tasks)
+        return max(math.ceil(min(needed, options.max_tasks) - 1e-9), options.min_tasks)
 
     def _of_last(self, seconds: float, now: float) -> Sequence[_Look]:
         """The looks of so many seconds; none if there are not as many."""

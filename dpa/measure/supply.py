@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 
 _PIECE = 0.25
-"""Seconds after which what has been made without a break is a measurement."""
+"""Seconds after which what has been made without a break is a measurement, even if it is nothing."""
 
 _WHOLE = 0.05
 """A stretch counts in full from so many seconds on: the newest of these is believed."""
@@ -59,7 +59,7 @@ class Supply:
         if self._began is None:
             return
         seconds, self._began = now - self._began, None
-        if seconds <= 0 or not self._records:
+        if seconds <= 0 or (not self._records and seconds < _PIECE):
             return
         length = min(seconds / _WHOLE, 1.0)
         weight = _AFTER_HOLD * length**2 if self._is_held else length

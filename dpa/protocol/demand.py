@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpa.protocol.graph import Graph, Stage
 from dpa.protocol.stage_progress import StageProgress
@@ -36,6 +36,9 @@ class _Totals:
     busy: float
     running: float
     emitted: Mapping[int, int]
+
+
+_NOTHING = _Totals(0, 0.0, 0.0, 0.0, {})
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,7 @@ class Demand:
         self._rates: dict[str, float] = {}
         self._sums: dict[int, tuple[float, float]] = {}
         self._made: dict[int, float] = {}
+        self._reading: set[str] = set()
         self._looked_at = 0.0
 
     def look(self, now: float) -> dict[str, StageRates]:
@@ -77,9 +81,10 @@ class Demand:
         running: dict[str, float] = {}
         processed: dict[str, float] = {}
         seconds, self._looked_at = now - self._looked_at, now
-        none = _Totals(0, 0.0, 0.0, 0.0, {})
         for stage in self._graph.stages:
-            before, after = self._before.get(stage.name, none), self._totals(stage.name)
+            if self._reads(stage.name) and stage.name not in self._reading:
+                self._begin_to_read(stage.name)
+            before, after = self._before.get(stage.name, _NOTHING), self._totals(stage.name)
             self._before[stage.name] = after
             rates[stage.name], running[stage.name] = self._measure(stage.name, before, after)
             processed[stage.name] = (after.taken - before.taken) / seconds if seconds > 0 else 0.0
@@ -108,6 +113,14 @@ class Demand:
         """Whether a stage makes records of rows that it reads: a source, or one that emits its own result."""
         return self._graph.is_source(name) or not self._stages[name].is_running
 
+    def _begin_to_read(self, name: str) -> None:
+        """A stage makes records of rows from now on: what it made of those that came to it says nothing of these."""
+        self._reading.add(name)
+        self._before[name] = replace(self._before.get(name, _NOTHING), taken=0)
+        for number, _ in self._graph.out_of(name):
+            self._sums.pop(number, None)
+            self._made.pop(number, None)
+
     def _measure(self, name: str, before: _Totals, after: _Totals) -> tuple[float | None, float]:
         """The true rate of a task, and the share of its busy time that user code ran; notes what is made of a record
         for each edge."""
@@ -135,7 +148,7 @@ class Demand:
         for stage in reversed(self._graph.in_order):
             tasks = stage.elastic.max_tasks if stage.elastic is not None else len(self._stages[stage.name].members)
             own = self._rates.get(stage.name)
-            own = math.inf if own is None or self._graph.is_source(stage.name) else own * tasks
+            own = math.inf if own is None or self._reads(stage.name) else own * tasks
             found[stage.name] = min(own, self._taken_of(stage.name, found))
         return found
 

@@ -18,6 +18,9 @@ from dpa.protocol.stage_progress import StageProgress
 _LOOK_SECONDS = 0.5
 """From one look to the next: tasks report about twice meanwhile."""
 
+_GAP = 2.0
+"""After so many seconds without a look, as while tasks change, what was seen before counts no more."""
+
 _HELD = 0.25
 """A task that is blocked for this part of the time is held back."""
 
@@ -63,12 +66,19 @@ class Elasticity:
         `can_change`: whether no other change is under way."""
         if not self._policies or not can_change or now - self._looked_at < _LOOK_SECONDS:
             return []
-        is_first, self._looked_at = self._looked_at < 0, now
+        gap, self._looked_at = now - self._looked_at, now
         found = self._demand.look(now)
-        if is_first:
+        if gap > _GAP:
+            self._begin_again()
             return []
         requests = (self._decide(name, found[name], now, cores_busy, seconds_left(name)) for name in self._policies)
         return [request for request in requests if request is not None]
+
+    def _begin_again(self) -> None:
+        """What comes from now on is compared with nothing before it."""
+        self._blocked.clear()
+        for policy in self._policies.values():
+            policy.forget()
 
     def _decide(
         self, name: str, rates: StageRates, now: float, cores_busy: float, seconds_left: float | None

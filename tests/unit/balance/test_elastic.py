@@ -186,3 +186,8 @@ def test_a_load_that_stays_asks_for_one_change_at_most(tasks: int, load: float) 
 def test_options_that_contradict_each_other_are_refused(options: dict[str, float], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         ElasticOptions(**options)
+
+
+def test_bounds_hold_whatever_little_time_is_given() -> None:
+    options = ElasticOptions(max_tasks=6, idle=0.0, busy=1e-308, backlog_seconds=1e-308)
+    assert looks(ElasticPolicy(options), work(2, 3.0, backlog=1e9), 3.0)[-1].tasks == 6

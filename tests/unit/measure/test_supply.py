@@ -70,3 +70,22 @@ def test_the_time_in_which_there_is_nothing_to_read_does_not_count() -> None:
     supply.made(10, 9.1)
     supply.end(9.1)
     assert supply.rate == pytest.approx(100)
+
+
+def test_a_source_whose_rows_make_no_records_any_more_supplies_nothing() -> None:
+    """Of rows that a filter drops, a step makes none."""
+    supply = Supply()
+    supply.begin(0.0)
+    now = steady(supply, 100, 2.0, 0.0)
+    steady(supply, 0, 0.6, now)
+    assert supply.rate == 0.0
+
+
+def test_a_moment_without_a_record_says_nothing() -> None:
+    supply = Supply()
+    supply.begin(0.0)
+    now = steady(supply, 100, 2.0, 0.0)
+    supply.end(now)
+    supply.begin(now)
+    supply.end(now + 0.1)
+    assert supply.rate == pytest.approx(100)
