@@ -20,7 +20,8 @@ def import_pandas_late() -> None:
 
     To be called in a process in which nothing else runs yet. A pyarrow that is built differently does as it would.
     """
-    if "pandas" in sys.modules or not hasattr(type(getattr(pa.lib, "_pandas_api", None)), "pd"):
+    is_done = "pandas" in sys.modules or any(isinstance(finder, _PandasFinder) for finder in sys.meta_path)
+    if is_done or not hasattr(type(getattr(pa.lib, "_pandas_api", None)), "pd"):
         return
     finder = _PandasFinder()
     sys.meta_path.insert(0, finder)

@@ -87,7 +87,7 @@ class Control:
         if self._directory is not None:
             self.requests()
             for number in list(self._asked):
-                self.answer(Answer(number, "nothing was changed: the job has ended", refused=True))
+                self.answer(Answer(number, "the job has ended before that", refused=True))
             for _ in range(_LOOKS):
                 if not any(self._directory.glob(f"*{_ANSWER}")):
                     break
@@ -151,7 +151,8 @@ class Control:
         if self._directory is not None and answer.request is not None and answer.request in self._asked:
             with contextlib.suppress(OSError):
                 content = {"text": answer.text, "refused": answer.refused}
-                _write(self._directory / f"{self._asked.pop(answer.request)}{_ANSWER}", content)
+                _write(self._directory / f"{self._asked[answer.request]}{_ANSWER}", content)
+                del self._asked[answer.request]
 
 
 @dataclass(frozen=True)

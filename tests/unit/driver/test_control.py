@@ -146,7 +146,7 @@ def test_who_waits_learns_that_the_job_has_ended(is_read: bool, monkeypatch: pyt
             while not list((runs_directory() / found.name).glob("*.request")):
                 SLEEP(0.01)
     asking.join()
-    assert errors == [f"{found.name}: nothing was changed: the job has ended"]
+    assert errors == [f"{found.name}: the job has ended before that"]
     with pytest.raises(ControlError, match=r"short-\d+ has ended"):
         found.scale("reducer", 2)
 
