@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 RESULTS = Path(__file__).parent / "results"
 
+_ABOUT_RESULTS = ("experiments/results", "experiments/report/findings.yaml", "docs/results.md")
+"""What is written of results: a change there changes none that is being measured."""
+
 
 @dataclass(frozen=True)
 class Target:
@@ -114,7 +117,7 @@ def stamp(command: str, configuration: dict[str, Any], seconds: float) -> dict[s
     return {
         "command": command,
         "commit": _git("rev-parse", "HEAD"),
-        "dirty": bool(_git("status", "--porcelain", "--", ":/", ":(top,exclude)experiments/results")),
+        "dirty": bool(_git("status", "--porcelain", "--", ":/", *(f":(top,exclude){path}" for path in _ABOUT_RESULTS))),
         "seed": configuration.get("seed"),
         "configuration": configuration,
         "machine": {"cpus": os.cpu_count(), "memory_gib": _memory_gib(), "cpu": _cpu(), "system": platform.system()},

@@ -27,7 +27,11 @@ from experiments.report.ages import ROOT, History
 LOCK = Path(gettempdir()) / "dpa-experiments.lock"
 
 
-def main(arguments: Sequence[str] | None = None, history: History | None = None) -> int:
+def main(
+    arguments: Sequence[str] | None = None,
+    history: History | None = None,
+    run: Callable[[Measurement], str] | None = None,
+) -> int:
     """The command; returns its exit status: 0 if all that was to be measured is, 1 if some failed, 130 after Ctrl-C."""
     options = _parser().parse_args(arguments)
     history = history or History()
@@ -40,7 +44,7 @@ def main(arguments: Sequence[str] | None = None, history: History | None = None)
             "the working tree has changes, and a result belongs to a commit; commit them, or put them away"
         )
     with one_at_a_time():
-        return measure_all(asked, run_command)
+        return measure_all(asked, run or run_command)
 
 
 def measure_all(asked: Sequence[Measurement], run: Callable[[Measurement], str]) -> int:
