@@ -59,8 +59,8 @@ class JobFailedError(DpaError):
     """The job ended without a result: user code failed, an actor died, or it was interrupted.
 
     Attributes:
-        events: for each task that still answered, the content of its file of events (`dpa.protocol.recording`), by the
-            file's name.
+        events: for each task that still answered, the content of its file of events
+            (`dpa.protocol.history.recording`), by the file's name.
     """
 
     def __init__(self, message: str, events: Mapping[str, bytes] | None = None) -> None:

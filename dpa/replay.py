@@ -14,13 +14,13 @@ import typer
 
 from dpa._util.streams import say
 from dpa.errors import RecordingError
-from dpa.protocol.coordinator import CoordinatorMachine
-from dpa.protocol.lean import outline
-from dpa.protocol.load_balancer import LoadBalancerMachine
+from dpa.protocol.balancer.machine import LoadBalancerMachine
+from dpa.protocol.coordinator.machine import CoordinatorMachine
+from dpa.protocol.history.lean import outline
+from dpa.protocol.history.recording import Outcome, Recording, Replayed
+from dpa.protocol.history.words import in_words
 from dpa.protocol.machine import Machine
-from dpa.protocol.recording import Outcome, Recording, Replayed
-from dpa.protocol.task import TaskMachine
-from dpa.protocol.words import in_words
+from dpa.protocol.task.machine import TaskMachine
 
 _SHOWN = 20
 """Events that are shown of each task, the last ones, without `--verbose`."""

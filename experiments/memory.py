@@ -20,7 +20,7 @@ import numpy as np
 from dpa.driver.inputs import Inputs, OpenedInput, lazy_session
 from dpa.job import Job
 from dpa.protocol.graph import MAPPER, REDUCER
-from dpa.protocol.metrics import Snapshot
+from dpa.protocol.wire.metrics import Snapshot
 from dpa.runtime.cluster import ray_session
 from dpa.runtime.launch import launch
 from experiments.charts import COLOURS, panels

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 
 from dpa.job import Job
 from dpa.protocol.graph import MAPPER, REDUCER
-from dpa.protocol.metrics import Snapshot
 from dpa.protocol.plan import RunPlan
+from dpa.protocol.wire.metrics import Snapshot
 from dpa.runtime.launch import actors, run_on
 from dpa.sources.splits import memory_splits
 from experiments.harness import progress

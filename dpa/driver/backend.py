@@ -6,9 +6,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import ClassVar, Protocol
 
-from dpa.protocol.metrics import Snapshot
-from dpa.protocol.nodes import Place
 from dpa.protocol.plan import Control, RunOutcome, RunPlan
+from dpa.protocol.wire.metrics import Snapshot
+from dpa.protocol.wire.nodes import Place
 
 
 class Runner(Protocol):

@@ -23,12 +23,12 @@ from tempfile import gettempdir, mkdtemp
 from typing import IO, Any
 
 from dpa.errors import ControlError
-from dpa.protocol.addresses import Address
-from dpa.protocol.events import CancelChange, MoveTasks, Rescale, TaskRequest
-from dpa.protocol.instructions import Answer
-from dpa.protocol.metrics import Snapshot
-from dpa.protocol.nodes import BackendNode, TaskProcess
 from dpa.protocol.plan import CancelJob
+from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.events import CancelChange, MoveTasks, Rescale, TaskRequest
+from dpa.protocol.wire.instructions import Answer
+from dpa.protocol.wire.metrics import Snapshot
+from dpa.protocol.wire.nodes import BackendNode, TaskProcess
 from dpa.routing.members import MOST_TASKS
 
 _STATUS, _REQUEST, _ANSWER, _LOCK = "status.json", ".request", ".answer", "lock"

@@ -26,7 +26,7 @@ from dpa.executors import is_mergeable
 from dpa.logical.step import Step
 from dpa.measure.skew import skew
 from dpa.operators import JoinOptions
-from dpa.protocol.nodes import BackendNode
+from dpa.protocol.wire.nodes import BackendNode
 from dpa.routing.keys import one_type
 
 SAMPLE_ROWS = 100_000

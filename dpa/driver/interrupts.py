@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 from dpa._util.signals import ending_handlers
 from dpa.driver.observer import Observer
-from dpa.protocol.metrics import Snapshot
+from dpa.protocol.wire.metrics import Snapshot
 
 _LOOK_SECONDS = 0.02
 """How often a running import is looked at that keeps a signal waiting."""

@@ -13,10 +13,20 @@ from typing import ClassVar, TypeVar
 from dpa.execution.block import Block
 from dpa.execution.schemas import agreed
 from dpa.measure.traffic import TrafficMeter
-from dpa.protocol.addresses import Address
-from dpa.protocol.events import Event, ExtractDone, FinishDone, ProcessDone, RangesExtracted, StatesInstalled, StepDone
 from dpa.protocol.graph import Graph, Stage
-from dpa.protocol.instructions import (
+from dpa.protocol.plan import Control, RunOutcome, RunPlan, TaskOutput, Times
+from dpa.protocol.task.user_code import UserCode
+from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.events import (
+    Event,
+    ExtractDone,
+    FinishDone,
+    ProcessDone,
+    RangesExtracted,
+    StatesInstalled,
+    StepDone,
+)
+from dpa.protocol.wire.instructions import (
     Extract,
     ExtractRanges,
     Finish,
@@ -28,11 +38,9 @@ from dpa.protocol.instructions import (
     Process,
     Write,
 )
-from dpa.protocol.metrics import Snapshot, StageSnapshot, TaskStats
-from dpa.protocol.nodes import Place
-from dpa.protocol.plan import Control, RunOutcome, RunPlan, TaskOutput, Times
-from dpa.protocol.use import TaskUse
-from dpa.protocol.user_code import UserCode
+from dpa.protocol.wire.metrics import Snapshot, StageSnapshot, TaskStats
+from dpa.protocol.wire.nodes import Place
+from dpa.protocol.wire.use import TaskUse
 from dpa.routing.assignment import KeySplit
 from dpa.routing.change import TableChange
 from dpa.routing.table import RoutingTable

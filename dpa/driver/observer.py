@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from dpa.protocol.metrics import Snapshot
+from dpa.protocol.wire.metrics import Snapshot
 
 
 class Observer(Protocol):

@@ -21,7 +21,7 @@ from dpa.placement.model import Cluster, Node, Placement
 from dpa.placement.online import OnlinePlacement
 from dpa.placement.profile import Profile
 from dpa.placement.relaxations import Division, balanced, least_tolerance
-from dpa.protocol.nodes import BackendNode, Placed
+from dpa.protocol.wire.nodes import BackendNode, Placed
 
 _MEGABYTE = 1e6
 

@@ -29,9 +29,9 @@ from dpa.driver.stopwatch import Stopwatch
 from dpa.driver.summary import build_report
 from dpa.errors import ConfigError, DpaError, JobCancelledError, JobFailedError
 from dpa.logical.step import Step
-from dpa.protocol.metrics import Snapshot, StageSnapshot
-from dpa.protocol.nodes import Place
 from dpa.protocol.plan import RunOutcome
+from dpa.protocol.wire.metrics import Snapshot, StageSnapshot
+from dpa.protocol.wire.nodes import Place
 from dpa.result import OutputReport, ReferenceReport, Report, Result, when_written
 from dpa.runtime.packed_plan import frozen
 

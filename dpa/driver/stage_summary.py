@@ -13,10 +13,10 @@ from dpa.execution.key_stats import KeyStats
 from dpa.measure.latency import LatencySketch
 from dpa.measure.lives import Life, even_shares, mean_part, part_of
 from dpa.measure.skew import skew
-from dpa.protocol.addresses import Address
-from dpa.protocol.metrics import LoadSample, PlanStep, Snapshot, StageSnapshot, TaskStats
 from dpa.protocol.plan import TaskOutput
-from dpa.protocol.use import TaskUse
+from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.metrics import LoadSample, PlanStep, Snapshot, StageSnapshot, TaskStats
+from dpa.protocol.wire.use import TaskUse
 from dpa.result import (
     GroupingReport,
     HotKey,

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterator
 
 from dpa.config import JobFile
-from dpa.protocol.addresses import RESERVED
+from dpa.protocol.wire.addresses import RESERVED
 
 
 def check_names(file: JobFile) -> None:

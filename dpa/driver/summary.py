@@ -11,9 +11,9 @@ from dpa.config import JobConfig
 from dpa.driver.stage_summary import StageOutcome, stage_report
 from dpa.measure.bottleneck import StageLoad, bottleneck, held_up
 from dpa.measure.traffic import Traffic
-from dpa.protocol.addresses import Address
-from dpa.protocol.metrics import Snapshot
-from dpa.protocol.use import TaskUse
+from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.metrics import Snapshot
+from dpa.protocol.wire.use import TaskUse
 from dpa.result import EdgeReport, RecordCounts, ReferenceReport, Report, Seconds, StageReport, TrafficReport
 
 _PACKAGES = ("dpa", "ray", "pyspark", "pyarrow", "polars", "numpy", "mmh3")

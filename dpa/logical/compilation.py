@@ -19,7 +19,7 @@ from dpa.logical.columns import Columns
 from dpa.logical.step import Feed, Step, in_order
 from dpa.operators import RowKind
 from dpa.protocol.graph import Edge, Graph, Stage
-from dpa.protocol.user_code import StageTask
+from dpa.protocol.task.user_code import StageTask
 from dpa.sources.splits import Split
 
 _STEP_SECONDS = 0.25

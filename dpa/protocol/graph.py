@@ -1,7 +1,7 @@
 """A job as the protocol sees it: stages of equal tasks, and the edges along which records travel between them.
 
 A stage that no edge enters is a source: its tasks read splits. All other stages take records from queues. A graph says
-how many tasks there are and how records find them, not what tasks do with records: that is `dpa.protocol.user_code`.
+how many tasks there are and how records find them, not what tasks do with records: that is `task.user_code`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dpa.balance.adaptive.first_table import FirstTable
 from dpa.balance.elastic import ElasticOptions
 from dpa.balance.options import AdaptiveOptions, BalanceOptions
 from dpa.errors import ConfigError
-from dpa.protocol.addresses import RESERVED, Address
-from dpa.protocol.credit import CreditLimits
+from dpa.protocol.task.credit import CreditLimits
+from dpa.protocol.wire.addresses import RESERVED, Address
 from dpa.routing.groupings.options import GroupingOptions, RingOptions
 from dpa.routing.table import RoutingTable
 from dpa.sources.splits import Split

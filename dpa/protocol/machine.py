@@ -7,12 +7,12 @@ events is enough to replay a machine exactly.
 
 from __future__ import annotations
 
-from dpa.protocol.addresses import Address
-from dpa.protocol.channel import Inbox, Outbox
-from dpa.protocol.events import Event
-from dpa.protocol.instructions import Instruction, Send
-from dpa.protocol.messages import Envelope, Message
 from dpa.protocol.rules import RuledMachine, State
+from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.channel import Inbox, Outbox
+from dpa.protocol.wire.envelopes import Envelope, Message
+from dpa.protocol.wire.events import Event
+from dpa.protocol.wire.instructions import Instruction, Send
 
 
 class Machine(RuledMachine):

@@ -5,15 +5,15 @@ from __future__ import annotations
 from functools import partial
 
 from dpa.balance.delegation import DelegationOptions
-from dpa.protocol.addresses import Address
-from dpa.protocol.emitter import Emitter
 from dpa.protocol.graph import Graph
-from dpa.protocol.hand_over import MigrationOptions
-from dpa.protocol.offered_meter import OfferedMeter
-from dpa.protocol.operator import OperatorMachine
-from dpa.protocol.quantum import QuantumSizer
-from dpa.protocol.source import SourceMachine
-from dpa.protocol.task import TaskMachine
+from dpa.protocol.task.emitter import Emitter
+from dpa.protocol.task.hand_over import MigrationOptions
+from dpa.protocol.task.machine import TaskMachine
+from dpa.protocol.task.offered_meter import OfferedMeter
+from dpa.protocol.task.operator import OperatorMachine
+from dpa.protocol.task.quantum import QuantumSizer
+from dpa.protocol.task.source import SourceMachine
+from dpa.protocol.wire.addresses import Address
 
 
 def task_of(

@@ -9,14 +9,14 @@ from typing import Protocol
 import pyarrow as pa
 
 from dpa.execution.key_stats import KeyStats
-from dpa.protocol.addresses import Address
-from dpa.protocol.events import CancelChange, TaskRequest
 from dpa.protocol.graph import Graph
-from dpa.protocol.instructions import Answer
-from dpa.protocol.metrics import Snapshot
-from dpa.protocol.nodes import BackendNode, TaskProcess
-from dpa.protocol.use import TaskUse
-from dpa.protocol.user_code import StageTask
+from dpa.protocol.task.user_code import StageTask
+from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.events import CancelChange, TaskRequest
+from dpa.protocol.wire.instructions import Answer
+from dpa.protocol.wire.metrics import Snapshot
+from dpa.protocol.wire.nodes import BackendNode, TaskProcess
+from dpa.protocol.wire.use import TaskUse
 from dpa.sources.splits import total_rows
 
 START_SECONDS = 120.0

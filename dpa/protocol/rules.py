@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Any, ClassVar
 
 from dpa.errors import ProtocolError
-from dpa.protocol.addresses import Address
+from dpa.protocol.wire.addresses import Address
 
 
 class State(Enum):

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import inspect
 
-from dpa.protocol.coordinator import CoordinatorMachine
-from dpa.protocol.hand_over import Giving, Taking
-from dpa.protocol.load_balancer import LoadBalancerMachine, StageBalance
-from dpa.protocol.membership import Membership
-from dpa.protocol.operator import OperatorMachine
+from dpa.protocol.balancer.machine import LoadBalancerMachine, StageBalance
+from dpa.protocol.coordinator.machine import CoordinatorMachine
+from dpa.protocol.coordinator.membership import Membership
+from dpa.protocol.coordinator.stage_progress import StageProgress
 from dpa.protocol.rules import RuledMachine, transition_table
-from dpa.protocol.source import SourceMachine
-from dpa.protocol.stage_progress import StageProgress
-from dpa.protocol.state_exchange import StateExchange
-from dpa.protocol.task import Production
+from dpa.protocol.task.hand_over import Giving, Taking
+from dpa.protocol.task.machine import Production
+from dpa.protocol.task.operator import OperatorMachine
+from dpa.protocol.task.source import SourceMachine
+from dpa.protocol.task.state_exchange import StateExchange
 
 MACHINES: dict[str, tuple[type[RuledMachine], ...]] = {
     "Coordinator": (CoordinatorMachine, StageProgress, Membership),

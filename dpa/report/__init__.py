@@ -1,7 +1,8 @@
 """What people see of a run: live progress, the final table, the pictures, and the files of the report.
 
-Everything here is drawn from `dpa.protocol.metrics.Snapshot` and `dpa.result.Report`; nothing here decides anything or
-computes a metric. `plots` holds the pictures, for papers and notebooks. matplotlib and rich are imported to draw only.
+Everything here is drawn from `Snapshot` (`dpa.protocol.wire.metrics`) and `dpa.result.Report`; nothing here decides
+anything or computes a metric. `plots` holds the pictures, for papers and notebooks. matplotlib and rich are imported to
+draw only.
 """
 
 from dpa.report._files import ReportError, check_directory, schema, to_json, write

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dpa.protocol.metrics import PlacementLook
+from dpa.protocol.wire.metrics import PlacementLook
 from dpa.report import _graph
 from dpa.report._data import resolved_yaml
 from dpa.report._markup import bar, block, cards, escape, folded, heading, note, picture, table

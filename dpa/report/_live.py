@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Protocol, TextIO
 
 from dpa.errors import ConfigError
-from dpa.protocol.metrics import Snapshot
+from dpa.protocol.wire.metrics import Snapshot
 from dpa.report._text import change_in_words, one_line, outcomes, percent, plural, short
 from dpa.report._tracker import Redistribution, RunTracker, Totals, decision_counts
 

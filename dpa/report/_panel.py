@@ -20,7 +20,7 @@ from rich.live import Live
 from rich.panel import Panel as Frame
 from rich.text import Text
 
-from dpa.protocol.metrics import Snapshot, TaskStats
+from dpa.protocol.wire.metrics import Snapshot, TaskStats
 from dpa.report._queues import FAINT, NOTICE, Bar, Queues, grid, line
 from dpa.report._stage_lines import StageLines
 from dpa.report._text import change_in_words, clock, latency, one_line, percent, plural, refusals, seconds, short

@@ -17,7 +17,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from dpa.protocol.metrics import TaskStats
+from dpa.protocol.wire.metrics import TaskStats
 from dpa.report._text import bar, one_line, percent, short
 
 WIDE = 92

@@ -14,7 +14,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dpa.protocol.metrics import AggregationStats, PlanStep
+from dpa.protocol.wire.metrics import AggregationStats, PlanStep
 from dpa.report._text import (
     bar,
     change_in_words,

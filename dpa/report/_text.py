@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from dpa._util import words
 from dpa.balance.decision import Outcome
-from dpa.protocol.metrics import PlanStep
+from dpa.protocol.wire.metrics import PlanStep
 
 _ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _MIN_LIMIT = 32

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from dpa.balance.decision import Decision, Outcome
 from dpa.measure.bottleneck import Bottleneck, StageLoad, bottleneck
 from dpa.measure.lives import mean_part, part_of
-from dpa.protocol.metrics import PlanStep, Snapshot, StageSnapshot, TaskStats
+from dpa.protocol.wire.metrics import PlanStep, Snapshot, StageSnapshot, TaskStats
 
 RATE_SECONDS = 3.0
 """Rates are means over about this many seconds of the stream."""

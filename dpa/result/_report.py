@@ -8,7 +8,7 @@ from typing import Any
 
 from dpa.balance.decision import Decision
 from dpa.measure.bottleneck import Bottleneck
-from dpa.protocol.metrics import AggregationStats, LoadSample, PlacementLook
+from dpa.protocol.wire.metrics import AggregationStats, LoadSample, PlacementLook
 from dpa.result._stage import (
     EdgeReport,
     GroupingReport,

@@ -8,7 +8,7 @@ from typing import Literal
 
 from dpa.balance.decision import Decision
 from dpa.measure.lives import part_of
-from dpa.protocol.metrics import AggregationStats, LoadSample, PlanStep
+from dpa.protocol.wire.metrics import AggregationStats, LoadSample, PlanStep
 from dpa.routing.groupings.options import RING
 from dpa.routing.keys import Key
 

@@ -23,16 +23,18 @@ from dpa._util.lazy_pandas import import_pandas_late
 from dpa._util.logs import log_to_stderr
 from dpa.errors import ProtocolError
 from dpa.measure.traffic import TrafficMeter
-from dpa.protocol.addresses import COORDINATOR, RESERVED, Address
-from dpa.protocol.events import Event, ExtractDone, FinishDone, MergeDone, ProcessDone, StepDone
-from dpa.protocol.instructions import CloseSplit, Instruction, MergeStates, OpenSplit, Process, Write
 from dpa.protocol.machine import Machine
 from dpa.protocol.machines import task_of
-from dpa.protocol.messages import Envelope, Push, RangeTransfer
-from dpa.protocol.nodes import TaskProcess
 from dpa.protocol.plan import RunPlan, TaskOutput
-from dpa.protocol.use import TaskUse
-from dpa.protocol.user_code import UserCode
+from dpa.protocol.task.user_code import UserCode
+from dpa.protocol.wire.addresses import COORDINATOR, RESERVED, Address
+from dpa.protocol.wire.envelopes import Envelope
+from dpa.protocol.wire.events import Event, ExtractDone, FinishDone, MergeDone, ProcessDone, StepDone
+from dpa.protocol.wire.instructions import CloseSplit, Instruction, MergeStates, OpenSplit, Process, Write
+from dpa.protocol.wire.messages.data import Push
+from dpa.protocol.wire.messages.migration import RangeTransfer
+from dpa.protocol.wire.nodes import TaskProcess
+from dpa.protocol.wire.use import TaskUse
 from dpa.runtime.core_wait import CoreWait
 from dpa.runtime.freed_memory import keep_freed_memory
 from dpa.runtime.packed_plan import PackedPlan

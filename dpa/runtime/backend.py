@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from dpa._util.sharing import Background
 from dpa.errors import JobFailedError
-from dpa.protocol.metrics import Snapshot
-from dpa.protocol.nodes import BackendNode, Place
 from dpa.protocol.plan import Control, RunOutcome, RunPlan
+from dpa.protocol.wire.metrics import Snapshot
+from dpa.protocol.wire.nodes import BackendNode, Place
 from dpa.runtime.cluster import alive_nodes, ray_session
 from dpa.runtime.launch import actors, run_on
 from dpa.runtime.packed_plan import require_picklable

@@ -15,9 +15,11 @@ from ray.actor import ActorHandle
 from ray.exceptions import RayError
 
 from dpa.errors import JobFailedError
-from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
-from dpa.protocol.coordinator import CoordinatorMachine, CoordinatorState
-from dpa.protocol.events import (
+from dpa.protocol.balancer.machine import LoadBalancerMachine, load_balancer_of
+from dpa.protocol.coordinator.machine import CoordinatorMachine, CoordinatorState
+from dpa.protocol.plan import RunPlan, Times
+from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
+from dpa.protocol.wire.events import (
     CancelChange,
     Event,
     Redistribute,
@@ -27,7 +29,7 @@ from dpa.protocol.events import (
     TaskRequest,
     TaskStarted,
 )
-from dpa.protocol.instructions import (
+from dpa.protocol.wire.instructions import (
     Answer,
     CancelStart,
     Commit,
@@ -37,10 +39,8 @@ from dpa.protocol.instructions import (
     StartTasks,
     StopTasks,
 )
-from dpa.protocol.load_balancer import LoadBalancerMachine, load_balancer_of
-from dpa.protocol.metrics import Snapshot
-from dpa.protocol.nodes import Placed, TaskProcess
-from dpa.protocol.plan import RunPlan, Times
+from dpa.protocol.wire.metrics import Snapshot
+from dpa.protocol.wire.nodes import Placed, TaskProcess
 from dpa.routing.keys import Key
 from dpa.runtime.actors import Handles, StageActor, TaskActor, create
 from dpa.runtime.failures import cause_of

@@ -10,12 +10,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dpa.errors import JobCancelledError, JobFailedError
-from dpa.protocol.addresses import Address
-from dpa.protocol.events import CancelChange
-from dpa.protocol.instructions import Answer
-from dpa.protocol.metrics import Snapshot
-from dpa.protocol.nodes import Placed
 from dpa.protocol.plan import CancelJob, Control, RunOutcome, RunPlan
+from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.events import CancelChange
+from dpa.protocol.wire.instructions import Answer
+from dpa.protocol.wire.metrics import Snapshot
+from dpa.protocol.wire.nodes import Placed
 from dpa.runtime.cluster import alive_nodes, require_alive
 from dpa.runtime.packed_plan import PackedPlan
 

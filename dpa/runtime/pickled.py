@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 
 from ray import cloudpickle
 
-from dpa.protocol.messages import Envelope, Message, RangeTransfer, StateTransfer
+from dpa.protocol.wire.envelopes import Envelope, Message
+from dpa.protocol.wire.messages.exchange import StateTransfer
+from dpa.protocol.wire.messages.migration import RangeTransfer
 
 
 @dataclass(frozen=True)

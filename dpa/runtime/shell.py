@@ -18,13 +18,13 @@ from collections.abc import Callable
 from dpa._util.disk import is_full, why
 from dpa.errors import DpaError
 from dpa.execution.running import running
-from dpa.protocol.events import Event, Tick
-from dpa.protocol.instructions import Instruction, Send, StartTasks
+from dpa.protocol.history.recorder import Recorder
+from dpa.protocol.history.recording import Recording
 from dpa.protocol.machine import Machine
-from dpa.protocol.messages import Envelope
-from dpa.protocol.recorder import Recorder
-from dpa.protocol.recording import Recording
-from dpa.protocol.use import TaskUse
+from dpa.protocol.wire.envelopes import Envelope
+from dpa.protocol.wire.events import Event, Tick
+from dpa.protocol.wire.instructions import Instruction, Send, StartTasks
+from dpa.protocol.wire.use import TaskUse
 from dpa.runtime.cores_busy import CoresBusy
 from dpa.runtime.pickled import PickledEnvelope
 from dpa.runtime.state_log import StateLog

@@ -15,8 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from dpa.errors import ConfigError
-from dpa.protocol.addresses import Address
 from dpa.protocol.plan import RunPlan
+from dpa.protocol.wire.addresses import Address
 
 _BUSY = """
 import os, sys

@@ -14,7 +14,7 @@ from ray import ObjectRef
 from ray.exceptions import RayError
 
 from dpa.errors import JobFailedError
-from dpa.protocol.addresses import Address
+from dpa.protocol.wire.addresses import Address
 from dpa.runtime.failures import cause_of
 
 _LOOK_SECONDS = 0.1

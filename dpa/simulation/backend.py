@@ -9,12 +9,12 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from dpa.protocol.addresses import Address
-from dpa.protocol.coordinator import CoordinatorMachine
-from dpa.protocol.instructions import Write
-from dpa.protocol.metrics import Snapshot
-from dpa.protocol.nodes import Place
+from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.plan import Control, RunOutcome, RunPlan, TaskOutput, Times
+from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.instructions import Write
+from dpa.protocol.wire.metrics import Snapshot
+from dpa.protocol.wire.nodes import Place
 from dpa.simulation.cluster import SimulatedCluster
 from dpa.simulation.job import NETWORK, Network, SimulatedJob
 from dpa.sinks.shares import deliver

@@ -15,9 +15,18 @@ from functools import partial
 
 from dpa.errors import DpaError, JobFailedError
 from dpa.execution.reduce_task import ReduceStage
-from dpa.protocol.addresses import BALANCER, COORDINATOR, RESERVED, Address
-from dpa.protocol.coordinator import CoordinatorMachine
-from dpa.protocol.events import (
+from dpa.protocol.balancer.machine import load_balancer_of
+from dpa.protocol.coordinator.machine import CoordinatorMachine
+from dpa.protocol.history.words import describe
+from dpa.protocol.machine import Machine
+from dpa.protocol.machines import task_of
+from dpa.protocol.task.machine import TaskMachine
+from dpa.protocol.task.operator import OperatorMachine
+from dpa.protocol.task.source import SourceMachine
+from dpa.protocol.task.user_code import UserCode
+from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, RESERVED, Address
+from dpa.protocol.wire.envelopes import Envelope
+from dpa.protocol.wire.events import (
     Event,
     ExtractDone,
     MergeDone,
@@ -31,7 +40,7 @@ from dpa.protocol.events import (
     Tick,
     UserCodeDone,
 )
-from dpa.protocol.instructions import (
+from dpa.protocol.wire.instructions import (
     Answer,
     CancelStart,
     CloseSplit,
@@ -48,15 +57,6 @@ from dpa.protocol.instructions import (
     StopTasks,
     Write,
 )
-from dpa.protocol.load_balancer import load_balancer_of
-from dpa.protocol.machine import Machine
-from dpa.protocol.machines import task_of
-from dpa.protocol.messages import Envelope
-from dpa.protocol.operator import OperatorMachine
-from dpa.protocol.source import SourceMachine
-from dpa.protocol.task import TaskMachine
-from dpa.protocol.user_code import UserCode
-from dpa.protocol.words import describe
 from dpa.simulation.hosts import Hosts
 from dpa.simulation.invariants import Invariants, require
 from dpa.simulation.job import SimulatedJob, SimulatedRun

@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from itertools import combinations
 from typing import Any, TypeAlias
 
-from dpa.protocol.addresses import Address
-from dpa.protocol.coordinator import CoordinatorMachine, CoordinatorState
-from dpa.protocol.load_balancer import BalanceState
+from dpa.protocol.balancer.machine import BalanceState
+from dpa.protocol.coordinator.machine import CoordinatorMachine, CoordinatorState
+from dpa.protocol.coordinator.stage_progress import StagePhase
 from dpa.protocol.rules import RuledMachine
-from dpa.protocol.stage_progress import StagePhase
 from dpa.protocol.transitions import MACHINES
+from dpa.protocol.wire.addresses import Address
 from dpa.simulation.cluster import SimulatedCluster
 
 Triple: TypeAlias = "tuple[str, str, str]"

@@ -12,11 +12,12 @@ from functools import partial
 from typing import TypeAlias
 
 from dpa.errors import ProtocolError
-from dpa.protocol.addresses import Address
-from dpa.protocol.emitter import Emitter
 from dpa.protocol.graph import Graph
-from dpa.protocol.messages import Ack, CreditTransfer, Envelope, Push
-from dpa.protocol.task import TaskMachine
+from dpa.protocol.task.emitter import Emitter
+from dpa.protocol.task.machine import TaskMachine
+from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.envelopes import Envelope
+from dpa.protocol.wire.messages.data import Ack, CreditTransfer, Push
 
 _Account: TypeAlias = "tuple[Address, int]"
 """A sender, and the number of the edge."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 
 from dpa.measure.traffic import TrafficMeter
-from dpa.protocol.addresses import RESERVED, Address
-from dpa.protocol.messages import Envelope, Push
-from dpa.protocol.nodes import Placed
-from dpa.protocol.use import TaskUse
+from dpa.protocol.wire.addresses import RESERVED, Address
+from dpa.protocol.wire.envelopes import Envelope
+from dpa.protocol.wire.messages.data import Push
+from dpa.protocol.wire.nodes import Placed
+from dpa.protocol.wire.use import TaskUse
 from dpa.simulation.cores import Cores
 
 _MESSAGE_BYTES = 100

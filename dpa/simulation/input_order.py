@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from dpa.errors import ProtocolError
 from dpa.protocol.graph import Graph, Stage
-from dpa.protocol.messages import Push
+from dpa.protocol.wire.messages.data import Push
 from dpa.routing.keys import Key, to_python
 from dpa.routing.members import MemberChange
 

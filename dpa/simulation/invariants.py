@@ -15,29 +15,22 @@ from dpa.balance.decision import Decision, Outcome
 from dpa.balance.options import TokenOptions
 from dpa.errors import ProtocolError
 from dpa.execution.block import Block
-from dpa.protocol.addresses import COORDINATOR, Address
-from dpa.protocol.change_messages import ChangeMembers
-from dpa.protocol.emitter import Emitter
-from dpa.protocol.events import Event, Redistribute, Tick
 from dpa.protocol.graph import Graph, Stage
-from dpa.protocol.instructions import Instruction, NextStep, Process
+from dpa.protocol.history.words import in_words
 from dpa.protocol.machine import Machine
-from dpa.protocol.messages import (
-    Ack,
-    Begin,
-    CreditTransfer,
-    DecisionReport,
-    Drain,
-    Envelope,
-    Marker,
-    PassedMarkers,
-    Push,
-    RangeTransfer,
-    TableUpdate,
-)
-from dpa.protocol.operator import OperatorMachine
-from dpa.protocol.task import TaskMachine
-from dpa.protocol.words import in_words
+from dpa.protocol.task.emitter import Emitter
+from dpa.protocol.task.machine import TaskMachine
+from dpa.protocol.task.operator import OperatorMachine
+from dpa.protocol.wire.addresses import COORDINATOR, Address
+from dpa.protocol.wire.envelopes import Envelope
+from dpa.protocol.wire.events import Event, Redistribute, Tick
+from dpa.protocol.wire.instructions import Instruction, NextStep, Process
+from dpa.protocol.wire.messages.data import Ack, CreditTransfer, Push
+from dpa.protocol.wire.messages.end import Drain
+from dpa.protocol.wire.messages.members import ChangeMembers
+from dpa.protocol.wire.messages.migration import Marker, PassedMarkers, RangeTransfer
+from dpa.protocol.wire.messages.splits import Begin
+from dpa.protocol.wire.messages.tables import DecisionReport, TableUpdate
 from dpa.routing.change import TableChange
 from dpa.routing.groupings.base import Grouping
 from dpa.routing.table import RoutingTable

@@ -13,13 +13,13 @@ from dpa.execution.emission import Emission
 from dpa.execution.mapping import MapTask
 from dpa.execution.reduce_task import ReduceStage
 from dpa.execution.states import Reduced
-from dpa.protocol.addresses import Address
-from dpa.protocol.events import CancelChange, Redistribute, TaskRequest
 from dpa.protocol.graph import MAPPER, REDUCER, Graph, map_reduce
-from dpa.protocol.instructions import Answer
-from dpa.protocol.metrics import Snapshot
-from dpa.protocol.nodes import Placed
-from dpa.protocol.user_code import StageTask
+from dpa.protocol.task.user_code import StageTask
+from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.events import CancelChange, Redistribute, TaskRequest
+from dpa.protocol.wire.instructions import Answer
+from dpa.protocol.wire.metrics import Snapshot
+from dpa.protocol.wire.nodes import Placed
 from dpa.simulation.pauses import NEVER, Pauses
 from dpa.sources.splits import Split
 

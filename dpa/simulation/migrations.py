@@ -12,10 +12,10 @@ from typing import TypeAlias
 from dpa.errors import ProtocolError
 from dpa.execution.block import Block
 from dpa.execution.states import StatePart
-from dpa.protocol.addresses import Address
-from dpa.protocol.events import Event, RangesExtracted
-from dpa.protocol.instructions import InstallStates, Instruction
-from dpa.protocol.messages import Push
+from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.events import Event, RangesExtracted
+from dpa.protocol.wire.instructions import InstallStates, Instruction
+from dpa.protocol.wire.messages.data import Push
 from dpa.routing.keys import Key, to_python
 
 _Place: TypeAlias = "tuple[str, int]"

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from dpa.placement.model import Cluster, Node
 from dpa.placement.online import OnlineOptions, OnlinePlacement
-from dpa.protocol.addresses import Address
-from dpa.protocol.events import CancelChange, MoveTasks, Redistribute, Rescale, TaskRequest
 from dpa.protocol.graph import Graph
-from dpa.protocol.nodes import Placed
+from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.events import CancelChange, MoveTasks, Redistribute, Rescale, TaskRequest
+from dpa.protocol.wire.nodes import Placed
 from dpa.simulation.job import SimulatedJob
 from dpa.simulation.pauses import NEVER, Pauses
 

@@ -22,9 +22,9 @@ from dpa.execution.mapping import MapTask, Receiver
 from dpa.execution.reduce_task import ReduceStage
 from dpa.executors import Process, Record
 from dpa.operators import JoinOptions, RowKind, RowOperator
-from dpa.protocol.events import Redistribute, Rescale
 from dpa.protocol.graph import Edge, Graph, Stage
-from dpa.protocol.user_code import StageTask
+from dpa.protocol.task.user_code import StageTask
+from dpa.protocol.wire.events import Redistribute, Rescale
 from dpa.routing.groupings.options import KeyOptions
 from dpa.routing.hashing import hash_column
 from dpa.simulation.cluster import InvariantViolationError, SimulatedCluster

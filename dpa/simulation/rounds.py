@@ -13,7 +13,7 @@ from dpa.errors import ProtocolError
 from dpa.execution.block import Block
 from dpa.execution.keys import key_column
 from dpa.execution.states import Reduced
-from dpa.protocol.instructions import Extract, Instruction, Process
+from dpa.protocol.wire.instructions import Extract, Instruction, Process
 from dpa.routing.keys import Key, KeyName, to_python
 from dpa.routing.table import RoutingTable
 

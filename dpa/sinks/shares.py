@@ -9,8 +9,8 @@ import pyarrow as pa
 from dpa._util.disk import writing
 from dpa.execution.reduce_task import ReduceTask
 from dpa.execution.rows import plain
-from dpa.protocol.addresses import Address
 from dpa.protocol.plan import RunPlan, TaskOutput
+from dpa.protocol.wire.addresses import Address
 
 
 def deliver(

@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from dpa.placement.online import OnlinePlacement
-from dpa.protocol.coordinator import CoordinatorMachine
-from dpa.protocol.elasticity import Elasticity
-from dpa.protocol.events import Rescale
+from dpa.protocol.coordinator.elasticity import Elasticity
+from dpa.protocol.coordinator.machine import CoordinatorMachine
+from dpa.protocol.coordinator.stage_progress import StageProgress
 from dpa.protocol.graph import Graph
-from dpa.protocol.metrics import PlanStep
-from dpa.protocol.stage_progress import StageProgress
+from dpa.protocol.wire.events import Rescale
+from dpa.protocol.wire.metrics import PlanStep
 
 _BUSY, _IDLE, _SECONDS, _LOOK_SECONDS, _FIRST_COST = 0.9, 0.4, 2.0, 1.0, 2.0
 

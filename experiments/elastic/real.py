@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from dpa.job import Job
 from dpa.protocol.graph import MAPPER, REDUCER
-from dpa.protocol.metrics import Snapshot
+from dpa.protocol.wire.metrics import Snapshot
 from dpa.runtime.cluster import ray_session
 from dpa.runtime.launch import actors, run_on
 from dpa.sources.splits import memory_splits

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from dpa.balance.elastic import ElasticOptions
 from dpa.job import Job
-from dpa.protocol.coordinator import CoordinatorMachine
+from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.graph import REDUCER
-from dpa.protocol.metrics import Snapshot
+from dpa.protocol.wire.metrics import Snapshot
 from dpa.simulation.cluster import SimulatedCluster
 from dpa.simulation.job import SimulatedJob, SimulatedRun
 from experiments.elastic.loads import LOADS, Floats, Load

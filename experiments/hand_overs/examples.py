@@ -11,12 +11,13 @@ import pyarrow as pa
 from dpa.aggregates import Count
 from dpa.balance.options import HalvingOptions, NoBalancingOptions
 from dpa.execution.mapping import MapTask
-from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
-from dpa.protocol.change_messages import ChangeMembers, Flush, Left, Unsubscribe
-from dpa.protocol.events import MoveTasks
 from dpa.protocol.graph import MAPPER, REDUCER
-from dpa.protocol.instructions import InstallStates, StopTasks
-from dpa.protocol.messages import Marker, PassedMarkers, RangeTransfer, Settled, TableUpdate
+from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
+from dpa.protocol.wire.events import MoveTasks
+from dpa.protocol.wire.instructions import InstallStates, StopTasks
+from dpa.protocol.wire.messages.members import ChangeMembers, Flush, Left, Unsubscribe
+from dpa.protocol.wire.messages.migration import Marker, PassedMarkers, RangeTransfer, Settled
+from dpa.protocol.wire.messages.tables import TableUpdate
 from dpa.simulation.job import Network, SimulatedJob, map_reduce_job
 from dpa.sources.splits import memory_splits
 from experiments.hand_overs.story import StepRule, Story, tell

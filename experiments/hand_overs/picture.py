@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.text import Text
     from matplotlib.transforms import Bbox
 
-    from dpa.protocol.addresses import Address
+    from dpa.protocol.wire.addresses import Address
 
 KIND_COLOURS = {Kind.CONTROL: COLOURS[0], Kind.RECORDS: COLOURS[2], Kind.STATES: COLOURS[5]}
 """Of arrows, and of user code at work."""

@@ -13,19 +13,16 @@ from dataclasses import dataclass
 from enum import Enum
 
 from dpa.errors import DpaError
-from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
-from dpa.protocol.change_messages import (
-    ChangeMembers,
-    Flush,
-    Flushed,
-    Left,
-    MembersChanged,
-    Unsubscribe,
-    Unsubscribed,
-)
-from dpa.protocol.coordinator import CoordinatorMachine
-from dpa.protocol.events import Event, TaskStarted, UserCodeDone
-from dpa.protocol.instructions import (
+from dpa.protocol.balancer.machine import load_balancer_of
+from dpa.protocol.coordinator.machine import CoordinatorMachine
+from dpa.protocol.machine import Machine
+from dpa.protocol.machines import task_of
+from dpa.protocol.task.migrating_queue import MigratingQueue
+from dpa.protocol.task.operator import OperatorMachine
+from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
+from dpa.protocol.wire.envelopes import Envelope, Message
+from dpa.protocol.wire.events import Event, TaskStarted, UserCodeDone
+from dpa.protocol.wire.instructions import (
     ExtractRanges,
     InstallStates,
     Instruction,
@@ -34,23 +31,18 @@ from dpa.protocol.instructions import (
     StartTasks,
     StopTasks,
 )
-from dpa.protocol.load_balancer import load_balancer_of
-from dpa.protocol.machine import Machine
-from dpa.protocol.machines import task_of
-from dpa.protocol.messages import (
-    CurrentTable,
-    Envelope,
-    LoadReport,
-    Marker,
-    Message,
-    PassedMarkers,
-    Push,
-    RangeTransfer,
-    Settled,
-    TableUpdate,
+from dpa.protocol.wire.messages.data import Push
+from dpa.protocol.wire.messages.members import (
+    ChangeMembers,
+    Flush,
+    Flushed,
+    Left,
+    MembersChanged,
+    Unsubscribe,
+    Unsubscribed,
 )
-from dpa.protocol.migrating_queue import MigratingQueue
-from dpa.protocol.operator import OperatorMachine
+from dpa.protocol.wire.messages.migration import Marker, PassedMarkers, RangeTransfer, Settled
+from dpa.protocol.wire.messages.tables import CurrentTable, LoadReport, TableUpdate
 from dpa.simulation.cluster import SimulatedCluster
 from dpa.simulation.job import SimulatedJob
 

@@ -16,10 +16,11 @@ from typing import Any
 
 from dpa import Job
 from dpa.measure.traffic import TrafficMeter
-from dpa.protocol.addresses import COORDINATOR, Address
-from dpa.protocol.messages import Envelope, Progress
-from dpa.protocol.metrics import TaskStats
-from dpa.protocol.use import TaskUse
+from dpa.protocol.wire.addresses import COORDINATOR, Address
+from dpa.protocol.wire.envelopes import Envelope
+from dpa.protocol.wire.messages.end import Progress
+from dpa.protocol.wire.metrics import TaskStats
+from dpa.protocol.wire.use import TaskUse
 from dpa.result import Report
 from dpa.runtime.cluster import ray_session
 from experiments.harness import Findings, Target, markdown_table, progress

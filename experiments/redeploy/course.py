@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from dpa.protocol.events import Event, ProcessDone
-from dpa.protocol.instructions import Instruction, Process
-from dpa.protocol.messages import Envelope, Push
-from dpa.protocol.operator import OperatorMachine
+from dpa.protocol.task.operator import OperatorMachine
+from dpa.protocol.wire.envelopes import Envelope
+from dpa.protocol.wire.events import Event, ProcessDone
+from dpa.protocol.wire.instructions import Instruction, Process
+from dpa.protocol.wire.messages.data import Push
 
 Floats = npt.NDArray[np.float64]
 

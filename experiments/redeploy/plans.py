@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dpa.protocol.events import MoveTasks
 from dpa.protocol.graph import REDUCER
+from dpa.protocol.wire.events import MoveTasks
 
 
 @dataclass(frozen=True)

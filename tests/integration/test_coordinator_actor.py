@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import pytest
 import ray
 
-from dpa.protocol.addresses import Address
-from dpa.protocol.events import Event, TaskStarted
-from dpa.protocol.instructions import StopTasks
-from dpa.protocol.nodes import TaskProcess
+from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.events import Event, TaskStarted
+from dpa.protocol.wire.instructions import StopTasks
+from dpa.protocol.wire.nodes import TaskProcess
 from dpa.runtime.actors import Handles, TaskActor, create
 from dpa.runtime.coordinator_actor import CoordinatorActor
 

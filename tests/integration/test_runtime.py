@@ -23,7 +23,7 @@ from dpa.aggregates import Count
 from dpa.balance.options import AdaptiveOptions
 from dpa.errors import ConfigError, JobFailedError
 from dpa.protocol.graph import MAPPER
-from dpa.protocol.metrics import Snapshot
+from dpa.protocol.wire.metrics import Snapshot
 from dpa.result import Result
 from dpa.routing.hashing import hash_column
 from dpa.runtime.backend import RayBackend

@@ -12,7 +12,7 @@ from builders import map_task
 from dpa.balance.options import AdaptiveOptions, BalanceOptions, NoBalancingOptions
 from dpa.measure.skew import skew
 from dpa.protocol.graph import REDUCER
-from dpa.protocol.metrics import StageSnapshot
+from dpa.protocol.wire.metrics import StageSnapshot
 from dpa.simulation.cluster import SimulatedCluster
 from dpa.simulation.job import map_reduce_job
 from dpa.simulation.random_jobs import Collect

@@ -10,15 +10,17 @@ from wires import CoordinatorWire, OperatorWire, emitter_for, instructed, part, 
 
 from dpa.errors import ProtocolError
 from dpa.execution.states import StatePart
-from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
-from dpa.protocol.coordinator import CoordinatorMachine
-from dpa.protocol.events import ExtractDone, MergeDone, ProcessDone, Tick
+from dpa.protocol.coordinator.machine import CoordinatorMachine
+from dpa.protocol.coordinator.stage_progress import StagePhase
 from dpa.protocol.graph import REDUCER, map_reduce
-from dpa.protocol.instructions import Commit, Extract, Instruction, MergeStates, Process
-from dpa.protocol.messages import BeginExchange, Freeze, LastTable, Message, Progress, RoundDone, StateTransfer
-from dpa.protocol.metrics import AggregationStats
-from dpa.protocol.operator import OperatorState
-from dpa.protocol.stage_progress import StagePhase
+from dpa.protocol.task.operator import OperatorState
+from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
+from dpa.protocol.wire.envelopes import Message
+from dpa.protocol.wire.events import ExtractDone, MergeDone, ProcessDone, Tick
+from dpa.protocol.wire.instructions import Commit, Extract, Instruction, MergeStates, Process
+from dpa.protocol.wire.messages.end import Freeze, LastTable, Progress
+from dpa.protocol.wire.messages.exchange import BeginExchange, RoundDone, StateTransfer
+from dpa.protocol.wire.metrics import AggregationStats
 
 
 class Operator(OperatorWire):

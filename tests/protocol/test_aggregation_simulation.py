@@ -10,15 +10,17 @@ from typing import Any
 import pytest
 
 from dpa.execution.record_states import RecordStates
-from dpa.protocol.addresses import Address
-from dpa.protocol.coordinator import CoordinatorMachine
-from dpa.protocol.events import ExtractDone
+from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.graph import REDUCER
-from dpa.protocol.instructions import Extract, Instruction
-from dpa.protocol.messages import DecisionReport, LastTable, StateTransfer
-from dpa.protocol.operator import OperatorMachine
 from dpa.protocol.rules import on
-from dpa.protocol.state_exchange import ExchangeState, StateExchange
+from dpa.protocol.task.operator import OperatorMachine
+from dpa.protocol.task.state_exchange import ExchangeState, StateExchange
+from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.events import ExtractDone
+from dpa.protocol.wire.instructions import Extract, Instruction
+from dpa.protocol.wire.messages.end import LastTable
+from dpa.protocol.wire.messages.exchange import StateTransfer
+from dpa.protocol.wire.messages.tables import DecisionReport
 from dpa.simulation.cluster import InvariantViolationError
 from dpa.simulation.job import SimulatedRun
 from dpa.simulation.random_jobs import random_job, run_random_job
@@ -128,7 +130,7 @@ def test_a_broken_machine_is_caught(broken: str, monkeypatch: pytest.MonkeyPatch
     variant, expected = BROKEN[broken]
     machines = {}
     if issubclass(variant, StateExchange):
-        monkeypatch.setattr("dpa.protocol.operator.StateExchange", variant)
+        monkeypatch.setattr("dpa.protocol.task.operator.StateExchange", variant)
     else:
         machines["coordinator" if issubclass(variant, CoordinatorMachine) else "operator"] = variant
     for seed in with_rounds():

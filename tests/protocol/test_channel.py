@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from wires import mapper, reducer
 
 from dpa.measure.load import Load
-from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
-from dpa.protocol.channel import Inbox, Outbox
-from dpa.protocol.messages import LoadReport
+from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
+from dpa.protocol.wire.channel import Inbox, Outbox
+from dpa.protocol.wire.messages.tables import LoadReport
 
 numbers = st.lists(st.integers(0, 9), max_size=12)
 

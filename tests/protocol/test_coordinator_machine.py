@@ -11,24 +11,16 @@ from wires import INPUT, CoordinatorWire, instructed, mapper, reducer, sent
 from dpa.errors import ExecutorError, ProtocolError
 from dpa.execution.schemas import ShareSchema
 from dpa.measure.latency import LatencySketch
-from dpa.protocol.addresses import BALANCER, Address
-from dpa.protocol.coordinator import CoordinatorMachine, CoordinatorState
-from dpa.protocol.events import ProcessDone, Start, TaskDied, TaskStarted, Tick
+from dpa.protocol.coordinator.machine import CoordinatorMachine, CoordinatorState
 from dpa.protocol.graph import MAPPER, map_reduce
-from dpa.protocol.instructions import Instruction, JobDone, JobFailed, StartTasks
-from dpa.protocol.messages import (
-    Ack,
-    Begin,
-    BeginExchange,
-    Deliver,
-    Drain,
-    Finished,
-    Freeze,
-    LastTable,
-    SplitGrant,
-    SplitRequest,
-)
-from dpa.protocol.metrics import TaskStats
+from dpa.protocol.wire.addresses import BALANCER, Address
+from dpa.protocol.wire.events import ProcessDone, Start, TaskDied, TaskStarted, Tick
+from dpa.protocol.wire.instructions import Instruction, JobDone, JobFailed, StartTasks
+from dpa.protocol.wire.messages.data import Ack
+from dpa.protocol.wire.messages.end import Deliver, Drain, Finished, Freeze, LastTable
+from dpa.protocol.wire.messages.exchange import BeginExchange
+from dpa.protocol.wire.messages.splits import Begin, SplitGrant, SplitRequest
+from dpa.protocol.wire.metrics import TaskStats
 from dpa.routing.groupings.options import BY_KIND
 
 

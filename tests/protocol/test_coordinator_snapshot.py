@@ -8,15 +8,16 @@ from wires import CoordinatorWire, instructed, mapper, reducer
 
 from dpa.balance.decision import Decision, Outcome
 from dpa.measure.traffic import Traffic
-from dpa.protocol.addresses import BALANCER
-from dpa.protocol.coordinator import CoordinatorMachine
-from dpa.protocol.events import Start, TaskDied, Tick
+from dpa.protocol.coordinator.load_history import LoadHistory
+from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.graph import MAPPER, REDUCER, map_reduce
-from dpa.protocol.history import LoadHistory
-from dpa.protocol.instructions import JobFailed
-from dpa.protocol.messages import DecisionReport, LastTable, Progress
-from dpa.protocol.metrics import StageSnapshot, TaskStats
-from dpa.protocol.use import TaskUse
+from dpa.protocol.wire.addresses import BALANCER
+from dpa.protocol.wire.events import Start, TaskDied, Tick
+from dpa.protocol.wire.instructions import JobFailed
+from dpa.protocol.wire.messages.end import LastTable, Progress
+from dpa.protocol.wire.messages.tables import DecisionReport
+from dpa.protocol.wire.metrics import StageSnapshot, TaskStats
+from dpa.protocol.wire.use import TaskUse
 
 
 def decision(at: float, outcome: Outcome = Outcome.BELOW_THRESHOLD, version: int | None = None) -> Decision:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from dpa.errors import ProtocolError
-from dpa.protocol.credit import Credit, CreditLimits
+from dpa.protocol.task.credit import Credit, CreditLimits
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ import pytest
 from wires import INPUT, CoordinatorWire
 
 from dpa.balance.elastic import ElasticOptions
-from dpa.protocol.addresses import BALANCER, Address
-from dpa.protocol.demand import Demand
-from dpa.protocol.elasticity import Elasticity
+from dpa.protocol.coordinator.demand import Demand
+from dpa.protocol.coordinator.elasticity import Elasticity
 from dpa.protocol.graph import Edge, Graph, Stage
-from dpa.protocol.messages import LastTable
+from dpa.protocol.wire.addresses import BALANCER, Address
+from dpa.protocol.wire.messages.end import LastTable
 
 READ, SUMS, LAST = Address("read"), Address("sums"), Address("last")
 

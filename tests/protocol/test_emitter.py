@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from wires import emitter_for, keys_of, reducer, update_between
 
 from dpa.errors import ProtocolError
-from dpa.protocol.addresses import Address
-from dpa.protocol.credit import CreditLimits
-from dpa.protocol.emitter import Emitter
 from dpa.protocol.graph import Edge, Graph, Stage
 from dpa.protocol.machines import emitters_of
-from dpa.protocol.messages import Ack, CreditTransfer
+from dpa.protocol.task.credit import CreditLimits
+from dpa.protocol.task.emitter import Emitter
+from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.messages.data import Ack, CreditTransfer
 from dpa.routing.table import RoutingTable
 from dpa.sources.splits import MemorySplit
 

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpa.errors import ConfigError
-from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.graph import Edge, Graph, Stage, map_reduce
 from dpa.protocol.machines import task_of
-from dpa.protocol.operator import OperatorMachine
-from dpa.protocol.source import SourceMachine
+from dpa.protocol.task.operator import OperatorMachine
+from dpa.protocol.task.source import SourceMachine
+from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.routing.groupings.options import ShuffleOptions
 from dpa.sources.splits import MemorySplit
 

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from dpa.protocol.coordinator import CoordinatorMachine
-from dpa.protocol.events import TaskStarted
-from dpa.protocol.messages import Ack, TableUpdate
-from dpa.protocol.operator import OperatorMachine
-from dpa.protocol.source import SourceMachine
-from dpa.protocol.task import TaskMachine
+from dpa.protocol.coordinator.machine import CoordinatorMachine
+from dpa.protocol.task.machine import TaskMachine
+from dpa.protocol.task.operator import OperatorMachine
+from dpa.protocol.task.source import SourceMachine
+from dpa.protocol.wire.events import TaskStarted
+from dpa.protocol.wire.messages.data import Ack
+from dpa.protocol.wire.messages.tables import TableUpdate
 from dpa.simulation.cluster import InvariantViolationError
 from dpa.simulation.random_graphs import random_graph, run_random_graph
 

@@ -8,9 +8,9 @@ from builders import table_giving
 from wires import OperatorWire, SourceWire, emitter_for, mapper, push, reducer, sent
 
 from dpa.balance.delegation import DelegationOptions
-from dpa.protocol.addresses import Address
-from dpa.protocol.events import ProcessDone
-from dpa.protocol.messages import Ack, Push
+from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.events import ProcessDone
+from dpa.protocol.wire.messages.data import Ack, Push
 from dpa.routing.groupings.base import Grouping
 from dpa.routing.groupings.options import BY_KIND, KINDS
 from dpa.routing.groupings.signal import CapacityRequest, Signal

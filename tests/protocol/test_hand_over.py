@@ -21,11 +21,13 @@ from wires import (
 
 from dpa.errors import ProtocolError
 from dpa.execution.reduce_task import Piece
-from dpa.protocol.addresses import BALANCER, COORDINATOR
-from dpa.protocol.emitter import Emitter
-from dpa.protocol.events import ProcessDone, RangesExtracted, StatesInstalled
-from dpa.protocol.instructions import ExtractRanges, InstallStates, Instruction, Send
-from dpa.protocol.messages import BeginExchange, CreditTransfer, Marker, PassedMarkers, Push, RangeTransfer, Settled
+from dpa.protocol.task.emitter import Emitter
+from dpa.protocol.wire.addresses import BALANCER, COORDINATOR
+from dpa.protocol.wire.events import ProcessDone, RangesExtracted, StatesInstalled
+from dpa.protocol.wire.instructions import ExtractRanges, InstallStates, Instruction, Send
+from dpa.protocol.wire.messages.data import CreditTransfer, Push
+from dpa.protocol.wire.messages.exchange import BeginExchange
+from dpa.protocol.wire.messages.migration import Marker, PassedMarkers, RangeTransfer, Settled
 from dpa.routing.hashing import ALL_HASHES, hash_key
 
 SENDERS = (mapper(0), mapper(1))

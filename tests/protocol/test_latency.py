@@ -11,11 +11,14 @@ from wires import CoordinatorWire, OperatorWire, SourceWire, emitter_for, mapper
 
 from dpa.balance.options import NoBalancingOptions
 from dpa.measure.latency import LatencySketch
-from dpa.protocol.addresses import BALANCER, COORDINATOR
-from dpa.protocol.events import FinishDone, ProcessDone, Tick
 from dpa.protocol.graph import REDUCER
-from dpa.protocol.instructions import Instruction
-from dpa.protocol.messages import Ack, Begin, BeginExchange, Finished, LastTable, Progress, Push, SplitGrant
+from dpa.protocol.wire.addresses import BALANCER, COORDINATOR
+from dpa.protocol.wire.events import FinishDone, ProcessDone, Tick
+from dpa.protocol.wire.instructions import Instruction
+from dpa.protocol.wire.messages.data import Ack, Push
+from dpa.protocol.wire.messages.end import Finished, LastTable, Progress
+from dpa.protocol.wire.messages.exchange import BeginExchange
+from dpa.protocol.wire.messages.splits import Begin, SplitGrant
 from dpa.simulation.cluster import SimulatedCluster
 from dpa.simulation.job import Network, map_reduce_job
 from dpa.simulation.random_jobs import Collect, run_random_job

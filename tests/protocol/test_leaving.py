@@ -22,21 +22,15 @@ from wires import (
 
 from dpa.errors import ProtocolError
 from dpa.execution.reduce_task import Piece
-from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
-from dpa.protocol.change_messages import Flush, Flushed, Leave, Left, SplitReturned
-from dpa.protocol.events import RangesExtracted, Tick
-from dpa.protocol.instructions import CloseSplit, ExtractRanges, InstallStates, Instruction
-from dpa.protocol.messages import (
-    Ack,
-    BeginExchange,
-    CreditTransfer,
-    Marker,
-    Progress,
-    RangeTransfer,
-    Settled,
-    SplitGrant,
-    SplitRequest,
-)
+from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
+from dpa.protocol.wire.events import RangesExtracted, Tick
+from dpa.protocol.wire.instructions import CloseSplit, ExtractRanges, InstallStates, Instruction
+from dpa.protocol.wire.messages.data import Ack, CreditTransfer
+from dpa.protocol.wire.messages.end import Progress
+from dpa.protocol.wire.messages.exchange import BeginExchange
+from dpa.protocol.wire.messages.members import Flush, Flushed, Leave, Left
+from dpa.protocol.wire.messages.migration import Marker, RangeTransfer, Settled
+from dpa.protocol.wire.messages.splits import SplitGrant, SplitRequest, SplitReturned
 from dpa.routing.hashing import ALL_HASHES
 from dpa.routing.members import MemberChange, with_members
 

@@ -11,21 +11,15 @@ from dpa.balance.decision import Outcome
 from dpa.balance.options import BY_STRATEGY, BalanceOptions
 from dpa.errors import BalanceError, ProtocolError
 from dpa.measure.load import Load, Offered, Sample
-from dpa.protocol.addresses import COORDINATOR, Address
-from dpa.protocol.events import Redistribute, Start, Tick
+from dpa.protocol.balancer.machine import StageBalance, load_balancer_of
 from dpa.protocol.graph import REDUCER, Edge, Graph, Stage, map_reduce
-from dpa.protocol.instructions import Instruction
-from dpa.protocol.load_balancer import StageBalance, load_balancer_of
-from dpa.protocol.messages import (
-    Ack,
-    DecisionReport,
-    Freeze,
-    LastTable,
-    LoadReport,
-    OfferedReport,
-    Settled,
-    TableUpdate,
-)
+from dpa.protocol.wire.addresses import COORDINATOR, Address
+from dpa.protocol.wire.events import Redistribute, Start, Tick
+from dpa.protocol.wire.instructions import Instruction
+from dpa.protocol.wire.messages.data import Ack
+from dpa.protocol.wire.messages.end import Freeze, LastTable
+from dpa.protocol.wire.messages.migration import Settled
+from dpa.protocol.wire.messages.tables import DecisionReport, LoadReport, OfferedReport, TableUpdate
 from dpa.routing.table import RoutingTable
 
 

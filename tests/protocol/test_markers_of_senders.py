@@ -12,8 +12,9 @@ from wires import (
     update_between,
 )
 
-from dpa.protocol.addresses import BALANCER
-from dpa.protocol.messages import Ack, Marker, Push
+from dpa.protocol.wire.addresses import BALANCER
+from dpa.protocol.wire.messages.data import Ack, Push
+from dpa.protocol.wire.messages.migration import Marker
 
 
 def test_a_sender_marks_its_channels_to_those_that_lose_ranges_after_what_it_pushed_by_older_tables() -> None:

@@ -10,33 +10,19 @@ from dpa.balance.options import BY_STRATEGY
 from dpa.errors import ProtocolError
 from dpa.measure.latency import LatencySketch
 from dpa.measure.lives import Life
-from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
-from dpa.protocol.change_messages import (
-    ChangeMembers,
-    Leave,
-    Left,
-    MembersChanged,
-    SplitReturned,
-    Unsubscribe,
-    Unsubscribed,
-)
-from dpa.protocol.coordinator import CoordinatorMachine
-from dpa.protocol.events import CancelChange, Event, MoveTasks, Rescale, Start, StartFailed, TaskStarted, Tick
+from dpa.protocol.balancer.machine import load_balancer_of
+from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.graph import MAPPER, REDUCER, Edge, Graph, Stage, map_reduce
-from dpa.protocol.instructions import Answer, CancelStart, Instruction, JobFailed, StartTasks, StopTasks
-from dpa.protocol.load_balancer import load_balancer_of
-from dpa.protocol.messages import (
-    Begin,
-    CurrentTable,
-    Freeze,
-    Message,
-    Progress,
-    Settled,
-    SplitGrant,
-    SplitRequest,
-    TableUpdate,
-)
-from dpa.protocol.metrics import TaskStats
+from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
+from dpa.protocol.wire.envelopes import Message
+from dpa.protocol.wire.events import CancelChange, Event, MoveTasks, Rescale, Start, StartFailed, TaskStarted, Tick
+from dpa.protocol.wire.instructions import Answer, CancelStart, Instruction, JobFailed, StartTasks, StopTasks
+from dpa.protocol.wire.messages.end import Freeze, Progress
+from dpa.protocol.wire.messages.members import ChangeMembers, Leave, Left, MembersChanged, Unsubscribe, Unsubscribed
+from dpa.protocol.wire.messages.migration import Settled
+from dpa.protocol.wire.messages.splits import Begin, SplitGrant, SplitRequest, SplitReturned
+from dpa.protocol.wire.messages.tables import CurrentTable, TableUpdate
+from dpa.protocol.wire.metrics import TaskStats
 from dpa.routing.members import MemberChange
 from dpa.sources.splits import memory_splits
 

@@ -13,16 +13,18 @@ from typing import Any
 import pytest
 
 from dpa.errors import JobFailedError
-from dpa.protocol.addresses import COORDINATOR, Address
-from dpa.protocol.change_messages import ChangeMembers, Left, MembersChanged
-from dpa.protocol.events import CancelChange, MoveTasks, RangesExtracted, Rescale
+from dpa.protocol.balancer.machine import LoadBalancerMachine, StageBalance
+from dpa.protocol.coordinator.membership import Membership
+from dpa.protocol.coordinator.stage_progress import StageProgress
 from dpa.protocol.graph import MAPPER, REDUCER
-from dpa.protocol.hand_over import Giving
-from dpa.protocol.load_balancer import LoadBalancerMachine, StageBalance
-from dpa.protocol.membership import Membership
-from dpa.protocol.messages import Begin, Message, Progress
-from dpa.protocol.metrics import TaskStats
-from dpa.protocol.stage_progress import StageProgress
+from dpa.protocol.task.hand_over import Giving
+from dpa.protocol.wire.addresses import COORDINATOR, Address
+from dpa.protocol.wire.envelopes import Message
+from dpa.protocol.wire.events import CancelChange, MoveTasks, RangesExtracted, Rescale
+from dpa.protocol.wire.messages.end import Progress
+from dpa.protocol.wire.messages.members import ChangeMembers, Left, MembersChanged
+from dpa.protocol.wire.messages.splits import Begin
+from dpa.protocol.wire.metrics import TaskStats
 from dpa.routing.table import RoutingTable
 from dpa.simulation.cluster import InvariantViolationError, SimulatedCluster
 from dpa.simulation.job import SimulatedRun
@@ -70,7 +72,7 @@ def test_random_graphs_whose_tasks_change_keep_every_invariant(first: int) -> No
 
 
 def test_placements_follow_the_load_while_tasks_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpa.protocol.coordinator._REST_SECONDS", 0.1)
+    monkeypatch.setattr("dpa.protocol.coordinator.machine._REST_SECONDS", 0.1)
     happened: Counter[str] = Counter()
     for seed in range(PLACED):
         try:
@@ -217,9 +219,9 @@ class TellsOldMembersOnly(StageBalance):
         return sends
 
 
-PROGRESS = "dpa.protocol.coordinator.StageProgress"
-GIVING = "dpa.protocol.migration.Giving"
-BALANCER = "dpa.protocol.load_balancer.LoadBalancerMachine"
+PROGRESS = "dpa.protocol.coordinator.machine.StageProgress"
+GIVING = "dpa.protocol.task.migration.Giving"
+BALANCER = "dpa.protocol.balancer.machine.LoadBalancerMachine"
 BROKEN: dict[str, tuple[str, Any, str]] = {
     "ends while tasks change": (
         PROGRESS,
@@ -227,12 +229,12 @@ BROKEN: dict[str, tuple[str, Any, str]] = {
         "cannot be done while|cannot take a|before|while it had records|wrong result",
     ),
     "waits for tasks that never came up": (
-        "dpa.protocol.coordinator.Membership",
+        "dpa.protocol.coordinator.machine.Membership",
         WaitsForTasksThatNeverCameUp,
         "was open for tasks that were not up",
     ),
     "stops tasks at once": (
-        "dpa.protocol.coordinator.Membership",
+        "dpa.protocol.coordinator.machine.Membership",
         StopsAtOnce,
         "cannot take a Left|was stopped before|was stopped while|while it had records",
     ),
@@ -246,7 +248,7 @@ BROKEN: dict[str, tuple[str, Any, str]] = {
         "while it is not up|was stopped before|acted on table|out of order|did not end|does not fit|whose state is",
     ),
     "tells old members only": (
-        "dpa.protocol.load_balancer.StageBalance",
+        "dpa.protocol.balancer.machine.StageBalance",
         TellsOldMembersOnly,
         "did not end|does not fit",
     ),

@@ -15,15 +15,17 @@ import numpy.typing as npt
 import pytest
 
 from dpa.errors import ConfigError
-from dpa.protocol.addresses import Address
-from dpa.protocol.events import RangesExtracted
+from dpa.protocol.balancer.machine import BalanceState, StageBalance
 from dpa.protocol.graph import REDUCER, map_reduce
-from dpa.protocol.hand_over import Giving, Taking
-from dpa.protocol.load_balancer import BalanceState, StageBalance
-from dpa.protocol.messages import Freeze, Marker, Message, RangeTransfer, Settled
-from dpa.protocol.migrating_queue import MigratingQueue
-from dpa.protocol.record_queue import Forwards
-from dpa.protocol.source import SourceMachine
+from dpa.protocol.task.hand_over import Giving, Taking
+from dpa.protocol.task.migrating_queue import MigratingQueue
+from dpa.protocol.task.record_queue import Forwards
+from dpa.protocol.task.source import SourceMachine
+from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.envelopes import Message
+from dpa.protocol.wire.events import RangesExtracted
+from dpa.protocol.wire.messages.end import Freeze
+from dpa.protocol.wire.messages.migration import Marker, RangeTransfer, Settled
 from dpa.routing.groupings.options import BY_KIND
 from dpa.routing.hashing import ALL_HASHES, Hashes, Interval
 from dpa.routing.table import RoutingTable
@@ -239,9 +241,9 @@ class FreezesBeforeAllHaveSettled(StageBalance):
 
 
 QUEUE, GIVING, TAKING = (
-    f"dpa.protocol.{place}" for place in ("operator.MigratingQueue", "migration.Giving", "migration.Taking")
+    f"dpa.protocol.task.{place}" for place in ("operator.MigratingQueue", "migration.Giving", "migration.Taking")
 )
-BALANCE = "dpa.protocol.load_balancer.StageBalance"
+BALANCE = "dpa.protocol.balancer.machine.StageBalance"
 IN_DISORDER = "records of key .* from mapper . are out of order at task"
 ELSEWHERE = "processed key .*, whose state is"
 

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from wires import REDUCER_TABLES, SourceWire, emitter_for, mapper, sent
 
 from dpa.measure.load import Offered
-from dpa.protocol.addresses import BALANCER
-from dpa.protocol.credit import CreditLimits
-from dpa.protocol.emitter import Emitter
-from dpa.protocol.events import Tick
 from dpa.protocol.graph import REDUCER
-from dpa.protocol.instructions import Instruction
-from dpa.protocol.messages import OfferedReport
-from dpa.protocol.offered_meter import OfferedMeter
+from dpa.protocol.task.credit import CreditLimits
+from dpa.protocol.task.emitter import Emitter
+from dpa.protocol.task.offered_meter import OfferedMeter
+from dpa.protocol.wire.addresses import BALANCER
+from dpa.protocol.wire.events import Tick
+from dpa.protocol.wire.instructions import Instruction
+from dpa.protocol.wire.messages.tables import OfferedReport
 from dpa.routing.groupings.ring import RingGrouping
 from dpa.routing.hashing import hash_key
 from dpa.routing.keys import Key

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from wires import OperatorWire, mapper, pushed, sent
 
-from dpa.protocol.credit import ActiveSenders
-from dpa.protocol.events import ProcessDone
-from dpa.protocol.messages import Ack, CreditTransfer
+from dpa.protocol.task.credit import ActiveSenders
+from dpa.protocol.wire.events import ProcessDone
+from dpa.protocol.wire.messages.data import Ack, CreditTransfer
 
 
 def windows(wire: OperatorWire, *quanta: float) -> list[int | None]:

@@ -25,11 +25,13 @@ from wires import (
 
 from dpa.errors import ProtocolError
 from dpa.measure.load import Load
-from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
-from dpa.protocol.events import ProcessDone, StepDone, Tick
-from dpa.protocol.instructions import Instruction, Process
-from dpa.protocol.messages import Ack, LoadReport, Push, SplitGrant
-from dpa.protocol.quantum import QuantumSizer
+from dpa.protocol.task.quantum import QuantumSizer
+from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
+from dpa.protocol.wire.events import ProcessDone, StepDone, Tick
+from dpa.protocol.wire.instructions import Instruction, Process
+from dpa.protocol.wire.messages.data import Ack, Push
+from dpa.protocol.wire.messages.splits import SplitGrant
+from dpa.protocol.wire.messages.tables import LoadReport
 
 both_ways = pytest.mark.parametrize("eager", [True, False], ids=["eager", "lazy"])
 

@@ -8,10 +8,10 @@ import pytest
 from wires import REDUCER_TABLES, OperatorWire, processing, push, pushed, reducer, sent, update_between
 
 from dpa.measure.load import Load
-from dpa.protocol.addresses import BALANCER
-from dpa.protocol.events import Tick
-from dpa.protocol.instructions import Instruction
-from dpa.protocol.messages import LoadReport
+from dpa.protocol.wire.addresses import BALANCER
+from dpa.protocol.wire.events import Tick
+from dpa.protocol.wire.instructions import Instruction
+from dpa.protocol.wire.messages.tables import LoadReport
 from dpa.routing.assignment import KeySplit
 from dpa.routing.change import TableChange
 from dpa.routing.hashing import hash_key

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from wires import OperatorWire, sent
 
-from dpa.protocol.addresses import BALANCER, COORDINATOR
-from dpa.protocol.events import Tick
-from dpa.protocol.messages import Drain, LoadReport, Progress
+from dpa.protocol.wire.addresses import BALANCER, COORDINATOR
+from dpa.protocol.wire.events import Tick
+from dpa.protocol.wire.messages.end import Drain, Progress
+from dpa.protocol.wire.messages.tables import LoadReport
 
 both_ways = pytest.mark.parametrize("eager", [True, False], ids=["eager", "lazy"])
 

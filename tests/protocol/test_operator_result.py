@@ -13,14 +13,17 @@ from wires import OperatorWire, emitter_for, instructed, keys_of, part, push, re
 from dpa.errors import ProtocolError
 from dpa.execution.schemas import ShareSchema
 from dpa.execution.states import StatePart
-from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
-from dpa.protocol.channel import Outbox
-from dpa.protocol.credit import CreditLimits
-from dpa.protocol.emitter import Emitter
-from dpa.protocol.events import ExtractDone, FinishDone, MergeDone, ProcessDone, StepDone, Tick, WriteDone
-from dpa.protocol.instructions import Extract, Finish, Instruction, NextStep, OpenResult, Write
-from dpa.protocol.messages import Ack, BeginExchange, Deliver, Drain, Finished, Message, Progress, Push, StateTransfer
-from dpa.protocol.operator import OperatorState
+from dpa.protocol.task.credit import CreditLimits
+from dpa.protocol.task.emitter import Emitter
+from dpa.protocol.task.operator import OperatorState
+from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
+from dpa.protocol.wire.channel import Outbox
+from dpa.protocol.wire.envelopes import Message
+from dpa.protocol.wire.events import ExtractDone, FinishDone, MergeDone, ProcessDone, StepDone, Tick, WriteDone
+from dpa.protocol.wire.instructions import Extract, Finish, Instruction, NextStep, OpenResult, Write
+from dpa.protocol.wire.messages.data import Ack, Push
+from dpa.protocol.wire.messages.end import Deliver, Drain, Finished, Progress
+from dpa.protocol.wire.messages.exchange import BeginExchange, StateTransfer
 
 FIRST = table_giving({"a": 0, "b": 1, "c": 2})
 LAST = table_giving({"a": 1, "b": 0, "c": 2}, version=1)

@@ -16,7 +16,7 @@ from dpa.errors import ConfigError
 from dpa.measure.load import Sample
 from dpa.measure.skew import skew
 from dpa.protocol.graph import REDUCER, Stage
-from dpa.protocol.metrics import StageSnapshot
+from dpa.protocol.wire.metrics import StageSnapshot
 from dpa.routing.hashing import hash_column
 from dpa.simulation.cluster import SimulatedCluster
 from dpa.simulation.job import map_reduce_job

@@ -18,18 +18,20 @@ import pytest
 from dpa.errors import ProtocolError, RecordingError
 from dpa.execution.block import Block
 from dpa.execution.emission import Step
-from dpa.protocol.addresses import COORDINATOR, Address
-from dpa.protocol.coordinator import CoordinatorMachine
-from dpa.protocol.events import Event, ProcessDone, StepDone, Tick
+from dpa.protocol.balancer.machine import load_balancer_of
+from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.graph import map_reduce
-from dpa.protocol.instructions import Instruction, Process
-from dpa.protocol.lean import LARGE, LEAN, lean_event
-from dpa.protocol.load_balancer import load_balancer_of
+from dpa.protocol.history.lean import LARGE, LEAN, lean_event
+from dpa.protocol.history.recorder import Recorder
+from dpa.protocol.history.recording import Recording, Replayed
 from dpa.protocol.machine import Machine
 from dpa.protocol.machines import task_of
-from dpa.protocol.messages import Deliver, Envelope, Message, Push
-from dpa.protocol.recorder import Recorder
-from dpa.protocol.recording import Recording, Replayed
+from dpa.protocol.wire.addresses import COORDINATOR, Address
+from dpa.protocol.wire.envelopes import Envelope, Message
+from dpa.protocol.wire.events import Event, ProcessDone, StepDone, Tick
+from dpa.protocol.wire.instructions import Instruction, Process
+from dpa.protocol.wire.messages.data import Push
+from dpa.protocol.wire.messages.end import Deliver
 from dpa.routing.groupings.options import BY_KIND, KINDS
 from dpa.simulation.cluster import InvariantViolationError, SimulatedCluster
 from dpa.simulation.job import SimulatedJob

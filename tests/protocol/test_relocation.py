@@ -12,9 +12,9 @@ from builders import map_task
 from dpa.balance.options import NoBalancingOptions
 from dpa.placement.model import Cluster
 from dpa.placement.online import OnlineOptions, OnlinePlacement
-from dpa.protocol.events import Rescale, TaskRequest
 from dpa.protocol.graph import MAPPER, REDUCER
-from dpa.protocol.nodes import Placed
+from dpa.protocol.wire.events import Rescale, TaskRequest
+from dpa.protocol.wire.nodes import Placed
 from dpa.simulation.cluster import SimulatedCluster
 from dpa.simulation.job import SimulatedRun, map_reduce_job
 from dpa.simulation.random_jobs import Collect, CollectAlone

@@ -7,19 +7,19 @@ from typing import ClassVar, get_args
 import pytest
 
 from dpa.errors import ProtocolError
-from dpa.protocol.addresses import COORDINATOR, Address
-from dpa.protocol.coordinator import CoordinatorMachine
-from dpa.protocol.events import Event
-from dpa.protocol.hand_over import Giving, Taking
-from dpa.protocol.load_balancer import LoadBalancerMachine, StageBalance
-from dpa.protocol.membership import Membership
-from dpa.protocol.messages import Envelope, Message
-from dpa.protocol.operator import OperatorMachine
+from dpa.protocol.balancer.machine import LoadBalancerMachine, StageBalance
+from dpa.protocol.coordinator.machine import CoordinatorMachine
+from dpa.protocol.coordinator.membership import Membership
+from dpa.protocol.coordinator.stage_progress import StageProgress
 from dpa.protocol.rules import Rule, RuledMachine, State, on, on_each, transition_table
-from dpa.protocol.source import SourceMachine
-from dpa.protocol.stage_progress import StageProgress
-from dpa.protocol.state_exchange import StateExchange
-from dpa.protocol.task import Production
+from dpa.protocol.task.hand_over import Giving, Taking
+from dpa.protocol.task.machine import Production
+from dpa.protocol.task.operator import OperatorMachine
+from dpa.protocol.task.source import SourceMachine
+from dpa.protocol.task.state_exchange import StateExchange
+from dpa.protocol.wire.addresses import COORDINATOR, Address
+from dpa.protocol.wire.envelopes import Envelope, Message
+from dpa.protocol.wire.events import Event
 
 
 class Light(State):

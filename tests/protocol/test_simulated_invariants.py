@@ -10,10 +10,12 @@ from builders import block_of
 from wires import mapper
 
 from dpa.errors import ProtocolError
-from dpa.protocol.addresses import COORDINATOR
 from dpa.protocol.graph import REDUCER, Graph, map_reduce
 from dpa.protocol.machines import task_of
-from dpa.protocol.messages import Begin, Envelope, Push, SplitGrant
+from dpa.protocol.wire.addresses import COORDINATOR
+from dpa.protocol.wire.envelopes import Envelope
+from dpa.protocol.wire.messages.data import Push
+from dpa.protocol.wire.messages.splits import Begin, SplitGrant
 from dpa.routing.members import MemberChange
 from dpa.simulation.input_order import InputOrder
 from dpa.simulation.invariants import Invariants

@@ -12,11 +12,11 @@ from builders import map_task
 
 from dpa.balance.options import NoBalancingOptions
 from dpa.execution.block import Block
-from dpa.protocol.events import Event, MoveTasks, ProcessDone
 from dpa.protocol.graph import MAPPER, REDUCER
-from dpa.protocol.instructions import Instruction
-from dpa.protocol.metrics import StageSnapshot
-from dpa.protocol.operator import OperatorMachine
+from dpa.protocol.task.operator import OperatorMachine
+from dpa.protocol.wire.events import Event, MoveTasks, ProcessDone
+from dpa.protocol.wire.instructions import Instruction
+from dpa.protocol.wire.metrics import StageSnapshot
 from dpa.simulation.cluster import SimulatedCluster
 from dpa.simulation.cores import Cores
 from dpa.simulation.job import Network, SimulatedJob, map_reduce_job

@@ -14,17 +14,20 @@ from builders import map_task
 from dpa.balance.decision import Decision
 from dpa.balance.token_policy import TokenPolicy
 from dpa.measure.load import Load
-from dpa.protocol.addresses import BALANCER, Address
-from dpa.protocol.channel import Inbox
-from dpa.protocol.coordinator import CoordinatorMachine
-from dpa.protocol.credit import Credit
-from dpa.protocol.events import ProcessDone
+from dpa.protocol.coordinator.machine import CoordinatorMachine
+from dpa.protocol.coordinator.stage_progress import StagePhase, StageProgress
 from dpa.protocol.graph import MAPPER, REDUCER
-from dpa.protocol.messages import CreditTransfer, Envelope, Freeze, Message, TableUpdate
-from dpa.protocol.operator import OperatorMachine
-from dpa.protocol.record_queue import Forwards, Queued, RecordQueue
-from dpa.protocol.source import SourceMachine
-from dpa.protocol.stage_progress import StagePhase, StageProgress
+from dpa.protocol.task.credit import Credit
+from dpa.protocol.task.operator import OperatorMachine
+from dpa.protocol.task.record_queue import Forwards, Queued, RecordQueue
+from dpa.protocol.task.source import SourceMachine
+from dpa.protocol.wire.addresses import BALANCER, Address
+from dpa.protocol.wire.channel import Inbox
+from dpa.protocol.wire.envelopes import Envelope, Message
+from dpa.protocol.wire.events import ProcessDone
+from dpa.protocol.wire.messages.data import CreditTransfer
+from dpa.protocol.wire.messages.end import Freeze
+from dpa.protocol.wire.messages.tables import TableUpdate
 from dpa.simulation.cluster import InvariantViolationError, SimulatedCluster
 from dpa.simulation.job import Network, map_reduce_job
 from dpa.simulation.random_jobs import Collect, random_job, run_random_job
@@ -218,16 +221,24 @@ class IgnoresRounds(TokenPolicy):
 BROKEN: dict[str, tuple[str, Any, str]] = {
     "never ends": ("coordinator", NeverEnds, "the job did not end"),
     "skips the ownership check": (
-        "dpa.protocol.operator.RecordQueue",
+        "dpa.protocol.task.operator.RecordQueue",
         KeepsWhatItGets,
         "acted on table . when it had table|a key of another",
     ),
-    "loses what it forwards": ("dpa.protocol.operator.RecordQueue", LosesForwarded, "records emitted to reducer, but"),
+    "loses what it forwards": (
+        "dpa.protocol.task.operator.RecordQueue",
+        LosesForwarded,
+        "records emitted to reducer, but",
+    ),
     "takes duplicates": ("operator", TakesDuplicates, "records emitted to reducer, but"),
     "goes back to older tables": ("operator", GoesBack, "went back to table|acted on table"),
     "counts twice": ("operator", CountsTwice, "records emitted to reducer, but"),
-    "ignores credit": ("dpa.protocol.emitter.Credit", IgnoresCredit, "records in flight towards"),
-    "ignores windows": ("dpa.protocol.emitter.Credit", IgnoresWindows, "records in flight towards .* whose window is"),
+    "ignores credit": ("dpa.protocol.task.emitter.Credit", IgnoresCredit, "records in flight towards"),
+    "ignores windows": (
+        "dpa.protocol.task.emitter.Credit",
+        IgnoresWindows,
+        "records in flight towards .* whose window is",
+    ),
     "keeps credit where it was": ("source", KeepsCreditWhereItWas, "counts .* records in flight towards reducer, not"),
     "forwards in silence": ("operator", ForwardsInSilence, "still has .* credits in use towards|the job did not end"),
     "ends before it has emitted all": (

@@ -10,8 +10,8 @@ import pytest
 from builders import map_task
 
 from dpa.balance.options import BY_STRATEGY
-from dpa.protocol.events import MoveTasks, Rescale, TaskRequest
 from dpa.protocol.graph import MAPPER, REDUCER
+from dpa.protocol.wire.events import MoveTasks, Rescale, TaskRequest
 from dpa.simulation.cluster import SimulatedCluster
 from dpa.simulation.job import SimulatedJob, SimulatedRun, map_reduce_job
 from dpa.simulation.random_jobs import Collect

@@ -9,14 +9,16 @@ from hypothesis import strategies as st
 from wires import SPLIT, SourceWire, emitter_for, instructed, mapper, pushed, reducer, sent, update_between
 
 from dpa.errors import ProtocolError
-from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
-from dpa.protocol.credit import CreditLimits
-from dpa.protocol.events import ProcessDone, Start, Tick
-from dpa.protocol.instructions import Instruction, NextStep, OpenSplit
-from dpa.protocol.messages import Ack, Begin, Drain, Progress, Push, SplitGrant, SplitRequest
-from dpa.protocol.metrics import TaskStats
-from dpa.protocol.source import SourceState
-from dpa.protocol.use import TaskUse
+from dpa.protocol.task.credit import CreditLimits
+from dpa.protocol.task.source import SourceState
+from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
+from dpa.protocol.wire.events import ProcessDone, Start, Tick
+from dpa.protocol.wire.instructions import Instruction, NextStep, OpenSplit
+from dpa.protocol.wire.messages.data import Ack, Push
+from dpa.protocol.wire.messages.end import Drain, Progress
+from dpa.protocol.wire.messages.splits import Begin, SplitGrant, SplitRequest
+from dpa.protocol.wire.metrics import TaskStats
+from dpa.protocol.wire.use import TaskUse
 from dpa.sources.splits import MemorySplit
 
 OWNERS = {"a": 0, "b": 1, "c": 1}

@@ -6,12 +6,13 @@ import pytest
 from wires import CoordinatorWire, instructed, sent
 
 from dpa.errors import ProtocolError
-from dpa.protocol.addresses import BALANCER, Address
-from dpa.protocol.events import Tick
+from dpa.protocol.coordinator.stage_progress import StagePhase
 from dpa.protocol.graph import Edge, Graph, Stage
-from dpa.protocol.instructions import Commit, Instruction, JobDone
-from dpa.protocol.messages import BeginExchange, Deliver, Drain, Freeze, LastTable, RoundDone
-from dpa.protocol.stage_progress import StagePhase
+from dpa.protocol.wire.addresses import BALANCER, Address
+from dpa.protocol.wire.events import Tick
+from dpa.protocol.wire.instructions import Commit, Instruction, JobDone
+from dpa.protocol.wire.messages.end import Deliver, Drain, Freeze, LastTable
+from dpa.protocol.wire.messages.exchange import BeginExchange, RoundDone
 
 
 class GraphWire(CoordinatorWire):

@@ -17,7 +17,7 @@ from dpa.balance.options import AdaptiveOptions, BalanceOptions, NoBalancingOpti
 from dpa.execution.block import Block
 from dpa.measure.skew import skew
 from dpa.protocol.graph import REDUCER
-from dpa.protocol.metrics import StageSnapshot
+from dpa.protocol.wire.metrics import StageSnapshot
 from dpa.simulation.cluster import SimulatedCluster
 from dpa.simulation.job import map_reduce_job
 from dpa.sources.splits import memory_splits

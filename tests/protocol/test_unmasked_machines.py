@@ -17,16 +17,17 @@ import pytest
 from builders import map_task
 
 from dpa.balance.options.tokens import HalvingOptions
-from dpa.protocol.addresses import COORDINATOR, Address
-from dpa.protocol.change_messages import Flush, Flushed, Leave, SplitReturned
-from dpa.protocol.events import Redistribute, Rescale
+from dpa.protocol.balancer.machine import BalanceState, StageBalance
+from dpa.protocol.coordinator.split_queue import SplitQueue
 from dpa.protocol.graph import MAPPER, REDUCER
-from dpa.protocol.load_balancer import BalanceState, StageBalance
-from dpa.protocol.migrating_queue import MigratingQueue
-from dpa.protocol.operator import OperatorMachine, OperatorState
-from dpa.protocol.source import SourceMachine
-from dpa.protocol.split_queue import SplitQueue
-from dpa.protocol.state_exchange import ExchangeState, StateExchange
+from dpa.protocol.task.migrating_queue import MigratingQueue
+from dpa.protocol.task.operator import OperatorMachine, OperatorState
+from dpa.protocol.task.source import SourceMachine
+from dpa.protocol.task.state_exchange import ExchangeState, StateExchange
+from dpa.protocol.wire.addresses import COORDINATOR, Address
+from dpa.protocol.wire.events import Redistribute, Rescale
+from dpa.protocol.wire.messages.members import Flush, Flushed, Leave
+from dpa.protocol.wire.messages.splits import SplitReturned
 from dpa.routing.hashing import Hashes
 from dpa.routing.table import RoutingTable
 from dpa.simulation.cluster import InvariantViolationError, SimulatedCluster
@@ -117,7 +118,7 @@ class PublishesAfterTheFreeze(StageBalance):
             self._redistribute(sender, event)
 
 
-QUEUE = "dpa.protocol.operator.MigratingQueue"
+QUEUE = "dpa.protocol.task.operator.MigratingQueue"
 
 
 def changed(seed: int, **machines: Any) -> None:
@@ -167,16 +168,16 @@ BROKEN: dict[type, tuple[str, Callable[..., None], int, str]] = {
     FlushesSendersAlone: ("operator", rescaled, 10, f"{ON_ITS_WAY} .*reducer"),
     NewSendersNeedNotWait: (QUEUE, changed, 15, "processed key .*, whose state is"),
     WaitsForMarkersOnly: (QUEUE, changed, 15, "records from mapper . still wait at task"),
-    GrantsRestsAtOnce: ("dpa.protocol.coordinator.SplitQueue", changed, 8, "against the order of their split"),
+    GrantsRestsAtOnce: ("dpa.protocol.coordinator.machine.SplitQueue", changed, 8, "against the order of their split"),
     GivesBackAtOnce: ("source", sources_rescaled, 4, "wrong result"),
     MergesBeforeTheLastTable: (
-        "dpa.protocol.operator.StateExchange",
+        "dpa.protocol.task.operator.StateExchange",
         redistributed,
         0,
         "got a routing table of its own stage while|merged by different tables",
     ),
     PublishesAfterTheFreeze: (
-        "dpa.protocol.load_balancer.StageBalance",
+        "dpa.protocol.balancer.machine.StageBalance",
         redistributed,
         5,
         "got a routing table of its own stage while",

@@ -17,21 +17,25 @@ from dpa.execution.emission import Step
 from dpa.execution.schemas import ShareSchema
 from dpa.execution.states import StatePart
 from dpa.measure.latency import LatencySketch
-from dpa.protocol.addresses import BALANCER, COORDINATOR, Address
-from dpa.protocol.channel import Outbox
-from dpa.protocol.coordinator import CoordinatorMachine
-from dpa.protocol.credit import CreditLimits
-from dpa.protocol.emitter import Emitter
-from dpa.protocol.events import ProcessDone, Start, StepDone, TaskStarted
+from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.graph import MAPPER, REDUCER, Graph, map_reduce
-from dpa.protocol.hand_over import MigrationOptions
-from dpa.protocol.instructions import Instruction, Process, Send
 from dpa.protocol.machine import Machine
-from dpa.protocol.messages import Begin, Finished, Message, Progress, Push, SplitGrant, SplitRequest, TableUpdate
-from dpa.protocol.metrics import TaskStats
-from dpa.protocol.operator import OperatorMachine
-from dpa.protocol.quantum import QuantumSizer
-from dpa.protocol.source import SourceMachine
+from dpa.protocol.task.credit import CreditLimits
+from dpa.protocol.task.emitter import Emitter
+from dpa.protocol.task.hand_over import MigrationOptions
+from dpa.protocol.task.operator import OperatorMachine
+from dpa.protocol.task.quantum import QuantumSizer
+from dpa.protocol.task.source import SourceMachine
+from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
+from dpa.protocol.wire.channel import Outbox
+from dpa.protocol.wire.envelopes import Message
+from dpa.protocol.wire.events import ProcessDone, Start, StepDone, TaskStarted
+from dpa.protocol.wire.instructions import Instruction, Process, Send
+from dpa.protocol.wire.messages.data import Push
+from dpa.protocol.wire.messages.end import Finished, Progress
+from dpa.protocol.wire.messages.splits import Begin, SplitGrant, SplitRequest
+from dpa.protocol.wire.messages.tables import TableUpdate
+from dpa.protocol.wire.metrics import TaskStats
 from dpa.routing.change import TableChange
 from dpa.routing.groupings.base import Grouping
 from dpa.routing.groupings.options import KeyOptions

@@ -8,7 +8,7 @@ from dataclasses import replace
 import report_samples as samples
 
 from dpa.protocol.graph import REDUCER
-from dpa.protocol.metrics import Snapshot
+from dpa.protocol.wire.metrics import Snapshot
 
 
 class Clock:

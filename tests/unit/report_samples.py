@@ -18,10 +18,10 @@ from dpa.balance.decision import Decision, Outcome
 from dpa.config import parse
 from dpa.driver.stage_summary import StageOutcome
 from dpa.driver.summary import build_report
-from dpa.protocol.addresses import Address
 from dpa.protocol.graph import MAPPER, REDUCER
-from dpa.protocol.metrics import LoadSample, PlanStep, Snapshot, StageSnapshot, TaskStats
-from dpa.protocol.use import TaskUse
+from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.metrics import LoadSample, PlanStep, Snapshot, StageSnapshot, TaskStats
+from dpa.protocol.wire.use import TaskUse
 from dpa.result import (
     GroupingReport,
     HotKey,

@@ -8,14 +8,16 @@ from typer.testing import CliRunner, Result
 
 from dpa.errors import ProtocolError
 from dpa.execution.block import Block
-from dpa.protocol.addresses import COORDINATOR, Address
-from dpa.protocol.coordinator import CoordinatorMachine
-from dpa.protocol.events import ProcessDone, Start, Tick
+from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.graph import map_reduce
+from dpa.protocol.history.recorder import Recorder
+from dpa.protocol.history.recording import Recording
 from dpa.protocol.machines import task_of
-from dpa.protocol.messages import Deliver, Envelope, Push
-from dpa.protocol.recorder import Recorder
-from dpa.protocol.recording import Recording
+from dpa.protocol.wire.addresses import COORDINATOR, Address
+from dpa.protocol.wire.envelopes import Envelope
+from dpa.protocol.wire.events import ProcessDone, Start, Tick
+from dpa.protocol.wire.messages.data import Push
+from dpa.protocol.wire.messages.end import Deliver
 from dpa.replay import app
 
 SOURCE, OPERATOR = Address("mapper", 0), Address("reducer", 0)

@@ -16,12 +16,12 @@ from dpa.control import app
 from dpa.driver import control as module
 from dpa.driver.control import Control, RunningJob, runs_directory
 from dpa.errors import ControlError
-from dpa.protocol.addresses import Address
-from dpa.protocol.events import CancelChange, MoveTasks, Rescale
-from dpa.protocol.instructions import Answer
-from dpa.protocol.metrics import Snapshot, StageSnapshot, TaskStats
-from dpa.protocol.nodes import BackendNode, TaskProcess
 from dpa.protocol.plan import CancelJob
+from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.events import CancelChange, MoveTasks, Rescale
+from dpa.protocol.wire.instructions import Answer
+from dpa.protocol.wire.metrics import Snapshot, StageSnapshot, TaskStats
+from dpa.protocol.wire.nodes import BackendNode, TaskProcess
 
 SLEEP = time.sleep
 

@@ -14,7 +14,7 @@ from dpa.driver.inputs import Inputs
 from dpa.driver.pilot import piloted
 from dpa.driver.placing import PlacementForecast, Placing
 from dpa.errors import ConfigError
-from dpa.protocol.nodes import BackendNode
+from dpa.protocol.wire.nodes import BackendNode
 
 TABLE = pa.table({"key": [f"k{number % 40}" for number in range(4_000)]})
 COSTS = {"mapper": 1.0, "reducer": 3.0}

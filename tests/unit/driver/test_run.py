@@ -21,9 +21,9 @@ from dpa.driver.outputs import MARK
 from dpa.errors import ConfigError, JobFailedError
 from dpa.executors import AnyMapper, AnyReducer
 from dpa.protocol.graph import MAPPER, REDUCER
-from dpa.protocol.metrics import Snapshot, StageSnapshot, TaskStats
-from dpa.protocol.nodes import Place
 from dpa.protocol.plan import Control, RunOutcome, RunPlan
+from dpa.protocol.wire.metrics import Snapshot, StageSnapshot, TaskStats
+from dpa.protocol.wire.nodes import Place
 from dpa.simulation.backend import SimulatedBackend
 from dpa.testing import LocalBackend
 

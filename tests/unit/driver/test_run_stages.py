@@ -14,8 +14,8 @@ from dpa import Flow
 from dpa.driver.backend import Backend
 from dpa.driver.outputs import MARK
 from dpa.errors import ConfigError, TableError
-from dpa.protocol.metrics import Snapshot
 from dpa.protocol.plan import Control, RunOutcome, RunPlan
+from dpa.protocol.wire.metrics import Snapshot
 from dpa.simulation.backend import SimulatedBackend
 from dpa.testing import LocalBackend
 

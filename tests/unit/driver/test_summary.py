@@ -14,11 +14,11 @@ from dpa.driver.summary import build_report
 from dpa.execution.key_stats import KeyStats
 from dpa.measure.lives import Life
 from dpa.measure.traffic import Traffic
-from dpa.protocol.addresses import Address
 from dpa.protocol.graph import MAPPER, REDUCER
-from dpa.protocol.metrics import AggregationStats, LoadSample, PlanStep, Snapshot, StageSnapshot, TaskStats
 from dpa.protocol.plan import TaskOutput
-from dpa.protocol.use import TaskUse
+from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.metrics import AggregationStats, LoadSample, PlanStep, Snapshot, StageSnapshot, TaskStats
+from dpa.protocol.wire.use import TaskUse
 from dpa.result import (
     EdgeReport,
     HotKey,

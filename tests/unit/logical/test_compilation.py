@@ -22,7 +22,7 @@ from dpa.errors import ConfigError
 from dpa.execution.emission import Emission
 from dpa.logical.columns import columns_read
 from dpa.logical.compilation import Compilation
-from dpa.protocol.credit import CreditLimits
+from dpa.protocol.task.credit import CreditLimits
 from dpa.simulation.backend import SimulatedBackend
 from dpa.testing import LocalBackend
 

@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 import pytest
 import report_samples as samples
 
-from dpa.protocol.metrics import AggregationStats
+from dpa.protocol.wire.metrics import AggregationStats
 from dpa.report._html import render
 from dpa.report._markup import MAX_ROWS
 from dpa.result import GroupingReport, OutputReport, RecordCounts, ReferenceReport, Report, SkewReport

@@ -14,7 +14,7 @@ from dpa.driver.run import Run
 from dpa.errors import ConfigError
 from dpa.job import Job
 from dpa.protocol.graph import REDUCER
-from dpa.protocol.metrics import Snapshot
+from dpa.protocol.wire.metrics import Snapshot
 from dpa.report import MODES, make_progress
 from dpa.report._live import REDISTRIBUTION_LINES, NoProgress, PlainProgress
 from dpa.report._panel import RichProgress

@@ -14,7 +14,7 @@ from progress_samples import Clock, Terminal, working_off
 from rich.console import Console
 
 from dpa.protocol.graph import REDUCER
-from dpa.protocol.metrics import PlanStep, TaskStats
+from dpa.protocol.wire.metrics import PlanStep, TaskStats
 from dpa.report._live import PlainProgress
 from dpa.report._panel import Panel, PanelState, RichProgress
 

@@ -12,7 +12,7 @@ import pytest
 import report_samples as samples
 from rich.cells import cell_len
 
-from dpa.protocol.metrics import AggregationStats
+from dpa.protocol.wire.metrics import AggregationStats
 from dpa.report import show
 from dpa.report._text import span
 from dpa.result import (

@@ -10,7 +10,7 @@ from progress_samples import at_share, working_off
 
 from dpa.measure.lives import Life
 from dpa.protocol.graph import MAPPER, REDUCER
-from dpa.protocol.metrics import TaskStats
+from dpa.protocol.wire.metrics import TaskStats
 from dpa.report._tracker import RunTracker
 
 

@@ -8,8 +8,8 @@ import pytest
 LATE = {
     "dpa.runtime.actors": (
         "dpa.placement",
-        "dpa.protocol.coordinator",
-        "dpa.protocol.load_balancer",
+        "dpa.protocol.coordinator.machine",
+        "dpa.protocol.balancer.machine",
         "pandas",
         "polars",
     ),

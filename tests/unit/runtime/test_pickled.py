@@ -10,8 +10,10 @@ import pyarrow as pa
 import pytest
 
 from dpa.execution.states import StatePart
-from dpa.protocol.addresses import Address
-from dpa.protocol.messages import Envelope, RangeTransfer, StateTransfer
+from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.envelopes import Envelope
+from dpa.protocol.wire.messages.exchange import StateTransfer
+from dpa.protocol.wire.messages.migration import RangeTransfer
 from dpa.runtime.pickled import PickledEnvelope
 
 COUNTS = np.array([1])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 
-from dpa.protocol.coordinator import CoordinatorMachine
-from dpa.protocol.events import Event, Start
+from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.graph import map_reduce
-from dpa.protocol.instructions import Instruction
-from dpa.protocol.use import TaskUse
+from dpa.protocol.wire.events import Event, Start
+from dpa.protocol.wire.instructions import Instruction
+from dpa.protocol.wire.use import TaskUse
 from dpa.runtime.shell import Shell
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from dpa.errors import ConfigError
-from dpa.protocol.addresses import Address
 from dpa.protocol.graph import MAPPER, REDUCER, map_reduce
 from dpa.protocol.plan import RunPlan
+from dpa.protocol.wire.addresses import Address
 from dpa.runtime.slowness import Slowness
 
 

@@ -6,11 +6,15 @@ import pyarrow as pa
 import pytest
 
 from dpa.execution.block import Block
-from dpa.protocol.addresses import BALANCER, COORDINATOR
+from dpa.protocol.balancer.machine import load_balancer_of
 from dpa.protocol.graph import map_reduce
-from dpa.protocol.load_balancer import load_balancer_of
 from dpa.protocol.machines import task_of
-from dpa.protocol.messages import Begin, Envelope, Freeze, Push, TableUpdate
+from dpa.protocol.wire.addresses import BALANCER, COORDINATOR
+from dpa.protocol.wire.envelopes import Envelope
+from dpa.protocol.wire.messages.data import Push
+from dpa.protocol.wire.messages.end import Freeze
+from dpa.protocol.wire.messages.splits import Begin
+from dpa.protocol.wire.messages.tables import TableUpdate
 from dpa.routing.change import TableChange
 from dpa.runtime.state_log import StateLog
 

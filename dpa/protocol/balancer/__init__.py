@@ -1,0 +1,1 @@
+"""The load balancer: load reports in, numbered routing tables out."""

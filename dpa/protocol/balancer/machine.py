@@ -1,0 +1,312 @@
+"""The load balancer's state machine: load reports in, numbered routing tables out, for every stage. The decisions are
+`dpa.balance`'s."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from dpa.balance.decision import Decision, Outcome
+from dpa.balance.policy import BalancePolicy, require_reducer
+from dpa.errors import BalanceError, ProtocolError
+from dpa.protocol.graph import Graph
+from dpa.protocol.machine import Machine
+from dpa.protocol.rules import Rule, RuledMachine, State, on, on_each
+from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
+from dpa.protocol.wire.events import Redistribute, Tick
+from dpa.protocol.wire.messages.end import Freeze, LastTable
+from dpa.protocol.wire.messages.members import ChangeMembers, MembersChanged, Unsubscribe, Unsubscribed
+from dpa.protocol.wire.messages.migration import Settled
+from dpa.protocol.wire.messages.splits import Begin
+from dpa.protocol.wire.messages.tables import CurrentTable, DecisionReport, LoadReport, OfferedReport, TableUpdate
+from dpa.routing.change import TableChange
+from dpa.routing.keys import Key
+from dpa.routing.members import left_by
+from dpa.routing.table import RoutingTable
+
+_CHANGE = "change of members"
+"""Under what the one that is postponed is kept."""
+
+
+class BalanceState(State):
+    """The states of one stage's balance."""
+
+    BALANCING = "balancing"
+    SETTLING = "settling"
+    FREEZING = "freezing"
+    FROZEN = "frozen"
+
+
+class StageBalance(RuledMachine):
+    """One stage: its policy, and who must know its tables.
+
+    Changes of a table are sent at once. Refusals, of which there can be one for each load report, wait for a tick.
+
+    Where states move by a table, no other follows it before all tasks have settled it. In migrate mode that is every
+    table, in merge mode one by which tasks leave.
+    """
+
+    def __init__(
+        self, balancer: Machine, stage: str, policy: BalancePolicy, senders: Sequence[Address], *, migrates: bool
+    ) -> None:
+        """`senders` emit records to the stage; `migrates`: whether its states do."""
+        super().__init__(BalanceState.BALANCING)
+        self._balancer = balancer
+        self._stage = stage
+        self._policy = policy
+        self._senders = list(senders)
+        self._told_senders = tuple(senders)
+        self._leaving: set[Address] = set()
+        self._migrates = migrates
+        self._unreported: list[Decision] = []
+        self._participants: set[Address] = set()
+        self._settled: set[Address] = set()
+        self._postponed: dict[Address | int | str, tuple[Address, LoadReport | Redistribute | ChangeMembers]] = {}
+        self._is_changing = False
+
+    @property
+    def table(self) -> RoutingTable:
+        """The newest table."""
+        return self._policy.table
+
+    def report(self) -> None:
+        """Report the decisions since the last report to the coordinator."""
+        if self._unreported:
+            self._balancer.send(COORDINATOR, DecisionReport(self._stage, tuple(self._unreported)))
+            self._unreported.clear()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nobody waits for a marker of its senders."""
+        return not self._participants
+
+    def add_sender(self, task: Address) -> None:
+        """A task that was started after the job emits records to the stage: tell it the newest table."""
+        self._senders.append(task)
+        self._tell(task, self.table)
+
+    def remove(self, task: Address) -> None:
+        """A task is gone: a sender, or one of the stage itself."""
+        self._leaving.discard(task)
+        if task in self._senders:
+            self._senders.remove(task)
+
+    def _tell(self, task: Address, table: RoutingTable) -> None:
+        self._balancer.send(task, CurrentTable(self._stage, table, tuple(self._senders)))
+
+    def _change_members(self, sender: Address, message: ChangeMembers) -> None:
+        before, change = self.table, message.change
+        self._policy.change_members(change)
+        for index in change.coming:
+            self._tell(Address(self._stage, index), before)
+        self._leaving |= {Address(self._stage, index) for index in change.going}
+        self._is_changing = True
+        self._publish(before)
+        if self.is_settled:
+            self._changed()
+
+    def _changed(self) -> None:
+        self._is_changing = False
+        self._balancer.send(COORDINATOR, MembersChanged(self._stage))
+
+    def _publish(self, before: RoutingTable) -> None:
+        """Send the newest table to all who must know it."""
+        table, members = self.table, [Address(self._stage, index) for index in self.table.members]
+        senders = tuple(self._senders)
+        update = TableUpdate(
+            self._stage, TableChange.between(before, table), None if senders == self._told_senders else senders
+        )
+        self._told_senders = senders
+        for subscriber in dict.fromkeys([*senders, *members, *sorted(self._leaving)]):
+            self._balancer.send(subscriber, update)
+        if self._migrates or left_by(before, table):
+            was = {Address(self._stage, index) for index in before.members}
+            self._participants, self.state = was | set(members), BalanceState.SETTLING
+
+    def _load_report(self, sender: Address, message: LoadReport) -> None:
+        before = self.table
+        self._record(self._policy.report(sender.index, message.load, self._balancer.now), before)
+
+    def _offered_report(self, sender: Address, message: OfferedReport) -> None:
+        self._policy.offered((sender, message.edge), message.offered, self._balancer.now, message.edge)
+
+    def _redistribute(self, sender: Address, event: Redistribute) -> None:
+        before = self.table
+        if event.node_id in before.members:  # else it has left since that was asked
+            self._record(self._policy.redistribute(event.node_id, self._balancer.now), before)
+
+    def _record(self, decision: Decision | None, before: RoutingTable) -> None:
+        if decision is None:
+            return
+        self._unreported.append(decision)
+        if decision.outcome is Outcome.APPLIED:
+            self._publish(before)
+            self.report()
+
+    def _postpone_report(self, sender: Address, message: LoadReport) -> None:
+        """Keep the newest load of each task that has settled. What one reports before counts records that it is about
+        to give away, as if they were its own by the newest table."""
+        if sender in self._settled:
+            self._postponed[sender] = (sender, message)
+
+    def _postpone(self, sender: Address, event: Redistribute) -> None:
+        self._postponed[event.node_id] = (sender, event)
+
+    def _postpone_change(self, sender: Address, message: ChangeMembers) -> None:
+        self._postponed = {_CHANGE: (sender, message), **self._postponed}
+
+    def _task_settled(self, sender: Address, message: Settled) -> None:
+        if message.version != self.table.version or sender not in self._participants - self._settled:
+            raise ProtocolError(f"{sender} cannot have settled table {message.version} of {self._stage} now")
+        self._settled.add(sender)
+        if self._settled < self._participants:
+            return
+        self._participants, self._settled = set(), set()
+        if self._is_changing:
+            self._changed()
+        if self.state is BalanceState.FREEZING:
+            self._end()
+            return
+        self.state = BalanceState.BALANCING
+        while self._postponed and self.state is BalanceState.BALANCING:
+            first = next(iter(self._postponed))
+            self.dispatch(self._balancer.address, *self._postponed.pop(first))
+
+    def _freeze_settled(self, sender: Address, message: Freeze) -> None:
+        self.state = BalanceState.FREEZING
+
+    def _freeze(self, sender: Address, message: Freeze) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        self.state = BalanceState.FROZEN
+        self._postponed.clear()
+        self.report()
+        self._balancer.send(COORDINATOR, LastTable(self._stage, self.table.version))
+
+    def _ignore(self, sender: Address, event: object) -> None:
+        """An event that no longer matters."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        on(LoadReport, BalanceState.BALANCING, _load_report, "decide; publish the next table if it acted"),
+        on(OfferedReport, BalanceState.BALANCING, _offered_report, "note what is offered"),
+        on(Redistribute, BalanceState.BALANCING, _redistribute, "relieve the task; publish if it acted"),
+        on(ChangeMembers, BalanceState.BALANCING, _change_members, "publish the next table to all, old and new"),
+        on(ChangeMembers, BalanceState.SETTLING, _postpone_change, "keep until the table is settled"),
+        on(Freeze, BalanceState.BALANCING, _freeze, "answer with the version; publish no more"),
+        on(LoadReport, BalanceState.SETTLING, _postpone_report, "keep a settled task's until the table is settled"),
+        on(OfferedReport, BalanceState.SETTLING, _offered_report, "note what is offered"),
+        on(Redistribute, BalanceState.SETTLING, _postpone, "keep until the table is settled"),
+        on(Settled, BalanceState.SETTLING, _task_settled, "balance again after the last task, first by what was kept"),
+        on(Freeze, BalanceState.SETTLING, _freeze_settled, "answer when the table is settled; publish no more"),
+        on(Settled, BalanceState.FREEZING, _task_settled, "answer with the version after the last task"),
+        *on_each(
+            (LoadReport, OfferedReport, Redistribute), [BalanceState.FREEZING, BalanceState.FROZEN], _ignore, "ignore"
+        ),
+    )
+
+
+class LoadBalancerState(State):
+    """The load balancer itself has one state; each stage has its own."""
+
+    RUNNING = "running"
+
+
+class LoadBalancerMachine(Machine):
+    """All stages' balances in one task."""
+
+    def __init__(self, policies: Mapping[str, BalancePolicy], graph: Graph) -> None:
+        """`policies` of the stages by name."""
+        super().__init__(BALANCER, LoadBalancerState.RUNNING)
+        self._graph = graph
+        self._leaving: list[Address] = []
+        self.stages = {
+            name: StageBalance(self, name, policy, graph.senders(name), migrates=graph[name].migrates)
+            for name, policy in policies.items()
+        }
+
+    def key_lookup(self, key: Key, stage: str) -> int:
+        """The task of a stage that owns a key by the newest table (DPA paper, section 4.2)."""
+        return self.stages[stage].table.key_lookup(key)
+
+    def require_task(self, stage: str, node_id: int) -> None:
+        """Check that there is such a task.
+
+        Raises:
+            BalanceError: there is none.
+        """
+        if stage not in self.stages:
+            raise BalanceError(f"there is no balanced stage {stage!r}; there is {', '.join(self.stages)}")
+        require_reducer(self.stages[stage].table, node_id)
+
+    def _of_task(self, sender: Address, message: LoadReport | Settled) -> None:
+        self.stages[sender.stage].dispatch(self.address, sender, message)
+
+    def _of_stage(self, sender: Address, message: Freeze | Redistribute | OfferedReport) -> None:
+        self.stages[message.stage].dispatch(self.address, sender, message)
+
+    def _change_members(self, sender: Address, message: ChangeMembers) -> None:
+        tasks = [Address(message.stage, index) for index in message.change.coming]
+        for task in tasks:
+            for stage in self._fed_by(task.stage):
+                stage.add_sender(task)
+        if not self._graph.is_source(message.stage):
+            self.stages[message.stage].dispatch(self.address, sender, message)
+            return
+        for task in tasks:
+            self.send(task, Begin())  # on the channel on which its tables come: so it has them
+        self.send(COORDINATOR, MembersChanged(message.stage))
+
+    def _fed_by(self, stage: str) -> list[StageBalance]:
+        """The balances of the stages to which tasks of this one emit records."""
+        return [self.stages[name] for name in dict.fromkeys(edge.target for _, edge in self._graph.out_of(stage))]
+
+    def _unsubscribe(self, sender: Address, message: Unsubscribe) -> None:
+        self._leaving.append(message.task)
+
+    def states(self) -> dict[str, object]:
+        """Also those of the stages, and the versions of their tables."""
+        found = super().states()
+        for name, stage in self.stages.items():
+            found |= {f"stage {name}": stage.state.value, f"routing table of {name}": stage.table.version}
+        return found
+
+    def settle(self) -> None:
+        """Let tasks go whose markers nobody waits for any more."""
+        for task in list(self._leaving):
+            if all(stage.is_settled for stage in self._fed_by(task.stage)):
+                self._leaving.remove(task)
+                for stage in self._fed_by(task.stage):
+                    stage.remove(task)
+                if task.stage in self.stages:
+                    self.stages[task.stage].remove(task)
+                self.send(COORDINATOR, Unsubscribed(task))
+
+    def _tick(self, sender: Address, event: Tick) -> None:
+        for stage in self.stages.values():
+            stage.report()
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        on(LoadReport, LoadBalancerState.RUNNING, _of_task, "for the stage"),
+        on(OfferedReport, LoadBalancerState.RUNNING, _of_stage, "for the stage"),
+        on(Settled, LoadBalancerState.RUNNING, _of_task, "for the stage"),
+        on(Redistribute, LoadBalancerState.RUNNING, _of_stage, "for the stage"),
+        on(Freeze, LoadBalancerState.RUNNING, _of_stage, "for the stage"),
+        on(ChangeMembers, LoadBalancerState.RUNNING, _change_members, "tell new tasks the tables; for the stage"),
+        on(Unsubscribe, LoadBalancerState.RUNNING, _unsubscribe, "answer when nobody waits for a marker of the task"),
+        on(Tick, LoadBalancerState.RUNNING, _tick, "report refusals"),
+    )
+
+
+def load_balancer_of(graph: Graph) -> LoadBalancerMachine:
+    """The machine of the load balancer."""
+    policies = {
+        stage.name: stage.balance.policy(
+            stage.tasks,
+            may_split=not stage.migrates,
+            first=stage.first,
+            feeds={number: edge.source for number, edge in graph.into(stage.name)},
+        )
+        for stage in graph.queue_fed()
+    }
+    return LoadBalancerMachine(policies, graph)

@@ -1,0 +1,323 @@
+"""The coordinator's state machine: starts tasks, hands out splits, and sees every stage to its end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import ClassVar
+
+from dpa.errors import ProtocolError
+from dpa.placement.online import OnlinePlacement
+from dpa.protocol.coordinator.demand import emitted_to
+from dpa.protocol.coordinator.elasticity import Elasticity
+from dpa.protocol.coordinator.membership import Membership
+from dpa.protocol.coordinator.relocation import Relocation
+from dpa.protocol.coordinator.split_queue import SplitQueue
+from dpa.protocol.coordinator.stage_progress import StageProgress
+from dpa.protocol.graph import Graph
+from dpa.protocol.machine import Machine
+from dpa.protocol.rules import Rule, State, on, on_each
+from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
+from dpa.protocol.wire.events import (
+    CancelChange,
+    MoveTasks,
+    Rescale,
+    Start,
+    StartFailed,
+    TaskDied,
+    TaskRequest,
+    TaskStarted,
+    Tick,
+)
+from dpa.protocol.wire.instructions import Answer, JobDone, JobFailed, StartTasks
+from dpa.protocol.wire.messages.end import Finished, LastTable, Progress
+from dpa.protocol.wire.messages.exchange import RoundDone
+from dpa.protocol.wire.messages.members import Left, MembersChanged, Unsubscribed
+from dpa.protocol.wire.messages.splits import Begin, SplitGrant, SplitRequest, SplitReturned
+from dpa.protocol.wire.messages.tables import DecisionReport
+from dpa.protocol.wire.metrics import PlacementLook, PlanStep, Snapshot
+from dpa.protocol.wire.use import TaskUse
+from dpa.sources.splits import total_rows
+
+
+class CoordinatorState(State):
+    """The states of the coordinator."""
+
+    CREATED = "created"
+    STARTING = "starting"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+
+
+_REST_SECONDS = 60.0
+"""Where a task could not be started, policies ask for no change for so long: most likely it would not start again."""
+
+_WHY_NOT_NOW: dict[State, str] = {
+    CoordinatorState.CREATED: "is starting",
+    CoordinatorState.STARTING: "is starting",
+    CoordinatorState.DONE: "is done",
+    CoordinatorState.FAILED: "has failed",
+}
+"""What a job is at that takes no requests."""
+
+
+class CoordinatorMachine(Machine):
+    """What it does on messages about a stage is told by the stage's `StageProgress`.
+
+    Attributes:
+        started_at: when the stream began, or None.
+        done_at: when the result was complete, or None.
+    """
+
+    def __init__(self, graph: Graph, online: OnlinePlacement | None = None) -> None:
+        """`online`: how tasks are placed again while the job runs; None: not at all."""
+        super().__init__(COORDINATOR, CoordinatorState.CREATED)
+        self.started_at: float | None = None
+        self.done_at: float | None = None
+        self._graph = graph
+        self._splits = {stage.name: SplitQueue(stage.splits) for stage in graph.stages if graph.is_source(stage.name)}
+        self._rows = sum(total_rows(stage.splits) for stage in graph.stages)
+        self._starting: set[Address] = set()
+        self._use: dict[Address, TaskUse] = {}
+        self._policies_rest_until = -math.inf
+        self.stages = {
+            stage.name: StageProgress(self, stage, is_source=graph.is_source(stage.name)) for stage in graph.in_order
+        }
+        self._membership = Membership(self, self.stages, self._tasks_changed, self._change_abandoned)
+        self._relocation = None if online is None else Relocation(self.stages, online)
+        self._elastic = Elasticity(graph, self.stages)
+
+    @property
+    def first_record_at(self) -> float | None:
+        """When the first record was known to be processed, or None."""
+        moments = (self.stages[stage.name].began_at for stage in self._graph.queue_fed())
+        return min((moment for moment in moments if moment is not None), default=None)
+
+    @property
+    def stream_ended_at(self) -> float | None:
+        """When the last stage had processed all its records, or None."""
+        drained = [self.stages[stage.name].drained_at for stage in self._graph.queue_fed()]
+        return None if None in drained else max((moment for moment in drained if moment is not None), default=None)
+
+    def snapshot(self, *, history: bool = True) -> Snapshot:
+        """What is known now; without `history`, only the last applied decisions, no samples, no latency and no use,
+        which is little to send however long the job runs."""
+        return Snapshot(
+            phase=self._phase(),
+            at=0.0 if self.started_at is None else self.now - self.started_at,
+            rows=self._rows,
+            stages=tuple(
+                replace(stage.snapshot(history=history), scaling_counts=self._elastic.counts_of(name))
+                for name, stage in self.stages.items()
+            ),
+            edges=tuple((edge.source, edge.target) for edge in self._graph.edges),
+            use=dict(self._use) if history else {},
+            steps=tuple(replace(step, at=step.at - (self.started_at or 0.0)) for step in self._membership.steps),
+            placement_looks=() if self._relocation is None or not history else self._looks(self._relocation.looks),
+            placement_counts={} if self._relocation is None else dict(self._relocation.counts),
+        )
+
+    def _looks(self, looks: Iterable[PlacementLook]) -> tuple[PlacementLook, ...]:
+        return tuple(replace(look, at=look.at - (self.started_at or 0.0)) for look in looks)
+
+    @property
+    def present(self) -> list[Address]:
+        """All tasks of stages that there are."""
+        return [address for stage in self.stages.values() for address in stage.addresses]
+
+    def _phase(self) -> str:
+        match self.state:
+            case CoordinatorState.RUNNING:
+                return "stream" if self.stream_ended_at is None else "merge"
+            case CoordinatorState.DONE | CoordinatorState.FAILED:
+                return str(self.state.value)
+        return "startup"
+
+    def states(self) -> dict[str, object]:
+        """Also those of the stages."""
+        return {**super().states(), **{f"stage {name}": stage.state.value for name, stage in self.stages.items()}}
+
+    def settle(self) -> None:
+        """Grant splits; let stages drain whose senders are done; the job is done with the last stage."""
+        if self.state is not CoordinatorState.RUNNING:
+            return
+        for name, splits in self._splits.items():
+            for task, split in splits.grants(self.stages[name].members, self.stages[name].leaving):
+                self.send(Address(name, task), SplitGrant(split))
+            if self.stages[name].is_done and not splits.is_read:
+                raise ProtocolError(f"{name} is done, but has not read all of its input")
+        for stage in self._graph.queue_fed():
+            progress = self.stages[stage.name]
+            if progress.is_streaming and self._has_all_input(stage.name):
+                progress.drain(self._emitted_to(stage.name))
+        self._membership.settle()
+        if all(progress.is_done for progress in self.stages.values()):
+            self.state = CoordinatorState.DONE
+            self.done_at = self.now
+            self._membership.end(f"the job {_WHY_NOT_NOW[self.state]}")
+            self.instruct(JobDone())
+
+    def _has_all_input(self, name: str) -> bool:
+        """Whether all stages that feed a stage are done."""
+        return all(self.stages[feeder.name].is_done for feeder in self._graph.upstream(name))
+
+    def _emitted_to(self, name: str) -> int:
+        """Records that a stage has to process before its input is all processed."""
+        return emitted_to(name, self._graph, self.stages)
+
+    def _start(self, sender: Address, event: Start) -> None:
+        self.state = CoordinatorState.STARTING
+        self._starting = {*self._graph.addresses, BALANCER}
+        self.instruct(StartTasks((*self._graph.addresses, BALANCER)))
+
+    def _task_started(self, sender: Address, event: TaskStarted) -> None:
+        self._starting.discard(event.address)
+        if self._starting:
+            return
+        self.state, self.started_at = CoordinatorState.RUNNING, self.now
+        for stage in self._graph.in_order:
+            self.stages[stage.name].start(self.now)
+            if self._graph.is_source(stage.name):
+                for address in stage.addresses:
+                    self.send(address, Begin())
+
+    def _of_membership(
+        self, sender: Address, message: TaskStarted | StartFailed | MembersChanged | Left | Unsubscribed
+    ) -> None:
+        if isinstance(message, Left) and sender.stage in self._splits:
+            self._splits[sender.stage].left(sender.index)
+        self._membership.dispatch(self.address, sender, message)
+
+    def _requested(self, sender: Address, event: Rescale | MoveTasks) -> None:
+        self._membership.ask(event)
+
+    def _cancelled(self, sender: Address, event: CancelChange) -> None:
+        self._membership.cancel(event)
+
+    def _refuse(self, sender: Address, event: Rescale | MoveTasks | CancelChange) -> None:
+        self.instruct(Answer(event.request, f"the job {_WHY_NOT_NOW[self.state]}", refused=True))
+
+    def _task_died(self, sender: Address, event: TaskDied | StartFailed) -> None:
+        self.state = CoordinatorState.FAILED
+        self._membership.end(f"the job {_WHY_NOT_NOW[self.state]}")
+        self.instruct(JobFailed(event.reason))
+
+    def _split_request(self, sender: Address, message: SplitRequest) -> None:
+        self._splits[sender.stage].asks(sender.index)
+
+    def _split_returned(self, sender: Address, message: SplitReturned) -> None:
+        self._splits[sender.stage].gives_back(sender.index, message.read)
+
+    def _progress(self, sender: Address, message: Progress) -> None:
+        if message.use is not None:
+            self._use[sender] = message.use
+            if self._relocation is not None:
+                self._relocation.used(sender, message.use, self.now)
+        self._of_task(sender, message)
+
+    def _of_task(self, sender: Address, message: Progress | RoundDone | Finished) -> None:
+        self.stages[sender.stage].dispatch(sender.stage, sender, message)
+
+    def _of_stage(self, sender: Address, message: LastTable | DecisionReport) -> None:
+        self.stages[message.stage].dispatch(message.stage, sender, message)
+
+    def _tick(self, sender: Address, event: Tick) -> None:
+        for stage in self.stages.values():
+            stage.tick(self.now)
+        self._membership.tick()
+        if self.now >= self._policies_rest_until:
+            self._let_policies_look(event.cores_busy)
+
+    def _let_policies_look(self, cores_busy: float) -> None:
+        for request in self._elastic.tick(
+            self.now, cores_busy, self._seconds_left, can_change=self._membership.is_idle
+        ):
+            self._membership.ask(request)
+        if self._relocation is not None and self._membership.is_idle:
+            for move in self._relocation.tick(self.now, self._seconds_left_of_job()):
+                self._membership.ask(move, self._relocation.read_at(self.now))
+
+    def _tasks_changed(self, step: PlanStep) -> None:
+        self._elastic.changed(step)
+        if self._relocation is not None:
+            self._relocation.changed(step)
+
+    def _change_abandoned(self, request: TaskRequest) -> None:
+        if request.request is not None:
+            return
+        self._policies_rest_until = self.now + _REST_SECONDS
+        if isinstance(request, Rescale):
+            self._elastic.abandoned(request.stage)
+        elif self._relocation is not None:
+            self._relocation.abandoned()
+
+    def _seconds_left(self, name: str) -> float | None:
+        """Until a stage would end if the rest of the input took as long as what has been read; None: not known, as of
+        one that is fed by others than sources."""
+        if not all(self._graph.is_source(feeder.name) for feeder in self._graph.upstream(name)):
+            return None
+        read = sum(task.read for stage in self.stages.values() if stage.is_source for task in stage.tasks)
+        if not read or self.started_at is None:
+            return None
+        return (self.now - self.started_at) * max(self._rows - read, 0) / read
+
+    def _seconds_left_of_job(self) -> float | None:
+        """The same of all stages; None: not known."""
+        left = [self._seconds_left(stage.name) for stage in self._graph.queue_fed()]
+        return None if None in left else max((seconds for seconds in left if seconds is not None), default=None)
+
+    def _ignore(self, sender: Address, event: object) -> None:
+        """An event that no longer matters."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        on(Start, CoordinatorState.CREATED, _start, "start all tasks"),
+        on(TaskStarted, CoordinatorState.STARTING, _task_started, "with the last one, let sources begin"),
+        *on_each(
+            (TaskStarted, StartFailed, MembersChanged, Left, Unsubscribed),
+            [CoordinatorState.RUNNING],
+            _of_membership,
+            "for the change of tasks",
+        ),
+        *on_each((Rescale, MoveTasks), [CoordinatorState.RUNNING], _requested, "carry out in turn"),
+        on(CancelChange, CoordinatorState.RUNNING, _cancelled, "for the changes of tasks"),
+        *on_each(
+            (Rescale, MoveTasks, CancelChange),
+            [state for state in CoordinatorState if state is not CoordinatorState.RUNNING],
+            _refuse,
+            "refuse",
+        ),
+        on(StartFailed, CoordinatorState.STARTING, _task_died, "fail"),
+        on(TaskDied, [CoordinatorState.STARTING, CoordinatorState.RUNNING], _task_died, "fail"),
+        on(SplitRequest, CoordinatorState.RUNNING, _split_request, "grant the next split, or none"),
+        on(SplitReturned, CoordinatorState.RUNNING, _split_returned, "grant the rest to others"),
+        on(Progress, [CoordinatorState.STARTING, CoordinatorState.RUNNING], _progress, "for the stage"),
+        *on_each((RoundDone, Finished), [CoordinatorState.RUNNING], _of_task, "for the stage"),
+        on(LastTable, CoordinatorState.RUNNING, _of_stage, "for the stage"),
+        on(DecisionReport, [CoordinatorState.STARTING, CoordinatorState.RUNNING], _of_stage, "for the stage"),
+        on(Tick, CoordinatorState.RUNNING, _tick, "sample queues; begin a round if one is due"),
+        on(Tick, [CoordinatorState.CREATED, CoordinatorState.STARTING], _ignore, "ignore"),
+        *on_each((Progress, DecisionReport, Tick, TaskDied), [CoordinatorState.DONE], _ignore, "ignore"),
+        *on_each(
+            (
+                TaskStarted,
+                StartFailed,
+                SplitRequest,
+                SplitReturned,
+                Progress,
+                RoundDone,
+                Finished,
+                LastTable,
+                DecisionReport,
+                MembersChanged,
+                Left,
+                Unsubscribed,
+                Tick,
+                TaskDied,
+            ),
+            [CoordinatorState.FAILED],
+            _ignore,
+            "ignore",
+        ),
+    )

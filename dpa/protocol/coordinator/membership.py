@@ -1,0 +1,348 @@
+"""Tasks that come and go while the job runs: the coordinator's view, one change at a time.
+
+A stage is rescaled, or some of its tasks move to other nodes. A task that moves is two: a new one that gets all that
+the old one had, and the old one, which leaves. New tasks are started first; then the load balancer publishes the table
+in which they take part, and those that leave do not; these hand over what they have, and are stopped when nothing of
+theirs is on its way any more. Tasks of a source have no place in a table: new ones ask for splits, and one that leaves
+gives back the rest of its own.
+
+A change begins at once, or, where nodes and workers look for new placements in cycles (N-Storm, section 3.1), when the
+last of them has looked. Until its new tasks are up it can be cancelled, and is where its stage has nothing left to
+process: so no stage stays open for tasks that never came up.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dpa._util.words import plural
+from dpa.protocol.coordinator.stage_progress import StageProgress
+from dpa.protocol.machine import Machine
+from dpa.protocol.rules import Rule, RuledMachine, State, on
+from dpa.protocol.wire.addresses import BALANCER, Address
+from dpa.protocol.wire.events import CancelChange, MoveTasks, Rescale, StartFailed, TaskRequest, TaskStarted
+from dpa.protocol.wire.instructions import Answer, CancelStart, StartTasks, StopTasks
+from dpa.protocol.wire.messages.members import ChangeMembers, Leave, Left, MembersChanged, Unsubscribe, Unsubscribed
+from dpa.protocol.wire.metrics import PlanStep
+from dpa.routing.members import MOST_TASKS, MemberChange
+
+
+class MembershipState(State):
+    """The steps of a change."""
+
+    IDLE = "idle"
+    UNREAD = "waiting until the plan is read"
+    STARTING = "starting tasks"
+    CANCELLING = "cancelling the start of tasks"
+    CHANGING = "changing tables"
+    ENDING = "ending tasks"
+
+
+_NOT_UP = (MembershipState.STARTING, MembershipState.CANCELLING)
+
+
+@dataclass(frozen=True)
+class _Change:
+    """What is under way: the request, its stage, who comes and goes, and when it began."""
+
+    request: TaskRequest
+    stage: StageProgress
+    members: MemberChange
+    began: float
+
+    @property
+    def coming(self) -> tuple[Address, ...]:
+        return tuple(Address(self.stage.name, index) for index in self.members.coming)
+
+    @property
+    def going(self) -> frozenset[Address]:
+        return frozenset(Address(self.stage.name, index) for index in self.members.going)
+
+
+class Membership(RuledMachine):
+    """Requests are carried out in the order in which they come. Each has an answer, once it is done or refused.
+
+    Attributes:
+        steps: the changes that have been carried out.
+    """
+
+    def __init__(
+        self,
+        coordinator: Machine,
+        stages: Mapping[str, StageProgress],
+        changed: Callable[[PlanStep], None],
+        abandoned: Callable[[TaskRequest], None],
+    ) -> None:
+        """`changed` is called with each change that has been carried out, `abandoned` with each request for which tasks
+        were needed and did not start."""
+        super().__init__(MembershipState.IDLE)
+        self._changed = changed
+        self._abandoned = abandoned
+        self.steps: list[PlanStep] = []
+        self._coordinator = coordinator
+        self._stages = stages
+        self._requests: deque[tuple[TaskRequest, float]] = deque()  # each with the moment before which it waits
+        self._change: _Change | None = None
+        self._awaited: set[Address] = set()
+        self._is_published = False
+        self._why_cancelled = ""
+        self._cancels: list[CancelChange] = []  # that wait until it is known whether they came in time
+
+    def ask(self, request: TaskRequest, not_before: float = 0.0) -> None:
+        """Carry out a request when those before it are, and not before a moment; one for which nothing is to be done
+        is answered at once, unless another of its stage comes first."""
+        is_first = not self._changes(request.stage) and not self._waiting(request.stage)
+        answer = self._without_change(request) if is_first else None
+        if answer is not None:
+            self._coordinator.instruct(answer)
+            return
+        self._requests.append((request, not_before))
+        if self.state is MembershipState.IDLE:
+            self._next()
+
+    def cancel(self, cancel: CancelChange) -> None:
+        """Make no change of a stage that waits, or whose new tasks are not up yet."""
+        waiting = self._waiting(cancel.stage)
+        self._refuse(waiting, "it was cancelled")
+        if self._changes(cancel.stage) and self.state in _NOT_UP:
+            self._cancels.append(cancel)
+            self._cancel_start("it was cancelled")
+        elif waiting:
+            several = f"{len(waiting)} changes" if len(waiting) > 1 else "a change"
+            self._answer(cancel, f"{several} of {cancel.stage} that waited will not begin")
+        elif self._changes(cancel.stage):
+            self._answer(cancel, self._too_late, refused=True)
+        elif cancel.stage not in self._stages:
+            self._answer(cancel, self._unknown(cancel.stage), refused=True)
+        else:
+            self._answer(cancel, f"no change of the tasks of {cancel.stage} waits or is under way", refused=True)
+
+    def settle(self) -> None:
+        """Make no change of a stage that has nothing left to process."""
+        for name in dict.fromkeys(request.stage for request, _ in self._requests):
+            stage = self._stages.get(name)
+            if stage is not None and stage.has_nothing_left:
+                self._refuse(self._waiting(name), stage.why_over)
+        if self.state is MembershipState.STARTING and self._current.stage.has_nothing_left:
+            self._cancel_start(self._current.stage.why_over)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing has been asked for that is not done."""
+        return self.state is MembershipState.IDLE
+
+    def _next(self) -> None:
+        """Begin the next request that can be carried out."""
+        self.state = MembershipState.IDLE
+        while self._requests and self.state is MembershipState.IDLE:
+            request, not_before = self._requests[0]
+            if not_before > self._coordinator.now:
+                self.state = MembershipState.UNREAD
+                return
+            self._requests.popleft()
+            answer = self._without_change(request)
+            if answer is not None:
+                self._coordinator.instruct(answer)
+            else:
+                self._begin(request)
+
+    def end(self, why: str) -> None:
+        """Refuse all that is waiting, and what has begun."""
+        if self._change is not None:
+            self._answer(self._change.request, why, refused=True)
+        for cancel in self._cancels:
+            self._answer(cancel, why, refused=True)
+        while self._requests:
+            self._answer(self._requests.popleft()[0], why, refused=True)
+
+    def tick(self) -> None:
+        """Time has passed: workers may have read the plan."""
+        if self.state is MembershipState.UNREAD:
+            self._next()
+
+    def _changes(self, stage: str) -> bool:
+        """Whether the change that is under way is one of this stage."""
+        return self._change is not None and self._change.stage.name == stage
+
+    def _waiting(self, stage: str) -> list[TaskRequest]:
+        """The requests for this stage that wait."""
+        return [request for request, _ in self._requests if request.stage == stage]
+
+    def _refuse(self, waiting: Collection[TaskRequest], why: str) -> None:
+        """Carry out none of these requests that wait."""
+        for request in waiting:
+            self._answer(request, f"nothing was changed: {why}", refused=True)
+        self._requests = deque(entry for entry in self._requests if entry[0] not in waiting)
+
+    def _without_change(self, request: TaskRequest) -> Answer | None:
+        """The answer to a request for which nothing is to be done, or nothing can be; None if it is to be carried
+        out."""
+        stage = self._stages.get(request.stage)
+        if stage is not None and isinstance(request, Rescale) and request.tasks == len(stage.members):
+            return Answer(request.request, f"{stage.name} has {plural(request.tasks, 'task')} already")
+        why = self._why_not(request)
+        return None if why is None else Answer(request.request, why, refused=True)
+
+    def _unknown(self, stage: str) -> str:
+        return f"there is no stage {stage!r}; the stages are {', '.join(self._stages)}"
+
+    def _why_not(self, request: TaskRequest) -> str | None:
+        """Why a request cannot be carried out; None if it can."""
+        stage = self._stages.get(request.stage)
+        if stage is None:
+            return self._unknown(request.stage)
+        if stage.why_fixed is not None:
+            return f"the tasks of {stage.name} stay: {stage.why_fixed}"
+        if stage.has_nothing_left:
+            return f"nothing was changed: {stage.why_over}"
+        if isinstance(request, Rescale):
+            if request.tasks > 1 and stage.why_one is not None:
+                return f"{stage.name} keeps its one task: {stage.why_one}"
+            within = 1 <= request.tasks <= MOST_TASKS
+            return None if within else f"{stage.name} can have 1 to {MOST_TASKS} tasks, not {request.tasks}"
+        twice = sorted(task for task, times in Counter(request.tasks).items() if times > 1)
+        if twice:
+            return f"{stage.name} {twice[0]} is named more than once"
+        missing = sorted(set(request.tasks) - set(stage.members))
+        if missing or not request.tasks:
+            there = ", ".join(map(str, sorted(stage.members)))
+            return f"{stage.name} has no task {', '.join(map(str, missing))}; it has {there}"
+        return None
+
+    def _cancel_start(self, why: str) -> None:
+        """Have the driver start the new tasks no more; it says whether that came in time."""
+        if self.state is MembershipState.STARTING:
+            self.state, self._why_cancelled = MembershipState.CANCELLING, why
+            self._coordinator.instruct(CancelStart(self._current.coming))
+
+    def _begin(self, request: TaskRequest) -> None:
+        stage = self._stages[request.stage]
+        change = _members_of(request, stage)
+        self._change = _Change(request, stage, change, self._coordinator.now)
+        self._is_published = False
+        stage.begin_change(change)
+        coming = self._change.coming
+        if not coming:
+            self._publish()
+            return
+        self.state, self._awaited = MembershipState.STARTING, set(coming)
+        nodes = tuple(
+            request.nodes[turn % len(request.nodes)] if request.nodes else None for turn in range(len(coming))
+        )
+        self._coordinator.instruct(StartTasks(coming, nodes))
+
+    def _started(self, sender: Address, event: TaskStarted) -> None:
+        self._awaited.discard(event.address)
+        if not self._awaited:
+            self._publish()
+
+    def _not_started(self, sender: Address, event: StartFailed) -> None:
+        """Nobody has heard of the tasks that were to come."""
+        change, self._change = self._current, None
+        is_over = change.stage.has_nothing_left
+        change.stage.abandon_change()
+        self._answer(change.request, f"nothing was changed: {self._why_cancelled or event.reason}", refused=True)
+        self._answer_cancels(f"the change of {change.stage.name} is cancelled")
+        if not is_over:
+            self._abandoned(change.request)
+        self._next()
+
+    def _answer_cancels(self, text: str, *, refused: bool = False) -> None:
+        for cancel in self._cancels:
+            self._answer(cancel, text, refused=refused)
+        self._cancels.clear()
+        self._why_cancelled = ""
+
+    @property
+    def _too_late(self) -> str:
+        """Why a change is not cancelled."""
+        return f"too late: the new tasks of {self._current.stage.name} take part, so the change ends soon by itself"
+
+    def _publish(self) -> None:
+        """All new tasks are up: let them take part."""
+        change = self._current
+        self.state = MembershipState.CHANGING
+        self._answer_cancels(self._too_late, refused=True)
+        self._awaited = set(change.going)
+        change.stage.all_up()
+        if change.stage.is_source:
+            for task in sorted(change.going):
+                self._coordinator.send(task, Leave())
+        self._coordinator.send(BALANCER, ChangeMembers(change.stage.name, change.members))
+
+    def _published(self, sender: Address, message: MembersChanged) -> None:
+        self._is_published = True
+        self._advance()
+
+    def _left(self, sender: Address, message: Left) -> None:
+        self._current.stage.left(message)
+        self._awaited.discard(sender)
+        self._advance()
+
+    def _advance(self) -> None:
+        """End the tasks that leave, once they have left and their last table is settled."""
+        if not self._is_published or self._awaited:
+            return
+        going = self._current.going
+        self.state, self._awaited = MembershipState.ENDING, set(going)
+        for task in sorted(going):
+            self._coordinator.send(BALANCER, Unsubscribe(task))
+        self._end_if_over()
+
+    def _unsubscribed(self, sender: Address, message: Unsubscribed) -> None:
+        self._awaited.discard(message.task)
+        self._end_if_over()
+
+    def _end_if_over(self) -> None:
+        if self._awaited:
+            return
+        change, self._change = self._current, None
+        if change.going:
+            self._coordinator.instruct(StopTasks(tuple(sorted(change.going))))
+        seconds = self._coordinator.now - change.began
+        step = PlanStep(
+            number=len(self.steps) + 1,
+            at=change.began,
+            stage=change.stage.name,
+            started=change.members.coming,
+            stopped=tuple(sorted(change.members.going)),
+            moved=change.members.replaces,
+            seconds=seconds,
+            reason=change.request.reason,
+        )
+        self.steps.append(step)
+        change.stage.end_change()
+        self._answer(change.request, step.in_words(len(change.stage.members)))
+        self._changed(step)
+        self._next()
+
+    def _answer(self, request: TaskRequest | CancelChange, text: str, *, refused: bool = False) -> None:
+        self._coordinator.instruct(Answer(request.request, text, refused))
+
+    @property
+    def _current(self) -> _Change:
+        assert self._change is not None
+        return self._change
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        on(TaskStarted, _NOT_UP, _started, "with the last one, let the load balancer publish"),
+        on(StartFailed, _NOT_UP, _not_started, "refuse"),
+        on(MembersChanged, MembershipState.CHANGING, _published, "end the tasks that have left"),
+        on(Left, MembershipState.CHANGING, _left, "with the last one, end them"),
+        on(Unsubscribed, MembershipState.ENDING, _unsubscribed, "with the last one, stop them"),
+    )
+
+
+def _members_of(request: TaskRequest, stage: StageProgress) -> MemberChange:
+    """Who comes and goes. Of a stage that shrinks those that have nothing to do any more go first, then the newest."""
+    first = len(stage.tasks)
+    if isinstance(request, MoveTasks):
+        return MemberChange(replaces=tuple((old, first + turn) for turn, old in enumerate(request.tasks)))
+    more = request.tasks - len(stage.members)
+    if more > 0:
+        return MemberChange(joins=tuple(range(first, first + more)))
+    by_use = sorted(stage.members, key=lambda index: (stage.has_ended(index), index))
+    return MemberChange(leaves=tuple(sorted(by_use[more:])))

@@ -1,0 +1,168 @@
+"""The placement of a running job, looked at again at the ticks of the coordinator: `dpa.placement.online` decides."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpa.placement.online import Deployment, Look, OnlinePlacement, policy_of
+from dpa.placement.scores import Floats
+from dpa.protocol.coordinator.stage_progress import StageProgress
+from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.events import MoveTasks
+from dpa.protocol.wire.metrics import PlacementLook, PlanStep
+from dpa.protocol.wire.use import TaskUse
+
+_LOOKS_KEPT = 512
+
+
+@dataclass(frozen=True)
+class _Reported:
+    """What a task had used at a moment."""
+
+    use: TaskUse
+    at: float
+
+    def by_seconds(self, before: _Reported) -> float:
+        """What makes a rate of what has been used since another report; 0 if this is the same one."""
+        return 1 / (self.at - before.at) if self.at > before.at else 0.0
+
+    def processors(self, before: _Reported) -> float:
+        """That it has kept busy since another report."""
+        return (self.use.cpu_seconds - before.use.cpu_seconds) * self.by_seconds(before)
+
+
+_NOTHING = _Reported(TaskUse(), 0.0)
+"""Of a task that was done before it could say anything."""
+
+
+class Relocation:
+    """All stages of a job.
+
+    Attributes:
+        looks: the last of them.
+        counts: how often it was decided not to move anything, by reason.
+    """
+
+    def __init__(self, stages: Mapping[str, StageProgress], online: OnlinePlacement) -> None:
+        self.looks: deque[PlacementLook] = deque(maxlen=_LOOKS_KEPT)
+        self.counts: Counter[str] = Counter()
+        self._stages = stages
+        self._online = online
+        self._policy = policy_of(online)
+        self._tasks = self._all_tasks()
+        self._now: dict[Address, _Reported] = {}
+        self._before: dict[Address, _Reported] = {}
+        self._looked_at: float | None = None
+
+    def read_at(self, published: float) -> float:
+        """When all workers know a placement that is published at a moment, in seconds."""
+        return self._online.options.read_at(published)
+
+    def used(self, task: Address, use: TaskUse, now: float) -> None:
+        """A task says what it has used so far."""
+        self._now[task] = _Reported(use, now)
+
+    def changed(self, step: PlanStep) -> None:
+        """The tasks of a stage have changed. One that takes another's place is the same to the policy; where others
+        came or went, it knows nothing of before."""
+        self._looked_at = None
+        became = {Address(step.stage, old): Address(step.stage, new) for old, new in step.moved}
+        self._tasks = [became.get(task, task) for task in self._tasks]
+        if len(step.moved) < max(len(step.started), len(step.stopped)):
+            self._tasks = self._all_tasks()
+            self._policy = policy_of(self._online)
+
+    def abandoned(self) -> None:
+        """No task could be started for some of the moves."""
+        self.counts["a task did not start"] += 1
+        self._looked_at = None
+
+    def tick(self, now: float, seconds_left: float | None) -> list[MoveTasks]:
+        """The moves to make, if it is time to look and there are some. Called when the tasks of no stage change.
+
+        Args:
+            now: seconds.
+            seconds_left: until the stream would end at the present rate; None: nobody knows.
+        """
+        if self._looked_at is None:
+            if all(task in self._now for task in self._running()):
+                self._looked_at, self._before = now, dict(self._now)
+            return []
+        if not self._is_due(now - self._looked_at):
+            return []
+        deployment = self._measured()
+        self._looked_at, self._before = now, dict(self._now)
+        if deployment is None:
+            self.counts["on a node that may not be used"] += 1
+            return []
+        if seconds_left is not None and seconds_left < self._online.options.seconds:
+            self.counts["nearly done"] += 1
+            return []
+        return self._requests(self._looked(deployment, now))
+
+    def _all_tasks(self) -> list[Address]:
+        return [address for stage in self._stages.values() for address in stage.addresses]
+
+    def _running(self) -> list[Address]:
+        """The tasks that are not done: others report no more."""
+        stages = [(task, self._stages[task.stage]) for task in self._tasks]
+        return [task for task, stage in stages if stage.is_running and not stage.has_ended(task.index)]
+
+    def _is_due(self, waited: float) -> bool:
+        """Whether it is time, so many seconds after the last look: every task has said what it has used since. One that
+        says nothing, as user code holds the interpreter, is waited for twice as long."""
+        seconds = self._online.options.seconds
+        reported = all(self._now[task].at > self._before[task].at for task in self._running())
+        return waited >= seconds and (reported or waited >= 2 * seconds)
+
+    def _looked(self, deployment: Deployment, now: float) -> Look:
+        look = self._policy.look(deployment)
+        if not look.moves:
+            self.counts[look.kind] += 1
+        busiest = float(deployment.busy(self._online.cluster, deployment.homes).max())
+        crossing = deployment.crossing(deployment.homes)
+        self.looks.append(PlacementLook(now, busiest, crossing, len(look.moves), look.kind, look.reason))
+        return look
+
+    def _measured(self) -> Deployment | None:
+        """What tasks did since the last look; None if one is on a node that is none of the placement's."""
+        number = {node: at for at, node in enumerate(self._online.ids)}
+        if not all(self._now[task].use.node in number for task in self._running()):
+            return None
+        tasks = self._tasks
+        pairs = [(self._before.get(task, _NOTHING), self._now.get(task, _NOTHING)) for task in tasks]
+        stages = [self._stages[task.stage] for task in tasks]
+        return Deployment(
+            tasks=tuple((task.stage, task.index) for task in tasks),
+            homes=np.array([number.get(now.use.node, 0) for _, now in pairs], dtype=np.int64),
+            costs=np.array([max(0.0, now.processors(before)) for before, now in pairs]),
+            traffic=np.stack([self._sent(before, now) for before, now in pairs]),
+            queues=np.array([stage.used_queue(task.index) for stage, task in zip(stages, tasks, strict=True)]),
+            movable=np.array([stage.why_fixed is None and stage.is_running for stage in stages], dtype=bool),
+        )
+
+    def _sent(self, before: _Reported, now: _Reported) -> Floats:
+        """Bytes a second that a task has sent each task, shape (tasks,)."""
+        place = {task: at for at, task in enumerate(self._tasks)}
+        sent = np.zeros(len(place))
+        for sign, reported in ((1, now), (-1, before)):
+            for receiver, traffic in reported.use.sent.items():
+                if receiver in place:
+                    sent[place[receiver]] += sign * traffic.bytes
+        rate: Floats = sent * now.by_seconds(before)
+        return rate
+
+    def _requests(self, look: Look) -> list[MoveTasks]:
+        """The moves of each stage together."""
+        moves: dict[str, list[tuple[int, str]]] = {}
+        for at, node in look.moves:
+            task = self._tasks[at]
+            moves.setdefault(task.stage, []).append((task.index, self._online.ids[node]))
+        return [
+            MoveTasks(None, stage, tuple(task for task, _ in pairs), tuple(node for _, node in pairs), look.reason)
+            for stage, pairs in moves.items()
+        ]

@@ -1,0 +1,370 @@
+"""How far a stage has come: the coordinator's view of one stage, from its first record to its delivered result.
+
+A stage ends by counting. When all stages that feed it are done, and its tasks have processed as many records as were
+emitted to it, nothing of it can be in flight: forwarding moves records and never makes any. Empty queues alone would
+not show that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+from dpa.errors import ProtocolError
+from dpa.execution.schemas import ShareSchema, agreed
+from dpa.measure.latency import LatencySketch
+from dpa.measure.lives import Life
+from dpa.protocol.coordinator.decisions import Decisions
+from dpa.protocol.coordinator.load_history import LoadHistory
+from dpa.protocol.coordinator.rounds import Rounds
+from dpa.protocol.graph import Stage
+from dpa.protocol.machine import Machine
+from dpa.protocol.rules import Rule, RuledMachine, State, on
+from dpa.protocol.wire.addresses import BALANCER, Address
+from dpa.protocol.wire.envelopes import Message
+from dpa.protocol.wire.messages.end import Deliver, Drain, Finished, Freeze, LastTable, Progress
+from dpa.protocol.wire.messages.exchange import BeginExchange, RoundDone
+from dpa.protocol.wire.messages.members import Left
+from dpa.protocol.wire.messages.tables import DecisionReport
+from dpa.protocol.wire.metrics import StageSnapshot, TaskStats
+from dpa.routing.members import MemberChange
+
+_LOST_SECONDS = 60.0
+"""A record unaccounted for this long (seconds), with all senders done and all queues empty, is considered lost."""
+
+
+class StagePhase(State):
+    """The phases of a stage."""
+
+    STREAMING = "streaming"
+    DRAINING = "draining"
+    FREEZING = "freezing"
+    EXCHANGING = "exchanging"
+    DELIVERING = "delivering"
+    DONE = "done"
+
+
+class StageProgress(RuledMachine):
+    """One stage. A source goes from streaming to done.
+
+    Attributes:
+        tasks: the newest statistics of each task that there has been, by number.
+        members: the numbers of those that there are, without those that leave.
+        leaving: the numbers of those that leave: they have been told, and are there still.
+        is_source: whether its tasks read splits.
+        why_fixed: why its tasks cannot be changed while it runs; None if they can.
+        why_one: why there cannot be more than one; None if there can.
+        began_at: when it was known to have processed its first record, a source to have read its first row; None
+            before.
+        drained_at: when all its records were processed, of a source when all rows were read and all records emitted;
+            None before.
+    """
+
+    def __init__(self, coordinator: Machine, stage: Stage, *, is_source: bool) -> None:
+        super().__init__(StagePhase.STREAMING)
+        self.name = stage.name
+        self.tasks = [TaskStats(stage.name, index) for index in range(stage.tasks)]
+        self.members = list(range(stage.tasks))
+        self.why_fixed = stage.why_fixed
+        self.why_one = stage.why_one
+        self.began_at: float | None = None
+        self.drained_at: float | None = None
+        self._coordinator = coordinator
+        self.is_source = is_source
+        self._moves_states = stage.moves_states
+        self._migrates = stage.migrates
+        self._queue_records, self._queue_seconds = stage.in_flight_records, stage.queue_seconds
+        self._emitted_to: int | None = None
+        self._done: set[int] = set()
+        self._last_version: int | None = None
+        self._schemas: dict[int, ShareSchema | None] = {}
+        self._latencies: list[LatencySketch] = []
+        self._stage_latencies: list[LatencySketch] = []
+        self._initial_loads: list[Sequence[int]] = []
+        self._rounds = Rounds(stage.name, stage.aggregate_seconds, stage.tasks)
+        self._decisions = Decisions()
+        self._history = LoadHistory()
+        self._heard_at = [0.0] * stage.tasks
+        self._lives = [Life()] * stage.tasks
+        self.leaving: frozenset[int] = frozenset()
+        self._up = list(self.members)
+        self._change: MemberChange | None = None
+        self._started_at = self._changed_at = 0.0
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all its tasks have emitted and written everything."""
+        return self.state is StagePhase.DONE
+
+    @property
+    def is_streaming(self) -> bool:
+        """Whether a stage that feeds it, or a source itself, is not done yet."""
+        return self.state is StagePhase.STREAMING
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether all stages that feed it are done, but not all their records are processed."""
+        return self.state is StagePhase.DRAINING
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it still has records to read or to process."""
+        return self.is_streaming or self.is_draining
+
+    @property
+    def has_nothing_left(self) -> bool:
+        """Whether all its records are read or processed: it ends now, or as soon as no change of its tasks is open."""
+        if not self.is_running:
+            return True
+        return self._done.issuperset(self.members) if self.is_source else self.processed == self._emitted_to
+
+    @property
+    def why_over(self) -> str:
+        """Why its tasks do not change any more, where it has nothing left."""
+        return f"{self.name} has read all its input" if self.is_source else f"{self.name} has processed all its records"
+
+    def has_ended(self, index: int) -> bool:
+        """Whether a task has nothing to read or to process any more, though others of the stage may have."""
+        return index in self._done
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether tasks come or go now."""
+        return self._change is not None
+
+    @property
+    def is_in_round(self) -> bool:
+        """Whether a round of aggregation is in progress."""
+        return self._rounds.in_progress
+
+    def begin_change(self, change: MemberChange) -> None:
+        """Some tasks are to come, others to leave. Until that is over the stage does not end."""
+        self._change = change
+        at, processed = self._moment
+        for index in change.coming:
+            self.tasks.append(TaskStats(self.name, index))
+            self._heard_at.append(self._coordinator.now)
+            self._lives.append(Life(at, at, processed, processed))  # not yet
+
+    def all_up(self) -> None:
+        """The tasks that come are up: they are told what the others know, and the others leave."""
+        assert self._change is not None
+        at, processed = self._moment
+        for index in self._change.coming:
+            self._lives[index] = Life(at, processed_before=processed)
+            if self.is_draining:
+                self._coordinator.send(Address(self.name, index), Drain())
+        for index in self._change.going:
+            self._lives[index] = replace(self._lives[index], went=at, processed_until=processed)
+        self._up = sorted({*self.members, *self._change.coming})
+        self.leaving = self._change.going
+        self.members = [index for index in self._up if index not in self.leaving]
+
+    def left(self, message: Left) -> None:
+        """A task has left, and tells its last statistics."""
+        self._note(message.stats)
+        if not self.is_source:
+            self._latencies.append(message.latency)
+            self._stage_latencies.append(message.stage_latency)
+
+    def abandon_change(self) -> None:
+        """The tasks that were to come could not be started: all is as it was."""
+        assert self._change is not None
+        first = min(self._change.coming)
+        del self.tasks[first:], self._heard_at[first:], self._lives[first:]
+        self.end_change()
+
+    def end_change(self) -> None:
+        """All tasks that were to leave are gone."""
+        self._change, self.leaving, self._up = None, frozenset(), self.members
+        if self.is_draining:
+            self._freeze_if_drained()
+        elif self.is_source:
+            self._end_if_done()
+
+    def used_queue(self, index: int) -> float:
+        """The used part of a task's queue, 0 to 1: the time that it takes to process what is queued, by that at which
+        queues are held; where they are not, the records by those that one sender may have in flight."""
+        stats = self.tasks[index]
+        if self._queue_seconds is None:
+            return min(1.0, stats.queue / self._queue_records)
+        seconds = stats.busy_seconds / max(stats.processed, 1)
+        return min(1.0, stats.queue * seconds / self._queue_seconds)
+
+    @property
+    def _moment(self) -> tuple[float, int]:
+        """The time since the stream began, in seconds, and the records processed by now."""
+        return self._coordinator.now - self._started_at, self.processed
+
+    @property
+    def processed(self) -> int:
+        """Records processed as far as reported."""
+        return sum(stats.processed for stats in self.tasks)
+
+    def emitted_on(self, position: int) -> int:
+        """Records emitted on the edge at this position among those that leave the stage; final once it is done."""
+        return sum(stats.emitted[position] for stats in self.tasks if stats.emitted)
+
+    def start(self, now: float) -> None:
+        """The stream begins."""
+        self._started_at = self._changed_at = now
+        self._rounds.start(now)
+
+    def drain(self, emitted: int) -> None:
+        """All stages that feed this one are done, and have emitted `emitted` records to it."""
+        self._emitted_to = emitted
+        self.state = StagePhase.DRAINING
+        self._changed_at = self._coordinator.now
+        self._broadcast(Drain())
+        self._freeze_if_drained()
+
+    def snapshot(self, *, history: bool) -> StageSnapshot:
+        """What is known now; without `history` little enough to send several times a second."""
+        return StageSnapshot(
+            name=self.name,
+            phase=str(self.state.value),
+            tasks=tuple(self.tasks),
+            version=self._decisions.version,
+            decisions=self._decisions.kept(history=history),
+            decision_counts=dict(self._decisions.counts),
+            samples=self._history.samples if history else (),
+            latency=LatencySketch.union(self._latencies) if history else None,
+            stage_latency=LatencySketch.union(self._stage_latencies) if history else None,
+            initial_load=self._initial_load(),
+            aggregation=self._rounds.stats,
+            members=tuple(self.members),
+            lives=tuple(self._lives),
+            began=self._since_start(self.began_at),
+            ended=self._since_start(self.drained_at),
+        )
+
+    def _since_start(self, moment: float | None) -> float | None:
+        return None if moment is None else moment - self._started_at
+
+    def _initial_load(self) -> tuple[int, ...]:
+        if len(self._initial_loads) < len(self.members) or not all(self._initial_loads):
+            return ()
+        return tuple(sum(loads) for loads in zip(*self._initial_loads, strict=True))
+
+    def tick(self, now: float) -> None:
+        """Sample the queues, look for lost records, and begin a round of aggregation if one is due."""
+        if self.is_source or self.state not in (StagePhase.STREAMING, StagePhase.DRAINING):
+            return
+        self._history.add(now - self._started_at, self.tasks[: self._up[-1] + 1])
+        self._check_progress(now)
+        if self._rounds.due(now):
+            self._broadcast(self._rounds.begin(now))
+
+    def _noted(self, sender: Address, message: Progress) -> None:
+        if message.done:
+            raise ProtocolError(f"{sender} cannot be done while {self.name} is {self.state.value}")
+        self._note(message.stats)
+
+    def _drain_noted(self, sender: Address, message: Progress) -> None:
+        self._noted(sender, message)
+        self._freeze_if_drained()
+
+    def _task_done(self, sender: Address, message: Progress) -> None:
+        self._note(message.stats)
+        if message.done:
+            if self.state is StagePhase.STREAMING and not self.is_source:
+                raise ProtocolError(f"{sender} cannot be done while {self.name} is {self.state.value}")
+            self._done.add(sender.index)
+            self._end_if_done()
+
+    def _end_if_done(self) -> None:
+        if not self.is_changing and self._done.issuperset(self.members):
+            self.state = StagePhase.DONE
+            if self.is_source:
+                self.drained_at = self._coordinator.now
+
+    def _freeze_if_drained(self) -> None:
+        emitted, processed = self._emitted_to or 0, self.processed
+        if processed > emitted:
+            raise ProtocolError(f"{self.name}: {processed} records were processed, but only {emitted} were emitted")
+        if processed == emitted and not self.is_changing:
+            self.state = StagePhase.FREEZING
+            self.drained_at = self._coordinator.now
+            self._coordinator.send(BALANCER, Freeze(self.name))
+
+    def _frozen(self, sender: Address, message: LastTable) -> None:
+        self._last_version = message.version
+        self._begin_last_exchange()
+
+    def _round_done(self, sender: Address, message: RoundDone) -> None:
+        commit = self._rounds.note(sender, message, self._coordinator.now)
+        if commit is not None:
+            self._coordinator.instruct(commit)
+            self._begin_last_exchange()
+
+    def _begin_last_exchange(self) -> None:
+        """Begin it once the last table is known and no round of aggregation is in progress."""
+        if self._last_version is not None and not self._rounds.in_progress:
+            self.state = StagePhase.EXCHANGING
+            transfer = not self._migrates and (self._last_version > 0 or self._moves_states)
+            number = self._rounds.number + 1
+            self._broadcast(BeginExchange(number, self._last_version, last=True, transfer=transfer))
+
+    def _finished(self, sender: Address, message: Finished) -> None:
+        self._note(message.stats)
+        self._latencies.append(message.latency)
+        self._stage_latencies.append(message.stage_latency)
+        self._initial_loads.append(message.initial_load)
+        self._schemas[sender.index] = message.schema
+        if self._schemas.keys() >= set(self.members):
+            self.state = StagePhase.DELIVERING
+            schema = agreed(self._schemas[index] for index in self.members)
+            for address in self.addresses:
+                self._coordinator.send(address, Deliver(schema, is_first=address.index == self.members[0]))
+
+    def _decided(self, sender: Address, message: DecisionReport) -> None:
+        self._decisions.note(replace(decision, at=decision.at - self._started_at) for decision in message.decisions)
+
+    def _note(self, stats: TaskStats) -> None:
+        if stats.processed > self.tasks[stats.index].processed:
+            self._changed_at = self._coordinator.now
+        if self.began_at is None and (stats.read or stats.processed):
+            self.began_at = self._coordinator.now
+        self.tasks[stats.index] = stats
+        self._heard_at[stats.index] = self._coordinator.now
+
+    def _check_progress(self, now: float) -> None:
+        """Fail rather than wait for ever for records that were lost: nobody has any, yet some are not processed. A task
+        that reports nothing may have them: user code that holds the interpreter keeps reports from being sent. While
+        tasks change, a stage waits for more than for records.
+
+        Raises:
+            ProtocolError: records are lost.
+        """
+        if not self.is_draining or self.is_changing or any(stats.queue for stats in self.tasks):
+            self._changed_at = now
+        elif min(self._heard_at[index] for index in self._up) - self._changed_at > _LOST_SECONDS:
+            emitted = self._emitted_to or 0
+            lost = f"{emitted - self.processed} of {emitted} records to {self.name} were lost"
+            raise ProtocolError(f"{lost}: no task has had any for {_LOST_SECONDS:g} s")
+
+    def _broadcast(self, message: Message) -> None:
+        for address in self.addresses:
+            self._coordinator.send(address, message)
+
+    @property
+    def addresses(self) -> Iterable[Address]:
+        """Its tasks, those that are leaving too, but not those that are not up yet."""
+        return [Address(self.name, index) for index in self._up]
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        on(Progress, StagePhase.STREAMING, _task_done, "note; a source is done with its last task"),
+        on(Progress, StagePhase.DRAINING, _drain_noted, "note; freeze the table if all records are processed"),
+        on(Progress, [StagePhase.FREEZING, StagePhase.EXCHANGING, StagePhase.DONE], _noted, "note"),
+        on(Progress, StagePhase.DELIVERING, _task_done, "note; done with the last task"),
+        on(
+            RoundDone,
+            [StagePhase.STREAMING, StagePhase.DRAINING, StagePhase.FREEZING],
+            _round_done,
+            "note; commit the round with the last share",
+        ),
+        on(LastTable, StagePhase.FREEZING, _frozen, "begin the last exchange, after the round"),
+        on(Finished, StagePhase.EXCHANGING, _finished, "note; with the last share, agree on a schema and deliver"),
+        on(DecisionReport, StagePhase, _decided, "note"),
+    )

@@ -1,0 +1,1 @@
+"""The last events of machines: kept, written, read in words, and repeated."""

@@ -1,0 +1,181 @@
+"""Events and instructions without what machines do not look at: values, states, and the content of splits.
+
+A machine looks at keys, hashes and counts alone, so it does the same on a lean event as on the event itself. A lean
+block keeps no values, and no memory alive that it shares with a message: its keys are a copy, and so are hashes and
+codes unless they are arrays in memory of their own, which nobody changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from dpa.execution.block import Block, copied
+from dpa.execution.emission import Step
+from dpa.execution.reduce_task import Piece
+from dpa.execution.states import StatePart
+from dpa.protocol.wire.envelopes import Envelope
+from dpa.protocol.wire.events import Event, ExtractDone, ProcessDone, RangesExtracted, StepDone, Tick
+from dpa.protocol.wire.instructions import Finish, InstallStates, MergeStates, OpenSplit, Process, Send
+from dpa.protocol.wire.messages.data import Push
+from dpa.protocol.wire.messages.end import Progress
+from dpa.protocol.wire.messages.exchange import StateTransfer
+from dpa.protocol.wire.messages.migration import RangeTransfer
+from dpa.protocol.wire.messages.splits import SplitGrant
+from dpa.protocol.wire.use import TaskUse
+from dpa.sources.splits import Split
+
+T = TypeVar("T")
+A = TypeVar("A", bound=np.generic)
+
+LARGE: dict[type, str] = {
+    Push: "block",
+    Process: "block",
+    ProcessDone: "blocks",
+    Step: "blocks",
+    StepDone: "step",
+    SplitGrant: "split",
+    OpenSplit: "split",
+    StateTransfer: "part",
+    RangeTransfer: "part",
+    ExtractDone: "parts",
+    RangesExtracted: "piece",
+    Piece: "parts",
+    InstallStates: "parts",
+    MergeStates: "parts",
+    Finish: "parts",
+}
+"""The events, messages and instructions with something that machines do not look at, and the field that has it."""
+
+_OUTLINED = {**LARGE, Tick: "use", Progress: "use"}
+"""Those of which an outline leaves something out."""
+
+
+@dataclass(frozen=True)
+class SplitOutline:
+    """What is left of a split: its number of rows."""
+
+    rows: int
+
+    def after(self, rows: int) -> SplitOutline:
+        """As of the split itself."""
+        return SplitOutline(self.rows - rows)
+
+
+@dataclass(frozen=True)
+class StatesOutline:
+    """What is left of states on their way: a place for each key."""
+
+    keys: range
+
+
+class BlockOutline(NamedTuple):
+    """What tells two blocks apart: how many records and keys it has, and the hashes of its first key and its last."""
+
+    rows: int
+    keys: int
+    first: int
+    last: int
+
+
+def lean_event(event: Event) -> Event:
+    """An event on which a machine does the same; blocks keep their keys, hashes and codes."""
+    return _opened(event, _LEAN)
+
+
+def outline(thing: T) -> T:
+    """An event or instruction with an outline in place of each block, so that `repr` says all of it."""
+    return _opened(thing, _OUTLINE)
+
+
+def lean_part(part: Any) -> object:
+    """What stands for a part of a machine whose type is one of `LEAN`."""
+    return _LEAN[type(part)](part)
+
+
+def rows_of(event: Event) -> int:
+    """The number of records that an event brings."""
+    match event:
+        case Envelope(message=Push(block=block)):
+            return block.rows
+        case StepDone(step=Step(blocks=blocks)) | ProcessDone(blocks=blocks):
+            return sum(block.rows for _, block in blocks)
+    return 0
+
+
+def _lean_block(block: Block) -> Block:
+    return Block(copied(block.keys), _owned(block.hashes), _owned(block.codes), row_bytes=block.row_bytes)
+
+
+def _owned(array: npt.NDArray[A]) -> npt.NDArray[A]:
+    """An array of a message copied; one that a task has made itself as it is: the codes of a batch take a megabyte."""
+    return array if array.flags.owndata else array.copy()
+
+
+def _block_outline(block: Block) -> BlockOutline:
+    hashes = block.hashes
+    return BlockOutline(block.rows, len(hashes), int(hashes[0]), int(hashes[-1])) if len(hashes) else _NO_RECORDS
+
+
+def _lean_states(part: StatePart) -> StatesOutline:
+    return StatesOutline(range(len(part.keys)))
+
+
+def _lean_split(split: Split) -> SplitOutline:
+    return SplitOutline(split.rows)
+
+
+def _use_outline(use: TaskUse) -> TaskUse:
+    return _NO_USE
+
+
+_NO_USE = TaskUse()
+
+_NO_RECORDS = BlockOutline(0, 0, 0, 0)
+
+_Conversions = dict[type, Callable[[Any], Any]]
+_LEAN: _Conversions = {
+    Block: _lean_block,
+    StatePart: _lean_states,
+    **dict.fromkeys(get_args(Split), _lean_split),
+}
+_OUTLINE: _Conversions = {**_LEAN, Block: _block_outline, TaskUse: _use_outline}
+
+LEAN = frozenset(_LEAN)
+"""The types of parts that have a lean form."""
+
+
+def _opened(thing: T, conversions: _Conversions) -> T:
+    """An event or instruction with its large field, or that of the message inside, converted; the same one if that
+    changes nothing."""
+    kind = type(thing)
+    field = "message" if kind is Envelope else "envelope" if kind is Send else _OUTLINED.get(kind)
+    if field is None:
+        return thing
+    value = getattr(thing, field)
+    converted = _converted(value, conversions)
+    return thing if converted is value else _with(thing, field, converted)
+
+
+def _converted(value: Any, conversions: _Conversions) -> Any:
+    """A field's value, which may be a collection, with what it holds converted."""
+    convert = conversions.get(type(value))
+    if convert is not None:
+        return convert(value)
+    if isinstance(value, tuple):
+        return tuple([_converted(item, conversions) for item in value])
+    if isinstance(value, dict):
+        return {key: _converted(item, conversions) for key, item in value.items()}
+    return _opened(value, conversions)
+
+
+def _with(thing: T, field: str, value: Any) -> T:
+    """As `dataclasses.replace` with one field, which takes a few times as long: this is done for every message."""
+    made = object.__new__(type(thing))
+    made.__dict__.update(thing.__dict__)
+    made.__dict__[field] = value
+    return made

@@ -1,0 +1,225 @@
+"""A task's last events as a file: a copy of its machine, and the events that came after it.
+
+A file of events is a pickle, which runs code when it is read: open only your own. It needs neither Ray nor Spark nor
+the user's modules, only the version of dpa that wrote it.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import pickle
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from dpa._util.version import VERSION
+from dpa.balance.decision import Decision
+from dpa.errors import RecordingError
+from dpa.measure.load import Load, Offered, Sample
+from dpa.protocol.history.lean import LEAN, lean_part, outline
+from dpa.protocol.machine import Machine
+from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.events import Event
+from dpa.protocol.wire.instructions import Instruction
+from dpa.protocol.wire.metrics import LoadSample, TaskStats
+from dpa.protocol.wire.use import TaskUse
+from dpa.routing.change import TableChange
+from dpa.routing.table import RoutingTable
+
+_FORMAT = "dpa-events-1"
+
+_SHARED = frozenset({Decision, Load, LoadSample, Offered, RoutingTable, Sample, TableChange, TaskStats, TaskUse})
+"""Types that nobody changes, so that a copy of a machine shares them with it."""
+
+_OUTSIDE = _SHARED | LEAN
+
+
+Outcome = tuple[Instruction, ...] | str
+"""What came of an event: outlines of the instructions that came back, or the error that was raised."""
+
+
+class Handled(NamedTuple):
+    """An event as it was recorded.
+
+    Attributes:
+        now: when it was handled, in seconds.
+        event: the event, lean.
+        outcome: what came of it.
+    """
+
+    now: float
+    event: Event
+    outcome: Outcome
+
+
+def outcome_of(instructions: Iterable[Instruction]) -> Outcome:
+    """The outcome that is recorded where these instructions came back."""
+    return tuple([outline(instruction) for instruction in instructions])
+
+
+def raised(error: Exception) -> Outcome:
+    """The outcome that is recorded where a machine raised."""
+    return f"{type(error).__name__}: {error}"
+
+
+class Replayed(NamedTuple):
+    """An event that was handled again.
+
+    Attributes:
+        number: of the event, from 1.
+        handled: as it was recorded.
+        outcome: what came of it this time.
+        machine: which has handled it.
+    """
+
+    number: int
+    handled: Handled
+    outcome: Outcome
+    machine: Machine
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the same came of it as before."""
+        return repr(self.outcome) == repr(self.handled.outcome)
+
+
+@dataclass
+class Segment:
+    """A machine at some moment, and the events that it handled from then on.
+
+    Attributes:
+        pickled: the machine, with references to what it shares with the original.
+        shared: what it shares.
+        events: in the order in which they were handled.
+    """
+
+    pickled: bytes
+    shared: list[object]
+    events: list[Handled] = field(default_factory=list)
+
+    @staticmethod
+    def begin(machine: Machine) -> Segment:
+        """A segment without events. O(size of the machine): the values of records in its queue are not copied."""
+        file = io.BytesIO()
+        copier = _Copier(file)
+        copier.dump(machine)
+        return Segment(file.getvalue(), copier.shared)
+
+    def machine(self) -> Machine:
+        """A new copy of the machine as it was before the first event."""
+        reader = _Reader(io.BytesIO(self.pickled))
+        reader.shared = self.shared
+        machine: Machine = reader.load()
+        return machine
+
+
+@dataclass(frozen=True)
+class Recording:
+    """The last events of a task.
+
+    Attributes:
+        task: whose.
+        segments: one or two, the older one first.
+        first: number of the first event, from 1.
+        error: what ended the task, or None.
+    """
+
+    task: Address
+    segments: tuple[Segment, ...]
+    first: int = 1
+    error: str | None = None
+
+    @property
+    def events(self) -> list[Handled]:
+        """All events, in order."""
+        return [handled for segment in self.segments for handled in segment.events]
+
+    @property
+    def last(self) -> int:
+        """Number of the last event."""
+        return self.first + len(self.events) - 1
+
+    def replay(self) -> Iterator[Replayed]:
+        """Let copies of the machine handle the events again, in order. What comes after the first disagreement of a
+        segment tells nothing."""
+        numbers = itertools.count(self.first)
+        for segment in self.segments:
+            machine = segment.machine()
+            for handled in segment.events:
+                try:
+                    outcome = outcome_of(machine.handle(handled.event, handled.now))
+                except Exception as error:
+                    outcome = raised(error)
+                yield Replayed(next(numbers), handled, outcome, machine)
+
+    @property
+    def file_name(self) -> str:
+        """The name of the task's file."""
+        return f"{quote(self.task.stage.replace(' ', '-'), safe='')}-{self.task.index}.events"
+
+    def to_bytes(self) -> bytes:
+        """The content of the task's file: a line with the format, a line of JSON for readers, and a pickle."""
+        pickled = pickle.dumps(self, protocol=5)
+        header = {"task": str(self.task), "dpa": VERSION, "events": len(self.events), "bytes": len(pickled)}
+        return f"{_FORMAT}\n{json.dumps(header)}\n".encode() + pickled
+
+    @staticmethod
+    def read(path: Path) -> Recording:
+        """The recording in a file.
+
+        Raises:
+            RecordingError: the file cannot be read, is none of dpa's, or was written by another version.
+        """
+        try:
+            form, _, rest = path.read_bytes().partition(b"\n")
+        except OSError as error:
+            raise RecordingError(f"{path}: {error.strerror}") from None
+        if form != _FORMAT.encode():
+            raise RecordingError(f"{path}: no events of a task: its first line is not {_FORMAT}")
+        header, _, pickled = rest.partition(b"\n")
+        try:
+            stated = json.loads(header)
+            version, size = stated["dpa"], stated["bytes"]
+        except (ValueError, TypeError, KeyError):
+            raise RecordingError(f"{path}: its second line, which says what is in it, is damaged") from None
+        if version != VERSION:
+            raise RecordingError(f"{path}: written by dpa {version}; this is dpa {VERSION}, which may act differently")
+        if size != len(pickled):
+            raise RecordingError(f"{path}: incomplete: {len(pickled):,} of {size:,} bytes")
+        try:
+            recording: Recording = pickle.loads(pickled)
+        except Exception as error:  # a damaged pickle may raise anything
+            raise RecordingError(f"{path}: cannot be read: {type(error).__name__}: {error}") from None
+        return recording
+
+
+class _Copier(pickle.Pickler):
+    """Pickles a machine; what is shared stays outside, and values, states and splits are left out."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file, protocol=5)
+        self.shared: list[object] = []
+        self._numbers: dict[int, int] = {}
+
+    def persistent_id(self, thing: Any) -> int | None:
+        """The position in `shared` of what stands for a thing, or None if the thing itself is pickled."""
+        kind = type(thing)
+        if kind not in _OUTSIDE:
+            return None
+        number = self._numbers.get(id(thing))
+        if number is None:
+            number = self._numbers[id(thing)] = len(self.shared)
+            self.shared.append(lean_part(thing) if kind in LEAN else thing)
+        return number
+
+
+class _Reader(pickle.Unpickler):
+    shared: list[object]
+
+    def persistent_load(self, number: Any) -> object:
+        """What a reference stands for."""
+        return self.shared[number]

@@ -1,0 +1,1 @@
+"""Source and operator tasks: emit, receive, hand over, exchange, and process."""

@@ -1,0 +1,229 @@
+"""One edge as a sending task sees it: records that wait for credit, the grouping, and the routing table of the stage
+that receives them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dpa.errors import ProtocolError
+from dpa.execution.block import Block
+from dpa.measure.load import Offered
+from dpa.protocol.task.credit import Credit, CreditLimits
+from dpa.protocol.task.offered_meter import OfferedMeter
+from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.messages.data import Ack, CreditTransfer, Push
+from dpa.routing.change import TableChange
+from dpa.routing.groupings.base import Grouping
+from dpa.routing.members import left_by
+from dpa.routing.moves import hand_overs
+from dpa.routing.table import RoutingTable
+
+_STEPS = 4
+"""A step should make this part (a quarter) of what may be in flight to the receiver that has the least room for its
+share, so that none waits long for its own block."""
+
+_STEPS_OF_ALL = 2
+"""And this part of what may be in flight in all: where that is little, messages must not become many."""
+
+_MEMORY = 0.8
+"""How much a mean over the last blocks keeps of what it was when another one comes."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """Records of one receiver that wait for credit.
+
+    Attributes:
+        number: of the block that they are part of, in the order of `keep`.
+        block: the records.
+        read_at: their source time (seconds).
+    """
+
+    number: int
+    block: Block
+    read_at: float
+
+
+class Emitter:
+    """Sends blocks along one edge as far as credit goes.
+
+    A block is routed when it is made. What the credit of its receiver holds back is routed again by the next table, so
+    records always go by the newest table known here.
+
+    Attributes:
+        edge: its number in the graph.
+        stage: the stage that receives.
+        origin: the task that sends.
+        emitted: records pushed so far.
+        held: records that wait for credit.
+    """
+
+    def __init__(
+        self,
+        edge: int,
+        stage: str,
+        origin: Address,
+        table: RoutingTable,
+        regroup: Callable[[RoutingTable], Grouping],
+        limits: CreditLimits,
+        meter: OfferedMeter | None = None,
+        *,
+        migrates: bool = False,
+    ) -> None:
+        """Start with the receiving stage's table 0. `regroup` makes the grouping of a table's members; `meter` measures
+        what is offered, if the load balancer wants to know; `migrates`: whether the receiving stage's states do."""
+        self.edge = edge
+        self.stage = stage
+        self.table = table
+        self.emitted = 0
+        self.held = 0
+        self.origin = origin
+        self._regroup = regroup
+        self._grouping = regroup(table)
+        self._moved_before = 0
+        self._meter = meter
+        self._migrates = migrates
+        self._credit = Credit(limits, table.reducers)
+        self._waiting: list[deque[_Part]] = [deque() for _ in range(table.reducers)]
+        self._held_for = [0] * table.reducers
+        self._shares = [1.0 / table.reducers] * table.reducers
+        self._blocks = 0
+        self._row_bytes: float | None = None
+
+    @property
+    def in_flight(self) -> int:
+        """Records pushed and not acknowledged yet."""
+        return self._credit.in_flight
+
+    @property
+    def in_flight_to(self) -> tuple[int, ...]:
+        """Those of them that each receiver has: below 0 for a moment where it processed what was forwarded to it."""
+        return tuple(self._credit.in_flight_to)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it takes further blocks: a task whose emitters do not takes up no new work. What is held counts as if
+        it were in flight; of one receiver's records as many as its window may wait besides."""
+        if self.held > max(0, self._credit.free):
+            return False
+        return all(held <= self._credit.window(receiver) for receiver, held in enumerate(self._held_for) if held)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no record waits for credit."""
+        return not self.held
+
+    @property
+    def step_records(self) -> int:
+        """How many records a step should make."""
+        told = (receiver for receiver in self._credit.told if receiver < len(self._shares))  # by the table known here
+        shares = ((receiver, self._shares[receiver]) for receiver in told)
+        windows = (self._credit.window(receiver) / share for receiver, share in shares if share > 0)
+        most = self._credit.most
+        return max(1, round(min(most / _STEPS_OF_ALL, min(windows, default=most) / _STEPS)))
+
+    @property
+    def regrouped(self) -> int:
+        """How often the grouping has given a part of the keys to another task because of signals."""
+        return self._moved_before + self._grouping.moved
+
+    def keep(self, block: Block, read_at: float, now: float) -> None:
+        """Take a block to be pushed."""
+        if self._meter is not None:
+            self._meter.add(block, now)
+        self._weigh(block)
+        self._blocks += 1
+        self.held += block.rows
+        for receiver, rows in enumerate(self._route(_Part(self._blocks, block, read_at))):
+            self._shares[receiver] = _MEMORY * self._shares[receiver] + (1 - _MEMORY) * rows / block.rows
+
+    def release(self, now: float) -> list[tuple[Address, Push]]:
+        """The pushes that credit allows by now, with their receivers; those that wait longest come first."""
+        pushes = []
+        waiting = [(parts[0].number, receiver) for receiver, parts in enumerate(self._waiting) if parts]
+        for _, receiver in sorted(waiting):
+            parts = self._waiting[receiver]
+            while parts and (rows := self._credit.room(receiver, parts[0].block.rows)):
+                part = parts.popleft()
+                if rows < part.block.rows:
+                    rest = part.block.slice(rows, part.block.rows)
+                    parts.appendleft(_Part(part.number, rest, part.read_at))
+                self._credit.spend(receiver, rows)
+                self.held -= rows
+                self._held_for[receiver] -= rows
+                self.emitted += rows
+                block = part.block.slice(0, rows)
+                push = Push(block, self.table.version, self.origin, self.edge, part.read_at, now)
+                pushes.append((Address(self.stage, receiver), push))
+        return pushes
+
+    def acknowledged(self, sender: Address, ack: Ack) -> None:
+        """Return credit, and pass on the load signal that came with it.
+
+        Raises:
+            ProtocolError: more credit comes back than is in use.
+        """
+        try:
+            self._credit.give_back(sender.index, ack.records)
+        except ProtocolError as error:
+            raise ProtocolError(f"{self.origin}, from {sender}: {error}") from None
+        if ack.window is not None:
+            self._credit.resize(sender.index, ack.window)
+        if ack.signal is not None and sender.index in self.table.members:
+            self._grouping.observe(sender.index, ack.signal)
+
+    def forwarded(self, sender: Address, transfer: CreditTransfer) -> None:
+        """Let credit follow records that were forwarded."""
+        self._credit.transfer(sender.index, transfer.receiver, transfer.records)
+
+    def offered(self, now: float, *, ended: bool = False) -> Offered | None:
+        """What was offered since this was last asked; None if nothing was, or nobody measures it."""
+        return None if self._meter is None else self._meter.report(now, ended=ended)
+
+    def update(self, change: TableChange) -> frozenset[int]:
+        """Adopt the next routing table. Returns the receivers that must have a marker of it: those that leave, and
+        where states migrate, those that hand something over."""
+        before = self.table
+        self._adopt(change.apply(before))
+        if self._migrates:
+            return frozenset(source for source, _ in hand_overs(before, self.table))
+        return left_by(before, self.table)
+
+    def restart(self, table: RoutingTable) -> None:
+        """Begin with a later table than the first: nothing has been emitted yet."""
+        self._adopt(table)
+
+    def _adopt(self, table: RoutingTable) -> None:
+        before, self.table = self.table, table
+        has_new_members = before.members != table.members
+        if has_new_members:
+            self._moved_before, self._grouping = self.regrouped, self._regroup(table)
+            self._credit.reach(table.reducers)
+            self._shares = [1.0 / len(table.members) if one in table.members else 0.0 for one in range(table.reducers)]
+        else:
+            self._grouping.adopt(table)
+        if has_new_members or (self._grouping.forwards and self.held):
+            parts = sorted((part for parts in self._waiting for part in parts), key=lambda part: part.number)
+            self._waiting = [deque() for _ in range(table.reducers)]
+            self._held_for = [0] * table.reducers
+            for part in parts:
+                self._route(part)
+
+    def _route(self, whole: _Part) -> list[int]:
+        """Have records wait for the credit of their receivers; returns how many there are for each."""
+        rows = [0] * len(self._waiting)
+        for receiver, block in whole.block.route(self._grouping):
+            self._waiting[receiver].append(_Part(whole.number, block, whole.read_at))
+            self._held_for[receiver] += block.rows
+            rows[receiver] = block.rows
+        return rows
+
+    def _weigh(self, block: Block) -> None:
+        """Learn what a record weighs: the mean of the last blocks."""
+        if block.row_bytes is None:
+            return
+        before = block.row_bytes if self._row_bytes is None else self._row_bytes
+        self._row_bytes = _MEMORY * before + (1 - _MEMORY) * block.row_bytes
+        self._credit.weigh(self._row_bytes)

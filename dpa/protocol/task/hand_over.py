@@ -1,0 +1,247 @@
+"""The two sides of a hand-over: the ranges that a task gives to others by the newest table, and those that it takes.
+
+docs/migration.md has the hand-over step by step, and why it is right.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pyarrow as pa
+
+from dpa.errors import ProtocolError
+from dpa.execution.states import StatePart
+from dpa.protocol.machine import Machine
+from dpa.protocol.rules import Rule, RuledMachine, State, on
+from dpa.protocol.task.record_queue import Forwards, RecordQueue
+from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.events import RangesExtracted, StatesInstalled
+from dpa.protocol.wire.instructions import ExtractRanges, InstallStates
+from dpa.protocol.wire.messages.migration import Marker, PassedMarkers, RangeTransfer
+from dpa.routing.hashing import ALL_HASHES
+
+_REST_SECONDS = 0.1
+"""So long user code may process records between two pieces, before the states that others wait for go on."""
+
+
+@dataclass(frozen=True)
+class MigrationOptions:
+    """How states move from task to task.
+
+    Attributes:
+        piece_keys: about the most keys whose states move at a time.
+        in_order: whether a key's records wait for its state and for those that were emitted before them: in migrate
+            mode. In merge mode states move only when a task leaves, and are merged where they come.
+        starts_late: whether the task was started after the job: it learns the newest table first.
+        drain_seconds: in merge mode, how long a task that leaves processes what is queued, before it gives the rest
+            (N-Storm's D_K, section 3.1).
+    """
+
+    piece_keys: int
+    in_order: bool
+    starts_late: bool
+    drain_seconds: float
+
+
+class GivingState(State):
+    """The steps of giving ranges."""
+
+    IDLE = "idle"
+    DUE = "due"
+    EXTRACTING = "extracting"
+    PASSING = "passing"
+
+
+class Giving(RuledMachine):
+    """The ranges that others get: their states, in one piece after the other, the records that came for them, and the
+    markers of all senders. A marker may come before its table does.
+
+    In merge mode a task gives when it leaves, all that it has; nobody waits for that, so markers are not passed on.
+
+    Attributes:
+        rests_until: when the next piece is extracted, though there are records to process.
+    """
+
+    def __init__(
+        self,
+        task: Machine,
+        queue: RecordQueue,
+        forward: Callable[[Forwards], None],
+        options: MigrationOptions,
+    ) -> None:
+        """`forward` sends on what the queue gives back."""
+        super().__init__(GivingState.IDLE)
+        self._task = task
+        self._queue = queue
+        self._forward = forward
+        self._options = options
+        self.rests_until = -math.inf
+        self._receivers: list[int] = []
+        self._senders: frozenset[Address] = frozenset()
+        self._markers: list[Address] = []
+        self._has_given = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to give, by a newer table either."""
+        return self.state is GivingState.IDLE and not self._markers
+
+    def begin(self, receivers: Iterable[int], senders: Iterable[Address]) -> None:
+        """These tasks get ranges by the table that the queue has just adopted, and these senders mark it."""
+        self._receivers, self._senders = sorted(receivers), frozenset(senders)
+        if self._receivers:
+            self.state = GivingState.DUE
+
+    def advance(self) -> None:
+        """Let user code extract if that is due. Called when user code is free."""
+        if self.state is GivingState.DUE:
+            self.state = GivingState.EXTRACTING
+            self._task.instruct(ExtractRanges(self._queue.table, self._options.piece_keys))
+
+    def _marked(self, sender: Address, message: Marker) -> None:
+        version = self._queue.table.version + (self.state is GivingState.IDLE)
+        early = not self._options.in_order and message.version > self._queue.table.version
+        if (message.version != version and not early) or sender in self._markers:
+            raise ProtocolError(f"{self._task.address} cannot take a marker of table {message.version} from {sender}")
+        self._markers.append(sender)
+        if self._has_given:
+            self._pass_on((sender,))
+
+    def _extracted(self, sender: Address, event: RangesExtracted) -> None:
+        piece, version = event.piece, self._queue.table.version
+        self.state = GivingState.PASSING if piece.is_last else GivingState.DUE
+        self._has_given, self.rests_until = True, self._task.now + _REST_SECONDS
+        for receiver in self._receivers:
+            rows = piece.rows if receiver == self._receivers[0] else ()
+            transfer = RangeTransfer(version, piece.parts.get(receiver), piece.interval, piece.is_last, rows)
+            self._task.send(Address(self._task.address.stage, receiver), transfer)
+        self._forward(self._queue.states_given(ALL_HASHES if piece.is_last else piece.interval))
+        self._pass_on(tuple(self._markers))
+
+    def _pass_on(self, senders: tuple[Address, ...]) -> None:
+        if senders and self._options.in_order:
+            for receiver in self._receivers:
+                passed = PassedMarkers(self._queue.table.version, senders)
+                self._task.send(Address(self._task.address.stage, receiver), passed)
+        if self.state is GivingState.PASSING and self._senders <= set(self._markers):
+            self.state = GivingState.IDLE
+            self._markers, self._has_given = [], False
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        on(Marker, GivingState.IDLE, _marked, "keep"),
+        on(Marker, [GivingState.DUE, GivingState.EXTRACTING], _marked, "pass on, also after each further piece"),
+        on(Marker, GivingState.PASSING, _marked, "pass on; idle after the last one"),
+        on(
+            RangesExtracted,
+            GivingState.EXTRACTING,
+            _extracted,
+            "send the states, forward what is leaving with them, pass on all markers; due again before the last piece",
+        ),
+    )
+
+
+class TakingState(State):
+    """The steps of taking over ranges."""
+
+    IDLE = "idle"
+    TAKING = "taking"
+    INSTALLING = "installing"
+
+
+class Taking(RuledMachine):
+    """The ranges that come from others: their states, which user code installs before it gets further records, and the
+    markers of all senders from each task that gives. What comes before its table is kept."""
+
+    def __init__(self, task: Machine, queue: RecordQueue, options: MigrationOptions) -> None:
+        """Of a task with this queue."""
+        super().__init__(TakingState.IDLE)
+        self._task = task
+        self._queue = queue
+        self._options = options
+        self._knows_table = not options.starts_late
+        self._missing: set[int] = set()
+        self._begun: set[int] = set()
+        self._unmarked: set[tuple[int, Address]] = set()
+        self._parts: list[StatePart] = []
+        self._rows: list[pa.RecordBatch] = []
+        self._early: list[tuple[Address, RangeTransfer | PassedMarkers]] = []
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to take over, by a newer table either."""
+        return self.state is TakingState.IDLE and not self._early
+
+    def begin(self, sources: Collection[int], senders: Collection[Address]) -> None:
+        """These tasks give ranges by the table that the queue has just adopted, and these senders mark it."""
+        if not sources:
+            return
+        self.state = TakingState.TAKING
+        self._missing, self._begun = set(sources), set()
+        awaited = senders if self._options.in_order else ()
+        self._unmarked = {(source, sender) for source in sources for sender in awaited}
+        early, self._early = self._early, []
+        for giver, message in early:
+            self.dispatch(self._task.address, giver, message)
+
+    def restart(self) -> None:
+        """The task knows the newest table now."""
+        self._knows_table = True
+
+    def advance(self) -> None:
+        """Let user code install what has come. Called when user code is free."""
+        if self.state is TakingState.TAKING and (self._parts or self._rows):
+            self.state = TakingState.INSTALLING
+            parts, self._parts, rows, self._rows = self._parts, [], self._rows, []
+            self._task.instruct(InstallStates(tuple(parts), tuple(rows), merges=not self._options.in_order))
+
+    def _keep(self, sender: Address, message: RangeTransfer | PassedMarkers) -> None:
+        is_next = message.version == self._queue.table.version + 1
+        if not is_next and self._options.in_order and self._knows_table:
+            held = f"{self._task.address}, which has settled table {self._queue.table.version},"
+            raise ProtocolError(f"{held} cannot take ranges of table {message.version} from {sender}")
+        self._early.append((sender, message))
+
+    def _transferred(self, sender: Address, message: RangeTransfer) -> None:
+        self._require(sender, message, due=sender.index in self._missing)
+        self._queue.given(sender.index, ALL_HASHES if message.is_last else message.interval)
+        self._begun.add(sender.index)
+        if message.is_last:
+            self._missing.remove(sender.index)
+        if message.part is not None:
+            self._parts.append(message.part)
+        self._rows += message.rows
+        self._end()
+
+    def _passed(self, sender: Address, message: PassedMarkers) -> None:
+        passed = {(sender.index, origin) for origin in message.senders}
+        self._require(sender, message, due=sender.index in self._begun and passed <= self._unmarked)
+        if sender.index not in self._missing:
+            self._unmarked -= passed
+        self._queue.passed(sender.index, message.senders)
+        self._end()
+
+    def _installed(self, sender: Address, event: StatesInstalled) -> None:
+        self.state = TakingState.TAKING
+        self._end()
+
+    def _require(self, sender: Address, message: RangeTransfer | PassedMarkers, *, due: bool) -> None:
+        if message.version != self._queue.table.version or not due:
+            what = f"a {type(message).__name__} of table {message.version} from {sender}"
+            raise ProtocolError(f"{self._task.address} cannot take {what}")
+
+    def _end(self) -> None:
+        """Idle again once all has come and is installed."""
+        if self.state is TakingState.TAKING and not (self._missing or self._unmarked or self._parts or self._rows):
+            self.state = TakingState.IDLE
+            self._queue.taken_over()
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        on(RangeTransfer, TakingState.IDLE, _keep, "keep"),
+        on(RangeTransfer, [TakingState.TAKING, TakingState.INSTALLING], _transferred, "install at the next turn"),
+        on(PassedMarkers, TakingState.IDLE, _keep, "keep"),
+        on(PassedMarkers, [TakingState.TAKING, TakingState.INSTALLING], _passed, "queue what was waiting for them"),
+        on(StatesInstalled, TakingState.INSTALLING, _installed, "idle if all has come"),
+    )

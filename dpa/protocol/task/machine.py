@@ -1,0 +1,226 @@
+"""What source and operator tasks have in common: they emit records along edges, a step at a time, and report
+statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from dpa.errors import ProtocolError
+from dpa.execution.block import Block
+from dpa.measure.supply import Supply
+from dpa.protocol.machine import Machine
+from dpa.protocol.rules import Rule, RuledMachine, State, on
+from dpa.protocol.task.emitter import Emitter
+from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
+from dpa.protocol.wire.events import StepDone
+from dpa.protocol.wire.instructions import NextStep, OpenResult, OpenSplit
+from dpa.protocol.wire.messages.data import Ack, CreditTransfer
+from dpa.protocol.wire.messages.end import Progress
+from dpa.protocol.wire.messages.members import Flush, Flushed
+from dpa.protocol.wire.messages.migration import Marker
+from dpa.protocol.wire.messages.tables import CurrentTable, OfferedReport, TableUpdate
+from dpa.protocol.wire.metrics import TaskStats
+from dpa.protocol.wire.use import TaskUse
+
+
+class ProductionState(State):
+    """The states of a production."""
+
+    CLOSED = "closed"
+    READY = "ready"
+    STEPPING = "stepping"
+
+
+class Production(RuledMachine):
+    """Rows that become records: those of a split, or of a stage's own result. The next step is taken when the
+    emitters take further blocks."""
+
+    def __init__(self, task: TaskMachine) -> None:
+        super().__init__(ProductionState.CLOSED)
+        self._task = task
+        self._step_began = self._read_began = 0.0
+
+    def open(self, instruction: OpenSplit | OpenResult) -> None:
+        """Begin with the rows that the instruction opens."""
+        self.state = ProductionState.READY
+        self._read_began = self._task.now
+        self._task.supply.begin(self._task.now)
+        self._task.instruct(instruction)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing is left to read."""
+        return self.state is ProductionState.CLOSED
+
+    @property
+    def is_stepping(self) -> bool:
+        """Whether user code takes a step now."""
+        return self.state is ProductionState.STEPPING
+
+    def advance(self) -> None:
+        """Take the next step if records may be emitted."""
+        if self.state is ProductionState.READY and self._task.is_open:
+            self.state, self._step_began = ProductionState.STEPPING, self._task.now
+            self._task.instruct(NextStep(self._task.step_rows))
+
+    def _step_done(self, sender: Address, event: StepDone) -> None:
+        task = self._task
+        task.busy_seconds += event.seconds
+        task.running_seconds += event.ran
+        if event.step is None:
+            self.state = ProductionState.CLOSED
+            task.supply.end(task.now)
+            return
+        self.state = ProductionState.READY
+        if event.step.read:  # else its records are of rows that an earlier step has read
+            self._read_began = self._step_began
+        task.read += event.step.read
+        task.mapped += event.step.mapped
+        task.supply.made(event.step.mapped, task.now)
+        task.kept += max((block.rows for _, block in event.step.blocks), default=0)
+        task.keep(event.step.blocks, self._read_began)
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        on(StepDone, ProductionState.STEPPING, _step_done, "keep the records, or close after the last"),
+    )
+
+
+class TaskMachine(Machine):
+    """A task of a stage.
+
+    Attributes:
+        emitters: one for each edge that leaves the stage, in the graph's order.
+        read, mapped, busy_seconds, running_seconds, blocked_seconds: as in `TaskStats`.
+        supply: what it makes of rows while nothing holds it back.
+        kept: records made of the rows read for one edge, in each step the one with most.
+    """
+
+    def __init__(self, address: Address, emitters: Sequence[Emitter], state: State) -> None:
+        super().__init__(address, state)
+        self.emitters = tuple(emitters)
+        self.read = self.mapped = self.kept = 0
+        self.busy_seconds = self.running_seconds = self.blocked_seconds = 0.0
+        self.supply = Supply()
+        self._blocked_since: float | None = None
+        self._production = Production(self)
+        self.include(self._production)
+
+    @property
+    def stats(self) -> TaskStats:
+        """Statistics so far."""
+        blocked = 0.0 if self._blocked_since is None else self.now - self._blocked_since
+        return TaskStats(
+            self.address.stage,
+            self.address.index,
+            read=self.read,
+            mapped=self.mapped,
+            emitted=tuple(emitter.emitted for emitter in self.emitters),
+            regrouped=sum(emitter.regrouped for emitter in self.emitters),
+            busy_seconds=self.busy_seconds,
+            running_seconds=self.running_seconds,
+            blocked_seconds=self.blocked_seconds + blocked,
+            supply=self.supply.rate,
+        )
+
+    @property
+    def is_open(self) -> bool:
+        """Whether every emitter takes further blocks."""
+        return all(emitter.is_open for emitter in self.emitters)
+
+    @property
+    def step_rows(self) -> int:
+        """How many rows the next step should read, so that it makes as many records as the emitters ask for."""
+        records = min(emitter.step_records for emitter in self.emitters)
+        return max(1, round(records * self.read / self.kept)) if self.kept and self.read else records
+
+    @property
+    def has_emitted_all(self) -> bool:
+        """Whether nothing is left to read and no block waits for credit."""
+        return self._production.is_closed and self._has_pushed_all
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether the task has no work until records find credit downstream."""
+        return not self._production.is_stepping and not self._has_pushed_all
+
+    @property
+    def _in_flight(self) -> int:
+        """Records that it has emitted and that are not processed yet."""
+        return sum(emitter.in_flight for emitter in self.emitters)
+
+    @property
+    def _has_pushed_all(self) -> bool:
+        return all(emitter.is_empty for emitter in self.emitters)
+
+    def keep(self, blocks: Sequence[tuple[int, Block]], read_at: float) -> None:
+        """Take blocks to be pushed, each with the position of its emitter."""
+        for position, block in blocks:
+            self.emitters[position].keep(block, read_at, self.now)
+
+    def states(self) -> dict[str, object]:
+        """Also the versions of the tables that its records go by."""
+        tables = {f"routing table of {emitter.stage}": emitter.table.version for emitter in self.emitters}
+        return {**super().states(), **tables}
+
+    def settle(self) -> None:
+        """Push what credit allows, take the next step, and note whether the task is blocked."""
+        for emitter in self.emitters:
+            for receiver, push in emitter.release(self.now):
+                self.send(receiver, push)
+        self._production.advance()
+        self.advance()
+        self._note_blocked()
+
+    def advance(self) -> None:
+        """Start whatever else is due."""
+
+    def report_progress(self, *, done: bool = False, use: TaskUse | None = None) -> None:
+        """Report statistics to the coordinator, and to the load balancer what was offered."""
+        self.send(COORDINATOR, Progress(self.stats, done, use))
+        for emitter in self.emitters:
+            offered = emitter.offered(self.now, ended=done)
+            if offered is not None:
+                self.send(BALANCER, OfferedReport(emitter.stage, emitter.edge, offered))
+
+    def _acknowledged(self, sender: Address, message: Ack) -> None:
+        for emitter in self.emitters:
+            if emitter.edge == message.edge:
+                emitter.acknowledged(sender, message)
+                return
+        raise ProtocolError(f"{self.address} got credit back for edge {message.edge}, which does not leave it")
+
+    def _credit_transferred(self, sender: Address, message: CreditTransfer) -> None:
+        for emitter in self.emitters:
+            if emitter.edge == message.edge:
+                emitter.forwarded(sender, message)
+
+    def _update_emitters(self, sender: Address, message: TableUpdate) -> None:
+        marked: set[int] = set()
+        for emitter in self.emitters:
+            if emitter.stage == message.stage:
+                marked |= emitter.update(message.change)
+        for receiver in sorted(marked):  # once all edges to the stage go by the new table
+            self.send(Address(message.stage, receiver), Marker(message.change.version))
+
+    def _flush_others(self, sender: Address, message: Flush) -> None:
+        self.send(sender, Flushed())
+
+    def _restart_emitters(self, sender: Address, message: CurrentTable) -> None:
+        for emitter in self.emitters:
+            if emitter.stage == message.stage:
+                emitter.restart(message.table)
+
+    def _ignore(self, sender: Address, event: object) -> None:
+        """An event that no longer matters."""
+
+    def _note_blocked(self) -> None:
+        if self.is_blocked:
+            if self._blocked_since is None:
+                self._blocked_since = self.now
+                self.supply.hold(self.now)
+        elif self._blocked_since is not None:
+            self.blocked_seconds += self.now - self._blocked_since
+            self._blocked_since = None
+            if not self._production.is_closed:
+                self.supply.begin(self.now)

@@ -1,0 +1,349 @@
+"""The state machine of an operator task: a bounded queue, forwarding of what the task no longer owns, the exchange of
+states, and the share of the stage's result."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+from dpa.balance.delegation import DelegationOptions
+from dpa.balance.options import LoadReportOptions
+from dpa.errors import ProtocolError
+from dpa.protocol.rules import Rule, State, on
+from dpa.protocol.task.credit import ActiveSenders, CreditLimits
+from dpa.protocol.task.emitter import Emitter
+from dpa.protocol.task.hand_over import MigrationOptions
+from dpa.protocol.task.load_reporter import LoadReporter
+from dpa.protocol.task.machine import TaskMachine
+from dpa.protocol.task.migrating_queue import MigratingQueue
+from dpa.protocol.task.migration import Migration
+from dpa.protocol.task.quantum import QuantumSizer
+from dpa.protocol.task.record_queue import Forwards, RecordQueue
+from dpa.protocol.task.state_exchange import StateExchange
+from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
+from dpa.protocol.wire.events import FinishDone, ProcessDone, Tick, WriteDone
+from dpa.protocol.wire.instructions import Finish, OpenResult, Process, Write
+from dpa.protocol.wire.messages.data import Ack, CreditTransfer, Push
+from dpa.protocol.wire.messages.end import Deliver, Drain, Finished
+from dpa.protocol.wire.messages.members import Flush, Flushed, Left
+from dpa.protocol.wire.messages.tables import CurrentTable, LoadReport, TableUpdate
+from dpa.protocol.wire.metrics import TaskStats
+from dpa.routing.groupings.base import Grouping
+from dpa.routing.table import RoutingTable
+
+
+class OperatorState(State):
+    """The states of an operator task."""
+
+    STREAMING = "streaming"
+    EXCHANGING = "exchanging"
+    FINISHING = "finishing"
+    FINISHED = "finished"
+    DELIVERING = "delivering"
+    DONE = "done"
+    LEAVING = "leaving"
+    LEFT = "left"
+
+
+_HAVE_TABLES = (OperatorState.STREAMING, OperatorState.EXCHANGING, OperatorState.LEAVING, OperatorState.LEFT)
+"""While a task streams, while states are exchanged, and after it has left tables of its own stage may come."""
+
+
+class OperatorMachine(TaskMachine):
+    """Streams until the coordinator begins the last exchange, which it does when the stage has processed all its
+    records. Then the task merges, finishes, waits for the schema of all shares, and delivers its own: it writes it and,
+    where stages follow, emits its rows as a source does.
+
+    A round of aggregation takes place while the task streams. Tables reach each task in order, and none is published
+    once the last exchange has begun.
+
+    A task that is no member of its stage any more hands over all that it has, and has then left.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        table: RoutingTable,
+        emitters: Sequence[Emitter] = (),
+        *,
+        eager: bool = True,
+        regroup: Callable[[RoutingTable], Grouping] | None = None,
+        quantum: QuantumSizer,
+        limits: CreditLimits,
+        reports: LoadReportOptions | None = None,
+        delegation: DelegationOptions | None = None,
+        migration: MigrationOptions,
+        senders: tuple[Address, ...] = (),
+        ring: RoutingTable | None = None,
+    ) -> None:
+        """Start with routing table 0 and an empty queue. `regroup`: where senders do not choose tasks by it, the
+        grouping by which they choose among its members; `limits`: what each may have in flight; `migration`: how states
+        move; `senders`: who emits records to the task; `ring`: the table of the plain ring, if `table` is another."""
+        super().__init__(address, emitters, OperatorState.STREAMING)
+        self.processed = 0
+        self._ring_table = table if ring is None else ring
+        self._goes_by_table = regroup is None
+        self._quantum = quantum
+        self._limits = limits
+        self._senders = ActiveSenders()
+        self._reporter = LoadReporter(reports, delegation)
+        self._working_on: Push | None = None
+        self._work_began = self._ready_seconds = 0.0
+        self._unflushed: set[Address] = set()
+        self._draining = False
+        self._is_written = False
+        self._had_records = False
+        self._exchange = StateExchange(self, table, self._begin_last_exchange)
+        self.include(self._exchange)
+        self.queue: RecordQueue
+        if migration.in_order:
+            self.queue = MigratingQueue(address.index, table)
+        else:
+            self.queue = RecordQueue(address.index, table, eager=eager, regroup=regroup)
+        self._migration = Migration(self, self.queue, migration, senders, self._forward)
+
+    @property
+    def table(self) -> RoutingTable:
+        """The routing table held."""
+        return self.queue.table
+
+    @property
+    def working_on(self) -> Push | None:
+        """The records that user code has now."""
+        return self._working_on
+
+    def states(self) -> dict[str, object]:
+        """Also the version of the table of its own stage."""
+        return {**super().states(), f"routing table of {self.address.stage}": self.table.version}
+
+    @property
+    def stats(self) -> TaskStats:
+        """Statistics so far."""
+        queue = self.queue
+        return replace(
+            super().stats,
+            queue=queue.length,
+            peak_queue=queue.peak,
+            processed=self.processed,
+            ready_seconds=self._ready_seconds,
+            forwarded=queue.forwarded_out,
+            version=queue.table.version,
+            latency_p99=self._reporter.latency.quantile(0.99) if self.processed else None,
+        )
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is queued, held, being processed or waiting for an earlier message, and no round and no
+        hand-over is in progress."""
+        return super().idle and not self.has_records and self._exchange.is_idle and self._migration.is_idle
+
+    @property
+    def has_records(self) -> bool:
+        """Whether any record is queued, held or being processed."""
+        return not self.queue.is_empty or self._working_on is not None
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether the task has no work until records find credit downstream."""
+        if self.state is OperatorState.STREAMING:
+            return self.queue.has_next and self._is_free and not self.is_open
+        return self._is_written and super().is_blocked
+
+    @property
+    def _is_free(self) -> bool:
+        """Whether no user code is at work on records or states."""
+        occupied = self._exchange.occupies_user_code or self._migration.occupies_user_code
+        return self._working_on is None and not occupied
+
+    def advance(self) -> None:
+        """Let user code have the next records, or its turn in an exchange; report the load if that is due."""
+        if self.state is OperatorState.STREAMING:
+            self._migration.advance(is_free=self._is_free, has_work=self.queue.has_next and self.is_open)
+            self._process_next()
+            self._migration.end()
+            if self._reporter.is_due:
+                self._report_load()
+            if self._had_records and self.queue.length == 0:
+                self._had_records = False
+                self._report_empty()
+            if self._migration.has_left and self.has_emitted_all and not self._in_flight:
+                self._flush()
+        elif self.state is OperatorState.EXCHANGING:
+            self._exchange.advance(self.table)
+            if self._exchange.is_complete:
+                self._finish()
+        elif self.state is OperatorState.DELIVERING and self._is_written and self.has_emitted_all:
+            self.state = OperatorState.DONE
+            self.report_progress(done=True)
+
+    def _process_next(self) -> None:
+        """Hand out the next quantum of records that are owned here; forward the others that come before them."""
+        if self._is_free:
+            self._exchange.advance(self.table)
+        if not self._is_free or not self.is_open:
+            return
+        self._working_on, forwards = self.queue.take(self._quantum.size)
+        self._forward(forwards)
+        if self._working_on is not None:
+            self._reporter.began(self.now)
+            self._work_began = self.now
+            self.instruct(Process(self._working_on.block, self._working_on.version))
+        elif forwards:  # the queue had records of others alone: a task that leaves may go on with that
+            self._migration.advance(is_free=True, has_work=False)
+
+    def _pushed(self, sender: Address, push: Push) -> None:
+        self._had_records = True
+        if not push.hops:
+            self._senders.sent(push.origin, push.edge, self.now)
+        self._reporter.arriving(push.block.rows, self.queue.length, self.now)
+        self._forward(self.queue.accept(push))
+
+    def _updated(self, sender: Address, message: TableUpdate) -> None:
+        if message.stage != self.address.stage:
+            self._update_emitters(sender, message)
+            return
+        if self.state not in _HAVE_TABLES:
+            raise ProtocolError(f"{self.address} got a routing table of its own stage while {self.state.value}")
+        self._migration.adopt(message.change.apply(self.table), message.senders)
+
+    def _restarted(self, sender: Address, message: CurrentTable) -> None:
+        if message.stage != self.address.stage:
+            self._restart_emitters(sender, message)
+        else:
+            self._migration.restart(message.table, message.senders)
+
+    def _flush(self) -> None:
+        """Wait until all that was handed over has come."""
+        self.state = OperatorState.LEAVING
+        if self._reporter.reports_when_idle:
+            self._report_load()  # the last: what it has forwarded is on no way any more
+        members = (Address(self.address.stage, index) for index in self.table.members)
+        self._unflushed = {*members, *self._migration.senders}
+        for other in sorted(self._unflushed):
+            self.send(other, Flush())
+
+    def _flushed(self, sender: Address, message: Flushed) -> None:
+        self._unflushed.discard(sender)
+        if not self._unflushed:
+            self.state = OperatorState.LEFT
+            self.send(COORDINATOR, Left(self.stats, self._reporter.latency, self._reporter.stage_latency))
+
+    def _forward(self, forwards: Forwards) -> None:
+        moved: Counter[tuple[Address, int, int]] = Counter()
+        for owner, push in forwards:
+            self.send(Address(self.address.stage, owner), push)
+            self._reporter.dequeued(push.block.rows)
+            moved[push.origin, push.edge, owner] += push.block.rows
+        for (origin, edge, owner), records in moved.items():
+            self.send(origin, CreditTransfer(edge, records, owner))
+
+    def _process_done(self, sender: Address, event: ProcessDone) -> None:
+        push, self._working_on = self._working_on, None
+        if push is None:
+            raise ProtocolError(f"{self.address} processed a block that it was not given")
+        rows = push.block.rows
+        self._quantum.observe(rows, event.seconds)
+        self._reporter.processed(push.block, event, self.queue.length, self.now)
+        self._reporter.latency.add(self.now - push.read_at, rows)
+        self._reporter.stage_latency.add(self.now - push.emitted_at, rows)
+        self._reporter.dequeued(rows)
+        self.busy_seconds += event.seconds
+        self.running_seconds += event.ran
+        self._ready_seconds += self.now - self._work_began
+        self.queue.processed(rows)
+        self.processed += rows
+        self.keep(event.blocks, push.read_at)
+        if self.processed == rows:  # the first
+            self.report_progress()
+        window = self._limits.window(self._reporter.pace_seconds, self._senders.number)
+        self.send(push.origin, Ack(push.edge, rows, window, self._reporter.signal))
+
+    def _report_load(self) -> None:
+        self.send(BALANCER, LoadReport(self._reporter.report(self.queue, self.now)))
+
+    def _report_empty(self) -> None:
+        if self._reporter.reports_when_idle:
+            self._report_load()
+        if self._draining:
+            self.report_progress()
+
+    def _drain(self, sender: Address, message: Drain) -> None:
+        self._draining = True
+        self.report_progress()
+
+    def _begin_last_exchange(self) -> None:
+        """The stage has processed all its records.
+
+        Raises:
+            ProtocolError: this task still has some, or a round of aggregation or a hand-over is in progress.
+        """
+        if not self._migration.is_idle:
+            raise ProtocolError(f"{self.address} is to finish before table {self.table.version} is settled")
+        if self.has_records:
+            raise ProtocolError(f"{self.address} is to finish with {self.queue.length} records in its queue")
+        self.state = OperatorState.EXCHANGING
+
+    def _finish(self) -> None:
+        self.state = OperatorState.FINISHING
+        self.instruct(Finish(self._exchange.end(), None if self._processed_by_ring else self._ring_table))
+
+    def _finish_done(self, sender: Address, event: FinishDone) -> None:
+        self.state = OperatorState.FINISHED
+        reporter = self._reporter
+        load = self._own_load() if self._processed_by_ring else event.initial_load
+        self.send(COORDINATOR, Finished(self.stats, reporter.latency, reporter.stage_latency, event.schema, load))
+
+    @property
+    def _processed_by_ring(self) -> bool:
+        """Whether every record came here by the table of the plain ring."""
+        return self._goes_by_table and self.table is self._ring_table
+
+    def _own_load(self) -> tuple[int, ...]:
+        """What this task processed, where the table of the plain ring is the last."""
+        return tuple(self.processed if index == self.address.index else 0 for index in range(self.table.reducers))
+
+    def _deliver(self, sender: Address, message: Deliver) -> None:
+        self.state = OperatorState.DELIVERING
+        self.instruct(Write(message.schema, message.is_first))
+
+    def _write_done(self, sender: Address, event: WriteDone) -> None:
+        self._is_written = True
+        if self.emitters:
+            self._production.open(OpenResult())
+
+    def _tick(self, sender: Address, event: Tick) -> None:
+        self.report_progress(use=event.use)
+        self._reporter.ticked(event.cores_busy)
+        streaming = self.state is OperatorState.STREAMING
+        if streaming and self._reporter.is_due_at(self.now, queued=self.queue.length > 0):
+            self._report_load()
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        on(Push, OperatorState.STREAMING, _pushed, "queue it, or hold it for its table"),
+        on(ProcessDone, OperatorState.STREAMING, _process_done, "acknowledge, take the next"),
+        on(Drain, OperatorState.STREAMING, _drain, "report whenever the queue is empty"),
+        on(TableUpdate, OperatorState, _updated, "adopt, forward what moved"),
+        on(CurrentTable, [OperatorState.STREAMING, OperatorState.EXCHANGING], _restarted, "begin with it"),
+        on(FinishDone, OperatorState.FINISHING, _finish_done, "report the share's columns"),
+        on(Deliver, OperatorState.FINISHED, _deliver, "write the share"),
+        on(WriteDone, OperatorState.DELIVERING, _write_done, "emit the share where stages follow"),
+        on(Ack, OperatorState, TaskMachine._acknowledged, "return credit, push what waits"),
+        on(CreditTransfer, OperatorState, TaskMachine._credit_transferred, "let credit follow what was forwarded"),
+        on(
+            Tick,
+            [OperatorState.STREAMING, OperatorState.EXCHANGING, OperatorState.FINISHING, OperatorState.DELIVERING],
+            _tick,
+            "report",
+        ),
+        on(
+            Tick,
+            [OperatorState.FINISHED, OperatorState.DONE, OperatorState.LEAVING, OperatorState.LEFT],
+            TaskMachine._ignore,
+            "ignore",
+        ),
+        on(Drain, [OperatorState.LEAVING, OperatorState.LEFT], TaskMachine._ignore, "ignore"),
+        on(Flush, OperatorState, TaskMachine._flush_others, "answer: all before it has come"),
+        on(Flushed, OperatorState.LEAVING, _flushed, "with the last one, have left"),
+    )

@@ -1,0 +1,203 @@
+"""The records that an operator task has accepted: those in its queue, and those held until their routing table comes.
+
+A forwarded record was admitted once and never waits for credit again, so tasks that forward to each other cannot block
+each other.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
+
+import numpy as np
+import numpy.typing as npt
+
+from dpa.measure.load import Sample
+from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.messages.data import Push
+from dpa.routing.assignment import KeySplit
+from dpa.routing.distributor import Distributor
+from dpa.routing.groupings.base import Grouping
+from dpa.routing.groupings.ring import RingGrouping
+from dpa.routing.hashing import Interval
+from dpa.routing.table import RoutingTable
+
+_SAMPLED = 256
+"""Rows of a block that are looked at to measure it: one in a thousand of the largest, every one of the small ones."""
+
+Forwards = list[tuple[int, Push]]
+"""Pushes for other tasks of the stage, each with the task's number."""
+
+
+@dataclass(eq=False)
+class Queued:
+    """Records of one push that are still to be processed: those from `start` on. `random` is the queue's."""
+
+    push: Push
+    random: np.random.Generator
+    start: int = 0
+    measured: Sample | None = None
+
+    def rest(self) -> Push:
+        """The same push without the records before `start`."""
+        return replace(self.push, block=self.push.block.slice(self.start, self.push.block.rows))
+
+    def sample(self) -> Sample:
+        """The keys of its records, measured once for the whole push."""
+        if self.measured is None:
+            self.measured, _ = self.push.block.sample(_SAMPLED, self.random)
+        return self.measured.scaled(self.push.block.rows - self.start) if self.start else self.measured
+
+
+class RecordQueue:
+    """Every command returns what is to be forwarded because the table gives it to other tasks.
+
+    Attributes:
+        table: the newest routing table that the task holds.
+        length: records accepted and neither processed nor forwarded.
+        peak: the longest that the queue has been.
+        forwarded_out, forwarded_in: records forwarded to other tasks so far, and accepted from them.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        table: RoutingTable,
+        *,
+        eager: bool,
+        regroup: Callable[[RoutingTable], Grouping] | None = None,
+    ) -> None:
+        """The queue of task `index`. If `eager`, queued records are forwarded as soon as a table moves them; else when
+        they reach the head. `regroup`: where senders do not go by the table, how they choose among its members: then
+        records stay with any member."""
+        self.table = table
+        self.length = 0
+        self.peak = 0
+        self.forwarded_out = 0
+        self.forwarded_in = 0
+        self._index = index
+        self._eager = eager
+        self._distributor = Distributor(index)
+        self._regroup = regroup
+        self._leaves_by: Grouping | None = None
+        self._random = np.random.default_rng(index)
+        self._queue: deque[Queued] = deque()
+        self._held: list[Queued] = []
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no record is queued or held."""
+        return not (self._queue or self._held)
+
+    @property
+    def has_next(self) -> bool:
+        """Whether a record is queued."""
+        return bool(self._queue)
+
+    def sample(self) -> Sample:
+        """The keys of what is queued and held."""
+        return Sample.union(queued.sample() for queued in chain(self._queue, self._held))
+
+    def accept(self, push: Push) -> Forwards:
+        """Queue a push, or hold it if its table has not come yet."""
+        queued, forwards = Queued(push, self._random), Forwards()
+        self.length += push.block.rows
+        self.forwarded_in += push.block.rows if push.hops else 0
+        if push.version > self.table.version:
+            self._held.append(queued)
+        else:
+            forwards = self._admit(queued)
+        self.peak = max(self.peak, self.length)
+        return forwards
+
+    def retable(self, table: RoutingTable) -> Forwards:
+        """Adopt the next table."""
+        self.table = table
+        self._distributor.retain(table.splits.values())
+        if self._regroup is not None:
+            self._leaves_by = None if self._index in table.members else self._regroup(table)
+        here = [queued for queued in self._held if queued.push.version <= table.version]
+        self._held = [queued for queued in self._held if queued.push.version > table.version]
+        if self._eager:
+            before, self._queue = self._queue, deque()
+            here = [*before, *here]
+        return [forward for queued in here for forward in self._admit(queued)]
+
+    def migrate(self, table: RoutingTable, senders: Iterable[Address], *, gives: bool, takes: bool) -> Forwards:
+        """Adopt the next table, which `senders` mark: this task gives states to others, takes some, or both.
+        Here no record waits for the states of its key."""
+        return self.retable(table)
+
+    def states_given(self, interval: Interval) -> Forwards:
+        """The states that others get of an interval are on their way."""
+        return Forwards()
+
+    def given(self, source: int, interval: Interval) -> None:
+        """The states that this task gets from task `source` of an interval have come."""
+
+    def passed(self, source: int, senders: Iterable[Address]) -> None:
+        """Task `source` has forwarded all that these senders had pushed to it by older tables."""
+
+    def taken_over(self) -> None:
+        """All states have come."""
+
+    def take(self, records: int) -> tuple[Push | None, Forwards]:
+        """Take out up to `records` records that this task owns, of one push; None if none is left."""
+        forwards = Forwards()
+        while self._queue:
+            kept, others = self._owned(self._queue.popleft())
+            forwards += others
+            for queued in kept:
+                push, start, stop = queued.push, queued.start, queued.start + records
+                if push.block.rows > stop:
+                    queued.start = stop
+                    self._queue.appendleft(queued)
+                return replace(push, block=push.block.slice(start, stop)), forwards
+        return None, forwards
+
+    def processed(self, records: int) -> None:
+        """Records that were taken out have been processed."""
+        self.length -= records
+
+    def _admit(self, queued: Queued) -> Forwards:
+        """Queue what has a table that is known here."""
+        if self._eager and queued.push.version < self.table.version:
+            kept, forwards = self._owned(queued)
+            self._queue.extend(kept)
+            return forwards
+        self._queue.append(queued)
+        return []
+
+    def _owned(self, queued: Queued) -> tuple[list[Queued], Forwards]:
+        """What of a push stays here by the newest table, marked as of its version, and what goes to others."""
+        version = queued.push.version
+        if version == self.table.version:
+            return [queued], []
+        if self._regroup is not None and self._leaves_by is None:
+            queued.push = replace(queued.push, version=self.table.version)
+            return [queued], []
+        kept, forwards, push = [], Forwards(), queued.rest()
+        by = self._leaves_by or RingGrouping(self.table, distribute=partial(self._distribute, version))
+        for owner, block in push.block.route(by):
+            part = replace(push, block=block, version=self.table.version)
+            if owner == self._index:
+                kept.append(Queued(part, self._random))
+            else:
+                forwards += self._send_on(owner, part)
+        return kept, forwards
+
+    def _send_on(self, owner: int, push: Push) -> Forwards:
+        """Forward records that another task owns."""
+        self.length -= push.block.rows
+        self.forwarded_out += push.block.rows
+        return [(owner, replace(push, hops=push.hops + 1))]
+
+    def _distribute(self, version: int, split: KeySplit, records: int) -> npt.NDArray[np.int64]:
+        """Distribute records of a split key that were routed by an older table. Those that the same split gave to this
+        task stay."""
+        if split.since <= version and self._index in split.reducers:
+            return np.array([records if index == self._index else 0 for index in split.reducers])
+        return self._distributor.distribute(split, records, self._index)

@@ -1,0 +1,85 @@
+"""The state machine of a source task: asks for splits, makes records of them, and emits these as far as credit goes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from dpa.measure.latency import LatencySketch
+from dpa.protocol.rules import Rule, State, on
+from dpa.protocol.task.emitter import Emitter
+from dpa.protocol.task.machine import TaskMachine
+from dpa.protocol.wire.addresses import COORDINATOR, Address
+from dpa.protocol.wire.events import Tick
+from dpa.protocol.wire.instructions import CloseSplit, OpenSplit
+from dpa.protocol.wire.messages.data import Ack, CreditTransfer
+from dpa.protocol.wire.messages.members import Flush, Leave, Left
+from dpa.protocol.wire.messages.splits import Begin, SplitGrant, SplitRequest, SplitReturned
+from dpa.protocol.wire.messages.tables import CurrentTable, TableUpdate
+
+
+class SourceState(State):
+    """The states of a source task."""
+
+    STARTING = "starting"
+    REQUESTING = "requesting"
+    READING = "reading"
+    DONE = "done"
+    LEFT = "left"
+
+
+class SourceMachine(TaskMachine):
+    """It reads ahead by one step, and asks for the next split when all records of the last are pushed."""
+
+    def __init__(self, address: Address, emitters: Sequence[Emitter]) -> None:
+        super().__init__(address, emitters, SourceState.STARTING)
+        self._is_leaving = self._gives_back = False
+        self._read_before = 0
+
+    def advance(self) -> None:
+        """Ask for a split if the last one is finished; leave if nothing that it has emitted is on its way."""
+        if self.state is SourceState.READING and self.has_emitted_all:
+            if self._gives_back:
+                self._gives_back = False
+                self.send(COORDINATOR, SplitReturned(self.read - self._read_before))
+            self._request()
+        if self._is_leaving and self.state is SourceState.DONE and not self._in_flight:
+            self.state = SourceState.LEFT
+            self.send(COORDINATOR, Left(self.stats, LatencySketch(), LatencySketch()))
+
+    def _leave(self, sender: Address, message: Leave) -> None:
+        self._is_leaving = True
+        if self.state is SourceState.READING:
+            self._gives_back = True
+            self.instruct(CloseSplit())
+
+    def _begin(self, sender: Address, message: Begin) -> None:
+        self._request()
+
+    def _request(self) -> None:
+        self.state = SourceState.REQUESTING
+        self.send(COORDINATOR, SplitRequest())
+
+    def _granted(self, sender: Address, message: SplitGrant) -> None:
+        if message.split is None:
+            self.state = SourceState.DONE
+            self.report_progress(done=True)
+        else:
+            self.state, self._read_before = SourceState.READING, self.read
+            self._production.open(OpenSplit(message.split))
+
+    def _tick(self, sender: Address, event: Tick) -> None:
+        self.report_progress(use=event.use)
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        on(Begin, SourceState.STARTING, _begin, "ask for a split"),
+        on(SplitGrant, SourceState.REQUESTING, _granted, "open it, or be done"),
+        on(Flush, SourceState, TaskMachine._flush_others, "answer: all before it has come"),
+        on(Leave, SourceState, _leave, "read no further; leave when all is processed"),
+        on(Ack, SourceState, TaskMachine._acknowledged, "return credit, push what waits"),
+        on(CreditTransfer, SourceState, TaskMachine._credit_transferred, "let credit follow what was forwarded"),
+        on(TableUpdate, SourceState, TaskMachine._update_emitters, "adopt"),
+        on(CurrentTable, SourceState.STARTING, TaskMachine._restart_emitters, "begin with it"),
+        on(Tick, [SourceState.STARTING, SourceState.REQUESTING, SourceState.READING], _tick, "report"),
+        on(Tick, [SourceState.DONE, SourceState.LEFT], TaskMachine._ignore, "ignore"),
+    )

@@ -1,0 +1,127 @@
+"""Carries out the instructions that run user code. What a driver adds is time: it measures or makes up the seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from dpa.errors import ProtocolError
+from dpa.execution.emission import Emission, Step
+from dpa.execution.reduce_task import ReduceStage, ReduceTask
+from dpa.execution.rows import OneBatch, Portions, Rows
+from dpa.execution.states import Reduced
+from dpa.executors import is_mergeable
+from dpa.protocol.wire.events import (
+    Event,
+    ExtractDone,
+    FinishDone,
+    MergeDone,
+    ProcessDone,
+    RangesExtracted,
+    StatesInstalled,
+    StepDone,
+    WriteDone,
+)
+from dpa.protocol.wire.instructions import (
+    CloseSplit,
+    Extract,
+    ExtractRanges,
+    Finish,
+    InstallStates,
+    Instruction,
+    MergeStates,
+    NextStep,
+    OpenResult,
+    OpenSplit,
+    Process,
+    Write,
+)
+from dpa.routing.table import RoutingTable
+
+StageTask: TypeAlias = Emission | ReduceStage
+"""What the tasks of a stage do: a source emits the rows that it reads, an operator receives records."""
+
+
+class UserCode:
+    """The user code of one task, with its states.
+
+    Attributes:
+        emission: what becomes of its rows in the stages that follow; None if none do.
+    """
+
+    def __init__(self, task: StageTask, index: int, clock: Callable[[], float]) -> None:
+        """Of task `index`; `clock` gives seconds."""
+        self.emission = task if isinstance(task, Emission) else task.emission
+        self._operator = None if isinstance(task, Emission) else ReduceTask(task, index)
+        self._clock = clock
+        self._round_table: RoutingTable | None = None
+        self._steps: Iterator[Step] = iter(())
+        self._portions = Portions(OneBatch(pa.record_batch({})))
+
+    @property
+    def operator(self) -> ReduceTask:
+        """The states, and in the end the share, of an operator."""
+        assert self._operator is not None
+        return self._operator
+
+    @property
+    def is_mergeable(self) -> bool:
+        """Whether an operator's two states of one key can be merged."""
+        receiver = self.operator.receiver
+        return receiver is not None and is_mergeable(receiver)
+
+    def carry_out(self, instruction: Instruction) -> Event | None:
+        """Run user code; returns the event that answers the instruction, with 0 seconds, or None if none does.
+
+        Raises:
+            ExecutorError: user code failed.
+        """
+        match instruction:
+            case OpenSplit(split):
+                self._open(split)
+                return None
+            case CloseSplit():
+                self._portions.close()
+                return None
+            case OpenResult():
+                self._open(self.operator.rows())
+                return None
+            case NextStep(rows):
+                self._portions.at_once = rows
+                return StepDone(next(self._steps, None))
+            case Process(block):
+                return ProcessDone(0.0, self.operator.process(block))
+            case Extract(table):
+                return ExtractDone(self.operator.extract(table))
+            case ExtractRanges(table, most):
+                return RangesExtracted(self.operator.extract_piece(table, most))
+            case InstallStates(parts, rows, merges):
+                self.operator.keep(rows)
+                take_in = self.operator.merge if merges else self.operator.install
+                take_in(parts)
+                return StatesInstalled()
+            case MergeStates(table, parts):
+                self.operator.merge(parts)
+                self._round_table = table
+                return MergeDone(0, 0.0)
+            case Finish(parts, ring_table):
+                schema = self.operator.finish(parts)
+                if ring_table is None or self.operator.receiver is None:  # a stage without states counts no keys
+                    return FinishDone(schema)
+                return FinishDone(schema, tuple(self.operator.loads(ring_table).tolist()))
+            case Write(schema):
+                self.operator.conform(schema)
+                return WriteDone()
+        raise ProtocolError(f"user code cannot carry out a {type(instruction).__name__}")
+
+    def partial_share(self) -> Reduced:
+        """The task's share of the newest round of aggregation; the states stay as they are."""
+        assert self._round_table is not None
+        return self.operator.preview(self._round_table)
+
+    def _open(self, rows: Rows) -> None:
+        assert self.emission is not None
+        self._portions = Portions(rows)
+        self._steps = self.emission.steps(self._portions, self._clock)

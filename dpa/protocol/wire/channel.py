@@ -1,0 +1,58 @@
+"""Channels: one for each (sender, receiver), delivering each message once and in the order in which it was sent.
+
+Ray's concurrent actors keep no call order and may run a retried call twice; the numbers restore both. Loss is not
+repaired here: an actor that died takes its messages with it, and recovery replays them.
+"""
+
+from __future__ import annotations
+
+from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.envelopes import Envelope, Message
+
+
+class Outbox:
+    """The sending ends of one task's channels."""
+
+    def __init__(self, sender: Address) -> None:
+        self._sender = sender
+        self._next: dict[Address, int] = {}
+
+    def envelope(self, receiver: Address, message: Message) -> Envelope:
+        """Put the next number of the channel on a message."""
+        seq = self._next.get(receiver, 0)
+        self._next[receiver] = seq + 1
+        return Envelope(self._sender, receiver, seq, message)
+
+
+class Inbox:
+    """The receiving ends of one task's channels."""
+
+    def __init__(self) -> None:
+        self._expected: dict[Address, int] = {}
+        self._early: dict[Address, dict[int, Message]] = {}
+        self.duplicates = 0
+
+    def accept(self, envelope: Envelope) -> list[Message]:
+        """The messages that this one makes deliverable, in order: none if it is early or was seen before."""
+        sender, seq = envelope.sender, envelope.seq
+        expected = self._expected.get(sender, 0)
+        early = self._early.setdefault(sender, {})
+        if seq < expected or seq in early:
+            self.duplicates += 1
+            return []
+        early[seq] = envelope.message
+        ready = []
+        while expected in early:
+            ready.append(early.pop(expected))
+            expected += 1
+        self._expected[sender] = expected
+        return ready
+
+    def expected(self, sender: Address) -> int:
+        """The number of the next message that the sender's channel will deliver: all before it have been."""
+        return self._expected.get(sender, 0)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing waits for an earlier message."""
+        return not any(self._early.values())

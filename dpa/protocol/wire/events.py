@@ -1,0 +1,213 @@
+"""What drivers tell machines besides envelopes: tasks start and die, user code has returned, time has passed, or
+somebody asks for something."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from dpa.execution.block import Block
+from dpa.execution.emission import Step
+from dpa.execution.reduce_task import Piece
+from dpa.execution.schemas import ShareSchema
+from dpa.execution.states import StatePart
+from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.envelopes import Envelope
+from dpa.protocol.wire.use import TaskUse
+
+
+@dataclass(frozen=True)
+class Start:
+    """Coordinator: the job begins."""
+
+
+@dataclass(frozen=True)
+class TaskStarted:
+    """Coordinator: a task is up and can be sent messages."""
+
+    address: Address
+
+
+@dataclass(frozen=True)
+class StartFailed:
+    """Coordinator: of tasks that were to be started together, one could not be; none of them is there."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class TaskDied:
+    """Coordinator: a task, or the task's node, is gone or has failed."""
+
+    address: Address
+    reason: str
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Some time has passed: statistics may be due. Ticks need not be regular.
+
+    Attributes:
+        cores_busy: the part of the node's processor time that was used since the last tick, by whomever, 0 to 1; 0
+            where that is not known.
+        use: what the task has used so far, if it is time to say so.
+    """
+
+    cores_busy: float = 0.0
+    use: TaskUse | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Redistribute:
+    """Load balancer: relieve a task of a stage whatever its load (`redistribute(node_id)` of the DPA paper, section
+    4.2)."""
+
+    stage: str
+    node_id: int
+
+
+@dataclass(frozen=True)
+class Rescale:
+    """Coordinator: a stage is to have so many tasks.
+
+    Attributes:
+        request: a number by which the `Answer` is known; None: nobody waits for one.
+        stage: its name.
+        tasks: how many, at least 1.
+        nodes: on which nodes new tasks are to be, in turn; empty: where the driver sees fit.
+        reason: why, in a few words.
+    """
+
+    request: int | None
+    stage: str
+    tasks: int
+    nodes: tuple[str, ...] = ()
+    reason: str = "asked for"
+
+
+@dataclass(frozen=True)
+class MoveTasks:
+    """Coordinator: a new task is to take the place of each of these tasks of a stage, on another node.
+
+    Attributes:
+        request: a number by which the `Answer` is known; None: nobody waits for one.
+        stage: its name.
+        tasks: their numbers.
+        nodes: the node of each new task; empty: where the driver sees fit.
+        reason: why, in a few words.
+    """
+
+    request: int | None
+    stage: str
+    tasks: tuple[int, ...]
+    nodes: tuple[str, ...] = ()
+    reason: str = "asked for"
+
+
+TaskRequest: TypeAlias = Rescale | MoveTasks
+"""A change of tasks that the coordinator may be asked for while records flow."""
+
+
+@dataclass(frozen=True)
+class CancelChange:
+    """Coordinator: make no change of a stage's tasks that waits, or whose new tasks are not up yet.
+
+    Attributes:
+        request: a number by which the `Answer` is known.
+        stage: its name.
+    """
+
+    request: int
+    stage: str
+
+
+@dataclass(frozen=True, eq=False)
+class StepDone:
+    """A step, which took `seconds`, for `ran` of which user code was on a processor, or None where nothing is left to
+    read."""
+
+    step: Step | None
+    seconds: float = 0.0
+    ran: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class ProcessDone:
+    """The block handed out last has been processed in `seconds`.
+
+    Attributes:
+        blocks: records that were emitted meanwhile, each block with the position of its edge.
+        waited: how many of the seconds user code waited for a processor.
+        ran: how many of them it was on one.
+    """
+
+    seconds: float
+    blocks: tuple[tuple[int, Block], ...] = ()
+    waited: float = 0.0
+    ran: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class ExtractDone:
+    """The extracted states, by the task that owns them, and how many seconds it took to extract them."""
+
+    parts: dict[int, StatePart]
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class RangesExtracted:
+    """A piece of the states that others get."""
+
+    piece: Piece
+
+
+@dataclass(frozen=True)
+class StatesInstalled:
+    """The states given to user code last are in its store."""
+
+
+@dataclass(frozen=True)
+class MergeDone:
+    """This task's share of a round is complete: how many keys it published, and how many seconds that took."""
+
+    rows: int
+    seconds: float
+
+
+@dataclass(frozen=True, eq=False)
+class FinishDone:
+    """This task's share of the result is complete.
+
+    Attributes:
+        schema: its columns; None if it is empty.
+        initial_load: as in the message `Finished`.
+    """
+
+    schema: ShareSchema | None
+    initial_load: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class WriteDone:
+    """This task's share of the result is written."""
+
+
+UserCodeDone = (
+    StepDone | ProcessDone | ExtractDone | RangesExtracted | StatesInstalled | MergeDone | FinishDone | WriteDone
+)
+"""What answers an instruction: user code has returned."""
+
+Event = (
+    Envelope
+    | Start
+    | TaskStarted
+    | StartFailed
+    | TaskDied
+    | Tick
+    | Redistribute
+    | Rescale
+    | MoveTasks
+    | CancelChange
+    | UserCodeDone
+)

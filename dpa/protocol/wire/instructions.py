@@ -1,0 +1,209 @@
+"""What machines tell their drivers to do: send a message, start or end a task, run user code, or tell somebody."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from dpa.execution.block import Block
+from dpa.execution.states import StatePart
+from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.envelopes import Envelope
+from dpa.routing.table import RoutingTable
+from dpa.sources.splits import Split
+
+# A task runs one piece of user code at a time; its end is
+# an event.
+
+
+@dataclass(frozen=True, eq=False)
+class Send:
+    """Deliver an envelope to its receiver, at any time and in any order."""
+
+    envelope: Envelope
+
+
+@dataclass(frozen=True)
+class StartTasks:
+    """Coordinator: start these tasks; answered by a `TaskStarted` for each, or by one `StartFailed`. `nodes`: on which
+    node each is to be; None: where the driver sees fit, as for all if there are none."""
+
+    addresses: tuple[Address, ...]
+    nodes: tuple[str | None, ...] = ()
+
+
+@dataclass(frozen=True)
+class CancelStart:
+    """Coordinator: start these tasks no more. Where they are not up, the answer to `StartTasks` is a `StartFailed`, at
+    once; else it is as it would have been."""
+
+    addresses: tuple[Address, ...]
+
+
+@dataclass(frozen=True)
+class StopTasks:
+    """Coordinator: end these tasks, which have nothing any more. No event answers it."""
+
+    addresses: tuple[Address, ...]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Coordinator: tell who asked for it what has become of a request.
+
+    Attributes:
+        request: its number; None: nobody waits for this.
+        text: one sentence.
+        refused: whether nothing was changed.
+    """
+
+    request: int | None
+    text: str
+    refused: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class OpenSplit:
+    """Source: begin to read a split. No event answers it."""
+
+    split: Split
+
+
+@dataclass(frozen=True)
+class CloseSplit:
+    """Source: read no further than to where the split has been read. Steps go on until all that has been read is made
+    into records. No event answers it."""
+
+
+@dataclass(frozen=True)
+class OpenResult:
+    """Operator: begin to read the rows of the written share. No event answers it."""
+
+
+@dataclass(frozen=True)
+class NextStep:
+    """Make records of the next rows of what was opened last, of about `rows` of them at most; answered by
+    `StepDone`."""
+
+    rows: int
+
+
+@dataclass(frozen=True, eq=False)
+class Process:
+    """Operator: process a block, all its keys owned here by the table of this version; answered by `ProcessDone`."""
+
+    block: Block
+    version: int
+
+
+@dataclass(frozen=True, eq=False)
+class Extract:
+    """Operator: take out the states that the table gives to others; answered by `ExtractDone`."""
+
+    table: RoutingTable
+
+
+@dataclass(frozen=True, eq=False)
+class ExtractRanges:
+    """Operator: take out states of the ranges that the table takes from this task, of about `most` keys, or what is
+    left of them; answered by `RangesExtracted`."""
+
+    table: RoutingTable
+    most: int
+
+
+@dataclass(frozen=True, eq=False)
+class InstallStates:
+    """Operator: take in the states of ranges that others gave to this task; answered by `StatesInstalled`. Where
+    `merges`, it may have states of their keys; else it has none. `rows`: of its share now, emitted by tasks that
+    leave."""
+
+    parts: tuple[StatePart, ...]
+    rows: tuple[pa.RecordBatch, ...] = ()
+    merges: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class MergeStates:
+    """Operator: merge states that others extracted in a round of aggregation. The keys that the table gives to this
+    task are then its share of the partial results; publish it, if the job publishes them. Answered by `MergeDone`."""
+
+    table: RoutingTable
+    parts: tuple[StatePart, ...]
+    round: int
+
+
+@dataclass(frozen=True, eq=False)
+class Finish:
+    """Operator: merge states that others extracted, and make this task's share of the result; answered by
+    `FinishDone`.
+
+    Attributes:
+        ring_table: the table by which the initial load is to be counted; None where it is what was processed.
+    """
+
+    parts: tuple[StatePart, ...]
+    ring_table: RoutingTable | None
+
+
+@dataclass(frozen=True, eq=False)
+class Write:
+    """Operator: bring the share into this schema, which all shares have, and write it if the stage has a sink; None if
+    all shares are empty: then the first task writes the columns. Answered by `WriteDone`."""
+
+    schema: pa.Schema | None
+    is_first: bool = False
+
+
+@dataclass(frozen=True)
+class Commit:
+    """Coordinator: all shares of a round are complete; show them to readers, if the job publishes them. No event
+    answers it.
+
+    Attributes:
+        stage: whose round it is.
+        round: number of the round.
+        at: seconds from the beginning of the stream to that of the round.
+        rows: keys that each task published.
+    """
+
+    stage: str
+    round: int
+    at: float
+    rows: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class JobDone:
+    """Coordinator: the result is complete."""
+
+
+@dataclass(frozen=True)
+class JobFailed:
+    """Coordinator: the job cannot go on."""
+
+    reason: str
+
+
+Instruction = (
+    Send
+    | StartTasks
+    | CancelStart
+    | StopTasks
+    | Answer
+    | OpenSplit
+    | CloseSplit
+    | OpenResult
+    | NextStep
+    | Process
+    | Extract
+    | ExtractRanges
+    | InstallStates
+    | MergeStates
+    | Finish
+    | Write
+    | Commit
+    | JobDone
+    | JobFailed
+)

@@ -1,0 +1,71 @@
+"""Progress, and the end of a stage: tasks to the coordinator, this to the load balancer and to tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from dpa.execution.schemas import ShareSchema
+from dpa.measure.latency import LatencySketch
+from dpa.protocol.wire.metrics import TaskStats
+from dpa.protocol.wire.use import TaskUse
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A task's statistics; `done` once it has emitted its last record and, where its stage has a sink, written its
+    share. `use`: what the task has used so far, about once a second."""
+
+    stats: TaskStats
+    done: bool = False
+    use: TaskUse | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Drain:
+    """All senders are done: report statistics whenever the queue is empty."""
+
+
+@dataclass(frozen=True)
+class Freeze:
+    """Publish no more tables of a stage."""
+
+    stage: str
+
+
+@dataclass(frozen=True)
+class LastTable:
+    """The load balancer's answer to `Freeze`: the version of the stage's newest table."""
+
+    stage: str
+    version: int
+
+
+@dataclass(frozen=True, eq=False)
+class Finished:
+    """A task has finished its share of the stage's result, and waits for the schema that all shares will have.
+
+    Attributes:
+        stats: its statistics.
+        latency: from source to processed, of all records that it processed.
+        stage_latency: from emitted to processed, of the same records.
+        schema: the columns of its share; None if the share is empty.
+        initial_load: of the processed records, how many each task would have had by the plain ring; shape
+            (tasks,), or empty where that is not known.
+    """
+
+    stats: TaskStats
+    latency: LatencySketch
+    stage_latency: LatencySketch
+    schema: ShareSchema | None
+    initial_load: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Deliver:
+    """Write the share, and emit it where stages follow, in this schema; None if all shares are empty: then the one that
+    `is_first` writes the columns."""
+
+    schema: pa.Schema | None
+    is_first: bool = False

@@ -1,0 +1,67 @@
+"""Tasks of a stage that come and go while a job runs: between the coordinator, the load balancer, tasks that leave, and
+the others of their stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dpa.measure.latency import LatencySketch
+from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.metrics import TaskStats
+from dpa.routing.members import MemberChange
+
+
+@dataclass(frozen=True)
+class ChangeMembers:
+    """Tasks of a stage come and go: those that come are up, and those that leave still are. Of a source none has a
+    place in a routing table."""
+
+    stage: str
+    change: MemberChange
+
+
+@dataclass(frozen=True)
+class MembersChanged:
+    """The load balancer's answer: all that tasks which leave had is with others."""
+
+    stage: str
+
+
+@dataclass(frozen=True)
+class Leave:
+    """A source task is to leave: it reads no further, and is gone when what it has emitted has been processed."""
+
+
+@dataclass(frozen=True)
+class Flush:
+    """The last message of a task that leaves to another of its stage, or to a sender: say that it has come."""
+
+
+@dataclass(frozen=True)
+class Flushed:
+    """All messages of a task that leaves have come."""
+
+
+@dataclass(frozen=True, eq=False)
+class Left:
+    """A task that leaves has nothing any more: its records and states have come to others, and what it has emitted has
+    been processed. So nothing of it is on its way, which may be lost when its process ends. Its statistics as in
+    `Finished`."""
+
+    stats: TaskStats
+    latency: LatencySketch
+    stage_latency: LatencySketch
+
+
+@dataclass(frozen=True)
+class Unsubscribe:
+    """This task has left: no table is for it any more."""
+
+    task: Address
+
+
+@dataclass(frozen=True)
+class Unsubscribed:
+    """The load balancer's answer: nobody waits for anything of this task."""
+
+    task: Address

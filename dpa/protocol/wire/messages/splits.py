@@ -1,0 +1,31 @@
+"""Reading the input: coordinator to source tasks, and back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dpa.sources.splits import Split
+
+
+@dataclass(frozen=True)
+class Begin:
+    """All tasks are up: ask for the first split."""
+
+
+@dataclass(frozen=True)
+class SplitRequest:
+    """A source task has nothing left to read."""
+
+
+@dataclass(frozen=True)
+class SplitGrant:
+    """The next split for a source task, or None if there is none left."""
+
+    split: Split | None
+
+
+@dataclass(frozen=True)
+class SplitReturned:
+    """A source task that leaves has read so many rows of its split, and the rest is for others."""
+
+    read: int

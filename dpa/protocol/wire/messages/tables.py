@@ -1,0 +1,56 @@
+"""Balancing: tasks and senders to the load balancer; routing tables from it to tasks and senders; decisions to the
+coordinator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dpa.balance.decision import Decision
+from dpa.measure.load import Load, Offered
+from dpa.protocol.wire.addresses import Address
+from dpa.routing.change import TableChange
+from dpa.routing.table import RoutingTable
+
+
+@dataclass(frozen=True)
+class LoadReport:
+    """A task's load."""
+
+    load: Load
+
+
+@dataclass(frozen=True, eq=False)
+class OfferedReport:
+    """What a task has offered a stage on one edge."""
+
+    stage: str
+    edge: int
+    offered: Offered
+
+
+@dataclass(frozen=True, eq=False)
+class TableUpdate:
+    """The difference between a stage's next routing table and the one before it. `senders`: who emits records to the
+    stage from now on; None: as before."""
+
+    stage: str
+    change: TableChange
+    senders: tuple[Address, ...] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class CurrentTable:
+    """A stage's newest routing table, for a task that was started after the job; what follows are changes of it.
+    `senders` as in `TableUpdate`."""
+
+    stage: str
+    table: RoutingTable
+    senders: tuple[Address, ...]
+
+
+@dataclass(frozen=True)
+class DecisionReport:
+    """The decisions about a stage since the last report, in order."""
+
+    stage: str
+    decisions: tuple[Decision, ...]

@@ -1,0 +1,215 @@
+"""Frozen statistics that tasks report and the coordinator collects: plain numbers, safe to send and to keep."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from dpa.balance.decision import Decision
+from dpa.measure.latency import LatencySketch
+from dpa.measure.lives import Life
+from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.use import TaskUse
+
+
+@dataclass(frozen=True)
+class TaskStats:
+    """One task so far. A source has no queue; a task of the last stage emits nothing.
+
+    Attributes:
+        stage, index: which task.
+        read: rows read: of the input, or of the stage's own result, as far as stages follow.
+        mapped: records that the operators behind the task made of them, before any combiner.
+        emitted: records pushed on each edge that leaves the stage, in the graph's order.
+        regrouped: how often its groupings have given a part of the keys to another task because of signals.
+        queue: records accepted and not yet processed.
+        peak_queue: the longest that the queue has been, in records.
+        processed: records processed here.
+        forwarded: records passed on to the task that owns them now.
+        busy_seconds: time spent in user code.
+        ready_seconds: time in which the task worked on records, with what passed between two pieces of work.
+        running_seconds: time of user code on a processor.
+        blocked_seconds: time without work because records wait for credit downstream.
+        supply: records a second that it makes of rows while nothing holds it back; None before that is known.
+        version: of the routing table held.
+        latency_p99: seconds from source to processed that 99 % of the records processed here did not exceed; None
+            before the first.
+    """
+
+    stage: str
+    index: int
+    read: int = 0
+    mapped: int = 0
+    emitted: tuple[int, ...] = ()
+    regrouped: int = 0
+    queue: int = 0
+    peak_queue: int = 0
+    processed: int = 0
+    forwarded: int = 0
+    busy_seconds: float = 0.0
+    ready_seconds: float = 0.0
+    running_seconds: float = 0.0
+    blocked_seconds: float = 0.0
+    supply: float | None = None
+    version: int = 0
+    latency_p99: float | None = None
+
+
+@dataclass(frozen=True)
+class AggregationStats:
+    """All completed rounds of aggregation: how many there were, the seconds that user code of all reducers spent
+    packing, folding and publishing, and the states that reducers handed to their homes."""
+
+    rounds: int = 0
+    seconds: float = 0.0
+    states: int = 0
+
+
+@dataclass(frozen=True)
+class LoadSample:
+    """All queues at one moment: `at` in seconds since the stream began, then a number for each reducer."""
+
+    at: float
+    queues: tuple[int, ...]
+    processed: tuple[int, ...]
+
+    def of(self, tasks: int) -> LoadSample:
+        """The same of more tasks, which had no records yet."""
+        none = (0,) * (tasks - len(self.queues))
+        return LoadSample(self.at, self.queues + none, self.processed + none) if none else self
+
+
+@dataclass(frozen=True)
+class PlanStep:
+    """A change of a stage's tasks that was carried out.
+
+    Attributes:
+        number: from 1, over all stages.
+        at: when it began, in seconds since the stream began.
+        stage: whose tasks.
+        started, stopped: the numbers of the tasks that came, and of those that went.
+        moved: of these, pairs of one that went and the one that got all that it had.
+        seconds: from the request to the last task stopped.
+        reason: why, in a few words.
+    """
+
+    number: int
+    at: float
+    stage: str
+    started: tuple[int, ...]
+    stopped: tuple[int, ...]
+    moved: tuple[tuple[int, int], ...]
+    seconds: float
+    reason: str
+
+    def in_words(self, tasks: int) -> str:
+        """One sentence; `tasks`: how many the stage has now."""
+        if self.moved:
+            pairs = ", ".join(f"{self.stage} {old} is {self.stage} {new} now" for old, new in self.moved)
+            return f"{pairs}, after {self.seconds:.2f} s"
+        change = f"{len(self.started)} started" if self.started else f"{len(self.stopped)} stopped"
+        return f"{self.stage} has {tasks} tasks, {change}, after {self.seconds:.2f} s"
+
+
+@dataclass(frozen=True)
+class PlacementLook:
+    """A look at the placement while the job ran.
+
+    Attributes:
+        at: seconds since the stream began.
+        busiest: the used part of the busiest node's processors.
+        crossing: bytes a second between nodes.
+        moves: how many tasks were to move.
+        kind: why, or why none, without numbers.
+        reason: with numbers.
+    """
+
+    at: float
+    busiest: float
+    crossing: float
+    moves: int
+    kind: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class StageSnapshot:
+    """What is known of a stage.
+
+    Attributes:
+        name: of the stage.
+        phase: of the stage, by the name of a `StagePhase`.
+        tasks: statistics of each task that there has been, by number.
+        members: the numbers of those that there are, of a running change those that there will be; empty: all.
+        lives: when each of `tasks` took part; empty: all of them throughout.
+        began, ended: seconds from the begin of the stream until the first record was known to be processed, and until
+            all were; of a source until the first row was read, and until all records were emitted; None before.
+        scaling_counts: how often the number of tasks stayed, by reason; empty where it does not follow the work.
+        version: of its newest routing table.
+        decisions: applied decisions and refusals in order, as many as are kept.
+        decision_counts: decisions by outcome, all of them.
+        samples: queue lengths over time, thinned to a bounded number.
+        latency: seconds from source to processed of all records of the tasks that have finished; None if it was left
+            out.
+        stage_latency: the same from emitted to processed.
+        initial_load: of the processed records, how many each task would have had by the plain ring; empty
+            until the stage has finished.
+        aggregation: the rounds of aggregation so far; None if the stage has none.
+    """
+
+    name: str
+    phase: str
+    tasks: tuple[TaskStats, ...]
+    version: int = 0
+    decisions: tuple[Decision, ...] = ()
+    decision_counts: dict[str, int] = field(default_factory=dict)
+    samples: tuple[LoadSample, ...] = ()
+    latency: LatencySketch | None = field(default=None, compare=False)
+    stage_latency: LatencySketch | None = field(default=None, compare=False)
+    initial_load: tuple[int, ...] = ()
+    aggregation: AggregationStats | None = None
+    members: tuple[int, ...] = ()
+    lives: tuple[Life, ...] = ()
+    began: float | None = None
+    ended: float | None = None
+    scaling_counts: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def present(self) -> tuple[int, ...]:
+        """The numbers of the tasks that there are: all, where none came or went."""
+        return self.members or tuple(task.index for task in self.tasks)
+
+    def life(self, index: int) -> Life:
+        """When the task of a number took part."""
+        return self.lives[index] if self.lives else Life()
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What the coordinator knows now; the live view and the report are drawn from it.
+
+    Attributes:
+        phase: `startup`, `stream`, `merge` (all records are processed), `done` or `failed`.
+        at: seconds since the stream began.
+        rows: input rows in all.
+        stages: each stage, after those that feed it.
+        edges: the stages that each edge joins, by name.
+        use: what tasks have last said that they have used; empty if it was left out.
+        steps: changes of tasks that were carried out, in order.
+        placement_looks: the last looks at the placement; empty if they were left out, or where tasks stay.
+        placement_counts: how often no task was moved, by reason.
+    """
+
+    phase: str
+    at: float
+    rows: int
+    stages: tuple[StageSnapshot, ...]
+    edges: tuple[tuple[str, str], ...] = ()
+    use: Mapping[Address, TaskUse] = field(default_factory=dict)
+    steps: tuple[PlanStep, ...] = ()
+    placement_looks: tuple[PlacementLook, ...] = ()
+    placement_counts: dict[str, int] = field(default_factory=dict)
+
+    def __getitem__(self, stage: str) -> StageSnapshot:
+        """A stage by its name."""
+        return next(found for found in self.stages if found.name == stage)
