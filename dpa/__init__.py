@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dpa.job import Job
     from dpa.result import Result
     from dpa.sinks.partial_results import PartialResults, partial_results
+    from dpa.sources.feed import Feed, Page
     from dpa.sources.generated import Generator
 
 quiet_by_default()
@@ -25,11 +26,13 @@ quiet_by_default()
 __all__ = [
     "BatchMapper",
     "BatchReducer",
+    "Feed",
     "Flow",
     "Generator",
     "Groups",
     "Job",
     "Mapper",
+    "Page",
     "PartialResults",
     "Process",
     "Reducer",
@@ -42,11 +45,13 @@ __all__ = [
 ]
 
 _LATER = {
+    "Feed": "dpa.sources.feed",
     "Flow": "dpa.flow",
     "Generator": "dpa.sources.generated",
     "Job": "dpa.job",
     "Result": "dpa.result",
     "RunningJob": "dpa.driver.control",
+    "Page": "dpa.sources.feed",
     "PartialResults": "dpa.sinks.partial_results",
     "partial_results": "dpa.sinks.partial_results",
 }

@@ -20,11 +20,13 @@ EXPORTED = {
     "dpa": [
         "BatchMapper",
         "BatchReducer",
+        "Feed",
         "Flow",
         "Generator",
         "Groups",
         "Job",
         "Mapper",
+        "Page",
         "PartialResults",
         "Process",
         "Reducer",
