@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dpa.job import Job
     from dpa.result import Result
     from dpa.sinks.partial_results import PartialResults, partial_results
+    from dpa.sinks.sink import Sink
     from dpa.sources.feed import Feed, Page
     from dpa.sources.generated import Generator
 
@@ -39,6 +40,7 @@ __all__ = [
     "Result",
     "RowsReducer",
     "RunningJob",
+    "Sink",
     "batch_filter",
     "batch_mapper",
     "partial_results",
@@ -53,6 +55,7 @@ _LATER = {
     "RunningJob": "dpa.driver.control",
     "Page": "dpa.sources.feed",
     "PartialResults": "dpa.sinks.partial_results",
+    "Sink": "dpa.sinks.sink",
     "partial_results": "dpa.sinks.partial_results",
 }
 """Names that are imported when first used, and where from: actors that only run executors do without them."""

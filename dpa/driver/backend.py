@@ -29,7 +29,7 @@ class Runner(Protocol):
         """Run a plan to its end; on return, or when this raises, no task is at work any more.
 
         Args:
-            plan: what to run; shares of results are written to the directories of `plan.results`, or returned.
+            plan: what to run; shares of results are staged by the sinks of `plan.deliveries`.
             observe: receives statistics now and then, and at the end of a run that does not fail.
             warn: receives what the user should know meanwhile.
             control: has requests to change tasks, where they can be carried out while the plan runs, and receives the

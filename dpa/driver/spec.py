@@ -11,8 +11,8 @@ from dpa._util.words import plural
 from dpa.config import InputConfig, JobConfig, JobFile
 from dpa.config.inputs import SampleConfig
 from dpa.driver.loading import actors_path, reference_of
-from dpa.driver.outputs import OutputDirectory
-from dpa.driver.partial_results import PartialResultsDirectory
+from dpa.driver.outputs import check_outputs
+from dpa.driver.partial_results import check_partial_results
 from dpa.driver.step_executors import Objects
 from dpa.driver.steps import steps_of
 from dpa.errors import ConfigError
@@ -22,6 +22,8 @@ from dpa.logical.step import Step
 from dpa.operators import JoinOptions
 from dpa.protocol.graph import why_fixed
 from dpa.protocol.plan import RunPlan
+from dpa.protocol.task.delivery import Delivery
+from dpa.sinks.memory import Memory
 from dpa.sources.splits import Split
 
 
@@ -86,13 +88,19 @@ class JobSpec:
         memory, and no partial results are published."""
         compilation = self.compilation(columns)
         compiled = compilation.compiled(splits)
-        references = {step.name: step.sink.reference for step in self.results if step.sink}
+        deliveries = {}
+        for step in compilation.steps:
+            if step.feeds:
+                asked = None if step.sink is None else step.sink.reference
+                deliveries[step.name] = Delivery(
+                    sink=None if step.sink is None else Memory(),
+                    empty=compilation.columns.empty(step.name),
+                    counted=asked is not None and asked.baseline,
+                )
         return RunPlan(
             graph=compiled.graph,
             tasks=compiled.tasks,
-            empty_results={step.name: compilation.columns.empty(step.name) for step in compilation.steps if step.feeds},
-            results={step.name: None for step in self.results},
-            counted=frozenset(name for name, asked in references.items() if asked is not None and asked.baseline),
+            deliveries=deliveries,
             python_path=actors_path(self.file),
             slow_factor={step.name: tuple(step.testing.slow_factor) for step in self.steps},
             cpu_contention={step.name: tuple(step.testing.cpu_contention) for step in self.steps},
@@ -106,8 +114,8 @@ class JobSpec:
         Raises:
             ConfigError: naming what is wrong and where.
         """
-        OutputDirectory.check_all(self.file)  # before executors are imported, which may change the working directory
-        PartialResultsDirectory.check_all(self.file)
+        check_outputs(self.file)  # before executors are imported, which may change the working directory
+        check_partial_results(self.file)
         for step in self.steps:
             self._check_grouping(step)
             self._check_migrate(step)

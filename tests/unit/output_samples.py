@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpa.config import JobFile, parse
-from dpa.driver.outputs import OutputDirectory
+from dpa.driver.outputs import Publication, check_outputs
 
 RESULT = ["_job.yaml", "part-00000.parquet"]
 
@@ -15,12 +15,17 @@ def job(path: Path | str, mode: str = "overwrite", **sections: object) -> JobFil
     return parse({"key": "word", "output": {"path": str(path), "mode": mode}, **sections}, origin="job")
 
 
+def publication(file: JobFile) -> Publication:
+    """Of the result of a job."""
+    return Publication.of(file, file.config.output, "output")
+
+
 def write(file: JobFile, value: int = 1) -> None:
     """Run a job whose result is one part."""
-    OutputDirectory.check_all(file)
-    with OutputDirectory(file) as output:
-        pq.write_table(pa.table({"word": ["a"], "value": [value]}), f"{output.staging}/part-00000.parquet")
-        assert output.commit(["part-00000.parquet"]) == ("part-00000.parquet",)
+    check_outputs(file)
+    with publication(file) as output:
+        staged = output.sink.stage(pa.table({"word": ["a"], "value": [value]}), 0, 0)
+        assert output.commit([staged]) == ("part-00000.parquet",)
 
 
 def value_in(directory: Path) -> int:

@@ -33,6 +33,7 @@ EXPORTED = {
         "Result",
         "RowsReducer",
         "RunningJob",
+        "Sink",
         "batch_filter",
         "batch_mapper",
         "partial_results",
