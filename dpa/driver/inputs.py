@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 
 from dpa.config import InputConfig, JobConfig, JobFile
-from dpa.config.inputs import OF_GENERATED
-from dpa.driver.loading import generator_of
+from dpa.config.inputs import OF_OTHERS
+from dpa.driver.loading import feed_of, generator_of
 from dpa.driver.spec import JobSpec
 from dpa.errors import ExecutorError, JobFailedError, SparkLostError, TableError
 from dpa.logical.columns import columns_read
 from dpa.logical.step import Step
-from dpa.sources.feed import Feed, all_splits, never
+from dpa.sources.feed import Feed, all_splits, never, table_of
 from dpa.sources.generated import GeneratedFeed, GeneratedTable, Pace
 from dpa.sources.memory import MemoryFeed, columns_of
 from dpa.sources.parquet import ParquetFeed
@@ -168,7 +168,9 @@ class _Input:
         assert given is not None
         if given.format == "generated":
             return self._generated(given, spark)
-        source = Source.of(given.model_dump(exclude=set(OF_GENERATED)), base=str(self._spec.file.directory))
+        if given.format == "feed":
+            return self._foreign(given)
+        source = Source.of(given.model_dump(exclude=OF_OTHERS), base=str(self._spec.file.directory))
         drawn = None
         if self._drawn is not None:
             seed = config.seed if self._drawn.seed is None else self._drawn.seed
@@ -206,6 +208,12 @@ class _Input:
             pace = Pace(given.rate / tasks, time.monotonic, time.sleep)
         split_rows = max(1, -(-given.rows // tasks))  # something for every task
         return self._opened(GeneratedFeed(table, pace), cache(lambda: generated_frame(spark(), table)), split_rows)
+
+    def _foreign(self, given: InputConfig) -> OpenedInput:
+        """A feed of somebody else's. A reference has its rows in memory."""
+        self._require_no_sample("a feed: have it give fewer rows")
+        feed, split_rows = feed_of(self._spec.file, self._key, given), self._spec.config.limits.split_records
+        return self._opened(feed, cache(lambda: table_of([*all_splits(feed, split_rows)], feed.schema)))
 
     def _opened(
         self, feed: Feed, frame: Callable[[], DataFrame | pa.Table], split_rows: int | None = None

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from dpa._util.secrets import as_yaml
 from dpa.config import JobConfig, JobFile, OutputConfig
+from dpa.driver.loading import sink_of
 from dpa.driver.places import check_place, holds, inspecting
 from dpa.errors import ConfigError, DpaError, JobFailedError, TableError
 from dpa.protocol.plan import RunOutcome
@@ -36,7 +37,13 @@ class Publication:
 
     @classmethod
     def of(cls, file: JobFile, output: OutputConfig, key: str) -> Publication:
-        """Of the result whose section is `output`, at the key path `key`."""
+        """Of the result whose section is `output`, at the key path `key`.
+
+        Raises:
+            ConfigError: the sink that it names cannot be found or made, or is none.
+        """
+        if output.use is not None:
+            return cls(file, sink_of(file, key, output), key)
         if output.path is None:
             return cls(file, Memory(), key)
         sink = ParquetDirectory(output.path, output.mode, section=key, mark=lambda: as_yaml(file.config.resolved()))

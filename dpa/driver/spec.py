@@ -8,10 +8,10 @@ from functools import cached_property
 import pyarrow as pa
 
 from dpa._util.words import plural
-from dpa.config import InputConfig, JobConfig, JobFile
+from dpa.config import InputConfig, JobConfig, JobFile, ReferenceConfig
 from dpa.config.inputs import SampleConfig
-from dpa.driver.loading import actors_path, reference_of
-from dpa.driver.outputs import check_outputs
+from dpa.driver.loading import actors_path, reference_of, sink_of
+from dpa.driver.outputs import check_outputs, written
 from dpa.driver.partial_results import check_partial_results
 from dpa.driver.step_executors import Objects
 from dpa.driver.steps import steps_of
@@ -24,6 +24,7 @@ from dpa.protocol.graph import why_fixed
 from dpa.protocol.plan import RunPlan
 from dpa.protocol.task.delivery import Delivery
 from dpa.sinks.memory import Memory
+from dpa.sinks.sink import Sink
 from dpa.sources.splits import Split
 
 
@@ -122,8 +123,17 @@ class JobSpec:
             self._check_merge(step)
             self._check_elastic(step)
             if step.sink is not None and step.sink.reference is not None:
+                self._check_is_read(step.at("reference"), step.sink.key, step.sink.reference)
                 inputs = [source.name for source in self.sources]
                 reference_of(self.file, step.at("reference"), step.sink.reference, inputs)
+
+    def _check_is_read(self, key: str, output: str, reference: ReferenceConfig) -> None:
+        """Check that the rows which go to the sink of a section can be compared with its reference."""
+        given = dict(written(self.config)).get(output)
+        if given is None or given.use is None or not (reference.sql or reference.function):
+            return
+        if type(sink_of(self.file, output, given)).read is Sink.read:
+            raise self.file.error(key, f"the sink {given.use!r} has no `read`: what goes there cannot be compared")
 
     def check_executors(self, check: Callable[[object], None]) -> None:
         """Call a backend's `check` with each executor.
@@ -138,7 +148,10 @@ class JobSpec:
                 raise self.file.error(section, str(error)) from None
 
     def _executors(self) -> Iterator[tuple[str, object]]:
-        """The executors, each with its key path."""
+        """The executors, and sinks of the user's, each with its key path."""
+        for key, output in written(self.config):
+            if output.use is not None:
+                yield key, sink_of(self.file, key, output)
         for step in self.steps:
             if step.operator is not None:
                 yield step.at(step.operator.kind.value), step.operator
