@@ -216,7 +216,8 @@ class CoordinatorActor(TaskActor):
         for handle in (*idle, *(handle for address, handle in self._handles.items() if address not in kept)):
             ray.kill(handle)
 
-    def _at_once(self, instruction: Instruction) -> bool:
+    def at_once(self, instruction: Instruction) -> bool:
+        """Keep answers, and start tasks beside the worker while records flow."""
         match instruction:
             case Answer():
                 self._answers.append(instruction)
@@ -233,7 +234,8 @@ class CoordinatorActor(TaskActor):
                 return False
         return True
 
-    def _work(self, instruction: Instruction) -> Event | None:
+    def work(self, instruction: Instruction) -> Event | None:
+        """Start and stop tasks, commit rounds, and end the job."""
         match instruction:
             case StartTasks(addresses):
                 return self._start_first(addresses)
@@ -246,9 +248,9 @@ class CoordinatorActor(TaskActor):
             case JobDone():
                 self._changed.set()
             case JobFailed(reason):
-                self._fail(reason)
+                self.failed(reason)
             case _:
-                return super()._work(instruction)
+                return super().work(instruction)
         return None
 
     def _start_first(self, addresses: tuple[Address, ...]) -> StartFailed | None:
@@ -265,7 +267,7 @@ class CoordinatorActor(TaskActor):
             made = self._made(wanted, starts_at_once(wanted.values()), start.require_all)
         except JobFailedError as error:
             if not start.is_cancelled:
-                self._warn(f"the tasks of {next(iter(wanted)).stage} stay as they are: {error}")
+                self.warn(f"the tasks of {next(iter(wanted)).stage} stay as they are: {error}")
             return StartFailed(str(error))
         self._connect(made)
         return None
@@ -325,7 +327,8 @@ class CoordinatorActor(TaskActor):
             return actor.become.remote(replace(self._plan, graph=self._plan.graph.without_splits()))
         return actor.become.remote(address, self._packed)
 
-    def _fail(self, message: str) -> None:
+    def failed(self, message: str) -> None:
+        """End the job with an error of the coordinator."""
         self._shell.stop()
         self._record_error(message)
 
@@ -334,9 +337,6 @@ class CoordinatorActor(TaskActor):
         with self._shell.lock:
             self._error = self._error or message
         self._changed.set()
-
-    def _warn(self, message: str) -> None:
-        self.warn(message)
 
     def _watch(self, others: Handles) -> None:
         """Wait for the first actor that dies."""
