@@ -29,7 +29,7 @@ from dpa.driver.stopwatch import Stopwatch
 from dpa.driver.summary import build_report
 from dpa.errors import ConfigError, DpaError, JobCancelledError, JobFailedError
 from dpa.logical.step import Step
-from dpa.protocol.plan import RunOutcome
+from dpa.protocol.plan import RunHooks, RunOutcome
 from dpa.protocol.wire.metrics import Snapshot, StageSnapshot
 from dpa.protocol.wire.nodes import Place
 from dpa.result import OutputReport, ReferenceReport, Report, Result, when_written
@@ -152,7 +152,7 @@ class Run:
         self._enter("startup")
         try:
             with Control(self._spec.config.name) as control:
-                outcome = tasks.run(plan, self._update, self._warn, control)
+                outcome = tasks.run(plan, RunHooks(self._update, self._warn, control))
         finally:
             self._stopwatch.enter(None)
         times = outcome.times

@@ -94,6 +94,26 @@ class Control(Protocol):
         """Receive what became of a request."""
 
 
+def _ignore(what: object) -> None:
+    """Ignore what a run says."""
+
+
+@dataclass(frozen=True)
+class RunHooks:
+    """What a run calls while it goes on, in the thread that runs it.
+
+    Attributes:
+        observe: receives statistics now and then, and at the end of a run that does not fail.
+        warn: receives what the user should know meanwhile.
+        control: has requests to change tasks, where they can be carried out while the plan runs, and receives the
+            answers; None: nobody asks.
+    """
+
+    observe: Callable[[Snapshot], None] = _ignore
+    warn: Callable[[str], None] = _ignore
+    control: Control | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class TaskOutput:
     """One task's share of its stage's result.

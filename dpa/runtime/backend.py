@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dpa._util.sharing import Background
 from dpa.errors import JobFailedError
-from dpa.protocol.plan import Control, RunOutcome, RunPlan
-from dpa.protocol.wire.metrics import Snapshot
+from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
 from dpa.protocol.wire.nodes import BackendNode, Place
 from dpa.runtime.cluster import alive_nodes, ray_session
 from dpa.runtime.launch import actors, run_on
@@ -68,17 +67,6 @@ class RayBackend:
             finally:
                 is_over.set()
 
-    def run(
-        self,
-        plan: RunPlan,
-        observe: Callable[[Snapshot], None],
-        warn: Callable[[str], None],
-        control: Control | None = None,
-    ) -> RunOutcome:
-        """Run a plan for which nothing was prepared; as `RayRunner.run` does."""
-        with self.prepared(len(plan.graph.addresses)) as tasks:
-            return tasks.run(plan, observe, warn, control)
-
     @contextmanager
     def _started(self, tasks: int, place: Place | None, is_over: threading.Event) -> Iterator[ActorHandle]:
         session = ray_session(
@@ -107,13 +95,7 @@ class RayRunner:
         """Whether Ray has started, and actors are starting on it."""
         return self._started.is_entered
 
-    def run(
-        self,
-        plan: RunPlan,
-        observe: Callable[[Snapshot], None],
-        warn: Callable[[str], None],
-        control: Control | None = None,
-    ) -> RunOutcome:
+    def run(self, plan: RunPlan, hooks: RunHooks) -> RunOutcome:
         """Run a plan.
 
         Raises:
@@ -121,6 +103,6 @@ class RayRunner:
             JobFailedError: user code failed, an actor died, or Ray did not start.
         """
         try:
-            return run_on(self._started.value(), plan, observe, warn, control)
+            return run_on(self._started.value(), plan, hooks)
         finally:
             self._started.leave()

@@ -4,17 +4,16 @@ actor behind."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dpa.errors import JobCancelledError, JobFailedError
-from dpa.protocol.plan import CancelJob, Control, RunOutcome, RunPlan
+from dpa.protocol.plan import CancelJob, Control, RunHooks, RunOutcome, RunPlan
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import CancelChange
 from dpa.protocol.wire.instructions import Answer
-from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.nodes import Placed
 from dpa.runtime.cluster import alive_nodes, require_alive
 from dpa.runtime.packed_plan import PackedPlan
@@ -63,36 +62,17 @@ def actors(tasks: int, placed: Placed | None = None) -> Iterator[ActorHandle]:
             ray.kill(coordinator)
 
 
-def launch(
-    plan: RunPlan,
-    observe: Callable[[Snapshot], None],
-    warn: Callable[[str], None],
-    control: Control | None = None,
-) -> RunOutcome:
-    """Run a plan on actors of its own, as `run_on` does."""
-    with actors(len(plan.graph.addresses)) as coordinator:
-        return run_on(coordinator, plan, observe, warn, control)
-
-
-def run_on(
-    coordinator: ActorHandle,
-    plan: RunPlan,
-    observe: Callable[[Snapshot], None],
-    warn: Callable[[str], None],
-    control: Control | None = None,
-) -> RunOutcome:
+def run_on(coordinator: ActorHandle, plan: RunPlan, hooks: RunHooks) -> RunOutcome:
     """Run a plan on the actors of a coordinator that has not run any.
 
     Args:
         coordinator: what `actors` yields.
         plan: what to run.
-        observe: receives statistics a few times a second, and those at the end.
-        warn: receives what the user should know meanwhile.
-        control: has requests to change tasks, and receives the answers.
+        hooks: what is called meanwhile; statistics come a few times a second.
 
     Raises:
         JobFailedError: user code failed, or an actor died; carries the last events of the tasks that still answer.
-        JobCancelledError: `control` asked for it.
+        JobCancelledError: the control of `hooks` asked for it.
     """
     from ray.exceptions import RayError
 
@@ -104,10 +84,10 @@ def run_on(
         while True:
             polled: Polled = _answer(coordinator.poll.remote(_POLL_SECONDS))
             for warning in polled.warnings:
-                warn(warning)
-            observe(polled.snapshot)
-            if control is not None:
-                _pass_on(coordinator, control, polled)
+                hooks.warn(warning)
+            hooks.observe(polled.snapshot)
+            if hooks.control is not None:
+                _pass_on(coordinator, hooks.control, polled)
             if polled.error is not None:
                 raise JobFailedError(polled.error, _last_events(coordinator))
             if polled.snapshot.phase == "done":
