@@ -14,7 +14,6 @@ import pyarrow as pa
 from dpa._util.logs import chosen_level
 from dpa.config import JobFile, OutputConfig
 from dpa.driver.backend import Backend, Runner
-from dpa.driver.control import Control
 from dpa.driver.first_tables import with_first_tables
 from dpa.driver.inputs import Inputs, OpenedInput, lazy_session
 from dpa.driver.interrupts import ProgramEnd
@@ -151,8 +150,7 @@ class Run:
         )
         self._enter("startup")
         try:
-            with Control(self._spec.config.name) as control:
-                outcome = tasks.run(plan, RunHooks(self._update, self._warn, control))
+            outcome = tasks.run(plan, RunHooks(self._update, self._warn))
         finally:
             self._stopwatch.enter(None)
         times = outcome.times

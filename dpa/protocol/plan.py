@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -13,9 +13,7 @@ from dpa.protocol.graph import Graph
 from dpa.protocol.task.user_code import StageTask
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import CancelChange, TaskRequest
-from dpa.protocol.wire.instructions import Answer
 from dpa.protocol.wire.metrics import Snapshot
-from dpa.protocol.wire.nodes import BackendNode, TaskProcess
 from dpa.protocol.wire.use import TaskUse
 from dpa.sources.splits import total_rows
 
@@ -78,20 +76,8 @@ class CancelJob:
     request: int
 
 
-class Control(Protocol):
-    """How a run is asked to change its tasks while it goes on, or to end."""
-
-    def tell(
-        self, snapshot: Snapshot, processes: Mapping[Address, TaskProcess], nodes: Callable[[], Sequence[BackendNode]]
-    ) -> None:
-        """Receive how the run is, the processes of its tasks, and how to find the nodes that there are."""
-
-    def requests(self) -> Sequence[TaskRequest | CancelChange | CancelJob]:
-        """What has been asked for since this was last called; nodes by their names."""
-        ...
-
-    def answer(self, answer: Answer) -> None:
-        """Receive what became of a request."""
+Request: TypeAlias = TaskRequest | CancelChange | CancelJob
+"""What a running job may be asked for from outside."""
 
 
 def _ignore(what: object) -> None:
@@ -105,13 +91,10 @@ class RunHooks:
     Attributes:
         observe: receives statistics now and then, and at the end of a run that does not fail.
         warn: receives what the user should know meanwhile.
-        control: has requests to change tasks, where they can be carried out while the plan runs, and receives the
-            answers; None: nobody asks.
     """
 
     observe: Callable[[Snapshot], None] = _ignore
     warn: Callable[[str], None] = _ignore
-    control: Control | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -227,9 +227,10 @@ class StageActor(TaskActor):
         return int(share.table.num_rows)
 
 
-def create(actor: type[TaskActor], node: str | None = None) -> ActorHandle:
+def create(actor: type[TaskActor], node: str | None = None, **named: str) -> ActorHandle:
     """A new actor. Tasks ask for no CPU, so a job never waits for ever for a busy cluster. They are spread over its
-    nodes, or are on the one with this number: where that is gone, the actor dies, and is not started elsewhere."""
+    nodes, or are on the one with this number: where that is gone, the actor dies, and is not started elsewhere.
+    `named`: Ray's `name` and `namespace`, by which it can be found on the whole cluster for as long as it lives."""
     strategy = "SPREAD" if node is None else NodeAffinitySchedulingStrategy(node, soft=False)
     options = {"num_cpus": 0, "concurrency_groups": _GROUPS, "scheduling_strategy": strategy, "max_restarts": 0}
-    return ray.remote(**options)(actor).remote()
+    return ray.remote(**options, **named)(actor).remote()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -12,9 +12,10 @@ from dpa._util.sharing import Background
 from dpa.errors import JobFailedError
 from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
 from dpa.protocol.wire.nodes import BackendNode, Place
-from dpa.runtime.cluster import alive_nodes, ray_session
+from dpa.runtime.cluster import alive_nodes, is_of_this_process, ray_session
 from dpa.runtime.launch import actors, run_on
 from dpa.runtime.packed_plan import require_picklable
+from dpa.telemetry.mailbox import Mailbox
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
@@ -31,6 +32,7 @@ class RayBackend:
         address: of a running cluster; None starts a Ray for the job, unless the process has one.
         runtime_env: Ray's runtime environment for the actors, used with an address only.
         object_store_mb: size of the object store of a Ray that is started, in MiB.
+        job: the name of the job whose plan is run.
     """
 
     samples: ClassVar[bool] = True
@@ -38,6 +40,7 @@ class RayBackend:
     address: str | None = None
     runtime_env: Mapping[str, Any] = field(default_factory=dict)
     object_store_mb: int = 1024
+    job: str = "job"
 
     def check_executor(self, executor: object) -> None:
         """Check that an executor can be sent to actors.
@@ -79,7 +82,7 @@ class RayBackend:
             if is_over.is_set():
                 raise JobFailedError("the job ended before its tasks were started")
             placed = None if place is None else place(alive_nodes())
-            with actors(tasks, placed) as coordinator:
+            with actors(tasks, placed, self.job) as coordinator:
                 yield coordinator
 
 
@@ -103,6 +106,8 @@ class RayRunner:
             JobFailedError: user code failed, an actor died, or Ray did not start.
         """
         try:
-            return run_on(self._started.value(), plan, hooks)
+            coordinator = self._started.value()
+            with Mailbox(plan.name) if is_of_this_process() else nullcontext() as mailbox:
+                return run_on(coordinator, plan, hooks, mailbox)
         finally:
             self._started.leave()
