@@ -156,7 +156,7 @@ class Job:
 
     def _on_ray(self, address: str | None = None) -> RayBackend:
         ray = self.config.ray
-        return RayBackend(address or ray.address, ray.runtime_env, ray.object_store_mb)
+        return RayBackend(address or ray.address, ray.runtime_env, ray.object_store_mb, self.config.name)
 
 
 _AS: dict[str, Callable[[Any], Any]] = {"input": as_table, "mapper": as_mapper, "reducer": as_reducer}

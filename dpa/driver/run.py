@@ -14,7 +14,6 @@ import pyarrow as pa
 from dpa._util.logs import chosen_level
 from dpa.config import JobFile, OutputConfig
 from dpa.driver.backend import Backend, Runner
-from dpa.driver.control import Control
 from dpa.driver.first_tables import with_first_tables
 from dpa.driver.inputs import Inputs, OpenedInput, lazy_session
 from dpa.driver.interrupts import ProgramEnd
@@ -29,7 +28,7 @@ from dpa.driver.stopwatch import Stopwatch
 from dpa.driver.summary import build_report
 from dpa.errors import ConfigError, DpaError, JobCancelledError, JobFailedError
 from dpa.logical.step import Step
-from dpa.protocol.plan import RunOutcome
+from dpa.protocol.plan import RunHooks, RunOutcome
 from dpa.protocol.wire.metrics import Snapshot, StageSnapshot
 from dpa.protocol.wire.nodes import Place
 from dpa.result import OutputReport, ReferenceReport, Report, Result, when_written
@@ -151,8 +150,7 @@ class Run:
         )
         self._enter("startup")
         try:
-            with Control(self._spec.config.name) as control:
-                outcome = tasks.run(plan, self._update, self._warn, control)
+            outcome = tasks.run(plan, RunHooks(self._update, self._warn))
         finally:
             self._stopwatch.enter(None)
         times = outcome.times

@@ -21,7 +21,7 @@ from dpa.driver.outputs import MARK
 from dpa.errors import ConfigError, JobFailedError
 from dpa.executors import AnyMapper, AnyReducer
 from dpa.protocol.graph import MAPPER, REDUCER
-from dpa.protocol.plan import Control, RunOutcome, RunPlan
+from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
 from dpa.protocol.wire.metrics import Snapshot, StageSnapshot, TaskStats
 from dpa.protocol.wire.nodes import Place
 from dpa.simulation.backend import SimulatedBackend
@@ -62,17 +62,11 @@ class Around(LocalBackend):
         self._before = before
         self._after = after
 
-    def run(
-        self,
-        plan: RunPlan,
-        observe: Callable[[Snapshot], None],
-        warn: Callable[[str], None],
-        control: Control | None = None,
-    ) -> RunOutcome:
+    def run(self, plan: RunPlan, hooks: RunHooks) -> RunOutcome:
         self.plan = plan
         if self._before:
-            self._before(observe, warn)
-        outcome = super().run(plan, observe, warn, control)
+            self._before(hooks)
+        outcome = super().run(plan, hooks)
         if self._after:
             self._after()
         return outcome
@@ -234,8 +228,8 @@ def test_a_failed_run_reports_what_was_known_by_then() -> None:
     stages = (StageSnapshot(MAPPER, "streaming", mappers), StageSnapshot(REDUCER, "streaming", reducers))
     known = Snapshot("stream", 2.0, 700, stages, ((MAPPER, REDUCER),))
 
-    def break_off(observe: Callable[[Snapshot], None], warn: Callable[[str], None]) -> None:
-        observe(known)
+    def break_off(hooks: RunHooks) -> None:
+        hooks.observe(known)
         raise JobFailedError("reducer 1 died")
 
     observed = Observed()
