@@ -54,8 +54,8 @@ class Run:
         self._observer = observer or Unobserved()
         self._stopwatch = Stopwatch()
         # Directories first: the executors that steps import may change the working directory.
-        outputs = {key: OutputDirectory(spec.file, output, key) for key, output in written(spec.config)}
-        rounds = {key: PartialResultsDirectory(spec.file, given, key) for key, given in published(spec.config)}
+        outputs = {key: OutputDirectory(spec.file, output, key) for key, output in written(spec.file)}
+        rounds = {key: PartialResultsDirectory(spec.file, given, key) for key, given in published(spec.file)}
         self._sinks = [_Sink(spec.file, step, outputs.get(step.sink.key)) for step in spec.results if step.sink]
         self._rounds = {step.name: rounds[step.at("aggregation")] for step in spec.steps if step.aggregation}
         self._snapshot: Snapshot | None = None
