@@ -119,10 +119,11 @@ def _parts(
             yield Text()
         yield _listed(known if verbose else {**known, **dict(_brief_facts(report))})
     else:
-        yield from tables(report.main, FULL, ascii_only)
-        output = output_words(report.output, report.status)
+        stage = report.main
+        yield from tables(stage, FULL, ascii_only)
+        output = None if stage.output is None else output_words(stage.output, report.status)
         made = {} if output is None else {"output": output}
-        yield _listed({**known, **dict(facts(report.main, FULL, ascii_only)), **made})
+        yield _listed({**known, **dict(facts(stage, FULL, ascii_only)), **made})
     if result is not None and result.num_rows:
         yield Text()
         yield from _first_rows(result)
@@ -181,8 +182,8 @@ def _brief_facts(report: Report) -> Iterator[tuple[str, RenderableType]]:
     applied = [f"{len(stage.redistributions)} of {one_line(stage.name, 40)}" for stage in report.operators]
     acted = [words for words, stage in zip(applied, report.operators, strict=True) if stage.redistributions]
     yield "redistributions", joined(acted) if acted else "none"
-    if report.latency is not None:
-        yield "latency", f"{latency_words(report.latency)}, of {one_line(report.main.name, 40)}"
+    if report.main.latency is not None:
+        yield "latency", f"{latency_words(report.main.latency)}, of {one_line(report.main.name, 40)}"
     made = [(stage, output_words(stage.output, report.status)) for stage in report.operators if stage.output]
     found = [f"{one_line(stage.name, 40)}: {words}" for stage, words in made if words is not None]
     if found:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from dpa.errors import JobFailedError, ReferenceMismatchError, TableError
 from dpa.result._report import Report
-from dpa.result._stage import OutputReport
+from dpa.result._stage import OutputReport, SkewReport
 from dpa.routing.keys import in_words
 
 
@@ -113,13 +113,14 @@ class Result:
 
     def _only_stage(self) -> list[tuple[str, str]]:
         """Of the only operator stage."""
-        report = self.report
-        static = "not known" if report.static_skew is None else f"{report.static_skew:.3f}"
-        spark = "" if report.skew.spark is None else f", Spark {report.skew.spark:.3f}"
+        stage = self.report.main
+        output, skew = stage.output or OutputReport(), stage.skew or SkewReport()
+        static = "not known" if stage.static_skew is None else f"{stage.static_skew:.3f}"
+        spark = "" if skew.spark is None else f", Spark {skew.spark:.3f}"
         return [
-            ("keys", f"{report.output.rows:,}"),
-            ("skew S", f"{report.skew.dpa:.3f} (static {static}{spark}); 0 is even, 1 is all on one task"),
-            ("hot keys", ", ".join(f"{in_words(hot.key)} {hot.share:.1%}" for hot in report.hot[:3]) or "none"),
+            ("keys", f"{output.rows:,}"),
+            ("skew S", f"{skew.dpa:.3f} (static {static}{spark}); 0 is even, 1 is all on one task"),
+            ("hot keys", ", ".join(f"{in_words(hot.key)} {hot.share:.1%}" for hot in stage.hot[:3]) or "none"),
         ]
 
     def _stages(self) -> list[tuple[str, str]]:
@@ -135,7 +136,7 @@ class Result:
         ]
 
     def _latency(self) -> str:
-        found = self.report.latency
+        found = self.report.main.latency
         if found is None:
             return "not measured"
         return ", ".join(f"{name} {getattr(found, name):.3f} s" for name in ("p50", "p95", "p99", "max"))
