@@ -88,7 +88,8 @@ class Run:
         status = "mismatch" if any(sink.compared.matches is False for sink in self._sinks) else "ok"
         tables = {sink.name: sink.table for sink in self._sinks if sink.table is not None}
         written = {sink.name: when_written(sink.report) for sink in self._sinks}
-        return Result(self._report(status), tables, written)
+        keys = {sink.name: sink.step.at("write.path") for sink in self._sinks}
+        return Result(self._report(status), tables, written, _keys=keys)
 
     def _through(self) -> None:
         """All phases. Nothing can fail after the first result is published but publishing the next, so a job that

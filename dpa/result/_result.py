@@ -28,17 +28,22 @@ def when_written(output: OutputReport) -> tuple[int, ...] | None:
 class Result:
     """A finished job: `table()` is a result, `report` says how it came about. `_tables` are the results that stayed in
     memory, by stage; `_written` is what `when_written` returned at the end for those that were written; `events` are
-    those of a failed job, as `JobFailedError` has them."""
+    those of a failed job, as `JobFailedError` has them; `_keys` are those that say where each goes."""
 
     report: Report
     _tables: Mapping[str, pa.Table] = field(default_factory=dict, repr=False)
     _written: Mapping[str, tuple[int, ...] | None] = field(default_factory=dict, repr=False)
     events: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    _keys: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
-    def unsaved(self) -> pa.Table | None:
-        """The last of the results that are lost with this object, as they were written nowhere; None if none is."""
-        return None if self.report.status == "failed" else next(reversed(list(self._tables.values())), None)
+    def unsaved(self) -> tuple[str, pa.Table] | None:
+        """The last of the results that are lost with this object, as they were written nowhere, with the key of the job
+        that would have it written; None if none is."""
+        if self.report.status == "failed" or not self._tables:
+            return None
+        stage, table = list(self._tables.items())[-1]
+        return self._keys[stage], table
 
     def table(self, stage: str | None = None) -> pa.Table:
         """The result of a stage, by default of the only one that has one, as one Arrow table; read from its directory

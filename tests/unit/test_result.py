@@ -41,9 +41,10 @@ def test_a_later_result_in_the_same_directory_is_not_taken_for_it(tmp_path: Path
 def test_each_stage_with_a_result_has_a_table() -> None:
     made = samples.graph_report()
     stages = (*made.stages[:-1], dataclasses.replace(made.main, output=OutputReport(rows=1)))
-    result = Result(dataclasses.replace(made, stages=stages), {"bargains": pa.table({"key": ["a"]})})
+    tables, keys = {"bargains": pa.table({"key": ["a"]})}, {"bargains": "stages.bargains.write.path"}
+    result = Result(dataclasses.replace(made, stages=stages), tables, _keys=keys)
     assert result.table().equals(result.table("bargains"))
-    assert result.unsaved is result.table()
+    assert result.unsaved == ("stages.bargains.write.path", result.table())
     with pytest.raises(TableError, match="bargains has no result of a stage 'priced', but of bargains"):
         result.table("priced")
 
