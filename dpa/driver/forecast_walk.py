@@ -18,7 +18,6 @@ from dpa.execution.emission import Emission, Step
 from dpa.execution.reduce_task import ReduceStage, ReduceTask
 from dpa.execution.schemas import agreed
 from dpa.logical.compilation import Compiled
-from dpa.operators import JoinOptions
 from dpa.sources.splits import MemorySplit
 
 MAX_JOINED = 1_000_000
@@ -85,7 +84,7 @@ class Walk:
         if work.emission is None:
             return None
         task = ReduceTask(work, 0)
-        for block in thinned(blocks, MAX_JOINED) if isinstance(work.receiver, JoinOptions) else blocks:
+        for block in thinned(blocks, MAX_JOINED) if work.receiver.has_sides else blocks:
             self._emit(stage, [Step(task.process(block), 0, 0)])
         return task
 

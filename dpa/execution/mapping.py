@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, get_args
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -12,20 +12,17 @@ import pyarrow as pa
 from dpa._util.inference import array_of
 from dpa.errors import ConfigError, DpaError, ExecutorError, KeyTypeError
 from dpa.execution.arrivals import Input
-from dpa.execution.block import Block, Values
-from dpa.execution.calls import columns, fold, zero
+from dpa.execution.block import Block, Values, object_array
 from dpa.execution.failures import USER_ERRORS, at, executor_error, shown
 from dpa.execution.keys import column_of, key_column
+from dpa.execution.receivers.base import Receiver
 from dpa.execution.row_operators import key_of
 from dpa.execution.rows import Rows, records_of
 from dpa.execution.running import described
-from dpa.executors import AnyMapper, AnyReducer, BatchMapper, BatchReducer, Groups, Mapper, Process, Reducer, name_of
-from dpa.operators import JoinOptions, RowOperator
-from dpa.routing.keys import KeyName, key_type, names_of, to_python
+from dpa.executors import AnyMapper, BatchMapper, Mapper, name_of
+from dpa.operators import RowOperator
+from dpa.routing.keys import KeyName, key_type, names_of
 from dpa.sources.splits import Split
-
-Receiver: TypeAlias = AnyReducer | Process[Any, Any] | JoinOptions | None
-"""What takes an edge's records: None is a stage that keeps no state."""
 
 _ROWS_AT_ONCE = 4_096
 """Input rows that a per-record mapper asks for at a time."""
@@ -55,7 +52,7 @@ class MapTask:
         key: name of the key column, or the names of the columns of a composite key; of no column: all records have the
             one key null.
         values: without a mapper, the input columns that are the value; all but the key if None.
-        reducer: what will take the records: decides whether values travel as columns, and combines them.
+        receiver: what will take the records: decides whether values travel as columns, and combines them.
         combine: whether to fold equal keys of a block.
         seed: of the hash of keys.
         batch_records: most records in a block.
@@ -68,7 +65,7 @@ class MapTask:
     mapper: AnyMapper | None
     key: KeyName
     values: tuple[str, ...] | None
-    reducer: Receiver
+    receiver: Receiver
     combine: bool
     seed: int
     batch_records: int
@@ -118,21 +115,24 @@ class MapTask:
             columns = dict(zip(batch.schema.names, batch.columns, strict=True))
             yield pa.record_batch({**columns, **missing}) if missing else batch
 
-    def empty_block(self, schema: pa.Schema | None) -> Block:
+    def empty_block(self, schema: pa.Schema) -> Block:
         """A block without records, of the types that rows with these columns give, where the type null stands for one
-        that is not known: functions of a record give no types before they are called. None: no columns are known.
-
-        Raises:
-            ExecutorError: the batch mapper raised or returned something else than records, or a column is missing.
-        """
-        if schema is not None and self.key_function is None and not isinstance(self.mapper, Mapper):
+        that is not known: functions of a record give no types before they are called, and a batch mapper that fails
+        where there is nothing to work on gives none either."""
+        try:
+            if isinstance(self.mapper, Mapper):
+                return self._nothing(None)
+            if self.key_function is not None:
+                return self._nothing(self._selected(pa.RecordBatch.from_pylist([], schema)))
             records = self._records_of(pa.RecordBatch.from_pylist([], schema))
             return self._columns(pa.RecordBatch.from_pylist([], records.schema))
-        if schema is None or isinstance(self.mapper, Mapper):
-            read = self.reducer.reads if isinstance(self.reducer, BatchReducer) else ()
-            values = pa.record_batch({name: pa.nulls(0) for name in read})
-        else:
-            values = self._selected(pa.RecordBatch.from_pylist([], schema))
+        except (DpaError, *USER_ERRORS):
+            return self._nothing(None)
+
+    def _nothing(self, values: pa.RecordBatch | None) -> Block:
+        """A block without records, of keys of unknown type."""
+        if values is None:
+            values = pa.record_batch({name: pa.nulls(0) for name in self.receiver.reads})
         keys = column_of([], self.key) if names_of(self.key) else pa.nulls(0)
         return Block.of(keys, values, self.seed, self.side)
 
@@ -235,15 +235,15 @@ class MapTask:
 
     def _values(self, mapper: Mapper, values: list[Any]) -> Values:
         """Python objects as they are, or columns where what takes them works on columns."""
-        if isinstance(self.reducer, Reducer | Process):
-            return _object_array(values)
+        if self.receiver.takes_objects:
+            return object_array(values)
         try:
             if any(isinstance(value, dict) for value in values):
                 names = dict.fromkeys(name for value in values for name in value)
                 return pa.record_batch({name: array_of([value.get(name) for value in values]) for name in names})
             return pa.record_batch({"value": array_of(values)})
         except (pa.ArrowException, AttributeError, TypeError, UnicodeError, OverflowError) as error:
-            name = "the next stage" if self.reducer is None else name_of(self.reducer)
+            name = name_of(self.receiver.executor) if self.receiver.keeps_states else "the next stage"
             needs = f"{name} works on columns, so values must be of one Arrow type, or flat dicts"
             raise ExecutorError(f"{name_of(mapper)}.map: {needs}: {error}") from None
 
@@ -251,21 +251,10 @@ class MapTask:
         block = step.block
         if block is None:
             return step
-        if isinstance(self.reducer, BatchReducer):
-            groups = Groups(block.keys, block.codes, block.columns)
-            states: Values = columns(self.reducer, "reduce", groups, len(groups))
-        else:
-            assert isinstance(self.reducer, Reducer)
-            states = self._reduced(self.reducer, block)
+        states = self.receiver.combined(block)
         codes = np.arange(len(block.keys), dtype=np.int32)
         combined = Block(block.keys, block.hashes, codes, states, block.counts(), combined=True)
         return Mapped(combined, step.read, step.mapped)
-
-    def _reduced(self, reducer: Reducer[Any, Any], block: Block) -> Values:
-        keys = to_python(block.keys)
-        states = [zero(reducer, key) for key in keys]
-        fold(reducer, "reduce", states, block.codes.tolist(), block.objects(), keys)
-        return _object_array(states)
 
 
 for _split in get_args(Split):
@@ -292,12 +281,11 @@ def check_columns(task: MapTask, schema: pa.Schema, rows: str = "the input") -> 
             key_type(schema.types[present.index(name)])
         except KeyTypeError as error:
             raise ConfigError(f"key: the column {name!r}: {error}") from None
-    if isinstance(task.reducer, BatchReducer):
-        values = [name for name in present if name not in key] if task.values is None else task.values
-        try:
-            task.reducer.check_values(pa.schema([schema.field(present.index(name)) for name in values]))
-        except ConfigError as error:
-            raise ConfigError(f"reducer: {name_of(task.reducer)} {error}") from None
+    values = [name for name in present if name not in key] if task.values is None else task.values
+    try:
+        task.receiver.check_values(pa.schema([schema.field(present.index(name)) for name in values]))
+    except ConfigError as error:
+        raise ConfigError(f"reducer: {name_of(task.receiver.executor)} {error}") from None
 
 
 def _require(names: Iterable[str], role: str, rows: pa.RecordBatch) -> None:
@@ -311,7 +299,3 @@ def _require(names: Iterable[str], role: str, rows: pa.RecordBatch) -> None:
         if name not in present:
             has = f"they have {', '.join(present)}" if present else "they have no columns at all"
             raise ExecutorError(f"the rows {role} {name!r} have no such column; {has}")
-
-
-def _object_array(objects: list[Any]) -> Values:
-    return np.fromiter(objects, dtype=object, count=len(objects))

@@ -10,8 +10,8 @@ import pytest
 from builders import map_task
 
 from dpa.execution.block import Block
+from dpa.execution.receivers import receiver_of
 from dpa.execution.running import running
-from dpa.execution.stores import states_for
 from dpa.executors import BatchMapper, BatchReducer, Groups, Mapper, Reducer
 from dpa.routing.ring import TokenRing
 from dpa.sources.generated import GeneratedTable, Generator
@@ -58,9 +58,9 @@ class LooksAtBatches(BatchReducer):
 
 def through(reducer: Reducer[Any, Any] | BatchReducer) -> None:
     """Reduce, merge and finish a block."""
-    states, block = states_for(reducer), Block.of(pa.array(["a", "b"]), pa.record_batch({"value": [1, 2]}), 0)
+    states, block = receiver_of(reducer).store(), Block.of(pa.array(["a", "b"]), pa.record_batch({"value": [1, 2]}), 0)
     states.reduce(block)
-    other = states_for(reducer)
+    other = receiver_of(reducer).store()
     other.reduce(block)
     for part in other.pack(TokenRing(1, 1).snapshot(0), keep=1).values():
         states.merge(part)
