@@ -105,7 +105,7 @@ def _operator(step: Step, blocks: Sequence[Block]) -> StageForecast:
         distinct=stats.distinct if stats else 0,
         hot_keys=hot_keys(stats) if stats else (),
         mergeable=step.can_merge,
-        combinable=step.receiver.can_combine,
+        combinable=step.can_merge and not step.receiver.has_sides,
     )
 
 

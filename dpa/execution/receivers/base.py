@@ -62,11 +62,6 @@ class Receiver(ABC):
         return True
 
     @property
-    def can_combine(self) -> bool:
-        """Whether senders can fold the records of a key into its state."""
-        return False
-
-    @property
     def reads(self) -> tuple[str, ...]:
         """The value columns that it needs, as far as it can say."""
         return ()
@@ -122,7 +117,7 @@ class Receiver(ABC):
         """An empty store."""
 
     def combined(self, block: Block) -> Values:
-        """The state of each key of a block, shape (keys,), where it `can_combine`.
+        """The state of each key of a block, shape (keys,): what a combiner sends in place of the records.
 
         Raises:
             ExecutorError: the executor failed.

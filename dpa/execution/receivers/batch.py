@@ -46,26 +46,17 @@ class BatchReceiver(Receiver):
     executor: BatchReducer
 
     @property
-    def can_combine(self) -> bool:
-        """Always."""
-        return True
-
-    @property
     def reads(self) -> tuple[str, ...]:
-        """The value columns that the reducer says it needs."""
         return self.executor.reads
 
     @property
     def expected_seconds(self) -> float | None:
-        """About how long a record takes, if the reducer is ready-made."""
         return _KERNEL_SECONDS if type(self.executor) in READY_MADE.values() else None
 
     def check_values(self, values: pa.Schema) -> None:
-        """Check the columns of the values by the reducer's own check."""
         self.executor.check_values(values)
 
     def columns(self, key: KeyName, blocks: Sequence[Block], *, is_complete: bool) -> Known:
-        """The key columns, and those that the reducer gives for no rows."""
         block = blocks[0]  # rows of one union have the same columns
         try:
             states = columns(self.executor, "reduce", Groups(block.keys, block.codes, block.columns), 0)
@@ -78,11 +69,9 @@ class BatchReceiver(Receiver):
         return as_declared(known, self.declared, f"{name_of(self.executor)}.finish", names_of(key))
 
     def store(self) -> States:
-        """A row a key."""
         return BatchStates(self)
 
     def combined(self, block: Block) -> Values:
-        """The state of each key of a block."""
         groups = Groups(block.keys, block.codes, block.columns)
         return columns(self.executor, "reduce", groups, len(groups))
 
@@ -104,14 +93,12 @@ class RowsReceiver(BatchReceiver):
     executor: RowsReducer
 
     def does(self, by: str) -> str:
-        """What it does, in a few words."""
         match self.executor:
             case TopRows(k=k, by=column, descending=descending):
                 return f"{'top' if descending else 'least'} {k} by {column} of {f'each {by}' if by else 'all records'}"
         return super().does(by)
 
     def finished(self, states: pa.RecordBatch, keys: pa.Array) -> tuple[pa.RecordBatch, pa.Array]:
-        """The result of states, and the key of each of its rows."""
         found, places = rows(self.executor, states)
         return found, keys.take(pa.array(places))
 
@@ -133,7 +120,6 @@ class BatchStates(States):
         return 0 if whole is None else len(whole.keys)
 
     def reduce(self, block: Block) -> None:
-        """Reduce a block's groups to partial states."""
         groups = Groups(block.keys, block.codes, block.columns)
         states = groups.values if block.combined else columns(self._reducer, "reduce", groups, len(groups))
         records = np.ones(len(block.codes), dtype=np.int64) if block.combined else block.counts()
@@ -150,15 +136,12 @@ class BatchStates(States):
             self._fold()
 
     def pieces(self, table: RoutingTable, keep: int, most: int) -> list[Interval]:
-        """The keys that the table does not give to reducer `keep`, in pieces of `most` or more, the hottest first."""
         whole = self._fold()
         if whole is None:
             return [ALL_HASHES]
         return of_columns(hash_column(whole.keys, table.seed), whole.records, table, keep, most)
 
     def pack(self, table: RoutingTable, keep: int, interval: Interval = ALL_HASHES) -> dict[int, StatePart]:
-        """Take out the states of all keys in an interval of hashes that the table does not give to reducer `keep`, by
-        their owner."""
         whole = self._fold()
         if whole is None:
             return {}
@@ -177,7 +160,6 @@ class BatchStates(States):
         return self.finish(key)
 
     def finish(self, key: KeyName) -> Reduced:
-        """The result, with the key column named `key`, or the columns of a composite key."""
         whole = self._fold()
         if whole is None:
             return Reduced.of_nobody(pa.table(key_columns(pa.nulls(0), key)))

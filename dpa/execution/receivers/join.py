@@ -70,16 +70,13 @@ class JoinReceiver(Receiver):
     executor: JoinOptions
 
     def does(self, by: str) -> str:
-        """What it does, in a few words."""
         return f"{self.executor.how} join by {by}"
 
     def knowing(self, columns: Sequence[pa.Schema | None], names: Sequence[str]) -> Receiver:
-        """The same join, whose result has all these columns if a side turns out to have no rows."""
         left, right = columns
         return replace(self, executor=replace(self.executor, columns=(left, right), named=tuple(names)))
 
     def columns(self, key: KeyName, blocks: Sequence[Block], *, is_complete: bool) -> Known:
-        """The key columns, and those of both sides."""
         store = self.store()
         try:
             for block in blocks:
@@ -89,7 +86,6 @@ class JoinReceiver(Receiver):
             return NOTHING_KNOWN
 
     def store(self) -> States:
-        """The rows."""
         return JoinStates(self.executor)
 
     def completed(self, rows: pa.Table) -> pa.Table:
@@ -123,7 +119,7 @@ class JoinStates(States):
 
     @property
     def size(self) -> int:
-        """How many rows it holds: what its memory goes by."""
+        """Rows, not keys: what its memory goes by."""
         return sum(block.rows for block in self._blocks)
 
     @property
@@ -145,7 +141,6 @@ class JoinStates(States):
         self._blocks.append(block.copy())
 
     def merge(self, part: StatePart) -> None:
-        """Take in the rows that came from another reducer."""
         assert isinstance(part.states, tuple)
         self._blocks += part.states
 
@@ -159,8 +154,6 @@ class JoinStates(States):
         return of_columns(hashes, rows, table, keep, most)
 
     def pack(self, table: RoutingTable, keep: int, interval: Interval = ALL_HASHES) -> dict[int, StatePart]:
-        """Take out the rows of all keys in an interval of hashes that the table does not give to reducer `keep`, by
-        their owner."""
         parts: dict[int, list[Block]] = {keep: []}
         for block in self._blocks:
             for owner, part in block.by_key(owners_within(table, block.hashes, keep, interval)):

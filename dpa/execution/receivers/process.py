@@ -33,23 +33,17 @@ class ProcessReceiver(Receiver):
     keeps_order = True
     gives_key = False
     may_lack_columns = True
+    can_merge = False
     unmergeable = "is a process, which must get all records of a key on one task:"
 
     executor: Process[Any, Any]
 
-    @property
-    def can_merge(self) -> bool:
-        """Never."""
-        return False
-
     def columns(self, key: KeyName, blocks: Sequence[Block], *, is_complete: bool) -> Known:
-        """Those declared; else its rows may have any."""
         if self.declared is not None:
             return Known(self.declared.schema)
         return Known(pa.table(key_columns(blocks[0].keys, key)).schema, is_complete=False)
 
     def store(self) -> States:
-        """A Python object a key."""
         return ProcessStates(self.executor, self.declared)
 
 
@@ -63,7 +57,6 @@ class ProcessStates(ObjectTable, States):
         self._declared = declared
 
     def reduce(self, block: Block) -> pa.RecordBatch | None:
-        """Process the block's values, in order. Returns the emitted rows."""
         places = self.add_block(block)
         return self._rows(emitted(self._process, self.states, places, block.objects(), self.keys), "process")
 

@@ -40,16 +40,9 @@ class RecordReceiver(Receiver):
 
     @property
     def can_merge(self) -> bool:
-        """Whether the reducer has a `merge`."""
         return type(self.executor).merge is not Reducer.merge
 
-    @property
-    def can_combine(self) -> bool:
-        """The same: senders have states of a key, too."""
-        return self.can_merge
-
     def columns(self, key: KeyName, blocks: Sequence[Block], *, is_complete: bool) -> Known:
-        """The key columns, and those that the result of `zero` has."""
         block = blocks[0]  # rows of one union have the same columns
         try:
             schema = result_table(self.executor, key, block.keys, self._results(block)).schema
@@ -68,11 +61,9 @@ class RecordReceiver(Receiver):
         return {name: result_column(name, [None], [value]).slice(1) for name, value in named.items()}
 
     def store(self) -> States:
-        """A Python object a key."""
         return RecordStates(self.executor, self.declared)
 
     def combined(self, block: Block) -> Values:
-        """The state of each key of a block."""
         keys = to_python(block.keys)
         states = [zero(self.executor, key) for key in keys]
         fold(self.executor, "reduce", states, block.codes.tolist(), block.objects(), keys)
@@ -89,12 +80,10 @@ class RecordStates(ObjectTable, States):
         self._declared = declared
 
     def reduce(self, block: Block) -> None:
-        """Fold the block's values into the states of their keys, in order."""
         method = "merge" if block.combined else "reduce"
         fold(self._reducer, method, self.states, self.add_block(block), block.objects(), self.keys)
 
     def merge(self, part: StatePart) -> None:
-        """Fold in states that came from another reducer."""
         assert isinstance(part.states, list)
         fold(self._reducer, "merge", self.states, self.add_part(part).tolist(), part.states, self.keys)
 
@@ -109,8 +98,6 @@ class RecordStates(ObjectTable, States):
         return self._finished(key, finish if only_read else lambda state: finish(deepcopy(state)))
 
     def finish(self, key: KeyName) -> Reduced:
-        """The result, with the key column named `key`, or the columns of a composite key. The last call: the reducer
-        may change the states."""
         return self._finished(key, self._reducer.finish)
 
     @described(lambda local: at(local["self"]._reducer, "finish", f"key {in_words(local['name'])}"))

@@ -39,17 +39,14 @@ class StatelessReceiver(Receiver):
 
     @property
     def operators(self) -> tuple[RowOperator, ...]:
-        """The one operator, or none."""
         return () if self.executor is None else (self.executor,)
 
     def does(self, by: str) -> str:
-        """What it does, in a few words."""
         if self.executor is None:
             return "union"
         return f"{self.executor.kind.value} {name_of(self.executor).rpartition('.')[2]}"
 
     def columns(self, key: KeyName, blocks: Sequence[Block], *, is_complete: bool) -> Known:
-        """The columns of rows after the operator."""
         try:
             schema = schema_after(self.operators, blocks[0].columns.schema)
         except (DpaError, pa.ArrowException, *USER_ERRORS):
@@ -60,7 +57,6 @@ class StatelessReceiver(Receiver):
         return found
 
     def store(self) -> States:
-        """No states."""
         return NoStates(self.operators)
 
 
@@ -73,11 +69,9 @@ class NoStates(States):
 
     @property
     def size(self) -> int:
-        """None."""
         return 0
 
     def reduce(self, block: Block) -> pa.RecordBatch | None:
-        """The block's rows after the operators."""
         if not self._operators:
             return block.columns
         chunks = apply(self._operators, iter([Chunk(block.columns, block.rows)]), _ONE_QUANTUM)
@@ -85,17 +79,13 @@ class NoStates(States):
         return pa.table(concatenated(made)).combine_chunks().to_batches()[0] if made else None
 
     def merge(self, part: StatePart) -> None:
-        """Refused: there are no states."""
         raise ProtocolError("a stage without state received states")
 
     def pieces(self, table: RoutingTable, keep: int, most: int) -> list[Interval]:
-        """One piece: nothing."""
         return [ALL_HASHES]
 
     def pack(self, table: RoutingTable, keep: int, interval: Interval = ALL_HASHES) -> dict[int, StatePart]:
-        """Nothing."""
         return {}
 
     def finish(self, key: KeyName) -> Reduced:
-        """No rows: all have been emitted."""
         return Reduced.of_nobody(pa.table({}))
