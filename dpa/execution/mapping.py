@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import Any, TypeAlias, get_args
 
 import numpy as np
 import pyarrow as pa
 
 from dpa._util.inference import array_of
 from dpa.errors import ConfigError, DpaError, ExecutorError, KeyTypeError
-from dpa.execution.arrivals import Input
+from dpa.execution.arrivals import Arrived, Input
 from dpa.execution.block import Block, Values, object_array
 from dpa.execution.failures import USER_ERRORS, at, executor_error, shown
 from dpa.execution.keys import column_of, key_column
 from dpa.execution.receivers.base import Receiver
-from dpa.execution.row_operators import key_of
 from dpa.execution.rows import Rows, records_of
 from dpa.execution.running import described
 from dpa.executors import AnyMapper, BatchMapper, Mapper, name_of
@@ -24,21 +23,25 @@ from dpa.operators import RowOperator
 from dpa.routing.keys import KeyName, key_type, names_of
 from dpa.sources.splits import Split
 
+Made: TypeAlias = "Iterator[tuple[Block | None, int]]"
+"""Blocks of records, at least one each, or None, and the rows read for each since the one before."""
+
 _ROWS_AT_ONCE = 4_096
 """Input rows that a per-record mapper asks for at a time."""
 
 
 @dataclass(frozen=True)
-class Mapped:
-    """One step of a mapper: a block, or None at the end of the split, and what it was made of.
+class Emitted:
+    """What a task that reads rows emits in one step.
 
     Attributes:
-        block: the records, at least one, or None.
-        read: input rows read since the last step.
-        mapped: records made of them, before any combiner.
+        blocks: the records for each edge, with the position of the edge in `Emission.edges`; an edge may be missing,
+            and comes once at most.
+        read: input rows read since the step before.
+        mapped: records made of them for all edges together, before any combiner.
     """
 
-    block: Block | None
+    blocks: tuple[tuple[int, Block], ...]
     read: int
     mapped: int
 
@@ -74,34 +77,46 @@ class MapTask:
     side: int = 0
     inputs: tuple[Input, ...] = ()
 
-    def blocks(self, rows: Rows, clock: Callable[[], float]) -> Iterator[Mapped]:
-        """Map rows, such as a split, step by step; `clock` gives seconds.
+    @property
+    def edges(self) -> tuple[MapTask, ...]:
+        """This edge alone."""
+        return (self,)
+
+    def steps(self, rows: Rows, clock: Callable[[], float]) -> Iterator[Emitted]:
+        """Map rows, such as a split, step by step; `clock` gives seconds. The last step may have no block.
 
         Raises:
             ExecutorError: the mapper raised or returned something else than records; or, without one, the rows lack a
                 column of the key or of the values.
         """
         if isinstance(self.mapper, Mapper):
-            steps = self._map_records(self.mapper, rows, clock)
+            made = self._map_records(self.mapper, rows, clock)
         elif self.key_function is not None:
-            steps = self._map_keyed(self.key_function, rows, clock)
+            made = self._map_keyed(self.key_function, rows, clock)
         else:
-            steps = self._map_batches(rows)
-        for step in steps:
-            made = self._combined(step) if self.combine else step
-            yield self._noted(made, step.block) if self.inputs else made
+            made = self._map_batches(rows)
+        for block, read in made:
+            sent = () if block is None else ((0, self._sent(block)),)
+            yield Emitted(sent, read, 0 if block is None else block.rows)
 
-    def _noted(self, made: Mapped, mapped: Block | None) -> Mapped:
-        """A step with the columns of the rows of its block, which were those of `mapped` before any combiner."""
-        if made.block is None or mapped is None:
-            return made
-        types = list(mapped.keys.type) if pa.types.is_struct(mapped.keys.type) else [mapped.keys.type]
+    def _sent(self, block: Block) -> Block:
+        """A block as it is sent: folded if there is a combiner, with its size, and the columns of its rows where these
+        are noted."""
+        sent = block
+        if self.combine:
+            codes = np.arange(len(block.keys), dtype=np.int32)
+            sent = Block(block.keys, block.hashes, codes, self.receiver.combined(block), block.counts(), combined=True)
+        if self.inputs:
+            sent = replace(sent, arrived=self._arrived(block))
+        return sent.weighed()
+
+    def _arrived(self, block: Block) -> Arrived:
+        """The columns of the rows of a block, for each input that they came from."""
+        types = list(block.keys.type) if pa.types.is_struct(block.keys.type) else [block.keys.type]
         names = names_of(self.key) if self.key_function is None else ()
         key = pa.schema([(name, getattr(kind, "type", kind)) for name, kind in zip(names, types, strict=False)])
-        values = [field for field in mapped.columns.schema if field.name not in names]
-        whole = pa.schema([*key, *values])
-        arrived = {given: key if given.is_side else whole for given in self.inputs}
-        return replace(made, block=replace(made.block, arrived=arrived))
+        whole = pa.schema([*key, *(field for field in block.columns.schema if field.name not in names)])
+        return {given: key if given.is_side else whole for given in self.inputs}
 
     def _batches(self, rows: Rows) -> Iterator[pa.RecordBatch]:
         """The rows as batches; a column that this edge names, and rows of a union may lack, is null."""
@@ -137,7 +152,7 @@ class MapTask:
         return Block.of(keys, values, self.seed, self.side)
 
     @described(lambda local: at(local["mapper"], "map", f"record {shown(local['record'])}"))
-    def _map_records(self, mapper: Mapper, rows: Rows, clock: Callable[[], float]) -> Iterator[Mapped]:
+    def _map_records(self, mapper: Mapper, rows: Rows, clock: Callable[[], float]) -> Made:
         keys: list[Any] = []
         values: list[Any] = []
         read, until = 0, clock() + self.step_seconds
@@ -152,32 +167,35 @@ class MapTask:
                         keys.append(key)
                         values.append(value)
                         if len(keys) == self.batch_records:
-                            yield Mapped(self._block(mapper, keys, values), read, len(keys))
+                            yield self._block(mapper, keys, values), read
                             keys, values, read, until = [], [], 0, clock() + self.step_seconds
                 except DpaError:
                     raise
                 except USER_ERRORS as error:
                     raise executor_error(mapper, "map", f"record {shown(record)}", error) from None
                 if keys and clock() > until:
-                    yield Mapped(self._block(mapper, keys, values), read, len(keys))
+                    yield self._block(mapper, keys, values), read
                     keys, values, read, until = [], [], 0, clock() + self.step_seconds
-        yield Mapped(self._block(mapper, keys, values) if keys else None, read, len(keys))
+        yield self._block(mapper, keys, values) if keys else None, read
 
-    def _map_keyed(self, function: RowOperator, rows: Rows, clock: Callable[[], float]) -> Iterator[Mapped]:
+    @described(lambda local: at(local["function"], "key_by", f"record {shown(local['record'])}"))
+    def _map_keyed(self, function: RowOperator, rows: Rows, clock: Callable[[], float]) -> Made:
         for batch in self._batches(rows):
             keys: list[Any] = []
             start, until = 0, clock() + self.step_seconds
-            for key in key_of(function, batch):
-                keys.append(key)
+            for record in records_of(batch):
+                try:
+                    keys.append(function.function(record))
+                except USER_ERRORS as error:
+                    raise executor_error(function, "key_by", f"record {shown(record)}", error) from None
                 if clock() > until:
-                    yield self._keyed(function, keys, batch.slice(start, len(keys)))
+                    yield self._keyed(function, keys, batch.slice(start, len(keys))), len(keys)
                     keys, start, until = [], start + len(keys), clock() + self.step_seconds
             if keys:
-                yield self._keyed(function, keys, batch.slice(start, len(keys)))
+                yield self._keyed(function, keys, batch.slice(start, len(keys))), len(keys)
 
-    def _keyed(self, function: RowOperator, keys: list[Any], batch: pa.RecordBatch) -> Mapped:
-        column = self._key_column(function, "key_by", keys)
-        return Mapped(Block.of(column, self._selected(batch), self.seed, self.side), len(keys), len(keys))
+    def _keyed(self, function: RowOperator, keys: list[Any], batch: pa.RecordBatch) -> Block:
+        return Block.of(self._key_column(function, "key_by", keys), self._selected(batch), self.seed, self.side)
 
     def _selected(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         """The values of rows whose key is none of their columns."""
@@ -185,14 +203,14 @@ class MapTask:
         _require(names, "whose value is", batch)
         return batch.select(names) if names else None
 
-    def _map_batches(self, rows: Rows) -> Iterator[Mapped]:
+    def _map_batches(self, rows: Rows) -> Made:
         for batch in self._batches(rows):
             records = self._records_of(batch)
             blocks = [self._columns(part) for part in records.to_batches(self.batch_records) if part.num_rows]
             if not blocks:
-                yield Mapped(None, batch.num_rows, 0)
+                yield None, batch.num_rows
             for index, block in enumerate(blocks):
-                yield Mapped(block, batch.num_rows if index == 0 else 0, block.rows)
+                yield block, batch.num_rows if index == 0 else 0
 
     @described(lambda local: at(local["self"].mapper, "map_batch", f"a batch of {local['batch'].num_rows} rows"))
     def _records_of(self, batch: pa.RecordBatch) -> pa.Table:
@@ -246,15 +264,6 @@ class MapTask:
             name = name_of(self.receiver.executor) if self.receiver.keeps_states else "the next stage"
             needs = f"{name} works on columns, so values must be of one Arrow type, or flat dicts"
             raise ExecutorError(f"{name_of(mapper)}.map: {needs}: {error}") from None
-
-    def _combined(self, step: Mapped) -> Mapped:
-        block = step.block
-        if block is None:
-            return step
-        states = self.receiver.combined(block)
-        codes = np.arange(len(block.keys), dtype=np.int32)
-        combined = Block(block.keys, block.hashes, codes, states, block.counts(), combined=True)
-        return Mapped(combined, step.read, step.mapped)
 
 
 for _split in get_args(Split):

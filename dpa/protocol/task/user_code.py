@@ -8,7 +8,8 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from dpa.errors import ProtocolError
-from dpa.execution.emission import Emission, Step
+from dpa.execution.emission import Emission
+from dpa.execution.mapping import Emitted
 from dpa.execution.reduce_task import ReduceStage, ReduceTask
 from dpa.execution.rows import OneBatch, Portions, Rows
 from dpa.execution.states import Reduced
@@ -56,7 +57,7 @@ class UserCode:
         self._operator = None if isinstance(task, Emission) else ReduceTask(task, index)
         self._clock = clock
         self._round_table: RoutingTable | None = None
-        self._steps: Iterator[Step] = iter(())
+        self._steps: Iterator[Emitted] = iter(())
         self._portions = Portions(OneBatch(pa.record_batch({})))
 
     @property

@@ -57,7 +57,7 @@ def expected(left: Sequence[Row], right: Sequence[Row], how: str, width: int = 1
 def blocks_of(options: JoinOptions, side: int, table: pa.Table, batch_records: int) -> list[Any]:
     on = options.on[side]
     task = map_task(None, options, key=on[0] if len(on) == 1 else on, side=side, batch_records=batch_records)
-    return [step.block for step in task.blocks(MemorySplit(table), lambda: 0.0) if step.block is not None]
+    return [block for step in task.steps(MemorySplit(table), lambda: 0.0) for _, block in step.blocks]
 
 
 def rows_of(table: pa.Table) -> Counter[Row]:

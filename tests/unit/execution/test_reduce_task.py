@@ -287,9 +287,9 @@ def test_what_is_no_process_is_refused() -> None:
 def test_a_stage_without_state_passes_its_rows_on() -> None:
     task = reduce_task(None, (), emission=Emission((edge("tag"),)), keeps_rows=False)
     source = edge((), reducer=None)
-    [step] = source.blocks(MemorySplit(pa.table({"tag": ["a", "b"], "n": [1, 2]})), lambda: 0.0)
-    assert step.block is not None
-    [(to, block)] = task.process(step.block)
+    [step] = source.steps(MemorySplit(pa.table({"tag": ["a", "b"], "n": [1, 2]})), lambda: 0.0)
+    [(_, sent)] = step.blocks
+    [(to, block)] = task.process(sent)
     assert (to, records_of(block)) == (0, [("a", 1), ("b", 2)])
     assert task.finish() is None
     assert task.extract(table_giving({"a": 1})) == {}

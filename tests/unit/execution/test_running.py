@@ -98,7 +98,7 @@ class MapsBatches(BatchMapper):
     ids=["records", "batches"],
 )
 def test_a_mapper_is_named_with_the_record_or_the_size_of_the_batch(mapper: Any, last: str) -> None:
-    list(map_task(mapper, Looks()).blocks(MemorySplit(ROWS), lambda: 0.0))
+    list(map_task(mapper, Looks()).steps(MemorySplit(ROWS), lambda: 0.0))
     assert seen[-1] == last
 
 
@@ -109,7 +109,7 @@ def test_reading_is_told_apart_from_the_record_before(monkeypatch: pytest.Monkey
     class Slow:
         to_batches: Callable[..., Any] = lambda self, max_chunksize: at_once(ROWS, max_chunksize)
 
-    list(map_task(Maps(), Looks()).blocks(MemorySplit(Slow()), lambda: 0.0))  # type: ignore[arg-type]
+    list(map_task(Maps(), Looks()).steps(MemorySplit(Slow()), lambda: 0.0))  # type: ignore[arg-type]
     assert seen[0] == "its input, which it reads"
 
 
@@ -121,7 +121,7 @@ class LooksWhileItGenerates(Generator):
 def test_generating_rows_is_reading() -> None:
     [split] = GeneratedTable(LooksWhileItGenerates(), 3).splits(3)
     seen.clear()
-    list(map_task(Maps(), Looks()).blocks(split, lambda: 0.0))
+    list(map_task(Maps(), Looks()).steps(split, lambda: 0.0))
     assert seen[0] == "its input, which it reads"
 
 

@@ -54,8 +54,8 @@ def blocks_of(
     name = name_for(keys)
     table = pa.table({**key_columns(key_array(keys), name), "value": pa.array(range(len(keys)), pa.int64())})
     task = map_task(None, reducer, key=name, combine=combine, batch_records=batch_records)
-    steps = (step for split in memory_splits(table, split_rows) for step in task.blocks(split, lambda: 0.0))
-    return [step.block for step in steps if step.block is not None]
+    steps = (step for split in memory_splits(table, split_rows) for step in task.steps(split, lambda: 0.0))
+    return [block for step in steps for _, block in step.blocks]
 
 
 @pytest.fixture(params=[1, 3, None], ids=["fold always", "fold soon", "fold at the end"])
