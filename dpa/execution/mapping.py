@@ -134,20 +134,15 @@ class MapTask:
         """A block without records, of the types that rows with these columns give, where the type null stands for one
         that is not known: functions of a record give no types before they are called, and a batch mapper that fails
         where there is nothing to work on gives none either."""
+        values: Values = pa.record_batch({name: pa.nulls(0) for name in self.receiver.reads})
         try:
-            if isinstance(self.mapper, Mapper):
-                return self._nothing(None)
             if self.key_function is not None:
-                return self._nothing(self._selected(pa.RecordBatch.from_pylist([], schema)))
-            records = self._records_of(pa.RecordBatch.from_pylist([], schema))
-            return self._columns(pa.RecordBatch.from_pylist([], records.schema))
+                values = self._selected(pa.RecordBatch.from_pylist([], schema))
+            elif not isinstance(self.mapper, Mapper):
+                records = self._records_of(pa.RecordBatch.from_pylist([], schema))
+                return self._columns(pa.RecordBatch.from_pylist([], records.schema))
         except (DpaError, *USER_ERRORS):
-            return self._nothing(None)
-
-    def _nothing(self, values: pa.RecordBatch | None) -> Block:
-        """A block without records, of keys of unknown type."""
-        if values is None:
-            values = pa.record_batch({name: pa.nulls(0) for name in self.receiver.reads})
+            pass
         keys = column_of([], self.key) if names_of(self.key) else pa.nulls(0)
         return Block.of(keys, values, self.seed, self.side)
 
