@@ -138,7 +138,7 @@ def test_a_result_is_what_no_step_takes_or_what_is_written_or_checked(opened) ->
 def test_a_join_is_by_the_columns_of_either_side(opened) -> None:
     found = opened(step("from: lines\nkey_by: word\njoin: {with: lines, how: left, key_by: user, value: word}"))
     left, right = found["counts"].feeds
-    assert found["counts"].receiver == JoinOptions("left", (("word",), ("user",)))
+    assert found["counts"].receiver.executor == JoinOptions("left", (("word",), ("user",)))
     assert (left.keying.key, left.side, right.keying.key, right.keying.values, right.side) == (
         "word",
         0,
