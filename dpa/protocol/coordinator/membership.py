@@ -91,6 +91,7 @@ class Membership(RuledMachine):
         self._requests: deque[tuple[TaskRequest, float]] = deque()  # each with the moment before which it waits
         self._change: _Change | None = None
         self._awaited: set[Address] = set()
+        self._reports: dict[Address, int] = {}  # to the load balancer, of each task that has left
         self._is_published = False
         self._why_cancelled = ""
         self._cancels: list[CancelChange] = []  # that wait until it is known whether they came in time
@@ -284,6 +285,7 @@ class Membership(RuledMachine):
     def _left(self, sender: Address, message: Left) -> None:
         self._current.stage.left(message)
         self._awaited.discard(sender)
+        self._reports[sender] = message.reports
         self._advance()
 
     def _advance(self) -> None:
@@ -293,7 +295,7 @@ class Membership(RuledMachine):
         going = self._current.going
         self.state, self._awaited = MembershipState.ENDING, set(going)
         for task in sorted(going):
-            self._coordinator.send(BALANCER, Unsubscribe(task))
+            self._coordinator.send(BALANCER, Unsubscribe(task, self._reports.pop(task, 0)))
         self._end_if_over()
 
     def _unsubscribed(self, sender: Address, message: Unsubscribed) -> None:
