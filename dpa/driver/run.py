@@ -174,10 +174,12 @@ class Run:
         self._snapshot = snapshot
         for stage in snapshot.stages:
             self._log_redistributions(stage)
-        for step in snapshot.steps[self._logged_steps :]:
+        for step in snapshot.steps:
+            if step.number <= self._logged_steps:
+                continue
             text = step.in_words(len(snapshot[step.stage].present))
             _log.info("%s: %s: %s", self._spec.config.name, text, step.reason)
-        self._logged_steps = len(snapshot.steps)
+            self._logged_steps = step.number
         self._observer.update(snapshot)  # the stream's last numbers come before the next phase
         if self._stopwatch.phase == "stream" and snapshot.phase in _STREAM_ENDED:
             self._enter("merge")
