@@ -86,9 +86,8 @@ class Inputs:
         known: dict[str, pa.Schema | None] = {}
         for source in self._spec.sources:
             key, given, _ = self._spec.input_of(source)
-            if key not in self._spec.objects and (given is None or given.format == "given"):
-                need = "a job needs an input" if given is None else "a table is given in Python alone; name a format"
-                raise self._spec.file.error(key, need)
+            if key not in self._spec.objects and given.format == "given":
+                raise self._spec.file.error(key, "a table is given in Python alone; name a format")
             with blaming(self._spec.file, key):
                 table = _in_memory(self._spec, source)
             known[source.name] = None if table is None else columns_of(table)
@@ -123,7 +122,7 @@ def _in_memory(spec: JobSpec, source: Step) -> pa.Table | None:
     key, given, _ = spec.input_of(source)
     if key in spec.objects:
         table = as_table(spec.objects[key])
-    elif given is not None and given.format == "records":
+    elif given.format == "records":
         table = as_table(given.records)
     else:
         return None
@@ -165,7 +164,6 @@ class _Input:
         if table is not None:
             self._require_no_sample("in memory: sample it before")
             return self._opened(MemoryFeed(table), lambda: table)
-        assert given is not None
         if given.format == "generated":
             return self._generated(given, spark)
         if given.format == "feed":

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from dpa._util.secrets import as_yaml
-from dpa.config import JobConfig, JobFile, OutputConfig
+from dpa.config import JobFile, OutputConfig
 from dpa.driver.loading import sink_of
 from dpa.driver.places import check_place, holds, inspecting
 from dpa.errors import ConfigError, DpaError, JobFailedError, TableError
@@ -142,7 +142,7 @@ def check_outputs(file: JobFile) -> None:
         ConfigError: something is there already, and must not be overwritten; or two directories lie one in the other.
     """
     before: dict[str, str | None] = {}
-    for key, output in written(file.config):
+    for key, output in written(file):
         publication = Publication.of(file, output, key)
         publication.check()
         for other, path in before.items():
@@ -150,13 +150,11 @@ def check_outputs(file: JobFile) -> None:
         before[key] = output.path
 
 
-def written(config: JobConfig) -> Iterator[tuple[str, OutputConfig]]:
+def written(file: JobFile) -> Iterator[tuple[str, OutputConfig]]:
     """The sections that name where results go, each with its key path."""
-    if not config.stages:
-        yield "output", config.output
-    for name, step in config.stages.items():
+    for name, step in file.stages.items():
         if step.write is not None:
-            yield f"stages.{name}.write", step.write
+            yield file.at(name, "write"), step.write
 
 
 def in_memory(outcome: RunOutcome, stage: str) -> pa.Table:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dpa.config import AggregationConfig, JobConfig, JobFile
+from dpa.config import AggregationConfig, JobFile
 from dpa.driver.outputs import Publication, written
 from dpa.sinks.partial_results import RoundsDirectory
 
@@ -36,18 +36,16 @@ def check_partial_results(file: JobFile) -> None:
     Raises:
         ConfigError: something else is there, or a directory and one of a result lie one in the other.
     """
-    for key, given in published(file.config):
+    for key, given in published(file):
         if given.path is not None:
             rounds = RoundsPublication(file, given.path, key)
-            for other, output in written(file.config):
+            for other, output in written(file):
                 rounds.check_apart(other, output.path)
             rounds.check()
 
 
-def published(config: JobConfig) -> Iterator[tuple[str, AggregationConfig]]:
+def published(file: JobFile) -> Iterator[tuple[str, AggregationConfig]]:
     """The sections that ask for rounds of aggregation, each with its key path."""
-    if config.aggregation is not None:
-        yield "aggregation", config.aggregation
-    for name, step in config.stages.items():
+    for name, step in file.stages.items():
         if step.aggregation is not None:
-            yield f"stages.{name}.aggregation", step.aggregation
+            yield file.at(name, "aggregation"), step.aggregation

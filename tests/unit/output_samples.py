@@ -1,5 +1,6 @@
 """Jobs with an output, and what lies there afterwards."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +13,12 @@ RESULT = ["_job.yaml", "part-00000.parquet"]
 
 
 def job(path: Path | str, mode: str = "overwrite", **sections: object) -> JobFile:
-    return parse({"key": "word", "output": {"path": str(path), "mode": mode}, **sections}, origin="job")
+    return of({"key": "word", "output": {"path": str(path), "mode": mode}, **sections})
+
+
+def of(sections: Mapping[str, object]) -> JobFile:
+    """A job with these sections, and with an input and a reducer."""
+    return parse({"input": {"format": "given"}, "reducer": "count", **sections}, origin="job")
 
 
 def publication(file: JobFile) -> Publication:

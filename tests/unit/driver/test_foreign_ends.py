@@ -70,7 +70,9 @@ def test_a_job_reads_and_writes_through_what_a_package_registers(tmp_path: Path,
     result = Job(file=parse(document(tmp_path))).run(backend=backend)
     lines = (tmp_path / "counts.json").read_text(encoding="utf-8").splitlines()
     assert {row["line"]: row["count"] for row in map(json.loads, lines)} == {"to be": 2, "or not": 1}
-    assert (result.report.output.path, result.report.output.rows) == (str(tmp_path / "counts.json"), 2)
+    output = result.report.main.output
+    assert output is not None
+    assert (output.path, output.rows) == (str(tmp_path / "counts.json"), 2)
     with pytest.raises(TableError, match=r"went to .*counts.json: read it there"):
         result.table()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["counts.json", "logs", "site", "work"]

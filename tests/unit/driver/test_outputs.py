@@ -11,10 +11,10 @@ from shutil import which
 import pyarrow as pa
 import pytest
 import yaml
-from output_samples import RESULT, job, names, publication, value_in, write
+from output_samples import RESULT, job, names, of, publication, value_in, write
 
 from dpa._util.secrets import as_yaml
-from dpa.config import JobFile, parse
+from dpa.config import JobFile
 from dpa.driver.outputs import check_outputs
 from dpa.driver.partial_results import check_partial_results
 from dpa.errors import ConfigError, JobFailedError
@@ -130,7 +130,7 @@ def test_a_place_that_cannot_be_written_is_refused_on_the_way_in(tmp_path: Path)
 def test_a_place_that_cannot_be_looked_at_is_refused(check: Callable[[JobFile], None]) -> None:
     sections = {"output": {"path": "x" * 300}, "aggregation": {"seconds": 1, "path": "y" * 300}}
     with pytest.raises(ConfigError, match=r"path: cannot look at what is there: .*File name too long"):
-        check(parse(sections, origin="job"))
+        check(of(sections))
 
 
 def test_a_mount_point_gets_its_result_and_an_older_one_stays_until_then(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_a_volume_may_hold_what_its_file_system_keeps_there(tmp_path: Path, volu
 def test_rounds_may_be_published_on_a_volume(volume: Path) -> None:
     (volume.parent / "link").symlink_to(volume)
     for path in (volume, volume.parent / "link"):
-        check_partial_results(parse({"key": "word", "aggregation": {"seconds": 1, "path": str(path)}}, origin="job"))
+        check_partial_results(of({"key": "word", "aggregation": {"seconds": 1, "path": str(path)}}))
 
 
 @pytest.mark.parametrize("check", [check_outputs, check_partial_results])
@@ -186,7 +186,7 @@ def test_a_name_that_cannot_be_and_a_loop_of_links_are_refused(check: Callable[[
     Path("loop").symlink_to("loop")
     sections = {"output": {"path": path}, "aggregation": {"seconds": 1, "path": path}}
     with pytest.raises(ConfigError, match=r"path: cannot look at what is there: "):
-        check(parse(sections, origin="job"))
+        check(of(sections))
 
 
 def test_the_path_of_a_result_needs_nothing_that_the_given_one_passed_through(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_an_interrupt_while_a_result_is_begun_or_ended_leaves_nothing(
 
 
 def test_without_a_path_nothing_is_looked_at_and_nothing_made(tmp_path: Path) -> None:
-    file = parse({"key": "word"}, origin="job")
+    file = of({"key": "word"})
     check_outputs(file)
     with publication(file) as output:
         assert (output.sink.place, output.commit([])) == (None, ())
@@ -277,7 +277,7 @@ def test_a_result_that_a_killed_job_had_moved_away_is_put_back_before_it_is_judg
 def test_inline_records_and_arguments_are_written_as_they_are(tmp_path: Path) -> None:
     records = [{"k": b"\xff", "v": 1}, {"k": b"\xfe", "day": date(2026, 1, 31), "at": datetime(2026, 1, 31, 12)}]
     given = {"input": {"format": "records", "records": records}, "key": "k"}
-    with publication(parse({**given, "output": {"path": str(tmp_path / "out")}}, origin="job")) as output:
+    with publication(of({**given, "output": {"path": str(tmp_path / "out")}})) as output:
         output.commit([])
     resolved = yaml.safe_load((tmp_path / "out" / "_job.yaml").read_text(encoding="utf-8"))
     assert resolved["input"]["records"] == records

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from output_samples import of
 
 import dpa
 from dpa import partial_results
-from dpa.config import JobFile, parse
+from dpa.config import JobFile
 from dpa.driver.partial_results import RoundsPublication, check_partial_results
 from dpa.errors import ConfigError, TableError
 from dpa.sinks import partial_results as rounds
@@ -25,7 +26,7 @@ def publish(directory: Path, number: int, *shares: pa.Table) -> None:
 
 
 def job(directory: Path, **sections: object) -> JobFile:
-    return parse({"key": "word", "aggregation": {"seconds": 1, "path": str(directory)}, **sections}, origin="job")
+    return of({"key": "word", "aggregation": {"seconds": 1, "path": str(directory)}, **sections})
 
 
 def rounds_of(file: JobFile) -> RoundsPublication:
@@ -139,8 +140,7 @@ def test_a_directory_that_is_missing_is_made(tmp_path: Path) -> None:
 
 
 def test_without_a_path_nothing_is_looked_at() -> None:
-    for given in (None, {"seconds": 1}):
-        check_partial_results(parse({"key": "word", "aggregation": given}, origin="job"))
+    check_partial_results(of({"key": "word", "aggregation": {"seconds": 1}}))
 
 
 @pytest.mark.parametrize("stranger", ["data.csv", "round-1", "round-000001.txt", "LATEST.old", ".hidden"])
@@ -194,7 +194,7 @@ def test_a_file_or_a_uri_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"aggregation.path: .*/file is a file; name a directory"):
         check_partial_results(job(tmp_path / "file"))
     with pytest.raises(ConfigError, match="s3://bucket/x is a URI"):
-        check_partial_results(parse({"aggregation": {"seconds": 1, "path": "s3://bucket/x"}}, origin="job"))
+        check_partial_results(of({"aggregation": {"seconds": 1, "path": "s3://bucket/x"}}))
 
 
 @pytest.mark.parametrize(("output", "path"), [("out", "out"), ("out", "out/so-far"), ("out/result", "out")])
