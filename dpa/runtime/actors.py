@@ -14,6 +14,7 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 
+import pyarrow.parquet  # noqa: F401 - tasks that read it begin with it loaded
 import ray
 from ray.actor import ActorHandle
 from ray.exceptions import RayError
