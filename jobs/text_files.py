@@ -24,7 +24,7 @@ class Lines:
     start: int = 0
 
     def after(self, rows: int) -> Lines:
-        """What is left once so many have been read."""
+        """What is left once the first `rows` lines have been read."""
         return replace(self, rows=self.rows - rows, start=self.start + rows)
 
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:

@@ -15,11 +15,15 @@ class Sink(ABC):
     """Where rows go: tasks stage them, wherever they run, and what they have staged is committed all at once.
 
     Called in this order: `check`, before anything is started; `begin`; `stage`, by every task that has rows, of copies
-    that were pickled after `begin`; `commit`, when all have; and `abort` at last, whatever has happened.
+    that were pickled after `begin`; `commit`, when all have; and `abort` at last, whatever has happened. Partial
+    results are committed by the coordinator, of a copy too; a result where the job was started.
 
-    What is committed together has one `epoch`: the result of a job is 0, partial results are the number of their round.
-    Rows may be staged for an epoch that is never committed. All may raise `TableError`, with what is wrong and what
-    would be right; any other exception is reported too, with its type.
+    What is committed together has one `epoch`: 0 for the result of a job, the number of the round for partial results.
+    Rows may be staged for an epoch that is never committed. Once jobs recover, an epoch may be staged and committed
+    again, which must then change nothing.
+
+    All may raise `TableError`, with what is wrong and what would be right; any other exception is reported too, with
+    its type.
     """
 
     @property

@@ -40,7 +40,7 @@ class Feed(ABC):
 
     A feed does not note how far it has been read. That is a position, from which every feed of the same input goes on,
     in another process too. So far a job polls all pages before it begins: a feed must be closed at some time. One
-    without an end will be polled while the job runs, and its position kept in checkpoints.
+    without an end will be polled while the job runs, its position kept in checkpoints, and its watermark asked for.
     """
 
     @property

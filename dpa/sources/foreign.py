@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -32,7 +33,7 @@ class ForeignSplit:
     skipped: int = 0
 
     def after(self, rows: int) -> ForeignSplit:
-        """What is left of the split once so many of its rows have been read."""
+        """What is left of the split once its first `rows` rows have been read."""
         return replace(self, rows=self.rows - rows, skipped=self.skipped + rows)
 
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
@@ -92,5 +93,8 @@ def _naming(what: str) -> Iterator[None]:
     except TableError:
         raise
     except Exception as error:
-        reason = str(error) if isinstance(error, DpaError) else f"{type(error).__name__}: {error}"
-        raise TableError(f"{what}: {reason}") from error
+        if isinstance(error, DpaError):
+            raise TableError(f"{what}: {error}") from error
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{last.filename}:{last.lineno}"
+        raise TableError(f"{what}: {type(error).__name__}: {error} ({where})") from error
