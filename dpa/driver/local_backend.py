@@ -14,7 +14,8 @@ from dpa.execution.block import Block
 from dpa.execution.schemas import agreed
 from dpa.measure.traffic import TrafficMeter
 from dpa.protocol.graph import Graph, Stage
-from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan, TaskOutput, Times
+from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan, Times
+from dpa.protocol.task.delivery import TaskOutput
 from dpa.protocol.task.user_code import UserCode
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import (
@@ -45,7 +46,6 @@ from dpa.routing.assignment import KeySplit
 from dpa.routing.change import TableChange
 from dpa.routing.table import RoutingTable
 from dpa.runtime.packed_plan import require_picklable
-from dpa.sinks.shares import deliver
 
 E = TypeVar("E", bound=Event)
 
@@ -86,7 +86,7 @@ class LocalBackend:
         Raises:
             ExecutorError: an executor failed; names it, the key and the traceback.
         """
-        if plan.partial_results:
+        if any(to.rounds is not None for to in plan.deliveries.values()):
             hooks.warn("partial results are not published by LocalBackend")
         began = time.time()
         local = _LocalRun(plan, redistributes=self._redistributes)
@@ -133,10 +133,7 @@ class _LocalRun:
     def run(self, stage: Stage) -> None:
         """Run a stage, once all that feed it were run."""
         began = time.time() - self._began
-        tasks = [
-            _Task(address, UserCode(self._plan.tasks[stage.name], address.index, _no_time))
-            for address in stage.addresses
-        ]
+        tasks = [_Task(address, self._plan.user_code(address, _no_time)) for address in stage.addresses]
         if self._graph.is_source(stage.name):
             stats = self._read(tasks[0], [OpenSplit(split) for split in stage.splits], TaskStats(stage.name, 0))
             others = (TaskStats(stage.name, index) for index in range(1, stage.tasks))
@@ -171,9 +168,9 @@ class _LocalRun:
         schema = agreed(event.schema for event in finished)
         outputs = []
         for task, records in zip(tasks, processed, strict=True):
-            is_first = task is tasks[0]
-            task.carry_out(Write(schema, is_first))
-            outputs.append(deliver(self._plan, task.address, task.code.operator, schema, is_first=is_first))
+            task.carry_out(Write(schema, is_first=task is tasks[0]))
+            assert task.code.output is not None
+            outputs.append(task.code.output)
             stats = TaskStats(stage.name, task.address.index, processed=records, version=table.version)
             found.append(self._read(task, [OpenResult()] if self._graph.out_of(stage.name) else [], stats))
         self.outputs[stage.name] = tuple(outputs)

@@ -13,7 +13,7 @@ from dpa.execution.key_stats import KeyStats
 from dpa.measure.latency import LatencySketch
 from dpa.measure.lives import Life, even_shares, mean_part, part_of
 from dpa.measure.skew import skew
-from dpa.protocol.plan import TaskOutput
+from dpa.protocol.task.delivery import TaskOutput
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.metrics import Forgotten, LoadSample, PlanStep, Snapshot, StageSnapshot, TaskStats
 from dpa.protocol.wire.use import TaskUse

@@ -50,7 +50,7 @@ class Keying:
 
 
 @dataclass(frozen=True)
-class Feed:
+class StepInput:
     """Rows that a step takes.
 
     Attributes:
@@ -65,7 +65,7 @@ class Feed:
 
 
 @dataclass(frozen=True)
-class Sink:
+class StepOutput:
     """What becomes of the rows of a step besides what other steps make of them.
 
     Attributes:
@@ -103,7 +103,7 @@ class Step:
     """
 
     name: str
-    feeds: tuple[Feed, ...] = ()
+    feeds: tuple[StepInput, ...] = ()
     fills: bool = False
     receiver: Receiver = field(default_factory=StatelessReceiver)
     declared: Declared | None = None
@@ -117,7 +117,7 @@ class Step:
     limits: StageLimits = field(default_factory=StageLimits)
     aggregation: AggregationConfig | None = None
     testing: TestingConfig = field(default_factory=TestingConfig)
-    sink: Sink | None = None
+    sink: StepOutput | None = None
     written_as: Callable[[str, str], str] = field(default="stages.{}.{}".format, compare=False)
 
     @property
@@ -125,7 +125,7 @@ class Step:
         """Whether it reads an input."""
         return not self.feeds
 
-    def beside(self, feed: Feed) -> tuple[Feed, ...]:
+    def beside(self, feed: StepInput) -> tuple[StepInput, ...]:
         """The feeds whose rows are taken as one with those of `feed`, which is one of them."""
         return tuple(other for other in self.feeds if other.side == feed.side)
 

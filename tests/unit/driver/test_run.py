@@ -17,7 +17,6 @@ from dpa import Job, Reducer, Result
 from dpa.config import parse
 from dpa.driver.backend import Backend
 from dpa.driver.observer import Unobserved
-from dpa.driver.outputs import MARK
 from dpa.errors import ConfigError, JobFailedError
 from dpa.executors import AnyMapper, AnyReducer
 from dpa.protocol.graph import MAPPER, REDUCER
@@ -25,6 +24,7 @@ from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
 from dpa.protocol.wire.metrics import Snapshot, StageSnapshot, TaskStats
 from dpa.protocol.wire.nodes import Place
 from dpa.simulation.backend import SimulatedBackend
+from dpa.sinks.replacement import MARK
 from dpa.testing import LocalBackend
 
 WORDS = ["the"] * 300 + [f"word {number % 40}" for number in range(400)]

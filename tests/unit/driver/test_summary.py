@@ -15,7 +15,7 @@ from dpa.execution.key_stats import KeyStats
 from dpa.measure.lives import Life
 from dpa.measure.traffic import Traffic
 from dpa.protocol.graph import MAPPER, REDUCER
-from dpa.protocol.plan import TaskOutput
+from dpa.protocol.task.delivery import TaskOutput
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.metrics import AggregationStats, LoadSample, PlanStep, Snapshot, StageSnapshot, TaskStats
 from dpa.protocol.wire.use import TaskUse
@@ -37,7 +37,7 @@ SECONDS = Seconds(0.0, 0.0, 2.0, 0.0, 0.0, 2.0)
 
 def share(states: int) -> TaskOutput:
     """Of a reducer with two keys in its result."""
-    return TaskOutput(2, states, None, None, STATS, None)
+    return TaskOutput(2, states, (), STATS, None)
 
 
 def built(snapshot: Snapshot | None, **outcomes: StageOutcome) -> Report:
