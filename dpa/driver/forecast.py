@@ -72,7 +72,7 @@ def forecast(spec: JobSpec, nodes: Sequence[BackendNode] | None = None) -> Forec
 
 def _source(spec: JobSpec, step: Step, rows: int | None, sampled: int) -> StageForecast:
     key, given, _ = spec.input_of(step)
-    if given is None or given.format == "given" or key in spec.objects:
+    if given.format == "given" or key in spec.objects:
         does, rate = "read a table", None
     elif given.format == "generated":
         does, rate = f"read {str(given.use).rpartition(':')[2]}", given.rate

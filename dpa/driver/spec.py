@@ -52,11 +52,10 @@ class JobSpec:
         """The steps whose rows are a result."""
         return tuple(step for step in self.steps if step.sink is not None)
 
-    def input_of(self, source: Step) -> tuple[str, InputConfig | None, SampleConfig | None]:
+    def input_of(self, source: Step) -> tuple[str, InputConfig, SampleConfig | None]:
         """The input that a step reads: its key path, and the sections that describe it and a sample of it."""
-        if not source.place:
-            return "input", self.config.input, self.config.sample
-        section = self.config.stages[source.name]
+        section = self.file.stages[source.name]
+        assert section.read is not None
         return source.at("read"), section.read, section.sample
 
     def compilation(self, columns: Mapping[str, pa.Schema | None]) -> Compilation:

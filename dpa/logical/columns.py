@@ -185,7 +185,7 @@ class Columns:
                 raise ConfigError(f"{step.at('join.with' if feed.side else 'from')}: {error}") from None
 
     def _check_feed(self, step: Step, feed: Feed, known: pa.Schema) -> None:
-        rows = f"the step {feed.step!r}" if step.place else "the input"
+        rows = "the input" if step.at("from") == "input" else f"the step {feed.step!r}"
         try:
             check_columns(self.map_task(step, feed), known, rows)
         except ConfigError as error:
@@ -228,10 +228,8 @@ def _named_by(step: Step, keying: Keying) -> tuple[str, ...]:
 
 
 def _written_as(key: str, step: Step, feed: Feed) -> str:
-    """What a step calls a key of the job of one mapper and one reducer."""
-    if key == "reducer" or not step.place:
-        return step.word if key == "reducer" else key
-    name = {"key": "key_by"}.get(key, key)
+    """The key of a step that a `MapTask` knows by another name."""
+    name = {"key": "key_by", "reducer": step.word}.get(key, key)
     return f"join.{name}" if feed.side else name
 
 

@@ -1,12 +1,11 @@
 """The steps of a job, as plain data: what each does to the rows of which others.
 
-A step either becomes a stage, with tasks of its own, or is fused into the tasks of the stages before it. The job of one
-mapper and one reducer is the smallest: a step that reads and one that reduces.
+A step either becomes a stage, with tasks of its own, or is fused into the tasks of the stages before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 
@@ -100,7 +99,7 @@ class Step:
         aggregation: rounds of aggregation while the stream runs, or None.
         testing: tasks that are slow on purpose.
         sink: what becomes of its rows, where they are a result.
-        place: the key path of the step in the job file; empty for the job of one mapper and one reducer.
+        written_as: returns the key path that the job file has for a key of a step.
     """
 
     name: str
@@ -119,7 +118,7 @@ class Step:
     aggregation: AggregationConfig | None = None
     testing: TestingConfig = field(default_factory=TestingConfig)
     sink: Sink | None = None
-    place: str = ""
+    written_as: Callable[[str, str], str] = field(default="stages.{}.{}".format, compare=False)
 
     @property
     def is_source(self) -> bool:
@@ -159,7 +158,7 @@ class Step:
 
     def at(self, key: str) -> str:
         """The key path of one of its keys."""
-        return f"{self.place}.{key}" if self.place else key
+        return self.written_as(self.name, key)
 
     @property
     def does(self) -> str:
@@ -188,4 +187,4 @@ def in_order(steps: Sequence[Step]) -> tuple[Step, ...]:
         cycle = error.args[1][1:]
         start = cycle.index(next(step.name for step in steps if step.name in cycle))
         cycle = [*cycle[start:], *cycle[: start + 1]]
-        raise ConfigError(f"{by_name[cycle[0]].place}: the steps {' -> '.join(cycle)} form a cycle") from None
+        raise ConfigError(f"stages.{cycle[0]}: the steps {' -> '.join(cycle)} form a cycle") from None
