@@ -56,8 +56,8 @@ class Run:
         self._observers = Observers(RunLog(_log, spec.config.name), observer or Unobserved())
         self._stopwatch = Stopwatch()
         # Directories first: the executors that steps import may change the working directory.
-        outputs = {key: OutputDirectory(spec.file, output, key) for key, output in written(spec.config)}
-        rounds = {key: PartialResultsDirectory(spec.file, given, key) for key, given in published(spec.config)}
+        outputs = {key: OutputDirectory(spec.file, output, key) for key, output in written(spec.file)}
+        rounds = {key: PartialResultsDirectory(spec.file, given, key) for key, given in published(spec.file)}
         self._sinks = [_Sink(spec.file, step, outputs.get(step.sink.key)) for step in spec.results if step.sink]
         self._rounds = {step.name: rounds[step.at("aggregation")] for step in spec.steps if step.aggregation}
         self._snapshot: Snapshot | None = None
@@ -88,7 +88,8 @@ class Run:
         status = "mismatch" if any(sink.compared.matches is False for sink in self._sinks) else "ok"
         tables = {sink.name: sink.table for sink in self._sinks if sink.table is not None}
         written = {sink.name: when_written(sink.report) for sink in self._sinks}
-        return Result(self._report(status), tables, written)
+        keys = {sink.name: sink.step.at("write.path") for sink in self._sinks}
+        return Result(self._report(status), tables, written, _keys=keys)
 
     def _through(self) -> None:
         """All phases. Nothing can fail after the first result is published but publishing the next, so a job that

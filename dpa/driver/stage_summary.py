@@ -67,15 +67,15 @@ def stage_report(
     senders = [source for source, target in snapshot.edges if target == name]
     lives = [stage.life(task.index) for task in stage.tasks]
     processed = [task.processed for task in stage.tasks]
-    even = even_shares(lives, sum(processed))
-    shares = dict(zip(stage.present, outcome.shares, strict=True)) if outcome.shares else {}
     records = RecordCounts(
-        read=sum(task.read for task in stage.tasks),
-        mapped=sum(task.mapped for task in stage.tasks),
-        emitted=sum(sum(task.emitted) for task in stage.tasks),
-        processed=sum(processed),
-        forwarded=sum(task.forwarded for task in stage.tasks),
+        read=sum(task.read for task in stage.every_task),
+        mapped=sum(task.mapped for task in stage.every_task),
+        emitted=sum(sum(task.emitted) for task in stage.every_task),
+        processed=sum(task.processed for task in stage.every_task),
+        forwarded=sum(task.forwarded for task in stage.every_task),
     )
+    even = even_shares(lives, records.processed)
+    shares = dict(zip(stage.present, outcome.shares, strict=True)) if outcome.shares else {}
     tasks = tuple(
         _task(task, records.processed, shares.get(task.index), use.get(Address(name, task.index), TaskUse()), own, life)
         for task, own, life in zip(stage.tasks, even, (life.seconds(seconds) for life in lives), strict=True)
@@ -95,7 +95,7 @@ def stage_report(
     if not senders:
         return made
     stats = KeyStats.union(share.stats for share in outcome.shares) if outcome.shares else None
-    moved = sum(task.regrouped for sender in dict.fromkeys(senders) for task in snapshot[sender].tasks)
+    moved = sum(task.regrouped for sender in dict.fromkeys(senders) for task in snapshot[sender].every_task)
     return replace(
         made,
         grouping=GroupingReport(outcome.grouping, _replication(stage, outcome.shares, stats), moved),
@@ -137,7 +137,7 @@ def _load(stage: StageSnapshot, seconds: float) -> LoadReport:
         blocked=load.blocked,
         busiest=load.busiest,
         mean_queue=_mean([queue for sample in stage.samples for queue in sample.queues]),
-        peak_queue=max((task.peak_queue for task in stage.tasks), default=0),
+        peak_queue=max((task.peak_queue for task in stage.every_task), default=0),
     )
 
 

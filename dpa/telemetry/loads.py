@@ -12,8 +12,12 @@ from dpa.protocol.wire.metrics import StageSnapshot, TaskStats
 
 
 def load_of(stage: StageSnapshot, seconds: float) -> StageLoad:
-    """The load in a stream of `seconds` seconds, of all tasks that there have been."""
-    return _load(stage.name, stage.tasks, [stage.life(task.index).seconds(seconds) for task in stage.tasks], seconds)
+    """The load in a stream of `seconds` seconds, of all tasks that there have been; those that are forgotten count as
+    one, which is not named as the busiest."""
+    lived = [stage.life(task.index).seconds(seconds) for task in stage.tasks]
+    if stage.forgotten is not None:
+        lived.append(stage.forgotten.seconds)
+    return _load(stage.name, stage.every_task, lived, seconds, len(stage.tasks))
 
 
 def load_since(stage: StageSnapshot, before: StageSnapshot | None, at: float, elapsed: float) -> StageLoad:
@@ -28,7 +32,7 @@ def load_since(stage: StageSnapshot, before: StageSnapshot | None, at: float, el
     known = {} if before is None else {task.index: task for task in before.tasks}
     tasks = [_since(task, known.get(task.index)) for task in stage.tasks if task.index in stage.present]
     lived = [min(stage.life(task.index).seconds(at), elapsed) for task in tasks]
-    return _load(stage.name, tasks, lived, elapsed)
+    return _load(stage.name, tasks, lived, elapsed, len(tasks))
 
 
 def _since(task: TaskStats, before: TaskStats | None) -> TaskStats:
@@ -39,15 +43,15 @@ def _since(task: TaskStats, before: TaskStats | None) -> TaskStats:
     return replace(task, busy_seconds=max(busy, 0.0), blocked_seconds=max(blocked, 0.0))
 
 
-def _load(stage: str, tasks: Sequence[TaskStats], lived: Sequence[float], seconds: float) -> StageLoad:
-    """The load of a stage whose tasks took part for `lived` of `seconds` seconds."""
+def _load(stage: str, tasks: Sequence[TaskStats], lived: Sequence[float], seconds: float, named: int) -> StageLoad:
+    """The load of a stage whose tasks took part for `lived` of `seconds` seconds; of the first `named` of them one is
+    named as the busiest."""
     busy = [task.busy_seconds for task in tasks]
     parts = list(map(part_of, busy, lived))
-    busiest = max(parts, default=0.0)
     return StageLoad(
         stage,
         busy=mean_part(busy, lived, seconds),
         blocked=mean_part([task.blocked_seconds for task in tasks], lived, seconds),
-        busiest=busiest,
-        task=tasks[parts.index(busiest)].index if tasks else 0,
+        busiest=max(parts, default=0.0),
+        task=tasks[max(range(named), key=parts.__getitem__)].index if named else 0,
     )

@@ -98,10 +98,10 @@ def test_a_hot_reducer_is_relieved_while_it_works_through_its_queue() -> None:
     assert dict(zip(result.table()["key"].to_pylist(), result.table()["value"].to_pylist(), strict=True)) == Counter(
         keys
     )
-    assert report.redistributions
+    assert report.main.redistributions
     assert report.records.forwarded > 0
-    assert all(decision.reason and decision.version for decision in report.redistributions)
-    assert max(reducer.peak_queue for reducer in report.reducers) <= 800
+    assert all(decision.reason and decision.version for decision in report.main.redistributions)
+    assert max(reducer.peak_queue for reducer in report.main.tasks) <= 800
 
 
 @pytest.mark.parametrize("first_table", ["ring", "sample"])
@@ -120,12 +120,12 @@ def test_one_hot_key_is_split_over_all_reducers_and_counted_once(first_table: st
     assert dict(zip(*result.table().to_pydict().values(), strict=True)) == Counter(keys)
     if first_table == "ring":
         assert report.main.first_table is None
-        assert "split key 'hot' over" in report.redistributions[0].reason
-        assert report.redistributions[0].split > 0
+        assert "split key 'hot' over" in report.main.redistributions[0].reason
+        assert report.main.redistributions[0].split > 0
     else:
         assert report.main.first_table == "from a sample of 2,000 rows, 1 hot key split"
-    assert report.skew.dpa < report.skew.static / 2
-    assert report.hot_keys[0].key == "hot"
+    assert report.main.skew.dpa < report.main.skew.static / 2
+    assert report.main.hot_keys[0].key == "hot"
 
 
 def test_an_empty_input_gives_an_empty_result_with_its_columns(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_an_empty_input_gives_an_empty_result_with_its_columns(tmp_path: Path) -
     columns = pa.schema([("word", pa.string()), ("count", pa.int64())])
     assert result.table() == pq.read_table(tmp_path / "out") == columns.empty_table()
     assert result.report.records.processed == 0
-    assert result.report.latency is None
+    assert result.report.main.latency is None
 
 
 def _on_two_reducers(of_reducer_0: Any, of_reducer_1: Any, output: Path) -> Job:
@@ -175,7 +175,7 @@ def test_results_are_written_whole_with_the_configuration_beside_them(tmp_path: 
     assert counts(result) == expected
     records = result.report.records
     assert records.read == records.mapped == zipf.num_rows
-    assert records.emitted == records.processed == sum(reducer.processed for reducer in result.report.reducers)
+    assert records.emitted == records.processed == sum(reducer.processed for reducer in result.report.main.tasks)
     with pytest.raises(ConfigError, match=r"output.path: .* is not empty"):
         Job(**job).run()
     again = Job(**{**job, "output": {"path": str(place), "mode": "overwrite"}}).run(backend=LocalBackend())
