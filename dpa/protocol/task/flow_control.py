@@ -35,8 +35,6 @@ class FlowControl:
     drain_seconds: Annotated[float, Ge(0), FINITE] = 2.0
     """So long a task that leaves processes what is queued, before it hands over the rest with its states; while
     records are in order with their states (`consistency: migrate`) it does so at once."""
-    rest_seconds: Annotated[float, Ge(0), FINITE] = 0.1
-    """So long user code may process records between two pieces of states that a task hands over."""
 
     def __post_init__(self) -> None:
         if self.batch_records > self.in_flight_records:

@@ -24,6 +24,9 @@ from dpa.protocol.wire.instructions import ExtractRanges, InstallStates
 from dpa.protocol.wire.messages.migration import Marker, PassedMarkers, RangeTransfer
 from dpa.routing.hashing import ALL_HASHES
 
+_REST_SECONDS = 0.1
+"""So long user code may process records between two pieces, before the states that others wait for go on."""
+
 
 @dataclass(frozen=True)
 class MigrationOptions:
@@ -111,7 +114,7 @@ class Giving(RuledMachine):
     def _extracted(self, sender: Address, event: RangesExtracted) -> None:
         piece, version = event.piece, self._queue.table.version
         self.state = GivingState.PASSING if piece.is_last else GivingState.DUE
-        self._has_given, self.rests_until = True, self._task.now + self._options.flow.rest_seconds
+        self._has_given, self.rests_until = True, self._task.now + _REST_SECONDS
         for receiver in self._receivers:
             rows = piece.rows if receiver == self._receivers[0] else ()
             transfer = RangeTransfer(version, piece.parts.get(receiver), piece.interval, piece.is_last, rows)
