@@ -163,7 +163,7 @@ class StageBalance(RuledMachine):
     def _task_settled(self, sender: Address, message: Settled) -> State | None:
         return BalanceState.BALANCING if self._is_last_to_settle(sender, message) else None
 
-    def _task_settled_freezing(self, sender: Address, message: Settled) -> State | None:
+    def _settled_at_last(self, sender: Address, message: Settled) -> State | None:
         return self._end() if self._is_last_to_settle(sender, message) else None
 
     def _is_last_to_settle(self, sender: Address, message: Settled) -> bool:
@@ -199,53 +199,17 @@ class StageBalance(RuledMachine):
         """An event that no longer matters."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
-        on(
-            LoadReport,
-            BalanceState.BALANCING,
-            _load_report,
-            "decide; publish the next table if it acted",
-            (None, BalanceState.SETTLING),
-        ),
+        on(LoadReport, BalanceState.BALANCING, _load_report, "decide; publish if acted", (None, BalanceState.SETTLING)),
         on(OfferedReport, [BalanceState.BALANCING, BalanceState.SETTLING], _offered_report, "note what is offered"),
-        on(
-            Redistribute,
-            BalanceState.BALANCING,
-            _redistribute,
-            "relieve the task; publish if it acted",
-            (None, BalanceState.SETTLING),
-        ),
-        on(
-            ChangeMembers,
-            BalanceState.BALANCING,
-            _change_members,
-            "publish the next table to all, old and new",
-            (None, BalanceState.SETTLING),
-        ),
+        on(Redistribute, BalanceState.BALANCING, _redistribute, "relieve the task", (None, BalanceState.SETTLING)),
+        on(ChangeMembers, BalanceState.BALANCING, _change_members, "publish to all", (None, BalanceState.SETTLING)),
         on(ChangeMembers, BalanceState.SETTLING, _postpone_change, "keep until the table is settled"),
-        on(Freeze, BalanceState.BALANCING, _freeze, "answer with the version; publish no more", BalanceState.FROZEN),
+        on(Freeze, BalanceState.BALANCING, _freeze, "answer with the version", BalanceState.FROZEN),
         on(LoadReport, BalanceState.SETTLING, _postpone_report, "keep a settled task's until the table is settled"),
         on(Redistribute, BalanceState.SETTLING, _postpone, "keep until the table is settled"),
-        on(
-            Settled,
-            BalanceState.SETTLING,
-            _task_settled,
-            "balance again after the last task",
-            (None, BalanceState.BALANCING),
-        ),
-        on(
-            Freeze,
-            BalanceState.SETTLING,
-            _freeze_settled,
-            "answer when the table is settled; publish no more",
-            BalanceState.FREEZING,
-        ),
-        on(
-            Settled,
-            BalanceState.FREEZING,
-            _task_settled_freezing,
-            "answer with the version after the last task",
-            (None, BalanceState.FROZEN),
-        ),
+        on(Settled, BalanceState.SETTLING, _task_settled, "with the last, go on", (None, BalanceState.BALANCING)),
+        on(Freeze, BalanceState.SETTLING, _freeze_settled, "answer when settled", BalanceState.FREEZING),
+        on(Settled, BalanceState.FREEZING, _settled_at_last, "with the last, answer", (None, BalanceState.FROZEN)),
         when(BalanceState.BALANCING, _take_up, "take up what was kept, as if it came now"),
         *on_each(
             (LoadReport, OfferedReport, Redistribute), [BalanceState.FREEZING, BalanceState.FROZEN], _ignore, "ignore"

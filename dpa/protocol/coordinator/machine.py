@@ -50,6 +50,8 @@ class CoordinatorState(State):
     FAILED = "failed"
 
 
+_ALIVE = (CoordinatorState.STARTING, CoordinatorState.RUNNING)
+
 _REST_SECONDS = 60.0
 """Where a task could not be started, policies ask for no change for so long: most likely it would not start again."""
 
@@ -279,22 +281,15 @@ class CoordinatorMachine(Machine):
             "refuse",
         ),
         on(StartFailed, CoordinatorState.STARTING, _task_died, "fail", CoordinatorState.FAILED),
-        on(
-            TaskDied, [CoordinatorState.STARTING, CoordinatorState.RUNNING], _task_died, "fail", CoordinatorState.FAILED
-        ),
-        on(Progress, [CoordinatorState.STARTING, CoordinatorState.RUNNING], _progress, "for the stage"),
+        on(TaskDied, _ALIVE, _task_died, "fail", CoordinatorState.FAILED),
+        on(Progress, _ALIVE, _progress, "for the stage"),
         *on_each(
             (SplitRequest, SplitReturned, RoundDone, Finished), [CoordinatorState.RUNNING], _of_task, "for the stage"
         ),
         on(LastTable, CoordinatorState.RUNNING, _of_stage, "for the stage"),
-        on(DecisionReport, [CoordinatorState.STARTING, CoordinatorState.RUNNING], _of_stage, "for the stage"),
+        on(DecisionReport, _ALIVE, _of_stage, "for the stage"),
         on(Tick, CoordinatorState.RUNNING, _tick, "sample queues; begin a round if one is due"),
-        when(
-            CoordinatorState.RUNNING,
-            _go_on,
-            "let stages and the change of tasks go on; be done with the last stage",
-            (None, CoordinatorState.DONE),
-        ),
+        when(CoordinatorState.RUNNING, _go_on, "let all go on, to the last stage", (None, CoordinatorState.DONE)),
         on(Tick, [CoordinatorState.CREATED, CoordinatorState.STARTING], _ignore, "ignore"),
         *on_each((Progress, DecisionReport, Tick, TaskDied), [CoordinatorState.DONE], _ignore, "ignore"),
         *on_each(

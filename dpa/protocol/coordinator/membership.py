@@ -345,13 +345,7 @@ class Membership(RuledMachine):
         on(CancelChange, MembershipState.CANCELLING, _cancel_not_up, "of the stage, begin none that waits"),
         on(Tick, MembershipState.UNREAD, _read, "look again", MembershipState.IDLE),
         on(Tick, [state for state in MembershipState if state is not MembershipState.UNREAD], _ignore, "ignore"),
-        on(
-            TaskStarted,
-            _NOT_UP,
-            _started,
-            "with the last one, let the load balancer publish",
-            (None, MembershipState.CHANGING),
-        ),
+        on(TaskStarted, _NOT_UP, _started, "with the last one, let them take part", (None, MembershipState.CHANGING)),
         on(StartFailed, _NOT_UP, _not_started, "refuse", MembershipState.IDLE),
         on(MembersChanged, MembershipState.CHANGING, _published, "note"),
         on(Left, MembershipState.CHANGING, _left, "note"),
@@ -362,12 +356,7 @@ class Membership(RuledMachine):
             "begin the next request",
             (None, MembershipState.UNREAD, MembershipState.STARTING, MembershipState.CHANGING),
         ),
-        when(
-            MembershipState.STARTING,
-            _cancel_if_over,
-            "cancel if nothing is left to process",
-            (None, MembershipState.CANCELLING),
-        ),
+        when(MembershipState.STARTING, _cancel_if_over, "cancel if all is done", (None, MembershipState.CANCELLING)),
         when(MembershipState.CHANGING, _unsubscribe, "end those that have left", (None, MembershipState.ENDING)),
         when(MembershipState.ENDING, _end_if_over, "stop them when nobody waits", (None, MembershipState.IDLE)),
     )

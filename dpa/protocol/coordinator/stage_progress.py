@@ -385,18 +385,8 @@ class StageProgress(RuledMachine):
             "drain when all that feed it are done; a source grants splits, and is done with its last task",
             (None, StagePhase.DRAINING, StagePhase.DONE),
         ),
-        when(
-            StagePhase.DRAINING,
-            _freeze_if_drained,
-            "freeze the table when all is processed",
-            (None, StagePhase.FREEZING),
-        ),
-        when(
-            StagePhase.FREEZING,
-            _begin_last_exchange,
-            "then begin the last exchange, after the round",
-            (None, StagePhase.EXCHANGING),
-        ),
+        when(StagePhase.DRAINING, _freeze_if_drained, "freeze when all is processed", (None, StagePhase.FREEZING)),
+        when(StagePhase.FREEZING, _begin_last_exchange, "exchange, after the round", (None, StagePhase.EXCHANGING)),
         when(StagePhase.EXCHANGING, _deliver, "with the last share, deliver", (None, StagePhase.DELIVERING)),
         when(StagePhase.DELIVERING, _end_if_done, "be done with the last task", (None, StagePhase.DONE)),
     )

@@ -272,28 +272,10 @@ class Taking(RuledMachine):
     RULES: ClassVar[tuple[Rule, ...]] = (
         *on_each((RangeTransfer, PassedMarkers), [TakingState.IDLE], _keep, "keep"),
         on(TakeRanges, TakingState.IDLE, _begin, "take up what was kept", TakingState.TAKING),
-        on(
-            RangeTransfer,
-            TakingState.TAKING,
-            _transferred,
-            "install at the next turn; idle if that was all",
-            (None, TakingState.IDLE),
-        ),
+        on(RangeTransfer, TakingState.TAKING, _transferred, "install at the next turn", (None, TakingState.IDLE)),
         on(RangeTransfer, TakingState.INSTALLING, _transferred, "install at the next turn"),
-        on(
-            PassedMarkers,
-            TakingState.TAKING,
-            _passed,
-            "queue what was waiting for them; idle if that was all",
-            (None, TakingState.IDLE),
-        ),
-        on(PassedMarkers, TakingState.INSTALLING, _passed, "queue what was waiting for them"),
+        on(PassedMarkers, TakingState.TAKING, _passed, "queue what waited for them", (None, TakingState.IDLE)),
+        on(PassedMarkers, TakingState.INSTALLING, _passed, "queue what waited for them"),
         when(TakingState.TAKING, _install, "install what has come", (None, TakingState.INSTALLING)),
-        on(
-            StatesInstalled,
-            TakingState.INSTALLING,
-            _installed,
-            "idle if that was all",
-            (TakingState.TAKING, TakingState.IDLE),
-        ),
+        on(StatesInstalled, TakingState.INSTALLING, _installed, "go on", (TakingState.TAKING, TakingState.IDLE)),
     )

@@ -86,12 +86,7 @@ class Production(RuledMachine):
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         *on_each((OpenSplit, OpenResult), [ProductionState.CLOSED], _open, "open it", ProductionState.READY),
-        when(
-            ProductionState.READY,
-            _step,
-            "take the next step, if records may be emitted",
-            (None, ProductionState.STEPPING),
-        ),
+        when(ProductionState.READY, _step, "take a step, if records may be emitted", (None, ProductionState.STEPPING)),
         on(
             StepDone,
             ProductionState.STEPPING,

@@ -171,7 +171,7 @@ class OperatorMachine(TaskMachine):
             return self._flush()
         return None
 
-    def _go_on_exchanging(self) -> State | None:
+    def _go_on(self) -> State | None:
         self._exchange.advance()
         if not self._exchange.is_over:
             return None
@@ -367,17 +367,7 @@ class OperatorMachine(TaskMachine):
             "process the next records, exchange or move states, report the load; leave when all is handed over",
             (None, OperatorState.LEAVING),
         ),
-        when(
-            OperatorState.EXCHANGING,
-            _go_on_exchanging,
-            "go on with the exchange; finish when it is over",
-            (None, OperatorState.FINISHING),
-        ),
-        when(
-            OperatorState.DELIVERING,
-            _end_if_emitted,
-            "be done when the share is written and emitted",
-            (None, OperatorState.DONE),
-        ),
+        when(OperatorState.EXCHANGING, _go_on, "exchange; finish when it is over", (None, OperatorState.FINISHING)),
+        when(OperatorState.DELIVERING, _end_if_emitted, "be done when all is emitted", (None, OperatorState.DONE)),
         when(OperatorState.LEAVING, _leave_if_flushed, "have left when all have answered", (None, OperatorState.LEFT)),
     )

@@ -76,18 +76,14 @@ class SourceMachine(TaskMachine):
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         on(Begin, SourceState.STARTING, _begin, "ask for a split", SourceState.REQUESTING),
-        on(
-            SplitGrant, SourceState.REQUESTING, _granted, "open it, or be done", (SourceState.READING, SourceState.DONE)
-        ),
+        on(SplitGrant, SourceState.REQUESTING, _granted, "open it or be done", (SourceState.READING, SourceState.DONE)),
         when(
             SourceState.READING,
             _next_split,
             "ask for a split when all records are pushed; give back the rest of this one if told to leave",
             (None, SourceState.REQUESTING),
         ),
-        when(
-            SourceState.DONE, _go, "leave if told to, when all that was emitted is processed", (None, SourceState.LEFT)
-        ),
+        when(SourceState.DONE, _go, "leave if told, when all that was emitted is processed", (None, SourceState.LEFT)),
         on(Flush, SourceState, TaskMachine._flush_others, "answer: all before it has come"),
         on(Leave, SourceState, _leave, "read no further; leave when all is processed"),
         on(Ack, SourceState, TaskMachine._acknowledged, "return credit, push what waits"),

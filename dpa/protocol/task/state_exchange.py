@@ -142,13 +142,7 @@ class StateExchange(RuledMachine):
             "extract, if anything moves, once the table has come by which it does",
             (None, ExchangeState.EXTRACTING, ExchangeState.COLLECTING),
         ),
-        on(
-            ExtractDone,
-            ExchangeState.EXTRACTING,
-            _extracted,
-            "send each task its states, then collect",
-            ExchangeState.COLLECTING,
-        ),
+        on(ExtractDone, ExchangeState.EXTRACTING, _extracted, "send each task its states", ExchangeState.COLLECTING),
         when(
             ExchangeState.COLLECTING,
             _merge,
