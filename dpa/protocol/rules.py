@@ -124,7 +124,9 @@ class RuledMachine:
             kind = type(event).__name__
             raise ProtocolError(f"{name} cannot take a {kind} from {sender} while {self.state.value}")
         handler, then = outcome
-        self._follow(handler(self, sender, event), then)
+        following = handler(self, sender, event)
+        if following is not None or None not in then:  # most events leave the state as it is
+            self._follow(following, then)
 
     def advance(self) -> None:
         """Carry out the rules that the state triggers, until it stays.
@@ -135,9 +137,9 @@ class RuledMachine:
         while (outcome := self._by_state.get(self.state)) is not None:
             handler, then = outcome
             following = handler(self)
-            self._follow(following, then)
-            if following is None:
+            if following is None and None in then:
                 return
+            self._follow(following, then)
 
     def _follow(self, state: State | None, then: frozenset[State | None]) -> None:
         if state not in then:
