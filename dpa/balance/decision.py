@@ -24,8 +24,8 @@ class Decision:
     Attributes:
         at: seconds since the stream began.
         reducer: the reducer whose load was judged.
-        outcome: how it came out.
-        reason: one sentence for people, with the numbers that led to the outcome.
+        outcome: what was decided.
+        reason: one sentence for people, with the numbers that decided.
         loads: the queue length of each reducer as last reported, in records; 0 before its first report.
         version: number of the routing table that the decision published, or None if it published none.
         round: number of redistributions that this reducer's load has caused, this one included.

@@ -1,0 +1,252 @@
+"""The tables of docs/job-files.md and docs/report.md, printed from docstrings: `python -m dpa.report.tables`.
+
+Keys, types, bounds and defaults are those of the schemas, meanings the docstrings of the keys. A table stands below the
+heading of its section or class; the text around it is written by hand.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import TypeAdapter
+
+from dpa.config import json_schema
+from dpa.config.variants import VARIANTS, Variants
+from dpa.driver.forecast_stages import Estimate, Forecast
+from dpa.report._files import schema
+
+COMMAND = "python -m dpa.report.tables"
+_DOCS = Path(__file__).parents[2] / "docs"
+
+_HEADINGS = {
+    "JobConfig": "The job",
+    "ViewConfig": "`input.views`",
+    "ExecutorConfig": "`mapper` and `reducer`",
+    "StepConfig": "`stages`",
+    "JoinConfig": "`join` of a step",
+    "TopConfig": "`top_k` of a step",
+    "StageLimits": "`limits`",
+    "NodeConfig": "`placement.nodes`",
+    "OnlineOptions": "`placement.online`",
+}
+"""The headings in docs/job-files.md of sections that are not named after the first part of their class."""
+
+_BESIDE = {"estimate": {"$ref": "#/$defs/Estimate", "description": "how many records there are of the whole input."}}
+"""What `--plan --json` says of stages and edges beside the attributes of their classes."""
+
+_BOUNDS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
+_WORDS = {"string": "text", "boolean": "true or false", "array": "list", "object": "mapping"}
+
+
+class Page:
+    """A page of docs/ and its tables."""
+
+    def __init__(self, name: str, objects: Mapping[str, Any], headings: Mapping[str, str]) -> None:
+        """`objects`: JSON schemas of what has a table, by name; `headings`: the headings above the tables."""
+        self.path = _DOCS / name
+        self._text = self.path.read_text(encoding="utf-8")
+        self._objects, self._headings = objects, headings
+
+    def printed(self, tables: Mapping[str, str]) -> str:
+        """The page with these tables, by the name of what they describe, in place of those that it has.
+
+        Raises:
+            LookupError: there is no table below the heading of one.
+        """
+        text = self._text
+        for name, table in tables.items():
+            _, begin = self._heading(name).span()
+            before, below = text[:begin], text[begin:]
+            own, after = re.split(r"(?=^##)", below, maxsplit=1, flags=re.MULTILINE) if "\n##" in below else (below, "")
+            own, found = re.subn(r"(?:^\|.*\n)+", lambda _, table=table: table, own, count=1, flags=re.MULTILINE)
+            if not found:
+                raise LookupError(f"{self.path.name} has no table below {self._headings[name]!r}")
+            self._text = text = before + own + after
+        return text
+
+    def link(self, name: str, shown: str) -> str:
+        """A link to the heading of something, or only its text if it has none."""
+        if name not in self._headings:
+            return shown
+        heading = self._heading(name).group().lstrip("# ").lower()
+        anchor = re.sub(r"[^\w\- ]", "", heading).replace(" ", "-")
+        return f"[{shown}](#{anchor})"
+
+    def type_of(self, found: Mapping[str, Any]) -> str:
+        """The type of a value in words, with its bounds."""
+        if "$ref" in found or "properties" in found:
+            name = found.get("title") or found["$ref"].rsplit("/", 1)[1]
+            target = found if "properties" in found else self._objects[name]
+            return self.type_of(target) if "enum" in target else self.link(name, _called(name))
+        if "oneOf" in found:
+            [variants] = [each for each in VARIANTS.values() if each.by == found["discriminator"]["propertyName"]]
+            return self.link(variants.section, "section")
+        if "anyOf" in found:
+            choices = [choice for choice in found["anyOf"] if not (choice.get("type") == "null" and _may_lack(found))]
+            plain = [{"type": "string"} if "enum" in choice and len(choices) > 1 else choice for choice in choices]
+            return _or(dict.fromkeys(self.type_of(choice) for choice in plain))
+        if "enum" in found or "const" in found:
+            return _or(f"`{value}`" for value in found.get("enum", [found.get("const")]))
+        word = _WORDS.get(found.get("type", ""), found.get("type", "anything"))
+        of = found.get("items") or found.get("additionalProperties") or {}
+        of = next(iter(found.get("patternProperties", {}).values()), of)
+        if isinstance(of, dict) and of and "anyOf" not in of:
+            items = re.sub(r"^(\[?)(text|integer|number|list|mapping|section)", r"\1\2s", self.type_of(of))
+            return f"{word} of {items}"
+        bounds = ", ".join(f"{sign} {found[bound]}" for bound, sign in _BOUNDS.items() if bound in found)
+        return f"{word} {bounds}".rstrip()
+
+    def _heading(self, name: str) -> re.Match[str]:
+        heading = self._headings[name]
+        found = re.search(rf"^##+ {re.escape(heading)}(?::.*)?$", self._text, re.MULTILINE)
+        if not found:
+            raise LookupError(f"{self.path.name} has no heading {heading!r}")
+        return found
+
+
+def job_files() -> str:
+    """The page docs/job-files.md with its tables made anew.
+
+    Raises:
+        LookupError: a section has no heading or no table there, or a key no docstring.
+    """
+    document = json_schema()
+    variants = {options.__name__ for of in VARIANTS.values() for options in of.classes.values()}
+    objects = {"JobConfig": document, **document["$defs"], **_inline(document)}
+    shown = {name: found for name, found in objects.items() if name not in variants and name != "StageLimits"}
+    headings = {name: _HEADINGS.get(name, f"`{_section(name)}`") for name in {*shown, "StageLimits"}}
+    page = Page("job-files.md", objects, headings | {name: f"`{name}`" for name in VARIANTS})
+    tables = {name: keys(page, found) for name, found in shown.items()}
+    return page.printed(tables | {name: _choices(page, of, objects) for name, of in VARIANTS.items()})
+
+
+def report() -> str:
+    """The page docs/report.md with its tables made anew.
+
+    Raises:
+        LookupError: a class has no heading or no table there, or an attribute no description.
+    """
+    made, plan = schema(), TypeAdapter(Forecast).json_schema()
+    objects = made["$defs"] | plan["$defs"] | {"Report": made, "Forecast": plan}
+    objects |= TypeAdapter(dict[str, Estimate]).json_schema()["$defs"]
+    shown = {name: found for name, found in objects.items() if "properties" in found}
+    page = Page("report.md", objects, {name: f"`{name}`" for name in shown})
+    return page.printed({name: _attributes(page, name, found) for name, found in shown.items()})
+
+
+def keys(page: Page, section: Mapping[str, Any]) -> str:
+    """The table of a section of a job file."""
+    rows = []
+    for key, found in section["properties"].items():
+        default = "required" if key in section.get("required", ()) else _default(found.get("default", {"": ""}))
+        rows.append((f"`{key}`", page.type_of(found), default, _meaning(found, key)))
+    return _table(("key", "type", "default", "meaning"), rows)
+
+
+def _choices(page: Page, variants: Variants, objects: Mapping[str, Any]) -> str:
+    """The table of a section whose keys depend on one of them."""
+    sections = {name: objects[options.__name__]["properties"] for name, options in variants.classes.items()}
+    keys = dict.fromkeys(key for name in (variants.default, *sections) for key in sections[name])
+    rows = []
+    for key in [variants.by, *(key for key in keys if key != variants.by)]:
+        has = {name: section[key] for name, section in sections.items() if key in section}
+        names = "all" if len(has) == len(sections) else ", ".join(f"`{name}`" for name in has)
+        default = _apart({name: _default(found["default"]) for name, found in has.items()}, "; ")
+        types = {name: page.type_of(found) for name, found in has.items()}
+        if key == variants.by:
+            default, types = f"`{variants.default}`", dict.fromkeys(has, _or(f"`{name}`" for name in sections))
+        meaning = _apart({name: _meaning(found, key) for name, found in has.items()}, " ")
+        rows.append((f"`{key}`", names, _apart(types, "; "), default, meaning))
+    return _table(("key", variants.by, "type", "default", "meaning"), rows)
+
+
+def _attributes(page: Page, name: str, found: Mapping[str, Any]) -> str:
+    """The table of a class of `report.json` or of a plan."""
+    described = dict(_described(found.get("description", "")))
+    fields = {field: of for field, of in found["properties"].items() if field != "schema"}
+    if name in ("StageForecast", "EdgeForecast"):
+        fields |= _BESIDE
+    rows = []
+    for field, of in fields.items():
+        if not (meaning := described.get(field) or of.get("description")):
+            raise LookupError(f"{name}.{field} has no description")
+        given = {key: value for key, value in of.items() if key != "default"}
+        rows.append((f"`{field}`", page.type_of(given), re.sub(r"\bNone\b", "null", meaning)))
+    return _table(("field", "type", "meaning"), rows)
+
+
+def _described(docstring: str) -> Iterator[tuple[str, str]]:
+    """The attributes of a class with what its docstring says of each."""
+    entries = re.findall(
+        r"^    (\w[\w, ]*): (.*(?:\n {8}.*)*)", docstring.partition("\nAttributes:\n")[2], re.MULTILINE
+    )
+    for names, text in entries:
+        for name in names.split(", "):
+            yield name, " ".join(text.split())
+
+
+def _inline(schema: Any) -> dict[str, Any]:
+    """The sections that stand inside of their key rather than among the definitions, by the names of their classes."""
+    found = {}
+    for each in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        if isinstance(each, dict) and "properties" in each and str(each.get("title")).endswith("Options"):
+            found[each["title"]] = each
+        found |= _inline(each)
+    return found
+
+
+def _section(name: str) -> str:
+    return re.sub("(Config|Options)$", "", name).lower()
+
+
+def _called(name: str) -> str:
+    """How a type column names a class: all that a job file has are sections."""
+    return "section" if name.endswith(("Config", "Options", "Limits")) else f"`{name}`"
+
+
+def _may_lack(found: Mapping[str, Any]) -> bool:
+    """Whether null is no value but says that a key is left out."""
+    return found.get("default", "") is None
+
+
+def _meaning(found: Mapping[str, Any], key: str) -> str:
+    if "description" not in found:
+        raise LookupError(f"the key {key!r} has no docstring")
+    return " ".join(found["description"].split())
+
+
+def _default(default: Any) -> str:
+    if isinstance(default, dict) and default:
+        return "section"
+    return f"`{default}`" if isinstance(default, str) else f"`{yaml.safe_dump(default).splitlines()[0]}`"
+
+
+def _apart(texts: Mapping[str, str], between: str) -> str:
+    """One text for all, or that of most, and those of others by name; where each has its own, all by name."""
+    of = {text: [f"`{name}`" for name, other in texts.items() if other == text] for text in texts.values()}
+    usual = max(of, key=lambda text: len(of[text]))
+    plain = usual if len(of) == 1 or len(of[usual]) > 1 else None
+    parts = [text if text == plain else f"{', '.join(names)}: {text}" for text, names in of.items()]
+    return between.join(sorted(parts, key=lambda part: part != plain))
+
+
+def _or(words: Iterable[str]) -> str:
+    *others, last = words
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [head, ("---",) * len(head), *rows]
+    return "".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |\n" for line in lines)
+
+
+PAGES = {"job-files.md": job_files, "report.md": report}
+"""What makes each page anew."""
+
+if __name__ == "__main__":
+    for name, made in PAGES.items():
+        (_DOCS / name).write_text(made(), encoding="utf-8")
