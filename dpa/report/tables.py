@@ -1,7 +1,8 @@
 """The tables of docs/job-files.md and docs/report.md, printed from docstrings: `python -m dpa.report.tables`.
 
 Keys, types, bounds and defaults are those of the schemas, meanings the docstrings of the keys. A table stands below the
-heading of its section or class; the text around it is written by hand.
+heading of its section or class; the text around it is written by hand. The fields of a class without a heading are
+listed below the field that has it.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Page:
         """`objects`: JSON schemas of what has a table, by name; `headings`: the headings above the tables."""
         self.path = _DOCS / name
         self._text = self.path.read_text(encoding="utf-8")
-        self._objects, self._headings = objects, headings
+        self.objects, self._headings = objects, headings
 
     def printed(self, tables: Mapping[str, str]) -> str:
         """The page with these tables, by the name of what they describe, in place of those that it has.
@@ -69,9 +70,7 @@ class Page:
         return text
 
     def link(self, name: str, shown: str) -> str:
-        """A link to the heading of something, or only its text if it has none."""
-        if name not in self._headings:
-            return shown
+        """A link to the heading of something."""
         heading = self._heading(name).group().lstrip("# ").lower()
         anchor = re.sub(r"[^\w\- ]", "", heading).replace(" ", "-")
         return f"[{shown}](#{anchor})"
@@ -80,8 +79,10 @@ class Page:
         """The type of a value in words, with its bounds."""
         if "$ref" in found or "properties" in found:
             name = found.get("title") or found["$ref"].rsplit("/", 1)[1]
-            target = found if "properties" in found else self._objects[name]
-            return self.type_of(target) if "enum" in target else self.link(name, _called(name))
+            target = found if "properties" in found else self.objects[name]
+            if "enum" in target:
+                return self.type_of(target)
+            return self.link(name, _called(name)) if name in self._headings else "mapping"
         if "oneOf" in found:
             [variants] = [each for each in VARIANTS.values() if each.by == found["discriminator"]["propertyName"]]
             return self.link(variants.section, "section")
@@ -128,14 +129,15 @@ def report() -> str:
     """The page docs/report.md with its tables made anew.
 
     Raises:
-        LookupError: a class has no heading or no table there, or an attribute no description.
+        LookupError: an attribute has no description.
     """
     made, plan = schema(), TypeAdapter(Forecast).json_schema()
     objects = made["$defs"] | plan["$defs"] | {"Report": made, "Forecast": plan}
     objects |= TypeAdapter(dict[str, Estimate]).json_schema()["$defs"]
-    shown = {name: found for name, found in objects.items() if "properties" in found}
-    page = Page("report.md", objects, {name: f"`{name}`" for name in shown})
-    return page.printed({name: _attributes(page, name, found) for name, found in shown.items()})
+    text = (_DOCS / "report.md").read_text(encoding="utf-8")
+    named = [name for name in re.findall(r"^### `(\w+)`", text, re.MULTILINE) if name in objects]
+    page = Page("report.md", objects, {name: f"`{name}`" for name in named})
+    return page.printed({name: _table(("field", "type", "meaning"), _attributes(page, name)) for name in named})
 
 
 def keys(page: Page, section: Mapping[str, Any]) -> str:
@@ -164,19 +166,19 @@ def _choices(page: Page, variants: Variants, objects: Mapping[str, Any]) -> str:
     return _table(("key", variants.by, "type", "default", "meaning"), rows)
 
 
-def _attributes(page: Page, name: str, found: Mapping[str, Any]) -> str:
-    """The table of a class of `report.json` or of a plan."""
-    described = dict(_described(found.get("description", "")))
-    fields = {field: of for field, of in found["properties"].items() if field != "schema"}
+def _attributes(page: Page, name: str, of: str = "") -> Iterator[tuple[str, str, str]]:
+    """The fields of a class of `report.json` or of a plan, and below each those of a class that has no table."""
+    described = dict(_described(page.objects[name].get("description", "")))
+    fields = {key: found for key, found in page.objects[name]["properties"].items() if key != "schema"}
     if name in ("StageForecast", "EdgeForecast"):
         fields |= _BESIDE
-    rows = []
-    for field, of in fields.items():
-        if not (meaning := described.get(field) or of.get("description")):
-            raise LookupError(f"{name}.{field} has no description")
-        given = {key: value for key, value in of.items() if key != "default"}
-        rows.append((f"`{field}`", page.type_of(given), re.sub(r"\bNone\b", "null", meaning)))
-    return _table(("field", "type", "meaning"), rows)
+    for key, found in fields.items():
+        if not (meaning := described.get(key) or found.get("description")):
+            raise LookupError(f"{name}.{key} has no description")
+        kind = page.type_of({part: value for part, value in found.items() if part != "default"})
+        yield f"`{of}{key}`", kind, re.sub(r"\bNone\b", "null", meaning)
+        if "mapping" in kind and (inner := re.search(r"'#/\$defs/(\w+)'", str(found))):
+            yield from _attributes(page, inner[1], f"{of}{key}.")
 
 
 def _described(docstring: str) -> Iterator[tuple[str, str]]:

@@ -161,6 +161,10 @@ def test_the_flow_of_the_readme_prints_the_first_rows(
     ]
 
 
+def test_the_readme_is_short() -> None:
+    assert TEXTS["README.md"].count("\n") <= 200
+
+
 def test_contributing_names_every_target_of_the_makefile() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     named = re.findall(r"^\| `make ([\w-]+)(?: \w+=\S+)?` \|", TEXTS["CONTRIBUTING.md"], re.MULTILINE)
