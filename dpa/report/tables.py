@@ -25,14 +25,9 @@ _DOCS = Path(__file__).parents[2] / "docs"
 
 _HEADINGS = {
     "JobConfig": "The job",
-    "ViewConfig": "`input.views`",
     "ExecutorConfig": "`mapper` and `reducer`",
     "StepConfig": "`stages`",
-    "JoinConfig": "`join` of a step",
-    "TopConfig": "`top_k` of a step",
     "StageLimits": "`limits`",
-    "NodeConfig": "`placement.nodes`",
-    "OnlineOptions": "`placement.online`",
 }
 """The headings in docs/job-files.md of sections that are not named after the first part of their class."""
 
@@ -101,6 +96,11 @@ class Page:
         bounds = ", ".join(f"{sign} {found[bound]}" for bound, sign in _BOUNDS.items() if bound in found)
         return f"{word} {bounds}".rstrip()
 
+    def inside(self, found: Mapping[str, Any]) -> str | None:
+        """The section or class of a value, if it has no heading here."""
+        names = re.findall(r"'#/\$defs/(\w+)'|'title': '(\w+Options)'", str(found)) if "oneOf" not in str(found) else []
+        return next((one or other for one, other in names if (one or other) not in self._headings), None)
+
     def _heading(self, name: str) -> re.Match[str]:
         heading = self._headings[name]
         found = re.search(rf"^##+ {re.escape(heading)}(?::.*)?$", self._text, re.MULTILINE)
@@ -113,16 +113,19 @@ def job_files() -> str:
     """The page docs/job-files.md with its tables made anew.
 
     Raises:
-        LookupError: a section has no heading or no table there, or a key no docstring.
+        LookupError: a key has no docstring, or a heading no table.
     """
     document = json_schema()
     variants = {options.__name__ for of in VARIANTS.values() for options in of.classes.values()}
     objects = {"JobConfig": document, **document["$defs"], **_inline(document)}
-    shown = {name: found for name, found in objects.items() if name not in variants and name != "StageLimits"}
-    headings = {name: _HEADINGS.get(name, f"`{_section(name)}`") for name in {*shown, "StageLimits"}}
+    text = (_DOCS / "job-files.md").read_text(encoding="utf-8")
+    named = {name: _HEADINGS.get(name, f"`{_section(name)}`") for name in objects if name not in variants}
+    headings = {name: heading for name, heading in named.items() if re.search(f"^##+ {heading}$", text, re.MULTILINE)}
     page = Page("job-files.md", objects, headings | {name: f"`{name}`" for name in VARIANTS})
-    tables = {name: keys(page, found) for name, found in shown.items()}
-    return page.printed(tables | {name: _choices(page, of, objects) for name, of in VARIANTS.items()})
+    tables = {name: keys(page, objects[name]) for name in headings if name != "StageLimits"}
+    head = ("key", "type", "default", "meaning")
+    printed = {name: _table(head, rows) for name, rows in tables.items()}
+    return page.printed(printed | {name: _choices(page, of, objects) for name, of in VARIANTS.items()})
 
 
 def report() -> str:
@@ -140,13 +143,17 @@ def report() -> str:
     return page.printed({name: _table(("field", "type", "meaning"), _attributes(page, name)) for name in named})
 
 
-def keys(page: Page, section: Mapping[str, Any]) -> str:
-    """The table of a section of a job file."""
-    rows = []
+def keys(page: Page, section: Mapping[str, Any], of: str = "") -> Iterator[tuple[str, str, str, str]]:
+    """The keys of a section of a job file, and below each those of a section that has no table.
+
+    Raises:
+        LookupError: a key has no docstring.
+    """
     for key, found in section["properties"].items():
         default = "required" if key in section.get("required", ()) else _default(found.get("default", {"": ""}))
-        rows.append((f"`{key}`", page.type_of(found), default, _meaning(found, key)))
-    return _table(("key", "type", "default", "meaning"), rows)
+        yield f"`{of}{key}`", page.type_of(found), default, _meaning(found, key)
+        if inner := page.inside(found):
+            yield from keys(page, page.objects[inner], f"{of}{key}.")
 
 
 def _choices(page: Page, variants: Variants, objects: Mapping[str, Any]) -> str:
@@ -177,8 +184,8 @@ def _attributes(page: Page, name: str, of: str = "") -> Iterator[tuple[str, str,
             raise LookupError(f"{name}.{key} has no description")
         kind = page.type_of({part: value for part, value in found.items() if part != "default"})
         yield f"`{of}{key}`", kind, re.sub(r"\bNone\b", "null", meaning)
-        if "mapping" in kind and (inner := re.search(r"'#/\$defs/(\w+)'", str(found))):
-            yield from _attributes(page, inner[1], f"{of}{key}.")
+        if (inner := page.inside(found)) and "properties" in page.objects[inner]:
+            yield from _attributes(page, inner, f"{of}{key}.")
 
 
 def _described(docstring: str) -> Iterator[tuple[str, str]]:

@@ -56,7 +56,7 @@ def test_a_key_without_a_docstring_is_refused() -> None:
         key: int = 1
 
     with pytest.raises(LookupError, match="the key 'key' has no docstring"):
-        tables.keys(tables.Page("job-files.md", {}, {}), Bare.model_json_schema())
+        list(tables.keys(tables.Page("job-files.md", {}, {}), Bare.model_json_schema()))
 
 
 # --- docs/executors.md and docs/balancing.md
