@@ -99,15 +99,14 @@ def _section(finding: Finding, result: Result, ages: Ages) -> str:
         )
     files = f"../experiments/results/{result.name}"
     parts = [f"### {finding.title}", f"{finding.measured} *{finding.concluded}*"]
-    if result.has_picture:
-        parts.append(f"![{finding.title}]({files}.png)")
+    picture = f"![{finding.title}]({files}.png)\n" if result.has_picture else ""
     shown = [
         _targets_met(result),
         f"[Table]({files}.md), [data]({files}.json).",
         _origin(result, ages.results[result.name]),
         f"**Not measured again yet:** {finding.stale}" if finding.stale else "",
     ]
-    parts.append(" ".join(filter(None, shown)))
+    parts.append(picture + " ".join(filter(None, shown)))
     return "\n\n".join(parts)
 
 
