@@ -166,7 +166,7 @@ class Step:
 
     @property
     def key(self) -> KeyName:
-        """The columns that tell its rows apart; none where several rows may have one key."""
+        """The columns that identify its rows; none where several rows may have one key."""
         has_row_a_key = isinstance(self.receiver, Reducer | BatchReducer) and not isinstance(self.receiver, RowsReducer)
         return self.feeds[0].keying.key if has_row_a_key else ()
 

@@ -197,7 +197,7 @@ class HotKey:
 _ALONE = 1.0
 """A key with more than this part of a task's even share is hot, however many keys there are."""
 _NOTICED, _TIMES_THE_MEAN = 0.1, 3.0
-"""So is one with this part of it and so many times the records of the mean key."""
+"""So is one with this part of it and this many times the records of the mean key."""
 
 
 def hot(keys: Sequence[HotKey], distinct: int, even: float) -> tuple[HotKey, ...]:
