@@ -98,7 +98,7 @@ UNCLEAR = re.compile(r"\bso (?:many|long)\b|\b(?:tells?|told|telling)\b", re.IGN
 
 PAGES = ["README.md", "CONTRIBUTING.md", *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md")))]
 PACKAGES = ["balance/options", "config", "logical", "result", "routing/groupings", "sinks"]
-"""Those whose docstrings have been gone through; more are added here. The page of transitions waits for dpa/protocol."""
+"""Those whose docstrings have been gone through. The page of transitions waits for those of dpa/protocol."""
 
 
 def prose(written: str) -> str:
