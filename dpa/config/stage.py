@@ -85,7 +85,7 @@ class StageLimits(Section):
     """Bounds on the records that wait for a stage, and on how long its tasks work before they read their messages."""
 
     batch_records: int = Field(default=262_144, ge=1)
-    """Most records in one pushed batch."""
+    """Most records in one pushed batch, and in one batch of a batch mapper."""
     in_flight_records: int = Field(default=1_048_576, ge=1)
     """Most records of one sender that are emitted and not yet processed; at least `batch_records`."""
     in_flight_mb: int = Field(default=256, ge=1)
