@@ -385,13 +385,6 @@ def require_arguments(name: str, function: Callable[..., Any], arguments: tuple[
         raise ConfigError(f"{name} is called with {called}, and its parameters are {signature}") from None
 
 
-def is_mergeable(executor: object) -> bool:
-    """Whether two states of one key can be folded into one: so for all but a process and a reducer without `merge`."""
-    if isinstance(executor, Reducer):
-        return type(executor).merge is not Reducer.merge
-    return not isinstance(executor, Process)
-
-
 def name_of(executor: object) -> str:
     """`module.Name` of a function, a class, an executor, or the function that it wraps, for messages."""
     inner: Any = executor.function if isinstance(executor, FunctionExecutor) else executor

@@ -25,9 +25,9 @@ from dpa.driver.outputs import in_memory
 from dpa.errors import TableError
 from dpa.job import Job
 from dpa.protocol.graph import MAPPER, REDUCER
-from dpa.protocol.plan import RunPlan
+from dpa.protocol.plan import RunHooks, RunPlan
 from dpa.runtime.cluster import ray_session
-from dpa.runtime.launch import launch
+from dpa.runtime.launch import actors, run_on
 from dpa.sinks import partial_results as rounds
 from experiments.charts import COLOURS, label_bars, panels
 from experiments.harness import Findings, Target, main, markdown_table, progress
@@ -137,7 +137,8 @@ def _run(job: Job, opened: OpenedInput, kind: Kind, table: ZipfTable, times: int
         plan = _with_rounds(job.spec.plan({MAPPER: opened.splits}, {MAPPER: opened.schema}), kind.seconds, published_in)
         reader = Reader(directory)
         reader.start()
-        outcome = launch(plan, lambda snapshot: None, warn=print)
+        with actors(len(plan.graph.addresses)) as coordinator:
+            outcome = run_on(coordinator, plan, RunHooks(warn=print))
         reader.stop()
         published = len(rounds.rounds_in(Path(directory)))
     result = in_memory(outcome, REDUCER)

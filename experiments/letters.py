@@ -118,11 +118,11 @@ def run_on_ray(workload: str, method: str, rounds: int = 1, *, service_seconds: 
         workload,
         method,
         rounds,
-        report.skew.dpa,
+        report.main.skew.dpa,
         report.seconds.stream,
-        len(report.redistributions),
+        len(report.main.redistributions),
         report.records.forwarded,
-        tuple(reducer.processed for reducer in report.reducers),
+        tuple(reducer.processed for reducer in report.main.tasks),
     )
 
 

@@ -175,7 +175,7 @@ class _Sampling:
             if stage.name in wanted:
                 batch = step.limits.batch_records if step.combine else None
                 self.found[stage.name] = self._planned(stage, reached, batch)
-            elif step.receiver is None:
+            elif not step.receiver.keeps_states:
                 walk.pass_on(stage.name, [block for _, block in reached])
                 records = sum(block.rows for _, block in reached)
                 weights[stage.name] = sum(weight * block.rows for weight, block in reached) / (records or 1)

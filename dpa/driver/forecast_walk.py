@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from dpa.execution.block import Block
-from dpa.execution.emission import Emission, Step
+from dpa.execution.emission import Emission
+from dpa.execution.mapping import Emitted
 from dpa.execution.reduce_task import ReduceStage, ReduceTask
 from dpa.execution.schemas import agreed
 from dpa.logical.compilation import Compiled
-from dpa.operators import JoinOptions
 from dpa.sources.splits import MemorySplit
 
 MAX_JOINED = 1_000_000
@@ -85,11 +85,11 @@ class Walk:
         if work.emission is None:
             return None
         task = ReduceTask(work, 0)
-        for block in thinned(blocks, MAX_JOINED) if isinstance(work.receiver, JoinOptions) else blocks:
-            self._emit(stage, [Step(task.process(block), 0, 0)])
+        for block in thinned(blocks, MAX_JOINED) if work.receiver.has_sides else blocks:
+            self._emit(stage, [Emitted(task.process(block), 0, 0)])
         return task
 
-    def _emit(self, stage: str, steps: Iterable[Step]) -> None:
+    def _emit(self, stage: str, steps: Iterable[Emitted]) -> None:
         numbers = [number for number, _ in self._graph.out_of(stage)]
         for step in steps:
             for position, block in step.blocks:

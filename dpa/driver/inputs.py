@@ -90,9 +90,8 @@ class Inputs:
         known: dict[str, pa.Schema | None] = {}
         for source in self._spec.sources:
             key, given, _ = self._spec.input_of(source)
-            if key not in self._spec.objects and (given is None or given.format == "given"):
-                need = "a job needs an input" if given is None else "a table is given in Python alone; name a format"
-                raise self._spec.file.error(key, need)
+            if key not in self._spec.objects and given.format == "given":
+                raise self._spec.file.error(key, "a table is given in Python alone; name a format")
             with blaming(self._spec.file, key):
                 table = _in_memory(self._spec, source)
             known[source.name] = None if table is None else columns_of(table)
@@ -127,7 +126,7 @@ def _in_memory(spec: JobSpec, source: Step) -> pa.Table | None:
     key, given, _ = spec.input_of(source)
     if key in spec.objects:
         table = as_table(spec.objects[key])
-    elif given is not None and given.format == "records":
+    elif given.format == "records":
         table = as_table(given.records)
     else:
         return None
@@ -168,7 +167,6 @@ class _Input:
         table = _in_memory(self._spec, self._source)
         if table is not None:
             return self._in_memory(table)
-        assert given is not None
         if given.format == "generated":
             return self._generated(given, spark)
         source = Source.of(given.model_dump(exclude=set(OF_GENERATED)), base=str(self._spec.file.directory))

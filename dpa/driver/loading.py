@@ -13,9 +13,7 @@ from typing import Any
 
 from dpa.aggregates import READY_MADE
 from dpa.config import ExecutorConfig, InputConfig, JobFile, ReferenceConfig
-from dpa.errors import ConfigError
 from dpa.execution.failures import USER_ERRORS
-from dpa.executors import AnyMapper, AnyReducer, as_mapper, as_reducer
 from dpa.sources.generated import Generator
 
 
@@ -30,36 +28,6 @@ def actors_path(file: JobFile) -> tuple[str, ...]:
     """The directories in which actors look modules up: those of `search_path`, and all of this process, as executors
     given as objects may come from anywhere."""
     return tuple(dict.fromkeys((*search_path(file), *(path for path in sys.path if path))))
-
-
-def mapper_of(file: JobFile) -> AnyMapper | None:
-    """The job's mapper, or None if the input has the key and the value already.
-
-    Raises:
-        ConfigError: it cannot be found or made.
-    """
-    if file.config.mapper is None:
-        return None
-    made = loaded(file, "mapper", file.config.mapper)
-    try:
-        return as_mapper(made)
-    except ConfigError as error:
-        raise file.error("mapper", str(error)) from None
-
-
-def reducer_of(file: JobFile) -> AnyReducer:
-    """The job's reducer.
-
-    Raises:
-        ConfigError: it is not named, or cannot be found or made.
-    """
-    if file.config.reducer is None:
-        raise file.error("reducer", f"a job needs a reducer: `package.module:Name`, or one of {', '.join(READY_MADE)}")
-    made = loaded(file, "reducer", file.config.reducer)
-    try:
-        return as_reducer(made)
-    except ConfigError as error:
-        raise file.error("reducer", str(error)) from None
 
 
 def generator_of(file: JobFile, key: str, section: InputConfig) -> Generator:

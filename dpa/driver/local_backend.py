@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import ClassVar, TypeVar
@@ -14,7 +14,7 @@ from dpa.execution.block import Block
 from dpa.execution.schemas import agreed
 from dpa.measure.traffic import TrafficMeter
 from dpa.protocol.graph import Graph, Stage
-from dpa.protocol.plan import Control, RunOutcome, RunPlan, TaskOutput, Times
+from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan, TaskOutput, Times
 from dpa.protocol.task.user_code import UserCode
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import (
@@ -80,27 +80,21 @@ class LocalBackend:
         """Nothing has to be started: a block with this backend itself."""
         return nullcontext(self)
 
-    def run(
-        self,
-        plan: RunPlan,
-        observe: Callable[[Snapshot], None],
-        warn: Callable[[str], None],
-        control: Control | None = None,
-    ) -> RunOutcome:
-        """Run a plan; `observe` receives the statistics at the end, and nothing is asked of `control`.
+    def run(self, plan: RunPlan, hooks: RunHooks) -> RunOutcome:
+        """Run a plan; the statistics are those at the end, and requests to change tasks are not looked at.
 
         Raises:
             ExecutorError: an executor failed; names it, the key and the traceback.
         """
         if plan.partial_results:
-            warn("partial results are not published by LocalBackend")
+            hooks.warn("partial results are not published by LocalBackend")
         began = time.time()
         local = _LocalRun(plan, redistributes=self._redistributes)
         for stage in plan.graph.in_order:
             local.run(stage)
         ended = time.time()
         snapshot = local.snapshot(ended - began)
-        observe(snapshot)
+        hooks.observe(snapshot)
         first = began if any(task.processed for stage in snapshot.stages for task in stage.tasks) else None
         times = Times(began, began, first, ended, ended)
         return RunOutcome(local.outputs, snapshot, times, local.use())

@@ -11,7 +11,7 @@ import pyarrow as pa
 from dpa._util.disk import why
 from dpa._util.secrets import as_yaml
 from dpa._util.signals import interrupts_held
-from dpa.config import JobConfig, JobFile, OutputConfig
+from dpa.config import JobFile, OutputConfig
 from dpa.driver.places import check_place, holds, inspecting, is_of_file_system
 from dpa.errors import JobFailedError
 from dpa.protocol.plan import RunOutcome
@@ -26,10 +26,10 @@ class OutputDirectory:
         staging: where tasks write their share.
     """
 
-    def __init__(self, file: JobFile, output: OutputConfig | None = None, key: str = "output") -> None:
-        """Of the result that goes to `output`, the job's own if None; `key` is the key path of that section."""
+    def __init__(self, file: JobFile, output: OutputConfig, key: str = "output") -> None:
+        """Of the result that goes to `output`; `key` is the key path of that section."""
         self._file = file
-        self._output = file.config.output if output is None else output
+        self._output = output
         self._section, self._key = key, f"{key}.path"
         self.path = None if self._output.path is None else str(Path(self._output.path).absolute())
         self.staging: str | None = None
@@ -44,7 +44,7 @@ class OutputDirectory:
                 other.
         """
         places: list[tuple[str, Path]] = []
-        for key, output in written(file.config):
+        for key, output in written(file):
             OutputDirectory(file, output, key).check()
             if output.path is None:
                 continue
@@ -156,13 +156,11 @@ class OutputDirectory:
         return None
 
 
-def written(config: JobConfig) -> Iterator[tuple[str, OutputConfig]]:
+def written(file: JobFile) -> Iterator[tuple[str, OutputConfig]]:
     """The sections that name where results go, each with its key path."""
-    if not config.stages:
-        yield "output", config.output
-    for name, step in config.stages.items():
+    for name, step in file.stages.items():
         if step.write is not None:
-            yield f"stages.{name}.write", step.write
+            yield file.at(name, "write"), step.write
 
 
 def in_memory(outcome: RunOutcome, stage: str) -> pa.Table:

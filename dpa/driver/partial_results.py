@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from dpa._util import owned
-from dpa.config import AggregationConfig, JobConfig, JobFile
+from dpa.config import AggregationConfig, JobFile
 from dpa.driver.outputs import written
 from dpa.driver.places import check_place, holds, inspecting, is_of_file_system
 from dpa.sinks import partial_results
@@ -22,12 +22,11 @@ class PartialResultsDirectory:
         path: where partial results are published, or None if none are.
     """
 
-    def __init__(self, file: JobFile, given: AggregationConfig | None = None, key: str = "aggregation") -> None:
-        """Of the stage with the section `given`, the job's own if None; `key` is the key path of that section."""
-        given = file.config.aggregation if given is None else given
+    def __init__(self, file: JobFile, given: AggregationConfig, key: str = "aggregation") -> None:
+        """Of the stage with the section `given`; `key` is the key path of that section."""
         self._file = file
-        self._given = None if given is None else given.path
-        self.path = None if self._given is None else str(Path(self._given).absolute())
+        self._given = given.path
+        self.path = None if given.path is None else str(Path(given.path).absolute())
         self._key = f"{key}.path"
         self._lock = ExitStack()
 
@@ -38,7 +37,7 @@ class PartialResultsDirectory:
         Raises:
             ConfigError: something else is there, or the path and one of a result lie one in the other.
         """
-        for key, given in published(file.config):
+        for key, given in published(file):
             PartialResultsDirectory(file, given, key).check()
 
     def check(self) -> None:
@@ -54,7 +53,7 @@ class PartialResultsDirectory:
             raise file.error(self._key, f"{given} is a URI; name a directory, local or shared by all machines")
         path = Path(given)
         with inspecting(file, self._key, path):
-            for key, output in written(file.config):
+            for key, output in written(file):
                 if output.path is not None and (holds(path, Path(output.path)) or holds(Path(output.path), path)):
                     why = f"{path} and {key}.path, {output.path}, lie one in the other"
                     raise file.error(self._key, f"{why}; name two directories")
@@ -100,10 +99,8 @@ class PartialResultsDirectory:
             raise self._file.error(self._key, f"cannot remove the rounds that are there: {error}") from None
 
 
-def published(config: JobConfig) -> Iterator[tuple[str, AggregationConfig]]:
+def published(file: JobFile) -> Iterator[tuple[str, AggregationConfig]]:
     """The sections that ask for rounds of aggregation, each with its key path."""
-    if config.aggregation is not None:
-        yield "aggregation", config.aggregation
-    for name, step in config.stages.items():
+    for name, step in file.stages.items():
         if step.aggregation is not None:
-            yield f"stages.{name}.aggregation", step.aggregation
+            yield file.at(name, "aggregation"), step.aggregation

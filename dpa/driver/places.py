@@ -82,8 +82,7 @@ def _needed(file: JobFile) -> Iterator[tuple[str, Path]]:
 
 
 def _inputs(file: JobFile) -> list[InputConfig]:
-    config = file.config
-    return [given for given in (config.input, *(step.read for step in config.stages.values())) if given is not None]
+    return [step.read for step in file.stages.values() if step.read is not None]
 
 
 def _input_directories(file: JobFile, given: InputConfig) -> Iterator[Path]:

@@ -14,7 +14,6 @@ import pyarrow as pa
 from dpa._util.logs import chosen_level
 from dpa.config import JobFile, OutputConfig
 from dpa.driver.backend import Backend, Runner
-from dpa.driver.control import Control
 from dpa.driver.first_tables import with_first_tables
 from dpa.driver.inputs import Inputs, OpenedInput, lazy_session
 from dpa.driver.interrupts import ProgramEnd
@@ -29,7 +28,7 @@ from dpa.driver.stopwatch import Stopwatch
 from dpa.driver.summary import build_report
 from dpa.errors import ConfigError, DpaError, JobCancelledError, JobFailedError
 from dpa.logical.step import Step
-from dpa.protocol.plan import RunOutcome
+from dpa.protocol.plan import RunHooks, RunOutcome
 from dpa.protocol.wire.metrics import Snapshot, StageSnapshot
 from dpa.protocol.wire.nodes import Place
 from dpa.result import OutputReport, ReferenceReport, Report, Result, when_written
@@ -54,8 +53,8 @@ class Run:
         self._observer = observer or Unobserved()
         self._stopwatch = Stopwatch()
         # Directories first: the executors that steps import may change the working directory.
-        outputs = {key: OutputDirectory(spec.file, output, key) for key, output in written(spec.config)}
-        rounds = {key: PartialResultsDirectory(spec.file, given, key) for key, given in published(spec.config)}
+        outputs = {key: OutputDirectory(spec.file, output, key) for key, output in written(spec.file)}
+        rounds = {key: PartialResultsDirectory(spec.file, given, key) for key, given in published(spec.file)}
         self._sinks = [_Sink(spec.file, step, outputs.get(step.sink.key)) for step in spec.results if step.sink]
         self._rounds = {step.name: rounds[step.at("aggregation")] for step in spec.steps if step.aggregation}
         self._snapshot: Snapshot | None = None
@@ -88,7 +87,8 @@ class Run:
         status = "mismatch" if any(sink.compared.matches is False for sink in self._sinks) else "ok"
         tables = {sink.name: sink.table for sink in self._sinks if sink.table is not None}
         written = {sink.name: when_written(sink.report) for sink in self._sinks}
-        return Result(self._report(status), tables, written)
+        keys = {sink.name: sink.step.at("write.path") for sink in self._sinks}
+        return Result(self._report(status), tables, written, _keys=keys)
 
     def _through(self) -> None:
         """All phases. Nothing can fail after the first result is published but publishing the next, so a job that
@@ -151,8 +151,7 @@ class Run:
         )
         self._enter("startup")
         try:
-            with Control(self._spec.config.name) as control:
-                outcome = tasks.run(plan, self._update, self._warn, control)
+            outcome = tasks.run(plan, RunHooks(self._update, self._warn))
         finally:
             self._stopwatch.enter(None)
         times = outcome.times
@@ -175,10 +174,12 @@ class Run:
         self._snapshot = snapshot
         for stage in snapshot.stages:
             self._log_redistributions(stage)
-        for step in snapshot.steps[self._logged_steps :]:
+        for step in snapshot.steps:
+            if step.number <= self._logged_steps:
+                continue
             text = step.in_words(len(snapshot[step.stage].present))
             _log.info("%s: %s: %s", self._spec.config.name, text, step.reason)
-        self._logged_steps = len(snapshot.steps)
+            self._logged_steps = step.number
         self._observer.update(snapshot)  # the stream's last numbers come before the next phase
         if self._stopwatch.phase == "stream" and snapshot.phase in _STREAM_ENDED:
             self._enter("merge")

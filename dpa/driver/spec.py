@@ -16,10 +16,9 @@ from dpa.driver.partial_results import PartialResultsDirectory
 from dpa.driver.step_executors import Objects
 from dpa.driver.steps import steps_of
 from dpa.errors import ConfigError
-from dpa.executors import Process, name_of
+from dpa.executors import name_of
 from dpa.logical.compilation import Compilation
 from dpa.logical.step import Step
-from dpa.operators import JoinOptions
 from dpa.protocol.graph import why_fixed
 from dpa.protocol.plan import RunPlan
 from dpa.sources.splits import Split
@@ -53,11 +52,10 @@ class JobSpec:
         """The steps whose rows are a result."""
         return tuple(step for step in self.steps if step.sink is not None)
 
-    def input_of(self, source: Step) -> tuple[str, InputConfig | None, SampleConfig | None]:
+    def input_of(self, source: Step) -> tuple[str, InputConfig, SampleConfig | None]:
         """The input that a step reads: its key path, and the sections that describe it and a sample of it."""
-        if not source.place:
-            return "input", self.config.input, self.config.sample
-        section = self.config.stages[source.name]
+        section = self.file.stages[source.name]
+        assert section.read is not None
         return source.at("read"), section.read, section.sample
 
     def compilation(self, columns: Mapping[str, pa.Schema | None]) -> Compilation:
@@ -132,15 +130,13 @@ class JobSpec:
     def _executors(self) -> Iterator[tuple[str, object]]:
         """The executors, each with its key path."""
         for step in self.steps:
-            if step.operator is not None:
-                yield step.at(step.operator.kind.value), step.operator
             for keying in (feed.keying for feed in step.feeds):
                 if keying.mapper is not None:
                     yield step.at("mapper"), keying.mapper
                 if keying.function is not None:
                     yield step.at("key_by"), keying.function
-            if step.receiver is not None and not isinstance(step.receiver, JoinOptions):
-                yield step.at(step.word), step.receiver
+            if step.receiver.executor is not None:
+                yield step.at(step.word), step.receiver.executor
 
     def _check_grouping(self, step: Step) -> None:
         if step.is_stage and not step.grouping.is_ring and step.balance.moves_keys:
@@ -183,12 +179,9 @@ class JobSpec:
             raise self.file.error(step.at("elastic"), f"{begins}, not between {bounds}")
 
     def _check_merge(self, step: Step) -> None:
-        receiver = step.receiver
-        if receiver is None or step.can_merge:
+        if step.can_merge:
             return
-        needs = f"{name_of(receiver)} has no `merge`; give it one, or"
-        if isinstance(receiver, Process):
-            needs = f"{name_of(receiver)} is a process, which must get all records of a key on one task:"
+        needs = f"{name_of(step.receiver.executor)} {step.receiver.unmergeable}"
         if step.combine:
             raise self.file.error(step.at("combiner"), f"{needs} leave the combiner off")
         self._refuse_several_states(step, needs)

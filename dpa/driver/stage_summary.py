@@ -15,7 +15,7 @@ from dpa.measure.lives import Life, even_shares, mean_part, part_of
 from dpa.measure.skew import skew
 from dpa.protocol.plan import TaskOutput
 from dpa.protocol.wire.addresses import Address
-from dpa.protocol.wire.metrics import LoadSample, PlanStep, Snapshot, StageSnapshot, TaskStats
+from dpa.protocol.wire.metrics import Forgotten, LoadSample, PlanStep, Snapshot, StageSnapshot, TaskStats
 from dpa.protocol.wire.use import TaskUse
 from dpa.result import (
     GroupingReport,
@@ -66,20 +66,20 @@ def stage_report(
     senders = [source for source, target in snapshot.edges if target == name]
     lives = [stage.life(task.index) for task in stage.tasks]
     processed = [task.processed for task in stage.tasks]
-    even = even_shares(lives, sum(processed))
-    shares = dict(zip(stage.present, outcome.shares, strict=True)) if outcome.shares else {}
     records = RecordCounts(
-        read=sum(task.read for task in stage.tasks),
-        mapped=sum(task.mapped for task in stage.tasks),
-        emitted=sum(sum(task.emitted) for task in stage.tasks),
-        processed=sum(processed),
-        forwarded=sum(task.forwarded for task in stage.tasks),
+        read=sum(task.read for task in stage.every_task),
+        mapped=sum(task.mapped for task in stage.every_task),
+        emitted=sum(sum(task.emitted) for task in stage.every_task),
+        processed=sum(task.processed for task in stage.every_task),
+        forwarded=sum(task.forwarded for task in stage.every_task),
     )
+    even = even_shares(lives, records.processed)
+    shares = dict(zip(stage.present, outcome.shares, strict=True)) if outcome.shares else {}
     tasks = tuple(
         _task(task, records.processed, shares.get(task.index), use.get(Address(name, task.index), TaskUse()), own, life)
         for task, own, life in zip(stage.tasks, even, (life.seconds(seconds) for life in lives), strict=True)
     )
-    load = load_of(stage.tasks, stage.samples, seconds, lives)
+    load = load_of(stage.tasks, stage.samples, seconds, lives, stage.forgotten)
     changes = tuple(step for step in snapshot.steps if step.stage == name)
     made = StageReport(
         name=name,
@@ -95,7 +95,7 @@ def stage_report(
     if not senders:
         return made
     stats = KeyStats.union(share.stats for share in outcome.shares) if outcome.shares else None
-    moved = sum(task.regrouped for sender in dict.fromkeys(senders) for task in snapshot[sender].tasks)
+    moved = sum(task.regrouped for sender in dict.fromkeys(senders) for task in snapshot[sender].every_task)
     return replace(
         made,
         grouping=GroupingReport(outcome.grouping, _replication(stage, outcome.shares, stats), moved),
@@ -130,10 +130,17 @@ def _by_place(stage: StageSnapshot, steps: Sequence[PlanStep], numbers: Sequence
 
 
 def load_of(
-    tasks: Sequence[TaskStats], samples: Sequence[LoadSample], seconds: float, lives: Sequence[Life] | None = None
+    tasks: Sequence[TaskStats],
+    samples: Sequence[LoadSample],
+    seconds: float,
+    lives: Sequence[Life] | None = None,
+    forgotten: Forgotten | None = None,
 ) -> LoadReport:
-    """What tasks did with their part of `seconds` seconds; `lives`: of each; None: all took part throughout."""
+    """What tasks did with their part of `seconds` seconds; `lives`: of each; None: all took part throughout. Those that
+    are forgotten count as one."""
     lived = [life.seconds(seconds) for life in lives or [Life()] * len(tasks)]
+    if forgotten is not None:
+        tasks, lived = (*tasks, forgotten.stats), [*lived, forgotten.seconds]
     busy = [task.busy_seconds for task in tasks]
     queues = [queue for sample in samples for queue in sample.queues]
     return LoadReport(

@@ -118,7 +118,7 @@ def _edges(snapshot: Snapshot, blocked: Sequence[bool]) -> tuple[EdgeReport, ...
     made: list[EdgeReport] = []
     for (source, target), is_blocked in zip(snapshot.edges, blocked, strict=True):
         position = sum(edge.source == source for edge in made)
-        records = sum(task.emitted[position] for task in snapshot[source].tasks if task.emitted)
+        records = sum(task.emitted[position] for task in snapshot[source].every_task if task.emitted)
         made.append(EdgeReport(source, target, records, is_blocked))
     return tuple(made)
 

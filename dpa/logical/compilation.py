@@ -100,7 +100,7 @@ class Compilation:
         """The step for which the order of a stage's rows matters, which only one task keeps, as it has; None if there
         is none, or it has several."""
         step = self._by_name[stage]
-        if step.tasks != 1 or not step.keeps_order:
+        if step.tasks != 1 or not step.receiver.keeps_order:
             return None
         takers = [taker for _, taker, _ in self.edges(stage)]
         ordered = (taker.name if taker.needs_order else self.ordered_for(taker.name) for taker in takers)
@@ -110,7 +110,7 @@ class Compilation:
         """For each edge out of a stage, in order, what is done to each row on it, each in a few words."""
         found = []
         for fused, taker, feed in self.edges(source):
-            words = [*(step.does for step in fused if step.operator is not None), feed.keying.does]
+            words = [*(step.does for step in fused if step.receiver.operators), feed.keying.does]
             found.append((*filter(None, words), *(("combine",) if taker.combine else ())))
         return found
 
@@ -118,9 +118,9 @@ class Compilation:
         if step.is_source:
             assert emission is not None
             return emission
-        key, is_result = step.feeds[0].keying.key, step.sink is not None
-        receiver = self.columns.receiver(step)
-        return ReduceStage(receiver, key, emission, is_result, step.operators, step.declared)
+        return ReduceStage(
+            self.columns.receiver(step), step.feeds[0].keying.key, emission, keeps_rows=step.sink is not None
+        )
 
     def _emission(self, step: Step) -> Emission | None:
         outputs = tuple(self._output(taker, feed) for taker, feed in self._takers[step.name])
@@ -137,7 +137,7 @@ class Compilation:
             return Emission((task,), aligned) if aligned else task
         after = self._emission(taker)
         assert after is not None
-        whole = replace(after, operators=(*taker.operators, *after.operators))
+        whole = replace(after, operators=(*taker.receiver.operators, *after.operators))
         whole = _from(whole, inputs) if inputs else whole
         return replace(whole, operators=(*aligned, *whole.operators))
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -13,9 +13,7 @@ from dpa.protocol.graph import Graph
 from dpa.protocol.task.user_code import StageTask
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import CancelChange, TaskRequest
-from dpa.protocol.wire.instructions import Answer
 from dpa.protocol.wire.metrics import Snapshot
-from dpa.protocol.wire.nodes import BackendNode, TaskProcess
 from dpa.protocol.wire.use import TaskUse
 from dpa.sources.splits import total_rows
 
@@ -78,20 +76,25 @@ class CancelJob:
     request: int
 
 
-class Control(Protocol):
-    """How a run is asked to change its tasks while it goes on, or to end."""
+Request: TypeAlias = TaskRequest | CancelChange | CancelJob
+"""What a running job may be asked for from outside."""
 
-    def tell(
-        self, snapshot: Snapshot, processes: Mapping[Address, TaskProcess], nodes: Callable[[], Sequence[BackendNode]]
-    ) -> None:
-        """Receive how the run is, the processes of its tasks, and how to find the nodes that there are."""
 
-    def requests(self) -> Sequence[TaskRequest | CancelChange | CancelJob]:
-        """What has been asked for since this was last called; nodes by their names."""
-        ...
+def _ignore(what: object) -> None:
+    """Ignore what a run says."""
 
-    def answer(self, answer: Answer) -> None:
-        """Receive what became of a request."""
+
+@dataclass(frozen=True)
+class RunHooks:
+    """What a run calls while it goes on, in the thread that runs it.
+
+    Attributes:
+        observe: receives statistics now and then, and at the end of a run that does not fail.
+        warn: receives what the user should know meanwhile.
+    """
+
+    observe: Callable[[Snapshot], None] = _ignore
+    warn: Callable[[str], None] = _ignore
 
 
 @dataclass(frozen=True, eq=False)

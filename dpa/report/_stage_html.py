@@ -219,6 +219,8 @@ def _decisions(stage: StageReport) -> str:
 
 def _loads(decision: Decision) -> str:
     loads = decision.loads
+    if len(loads) <= MAX_LOADS and decision.reducers:
+        return ", ".join(f"task {reducer}: {count(load)}" for reducer, load in decision.load_of.items())
     if len(loads) <= MAX_LOADS:
         return ", ".join(count(load) for load in loads)
     return f"{count(max(loads))} at most, {count(sum(loads) / len(loads))} on average"

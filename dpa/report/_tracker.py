@@ -133,8 +133,9 @@ class RunTracker:
         changes of tasks."""
         news: list[News] = []
         news += [Redistribution(stage.name, decision) for stage in snapshot.stages for decision in self._new(stage)]
-        news += snapshot.steps[self._steps :]
-        self._steps = len(snapshot.steps)
+        steps = [step for step in snapshot.steps if step.number > self._steps]
+        self._steps = max((step.number for step in steps), default=self._steps)
+        news += steps
         self.totals = self._sum(snapshot)
         self._history.append((snapshot, self.totals))
         while len(self._history) > 2 and self.totals.at - self._history[1][1].at >= RATE_SECONDS:
@@ -158,9 +159,9 @@ class RunTracker:
         elapsed = snapshot.at - since.at
         known = {stage.name: stage for stage in before.stages} if before else {}
         stages = tuple(self._stage(snapshot, stage, known.get(stage.name), elapsed) for stage in snapshot.stages)
-        tasks = [task for stage in snapshot.stages for task in stage.tasks]
+        tasks = [task for stage in snapshot.stages for task in stage.every_task]
         longest = max(tasks, key=lambda task: task.queue, default=None)
-        mapped = sum(task.mapped for stage in _sources(snapshot) for task in stage.tasks)
+        mapped = sum(task.mapped for stage in _sources(snapshot) for task in stage.every_task)
         processed = sum(task.processed for task in tasks)
         return Totals(
             at=snapshot.at,
@@ -213,7 +214,7 @@ def _sources(snapshot: Snapshot) -> tuple[StageSnapshot, ...]:
 
 
 def _records(stage: StageSnapshot, is_source: bool) -> int:
-    return sum(task.read if is_source else task.processed for task in stage.tasks)
+    return sum(task.read if is_source else task.processed for task in stage.every_task)
 
 
 def _rate(more: int, elapsed: float, last: float) -> float:

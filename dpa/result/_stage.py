@@ -260,10 +260,10 @@ class StageReport:
         ended: seconds until all its records were processed, of a source until all were emitted; None likewise.
         records: its counts.
         load: what its tasks did with their time.
-        tasks: by number.
+        tasks: by number; of those that are gone, those of `changes`.
         grouping: how records found their tasks; None for a source.
         skew: of the records that its tasks processed; None for a source.
-        redistributions: the decisions that published a routing table, in order.
+        redistributions: the last 1,000 decisions that published a routing table, in order.
         decisions: a bounded number of all decisions, in order, those not to act too.
         decision_counts: number of all decisions by outcome.
         latency: from source to processed; None where nothing was processed, or the job failed before states were
@@ -271,7 +271,7 @@ class StageReport:
         stage_latency: the same from the moment at which the stage before emitted the records.
         hot_keys: the ten most frequent keys, hot or not, the most frequent first.
         key_distribution: how unequal the keys are.
-        changes: tasks that came, went or moved while it ran, in order.
+        changes: tasks that came, went or moved while it ran, in order; of the last 1,000 changes of all stages.
         scaling_counts: how often the number of its tasks stayed, by reason; empty where it is not `elastic`.
         samples: queue lengths over time, thinned to a bounded number.
         aggregation: rounds of aggregation; None if there are none.

@@ -72,16 +72,7 @@ class TaskActor:
         name_process(plan.name, str(machine.address))
         if plan.log_level is not None:
             log_to_stderr(plan.log_level, str(machine.address))
-        self._shell = Shell(
-            machine,
-            send=self._send,
-            work=self._work,
-            at_once=self._at_once,
-            fail=self._fail,
-            warn=self._warn,
-            use=self._used,
-            stuck_seconds=plan.stuck_seconds,
-        )
+        self._shell = Shell(machine, self, plan.stuck_seconds)
 
     @ray.method(concurrency_group="control")
     def connect(self, handles: Handles) -> TaskProcess:
@@ -128,9 +119,6 @@ class TaskActor:
     @ray.method(concurrency_group="control")
     def use(self) -> TaskUse:
         """What the actor has used so far."""
-        return self._used()
-
-    def _used(self) -> TaskUse:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         with self._shell.lock:
             sent = {to: found for to, found in self._traffic.found().items() if to.stage not in RESERVED}
@@ -141,23 +129,27 @@ class TaskActor:
             sent=sent,
         )
 
-    def _send(self, envelope: Envelope) -> None:
+    def send(self, envelope: Envelope) -> None:
+        """Deliver a message, records by the queue that is theirs, and count its bytes."""
         handle, message, pickled = self._handles[envelope.receiver], envelope.message, PickledEnvelope.of(envelope)
         records = message.block.rows if isinstance(message, Push) else 0
         self._traffic.sent(envelope.receiver, records, pickled.size)
         (handle.push if isinstance(message, Push | RangeTransfer) else handle.deliver).remote(pickled)
 
-    def _at_once(self, instruction: Instruction) -> bool:
+    def at_once(self, instruction: Instruction) -> bool:
         """Carry out an instruction that takes no time and need not wait until user code returns; whether it was one."""
         return False
 
-    def _work(self, instruction: Instruction) -> Event | None:
+    def work(self, instruction: Instruction) -> Event | None:
+        """Carry out an instruction that takes time; returns the event that answers it."""
         raise ProtocolError(f"{type(self).__name__} cannot carry out {instruction}")
 
-    def _fail(self, message: str) -> None:
+    def failed(self, message: str) -> None:
+        """Have the coordinator end the job."""
         self._handles[COORDINATOR].fail.remote(message)
 
-    def _warn(self, message: str) -> None:
+    def warn(self, message: str) -> None:
+        """Have the coordinator pass on a warning for the user."""
         self._handles[COORDINATOR].warn.remote(message)
 
 
@@ -192,13 +184,15 @@ class StageActor(TaskActor):
         assert self._output is not None
         return self._output
 
-    def _at_once(self, instruction: Instruction) -> bool:
+    def at_once(self, instruction: Instruction) -> bool:
+        """Open and close splits."""
         if isinstance(instruction, OpenSplit | CloseSplit):  # a step that is being taken reads no further either
             self._user_code.carry_out(instruction)
             return True
         return False
 
-    def _work(self, instruction: Instruction) -> Event | None:
+    def work(self, instruction: Instruction) -> Event | None:
+        """Run user code, and measure the time that it takes."""
         if self._core_wait is None:
             self._core_wait = CoreWait()  # of this thread
         began, waited, ran = time.perf_counter(), self._core_wait.seconds, time.thread_time()
@@ -233,9 +227,10 @@ class StageActor(TaskActor):
         return int(share.table.num_rows)
 
 
-def create(actor: type[TaskActor], node: str | None = None) -> ActorHandle:
+def create(actor: type[TaskActor], node: str | None = None, **named: str) -> ActorHandle:
     """A new actor. Tasks ask for no CPU, so a job never waits for ever for a busy cluster. They are spread over its
-    nodes, or are on the one with this number: where that is gone, the actor dies, and is not started elsewhere."""
+    nodes, or are on the one with this number: where that is gone, the actor dies, and is not started elsewhere.
+    `named`: Ray's `name` and `namespace`, by which it can be found on the whole cluster for as long as it lives."""
     strategy = "SPREAD" if node is None else NodeAffinitySchedulingStrategy(node, soft=False)
     options = {"num_cpus": 0, "concurrency_groups": _GROUPS, "scheduling_strategy": strategy, "max_restarts": 0}
-    return ray.remote(**options)(actor).remote()
+    return ray.remote(**options, **named)(actor).remote()

@@ -10,10 +10,9 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from dpa.protocol.coordinator.machine import CoordinatorMachine
-from dpa.protocol.plan import Control, RunOutcome, RunPlan, TaskOutput, Times
+from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan, TaskOutput, Times
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.instructions import Write
-from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.nodes import Place
 from dpa.simulation.cluster import SimulatedCluster
 from dpa.simulation.job import NETWORK, Network, SimulatedJob
@@ -48,20 +47,14 @@ class SimulatedBackend:
         """Nothing has to be started: a block with this backend itself."""
         return nullcontext(self)
 
-    def run(
-        self,
-        plan: RunPlan,
-        observe: Callable[[Snapshot], None],
-        warn: Callable[[str], None],
-        control: Control | None = None,
-    ) -> RunOutcome:
-        """Run a plan; `observe` receives the statistics at the end, and nothing is asked of `control`.
+    def run(self, plan: RunPlan, hooks: RunHooks) -> RunOutcome:
+        """Run a plan; the statistics are those at the end, and requests to change tasks are not looked at.
 
         Raises:
             InvariantViolationError: user code failed, or a machine broke an invariant; carries the events until then.
         """
         if plan.partial_results:
-            warn("partial results are not published in a simulation")
+            hooks.warn("partial results are not published in a simulation")
         started = time.time()
         times = (self.step_seconds, self.service_seconds)
         stages = tuple(replace(stage, expected_seconds=None) for stage in plan.graph.stages)  # of real time
@@ -70,7 +63,7 @@ class SimulatedBackend:
         try:
             run = cluster.run()
         finally:
-            observe(cluster.coordinator.snapshot())
+            hooks.observe(cluster.coordinator.snapshot())
         outputs = {
             stage.name: tuple(
                 _delivered(plan, cluster, address) for address in cluster.coordinator.stages[stage.name].addresses

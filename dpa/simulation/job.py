@@ -134,7 +134,7 @@ def map_reduce_job(
     options = {"in_flight_records": 100, "quantum_records": 100, **options}
     return SimulatedJob(
         map_reduce(tuple(splits), mappers, reducers, **options),
-        {MAPPER: Emission((task,)), REDUCER: ReduceStage(task.reducer, task.key)},
+        {MAPPER: Emission((task,)), REDUCER: ReduceStage(task.receiver, task.key)},
         lambda stage: map_seconds,
         lambda stage, index: service_seconds(index),
         network,

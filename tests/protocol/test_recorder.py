@@ -17,7 +17,7 @@ import pytest
 
 from dpa.errors import ProtocolError, RecordingError
 from dpa.execution.block import Block
-from dpa.execution.emission import Step
+from dpa.execution.mapping import Emitted
 from dpa.protocol.balancer.machine import load_balancer_of
 from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.graph import map_reduce
@@ -189,7 +189,7 @@ def test_a_recorded_block_shares_no_memory_with_the_message_that_brought_it(valu
 def test_codes_that_a_step_has_made_are_recorded_without_a_copy() -> None:
     codes = np.zeros(3, dtype=np.int32)
     block = Block(pa.array(["a"]), np.zeros(1, dtype=np.uint32), codes)
-    recorded = lean_event(StepDone(Step(((0, block),), read=3, mapped=3)))
+    recorded = lean_event(StepDone(Emitted(((0, block),), read=3, mapped=3)))
     assert isinstance(recorded, StepDone) and recorded.step is not None
     assert recorded.step.blocks[0][1].codes is codes
 
@@ -227,11 +227,11 @@ def test_all_that_machines_do_not_look_at_is_known_by_its_field() -> None:
 
 
 def _parts(hint: Any) -> Iterator[Any]:
-    """A type, the types that it is made of, and those of the fields of `Step` and `Piece`."""
+    """A type, the types that it is made of, and those of the fields of `Emitted` and `Piece`."""
     yield hint
     for part in get_args(hint):
         yield from _parts(part)
-    if getattr(hint, "__name__", "") in ("Step", "Piece"):
+    if getattr(hint, "__name__", "") in ("Emitted", "Piece"):
         for part in typing.get_type_hints(hint).values():
             yield from _parts(part)
 

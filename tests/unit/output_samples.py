@@ -1,5 +1,6 @@
 """Jobs with an output, and what lies there afterwards."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,13 +13,22 @@ RESULT = ["_job.yaml", "part-00000.parquet"]
 
 
 def job(path: Path | str, mode: str = "overwrite", **sections: object) -> JobFile:
-    return parse({"key": "word", "output": {"path": str(path), "mode": mode}, **sections}, origin="job")
+    return of({"key": "word", "output": {"path": str(path), "mode": mode}, **sections})
+
+
+def of(sections: Mapping[str, object]) -> JobFile:
+    """A job with these sections, and with an input and a reducer."""
+    return parse({"input": {"format": "given"}, "reducer": "count", **sections}, origin="job")
+
+
+def directory_of(file: JobFile) -> OutputDirectory:
+    return OutputDirectory(file, file.config.output)
 
 
 def write(file: JobFile, value: int = 1) -> None:
     """Run a job whose result is one part."""
     OutputDirectory.check_all(file)
-    with OutputDirectory(file) as output:
+    with directory_of(file) as output:
         pq.write_table(pa.table({"word": ["a"], "value": [value]}), f"{output.staging}/part-00000.parquet")
         assert output.commit(["part-00000.parquet"]) == ("part-00000.parquet",)
 

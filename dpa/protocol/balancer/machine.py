@@ -90,6 +90,12 @@ class StageBalance(RuledMachine):
         self._leaving.discard(task)
         if task in self._senders:
             self._senders.remove(task)
+        if task.stage == self._stage:
+            self._policy.forget(task.index)
+
+    def forget_sender(self, task: Address, edge: int) -> None:
+        """A task emits nothing more on an edge."""
+        self._policy.forget_sender((task, edge))
 
     def _tell(self, task: Address, table: RoutingTable) -> None:
         self._balancer.send(task, CurrentTable(self._stage, table, tuple(self._senders)))
@@ -219,7 +225,7 @@ class LoadBalancerMachine(Machine):
         """`policies` of the stages by name."""
         super().__init__(BALANCER, LoadBalancerState.RUNNING)
         self._graph = graph
-        self._leaving: list[Address] = []
+        self._leaving: list[Unsubscribe] = []
         self.stages = {
             name: StageBalance(self, name, policy, graph.senders(name), migrates=graph[name].migrates)
             for name, policy in policies.items()
@@ -262,7 +268,7 @@ class LoadBalancerMachine(Machine):
         return [self.stages[name] for name in dict.fromkeys(edge.target for _, edge in self._graph.out_of(stage))]
 
     def _unsubscribe(self, sender: Address, message: Unsubscribe) -> None:
-        self._leaving.append(message.task)
+        self._leaving.append(message)
 
     def states(self) -> dict[str, object]:
         """Also those of the stages, and the versions of their tables."""
@@ -272,12 +278,15 @@ class LoadBalancerMachine(Machine):
         return found
 
     def settle(self) -> None:
-        """Let tasks go whose markers nobody waits for any more."""
-        for task in list(self._leaving):
-            if all(stage.is_settled for stage in self._fed_by(task.stage)):
-                self._leaving.remove(task)
+        """Let tasks go whose markers nobody waits for any more, and whose last report has come."""
+        for leaving in list(self._leaving):
+            task, has_all = leaving.task, self.delivered(leaving.task) >= leaving.reports
+            if has_all and all(stage.is_settled for stage in self._fed_by(task.stage)):
+                self._leaving.remove(leaving)
                 for stage in self._fed_by(task.stage):
                     stage.remove(task)
+                for number, edge in self._graph.out_of(task.stage):
+                    self.stages[edge.target].forget_sender(task, number)
                 if task.stage in self.stages:
                     self.stages[task.stage].remove(task)
                 self.send(COORDINATOR, Unsubscribed(task))

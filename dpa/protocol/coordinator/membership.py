@@ -41,6 +41,9 @@ class MembershipState(State):
     ENDING = "ending tasks"
 
 
+_STEPS_KEPT = 1_000
+"""Changes that are kept one by one, with the tasks that went by them; of those before, sums are kept."""
+
 _NOT_UP = (MembershipState.STARTING, MembershipState.CANCELLING)
 
 
@@ -66,7 +69,7 @@ class Membership(RuledMachine):
     """Requests are carried out in the order in which they come. Each has an answer, once it is done or refused.
 
     Attributes:
-        steps: the changes that have been carried out.
+        steps: the last changes that have been carried out.
     """
 
     def __init__(
@@ -81,12 +84,14 @@ class Membership(RuledMachine):
         super().__init__(MembershipState.IDLE)
         self._changed = changed
         self._abandoned = abandoned
-        self.steps: list[PlanStep] = []
+        self.steps: deque[PlanStep] = deque()
+        self._carried_out = 0
         self._coordinator = coordinator
         self._stages = stages
         self._requests: deque[tuple[TaskRequest, float]] = deque()  # each with the moment before which it waits
         self._change: _Change | None = None
         self._awaited: set[Address] = set()
+        self._reports: dict[Address, int] = {}  # to the load balancer, of each task that has left
         self._is_published = False
         self._why_cancelled = ""
         self._cancels: list[CancelChange] = []  # that wait until it is known whether they came in time
@@ -280,6 +285,7 @@ class Membership(RuledMachine):
     def _left(self, sender: Address, message: Left) -> None:
         self._current.stage.left(message)
         self._awaited.discard(sender)
+        self._reports[sender] = message.reports
         self._advance()
 
     def _advance(self) -> None:
@@ -289,7 +295,7 @@ class Membership(RuledMachine):
         going = self._current.going
         self.state, self._awaited = MembershipState.ENDING, set(going)
         for task in sorted(going):
-            self._coordinator.send(BALANCER, Unsubscribe(task))
+            self._coordinator.send(BALANCER, Unsubscribe(task, self._reports.pop(task, 0)))
         self._end_if_over()
 
     def _unsubscribed(self, sender: Address, message: Unsubscribed) -> None:
@@ -303,8 +309,9 @@ class Membership(RuledMachine):
         if change.going:
             self._coordinator.instruct(StopTasks(tuple(sorted(change.going))))
         seconds = self._coordinator.now - change.began
+        self._carried_out += 1
         step = PlanStep(
-            number=len(self.steps) + 1,
+            number=self._carried_out,
             at=change.began,
             stage=change.stage.name,
             started=change.members.coming,
@@ -314,6 +321,9 @@ class Membership(RuledMachine):
             reason=change.request.reason,
         )
         self.steps.append(step)
+        if len(self.steps) > _STEPS_KEPT:
+            oldest = self.steps.popleft()
+            self._stages[oldest.stage].forget(oldest.stopped)
         change.stage.end_change()
         self._answer(change.request, step.in_words(len(change.stage.members)))
         self._changed(step)
@@ -338,7 +348,7 @@ class Membership(RuledMachine):
 
 def _members_of(request: TaskRequest, stage: StageProgress) -> MemberChange:
     """Who comes and goes. Of a stage that shrinks those that have nothing to do any more go first, then the newest."""
-    first = len(stage.tasks)
+    first = stage.next_task
     if isinstance(request, MoveTasks):
         return MemberChange(replaces=tuple((old, first + turn) for turn, old in enumerate(request.tasks)))
     more = request.tasks - len(stage.members)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpa.execution.block import Block, copied
-from dpa.execution.emission import Step
+from dpa.execution.mapping import Emitted
 from dpa.execution.reduce_task import Piece
 from dpa.execution.states import StatePart
 from dpa.protocol.wire.envelopes import Envelope
@@ -36,7 +36,7 @@ LARGE: dict[type, str] = {
     Push: "block",
     Process: "block",
     ProcessDone: "blocks",
-    Step: "blocks",
+    Emitted: "blocks",
     StepDone: "step",
     SplitGrant: "split",
     OpenSplit: "split",
@@ -102,7 +102,7 @@ def rows_of(event: Event) -> int:
     match event:
         case Envelope(message=Push(block=block)):
             return block.rows
-        case StepDone(step=Step(blocks=blocks)) | ProcessDone(blocks=blocks):
+        case StepDone(step=Emitted(blocks=blocks)) | ProcessDone(blocks=blocks):
             return sum(block.rows for _, block in blocks)
     return 0
 

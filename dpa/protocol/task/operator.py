@@ -228,7 +228,8 @@ class OperatorMachine(TaskMachine):
         self._unflushed.discard(sender)
         if not self._unflushed:
             self.state = OperatorState.LEFT
-            self.send(COORDINATOR, Left(self.stats, self._reporter.latency, self._reporter.stage_latency))
+            latency, stage_latency = self._reporter.latency, self._reporter.stage_latency
+            self.send(COORDINATOR, Left(self.stats, latency, stage_latency, self.sent(BALANCER)))
 
     def _forward(self, forwards: Forwards) -> None:
         moved: Counter[tuple[Address, int, int]] = Counter()

@@ -9,7 +9,7 @@ from dpa.measure.latency import LatencySketch
 from dpa.protocol.rules import Rule, State, on
 from dpa.protocol.task.emitter import Emitter
 from dpa.protocol.task.machine import TaskMachine
-from dpa.protocol.wire.addresses import COORDINATOR, Address
+from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.events import Tick
 from dpa.protocol.wire.instructions import CloseSplit, OpenSplit
 from dpa.protocol.wire.messages.data import Ack, CreditTransfer
@@ -45,7 +45,7 @@ class SourceMachine(TaskMachine):
             self._request()
         if self._is_leaving and self.state is SourceState.DONE and not self._in_flight:
             self.state = SourceState.LEFT
-            self.send(COORDINATOR, Left(self.stats, LatencySketch(), LatencySketch()))
+            self.send(COORDINATOR, Left(self.stats, LatencySketch(), LatencySketch(), self.sent(BALANCER)))
 
     def _leave(self, sender: Address, message: Leave) -> None:
         self._is_leaving = True

@@ -8,11 +8,11 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from dpa.errors import ProtocolError
-from dpa.execution.emission import Emission, Step
+from dpa.execution.emission import Emission
+from dpa.execution.mapping import Emitted
 from dpa.execution.reduce_task import ReduceStage, ReduceTask
 from dpa.execution.rows import OneBatch, Portions, Rows
 from dpa.execution.states import Reduced
-from dpa.executors import is_mergeable
 from dpa.protocol.wire.events import (
     Event,
     ExtractDone,
@@ -57,7 +57,7 @@ class UserCode:
         self._operator = None if isinstance(task, Emission) else ReduceTask(task, index)
         self._clock = clock
         self._round_table: RoutingTable | None = None
-        self._steps: Iterator[Step] = iter(())
+        self._steps: Iterator[Emitted] = iter(())
         self._portions = Portions(OneBatch(pa.record_batch({})))
 
     @property
@@ -70,7 +70,7 @@ class UserCode:
     def is_mergeable(self) -> bool:
         """Whether an operator's two states of one key can be merged."""
         receiver = self.operator.receiver
-        return receiver is not None and is_mergeable(receiver)
+        return receiver.keeps_states and receiver.can_merge
 
     def carry_out(self, instruction: Instruction) -> Event | None:
         """Run user code; returns the event that answers the instruction, with 0 seconds, or None if none does.
@@ -108,7 +108,7 @@ class UserCode:
                 return MergeDone(0, 0.0)
             case Finish(parts, ring_table):
                 schema = self.operator.finish(parts)
-                if ring_table is None or self.operator.receiver is None:  # a stage without states counts no keys
+                if ring_table is None or not self.operator.receiver.keeps_states:  # which counts no keys
                     return FinishDone(schema)
                 return FinishDone(schema, tuple(self.operator.loads(ring_table).tolist()))
             case Write(schema):

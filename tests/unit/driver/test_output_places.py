@@ -4,10 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from output_samples import job, write
+from output_samples import job, of, write
 
 from dpa import config
-from dpa.config import JobFile, parse
+from dpa.config import JobFile
 from dpa.driver.outputs import OutputDirectory
 from dpa.driver.partial_results import PartialResultsDirectory
 from dpa.driver.spec import JobSpec
@@ -51,7 +51,8 @@ def test_a_place_that_the_job_needs_is_refused(tmp_path: Path, text: str, output
     (tmp_path / "link.csv").symlink_to(tmp_path / "data" / "a.csv")
     (tmp_path / "project").mkdir()
     path, where = tmp_path / "project" / "job.yaml", f"output: {{path: ../{output}, mode: {mode}}}"
-    path.write_text(f"{text.replace('ROOT', str(tmp_path))}\n{where}", encoding="utf-8")
+    given = "reducer: count" if "input:" in text else "reducer: count\ninput: {format: given}"
+    path.write_text(f"{text.replace('ROOT', str(tmp_path))}\n{where}\n{given}", encoding="utf-8")
     file = config.load(path)
     with pytest.raises(ConfigError, match=rf"job.yaml:[12]: \w+.path: .*{which}"):
         OutputDirectory.check_all(file)
@@ -104,7 +105,7 @@ def test_rounds_and_results_are_held_to_the_same_places(tmp_path: Path, check: C
     for section, given in where.items():
         if check is (PartialResultsDirectory.check_all if section == "aggregation" else OutputDirectory.check_all):
             with pytest.raises(ConfigError, match=rf"{section}.path: .*/old holds a directory of the input"):
-                check(parse({**sections, section: given}, origin="job"))
+                check(of({**sections, section: given}))
 
 
 def test_a_place_is_looked_at_before_an_executor_can_change_the_working_directory(tmp_path: Path) -> None:

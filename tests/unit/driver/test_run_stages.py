@@ -14,8 +14,7 @@ from dpa import Flow
 from dpa.driver.backend import Backend
 from dpa.driver.outputs import MARK
 from dpa.errors import ConfigError, TableError
-from dpa.protocol.plan import Control, RunOutcome, RunPlan
-from dpa.protocol.wire.metrics import Snapshot
+from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
 from dpa.simulation.backend import SimulatedBackend
 from dpa.testing import LocalBackend
 
@@ -46,14 +45,8 @@ class Before(LocalBackend):
         super().__init__()
         self._happens = happens
 
-    def run(
-        self,
-        plan: RunPlan,
-        observe: Callable[[Snapshot], None],
-        warn: Callable[[str], None],
-        control: Control | None = None,
-    ) -> RunOutcome:
-        outcome = super().run(plan, observe, warn, control)
+    def run(self, plan: RunPlan, hooks: RunHooks) -> RunOutcome:
+        outcome = super().run(plan, hooks)
         self._happens()
         return outcome
 

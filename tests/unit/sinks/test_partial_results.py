@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from output_samples import of
 
 import dpa
 from dpa import partial_results
-from dpa.config import JobFile, parse
+from dpa.config import JobFile
 from dpa.driver.partial_results import PartialResultsDirectory
 from dpa.errors import ConfigError, TableError
 from dpa.sinks import partial_results as rounds
@@ -25,7 +26,12 @@ def publish(directory: Path, number: int, *shares: pa.Table) -> None:
 
 
 def job(directory: Path, **sections: object) -> JobFile:
-    return parse({"key": "word", "aggregation": {"seconds": 1, "path": str(directory)}, **sections}, origin="job")
+    return of({"key": "word", "aggregation": {"seconds": 1, "path": str(directory)}, **sections})
+
+
+def directory_of(file: JobFile) -> PartialResultsDirectory:
+    assert file.config.aggregation is not None
+    return PartialResultsDirectory(file, file.config.aggregation)
 
 
 def test_the_newest_complete_round_is_read(tmp_path: Path) -> None:
@@ -117,7 +123,7 @@ def test_rounds_of_an_older_run_are_removed_when_a_job_begins(tmp_path: Path) ->
     for number in (1, 2, 3):
         publish(tmp_path, number, share("a"))
     PartialResultsDirectory.check_all(job(tmp_path))
-    with PartialResultsDirectory(job(tmp_path)) as directory:
+    with directory_of(job(tmp_path)) as directory:
         assert partial_results(tmp_path).round == 3
         directory.clear()
         directory.clear()
@@ -127,18 +133,17 @@ def test_rounds_of_an_older_run_are_removed_when_a_job_begins(tmp_path: Path) ->
 def test_a_directory_that_is_missing_is_made(tmp_path: Path) -> None:
     place = tmp_path / "some" / "where"
     PartialResultsDirectory.check_all(job(place))
-    with PartialResultsDirectory(job(place)) as directory:
+    with directory_of(job(place)) as directory:
         directory.clear()
     assert list(place.iterdir()) == []
 
 
 def test_without_a_path_nothing_is_looked_at_and_nothing_made() -> None:
-    for given in (None, {"seconds": 1}):
-        file = parse({"key": "word", "aggregation": given}, origin="job")
-        PartialResultsDirectory.check_all(file)
-        with PartialResultsDirectory(file) as directory:
-            directory.clear()
-            assert directory.path is None
+    file = of({"key": "word", "aggregation": {"seconds": 1}})
+    PartialResultsDirectory.check_all(file)
+    with directory_of(file) as directory:
+        directory.clear()
+        assert directory.path is None
 
 
 @pytest.mark.parametrize("stranger", ["data.csv", "round-1", "round-000001.txt", "LATEST.old", ".hidden"])
@@ -155,7 +160,7 @@ def test_a_round_that_holds_anything_else_is_refused_and_never_removed(tmp_path:
     with pytest.raises(ConfigError, match=r"holds round-000001/notes.txt, no round of aggregation"):
         PartialResultsDirectory.check_all(job(tmp_path))
     with (
-        PartialResultsDirectory(job(tmp_path)) as directory,
+        directory_of(job(tmp_path)) as directory,
         pytest.raises(ConfigError, match="cannot remove the rounds"),
     ):
         directory.clear()
@@ -165,16 +170,16 @@ def test_a_round_that_holds_anything_else_is_refused_and_never_removed(tmp_path:
 
 
 def test_a_second_job_is_refused_while_the_first_one_publishes_there(tmp_path: Path) -> None:
-    with PartialResultsDirectory(job(tmp_path)):
+    with directory_of(job(tmp_path)):
         publish(tmp_path, 1, share("a"))
         PartialResultsDirectory.check_all(job(tmp_path))
         with (
             pytest.raises(ConfigError, match=r"aggregation.path: another job publishes .* now; wait for its end"),
-            PartialResultsDirectory(job(tmp_path)),
+            directory_of(job(tmp_path)),
         ):
             pass
         assert partial_results(tmp_path).round == 1
-    with PartialResultsDirectory(job(tmp_path)) as directory:
+    with directory_of(job(tmp_path)) as directory:
         directory.clear()
 
 
@@ -182,7 +187,7 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with (
         pytest.raises(ConfigError, match=r"aggregation.path: cannot write there: .*file"),
-        PartialResultsDirectory(job(tmp_path / "file" / "so-far")),
+        directory_of(job(tmp_path / "file" / "so-far")),
     ):
         pass
 
@@ -192,7 +197,7 @@ def test_a_file_or_a_uri_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"aggregation.path: .*/file is a file; name a directory"):
         PartialResultsDirectory.check_all(job(tmp_path / "file"))
     with pytest.raises(ConfigError, match="s3://bucket/x is a URI"):
-        PartialResultsDirectory.check_all(parse({"aggregation": {"seconds": 1, "path": "s3://bucket/x"}}, origin="job"))
+        PartialResultsDirectory.check_all(of({"aggregation": {"seconds": 1, "path": "s3://bucket/x"}}))
 
 
 @pytest.mark.parametrize(("output", "path"), [("out", "out"), ("out", "out/so-far"), ("out/result", "out")])
