@@ -14,8 +14,8 @@ from dpa.balance.options import BY_STRATEGY
 from dpa.config import json_schema, parse
 from dpa.config.section import Section
 from dpa.config.variants import VARIANTS
-from dpa.report import tables
 from dpa.testing import LocalBackend, run_local
+from experiments.report import tables
 from experiments.report.ages import load_ages
 from experiments.report.findings import load_findings
 from experiments.report.page import COMMAND, render_page, with_table

@@ -1,4 +1,4 @@
-"""The tables of docs/job-files.md and docs/report.md, printed from docstrings: `python -m dpa.report.tables`.
+"""The tables of docs/job-files.md and docs/report.md, printed from docstrings: `python -m experiments.report.tables`.
 
 Keys, types, bounds and defaults are those of the schemas, meanings the docstrings of the keys. A table stands below the
 heading of its section or class; the text around it is written by hand. The fields of a class without a heading are
@@ -18,9 +18,9 @@ from pydantic import TypeAdapter
 from dpa.config import json_schema
 from dpa.config.variants import VARIANTS, Variants
 from dpa.driver.forecast_stages import Estimate, Forecast
-from dpa.report._files import schema
+from dpa.report import schema
 
-COMMAND = "python -m dpa.report.tables"
+COMMAND = "python -m experiments.report.tables"
 _DOCS = Path(__file__).parents[2] / "docs"
 
 _HEADINGS = {
@@ -121,6 +121,7 @@ def job_files() -> str:
     text = (_DOCS / "job-files.md").read_text(encoding="utf-8")
     named = {name: _HEADINGS.get(name, f"`{_section(name)}`") for name in objects if name not in variants}
     headings = {name: heading for name, heading in named.items() if re.search(f"^##+ {heading}$", text, re.MULTILINE)}
+    headings["JobConfig"] = named["JobConfig"]
     page = Page("job-files.md", objects, headings | {name: f"`{name}`" for name in VARIANTS})
     tables = {name: keys(page, objects[name]) for name in headings if name != "StageLimits"}
     head = ("key", "type", "default", "meaning")
@@ -132,13 +133,14 @@ def report() -> str:
     """The page docs/report.md with its tables made anew.
 
     Raises:
-        LookupError: an attribute has no description.
+        LookupError: an attribute has no description, or a heading no table.
     """
     made, plan = schema(), TypeAdapter(Forecast).json_schema()
     objects = made["$defs"] | plan["$defs"] | {"Report": made, "Forecast": plan}
     objects |= TypeAdapter(dict[str, Estimate]).json_schema()["$defs"]
     text = (_DOCS / "report.md").read_text(encoding="utf-8")
     named = [name for name in re.findall(r"^### `(\w+)`", text, re.MULTILINE) if name in objects]
+    named = list(dict.fromkeys(["Report", "Forecast", *named]))
     page = Page("report.md", objects, {name: f"`{name}`" for name in named})
     return page.printed({name: _table(("field", "type", "meaning"), _attributes(page, name)) for name in named})
 
