@@ -22,14 +22,13 @@ from dpa.config.stage import (
     Grouping,
     KeyColumns,
     Schema,
-    StageLimits,
     Tasks,
     TestingConfig,
 )
 from dpa.config.stages import StepConfig, StepName
-from dpa.config.variants import with_strategy
+from dpa.config.variants import Plain, with_strategy
 from dpa.protocol.graph import Consistency
-from dpa.protocol.plan import START_SECONDS
+from dpa.protocol.plan import JobLimits
 from dpa.routing.groupings.options import RingOptions
 
 OF_ANY_JOB = {"name", "seed", "python_path", "limits", "stages", "placement", "spark", "ray"}
@@ -54,15 +53,6 @@ class ParallelismConfig(Section):
     """Mapper tasks, each a process."""
     reducers: Tasks = 4
     """Reducer tasks, each a process."""
-
-
-class LimitsConfig(StageLimits):
-    """Bounds on memory, and on how long a task works before it reads its messages."""
-
-    split_records: int = Field(default=1_000_000, ge=1)
-    """Input rows, about, that a mapper is given at a time."""
-    start_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = START_SECONDS
-    """Most seconds that a task may take to start while records flow; after that the stage keeps the tasks it has."""
 
 
 class SparkConfig(Section):
@@ -127,7 +117,7 @@ class JobConfig(Section):
     """Let the number of tasks follow the load; null: it stays."""
     aggregation: AggregationConfig | None = None
     """Partial results while the job runs; null: there are none."""
-    limits: LimitsConfig = LimitsConfig()
+    limits: Annotated[JobLimits, Plain(JobLimits)] = JobLimits()
     """Bounds on memory, and on what a task does at a time."""
     testing: TestingConfig = TestingConfig()
     """Reducers that are slow on purpose."""

@@ -17,6 +17,19 @@ class OutputConfig(Section):
     command prints its first rows."""
     mode: Literal["error", "overwrite"] = "error"
     """What to do if the directory is not empty; `overwrite` replaces the result of an earlier job, and nothing else."""
+    use: str | None = None
+    """In place of `path`: `package.module:Name` of a `dpa.Sink` that takes the rows, or the name under which an
+    installed package registers one."""
+    args: dict[str, Any] = {}
+    """Keyword arguments of the sink."""
+
+    @model_validator(mode="after")
+    def _has_one_sink(self) -> OutputConfig:
+        if self.use is not None and (self.path is not None or self.mode != "error"):
+            raise ValueError("`path` and `mode` are of Parquet: give the sink that `use` names its own in `args`")
+        if self.args and self.use is None:
+            raise ValueError("`args` are those of a sink: name it in `use`")
+        return self
 
 
 class ReferenceConfig(Section):

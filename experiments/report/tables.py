@@ -27,7 +27,8 @@ _HEADINGS = {
     "JobConfig": "The job",
     "ExecutorConfig": "`mapper` and `reducer`",
     "StepConfig": "`stages`",
-    "StageLimits": "`limits`",
+    "FlowControl": "`limits`",
+    "JobLimits": "`limits`",
 }
 """The headings in docs/job-files.md of sections that are not named after the first part of their class."""
 
@@ -73,11 +74,11 @@ class Page:
     def type_of(self, found: Mapping[str, Any]) -> str:
         """The type of a value in words, with its bounds."""
         if "$ref" in found or "properties" in found:
-            name = found.get("title") or found["$ref"].rsplit("/", 1)[1]
-            target = found if "properties" in found else self.objects[name]
-            if "enum" in target:
-                return self.type_of(target)
-            return self.link(name, _called(name)) if name in self._headings else "mapping"
+            name = str(_class_of(found))
+            if "enum" in self.objects[name]:
+                return self.type_of(self.objects[name])
+            shown = "section" if self.path.name == "job-files.md" else f"`{name}`"
+            return self.link(name, shown) if name in self._headings else "mapping"
         if "oneOf" in found:
             [variants] = [each for each in VARIANTS.values() if each.by == found["discriminator"]["propertyName"]]
             return self.link(variants.section, "section")
@@ -98,8 +99,8 @@ class Page:
 
     def inside(self, found: Mapping[str, Any]) -> str | None:
         """The section or class of a value, if it has no heading here."""
-        names = re.findall(r"'#/\$defs/(\w+)'|'title': '(\w+Options)'", str(found)) if "oneOf" not in str(found) else []
-        return next((one or other for one, other in names if (one or other) not in self._headings), None)
+        name = _class_of(found)
+        return None if name in self._headings else name
 
     def _heading(self, name: str) -> re.Match[str]:
         heading = self._headings[name]
@@ -123,7 +124,7 @@ def job_files() -> str:
     headings = {name: heading for name, heading in named.items() if re.search(f"^##+ {heading}$", text, re.MULTILINE)}
     headings["JobConfig"] = named["JobConfig"]
     page = Page("job-files.md", objects, headings | {name: f"`{name}`" for name in VARIANTS})
-    tables = {name: keys(page, objects[name]) for name in headings if name != "StageLimits"}
+    tables = {name: keys(page, objects[name]) for name in headings if name != "FlowControl"}
     head = ("key", "type", "default", "meaning")
     printed = {name: _table(head, rows) for name, rows in tables.items()}
     return page.printed(printed | {name: _choices(page, of, objects) for name, of in VARIANTS.items()})
@@ -204,7 +205,7 @@ def _inline(schema: Any) -> dict[str, Any]:
     """The sections that stand inside of their key rather than among the definitions, by the names of their classes."""
     found = {}
     for each in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
-        if isinstance(each, dict) and "properties" in each and str(each.get("title")).endswith("Options"):
+        if isinstance(each, dict) and "properties" in each and "title" in each:
             found[each["title"]] = each
         found |= _inline(each)
     return found
@@ -214,9 +215,12 @@ def _section(name: str) -> str:
     return re.sub("(Config|Options)$", "", name).lower()
 
 
-def _called(name: str) -> str:
-    """How a type column names a class: all that a job file has are sections."""
-    return "section" if name.endswith(("Config", "Options", "Limits")) else f"`{name}`"
+def _class_of(found: Mapping[str, Any]) -> str | None:
+    """The class of a value, of the values in a list or mapping of it, or of the one that it may be beside others."""
+    if "properties" in found or "$ref" in found:
+        return str(found.get("title") or found["$ref"].rsplit("/", 1)[1])
+    parts = [*found.get("anyOf", ()), found.get("items"), found.get("additionalProperties")]
+    return next((name for part in parts if isinstance(part, dict) and (name := _class_of(part))), None)
 
 
 def _may_lack(found: Mapping[str, Any]) -> bool:

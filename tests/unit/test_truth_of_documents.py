@@ -9,6 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SOURCES = {path: path.read_text(encoding="utf-8") for path in sorted((ROOT / "dpa").rglob("*.py"))}
+TESTS = {path: path.read_text(encoding="utf-8") for path in sorted((ROOT / "tests").rglob("test_*.py"))}
 
 # --- names in docs/design.md
 
@@ -26,7 +27,6 @@ NOT_OF_THE_PACKAGE = {
     "experiments/results/NAME.json": "stands for all results",
     ".md": "the end of a file's name",
     ".png": "the end of a file's name",
-    "NAIVE": "of tests/unit/test_aggregates.py",
 }
 
 
@@ -35,7 +35,7 @@ NAMES = {
         *(name for match in DEFINED.finditer(text) for name in match.groups() if name),
         *path.relative_to(ROOT).with_suffix("").parts,
     }
-    for path, text in SOURCES.items()
+    for path, text in {**SOURCES, **TESTS}.items()
 }
 """The classes, functions, variables, attributes and parameters of each module, and its own name."""
 EVERYWHERE = set().union(*NAMES.values())
@@ -47,11 +47,13 @@ def exists(quoted: str) -> bool:
     if module := re.match(r"python -m ([\w.]+)", quoted):
         return find_spec(module[1]) is not None
     if "/" in quoted or quoted.endswith(".py"):
-        return (ROOT / quoted).exists() or any(path.name == quoted for path in [*SOURCES, *ROOT.glob("tests/*/*.py")])
+        return (ROOT / quoted).exists() or any(path.name == quoted for path in NAMES)
     identifier = re.fullmatch(r"([\w.]+)(?:=|: .*|\(.*\))?", quoted)
     if identifier is None:
         return False
     owner, *attributes = identifier[1].split(".")
+    if not attributes:
+        return owner in EVERYWHERE
     classes = [NAMES[path] for path, text in SOURCES.items() if re.search(rf"^class {owner}\b", text, re.MULTILINE)]
     return owner in EVERYWHERE and set(attributes) <= (set().union(*classes) or EVERYWHERE)
 
