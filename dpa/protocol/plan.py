@@ -27,9 +27,9 @@ class JobLimits(FlowControl):
     """Bounds on memory, and on how long a task works before it reads its messages."""
 
     split_records: Annotated[int, Ge(1)] = 1_000_000
-    """About how many input rows a mapper is given at a time."""
+    """Input rows, about, that a mapper is given at a time."""
     start_seconds: Annotated[float, Gt(0), FINITE] = 120.0
-    """How long a task may take to start while records flow; then the tasks of its stage stay as they are."""
+    """Most seconds that a task may take to start while records flow; after that the stage keeps the tasks it has."""
 
 
 @dataclass(frozen=True)
