@@ -57,7 +57,7 @@ def forecast(spec: JobSpec, nodes: Sequence[BackendNode] | None = None) -> Forec
     for step in compilation.steps:
         if step.is_source:
             rows, sample = samples[step.name]
-            walk.read(step.name, sample)
+            walk.sample(step.name, sample)
             stages.append(_source(spec, step, rows, sample.num_rows))
         elif step.is_stage:
             stages.append(_operator(step, walk.operate(step.name)))

@@ -18,7 +18,6 @@ from dpa.driver.backend import Backend, Runner
 from dpa.driver.first_tables import with_first_tables
 from dpa.driver.inputs import Inputs, OpenedInput, lazy_session
 from dpa.driver.interrupts import ProgramEnd
-from dpa.driver.observer import Observer, Unobserved
 from dpa.driver.outputs import Publication, written
 from dpa.driver.partial_results import RoundsPublication, published
 from dpa.driver.placing import Placing
@@ -31,10 +30,13 @@ from dpa.errors import ConfigError, DpaError, JobCancelledError, JobFailedError
 from dpa.logical.step import Step
 from dpa.protocol.plan import RunHooks, RunOutcome
 from dpa.protocol.task.delivery import Delivery
-from dpa.protocol.wire.metrics import Snapshot, StageSnapshot
+from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.nodes import Place
 from dpa.result import OutputReport, ReferenceReport, Report, Result, when_written
 from dpa.runtime.packed_plan import frozen
+from dpa.telemetry.observers import Observer, Observers, Unobserved
+from dpa.telemetry.run_log import RunLog
+from dpa.telemetry.tracker import RunTracker
 
 _log = logging.getLogger(__name__)
 
@@ -52,7 +54,8 @@ class Run:
         self._spec = spec
         self._inputs = Inputs(spec)
         self._backend = backend
-        self._observer = observer or Unobserved()
+        self._tracker = RunTracker()
+        self._observers = Observers(RunLog(_log, spec.config.name), observer or Unobserved())
         self._stopwatch = Stopwatch()
         # Directories first: the executors that steps import may change the working directory.
         outputs = {key: Publication.of(spec.file, output, key) for key, output in written(spec.file)}
@@ -68,8 +71,6 @@ class Run:
             if step.aggregation is not None and step.aggregation.path is not None
         }
         self._snapshot: Snapshot | None = None
-        self._logged_versions: dict[str, int] = {}
-        self._logged_steps = 0
         self._warnings: list[str] = []
         self._outcome: RunOutcome | None = None
         self._program_end = ProgramEnd()
@@ -179,41 +180,22 @@ class Run:
     def _enter(self, phase: str, ago: float = 0.0) -> None:
         self._program_end.begin_phase()
         self._stopwatch.enter(phase, ago)
-        _log.info("%s: phase %s", self._spec.config.name, phase)
-        self._observer.phase(phase)
+        self._observers.phase(phase)
 
     def _update(self, snapshot: Snapshot) -> None:
         self._program_end.check()
         if self._stopwatch.phase == "startup" and snapshot.at > 0:
             self._enter("stream", ago=snapshot.at)
         self._snapshot = snapshot
-        for stage in snapshot.stages:
-            self._log_redistributions(stage)
-        for step in snapshot.steps:
-            if step.number <= self._logged_steps:
-                continue
-            text = step.in_words(len(snapshot[step.stage].present))
-            _log.info("%s: %s: %s", self._spec.config.name, text, step.reason)
-            self._logged_steps = step.number
-        self._observer.update(snapshot)  # the stream's last numbers come before the next phase
+        self._observers.update(self._tracker.update(snapshot))  # the stream's last numbers come before the next phase
         if self._stopwatch.phase == "stream" and snapshot.phase in _STREAM_ENDED:
             self._enter("merge")
         if snapshot.phase in _TASKS_ENDED:
             self._stopwatch.enter(None)  # ending what they ran on is no part of a phase
 
-    def _log_redistributions(self, stage: StageSnapshot) -> None:
-        """Log those that were not logged before."""
-        for decision in stage.decisions:
-            version = decision.version or 0
-            if version > self._logged_versions.get(stage.name, 0):
-                self._logged_versions[stage.name] = version
-                text = "%s: redistribution for %s %d, table version %d: %s"
-                _log.info(text, self._spec.config.name, stage.name, decision.reducer, version, decision.reason)
-
     def _warn(self, message: str) -> None:
-        _log.warning("%s: %s", self._spec.config.name, message)
         self._warnings.append(message)
-        self._observer.warn(message)
+        self._observers.warn(message)
 
     def _report(self, status: str, error: str | None = None) -> Report:
         """What is known."""

@@ -104,7 +104,7 @@ class JobSpec:
             slow_factor={step.name: tuple(step.testing.slow_factor) for step in self.steps},
             cpu_contention={step.name: tuple(step.testing.cpu_contention) for step in self.steps},
             name=self.config.name,
-            start_seconds=self.config.limits.start_seconds,
+            limits=self.config.limits,
         )
 
     def check(self) -> None:

@@ -93,7 +93,7 @@ class _Builder:
             balance=config.balance or _default_balance(receiver, grouping, config.consistency),
             consistency=config.consistency,
             elastic=config.elastic,
-            limits=config.limits or self._file.config.limits,
+            flow=config.limits or self._file.config.limits,
             aggregation=config.aggregation,
             testing=config.testing,
             sink=sink,

@@ -78,7 +78,7 @@ class Columns:
             receiver=self.receiver(step),
             combine=step.combine,
             seed=step.balance.hash_seed,
-            batch_records=step.limits.batch_records,
+            batch_records=step.flow.batch_records,
             step_seconds=_STEP_SECONDS,
             key_function=keying.function,
             side=feed.side,

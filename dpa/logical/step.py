@@ -13,13 +13,14 @@ from dpa._util.declared import Declared
 from dpa.balance.elastic import ElasticOptions
 from dpa.balance.options import BalanceOptions, NoBalancingOptions
 from dpa.config import ReferenceConfig
-from dpa.config.stage import AggregationConfig, StageLimits, TestingConfig
+from dpa.config.stage import AggregationConfig, TestingConfig
 from dpa.errors import ConfigError
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.receivers.stateless import StatelessReceiver
 from dpa.executors import AnyMapper, name_of
 from dpa.operators import RowOperator
 from dpa.protocol.graph import Consistency
+from dpa.protocol.task.flow_control import FlowControl
 from dpa.routing.groupings.options import GroupingOptions, ShuffleOptions
 from dpa.routing.keys import KeyName, names_of
 
@@ -95,7 +96,7 @@ class Step:
         balance: when keys are redistributed, and how.
         consistency: where states are while keys are redistributed.
         elastic: how the number of its tasks follows its work, or None.
-        limits: bounds on the records that wait for it.
+        flow: bounds on the records that wait for it.
         aggregation: rounds of aggregation while the stream runs, or None.
         testing: tasks that are slow on purpose.
         sink: what becomes of its rows, where they are a result.
@@ -114,7 +115,7 @@ class Step:
     balance: BalanceOptions = field(default_factory=NoBalancingOptions)
     consistency: Consistency = "merge"
     elastic: ElasticOptions | None = None
-    limits: StageLimits = field(default_factory=StageLimits)
+    flow: FlowControl = field(default_factory=FlowControl)
     aggregation: AggregationConfig | None = None
     testing: TestingConfig = field(default_factory=TestingConfig)
     sink: StepOutput | None = None

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
+from annotated_types import Ge, Gt
+
+from dpa._util.bounds import FINITE
 from dpa.protocol.graph import Graph
 from dpa.protocol.task.delivery import Delivery, TaskOutput
+from dpa.protocol.task.flow_control import FlowControl
 from dpa.protocol.task.user_code import StageTask, UserCode
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import CancelChange, TaskRequest
@@ -15,9 +19,17 @@ from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.use import TaskUse
 from dpa.sources.splits import total_rows
 
-START_SECONDS = 120.0
-
 STUCK_SECONDS = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobLimits(FlowControl):
+    """Bounds on memory, and on how long a task works before it reads its messages."""
+
+    split_records: Annotated[int, Ge(1)] = 1_000_000
+    """About how many input rows a mapper is given at a time."""
+    start_seconds: Annotated[float, Gt(0), FINITE] = 120.0
+    """How long a task may take to start while records flow; then the tasks of its stage stay as they are."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +45,7 @@ class RunPlan:
         slow_factor: for each stage that is slowed down, the factor by which user code takes longer on each task.
         cpu_contention: for each stage, the numbers of the tasks that share a processor with a busy process.
         name: of the job.
-        start_seconds: how long a task may take to start while records flow.
+        limits: of the job.
         stuck_seconds: a task that works on one step for this long reports on what, and again after as long.
         log_level: the level at which tasks log, as a number of `logging`; None: they log nothing.
     """
@@ -45,7 +57,7 @@ class RunPlan:
     slow_factor: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     cpu_contention: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     name: str = "job"
-    start_seconds: float = START_SECONDS
+    limits: JobLimits = field(default_factory=JobLimits)
     stuck_seconds: float = STUCK_SECONDS
     log_level: int | None = None
     frozen: bytes | None = None

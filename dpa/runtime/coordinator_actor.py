@@ -255,7 +255,7 @@ class CoordinatorActor(TaskActor):
             case Answer():
                 self._answers.keep(instruction)
             case StartTasks(addresses, nodes) if BALANCER in self._handles:  # the worker has rounds to commit meanwhile
-                start = self._late_start = LateStart(self._plan.start_seconds)
+                start = self._late_start = LateStart(self._plan.limits.start_seconds)
                 self._shell.aside(lambda: self._start_late(dict(zip(addresses, nodes, strict=True)), start))
             case CancelStart():
                 assert self._late_start is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from dpa.execution.block import Block
@@ -15,6 +15,7 @@ from dpa.execution.reduce_task import ReduceStage
 from dpa.execution.states import Reduced
 from dpa.protocol.graph import MAPPER, REDUCER, Graph, map_reduce
 from dpa.protocol.task.delivery import Delivery
+from dpa.protocol.task.flow_control import FlowControl
 from dpa.protocol.task.user_code import StageTask
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import CancelChange, Redistribute, TaskRequest
@@ -110,6 +111,14 @@ class SimulatedJob:
     deliveries: Mapping[str, Delivery] = field(default_factory=dict)
 
 
+def stage_options(**options: Any) -> dict[str, Any]:
+    """Options of a simulated stage, of which those of flow control are made one, if that is not given as a whole.
+    Without `queue_seconds` there is no delay at which queues are held."""
+    given = {"batch_records": 1, "queue_seconds": None, **options}
+    flow = {of.name: given.pop(of.name) for of in fields(FlowControl) if of.name in given}
+    return {"flow": FlowControl(**flow), **given}
+
+
 def map_reduce_job(
     splits: Iterable[Split],
     task: MapTask,
@@ -132,9 +141,9 @@ def map_reduce_job(
         map_seconds: virtual time to map one record.
         service_seconds: virtual time in which reducer `i` processes one record.
         network, ticks, tick_seconds: as of `SimulatedJob`.
-        options: of the reduce stage, as in `dpa.protocol.graph.Stage`.
+        options: of the reduce stage, as of `stage_options`.
     """
-    options = {"in_flight_records": 100, "quantum_records": 100, **options}
+    options = stage_options(**{"in_flight_records": 100, "quantum_records": 100, **options})
     return SimulatedJob(
         map_reduce(tuple(splits), mappers, reducers, **options),
         {MAPPER: Emission((task,)), REDUCER: ReduceStage(task.receiver, task.key)},

@@ -270,7 +270,7 @@ def test_a_stage_with_nothing_left_ends_as_soon_as_its_new_tasks_are_not_to_star
     coordinator.ask(Rescale(1, REDUCER, 5))
     cancel, *_ = [one for one in drained(coordinator) if isinstance(one, CancelStart)]
     assert cancel == CancelStart((reducer(3), reducer(4)))
-    freeze, refused = coordinator.machine.handle(StartFailed("reducer 3 was not to start any more"), 1.0)
+    refused, freeze = coordinator.machine.handle(StartFailed("reducer 3 was not to start any more"), 1.0)
     assert sent([freeze], Freeze)
     assert refused == Answer(1, "nothing was changed: reducer has processed all its records", refused=True)
 
