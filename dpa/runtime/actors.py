@@ -29,7 +29,7 @@ from dpa.protocol.plan import RunPlan, TaskOutput
 from dpa.protocol.task.user_code import UserCode
 from dpa.protocol.wire.addresses import COORDINATOR, RESERVED, Address
 from dpa.protocol.wire.envelopes import Envelope
-from dpa.protocol.wire.events import Event, ExtractDone, FinishDone, MergeDone, ProcessDone, StepDone
+from dpa.protocol.wire.events import Event, ExtractDone, FinishDone, MergeDone, ProcessDone, StepDone, TaskDied
 from dpa.protocol.wire.instructions import CloseSplit, Instruction, MergeStates, OpenSplit, Process, Write
 from dpa.protocol.wire.messages.data import Push
 from dpa.protocol.wire.messages.migration import RangeTransfer
@@ -154,8 +154,8 @@ class TaskActor:
     def _work(self, instruction: Instruction) -> Event | None:
         raise ProtocolError(f"{type(self).__name__} cannot carry out {instruction}")
 
-    def _fail(self, message: str) -> None:
-        self._handles[COORDINATOR].fail.remote(message)
+    def _fail(self, died: TaskDied) -> None:
+        self._handles[COORDINATOR].fail.remote(died)
 
     def _warn(self, message: str) -> None:
         self._handles[COORDINATOR].warn.remote(message)

@@ -22,7 +22,7 @@ from dpa.protocol.history.recorder import Recorder
 from dpa.protocol.history.recording import Recording
 from dpa.protocol.machine import Machine
 from dpa.protocol.wire.envelopes import Envelope
-from dpa.protocol.wire.events import Event, Tick
+from dpa.protocol.wire.events import Event, FailureKind, TaskDied, Tick
 from dpa.protocol.wire.instructions import Instruction, Send, StartTasks
 from dpa.protocol.wire.use import TaskUse
 from dpa.runtime.cores_busy import CoresBusy
@@ -55,7 +55,7 @@ class Shell:
         send: Callable[[Envelope], None],
         work: Work,
         at_once: Callable[[Instruction], bool],
-        fail: Callable[[str], None],
+        fail: Callable[[TaskDied], None],
         warn: Callable[[str], None],
         use: Callable[[], TaskUse],
         stuck_seconds: float,
@@ -175,4 +175,4 @@ class Shell:
                 text = f"{why(error)}\n{text}"
             self._recorder.end(text)
             _log.error("failed: %s", text)
-            self._fail(f"{self._machine.address}: {text}")
+            self._fail(TaskDied(self._machine.address, FailureKind.RAISED, text))

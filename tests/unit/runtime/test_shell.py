@@ -26,7 +26,7 @@ def test_a_coordinator_whose_tasks_take_long_to_start_says_that_it_starts_them()
         send=lambda envelope: None,
         work=work,
         at_once=lambda instruction: False,
-        fail=warnings.append,
+        fail=lambda died: warnings.append(died.in_words()),
         warn=warnings.append,
         use=TaskUse,
         stuck_seconds=1e-9,
