@@ -17,16 +17,16 @@ from dpa.driver.backend import Backend
 from dpa.driver.forecast import forecast
 from dpa.driver.forecast_stages import Forecast
 from dpa.driver.inputs import Inputs, lazy_session
-from dpa.driver.observer import Observer
 from dpa.driver.outputs import written
 from dpa.driver.partial_results import published
 from dpa.driver.reference import Reference
 from dpa.driver.run import Run
 from dpa.driver.spec import JobSpec
-from dpa.executors import as_mapper, as_reducer
+from dpa.executors import as_mapper, as_reducer, name_of
 from dpa.result import Result
 from dpa.runtime.backend import RayBackend
 from dpa.spark import as_table
+from dpa.telemetry.observers import Observer
 
 
 class Job:
@@ -64,10 +64,7 @@ class Job:
             ConfigError: something does not fit.
         """
         given = {"input": input, "mapper": mapper, "reducer": reducer}
-        plain = {name: value for name, value in given.items() if value is not None and _is_section(name, value)}
-        made = {name: _AS[name](given[name]) for name in given if given[name] is not None and name not in plain}
-        checked = file or job_config.parse({**sections, **plain}, origin="Job(...)")
-        self.spec = JobSpec(checked, {**made, **(objects or {})})
+        self.spec = JobSpec(file, objects) if file else spec_of("Job(...)", sections, given)
 
     @classmethod
     def from_file(cls, path: str | Path, overrides: Sequence[str] = ()) -> Job:
@@ -86,8 +83,8 @@ class Job:
     @property
     def directories(self) -> dict[str, str]:
         """The directories of its results and partial results, by the key path that names each."""
-        results = [(key, section.path) for key, section in written(self.config)]
-        rounds = [(key, section.path) for key, section in published(self.config)]
+        results = [(key, section.path) for key, section in written(self.spec.file)]
+        rounds = [(key, section.path) for key, section in published(self.spec.file)]
         return {f"{key}.path": path for key, path in (*results, *rounds) if path is not None}
 
     def check(self) -> None:
@@ -125,7 +122,7 @@ class Job:
         """Run the job.
 
         Args:
-            observer: receives progress.
+            observer: receives progress; several do as `dpa.telemetry.observers.Observers`. What one raises ends no job.
             address: of a running Ray cluster, instead of the configuration's.
             backend: where the tasks run, instead of Ray.
             check: whether to raise if the job fails or its result differs from the reference.
@@ -156,11 +153,27 @@ class Job:
 
     def _on_ray(self, address: str | None = None) -> RayBackend:
         ray = self.config.ray
-        return RayBackend(address or ray.address, ray.runtime_env, ray.object_store_mb)
+        return RayBackend(address or ray.address, ray.runtime_env, ray.object_store_mb, self.config.name)
 
 
 _AS: dict[str, Callable[[Any], Any]] = {"input": as_table, "mapper": as_mapper, "reducer": as_reducer}
 """What objects that a job was given are made into."""
+
+
+def spec_of(origin: str, sections: Mapping[str, Any], given: Mapping[str, Any]) -> JobSpec:
+    """What a job is to do of whose input, mapper and reducer some are objects; `origin` names it in errors.
+
+    Raises:
+        ConfigError: something does not fit.
+    """
+    document, objects = dict(sections), {}
+    for name, value in given.items():
+        if value is None or _is_section(name, value):
+            document |= {} if value is None else {name: value}
+        else:
+            objects[name] = _AS[name](value)
+            document[name] = {"format": "given"} if name == "input" else {"use": name_of(value)}
+    return JobSpec(job_config.parse(document, origin=origin), objects)
 
 
 def _is_section(name: str, value: Any) -> bool:

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Annotated, Any, TypeAlias
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from dpa.balance.options import AdaptiveOptions
 from dpa.config.inputs import InputConfig, SampleConfig
@@ -22,37 +22,17 @@ from dpa.config.stage import (
     Grouping,
     KeyColumns,
     Schema,
-    StageLimits,
     Tasks,
     TestingConfig,
 )
 from dpa.config.stages import StepConfig, StepName
-from dpa.config.variants import with_strategy
+from dpa.config.variants import Plain, with_strategy
 from dpa.protocol.graph import Consistency
-from dpa.protocol.plan import START_SECONDS
+from dpa.protocol.plan import JobLimits
 from dpa.routing.groupings.options import RingOptions
 
-OF_ONE_STAGE = {
-    "input": "read",
-    "sample": "sample",
-    "mapper": "flat_map",
-    "reducer": "reduce",
-    "combiner": "combiner",
-    "key": "key_by",
-    "value": "value",
-    "schema": "schema",
-    "parallelism": "parallelism",
-    "grouping": "grouping",
-    "balance": "balance",
-    "consistency": "consistency",
-    "elastic": "elastic",
-    "aggregation": "aggregation",
-    "testing": "testing",
-    "output": "write",
-    "reference": "reference",
-}
-"""The keys of a job of one mapper and one reducer, and what each step of `stages` has in their place."""
-
+OF_ANY_JOB = {"name", "seed", "python_path", "limits", "stages", "placement", "spark", "ray"}
+"""The keys that go with `stages`; all others are of a job of one mapper and one reducer."""
 
 _NAME = r"^[A-Za-z0-9_.-]+$"
 
@@ -73,15 +53,6 @@ class ParallelismConfig(Section):
     """Mapper tasks."""
     reducers: Tasks = 4
     """Reducer tasks."""
-
-
-class LimitsConfig(StageLimits):
-    """Bounds on memory, and on how long a task works before it reads its messages."""
-
-    split_records: int = Field(default=1_000_000, ge=1)
-    """About how many input rows a mapper is given at a time."""
-    start_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = START_SECONDS
-    """How long a task may take to start while records flow; then the tasks of its stage stay as they are."""
 
 
 class SparkConfig(Section):
@@ -147,7 +118,7 @@ class JobConfig(Section):
     """Have more tasks while all are busy, and fewer while they are idle; null: their number stays."""
     aggregation: AggregationConfig | None = None
     """Fold partial states while the stream runs, and publish partial results."""
-    limits: LimitsConfig = LimitsConfig()
+    limits: Annotated[JobLimits, Plain(JobLimits)] = JobLimits()
     testing: TestingConfig = TestingConfig()
     output: OutputConfig = OutputConfig()
     reference: ReferenceConfig | None = None
@@ -165,18 +136,10 @@ class JobConfig(Section):
 
     def resolved(self) -> dict[str, Any]:
         """The configuration as a document: with all defaults, and for steps with what differs from them."""
-        document = self.model_dump(exclude={"stages"}, by_alias=True)
         if not self.stages:
-            return document
-        stages = {name: step.resolved() for name, step in self.stages.items()}
-        return {**{key: value for key, value in document.items() if key not in OF_ONE_STAGE}, "stages": stages}
-
-    @field_validator("testing")
-    @classmethod
-    def _slow_reducers_exist(cls, testing: TestingConfig, fields: ValidationInfo) -> TestingConfig:
-        if "parallelism" in fields.data:
-            testing.require_tasks(fields.data["parallelism"].reducers)
-        return testing
+            return self.model_dump(exclude={"stages"}, by_alias=True)
+        document = self.model_dump(include=OF_ANY_JOB, by_alias=True)
+        return {**document, "stages": {name: step.resolved() for name, step in self.stages.items()}}
 
 
 def json_schema() -> dict[str, Any]:

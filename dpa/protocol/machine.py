@@ -51,6 +51,10 @@ class Machine(RuledMachine):
         """Add an instruction."""
         self._instructions.append(instruction)
 
+    def sent(self, receiver: Address) -> int:
+        """How many messages have been sent to the receiver."""
+        return self._outbox.sent(receiver)
+
     def delivered(self, sender: Address) -> int:
         """How many messages of the sender have been taken in."""
         return self._inbox.expected(sender)

@@ -6,21 +6,13 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
-from dpa.balance.decision import Decision
 from dpa.measure.bottleneck import Bottleneck
-from dpa.protocol.wire.metrics import AggregationStats, LoadSample, PlacementLook
+from dpa.protocol.wire.metrics import PlacementLook
 from dpa.result._stage import (
     EdgeReport,
-    GroupingReport,
-    HotKey,
-    KeyDistribution,
-    LatencyReport,
-    OutputReport,
     RecordCounts,
     ReferenceReport,
-    SkewReport,
     StageReport,
-    TaskReport,
     TrafficReport,
 )
 
@@ -43,9 +35,6 @@ class Seconds:
 @dataclass(frozen=True)
 class Report:
     """One run of one job, of which `report.json` is `to_dict()`.
-
-    The properties of a stage (`reducers`, `skew`, `latency` ...) are those of `main`. The smallest graph has no other
-    stage that has any.
 
     Attributes:
         status: `ok`, `failed` or `mismatch`.
@@ -128,76 +117,6 @@ class Report:
         """Whether each task reported its counts at a different moment: the job failed while records were on their way,
         so more may have been read and processed, and more be processed than emitted."""
         return self.status == "failed" and self.records.processed != self.records.emitted
-
-    @property
-    def reducers(self) -> tuple[TaskReport, ...]:
-        """The tasks of `main`."""
-        return self.main.tasks
-
-    @property
-    def skew(self) -> SkewReport:
-        """Of `main`."""
-        return self.main.skew or SkewReport()
-
-    @property
-    def static_skew(self) -> float | None:
-        """Of `main`."""
-        return self.main.static_skew
-
-    @property
-    def grouping(self) -> GroupingReport:
-        """Of `main`."""
-        return self.main.grouping or GroupingReport()
-
-    @property
-    def redistributions(self) -> tuple[Decision, ...]:
-        """Of `main`."""
-        return self.main.redistributions
-
-    @property
-    def decisions(self) -> tuple[Decision, ...]:
-        """Of `main`."""
-        return self.main.decisions
-
-    @property
-    def decision_counts(self) -> dict[str, int]:
-        """Of `main`."""
-        return self.main.decision_counts
-
-    @property
-    def latency(self) -> LatencyReport | None:
-        """Of `main`."""
-        return self.main.latency
-
-    @property
-    def hot_keys(self) -> tuple[HotKey, ...]:
-        """Of `main`."""
-        return self.main.hot_keys
-
-    @property
-    def hot(self) -> tuple[HotKey, ...]:
-        """Of `main`."""
-        return self.main.hot
-
-    @property
-    def key_distribution(self) -> KeyDistribution:
-        """Of `main`."""
-        return self.main.key_distribution
-
-    @property
-    def samples(self) -> tuple[LoadSample, ...]:
-        """Of `main`."""
-        return self.main.samples
-
-    @property
-    def aggregation(self) -> AggregationStats | None:
-        """Of `main`."""
-        return self.main.aggregation
-
-    @property
-    def output(self) -> OutputReport:
-        """Of `main`."""
-        return self.main.output or OutputReport()
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON-ready plain data, with `schema` naming its version (docs/report.md)."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from dpa.balance.decision import Decision, Outcome
-from dpa.balance.policy import BalancePolicy, require_reducer
+from dpa.balance.policy import BalancedStage, BalancePolicy, require_reducer
 from dpa.errors import BalanceError, ProtocolError
 from dpa.protocol.graph import Graph
 from dpa.protocol.machine import Machine
@@ -90,6 +90,12 @@ class StageBalance(RuledMachine):
         self._leaving.discard(task)
         if task in self._senders:
             self._senders.remove(task)
+        if task.stage == self._stage:
+            self._policy.forget(task.index)
+
+    def forget_sender(self, task: Address, edge: int) -> None:
+        """A task emits nothing more on an edge."""
+        self._policy.forget_sender((task, edge))
 
     def _tell(self, task: Address, table: RoutingTable) -> None:
         self._balancer.send(task, CurrentTable(self._stage, table, tuple(self._senders)))
@@ -230,7 +236,7 @@ class LoadBalancerMachine(Machine):
         """`policies` of the stages by name."""
         super().__init__(BALANCER, LoadBalancerState.RUNNING)
         self._graph = graph
-        self._leaving: list[Address] = []
+        self._leaving: list[Unsubscribe] = []
         self.stages = {
             name: StageBalance(self, name, policy, graph.senders(name), migrates=graph[name].migrates)
             for name, policy in policies.items()
@@ -273,7 +279,7 @@ class LoadBalancerMachine(Machine):
         return [self.stages[name] for name in dict.fromkeys(edge.target for _, edge in self._graph.out_of(stage))]
 
     def _unsubscribe(self, sender: Address, message: Unsubscribe) -> None:
-        self._leaving.append(message.task)
+        self._leaving.append(message)
 
     def states(self) -> dict[str, object]:
         """Also those of the stages, and the versions of their tables."""
@@ -283,14 +289,18 @@ class LoadBalancerMachine(Machine):
         return found
 
     def _go_on(self) -> None:
-        """Let stages take up what they have kept, and tasks go whose markers nobody waits for any more."""
+        """Let stages take up what they have kept, and tasks go whose markers nobody waits for any more, and whose last
+        report has come."""
         for stage in self.stages.values():
             stage.advance()
-        for task in list(self._leaving):
-            if all(stage.is_settled for stage in self._fed_by(task.stage)):
-                self._leaving.remove(task)
+        for leaving in list(self._leaving):
+            task, has_all = leaving.task, self.delivered(leaving.task) >= leaving.reports
+            if has_all and all(stage.is_settled for stage in self._fed_by(task.stage)):
+                self._leaving.remove(leaving)
                 for stage in self._fed_by(task.stage):
                     stage.remove(task)
+                for number, edge in self._graph.out_of(task.stage):
+                    self.stages[edge.target].forget_sender(task, number)
                 if task.stage in self.stages:
                     self.stages[task.stage].remove(task)
                 self.send(COORDINATOR, Unsubscribed(task))
@@ -316,10 +326,12 @@ def load_balancer_of(graph: Graph) -> LoadBalancerMachine:
     """The machine of the load balancer."""
     policies = {
         stage.name: stage.balance.policy(
-            stage.tasks,
-            may_split=not stage.migrates,
-            first=stage.first,
-            feeds={number: edge.source for number, edge in graph.into(stage.name)},
+            BalancedStage(
+                stage.tasks,
+                may_split=not stage.migrates,
+                first=stage.first,
+                feeds={number: edge.source for number, edge in graph.into(stage.name)},
+            )
         )
         for stage in graph.queue_fed()
     }

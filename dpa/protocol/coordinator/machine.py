@@ -252,7 +252,7 @@ class CoordinatorMachine(Machine):
         one that is fed by others than sources."""
         if not all(self._graph.is_source(feeder.name) for feeder in self._graph.upstream(name)):
             return None
-        read = sum(task.read for stage in self.stages.values() if stage.is_source for task in stage.tasks)
+        read = sum(task.read for stage in self.stages.values() if stage.is_source for task in stage.every_task)
         if not read or self.started_at is None:
             return None
         return (self.now - self.started_at) * max(self._rows - read, 0) / read

@@ -41,6 +41,9 @@ class MembershipState(State):
     ENDING = "ending tasks"
 
 
+_STEPS_KEPT = 1_000
+"""Changes that are kept one by one, with the tasks that went by them; of those before, sums are kept."""
+
 _NOT_UP = (MembershipState.STARTING, MembershipState.CANCELLING)
 _UP = tuple(state for state in MembershipState if state not in _NOT_UP)
 _CANCELLED = "it was cancelled"
@@ -68,7 +71,7 @@ class Membership(RuledMachine):
     """Requests are carried out in the order in which they come. Each has an answer, once it is done or refused.
 
     Attributes:
-        steps: the changes that have been carried out.
+        steps: the last changes that have been carried out.
     """
 
     def __init__(
@@ -83,12 +86,14 @@ class Membership(RuledMachine):
         super().__init__(MembershipState.IDLE)
         self._changed = changed
         self._abandoned = abandoned
-        self.steps: list[PlanStep] = []
+        self.steps: deque[PlanStep] = deque()
+        self._carried_out = 0
         self._coordinator = coordinator
         self._stages = stages
         self._requests: deque[tuple[TaskRequest, float]] = deque()  # each with the moment before which it waits
         self._change: _Change | None = None
         self._awaited: set[Address] = set()
+        self._reports: dict[Address, int] = {}  # to the load balancer, of each task that has left
         self._is_published = False
         self._why_cancelled = ""
         self._cancels: list[CancelChange] = []  # that wait until it is known whether they came in time
@@ -286,13 +291,14 @@ class Membership(RuledMachine):
     def _left(self, sender: Address, message: Left) -> None:
         self._current.stage.left(message)
         self._awaited.discard(sender)
+        self._reports[sender] = message.reports
 
     def _unsubscribe(self) -> State | None:
         if not self._is_published or self._awaited:
             return None
         self._awaited = set(self._current.going)
         for task in sorted(self._awaited):
-            self._coordinator.send(BALANCER, Unsubscribe(task))
+            self._coordinator.send(BALANCER, Unsubscribe(task, self._reports.pop(task, 0)))
         return MembershipState.ENDING
 
     def _unsubscribed(self, sender: Address, message: Unsubscribed) -> None:
@@ -305,8 +311,9 @@ class Membership(RuledMachine):
         if change.going:
             self._coordinator.instruct(StopTasks(tuple(sorted(change.going))))
         seconds = self._coordinator.now - change.began
+        self._carried_out += 1
         step = PlanStep(
-            number=len(self.steps) + 1,
+            number=self._carried_out,
             at=change.began,
             stage=change.stage.name,
             started=change.members.coming,
@@ -316,6 +323,9 @@ class Membership(RuledMachine):
             reason=change.request.reason,
         )
         self.steps.append(step)
+        if len(self.steps) > _STEPS_KEPT:
+            oldest = self.steps.popleft()
+            self._stages[oldest.stage].forget(oldest.stopped)
         change.stage.end_change()
         self._answer(change.request, step.in_words(len(change.stage.members)))
         self._changed(step)
@@ -364,7 +374,7 @@ class Membership(RuledMachine):
 
 def _members_of(request: TaskRequest, stage: StageProgress) -> MemberChange:
     """Who comes and goes. Of a stage that shrinks those that have nothing to do any more go first, then the newest."""
-    first = len(stage.tasks)
+    first = stage.next_task
     if isinstance(request, MoveTasks):
         return MemberChange(replaces=tuple((old, first + turn) for turn, old in enumerate(request.tasks)))
     more = request.tasks - len(stage.members)

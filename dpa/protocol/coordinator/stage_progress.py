@@ -7,16 +7,16 @@ not show that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
 from dpa.errors import ProtocolError
 from dpa.execution.schemas import ShareSchema, agreed
 from dpa.measure.latency import LatencySketch
-from dpa.measure.lives import Life
 from dpa.protocol.coordinator.decisions import Decisions
 from dpa.protocol.coordinator.load_history import LoadHistory
+from dpa.protocol.coordinator.roster import Roster
 from dpa.protocol.coordinator.rounds import Rounds
 from dpa.protocol.coordinator.split_queue import SplitQueue
 from dpa.protocol.graph import Stage
@@ -51,7 +51,6 @@ class StageProgress(RuledMachine):
     """One stage. A source goes from streaming to done.
 
     Attributes:
-        tasks: the newest statistics of each task that there has been, by number.
         members: the numbers of those that there are, without those that leave.
         leaving: the numbers of those that leave: they have been told, and are there still.
         is_source: whether its tasks read splits.
@@ -69,7 +68,6 @@ class StageProgress(RuledMachine):
         """`emitted_to`: how many records the stages have emitted to this one that feed it; None: not all are done."""
         super().__init__(StagePhase.STREAMING)
         self.name = stage.name
-        self.tasks = [TaskStats(stage.name, index) for index in range(stage.tasks)]
         self.members = list(range(stage.tasks))
         self.why_fixed = stage.why_fixed
         self.why_one = stage.why_one
@@ -79,25 +77,44 @@ class StageProgress(RuledMachine):
         self.is_source = is_source
         self._moves_states = stage.moves_states
         self._migrates = stage.migrates
-        self._queue_records, self._queue_seconds = stage.in_flight_records, stage.queue_seconds
+        self._flow = stage.flow
         self._splits = SplitQueue(stage.splits)
         self._all_emitted_to = emitted_to
         self._emitted_to: int | None = None
         self._done: set[int] = set()
         self._last_version: int | None = None
         self._schemas: dict[int, ShareSchema | None] = {}
-        self._latencies: list[LatencySketch] = []
-        self._stage_latencies: list[LatencySketch] = []
+        self._latency = LatencySketch()
+        self._stage_latency = LatencySketch()
         self._initial_loads: list[Sequence[int]] = []
         self._rounds = Rounds(stage.name, stage.aggregate_seconds, stage.tasks)
         self._decisions = Decisions()
         self._history = LoadHistory()
-        self._heard_at = [0.0] * stage.tasks
-        self._lives = [Life()] * stage.tasks
+        self._roster = Roster(stage.name, stage.tasks)
+        self._heard_at = dict.fromkeys(self.members, 0.0)
         self.leaving: frozenset[int] = frozenset()
         self._up = list(self.members)
         self._change: MemberChange | None = None
         self._started_at = self._changed_at = 0.0
+
+    @property
+    def tasks(self) -> Mapping[int, TaskStats]:
+        """The newest statistics of each task that there is or has been, by number, but for those that are forgotten."""
+        return self._roster.tasks
+
+    @property
+    def every_task(self) -> Sequence[TaskStats]:
+        """Statistics that add up to those of all tasks that there have been."""
+        return self._roster.every_task
+
+    @property
+    def next_task(self) -> int:
+        """The number of the next task to come."""
+        return self._roster.next
+
+    def forget(self, tasks: Iterable[int]) -> None:
+        """The change by which these tasks went is the oldest that is kept, and is kept no more."""
+        self._roster.forget(tasks)
 
     @property
     def is_done(self) -> bool:
@@ -148,22 +165,16 @@ class StageProgress(RuledMachine):
     def begin_change(self, change: MemberChange) -> None:
         """Some tasks are to come, others to leave. Until that is over the stage does not end."""
         self._change = change
-        at, processed = self._moment
-        for index in change.coming:
-            self.tasks.append(TaskStats(self.name, index))
-            self._heard_at.append(self._coordinator.now)
-            self._lives.append(Life(at, at, processed, processed))  # not yet
+        self._roster.expect(change.coming, *self._moment)
+        self._heard_at |= dict.fromkeys(change.coming, self._coordinator.now)
 
     def all_up(self) -> None:
         """The tasks that come are up: they are told what the others know, and the others leave."""
         assert self._change is not None
-        at, processed = self._moment
-        for index in self._change.coming:
-            self._lives[index] = Life(at, processed_before=processed)
-            if self.is_draining:
+        self._roster.change(self._change.coming, self._change.going, *self._moment)
+        if self.is_draining:
+            for index in self._change.coming:
                 self._coordinator.send(Address(self.name, index), Drain())
-        for index in self._change.going:
-            self._lives[index] = replace(self._lives[index], went=at, processed_until=processed)
         self._up = sorted({*self.members, *self._change.coming})
         self.leaving = self._change.going
         self.members = [index for index in self._up if index not in self.leaving]
@@ -174,28 +185,29 @@ class StageProgress(RuledMachine):
         if self.is_source:
             self._splits.left(message.stats.index)
         else:
-            self._latencies.append(message.latency)
-            self._stage_latencies.append(message.stage_latency)
+            self._latency.merge(message.latency)
+            self._stage_latency.merge(message.stage_latency)
 
     def abandon_change(self) -> None:
         """The tasks that were to come could not be started: all is as it was."""
         assert self._change is not None
-        first = min(self._change.coming)
-        del self.tasks[first:], self._heard_at[first:], self._lives[first:]
+        self._roster.abandon(self._change.coming)
         self.end_change()
 
     def end_change(self) -> None:
         """All tasks that were to leave are gone."""
         self._change, self.leaving, self._up = None, frozenset(), self.members
+        self._heard_at = {index: self._heard_at[index] for index in self.members}
+        self._done.intersection_update(self.members)
 
     def used_queue(self, index: int) -> float:
         """The used part of a task's queue, 0 to 1: the time that it takes to process what is queued, by that at which
         queues are held; where they are not, the records by those that one sender may have in flight."""
         stats = self.tasks[index]
-        if self._queue_seconds is None:
-            return min(1.0, stats.queue / self._queue_records)
+        if self._flow.queue_seconds is None:
+            return min(1.0, stats.queue / self._flow.in_flight_records)
         seconds = stats.busy_seconds / max(stats.processed, 1)
-        return min(1.0, stats.queue * seconds / self._queue_seconds)
+        return min(1.0, stats.queue * seconds / self._flow.queue_seconds)
 
     @property
     def _moment(self) -> tuple[float, int]:
@@ -205,11 +217,11 @@ class StageProgress(RuledMachine):
     @property
     def processed(self) -> int:
         """Records processed as far as reported."""
-        return sum(stats.processed for stats in self.tasks)
+        return sum(stats.processed for stats in self.every_task)
 
     def emitted_on(self, position: int) -> int:
         """Records emitted on the edge at this position among those that leave the stage; final once it is done."""
-        return sum(stats.emitted[position] for stats in self.tasks if stats.emitted)
+        return sum(stats.emitted[position] for stats in self.every_task if stats.emitted)
 
     def start(self, now: float) -> None:
         """The stream begins."""
@@ -221,17 +233,18 @@ class StageProgress(RuledMachine):
         return StageSnapshot(
             name=self.name,
             phase=str(self.state.value),
-            tasks=tuple(self.tasks),
+            tasks=tuple(self.tasks.values()),
             version=self._decisions.version,
             decisions=self._decisions.kept(history=history),
             decision_counts=dict(self._decisions.counts),
-            samples=self._history.samples if history else (),
-            latency=LatencySketch.union(self._latencies) if history else None,
-            stage_latency=LatencySketch.union(self._stage_latencies) if history else None,
+            samples=self._history.samples(self.tasks) if history else (),
+            latency=LatencySketch.union([self._latency]) if history else None,
+            stage_latency=LatencySketch.union([self._stage_latency]) if history else None,
             initial_load=self._initial_load(),
             aggregation=self._rounds.stats,
             members=tuple(self.members),
-            lives=tuple(self._lives),
+            lives=self._roster.lives,
+            forgotten=self._roster.forgotten,
             began=self._since_start(self.began_at),
             ended=self._since_start(self.drained_at),
         )
@@ -248,7 +261,7 @@ class StageProgress(RuledMachine):
         """Sample the queues, look for lost records, and begin a round of aggregation if one is due."""
         if self.is_source or self.state not in (StagePhase.STREAMING, StagePhase.DRAINING):
             return
-        self._history.add(now - self._started_at, self.tasks[: self._up[-1] + 1])
+        self._history.add(now - self._started_at, [self.tasks[index] for index in self._up])
         self._check_progress(now)
         if self._rounds.due(now):
             self._broadcast(self._rounds.begin(now))
@@ -318,8 +331,8 @@ class StageProgress(RuledMachine):
 
     def _finished(self, sender: Address, message: Finished) -> None:
         self._note(message.stats)
-        self._latencies.append(message.latency)
-        self._stage_latencies.append(message.stage_latency)
+        self._latency.merge(message.latency)
+        self._stage_latency.merge(message.stage_latency)
         self._initial_loads.append(message.initial_load)
         self._schemas[sender.index] = message.schema
 
@@ -339,7 +352,7 @@ class StageProgress(RuledMachine):
             self._changed_at = self._coordinator.now
         if self.began_at is None and (stats.read or stats.processed):
             self.began_at = self._coordinator.now
-        self.tasks[stats.index] = stats
+        self._roster.tasks[stats.index] = stats
         self._heard_at[stats.index] = self._coordinator.now
 
     def _check_progress(self, now: float) -> None:
@@ -350,7 +363,7 @@ class StageProgress(RuledMachine):
         Raises:
             ProtocolError: records are lost.
         """
-        if not self.is_draining or self.is_changing or any(stats.queue for stats in self.tasks):
+        if not self.is_draining or self.is_changing or any(stats.queue for stats in self.tasks.values()):
             self._changed_at = now
         elif min(self._heard_at[index] for index in self._up) - self._changed_at > _LOST_SECONDS:
             emitted = self._emitted_to or 0

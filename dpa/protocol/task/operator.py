@@ -236,7 +236,8 @@ class OperatorMachine(TaskMachine):
     def _leave_if_flushed(self) -> State | None:
         if self._unflushed:
             return None
-        self.send(COORDINATOR, Left(self.stats, self._reporter.latency, self._reporter.stage_latency))
+        latency, stage_latency = self._reporter.latency, self._reporter.stage_latency
+        self.send(COORDINATOR, Left(self.stats, latency, stage_latency, self.sent(BALANCER)))
         return OperatorState.LEFT
 
     def _forward(self, forwards: Forwards) -> None:

@@ -9,7 +9,7 @@ from dpa.measure.latency import LatencySketch
 from dpa.protocol.rules import Rule, State, on, when
 from dpa.protocol.task.emitter import Emitter
 from dpa.protocol.task.machine import TaskMachine
-from dpa.protocol.wire.addresses import COORDINATOR, Address
+from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.events import Tick
 from dpa.protocol.wire.instructions import CloseSplit, OpenSplit
 from dpa.protocol.wire.messages.data import Ack, CreditTransfer
@@ -47,7 +47,7 @@ class SourceMachine(TaskMachine):
     def _go(self) -> State | None:
         if not self._is_leaving or self._in_flight:
             return None
-        self.send(COORDINATOR, Left(self.stats, LatencySketch(), LatencySketch()))
+        self.send(COORDINATOR, Left(self.stats, LatencySketch(), LatencySketch(), self.sent(BALANCER)))
         return SourceState.LEFT
 
     def _leave(self, sender: Address, message: Leave) -> None:

@@ -25,6 +25,10 @@ class Outbox:
         self._next[receiver] = seq + 1
         return Envelope(self._sender, receiver, seq, message, self._generation)
 
+    def sent(self, receiver: Address) -> int:
+        """How many messages have been sent to the receiver."""
+        return self._next.get(receiver, 0)
+
 
 class Inbox:
     """The receiving ends of one task's channels. What senders of an older generation have left on the way is dropped.
