@@ -36,6 +36,8 @@ HEADINGS = {
     "StepConfig": "## `stages`",
     "JoinConfig": "### `join` of a step",
     "TopConfig": "### `top_k` of a step",
+    "ElasticOptions": "## `elastic`",
+    "OnlineOptions": "### `placement.online`",
     "JobLimits": "## `limits`",
     "FlowControl": "### `limits` of a step",
     "NodeConfig": "### `placement.nodes`",
