@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -27,6 +28,7 @@ class Decision:
         outcome: how it came out.
         reason: one sentence for people, with the numbers that led to the outcome.
         loads: the queue length of each reducer as last reported, in records; 0 before its first report.
+        reducers: the numbers of these reducers, ascending; empty: all from 0 on.
         version: number of the routing table that the decision published, or None if it published none.
         round: number of redistributions that this reducer's load has caused, this one included.
         moved: `adaptive`: the share of the measured load that changed its owner, 0 to 1.
@@ -42,3 +44,23 @@ class Decision:
     round: int
     moved: float = 0.0
     split: float = 0.0
+    reducers: tuple[int, ...] = ()
+
+    @property
+    def load_of(self) -> dict[int, int]:
+        """The queue length of each reducer, by its number."""
+        return dict(zip(self.reducers or range(len(self.loads)), self.loads, strict=True))
+
+    @staticmethod
+    def of(
+        at: float,
+        reducer: int,
+        outcome: Outcome,
+        reason: str,
+        load_of: Mapping[int, int],
+        version: int | None,
+        round: int,
+    ) -> Decision:
+        """A decision at these queue lengths, which are by ascending number of the reducer."""
+        reducers = () if list(load_of) == list(range(len(load_of))) else tuple(load_of)
+        return Decision(at, reducer, outcome, reason, tuple(load_of.values()), version, round, reducers=reducers)

@@ -57,6 +57,14 @@ class BalancePolicy(Protocol):
         """
         ...
 
+    def forget(self, reducer: int) -> None:
+        """A reducer that has left says nothing any more."""
+        ...
+
+    def forget_sender(self, sender: Hashable) -> None:
+        """Nor does a sender."""
+        ...
+
     def change_members(self, change: MemberChange) -> None:
         """Make the next table, in which reducers join, leave, or take the place of others.
 

@@ -3,6 +3,7 @@ clock."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable
 from dataclasses import replace
 from statistics import median
@@ -46,10 +47,16 @@ class TokenPolicy:
         self._checked_at: float | None = None
         self._loads: dict[int, Load] = {}
         self._current: set[int] = set()
-        self._rounds = [0] * ring.reducers
+        self._rounds: Counter[int] = Counter()
 
     def offered(self, sender: Hashable, offered: Offered, now: float, feed: Hashable = None) -> None:
         """The paper's methods go by queues alone."""
+
+    def forget(self, reducer: int) -> None:
+        """It is forgotten as soon as it is no member."""
+
+    def forget_sender(self, sender: Hashable) -> None:
+        """Senders are of no matter."""
 
     def report(self, reducer: int, load: Load, now: float) -> Decision | None:
         """Take in a reducer's load at time `now` (seconds), and act if that calls for it.
@@ -117,7 +124,7 @@ class TokenPolicy:
         self.table = replace(self.ring.snapshot(self.table.version + 1), members=members)
         self._loads = {reducer: load for reducer, load in self._loads.items() if reducer in members}
         self._current.clear()
-        self._rounds += [0] * len(change.coming)
+        self._rounds = Counter({reducer: self._rounds[reducer] for reducer in members})
 
     def _most_loaded(self) -> int:
         return max(self._loads, key=lambda reducer: (self._trigger.measure(self._loads[reducer]), -reducer))
@@ -137,5 +144,5 @@ class TokenPolicy:
         self, reducer: int, now: float, outcome: Outcome, reason: str, *, version: int | None = None
     ) -> Decision:
         loads = self._loads
-        queues = tuple(loads[one].queue if one in loads else 0 for one in range(self.ring.reducers))
-        return Decision(now, reducer, outcome, reason, queues, version, self._rounds[reducer])
+        queues = {one: loads[one].queue if one in loads else 0 for one in sorted(self.table.members)}
+        return Decision.of(now, reducer, outcome, reason, queues, version, self._rounds[reducer])

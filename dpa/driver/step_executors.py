@@ -9,18 +9,18 @@ from dpa._util.declared import Declared, schema_named, type_names
 from dpa.config import ExecutorConfig, JobFile
 from dpa.driver.loading import loaded
 from dpa.errors import ConfigError
-from dpa.executors import BatchMapper, BatchReducer, Mapper, Process, Reducer, name_of
+from dpa.execution.receivers import KINDS
+from dpa.executors import BatchMapper, Mapper, name_of
 
 Objects = Mapping[str, Any]
 """Executors and tables that a job built in Python was given, by the key path at which a job file would name them."""
 
 T = TypeVar("T")
 
-_OPERATIONS: tuple[tuple[type | tuple[type, ...], str, tuple[str, ...]], ...] = (
-    (Process, "a process", ("process",)),
-    ((Reducer, BatchReducer), "a reducer", ("reduce",)),
-    (Mapper, "a mapper of keys and values, of which steps have none", ("flat_map",)),
-    (BatchMapper, "a batch mapper", ("map", "flat_map")),
+_OPERATIONS: tuple[tuple[tuple[type, ...], str, tuple[str, ...]], ...] = (
+    *((kind.executors, kind.noun, (kind.word,)) for kind in KINDS),
+    ((Mapper,), "a mapper of keys and values, of which steps have none", ("flat_map",)),
+    ((BatchMapper,), "a batch mapper", ("map", "flat_map")),
 )
 """What executors that are objects are called, and the operations that they are for."""
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from dpa._util.declared import Declared
 from dpa.aggregates import TopRows
 from dpa.balance.options import AdaptiveOptions, BalanceOptions, NoBalancingOptions
 from dpa.config import ExecutorConfig, JobFile, StepConfig
@@ -15,9 +14,11 @@ from dpa.config.stages import JoinConfig
 from dpa.driver.step_executors import Objects, declared, fitting
 from dpa.driver.step_names import check_names, taken
 from dpa.errors import ConfigError
-from dpa.execution.mapping import Receiver
-from dpa.executors import AnyMapper, as_mapper, as_process, as_reducer, is_mergeable
-from dpa.logical.step import Feed, Keying, Sink, Step, in_order
+from dpa.execution.receivers import receiver_of
+from dpa.execution.receivers.base import Receiver
+from dpa.execution.receivers.stateless import StatelessReceiver
+from dpa.executors import AnyMapper, as_mapper, as_process, as_reducer
+from dpa.logical.step import Keying, Step, StepInput, StepOutput, in_order
 from dpa.operators import JoinOptions, RowKind, RowOperator, as_row_operator
 from dpa.protocol.graph import Consistency
 from dpa.routing.groupings.options import GroupingOptions, RingOptions, ShuffleOptions
@@ -71,7 +72,7 @@ class _Builder:
             return Step(self._name, declared=columns, tasks=readers, elastic=config.elastic, written_as=self._file.at)
         operation = config.operation
         receiver = self._receiver(operation)
-        by_key = receiver is not None
+        by_key = receiver.keeps_states
         feeds = self._feeds(receiver)
         sink, tasks = self._sink(), config.parallelism
         if tasks is None and by_key:
@@ -84,9 +85,7 @@ class _Builder:
             self._name,
             feeds=feeds,
             fills=config.allow_missing_columns,
-            operator=self._operator(operation),
             receiver=receiver,
-            declared=self._declared(operation, receiver),
             word=operation or "from",
             combine=config.combiner or config.top_k is not None,  # a few rows stand for all of a block
             tasks=tasks,
@@ -121,22 +120,22 @@ class _Builder:
 
     def _receiver(self, operation: str | None) -> Receiver:
         config = self._config
+        if config.join is not None:
+            return receiver_of(self._join(config.join))
         if config.reduce is not None:
-            return fitting(self._file, self._objects, self._at("reduce"), config.reduce, as_reducer)
-        if config.process is not None:
-            return fitting(self._file, self._objects, self._at("process"), config.process, as_process)
-        if config.top_k is not None:
+            made: Any = fitting(self._file, self._objects, self._at("reduce"), config.reduce, as_reducer)
+        elif config.process is not None:
+            made = fitting(self._file, self._objects, self._at("process"), config.process, as_process)
+        elif config.top_k is not None:
             if not isinstance(config.key_by, ExecutorConfig) and config.top_k.by in names_of(config.key_by):
                 why = "is what rows are grouped by, and the same in all rows of a key: name another column"
                 raise self._error("top_k.by", f"{config.top_k.by!r} {why}")
-            return TopRows(config.top_k.k, config.top_k.by, descending=config.top_k.descending)
-        return None if config.join is None else self._join(config.join)
-
-    def _declared(self, operation: str | None, receiver: Receiver) -> Declared | None:
-        if operation is None or receiver is None or isinstance(receiver, JoinOptions):
-            return None
+            made = TopRows(config.top_k.k, config.top_k.by, descending=config.top_k.descending)
+        else:
+            return StatelessReceiver(self._operator(operation))
+        assert operation is not None
         try:
-            return declared(receiver, self._config.schema_, self._at, operation)
+            return receiver_of(made, declared(made, config.schema_, self._at, operation))
         except ConfigError as error:
             raise self._error(operation, str(error)) from None
 
@@ -157,29 +156,28 @@ class _Builder:
             raise self._error("join.key_by", f"a join needs as many columns of either side; these are {sides}")
         return JoinOptions(join.how, (left, right))
 
-    def _feeds(self, receiver: Receiver) -> tuple[Feed, ...]:
+    def _feeds(self, receiver: Receiver) -> tuple[StepInput, ...]:
         config = self._config
         keying = Keying()
         if isinstance(config.key_by, ExecutorConfig):
             keying = Keying(_FUNCTION_KEY, _values(config.value), self._row_operator("key_by", config.key_by))
-        elif isinstance(receiver, JoinOptions):  # whose rows have the key anyway
-            values = None if config.value is None else [name for name in config.value if name not in receiver.on[0]]
-            keying = Keying(config.key_by, _values(values))
-        elif receiver is not None:
-            keying = Keying(config.key_by, _values(config.value), mapper=self._mapper())
-        feeds = [Feed(name, keying) for name in config.from_ or []]
-        if config.join is not None and isinstance(receiver, JoinOptions):
-            on = receiver.on[1]
+        elif receiver.keeps_states:
+            own = names_of(config.key_by) if receiver.has_sides else ()  # which a join's rows have anyway
+            values = None if config.value is None else [name for name in config.value if name not in own]
+            keying = Keying(config.key_by, _values(values), mapper=self._mapper())
+        feeds = [StepInput(name, keying) for name in config.from_ or []]
+        if config.join is not None:
+            on = receiver.executor.on[1]
             right = Keying(on[0] if len(on) == 1 else on, _values(config.join.value))
-            feeds += [Feed(name, right, side=1) for name in config.join.with_]
+            feeds += [StepInput(name, right, side=1) for name in config.join.with_]
         return tuple(feeds)
 
-    def _sink(self) -> Sink | None:
+    def _sink(self) -> StepOutput | None:
         """What becomes of the step's rows, if they are a result: where it says so, or no other step takes them."""
         config = self._config
         if config.write is None and config.reference is None and self._name in taken(self._file):
             return None
-        return Sink(self._at("write"), config.reference)
+        return StepOutput(self._at("write"), config.reference)
 
     def _check_tasks(self, tasks: int | None, by_key: bool) -> None:
         """Check that what is said of the step's tasks fits them."""
@@ -209,5 +207,5 @@ def _values(columns: Sequence[str] | None) -> tuple[str, ...] | None:
 
 
 def _default_balance(receiver: Receiver, grouping: GroupingOptions, consistency: Consistency) -> BalanceOptions:
-    may_move = receiver is not None and (consistency == "migrate" or is_mergeable(receiver))
+    may_move = receiver.keeps_states and (consistency == "migrate" or receiver.can_merge)
     return AdaptiveOptions() if may_move and grouping.is_ring else NoBalancingOptions()

@@ -6,7 +6,7 @@ Tasks come and go while a job runs. So a task is judged by the time in which it 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 
@@ -20,12 +20,14 @@ class Life:
         went: the same of its end; None of a task that still takes part.
         processed_before: records that all tasks of the stage had processed when it came.
         processed_until: records that they had processed when it went; None of a task that still takes part.
+        even: its even share of records before those; 0 where `processed_before` says when it came.
     """
 
     came: float = 0.0
     went: float | None = None
     processed_before: int = 0
     processed_until: int | None = None
+    even: Fraction = Fraction(0)
 
     def seconds(self, stream: float) -> float:
         """The part of a stream of `stream` seconds in which it took part, in seconds."""
@@ -69,9 +71,19 @@ def even_shares(lives: Sequence[Life], processed: int) -> list[Fraction]:
     """
     changes = {min(life.processed_before, processed) for life in lives}
     changes |= {min(life.processed_until, processed) for life in lives if life.processed_until is not None}
-    shares = [Fraction(0)] * len(lives)
+    shares = [life.even for life in lives]
     for since, until in pairwise(sorted({0, *changes, processed})):
         there = [index for index, life in enumerate(lives) if life.includes(since, until)]
         for index in there:
             shares[index] += Fraction(until - since, len(there))
     return shares
+
+
+def settled(lives: Sequence[Life], processed: int) -> list[Life]:
+    """The same lives with the even share of the first `processed` records of their stage: tasks that took part in these
+    alone need not be known any more."""
+    shares = even_shares(lives, processed)
+    return [
+        replace(life, processed_before=max(life.processed_before, processed), even=share)
+        for life, share in zip(lives, shares, strict=True)
+    ]

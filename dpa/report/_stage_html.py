@@ -124,7 +124,8 @@ def forwards_card(records: RecordCounts) -> Card:
 
 def output_card(output: OutputReport, status: str) -> Card:
     """Rows of the result, and where it is."""
-    where = "in memory" if output.path is None else f"{one_line(output.path)}, {plural(len(output.files), 'file')}"
+    where = "in memory" if output.path is None else one_line(output.path)
+    where += f", {plural(len(output.files), 'file')}" if output.files else ""
     if status == "failed":
         where = "nothing was published" + ("" if output.unpublished is None else f" in {one_line(output.unpublished)}")
     return "Result", plural(output.rows, "row"), where
@@ -219,6 +220,8 @@ def _decisions(stage: StageReport) -> str:
 
 def _loads(decision: Decision) -> str:
     loads = decision.loads
+    if len(loads) <= MAX_LOADS and decision.reducers:
+        return ", ".join(f"task {reducer}: {count(load)}" for reducer, load in decision.load_of.items())
     if len(loads) <= MAX_LOADS:
         return ", ".join(count(load) for load in loads)
     return f"{count(max(loads))} at most, {count(sum(loads) / len(loads))} on average"

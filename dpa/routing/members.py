@@ -89,12 +89,15 @@ def with_members(table: RoutingTable, change: MemberChange, tokens: Mapping[int,
             one = _split_among(one, stay.tolist(), change.joins, version)
         if one is not table.assignments[number]:
             assignments[position] = one
+    dropped = np.empty(0, dtype=np.uint32)
+    if len(staying) and not change.joins:
+        dropped = _needless(table, change, names, assignments)
     taken = set(table.positions.tolist())
     for reducer in change.joins:
         for position in _claimed(tokens[reducer], table, names, taken):
             assignments[position] = Single(reducer)
             taken.add(position)
-    return replace(TableChange.of(table, assignments), members=members).apply(table)
+    return replace(TableChange.of(table, assignments, dropped), members=members).apply(table)
 
 
 def _renumbered(assignment: Assignment, place: Mapping[int, int]) -> Assignment:
@@ -111,6 +114,26 @@ def _heir(token: int, owner: np.ndarray, staying: np.ndarray, stay: np.ndarray) 
     if not len(staying):
         return int(stay[token % len(stay)])
     return int(owner[staying[np.searchsorted(staying, token) % len(staying)]])
+
+
+def _needless(
+    table: RoutingTable, change: MemberChange, names: tuple[Assignment, ...], assignments: dict[int, Assignment]
+) -> Hashes:
+    """The positions of tokens of those that leave before arcs that their heirs have too, ascending; takes them out of
+    `assignments`. Arcs of single keys, and those before them, keep theirs."""
+    positions = table.positions.tolist()
+    found = []
+    for token, (position, number) in enumerate(zip(positions, table.assigned.tolist(), strict=True)):
+        own, after = names[number], positions[(token + 1) % len(positions)]
+        if not isinstance(own, Single) or own.reducer not in change.leaves:
+            continue
+        following = assignments.get(after, names[table.assigned[(token + 1) % len(positions)]])
+        is_cut = position - positions[token - 1] == 1 or after - position == 1
+        if assignments[position] == following and not is_cut:
+            found.append(position)
+    for position in found:
+        del assignments[position]
+    return np.array(found, dtype=np.uint32)
 
 
 def _split_among(split: KeySplit, stay: list[int], joins: Iterable[int], version: int) -> Assignment:

@@ -33,8 +33,9 @@ class TokenRing:
             raise ValueError(f"a ring needs at least one reducer with one token, not {reducers} with {tokens}")
         self._format = token_format
         self._seed = seed
-        self._tokens = [0] * reducers
-        self._names = list(range(reducers))
+        self._tokens = dict.fromkeys(range(reducers), 0)
+        self._names = {reducer: reducer for reducer in range(reducers)}
+        self._next = reducers
         self._members = list(range(reducers))
         self._points: SortedList[tuple[int, int]] = SortedList()
         for reducer in range(reducers):
@@ -43,7 +44,7 @@ class TokenRing:
     @property
     def reducers(self) -> int:
         """Above the number of any reducer that there has been."""
-        return len(self._tokens)
+        return self._next
 
     @property
     def members(self) -> tuple[int, ...]:
@@ -52,7 +53,7 @@ class TokenRing:
 
     def tokens_of(self, reducer: int) -> int:
         """The number of tokens of the reducer."""
-        return self._tokens[reducer]
+        return self._tokens.get(reducer, 0)
 
     def set_tokens(self, reducer: int, count: int) -> None:
         """Grow or shrink a reducer to `count` tokens; the ones with the highest numbers come and go."""
@@ -66,32 +67,30 @@ class TokenRing:
 
     def join(self, tokens: int) -> int:
         """A new reducer comes, with so many tokens. Returns its number."""
-        self._tokens.append(0)
-        self._names.append(self.reducers - 1)
-        self._members.append(self.reducers - 1)
-        self.set_tokens(self.reducers - 1, tokens)
-        return self.reducers - 1
+        new, self._next = self._next, self._next + 1
+        self._tokens[new], self._names[new] = 0, new
+        self._members.append(new)
+        self.set_tokens(new, tokens)
+        return new
 
     def leave(self, reducer: int) -> None:
         """A reducer goes, and so do its tokens; it is not the last one."""
         if self._members == [reducer]:
             raise ValueError(f"reducer {reducer} is the last one of the ring")
         self._members.remove(reducer)
-        for token in range(self._tokens[reducer]):
+        for token in range(self._tokens.pop(reducer)):
             self._points.remove((self._position(reducer, token), reducer))
-        self._tokens[reducer] = 0
+        del self._names[reducer]
 
     def replace(self, reducer: int) -> int:
         """A new reducer comes in the place of another: it has its tokens. Returns its number."""
-        new = self.reducers
+        new, self._next = self._next, self._next + 1
         for token in range(self._tokens[reducer]):
             position = self._position(reducer, token)
             self._points.remove((position, reducer))
             self._points.add((position, new))
-        self._tokens.append(self._tokens[reducer])
-        self._names.append(self._names[reducer])
+        self._tokens[new], self._names[new] = self._tokens.pop(reducer), self._names.pop(reducer)
         self._members[self._members.index(reducer)] = new
-        self._tokens[reducer] = 0
         return new
 
     def key_lookup(self, key: Key) -> int:

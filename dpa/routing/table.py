@@ -78,9 +78,8 @@ class RoutingTable:
         members: tuple[int, ...] = (),
     ) -> RoutingTable:
         """A table in which each token's arc belongs to one reducer; `owners` has shape (tokens,)."""
-        return RoutingTable(
-            version, positions, owners, tuple(Single(index) for index in range(reducers)), reducers, seed, members
-        )
+        used = in_use(owners, [Single(index) for index in range(reducers)])
+        return RoutingTable(version, positions, *used, reducers, seed, members)
 
     def owners_of(self, hashes: Hashes) -> Owners:
         """The reducer that owns the state of each hash in the end; shape of `hashes`. O(log tokens) each, O(1) in large

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -17,16 +18,14 @@ from ray.exceptions import RayError
 from dpa.errors import JobFailedError
 from dpa.protocol.balancer.machine import LoadBalancerMachine, load_balancer_of
 from dpa.protocol.coordinator.machine import CoordinatorMachine, CoordinatorState
-from dpa.protocol.plan import RunPlan, Times
+from dpa.protocol.plan import CancelJob, Request, RunPlan, Times
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.events import (
-    CancelChange,
     Event,
     Redistribute,
     Start,
     StartFailed,
     TaskDied,
-    TaskRequest,
     TaskStarted,
 )
 from dpa.protocol.wire.instructions import (
@@ -44,9 +43,11 @@ from dpa.protocol.wire.nodes import Placed, TaskProcess
 from dpa.routing.keys import Key
 from dpa.runtime.actors import Handles, StageActor, TaskActor, create
 from dpa.runtime.failures import cause_of
+from dpa.runtime.kept_answers import KeptAnswers
 from dpa.runtime.packed_plan import PackedPlan
 from dpa.runtime.starting import LateStart, require_all, starts_at_once
-from dpa.sinks import partial_results
+
+_TOO_LATE = "the job has ended before that"
 
 
 @dataclass(frozen=True)
@@ -55,16 +56,17 @@ class Polled:
 
     Attributes:
         snapshot: statistics, without their history unless the job has failed.
-        warnings, answers: those that have come since the last poll.
+        warnings: those that have come since the last poll.
         processes: where all tasks are and have been that were started.
         error: why the job has failed; None: it has not.
+        is_cancelled: whether it is to end without a result.
     """
 
     snapshot: Snapshot
     warnings: list[str]
-    answers: list[Answer]
     processes: dict[Address, TaskProcess]
     error: str | None
+    is_cancelled: bool
 
 
 class LoadBalancerActor(TaskActor):
@@ -113,7 +115,8 @@ class CoordinatorActor(TaskActor):
         self._changed = threading.Event()
         self._error: str | None = None
         self._warnings: list[str] = []
-        self._answers: list[Answer] = []
+        self._answers = KeptAnswers()
+        self._is_cancelled = False
         self._stopped: set[Address] = set()
         self._processes: dict[Address, TaskProcess] = {}
         self._late_start: LateStart | None = None
@@ -152,14 +155,33 @@ class CoordinatorActor(TaskActor):
         self._changed.wait(seconds)
         with self._shell.lock:
             warnings, self._warnings = self._warnings, []
-            answers, self._answers = self._answers, []
             snapshot = self._machine.snapshot(history=self._error is not None)
-            return Polled(snapshot, warnings, answers, dict(self._processes), self._error)
+            return Polled(snapshot, warnings, dict(self._processes), self._error, self._is_cancelled)
 
     @ray.method(concurrency_group="control", num_returns=0)
-    def ask(self, request: TaskRequest | CancelChange) -> None:
-        """Change the tasks of a stage, or do not; `poll` gives the answer."""
-        self._shell.post(request)
+    def ask(self, request: Request) -> None:
+        """Do what a request asks for, or do not; `answers` has the answer."""
+        assert request.request is not None
+        self._answers.expect(request.request)
+        if isinstance(request, CancelJob):
+            self._cancel(request.request)
+        elif self._started:
+            self._shell.post(request)
+        else:
+            self._answers.keep(Answer(request.request, "the job is starting", refused=True))
+
+    @ray.method(concurrency_group="control")
+    def answers(self, requests: Sequence[int]) -> list[Answer]:
+        """The answers to these requests, as far as there are any; each is given once."""
+        return self._answers.fetched(requests)
+
+    @ray.method(concurrency_group="control")
+    def status(self) -> tuple[str, Snapshot, dict[Address, TaskProcess]] | None:
+        """The job's name, its statistics without their history, and where its tasks are; None if it has not begun."""
+        if not self._started:
+            return None
+        with self._shell.lock:
+            return self._plan.name, self._machine.snapshot(history=False), dict(self._processes)
 
     @ray.method(concurrency_group="control")
     def outcome(self) -> tuple[Snapshot, Times, dict[Address, Any], dict[Address, Any]]:
@@ -207,7 +229,7 @@ class CoordinatorActor(TaskActor):
 
     @ray.method(concurrency_group="watch")
     def close(self) -> None:
-        """End all other actors."""
+        """End all other actors. Answers are kept for a moment, until they are fetched."""
         self._ended.set()
         if self._handles:
             self._shell.stop()
@@ -215,11 +237,23 @@ class CoordinatorActor(TaskActor):
         kept = (COORDINATOR, *self._stopped)
         for handle in (*idle, *(handle for address, handle in self._handles.items() if address not in kept)):
             ray.kill(handle)
+        self._answers.close(_TOO_LATE)
 
-    def _at_once(self, instruction: Instruction) -> bool:
+    def _cancel(self, request: int) -> None:
+        """Have the next `poll` say that the job is cancelled, unless one may have said that it is done."""
+        with self._shell.lock if self._started else nullcontext():
+            if self._started and self._machine.state is CoordinatorState.DONE:
+                self._answers.keep(Answer(request, _TOO_LATE, refused=True))
+                return
+            self._is_cancelled = True
+        self._answers.keep(Answer(request, "the job ends, and publishes nothing"))
+        self._changed.set()
+
+    def at_once(self, instruction: Instruction) -> bool:
+        """Keep answers, and start tasks beside the worker while records flow."""
         match instruction:
             case Answer():
-                self._answers.append(instruction)
+                self._answers.keep(instruction)
             case StartTasks(addresses, nodes) if BALANCER in self._handles:  # the worker has rounds to commit meanwhile
                 start = self._late_start = LateStart(self._plan.limits.start_seconds)
                 self._shell.aside(lambda: self._start_late(dict(zip(addresses, nodes, strict=True)), start))
@@ -233,7 +267,8 @@ class CoordinatorActor(TaskActor):
                 return False
         return True
 
-    def _work(self, instruction: Instruction) -> Event | None:
+    def work(self, instruction: Instruction) -> Event | None:
+        """Start and stop tasks, commit rounds, and end the job."""
         match instruction:
             case StartTasks(addresses):
                 return self._start_first(addresses)
@@ -241,14 +276,15 @@ class CoordinatorActor(TaskActor):
                 for address in addresses:
                     ray.kill(self._handles[address])
             case Commit(stage, number, at, rows):
-                if stage in self._plan.partial_results:
-                    partial_results.commit(self._plan.partial_results[stage], number, at, rows)
+                sink = self._plan.deliveries[stage].rounds if stage in self._plan.deliveries else None
+                if sink is not None:
+                    sink.commit(rows, number, at)
             case JobDone():
                 self._changed.set()
             case JobFailed(reason):
-                self._fail(reason)
+                self.failed(reason)
             case _:
-                return super()._work(instruction)
+                return super().work(instruction)
         return None
 
     def _start_first(self, addresses: tuple[Address, ...]) -> StartFailed | None:
@@ -265,7 +301,7 @@ class CoordinatorActor(TaskActor):
             made = self._made(wanted, starts_at_once(wanted.values()), start.require_all)
         except JobFailedError as error:
             if not start.is_cancelled:
-                self._warn(f"the tasks of {next(iter(wanted)).stage} stay as they are: {error}")
+                self.warn(f"the tasks of {next(iter(wanted)).stage} stay as they are: {error}")
             return StartFailed(str(error))
         self._connect(made)
         return None
@@ -325,7 +361,8 @@ class CoordinatorActor(TaskActor):
             return actor.become.remote(replace(self._plan, graph=self._plan.graph.without_splits()))
         return actor.become.remote(address, self._packed)
 
-    def _fail(self, message: str) -> None:
+    def failed(self, message: str) -> None:
+        """End the job with an error of the coordinator."""
         self._shell.stop()
         self._record_error(message)
 
@@ -334,9 +371,6 @@ class CoordinatorActor(TaskActor):
         with self._shell.lock:
             self._error = self._error or message
         self._changed.set()
-
-    def _warn(self, message: str) -> None:
-        self.warn(message)
 
     def _watch(self, others: Handles) -> None:
         """Wait for the first actor that dies."""

@@ -360,8 +360,8 @@ class _StageInvariants:
             unsplit = "over more tasks than it needs" in decision.reason
             require(bool(loaded or unsplit), f"redistributed without a load reason: {decision}")  # 7
             return
-        loads, own = list(decision.loads), decision.loads[decision.reducer]
-        second = max(loads[: decision.reducer] + loads[decision.reducer + 1 :], default=0)
+        loads = decision.load_of
+        own, second = loads.pop(decision.reducer), max(loads.values(), default=0)
         reason = own > 0
         if balance.trigger == "queue_length":
             reason = own > second * (1 + balance.tau) and own >= balance.min_queue

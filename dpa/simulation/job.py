@@ -14,6 +14,7 @@ from dpa.execution.mapping import MapTask
 from dpa.execution.reduce_task import ReduceStage
 from dpa.execution.states import Reduced
 from dpa.protocol.graph import MAPPER, REDUCER, Graph, map_reduce
+from dpa.protocol.task.delivery import Delivery
 from dpa.protocol.task.flow_control import FlowControl
 from dpa.protocol.task.user_code import StageTask
 from dpa.protocol.wire.addresses import Address
@@ -85,6 +86,7 @@ class SimulatedJob:
         numbered: whether the value of each record is the number of its row in the input, so that its order is checked.
         due: the virtual time at which the first so many records of a source task are there: it waits for them, and
             catches up where it was held back; by default all are there from the start.
+        deliveries: where the tasks of stages deliver their shares of results; by default they keep them.
     """
 
     graph: Graph
@@ -106,6 +108,7 @@ class SimulatedJob:
     pauses: Callable[[str, int], Pauses] = lambda stage, index: NEVER
     numbered: bool = False
     due: Callable[[str, int, int], float] = lambda stage, index, records: 0.0
+    deliveries: Mapping[str, Delivery] = field(default_factory=dict)
 
 
 def stage_options(**options: Any) -> dict[str, Any]:
@@ -143,7 +146,7 @@ def map_reduce_job(
     options = stage_options(**{"in_flight_records": 100, "quantum_records": 100, **options})
     return SimulatedJob(
         map_reduce(tuple(splits), mappers, reducers, **options),
-        {MAPPER: Emission((task,)), REDUCER: ReduceStage(task.reducer, task.key)},
+        {MAPPER: Emission((task,)), REDUCER: ReduceStage(task.receiver, task.key)},
         lambda stage: map_seconds,
         lambda stage, index: service_seconds(index),
         network,

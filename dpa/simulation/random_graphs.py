@@ -18,7 +18,10 @@ import pyarrow as pa
 from dpa.balance.options import AdaptiveOptions, NoBalancingOptions
 from dpa.balance.options.tokens import HalvingOptions
 from dpa.execution.emission import Emission
-from dpa.execution.mapping import MapTask, Receiver
+from dpa.execution.mapping import MapTask
+from dpa.execution.receivers import receiver_of
+from dpa.execution.receivers.base import Receiver
+from dpa.execution.receivers.stateless import StatelessReceiver
 from dpa.execution.reduce_task import ReduceStage
 from dpa.executors import Process, Record
 from dpa.operators import JoinOptions, RowKind, RowOperator
@@ -85,7 +88,7 @@ class Kind:
     @property
     def is_collect(self) -> bool:
         """Whether its result has a row a key, with the numbers collected."""
-        return isinstance(self.receiver, Collect)
+        return isinstance(self.receiver.executor, Collect)
 
 
 def _all(reaching: list[Numbers], keys: Keys) -> Numbers:
@@ -103,11 +106,11 @@ def _joined(*, matched: bool) -> Callable[[list[Numbers], Keys], Numbers]:
 
 _ON_KEY = (("key",), ("key",))
 KINDS = {
-    "collect": Kind(Collect(), _all),
-    "process": Kind(PassOn(), _all),
-    "rows": Kind(None, _all),
-    "semi join": Kind(JoinOptions("semi", _ON_KEY), _joined(matched=True)),
-    "anti join": Kind(JoinOptions("anti", _ON_KEY), _joined(matched=False)),
+    "collect": Kind(receiver_of(Collect()), _all),
+    "process": Kind(receiver_of(PassOn()), _all),
+    "rows": Kind(StatelessReceiver(), _all),
+    "semi join": Kind(receiver_of(JoinOptions("semi", _ON_KEY)), _joined(matched=True)),
+    "anti join": Kind(receiver_of(JoinOptions("anti", _ON_KEY)), _joined(matched=False)),
 }
 """The kinds of stages; a join has two edges that enter it."""
 
@@ -284,10 +287,10 @@ def _work(
     """What the tasks of a stage do."""
     outputs = []
     for number, edge in graph.out_of(stage):
-        receiver = KINDS[kinds[edge.target]].receiver
-        combine = combined[edge] and isinstance(receiver, Collect)
-        side = [other for other, _ in graph.into(edge.target)].index(number) if isinstance(receiver, JoinOptions) else 0
-        key = "key" if receiver is not None else ()
+        kind = KINDS[kinds[edge.target]]
+        receiver, combine = kind.receiver, combined[edge] and kind.is_collect
+        side = [other for other, _ in graph.into(edge.target)].index(number) if receiver.has_sides else 0
+        key = "key" if receiver.keeps_states else ()
         to_keyed = RowOperator(RowKind.FLAT_MAP, ToKeyed(keys[edge.target]))
         leaf = MapTask(None, key, None, receiver, combine, 0, batch, 1.0, side=side)
         outputs.append(Emission((leaf,), (to_keyed,)))
@@ -296,7 +299,7 @@ def _work(
         assert emission is not None
         return emission
     receiver = KINDS[kinds[stage]].receiver
-    return ReduceStage(receiver, "key" if receiver is not None else (), emission)
+    return ReduceStage(receiver, "key" if receiver.keeps_states else (), emission)
 
 
 def _found(kind: Kind, rows: list[Record], cluster: SimulatedCluster) -> Numbers:

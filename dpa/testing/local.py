@@ -11,13 +11,13 @@ import pyarrow as pa
 
 from dpa.driver.inputs import Inputs
 from dpa.driver.local_backend import LocalBackend
-from dpa.driver.observer import Unobserved
 from dpa.driver.outputs import in_memory
 from dpa.driver.spec import JobSpec
 from dpa.errors import ConfigError
 from dpa.flow import Flow
 from dpa.job import spec_of
 from dpa.protocol.graph import MAPPER, REDUCER
+from dpa.protocol.plan import RunHooks
 from dpa.routing.keys import KeyName, names_of
 from dpa.sources.memory import columns_of
 from dpa.sources.splits import Split, memory_splits
@@ -118,9 +118,9 @@ def _results(
     spec: JobSpec, splits: Mapping[str, tuple[Split, ...]], columns: Mapping[str, pa.Schema | None]
 ) -> dict[str, pa.Table]:
     """The result of each step that has one."""
-    unobserved, backend = Unobserved(), LocalBackend()
+    backend = LocalBackend()
     spec.check_executors(backend.check_executor)
-    outcome = backend.run(spec.plan(splits, columns), unobserved.update, unobserved.warn)
+    outcome = backend.run(spec.plan(splits, columns), RunHooks())
     return {step.name: in_memory(outcome, step.name) for step in spec.results}
 
 

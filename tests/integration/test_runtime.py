@@ -23,6 +23,7 @@ from dpa.aggregates import Count
 from dpa.balance.options import AdaptiveOptions
 from dpa.errors import ConfigError, JobFailedError
 from dpa.protocol.graph import MAPPER
+from dpa.protocol.plan import RunHooks
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.result import Result
 from dpa.routing.hashing import hash_column
@@ -219,7 +220,8 @@ def test_a_task_that_does_not_come_back_says_what_it_is_at_and_goes_on_saying_it
     job = Job(input=given, mapper=dawdle, reducer=executors.SlowSum(2.5), key="word", parallelism=ONE)
     warnings: list[str] = []
     plan = replace(job.spec.plan({MAPPER: tuple(memory_splits(given, 1))}, {MAPPER: given.schema}), stuck_seconds=1.0)
-    RayBackend().run(plan, lambda snapshot: None, warnings.append)
+    with RayBackend().prepared(2) as tasks:
+        tasks.run(plan, RunHooks(warn=warnings.append))
     of_tasks = [warning for warning in warnings if not warning.startswith("coordinator ")]  # tasks may start slowly
     at_mapper, *at_reducer = [re.sub(r" for \d s", "", warning) for warning in of_tasks]
     assert at_mapper.startswith("mapper 0 has been at one step; it is in ")
@@ -312,8 +314,9 @@ def test_a_task_that_dies_before_its_result_is_fetched_is_named(tmp_path: Path) 
     given = pa.table({"key": ["k", "k", "k"], "value": [1, 2, 3]})
     job = Job(input=given, reducer=noting, parallelism=ONE)
     plan = job.spec.plan({MAPPER: tuple(memory_splits(given, 3))}, {MAPPER: given.schema})
-    with pytest.raises(JobFailedError, match=r"^reducer 0 died before its result was fetched: "):
-        RayBackend().run(plan, kill, pytest.fail)
+    died = r"^reducer 0 died before its result was fetched: "
+    with RayBackend().prepared(2) as tasks, pytest.raises(JobFailedError, match=died):
+        tasks.run(plan, RunHooks(kill, pytest.fail))
 
 
 def test_a_reducer_that_cannot_merge_is_refused_unless_balancing_is_off() -> None:

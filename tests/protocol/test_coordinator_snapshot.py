@@ -155,6 +155,6 @@ def test_samples_of_a_long_stream_are_thinned_evenly(number: int) -> None:
     history = LoadHistory()
     for at in range(number):
         history.add(float(at), [TaskStats("reducer", 0)])
-    times = [sample.at for sample in history.samples]
+    times = [sample.at for sample in history.samples({0: TaskStats("reducer", 0)})]
     assert len(times) <= 1024
     assert times == [float(at) for at in range(0, number, int(times[1]) if len(times) > 1 else 1)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from wires import Wire, mapper, reducer, sent
@@ -10,6 +11,7 @@ from dpa.balance.options import BY_STRATEGY
 from dpa.errors import ProtocolError
 from dpa.measure.latency import LatencySketch
 from dpa.measure.lives import Life
+from dpa.measure.load import Load, Offered, Sample
 from dpa.protocol.balancer.machine import load_balancer_of
 from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.graph import MAPPER, REDUCER, Edge, Graph, Stage, map_reduce
@@ -21,7 +23,7 @@ from dpa.protocol.wire.messages.end import Freeze, Progress
 from dpa.protocol.wire.messages.members import ChangeMembers, Leave, Left, MembersChanged, Unsubscribe, Unsubscribed
 from dpa.protocol.wire.messages.migration import Settled
 from dpa.protocol.wire.messages.splits import Begin, SplitGrant, SplitRequest, SplitReturned
-from dpa.protocol.wire.messages.tables import CurrentTable, TableUpdate
+from dpa.protocol.wire.messages.tables import CurrentTable, LoadReport, OfferedReport, TableUpdate
 from dpa.protocol.wire.metrics import TaskStats
 from dpa.routing.members import MemberChange
 from dpa.sources.splits import memory_splits
@@ -30,7 +32,7 @@ SPLITS = memory_splits(pa.table({"key": list("abc")}), 1)
 
 
 def graph_of(**options: object) -> Graph:
-    return map_reduce(SPLITS, 2, 3, balance=BY_STRATEGY["doubling"](), **options)
+    return map_reduce(SPLITS, 2, 3, **{"balance": BY_STRATEGY["doubling"](), **options})
 
 
 def to(instructions: list[Instruction], kind: type[Message]) -> list[Address]:
@@ -107,6 +109,25 @@ def test_a_task_that_leaves_gets_tables_until_it_has_left() -> None:
     assert reducer(2) in to(balancer.change(joins=(3,)), TableUpdate)
     assert to(balancer(COORDINATOR, Unsubscribe(reducer(2))), Unsubscribed) == [COORDINATOR]
     assert reducer(2) not in to(balancer.change(joins=(4,)), TableUpdate)
+
+
+def test_a_task_is_let_go_when_its_last_report_has_come() -> None:
+    balancer = Balancer()
+    balancer.change(leaves=(2,))
+    balancer.settled(0, 1, 2)
+    assert to(balancer(COORDINATOR, Unsubscribe(reducer(2), reports=2)), Unsubscribed) == []
+    assert to(balancer(reducer(2), LoadReport(Load(0, 1))), Unsubscribed) == [COORDINATOR]
+
+
+def test_a_task_that_left_offers_a_stage_nothing_any_more() -> None:
+    balancer = Wire(load_balancer_of(graph_of(balance=BY_STRATEGY["adaptive"]())))
+    sample = Sample(np.array([1], dtype=np.uint32), np.array([50.0]), 50.0)
+    for task in (mapper(0), mapper(1)):
+        balancer(task, OfferedReport(REDUCER, 0, Offered(1.0, sample)))
+    arrivals = balancer.machine.stages[REDUCER]._policy._arrivals
+    assert arrivals.rate == 100
+    balancer(COORDINATOR, Unsubscribe(mapper(1), reports=1))
+    assert arrivals.rate == 50
 
 
 # --- the coordinator
@@ -249,7 +270,7 @@ def test_a_stage_with_nothing_left_ends_as_soon_as_its_new_tasks_are_not_to_star
     coordinator.ask(Rescale(1, REDUCER, 5))
     cancel, *_ = [one for one in drained(coordinator) if isinstance(one, CancelStart)]
     assert cancel == CancelStart((reducer(3), reducer(4)))
-    freeze, refused = coordinator.machine.handle(StartFailed("reducer 3 was not to start any more"), 1.0)
+    refused, freeze = coordinator.machine.handle(StartFailed("reducer 3 was not to start any more"), 1.0)
     assert sent([freeze], Freeze)
     assert refused == Answer(1, "nothing was changed: reducer has processed all its records", refused=True)
 

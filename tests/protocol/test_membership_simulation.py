@@ -17,6 +17,7 @@ from dpa.protocol.balancer.machine import LoadBalancerMachine, StageBalance
 from dpa.protocol.coordinator.membership import Membership
 from dpa.protocol.coordinator.stage_progress import StageProgress
 from dpa.protocol.graph import MAPPER, REDUCER
+from dpa.protocol.rules import State
 from dpa.protocol.task.hand_over import Giving
 from dpa.protocol.wire.addresses import COORDINATOR, Address
 from dpa.protocol.wire.envelopes import Message
@@ -141,16 +142,17 @@ class EndsWhileTasksChange(StageProgress):
 class WaitsForTasksThatNeverCameUp(Membership):
     """Leaves a stage that has nothing left to process open until its new tasks are up."""
 
-    def settle(self) -> None:
+    def _cancel_if_over(self) -> None:
         pass
 
 
 class StopsAtOnce(Membership):
     """Stops tasks as soon as the table without them is published."""
 
-    def _publish(self) -> None:
-        super()._publish()
+    def _publish(self) -> State:
+        following = super()._publish()
         self._awaited.clear()
+        return following
 
 
 class ForgetsWhatLeft(StageProgress):
@@ -160,12 +162,8 @@ class ForgetsWhatLeft(StageProgress):
         self.tasks[message.stats.index] = TaskStats(self.name, message.stats.index)
 
     def _noted(self, sender: Address, message: Progress) -> None:
-        if sender.index in self.members:
-            super()._noted(sender, message)
-
-    def _task_done(self, sender: Address, message: Progress) -> None:
         if sender.index in self.members or message.done:
-            super()._task_done(sender, message)
+            super()._noted(sender, message)
 
 
 class WaitsForNoMarker(Giving):
@@ -185,8 +183,8 @@ class WaitsForSendersAlone(Giving):
 class KeepsItsStates(Giving):
     """Leaves without handing over its states."""
 
-    def _extracted(self, sender: Address, event: RangesExtracted) -> None:
-        super()._extracted(sender, RangesExtracted(replace(event.piece, parts={})))
+    def _extracted(self, sender: Address, event: RangesExtracted) -> Any:
+        return super()._extracted(sender, RangesExtracted(replace(event.piece, parts={})))
 
 
 class BeginsWithoutTables(LoadBalancerMachine):
@@ -204,10 +202,11 @@ class BeginsWithoutTables(LoadBalancerMachine):
 class TellsOldMembersOnly(StageBalance):
     """Publishes no table to tasks that have just come."""
 
-    def _publish(self, before: RoutingTable) -> None:
+    def _publish(self, before: RoutingTable) -> State | None:
         sent, self._balancer.send = self._balancer.send, self._unless_new(before)
-        super()._publish(before)
+        following = super()._publish(before)
         self._balancer.send = sent
+        return following
 
     def _unless_new(self, before: RoutingTable) -> Callable[[Address, Message], None]:
         send = self._balancer.send

@@ -17,6 +17,7 @@ from dpa.measure.load import Load
 from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.coordinator.stage_progress import StagePhase, StageProgress
 from dpa.protocol.graph import MAPPER, REDUCER
+from dpa.protocol.rules import State
 from dpa.protocol.task.credit import Credit
 from dpa.protocol.task.operator import OperatorMachine
 from dpa.protocol.task.record_queue import Forwards, Queued, RecordQueue
@@ -93,10 +94,11 @@ def test_another_seed_gives_another_run_of_the_same_job() -> None:
 class EmptyQueues(StageProgress):
     """Ends a stage when every task reports that its queue is empty, as the published prototype does."""
 
-    def _freeze_if_drained(self) -> None:
-        if self.state is StagePhase.DRAINING and not any(stats.queue for stats in self.tasks):
-            self.state = StagePhase.FREEZING
-            self._coordinator.send(BALANCER, Freeze(self.name))
+    def _freeze_if_drained(self) -> State | None:
+        if any(stats.queue for stats in self.tasks):
+            return None
+        self._coordinator.send(BALANCER, Freeze(self.name))
+        return StagePhase.FREEZING
 
 
 class EndsByEmptyQueues(CoordinatorMachine):

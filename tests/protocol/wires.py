@@ -13,7 +13,7 @@ from builders import block_of, limits_of, records_of, table_giving
 
 from dpa.balance.delegation import DelegationOptions
 from dpa.balance.options import LoadReportOptions
-from dpa.execution.emission import Step
+from dpa.execution.mapping import Emitted
 from dpa.execution.schemas import ShareSchema
 from dpa.execution.states import StatePart
 from dpa.measure.latency import LatencySketch
@@ -122,11 +122,11 @@ def emitter_for(
     )
 
 
-def step_of(*blocks: str, read: int | None = None) -> Step:
+def step_of(*blocks: str, read: int | None = None) -> Emitted:
     """A step that made a block for each edge of these keys, one letter each; an empty one is left out."""
     made = tuple((position, block_of(list(keys))) for position, keys in enumerate(blocks) if keys)
     records = sum(block.rows for _, block in made)
-    return Step(made, records if read is None else read, records)
+    return Emitted(made, records if read is None else read, records)
 
 
 class SourceWire(Wire):

@@ -101,6 +101,10 @@ class Arrivals:
             self._fresh = [_condensed(Sample.union(self._fresh), self._arcs)]
             self._names = self._named(self._fresh[0], 0.0)
 
+    def forget(self, sender: Hashable) -> None:
+        """A sender is gone, whether or not it has said so."""
+        self._paces.pop(sender, None)
+
     def expect(self, keys: Sample, names: Mapping[int, Key]) -> None:
         """Take a sample of the stream, drawn before it began, as the first evidence of its keys."""
         self._fresh.append(keys)

@@ -92,12 +92,13 @@ class KnownLoads:
         self._members = members
         self._reports = {reducer: report for reducer, report in self._reports.items() if reducer in members}
         self._fresh.clear()
+        self._waiting.follow(members)
 
     @property
-    def queues(self) -> tuple[int, ...]:
-        """The queue of each reducer as last reported, in records; 0 before its first report, and once it is gone."""
+    def queues(self) -> dict[int, int]:
+        """The queue of each reducer as last reported, in records, by ascending number; 0 before its first report."""
         reports = self._reports
-        return tuple(reports[one].load.queue if one in reports else 0 for one in range(max(self._members) + 1))
+        return {one: reports[one].load.queue if one in reports else 0 for one in sorted(self._members)}
 
     def under(self, version: int) -> set[int]:
         """The reducers whose last report was measured under this table."""

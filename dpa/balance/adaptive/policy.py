@@ -3,6 +3,7 @@ the gain of a rebalance is worth what it moves."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -54,7 +55,9 @@ class AdaptivePolicy:
         self._aim = replace(options.rebalance, may_split=stage.may_split)
         self._trigger = trigger
         self._options = options
-        self._base = frozenset(ring.positions.tolist())
+        self._claimed = {
+            reducer: frozenset(ring.positions[ring.sole_owners == reducer].tolist()) for reducer in ring.members
+        }
         self._arrivals = Arrivals(len(ring.positions))
         if first is not None:
             self._arrivals.expect(first.keys, first.names)
@@ -68,8 +71,22 @@ class AdaptivePolicy:
         )
         self._unsplitting = Unsplitting()
         self._worth = Worth(options, self._arrivals)
-        self._rounds = [0] * ring.reducers
-        self._between: dict[int, int] = {}  # forwarded by each, less what it got; those that left too
+        self._rounds: Counter[int] = Counter()
+        self._between: dict[int, int] = {}  # forwarded by each, less what it got
+        self._between_gone = 0  # the same of all that are gone
+
+    @property
+    def _base(self) -> frozenset[int]:
+        """The tokens whose arcs stay the coarsest grain: the first of each reducer."""
+        return frozenset().union(*self._claimed.values())
+
+    def forget(self, reducer: int) -> None:
+        """A reducer that has left says nothing any more: what it has forwarded stays so much more than it got."""
+        self._between_gone += self._between.pop(reducer, 0)
+
+    def forget_sender(self, sender: Hashable) -> None:
+        """Nor does a sender: it offers nothing any more."""
+        self._arrivals.forget(sender)
 
     def offered(self, sender: Hashable, offered: Offered, now: float, feed: Hashable = None) -> None:
         """Take in what a sender has offered."""
@@ -89,7 +106,8 @@ class AdaptivePolicy:
         fresh = self._known.look(now)
         self._arrivals.look()
         self._worth.look(self.table.version, now)
-        if not any(self._known.queues[one] for one in fresh) and not (fresh and self.table.splits):
+        queues = self._known.queues
+        if not any(queues[one] for one in fresh) and not (fresh and self.table.splits):
             return None
         return self._look(self._known.expected(fresh, self.table, now), now)
 
@@ -117,11 +135,15 @@ class AdaptivePolicy:
         """
         tokens = {reducer: self._options.positions(reducer) for reducer in change.joins}
         self.table = with_members(self.table, change, tokens)
-        self._base |= {position for positions in tokens.values() for position in positions.tolist()}
+        for old, new in change.replaces:
+            self._claimed[new] = self._claimed.pop(old)
+        for reducer in change.leaves:
+            del self._claimed[reducer]
+        self._claimed |= {reducer: frozenset(positions.tolist()) for reducer, positions in tokens.items()}
         self._known.follow(self.table.members)
         self._unsplitting.restart()
         self._arrivals.keep(_last_hashes(self.table))
-        self._rounds += [0] * len(change.coming)
+        self._rounds = Counter({reducer: self._rounds[reducer] for reducer in self.table.members})
 
     def _look(self, loads: Mapping[int, Load], now: float) -> Decision:
         """What to do, in four questions: are the numbers good, is a split key cold, is a reducer overloaded, and is a
@@ -170,7 +192,7 @@ class AdaptivePolicy:
 
     def _doubt(self, loads: Mapping[int, Load], now: float) -> str | None:
         """Why the numbers say little now, or None."""
-        between = sum(self._between.values())
+        between = self._between_gone + sum(self._between.values())
         queued = sum(load.queue for load in loads.values())
         if between > _BETWEEN * queued and len(loads) == len(self.table.members):
             return f"{between:,} records are between two tasks, {queued:,} queued"
@@ -227,7 +249,7 @@ class AdaptivePolicy:
         return replace(decision, version=proposal.table.version, moved=proposal.moved, split=proposal.split)
 
     def _decide(self, reducer: int, now: float, outcome: Outcome, reason: str) -> Decision:
-        return Decision(now, reducer, outcome, reason, self._known.queues, None, self._rounds[reducer])
+        return Decision.of(now, reducer, outcome, reason, self._known.queues, None, self._rounds[reducer])
 
 
 def _by_work(loads: Mapping[int, Load], demand: Demand) -> list[int]:

@@ -7,6 +7,7 @@ moment, and a reducer that is seldom busy finds one at once; where a machine is 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from dpa.measure.load import Load
@@ -61,6 +62,11 @@ class Waiting:
         if busy > 0:
             fading = 2.0 ** (-busy / self._half_life)
             self._waits.setdefault(reducer, _Waits()).add(busy, load.waited, fading)
+
+    def follow(self, members: Collection[int]) -> None:
+        """Others than these reducers are gone."""
+        self._waits = {reducer: waits for reducer, waits in self._waits.items() if reducer in members}
+        self._reported_at = {reducer: at for reducer, at in self._reported_at.items() if reducer in members}
 
     def measured(self, reducer: int) -> float:
         """The share of its busy time in which a reducer waited, 0 to 1; 0 of one that was never busy."""

@@ -8,7 +8,10 @@ from collections.abc import Iterable
 from dpa.balance.decision import Decision
 
 _REFUSALS_KEPT = 2_000
-"""Refusals kept in full; all are counted, and applied decisions are always kept."""
+"""Refusals kept in full; all are counted."""
+
+_APPLIED_KEPT = 1_000
+"""The same of applied decisions."""
 
 _RECENT = 100
 """Applied decisions in a snapshot without history."""
@@ -25,7 +28,7 @@ class Decisions:
     def __init__(self) -> None:
         self.version = 0
         self.counts: Counter[str] = Counter()
-        self._applied: list[Decision] = []
+        self._applied: deque[Decision] = deque(maxlen=_APPLIED_KEPT)
         self._refused: deque[Decision] = deque(maxlen=_REFUSALS_KEPT)
 
     def note(self, decisions: Iterable[Decision]) -> None:
@@ -40,5 +43,5 @@ class Decisions:
 
     def kept(self, *, history: bool) -> tuple[Decision, ...]:
         """Those that are kept, in order; without `history` the newest applied ones alone."""
-        kept = [*self._applied, *self._refused] if history else self._applied[-_RECENT:]
+        kept = [*self._applied, *self._refused] if history else [*self._applied][-_RECENT:]
         return tuple(sorted(kept, key=lambda decision: decision.at))

@@ -100,12 +100,12 @@ class Demand:
 
     def _totals(self, name: str) -> _Totals:
         stage = self._stages[name]
-        reads = self._reads(name)
+        reads, tasks = self._reads(name), stage.every_task
         return _Totals(
-            sum(task.mapped if reads else task.processed for task in stage.tasks),
-            sum(task.ready_seconds for task in stage.tasks),
-            sum(task.busy_seconds for task in stage.tasks),
-            sum(task.running_seconds for task in stage.tasks),
+            sum(task.mapped if reads else task.processed for task in tasks),
+            sum(task.ready_seconds for task in tasks),
+            sum(task.busy_seconds for task in tasks),
+            sum(task.running_seconds for task in tasks),
             {number: stage.emitted_on(place) for place, (number, _) in enumerate(self._graph.out_of(name))},
         )
 

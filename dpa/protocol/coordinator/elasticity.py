@@ -49,6 +49,8 @@ class Elasticity:
 
     def changed(self, step: PlanStep) -> None:
         """The tasks of a stage have changed."""
+        for task in step.stopped:
+            self._blocked.pop(Address(step.stage, task), None)
         if step.stage in self._policies:
             self._policies[step.stage].changed(step.seconds, started=bool(step.started))
             self._behind_since[step.stage].clear()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from dpa.protocol.wire.metrics import LoadSample, TaskStats
 
@@ -10,25 +10,31 @@ _MAX_SAMPLES = 1_024
 
 
 class LoadHistory:
-    """Keeps at most `_MAX_SAMPLES` samples, evenly spaced over the time so far."""
+    """Keeps at most `_MAX_SAMPLES` samples, evenly spaced over the time so far, each of the tasks that there were."""
 
     def __init__(self) -> None:
-        self._samples: list[LoadSample] = []
+        self._samples: list[tuple[float, dict[int, tuple[int, int]]]] = []
         self._every = 1
         self._seen = 0
 
     def add(self, at: float, tasks: Sequence[TaskStats]) -> None:
         """Note all queues at `at` seconds."""
         if self._seen % self._every == 0:
-            queues = tuple(stats.queue for stats in tasks)
-            self._samples.append(LoadSample(at, queues, tuple(stats.processed for stats in tasks)))
+            self._samples.append((at, {stats.index: (stats.queue, stats.processed) for stats in tasks}))
         self._seen += 1
         if len(self._samples) > _MAX_SAMPLES:
             self._samples = self._samples[::2]
             self._every *= 2
 
-    @property
-    def samples(self) -> tuple[LoadSample, ...]:
-        """The samples kept, in order; all with as many numbers: a task that was not there yet had no records."""
-        tasks = max((len(sample.queues) for sample in self._samples), default=0)
-        return tuple(sample.of(tasks) for sample in self._samples)
+    def samples(self, tasks: Mapping[int, TaskStats]) -> tuple[LoadSample, ...]:
+        """The samples kept, in order, each with as many numbers: of these tasks, by ascending number, as far as there
+        were any. A task had no records before it came, and has none queued once it is gone."""
+        newest = max((max(found) for _, found in self._samples), default=-1)
+        shown = [stats for index, stats in tasks.items() if index <= newest]
+        return tuple(_sample(at, found, shown) for at, found in self._samples)
+
+
+def _sample(at: float, found: Mapping[int, tuple[int, int]], shown: Sequence[TaskStats]) -> LoadSample:
+    newest = max(found)
+    numbers = [found.get(stats.index, (0, stats.processed if stats.index <= newest else 0)) for stats in shown]
+    return LoadSample(at, tuple(queue for queue, _ in numbers), tuple(processed for _, processed in numbers))

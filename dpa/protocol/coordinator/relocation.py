@@ -75,6 +75,8 @@ class Relocation:
         if len(step.moved) < max(len(step.started), len(step.stopped)):
             self._tasks = self._all_tasks()
             self._policy = policy_of(self._online)
+        for task in step.stopped:
+            self._now.pop(Address(step.stage, task), None)
 
     def abandoned(self) -> None:
         """No task could be started for some of the moves."""

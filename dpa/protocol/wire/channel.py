@@ -23,6 +23,10 @@ class Outbox:
         self._next[receiver] = seq + 1
         return Envelope(self._sender, receiver, seq, message)
 
+    def sent(self, receiver: Address) -> int:
+        """How many messages have been sent to the receiver."""
+        return self._next.get(receiver, 0)
+
 
 class Inbox:
     """The receiving ends of one task's channels."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from dpa.execution.block import Block
-from dpa.execution.emission import Step
+from dpa.execution.mapping import Emitted
 from dpa.execution.reduce_task import Piece
 from dpa.execution.schemas import ShareSchema
 from dpa.execution.states import StatePart
@@ -126,7 +126,7 @@ class StepDone:
     """A step, which took `seconds`, for `ran` of which user code was on a processor, or None where nothing is left to
     read."""
 
-    step: Step | None
+    step: Emitted | None
     seconds: float = 0.0
     ran: float = 0.0
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import zip_longest
 
 from dpa.balance.decision import Decision
 from dpa.measure.latency import LatencySketch
@@ -54,6 +56,42 @@ class TaskStats:
     version: int = 0
     latency_p99: float | None = None
 
+    def plus(self, other: TaskStats) -> TaskStats:
+        """Both tasks as one: sums, the longer of two queues and latencies, and the newer of two tables."""
+        latencies = [found for found in (self.latency_p99, other.latency_p99) if found is not None]
+        return replace(
+            self,
+            read=self.read + other.read,
+            mapped=self.mapped + other.mapped,
+            emitted=tuple(map(sum, zip_longest(self.emitted, other.emitted, fillvalue=0))),
+            regrouped=self.regrouped + other.regrouped,
+            queue=self.queue + other.queue,
+            peak_queue=max(self.peak_queue, other.peak_queue),
+            processed=self.processed + other.processed,
+            forwarded=self.forwarded + other.forwarded,
+            busy_seconds=self.busy_seconds + other.busy_seconds,
+            ready_seconds=self.ready_seconds + other.ready_seconds,
+            running_seconds=self.running_seconds + other.running_seconds,
+            blocked_seconds=self.blocked_seconds + other.blocked_seconds,
+            version=max(self.version, other.version),
+            latency_p99=max(latencies, default=None),
+        )
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """What is left of tasks that are gone and not told one by one any more.
+
+    Attributes:
+        tasks: how many they were.
+        stats: their statistics as those of one task.
+        seconds: in which they took part, all together.
+    """
+
+    tasks: int
+    stats: TaskStats
+    seconds: float = 0.0
+
 
 @dataclass(frozen=True)
 class AggregationStats:
@@ -72,11 +110,6 @@ class LoadSample:
     at: float
     queues: tuple[int, ...]
     processed: tuple[int, ...]
-
-    def of(self, tasks: int) -> LoadSample:
-        """The same of more tasks, which had no records yet."""
-        none = (0,) * (tasks - len(self.queues))
-        return LoadSample(self.at, self.queues + none, self.processed + none) if none else self
 
 
 @dataclass(frozen=True)
@@ -139,12 +172,13 @@ class StageSnapshot:
     Attributes:
         name: of the stage.
         phase: of the stage, by the name of a `StagePhase`.
-        tasks: statistics of each task that there has been, by number.
+        tasks: statistics of each task that there is or has been, by number; not of those that are forgotten.
         members: the numbers of those that there are, of a running change those that there will be; empty: all.
         lives: when each of `tasks` took part; empty: all of them throughout.
         began, ended: seconds from the begin of the stream until the first record was known to be processed, and until
             all were; of a source until the first row was read, and until all records were emitted; None before.
         scaling_counts: how often the number of tasks stayed, by reason; empty where it does not follow the work.
+        forgotten: what is left of tasks that went before the oldest change that is kept; None: there are none.
         version: of its newest routing table.
         decisions: applied decisions and refusals in order, as many as are kept.
         decision_counts: decisions by outcome, all of them.
@@ -173,6 +207,12 @@ class StageSnapshot:
     began: float | None = None
     ended: float | None = None
     scaling_counts: dict[str, int] = field(default_factory=dict)
+    forgotten: Forgotten | None = None
+
+    @property
+    def every_task(self) -> tuple[TaskStats, ...]:
+        """Statistics that add up to those of all tasks that there have been."""
+        return self.tasks if self.forgotten is None else (*self.tasks, self.forgotten.stats)
 
     @property
     def present(self) -> tuple[int, ...]:
@@ -181,7 +221,11 @@ class StageSnapshot:
 
     def life(self, index: int) -> Life:
         """When the task of a number took part."""
-        return self.lives[index] if self.lives else Life()
+        return self._lives.get(index, Life())
+
+    @cached_property
+    def _lives(self) -> dict[int, Life]:
+        return {task.index: life for task, life in zip(self.tasks, self.lives, strict=False)}
 
 
 @dataclass(frozen=True)
@@ -195,7 +239,7 @@ class Snapshot:
         stages: each stage, after those that feed it.
         edges: the stages that each edge joins, by name.
         use: what tasks have last said that they have used; empty if it was left out.
-        steps: changes of tasks that were carried out, in order.
+        steps: the last changes of tasks that were carried out, in order.
         placement_looks: the last looks at the placement; empty if they were left out, or where tasks stay.
         placement_counts: how often no task was moved, by reason.
     """

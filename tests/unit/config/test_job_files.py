@@ -13,7 +13,6 @@ import yaml
 from dpa.config import ExecutorConfig, JobFile, json_schema, load, parse
 from dpa.driver.spec import JobSpec
 from dpa.errors import ConfigError
-from dpa.executors import is_mergeable
 
 CONFIGS = sorted((Path(__file__).parents[3] / "configs").rglob("*.yaml"))
 SMALL = """\
@@ -64,10 +63,7 @@ def test_every_configuration_parses_and_its_executors_are_found(path: Path, monk
     spec = JobSpec(load(path))
     assert all(spec.input_of(source)[1] is not None for source in spec.sources)
     assert spec.results
-    assert all(
-        is_mergeable(step.receiver) or not step.balance.moves_keys or step.consistency == "migrate"
-        for step in spec.steps
-    )
+    assert all(step.can_merge or not step.balance.moves_keys or step.consistency == "migrate" for step in spec.steps)
 
 
 @every_config

@@ -16,15 +16,15 @@ from builders import Total, pairs
 from dpa import Job, Reducer, Result
 from dpa.config import parse
 from dpa.driver.backend import Backend
-from dpa.driver.observer import Unobserved
-from dpa.driver.outputs import MARK
 from dpa.errors import ConfigError, JobFailedError
 from dpa.executors import AnyMapper, AnyReducer
 from dpa.protocol.graph import MAPPER, REDUCER
-from dpa.protocol.plan import Control, RunOutcome, RunPlan
+from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
 from dpa.protocol.wire.metrics import Snapshot, StageSnapshot, TaskStats
 from dpa.protocol.wire.nodes import Place
 from dpa.simulation.backend import SimulatedBackend
+from dpa.sinks.replacement import MARK
+from dpa.telemetry.observers import Observers, Unobserved
 from dpa.testing import LocalBackend
 
 WORDS = ["the"] * 300 + [f"word {number % 40}" for number in range(400)]
@@ -62,17 +62,11 @@ class Around(LocalBackend):
         self._before = before
         self._after = after
 
-    def run(
-        self,
-        plan: RunPlan,
-        observe: Callable[[Snapshot], None],
-        warn: Callable[[str], None],
-        control: Control | None = None,
-    ) -> RunOutcome:
+    def run(self, plan: RunPlan, hooks: RunHooks) -> RunOutcome:
         self.plan = plan
         if self._before:
-            self._before(observe, warn)
-        outcome = super().run(plan, observe, warn, control)
+            self._before(hooks)
+        outcome = super().run(plan, hooks)
         if self._after:
             self._after()
         return outcome
@@ -159,6 +153,19 @@ def test_the_phases_come_in_order_and_the_stream_has_its_last_numbers_before_it_
     assert min(vars(report.seconds)[name] or 0 for name in vars(report.seconds)) >= 0
 
 
+def test_an_observer_that_raises_neither_ends_the_job_nor_keeps_others_from_looking() -> None:
+    class Broken(Unobserved):
+        def update(self, snapshot: Snapshot) -> None:
+            fail()
+
+    observed = Observed()
+    result = job().run(Observers(Broken(), observed), backend=LocalBackend())
+    assert counts(result) == COUNTS
+    assert observed.snapshots[-1].phase == "done"
+    assert observed.warnings == ["Broken observes no more: LookupError('no luck')"]
+    assert counts(job().run(Broken(), backend=LocalBackend())) == COUNTS
+
+
 @backends
 def test_a_reducer_that_cannot_merge_works_where_nothing_is_redistributed(backend: Backend) -> None:
     class Values(Reducer[list[int], list[int]]):
@@ -234,8 +241,8 @@ def test_a_failed_run_reports_what_was_known_by_then() -> None:
     stages = (StageSnapshot(MAPPER, "streaming", mappers), StageSnapshot(REDUCER, "streaming", reducers))
     known = Snapshot("stream", 2.0, 700, stages, ((MAPPER, REDUCER),))
 
-    def break_off(observe: Callable[[Snapshot], None], warn: Callable[[str], None]) -> None:
-        observe(known)
+    def break_off(hooks: RunHooks) -> None:
+        hooks.observe(known)
         raise JobFailedError("reducer 1 died")
 
     observed = Observed()

@@ -138,7 +138,7 @@ def test_a_result_is_what_no_step_takes_or_what_is_written_or_checked(opened) ->
 def test_a_join_is_by_the_columns_of_either_side(opened) -> None:
     found = opened(step("from: lines\nkey_by: word\njoin: {with: lines, how: left, key_by: user, value: word}"))
     left, right = found["counts"].feeds
-    assert found["counts"].receiver == JoinOptions("left", (("word",), ("user",)))
+    assert found["counts"].receiver.executor == JoinOptions("left", (("word",), ("user",)))
     assert (left.keying.key, left.side, right.keying.key, right.keying.values, right.side) == (
         "word",
         0,
@@ -282,7 +282,7 @@ ERRORS = {
     ),
     "a directory without a path": (
         step(COUNT + "\nwrite: {mode: overwrite}"),
-        "4: stages.counts: `write` needs a `path`; the rows of a result without `write` stay in memory",
+        "4: stages.counts: `write` needs a `path`, or `use`; the rows of a result without `write` stay in memory",
     ),
     "one directory for two results": (
         step(COUNT + "\nwrite: out/x") + "  more: {from: lines, map: mine:same, write: out/x}\n",

@@ -10,8 +10,8 @@ import pytest
 from builders import map_task
 
 from dpa.execution.block import Block
+from dpa.execution.receivers import receiver_of
 from dpa.execution.running import running
-from dpa.execution.stores import states_for
 from dpa.executors import BatchMapper, BatchReducer, Groups, Mapper, Reducer
 from dpa.routing.ring import TokenRing
 from dpa.sources.generated import GeneratedTable, Generator
@@ -58,9 +58,9 @@ class LooksAtBatches(BatchReducer):
 
 def through(reducer: Reducer[Any, Any] | BatchReducer) -> None:
     """Reduce, merge and finish a block."""
-    states, block = states_for(reducer), Block.of(pa.array(["a", "b"]), pa.record_batch({"value": [1, 2]}), 0)
+    states, block = receiver_of(reducer).store(), Block.of(pa.array(["a", "b"]), pa.record_batch({"value": [1, 2]}), 0)
     states.reduce(block)
-    other = states_for(reducer)
+    other = receiver_of(reducer).store()
     other.reduce(block)
     for part in other.pack(TokenRing(1, 1).snapshot(0), keep=1).values():
         states.merge(part)
@@ -98,7 +98,7 @@ class MapsBatches(BatchMapper):
     ids=["records", "batches"],
 )
 def test_a_mapper_is_named_with_the_record_or_the_size_of_the_batch(mapper: Any, last: str) -> None:
-    list(map_task(mapper, Looks()).blocks(MemorySplit(ROWS), lambda: 0.0))
+    list(map_task(mapper, Looks()).steps(MemorySplit(ROWS), lambda: 0.0))
     assert seen[-1] == last
 
 
@@ -109,7 +109,7 @@ def test_reading_is_told_apart_from_the_record_before(monkeypatch: pytest.Monkey
     class Slow:
         to_batches: Callable[..., Any] = lambda self, max_chunksize: at_once(ROWS, max_chunksize)
 
-    list(map_task(Maps(), Looks()).blocks(MemorySplit(Slow()), lambda: 0.0))  # type: ignore[arg-type]
+    list(map_task(Maps(), Looks()).steps(MemorySplit(Slow()), lambda: 0.0))  # type: ignore[arg-type]
     assert seen[0] == "its input, which it reads"
 
 
@@ -121,7 +121,7 @@ class LooksWhileItGenerates(Generator):
 def test_generating_rows_is_reading() -> None:
     [split] = GeneratedTable(LooksWhileItGenerates(), 3).splits(3)
     seen.clear()
-    list(map_task(Maps(), Looks()).blocks(split, lambda: 0.0))
+    list(map_task(Maps(), Looks()).steps(split, lambda: 0.0))
     assert seen[0] == "its input, which it reads"
 
 

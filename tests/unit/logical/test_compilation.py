@@ -182,9 +182,9 @@ def test_edges_leave_a_stage_in_the_order_of_its_emission(flow: Flow) -> None:
     made = compiled(flow, schema)
     emission = made.compiled({}).tasks["read"]
     assert isinstance(emission, Emission)
-    key_of = {step.name: step.feeds[0].keying.key for step in made.steps if step.receiver is not None}
+    key_of = {step.name: step.feeds[0].keying.key for step in made.steps if step.receiver.keeps_states}
     ends = [edge.target for _, edge in made.compiled({}).graph.out_of("read") if edge.target in key_of]
-    assert [key_of[end] for end in ends] == [edge.key for edge in emission.edges if edge.reducer is not None]
+    assert [key_of[end] for end in ends] == [edge.key for edge in emission.edges if edge.receiver.keeps_states]
     assert [taker.name for _, taker, _ in made.edges("read") if taker.name in key_of] == ends
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpa.measure.lives import Life, even_shares, mean_part, part_of
+from dpa.measure.lives import Life, even_shares, mean_part, part_of, settled
 from dpa.measure.skew import skew
 
 STREAM = 10.0
@@ -127,3 +127,11 @@ def test_a_task_that_never_took_part_has_no_share() -> None:
 @pytest.mark.parametrize("came", [0, 900, 1200])
 def test_records_that_a_stopped_job_has_not_counted_change_no_share(came: int) -> None:
     assert sum(even_shares([Life(), Life(3.0, processed_before=came)], 900)) == 900
+
+
+@given(stages(), st.integers(0, 9 * 5 * ALIKE))
+def test_even_shares_are_the_same_when_those_of_the_first_records_are_settled(
+    made: tuple[list[Life], list[int]], first: int
+) -> None:
+    lives, records = made
+    assert even_shares(settled(lives, min(first, sum(records))), sum(records)) == even_shares(lives, sum(records))

@@ -121,3 +121,31 @@ def test_every_other_grouping_chooses_among_members_by_their_place(kind: str) ->
     chosen, replaced = first.choose(HASHES), second.choose(HASHES)
     np.testing.assert_array_equal(replaced, np.where(chosen == 1, 3, chosen))
     assert not np.any(second.may_process(1, HASHES)) and np.all(second.may_process(3, HASHES[replaced == 3]))
+
+
+@pytest.mark.parametrize("options", POLICIES, ids=lambda options: options.strategy)
+def test_tables_do_not_grow_with_the_reducers_that_there_have_been(options: BalanceOptions) -> None:
+    policy, sizes = options.policy(3), []
+    for number in range(3, 63, 2):
+        policy.change_members(MemberChange(joins=(number,)))
+        policy.change_members(MemberChange(replaces=((number, number + 1),)))
+        policy.change_members(MemberChange(leaves=(number + 1,)))
+        sizes.append(len(policy.table.positions) + len(policy.table.assignments))
+    assert policy.table.reducers == 63 and sizes[-1] <= sizes[0]
+
+
+def test_who_leaves_takes_no_key_of_others_with_it_where_arcs_become_one() -> None:
+    before = joined(table_of(3), 3, 4)
+    after = with_members(before, MemberChange(leaves=(1, 3)), {})
+    owners, stay = before.owners_of(HASHES), np.isin(before.owners_of(HASHES), (0, 2, 4))
+    assert len(after.positions) < len(before.positions)
+    np.testing.assert_array_equal(after.owners_of(HASHES[stay]), owners[stay])
+    following = np.array([_next_owner(before, int(hashed), {0, 2, 4}) for hashed in HASHES[:200]])
+    np.testing.assert_array_equal(after.owners_of(HASHES[:200]), following)
+
+
+def _next_owner(table: RoutingTable, hashed: int, stay: set[int]) -> int:
+    """The first on the circle that stays, from a hash on."""
+    behind = sorted(zip(table.positions.tolist(), table.sole_owners.tolist(), strict=True))
+    in_order = [owner for position, owner in behind if position > hashed] + [owner for _, owner in behind]
+    return next(owner for owner in in_order if owner in stay)

@@ -46,18 +46,20 @@ class Flushed:
 class Left:
     """A task that leaves has nothing any more: its records and states have come to others, and what it has emitted has
     been processed. So nothing of it is on its way, which may be lost when its process ends. Its statistics as in
-    `Finished`."""
+    `Finished`; `reports`: how many messages it has sent to the load balancer."""
 
     stats: TaskStats
     latency: LatencySketch
     stage_latency: LatencySketch
+    reports: int = 0
 
 
 @dataclass(frozen=True)
 class Unsubscribe:
-    """This task has left: no table is for it any more."""
+    """This task has left: no table is for it any more. `reports` as in `Left`."""
 
     task: Address
+    reports: int = 0
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ UNREACHED: dict[Triple, str] = {
     **{
         ("CoordinatorMachine", rule.kind.__name__, "failed"): _FAILED
         for rule in CoordinatorMachine.RULES
-        if CoordinatorState.FAILED in rule.states
+        if rule.kind is not None and CoordinatorState.FAILED in rule.states
     },
     ("CoordinatorMachine", "StartFailed", "starting"): "the first tasks of a simulated job always start",
     ("CoordinatorMachine", "Progress", "done"): _LAST,
@@ -124,12 +124,13 @@ APART: dict[Triple, str] = {
 
 
 def cells() -> list[Triple]:
-    """All rules of all machines, in each of their states."""
+    """All rules that events trigger, of all machines, in each of their states."""
     machines = [machine for of in MACHINES.values() for machine in of]
     return [
         (machine.__name__, rule.kind.__name__, str(state.value))
         for machine in machines
         for rule in machine.RULES
+        if rule.kind is not None
         for state in rule.states
     ]
 
