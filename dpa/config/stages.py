@@ -27,11 +27,12 @@ from dpa.config.stage import (
     Schema,
     StageLimits,
     Tasks,
-    TestingConfig,
+    Testing,
     as_key,
 )
 from dpa.config.variants import BALANCE, VARIANTS, with_strategy
 from dpa.protocol.graph import Consistency
+from dpa.protocol.plan import SlowTasks
 from dpa.routing.keys import KeyName
 
 OPERATIONS = ("read", "map", "flat_map", "filter", "reduce", "process", "join", "top_k")
@@ -175,7 +176,7 @@ class StepConfig(Section):
     """Fold partial states while the stream runs, and publish partial results."""
     limits: StageLimits | None = None
     """Bounds on the records that wait for this step; default: the job's `limits`."""
-    testing: TestingConfig = TestingConfig()
+    testing: Testing = SlowTasks()
     """Tasks that are slow on purpose."""
     write: Output | None = None
     """Where the rows of this step are written; a text is the path. The rows of a step that no other takes are a result

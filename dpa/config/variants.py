@@ -88,6 +88,9 @@ class Plain:
         section = handler.resolve_ref_schema(reference)
         for key, description in _docstrings(self.options).items():
             section["properties"][key]["description"] = description
+        for field in dataclasses.fields(self.options):
+            if field.default_factory is not dataclasses.MISSING:
+                section["properties"][field.name]["default"] = field.default_factory()
         return reference
 
 

@@ -101,8 +101,7 @@ class JobSpec:
             tasks=compiled.tasks,
             deliveries=deliveries,
             python_path=actors_path(self.file),
-            slow_factor={step.name: tuple(step.testing.slow_factor) for step in self.steps},
-            cpu_contention={step.name: tuple(step.testing.cpu_contention) for step in self.steps},
+            testing={step.name: step.testing for step in self.steps},
             name=self.config.name,
             limits=self.config.limits,
         )

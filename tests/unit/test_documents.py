@@ -39,6 +39,7 @@ HEADINGS = {
     "ElasticOptions": "## `elastic`",
     "OnlineOptions": "### `placement.online`",
     "JobLimits": "## `limits`",
+    "SlowTasks": "## `testing`",
     "FlowControl": "### `limits` of a step",
     "NodeConfig": "### `placement.nodes`",
     **{f"{name.title()}Config": f"## `{name}`" for name in SCHEMA["properties"]},
