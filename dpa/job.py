@@ -22,7 +22,7 @@ from dpa.driver.partial_results import published
 from dpa.driver.reference import Reference
 from dpa.driver.run import Run
 from dpa.driver.spec import JobSpec
-from dpa.executors import as_mapper, as_reducer, name_of
+from dpa.executors import as_mapper, as_reducer
 from dpa.result import Result
 from dpa.runtime.backend import RayBackend
 from dpa.spark import as_table
@@ -64,7 +64,10 @@ class Job:
             ConfigError: something does not fit.
         """
         given = {"input": input, "mapper": mapper, "reducer": reducer}
-        self.spec = JobSpec(file, objects) if file else spec_of("Job(...)", sections, given)
+        plain = {name: value for name, value in given.items() if value is not None and _is_section(name, value)}
+        made = {name: _AS[name](given[name]) for name in given if given[name] is not None and name not in plain}
+        checked = file or job_config.parse({**sections, **plain}, origin="Job(...)")
+        self.spec = JobSpec(checked, {**made, **(objects or {})})
 
     @classmethod
     def from_file(cls, path: str | Path, overrides: Sequence[str] = ()) -> Job:
@@ -158,22 +161,6 @@ class Job:
 
 _AS: dict[str, Callable[[Any], Any]] = {"input": as_table, "mapper": as_mapper, "reducer": as_reducer}
 """What objects that a job was given are made into."""
-
-
-def spec_of(origin: str, sections: Mapping[str, Any], given: Mapping[str, Any]) -> JobSpec:
-    """What a job is to do of whose input, mapper and reducer some are objects; `origin` names it in errors.
-
-    Raises:
-        ConfigError: something does not fit.
-    """
-    document, objects = dict(sections), {}
-    for name, value in given.items():
-        if value is None or _is_section(name, value):
-            document |= {} if value is None else {name: value}
-        else:
-            objects[name] = _AS[name](value)
-            document[name] = {"format": "given"} if name == "input" else {"use": name_of(value)}
-    return JobSpec(job_config.parse(document, origin=origin), objects)
 
 
 def _is_section(name: str, value: Any) -> bool:

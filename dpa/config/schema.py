@@ -23,12 +23,12 @@ from dpa.config.stage import (
     KeyColumns,
     Schema,
     Tasks,
-    TestingConfig,
+    Testing,
 )
 from dpa.config.stages import StepConfig, StepName
 from dpa.config.variants import Plain, with_strategy
 from dpa.protocol.graph import Consistency
-from dpa.protocol.plan import JobLimits
+from dpa.protocol.plan import JobLimits, SlowTasks
 from dpa.routing.groupings.options import RingOptions
 
 OF_ANY_JOB = {"name", "seed", "python_path", "limits", "stages", "placement", "spark", "ray"}
@@ -119,7 +119,7 @@ class JobConfig(Section):
     """Partial results while the job runs; null: there are none."""
     limits: Annotated[JobLimits, Plain(JobLimits)] = JobLimits()
     """Bounds on memory, and on what a task does at a time."""
-    testing: TestingConfig = TestingConfig()
+    testing: Testing = SlowTasks()
     """Reducers that are slow on purpose."""
     output: OutputConfig = OutputConfig()
     """Where the result goes."""

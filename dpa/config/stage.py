@@ -12,11 +12,11 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import BeforeValidator, Field
 
 from dpa._util.declared import type_names
-from dpa._util.words import plural
 from dpa.balance.elastic import ElasticOptions
 from dpa.balance.options import BalanceOptions
 from dpa.config.section import Section
 from dpa.config.variants import BALANCE, GROUPING, Plain
+from dpa.protocol.plan import SlowTasks
 from dpa.protocol.task.flow_control import FlowControl
 from dpa.routing.groupings.options import GroupingOptions
 from dpa.routing.keys import KeyName
@@ -81,27 +81,4 @@ class AggregationConfig(Section):
 
 Elastic: TypeAlias = Annotated[ElasticOptions, Plain(ElasticOptions)]
 StageLimits: TypeAlias = Annotated[FlowControl, Plain(FlowControl)]
-
-
-class TestingConfig(Section):
-    """Tasks that are slow on purpose: a cluster of unequal machines on one machine, for experiments and tests."""
-
-    slow_factor: list[Annotated[float, Field(ge=1, allow_inf_nan=False)]] = []
-    """Factor by which user code takes longer on each task, in their order."""
-    cpu_contention: list[Annotated[int, Field(ge=0)]] = []
-    """Numbers of the tasks that share one processor with a busy process, each once; Linux only."""
-
-    def require_tasks(self, tasks: int) -> None:
-        """Check that the section fits a stage of `tasks` tasks.
-
-        Raises:
-            ValueError: it does not.
-        """
-        if self.slow_factor and len(self.slow_factor) != tasks:
-            given = f"{len(self.slow_factor)} for {plural(tasks, 'task')}"
-            raise ValueError(f"slow_factor needs a factor for each task, or none at all, not {given}")
-        for number in self.cpu_contention:
-            if number >= tasks:
-                raise ValueError(f"cpu_contention names task {number}, and the last one is {tasks - 1}")
-            if self.cpu_contention.count(number) > 1:
-                raise ValueError(f"cpu_contention names task {number} more than once")
+Testing: TypeAlias = Annotated[SlowTasks, Plain(SlowTasks)]

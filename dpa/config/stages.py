@@ -27,11 +27,12 @@ from dpa.config.stage import (
     Schema,
     StageLimits,
     Tasks,
-    TestingConfig,
+    Testing,
     as_key,
 )
 from dpa.config.variants import BALANCE, VARIANTS, with_strategy
 from dpa.protocol.graph import Consistency
+from dpa.protocol.plan import SlowTasks
 from dpa.routing.keys import KeyName
 
 OPERATIONS = ("read", "map", "flat_map", "filter", "reduce", "process", "join", "top_k")
@@ -176,7 +177,7 @@ class StepConfig(Section):
     """Partial results of a `reduce` or `top_k` while the job runs; null: there are none."""
     limits: StageLimits | None = None
     """Bounds on the records that wait for the step; null: the job's. A key that it leaves out has its own default."""
-    testing: TestingConfig = TestingConfig()
+    testing: Testing = SlowTasks()
     """Tasks that are slow on purpose."""
     write: Output | None = None
     """Where its rows are written; a text is the path."""

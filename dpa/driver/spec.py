@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 
 import pyarrow as pa
 
 from dpa._util.words import plural
-from dpa.config import InputConfig, JobConfig, JobFile, ReferenceConfig
+from dpa.config import ExecutorConfig, InputConfig, JobConfig, JobFile, ReferenceConfig
 from dpa.config.inputs import SampleConfig
 from dpa.driver.loading import actors_path, reference_of, sink_of
 from dpa.driver.outputs import check_outputs, written
@@ -32,8 +33,8 @@ class JobSpec:
 
     def __init__(self, file: JobFile, objects: Objects | None = None) -> None:
         """`objects` are used instead of what the file names: executors and tables, by key path."""
-        self.file = file
         self.objects: Objects = objects or {}
+        self.file = _naming(file, self.objects)
 
     @property
     def config(self) -> JobConfig:
@@ -101,8 +102,7 @@ class JobSpec:
             tasks=compiled.tasks,
             deliveries=deliveries,
             python_path=actors_path(self.file),
-            slow_factor={step.name: tuple(step.testing.slow_factor) for step in self.steps},
-            cpu_contention={step.name: tuple(step.testing.cpu_contention) for step in self.steps},
+            testing={step.name: step.testing for step in self.steps},
             name=self.config.name,
             limits=self.config.limits,
         )
@@ -210,3 +210,11 @@ class JobSpec:
             why = "a redistributed key has states on several tasks, which are merged at the end"
             mend = "set `consistency: migrate`, or the strategy to `none`"
             raise self.file.error(step.at("balance.strategy"), f"{why}, but {needs} {mend}")
+
+
+def _naming(file: JobFile, objects: Objects) -> JobFile:
+    """The file, with the names of the objects that stand for its input, mapper and reducer where it has nothing."""
+    known = {name: ExecutorConfig(use=name_of(objects[name])) for name in ("mapper", "reducer") if name in objects}
+    named = {**known, **({"input": InputConfig(format="given")} if "input" in objects else {})}
+    named = {name: section for name, section in named.items() if getattr(file.config, name) is None}
+    return replace(file, config=file.config.model_copy(update=named)) if named else file

@@ -13,13 +13,14 @@ from dpa._util.declared import Declared
 from dpa.balance.elastic import ElasticOptions
 from dpa.balance.options import BalanceOptions, NoBalancingOptions
 from dpa.config import ReferenceConfig
-from dpa.config.stage import AggregationConfig, TestingConfig
+from dpa.config.stage import AggregationConfig
 from dpa.errors import ConfigError
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.receivers.stateless import StatelessReceiver
 from dpa.executors import AnyMapper, name_of
 from dpa.operators import RowOperator
 from dpa.protocol.graph import Consistency
+from dpa.protocol.plan import SlowTasks
 from dpa.protocol.task.flow_control import FlowControl
 from dpa.routing.groupings.options import GroupingOptions, ShuffleOptions
 from dpa.routing.keys import KeyName, names_of
@@ -117,7 +118,7 @@ class Step:
     elastic: ElasticOptions | None = None
     flow: FlowControl = field(default_factory=FlowControl)
     aggregation: AggregationConfig | None = None
-    testing: TestingConfig = field(default_factory=TestingConfig)
+    testing: SlowTasks = field(default_factory=SlowTasks)
     sink: StepOutput | None = None
     written_as: Callable[[str, str], str] = field(default="stages.{}.{}".format, compare=False)
 

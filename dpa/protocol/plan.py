@@ -9,6 +9,7 @@ from typing import Annotated, TypeAlias
 from annotated_types import Ge, Gt
 
 from dpa._util.bounds import FINITE
+from dpa._util.words import plural
 from dpa.protocol.graph import Graph
 from dpa.protocol.task.delivery import Delivery, TaskOutput
 from dpa.protocol.task.flow_control import FlowControl
@@ -32,6 +33,31 @@ class JobLimits(FlowControl):
     """Most seconds that a task may take to start while records flow; after that the stage keeps the tasks it has."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class SlowTasks:
+    """Tasks that are slow on purpose: a cluster of unequal machines on one machine, for experiments and tests."""
+
+    slow_factor: list[Annotated[float, Ge(1), FINITE]] = field(default_factory=list)
+    """By what factor user code takes longer on each task, in their order; they sleep for the rest."""
+    cpu_contention: list[Annotated[int, Ge(0)]] = field(default_factory=list)
+    """Numbers of the tasks that share one processor with a busy process. Linux only."""
+
+    def require_tasks(self, tasks: int) -> None:
+        """Check that the section fits a stage of `tasks` tasks.
+
+        Raises:
+            ValueError: it does not.
+        """
+        if self.slow_factor and len(self.slow_factor) != tasks:
+            given = f"{len(self.slow_factor)} for {plural(tasks, 'task')}"
+            raise ValueError(f"slow_factor needs a factor for each task, or none at all, not {given}")
+        for number in self.cpu_contention:
+            if number >= tasks:
+                raise ValueError(f"cpu_contention names task {number}, and the last one is {tasks - 1}")
+            if self.cpu_contention.count(number) > 1:
+                raise ValueError(f"cpu_contention names task {number} more than once")
+
+
 @dataclass(frozen=True)
 class RunPlan:
     """One run.
@@ -42,8 +68,7 @@ class RunPlan:
         frozen: the same, pickled before user code ran in this process, in place of `tasks`; None: they are as they are.
         deliveries: where the tasks of each stage that is no source deliver their shares of results.
         python_path: directories that the actors add to their module search path.
-        slow_factor: for each stage that is slowed down, the factor by which user code takes longer on each task.
-        cpu_contention: for each stage, the numbers of the tasks that share a processor with a busy process.
+        testing: for each stage, the tasks that are slow on purpose.
         name: of the job.
         limits: of the job.
         stuck_seconds: a task that works on one step for this long reports on what, and again after as long.
@@ -54,8 +79,7 @@ class RunPlan:
     tasks: Mapping[str, StageTask]
     deliveries: Mapping[str, Delivery]
     python_path: tuple[str, ...] = ()
-    slow_factor: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    cpu_contention: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    testing: Mapping[str, SlowTasks] = field(default_factory=dict)
     name: str = "job"
     limits: JobLimits = field(default_factory=JobLimits)
     stuck_seconds: float = STUCK_SECONDS

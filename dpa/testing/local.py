@@ -9,13 +9,14 @@ from typing import Any, overload
 
 import pyarrow as pa
 
+from dpa.config import parse
 from dpa.driver.inputs import Inputs
 from dpa.driver.local_backend import LocalBackend
 from dpa.driver.outputs import in_memory
 from dpa.driver.spec import JobSpec
 from dpa.errors import ConfigError
+from dpa.executors import as_mapper, as_reducer
 from dpa.flow import Flow
-from dpa.job import spec_of
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.plan import RunHooks
 from dpa.routing.keys import KeyName, names_of
@@ -86,7 +87,10 @@ def run_local(
         "parallelism": {"mappers": 1, "reducers": reducers},
         "limits": {"batch_records": batch_records},
     }
-    spec = spec_of("run_local(...)", sections, {"input": table, "mapper": mapper, "reducer": reducer})
+    objects = {"input": table, "reducer": as_reducer(reducer)}
+    if mapper is not None:
+        objects["mapper"] = as_mapper(mapper)
+    spec = JobSpec(parse(sections, origin="run_local(...)"), objects)
     results = _results(spec, {MAPPER: tuple(memory_splits(table, _SPLIT_ROWS))}, {MAPPER: columns_of(table)})
     return _ordered(results[REDUCER], spec.config.key)
 

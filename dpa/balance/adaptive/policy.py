@@ -62,13 +62,7 @@ class AdaptivePolicy:
         if first is not None:
             self._arrivals.expect(first.keys, first.names)
             self._arrivals.keep(_last_hashes(self.table))
-        self._known = KnownLoads(
-            ring.members,
-            self._arrivals,
-            check_seconds=options.check_seconds,
-            report_seconds=options.measure_seconds,
-            half_life=options.half_life,
-        )
+        self._known = KnownLoads(ring.members, self._arrivals, options)
         self._unsplitting = Unsplitting()
         self._worth = Worth(options, self._arrivals)
         self._rounds: Counter[int] = Counter()

@@ -1,4 +1,7 @@
-"""How far senders may be ahead of a stage, and how its tasks portion their work."""
+"""How far senders may be ahead of a stage, and how its tasks portion their work.
+
+A job file's section `limits` is made of the class, so its fields, defaults, bounds and docstrings are the keys.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,7 @@ from dpa._util.bounds import FINITE
 
 @dataclass(frozen=True, kw_only=True)
 class FlowControl:
-    """Bounds on the records that wait for a stage, and on how long its tasks work before they read their messages.
-
-    A job file's section `limits` is made of this, so fields, defaults, bounds and docstrings are its keys.
-    """
+    """Bounds on the records that wait for a stage, and on how long its tasks work before they read their messages."""
 
     batch_records: Annotated[int, Ge(1)] = 262_144
     """Most records in one pushed batch, and in one batch of a batch mapper."""

@@ -14,6 +14,7 @@ import pytest
 from builders import Total, pairs
 
 from dpa import Job, Reducer, Result
+from dpa.aggregates import Count
 from dpa.config import parse
 from dpa.driver.backend import Backend
 from dpa.errors import ConfigError, JobFailedError
@@ -302,6 +303,13 @@ def test_an_executor_that_cannot_be_taken_to_the_tasks_is_refused_before_the_inp
 def test_a_job_without_input_is_refused() -> None:
     with pytest.raises(ConfigError, match="input: a job needs an input"):
         Job(file=parse({"key": "word", "reducer": "count"})).run(backend=LocalBackend())
+
+
+def test_objects_stand_for_what_a_checked_file_leaves_out_and_are_named_in_its_place() -> None:
+    table = pa.table({"word": ["a", "b", "a"]})
+    made = Job(file=parse({"key": "word"}), input=table, objects={"reducer": Count()})
+    assert made.config.reducer.use == "dpa.aggregates.Count"
+    assert dict(zip(*made.run(backend=LocalBackend()).table().to_pydict().values(), strict=True)) == {"a": 2, "b": 1}
 
 
 @backends
