@@ -17,7 +17,6 @@ from dpa.driver.backend import Backend
 from dpa.driver.forecast import forecast
 from dpa.driver.forecast_stages import Forecast
 from dpa.driver.inputs import Inputs, lazy_session
-from dpa.driver.observer import Observer
 from dpa.driver.outputs import written
 from dpa.driver.partial_results import published
 from dpa.driver.reference import Reference
@@ -27,6 +26,7 @@ from dpa.executors import as_mapper, as_reducer, name_of
 from dpa.result import Result
 from dpa.runtime.backend import RayBackend
 from dpa.spark import as_table
+from dpa.telemetry.observers import Observer
 
 
 class Job:
@@ -122,7 +122,7 @@ class Job:
         """Run the job.
 
         Args:
-            observer: receives progress.
+            observer: receives progress; several do as `dpa.telemetry.observers.Observers`. What one raises ends no job.
             address: of a running Ray cluster, instead of the configuration's.
             backend: where the tasks run, instead of Ray.
             check: whether to raise if the job fails or its result differs from the reference.

@@ -20,6 +20,8 @@ from dpa.execution.receivers.base import Receiver
 from dpa.execution.receivers.stateless import StatelessReceiver
 from dpa.execution.reduce_task import ReduceStage, ReduceTask
 from dpa.executors import AnyMapper, Reducer
+from dpa.protocol.task.credit import CreditLimits
+from dpa.protocol.task.flow_control import FlowControl
 from dpa.routing.assignment import Assignment, KeySplit, Single
 from dpa.routing.hashing import hash_key
 from dpa.routing.keys import Key, KeyName, to_python
@@ -198,3 +200,9 @@ def map_task(mapper: AnyMapper | None, reducer: Any, **changes: Any) -> MapTask:
     """A map task with the key column `key`, batches of 5 records and no combiner; `changes` replace fields."""
     fields = {"key": "key", "values": None, "combine": False, "seed": 0, "batch_records": 5, "step_seconds": 1.0}
     return MapTask(mapper=mapper, receiver=receiver(reducer), **{**fields, **changes})
+
+
+def limits_of(records: int, *, seconds: float | None = None, bytes: int = 2**40) -> CreditLimits:
+    """What a sender may have in flight, where windows aim at `seconds`."""
+    flow = FlowControl(batch_records=1, in_flight_records=records, in_flight_mb=bytes / 2**20, queue_seconds=seconds)
+    return CreditLimits(flow)

@@ -8,8 +8,12 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from dpa.config.section import Section, SparkText
 
-OF_GENERATED = ("use", "args", "rows", "seed", "rate", "padding")
-"""Keys of the section `input` that only the format `generated` has."""
+_OF_FORMATS = {
+    **dict.fromkeys(("use", "args"), ("generated", "feed")),
+    **dict.fromkeys(("rows", "seed", "rate", "padding"), ("generated",)),
+}
+"""Keys of the section `input` that only some formats have, none of which Spark reads."""
+OF_OTHERS = set(_OF_FORMATS)
 
 
 class ViewConfig(Section):
@@ -27,9 +31,10 @@ class InputConfig(Section):
     """Where the records come from. Parquet without `select`, `where` or `sample` is read in place; the rest is
     staged."""
 
-    format: Literal["parquet", "csv", "json", "text", "sql", "jdbc", "table", "records", "generated", "given"]
+    format: Literal["parquet", "csv", "json", "text", "sql", "jdbc", "table", "records", "generated", "feed", "given"]
     """`parquet`, `csv`, `json`, `text`: files. `sql`: a query over `views`. `jdbc`: see `options`. `table`: a catalog
-    table. `records`: inline. `generated`: made by `use`. `given`: a table that a flow in Python was given."""
+    table. `records`: inline. `generated`: made by `use`. `feed`: what `use` reads. `given`: a table that a flow in
+    Python was given."""
     path: str | list[str] | None = None
     """Files, directories or globs, for file formats. `${python.stdlib}` and `${env.NAME}` are replaced."""
     glob: str | None = None
@@ -53,7 +58,8 @@ class InputConfig(Section):
     where: str | None = None
     """A Spark SQL predicate: which rows to keep."""
     use: str | None = None
-    """`package.module:Name` of a `dpa.Generator`, for `format: generated`."""
+    """`package.module:Name` of a `dpa.Generator`, for `format: generated`; of a `dpa.Feed`, or the name under which an
+    installed package registers one, for `format: feed`."""
     args: dict[str, Any] = {}
     """Keyword arguments for it."""
     rows: int = Field(default=1_000_000, ge=0)
@@ -65,18 +71,19 @@ class InputConfig(Section):
     padding: int = Field(default=0, ge=0)
     """Bytes of the column `padding` that each of its rows gets; none if 0."""
 
-    @field_validator(*OF_GENERATED)
+    @field_validator(*_OF_FORMATS)
     @classmethod
     def _is_of_its_format(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refuse a key of generated inputs in other formats. Defaults pass: a resolved configuration has all keys."""
-        chosen = info.data.get("format", "generated")
-        if chosen != "generated" and value != cls.model_fields[str(info.field_name)].default:
-            raise ValueError(f"is a key of the format `generated`, but the format is `{chosen}`")
+        """Refuse a key in formats that do not have it. Defaults pass: a resolved configuration has all keys."""
+        chosen, formats = info.data.get("format"), _OF_FORMATS[str(info.field_name)]
+        if chosen not in (None, *formats) and value != cls.model_fields[str(info.field_name)].default:
+            raise ValueError(f"is a key of the format `{'` or `'.join(formats)}`, but the format is `{chosen}`")
         return value
 
     @model_validator(mode="after")
     def _has_what_its_format_needs(self) -> InputConfig:
-        needs = {"sql": "query", "table": "table", "records": "records", "jdbc": "options", "generated": "use"}
+        needs = {"sql": "query", "table": "table", "records": "records", "jdbc": "options"}
+        needs |= {"generated": "use", "feed": "use"}
         need = needs.get(self.format, "path")
         if self.format == "given":
             return self
@@ -84,7 +91,7 @@ class InputConfig(Section):
             raise ValueError(f"format {self.format!r} needs the key {need!r}")
         if self.exclude and not self.recursive:
             raise ValueError("`exclude` names sub-directories, which are read with `recursive: true` only")
-        if self.format in ("records", "generated") and (self.select or self.where):
+        if self.format in ("records", "generated", "feed") and (self.select or self.where):
             raise ValueError(f"`select` and `where` are Spark's, which does not read the format {self.format!r}")
         return self
 

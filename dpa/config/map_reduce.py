@@ -23,7 +23,7 @@ def as_steps(job: JobConfig) -> dict[str, StepConfig]:
         "reduce": job.reducer,
         "schema": job.schema_,
         "parallelism": job.parallelism.reducers,
-        "write": job.output if job.output.path else None,
+        "write": job.output if job.output.path or job.output.use else None,
         **{key: getattr(job, key) for key in _SAME},
     }
     return {MAPPER: StepConfig.model_validate(read), REDUCER: StepConfig.model_validate(reduced)}

@@ -22,14 +22,13 @@ from dpa.config.stage import (
     Grouping,
     KeyColumns,
     Schema,
-    StageLimits,
     Tasks,
     TestingConfig,
 )
 from dpa.config.stages import StepConfig, StepName
-from dpa.config.variants import with_strategy
+from dpa.config.variants import Plain, with_strategy
 from dpa.protocol.graph import Consistency
-from dpa.protocol.plan import START_SECONDS
+from dpa.protocol.plan import JobLimits
 from dpa.routing.groupings.options import RingOptions
 
 OF_ANY_JOB = {"name", "seed", "python_path", "limits", "stages", "placement", "spark", "ray"}
@@ -54,15 +53,6 @@ class ParallelismConfig(Section):
     """Mapper tasks."""
     reducers: Tasks = 4
     """Reducer tasks."""
-
-
-class LimitsConfig(StageLimits):
-    """Bounds on memory, and on how long a task works before it reads its messages."""
-
-    split_records: int = Field(default=1_000_000, ge=1)
-    """About how many input rows a mapper is given at a time."""
-    start_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = START_SECONDS
-    """How long a task may take to start while records flow; then the tasks of its stage stay as they are."""
 
 
 class SparkConfig(Section):
@@ -128,7 +118,7 @@ class JobConfig(Section):
     """Have more tasks while all are busy, and fewer while they are idle; null: their number stays."""
     aggregation: AggregationConfig | None = None
     """Fold partial states while the stream runs, and publish partial results."""
-    limits: LimitsConfig = LimitsConfig()
+    limits: Annotated[JobLimits, Plain(JobLimits)] = JobLimits()
     testing: TestingConfig = TestingConfig()
     output: OutputConfig = OutputConfig()
     reference: ReferenceConfig | None = None

@@ -17,6 +17,19 @@ class OutputConfig(Section):
     mode: Literal["error", "overwrite"] = "error"
     """What to do if the directory exists already and is not empty; `overwrite` replaces the result of an earlier job,
     and nothing else."""
+    use: str | None = None
+    """A `dpa.Sink` that takes the rows instead: `package.module:Name`, or the name under which an installed package
+    registers one."""
+    args: dict[str, Any] = {}
+    """Keyword arguments for it."""
+
+    @model_validator(mode="after")
+    def _has_one_sink(self) -> OutputConfig:
+        if self.use is not None and (self.path is not None or self.mode != "error"):
+            raise ValueError("`path` and `mode` are of Parquet: give the sink that `use` names its own in `args`")
+        if self.args and self.use is None:
+            raise ValueError("`args` are those of a sink: name it in `use`")
+        return self
 
 
 class ReferenceConfig(Section):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, TypeAlias
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field
 
 from dpa._util.declared import type_names
 from dpa._util.words import plural
@@ -17,6 +17,7 @@ from dpa.balance.elastic import ElasticOptions
 from dpa.balance.options import BalanceOptions
 from dpa.config.section import Section
 from dpa.config.variants import BALANCE, GROUPING, Plain
+from dpa.protocol.task.flow_control import FlowControl
 from dpa.routing.groupings.options import GroupingOptions
 from dpa.routing.keys import KeyName
 from dpa.routing.members import MOST_TASKS
@@ -79,37 +80,7 @@ class AggregationConfig(Section):
 
 
 Elastic: TypeAlias = Annotated[ElasticOptions, Plain(ElasticOptions)]
-
-
-class StageLimits(Section):
-    """Bounds on the records that wait for a stage, and on how long its tasks work before they read their messages."""
-
-    batch_records: int = Field(default=262_144, ge=1)
-    """Most records in one pushed batch."""
-    in_flight_records: int = Field(default=1_048_576, ge=1)
-    """Most records of one sender that may be emitted and not yet processed; queues are bounded by senders times
-    this."""
-    in_flight_mb: int = Field(default=256, ge=1)
-    """About the most MiB of them."""
-    queue_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = 0.5
-    """The queueing delay to aim at: senders keep as many records in flight to a task as it processes in so many
-    seconds. Longer: tasks that wait for a slow one have more to do meanwhile. Shorter: records arrive sooner, and less
-    is queued where it must be forwarded. null: as many as the bounds allow."""
-    quantum_records: int = Field(default=262_144, ge=1)
-    """Most records that a task processes before it reads its messages."""
-    quantum_seconds: float = Field(default=0.1, gt=0)
-    """Seconds that a quantum should take at most: where records are slow, it has fewer."""
-    drain_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 2.0
-    """So long a task that leaves processes what is queued, before it hands over the rest with its states; while
-    records are in order with their states (`consistency: migrate`) it does so at once."""
-
-    @model_validator(mode="after")
-    def _a_batch_fits_in_flight(self) -> StageLimits:
-        if self.batch_records > self.in_flight_records:
-            raise ValueError(
-                f"batch_records ({self.batch_records}) must not exceed in_flight_records ({self.in_flight_records})"
-            )
-        return self
+StageLimits: TypeAlias = Annotated[FlowControl, Plain(FlowControl)]
 
 
 class TestingConfig(Section):

@@ -200,8 +200,8 @@ class StepConfig(Section):
         if self.read is not None and self.from_ is not None:
             raise ValueError("`read` takes no rows of other steps: leave `from` out")
         self._require_what_it_uses(done[0] if done else None)
-        if self.write is not None and self.write.path is None:
-            raise ValueError("`write` needs a `path`; the rows of a result without `write` stay in memory")
+        if self.write is not None and self.write.path is None and self.write.use is None:
+            raise ValueError("`write` needs a `path`, or `use`; the rows of a result without `write` stay in memory")
         if self.allow_missing_columns and max(map(len, (self.from_ or [], self.join.with_ if self.join else []))) < 2:
             raise ValueError(
                 "`allow_missing_columns` is for the rows of several steps, and this one takes those of one"

@@ -21,7 +21,7 @@ class Runner(Protocol):
         """Run a plan to its end; on return, or when this raises, no task is at work any more.
 
         Args:
-            plan: what to run; shares of results are written to the directories of `plan.results`, or returned.
+            plan: what to run; shares of results are staged by the sinks of `plan.deliveries`.
             hooks: what is called meanwhile.
 
         Raises:

@@ -173,7 +173,7 @@ class _Sampling:
             ]
             step = steps_of[stage.name]
             if stage.name in wanted:
-                batch = step.limits.batch_records if step.combine else None
+                batch = step.flow.batch_records if step.combine else None
                 self.found[stage.name] = self._planned(stage, reached, batch)
             elif not step.receiver.keeps_states:
                 walk.pass_on(stage.name, [block for _, block in reached])

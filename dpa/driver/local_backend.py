@@ -12,8 +12,8 @@ from typing import ClassVar
 from dpa.driver.graph_walk import ALL, GraphWalk, LocalTask
 from dpa.execution.schemas import agreed
 from dpa.protocol.graph import Stage
-from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan, TaskOutput, Times
-from dpa.protocol.task.user_code import UserCode
+from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan, Times
+from dpa.protocol.task.delivery import TaskOutput
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import (
     ExtractDone,
@@ -39,7 +39,6 @@ from dpa.routing.assignment import KeySplit
 from dpa.routing.change import TableChange
 from dpa.routing.table import RoutingTable
 from dpa.runtime.packed_plan import require_picklable
-from dpa.sinks.shares import deliver
 
 
 class LocalBackend:
@@ -78,7 +77,7 @@ class LocalBackend:
         Raises:
             ExecutorError: an executor failed; names it, the key and the traceback.
         """
-        if plan.partial_results:
+        if any(to.rounds is not None for to in plan.deliveries.values()):
             hooks.warn("partial results are not published by LocalBackend")
         began = time.time()
         local = _LocalRun(plan, redistributes=self._redistributes)
@@ -120,10 +119,7 @@ class _LocalRun:
     def run(self, stage: Stage) -> None:
         """Run a stage, once all that feed it were run."""
         began = time.time() - self._began
-        tasks = [
-            LocalTask(address, UserCode(self._plan.tasks[stage.name], address.index, _no_time))
-            for address in stage.addresses
-        ]
+        tasks = [LocalTask(address, self._plan.user_code(address, _no_time)) for address in stage.addresses]
         if self._plan.graph.is_source(stage.name):
             for split in stage.splits:
                 self._walk.read(tasks[0], OpenSplit(split))
@@ -157,9 +153,9 @@ class _LocalRun:
         schema = agreed(event.schema for event in finished)
         outputs = []
         for task in tasks:
-            is_first = task is tasks[0]
-            task.carry_out(Write(schema, is_first))
-            outputs.append(deliver(self._plan, task.address, task.code.operator, schema, is_first=is_first))
+            task.carry_out(Write(schema, is_first=task is tasks[0]))
+            assert task.code.output is not None
+            outputs.append(task.code.output)
             if self._plan.graph.out_of(stage.name):
                 self._walk.read(task, OpenResult())
         self.outputs[stage.name] = tuple(outputs)

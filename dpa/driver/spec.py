@@ -8,11 +8,11 @@ from functools import cached_property
 import pyarrow as pa
 
 from dpa._util.words import plural
-from dpa.config import InputConfig, JobConfig, JobFile
+from dpa.config import InputConfig, JobConfig, JobFile, ReferenceConfig
 from dpa.config.inputs import SampleConfig
-from dpa.driver.loading import actors_path, reference_of
-from dpa.driver.outputs import OutputDirectory
-from dpa.driver.partial_results import PartialResultsDirectory
+from dpa.driver.loading import actors_path, reference_of, sink_of
+from dpa.driver.outputs import check_outputs, written
+from dpa.driver.partial_results import check_partial_results
 from dpa.driver.step_executors import Objects
 from dpa.driver.steps import steps_of
 from dpa.errors import ConfigError
@@ -21,6 +21,9 @@ from dpa.logical.compilation import Compilation
 from dpa.logical.step import Step
 from dpa.protocol.graph import why_fixed
 from dpa.protocol.plan import RunPlan
+from dpa.protocol.task.delivery import Delivery
+from dpa.sinks.memory import Memory
+from dpa.sinks.sink import Sink
 from dpa.sources.splits import Split
 
 
@@ -84,18 +87,24 @@ class JobSpec:
         memory, and no partial results are published."""
         compilation = self.compilation(columns)
         compiled = compilation.compiled(splits)
-        references = {step.name: step.sink.reference for step in self.results if step.sink}
+        deliveries = {}
+        for step in compilation.steps:
+            if step.feeds:
+                asked = None if step.sink is None else step.sink.reference
+                deliveries[step.name] = Delivery(
+                    sink=None if step.sink is None else Memory(),
+                    empty=compilation.columns.empty(step.name),
+                    counted=asked is not None and asked.baseline,
+                )
         return RunPlan(
             graph=compiled.graph,
             tasks=compiled.tasks,
-            empty_results={step.name: compilation.columns.empty(step.name) for step in compilation.steps if step.feeds},
-            results={step.name: None for step in self.results},
-            counted=frozenset(name for name, asked in references.items() if asked is not None and asked.baseline),
+            deliveries=deliveries,
             python_path=actors_path(self.file),
             slow_factor={step.name: tuple(step.testing.slow_factor) for step in self.steps},
             cpu_contention={step.name: tuple(step.testing.cpu_contention) for step in self.steps},
             name=self.config.name,
-            start_seconds=self.config.limits.start_seconds,
+            limits=self.config.limits,
         )
 
     def check(self) -> None:
@@ -104,16 +113,25 @@ class JobSpec:
         Raises:
             ConfigError: naming what is wrong and where.
         """
-        OutputDirectory.check_all(self.file)  # before executors are imported, which may change the working directory
-        PartialResultsDirectory.check_all(self.file)
+        check_outputs(self.file)  # before executors are imported, which may change the working directory
+        check_partial_results(self.file)
         for step in self.steps:
             self._check_grouping(step)
             self._check_migrate(step)
             self._check_merge(step)
             self._check_elastic(step)
             if step.sink is not None and step.sink.reference is not None:
+                self._check_is_read(step.at("reference"), step.sink.key, step.sink.reference)
                 inputs = [source.name for source in self.sources]
                 reference_of(self.file, step.at("reference"), step.sink.reference, inputs)
+
+    def _check_is_read(self, key: str, output: str, reference: ReferenceConfig) -> None:
+        """Check that the rows which go to the sink of a section can be compared with its reference."""
+        given = dict(written(self.file)).get(output)
+        if given is None or given.use is None or not (reference.sql or reference.function):
+            return
+        if type(sink_of(self.file, output, given)).read is Sink.read:
+            raise self.file.error(key, f"the sink {given.use!r} has no `read`: what goes there cannot be compared")
 
     def check_executors(self, check: Callable[[object], None]) -> None:
         """Call a backend's `check` with each executor.
@@ -128,7 +146,10 @@ class JobSpec:
                 raise self.file.error(section, str(error)) from None
 
     def _executors(self) -> Iterator[tuple[str, object]]:
-        """The executors, each with its key path."""
+        """The executors, and sinks of the user's, each with its key path."""
+        for key, output in written(self.file):
+            if output.use is not None:
+                yield key, sink_of(self.file, key, output)
         for step in self.steps:
             for keying in (feed.keying for feed in step.feeds):
                 if keying.mapper is not None:

@@ -18,7 +18,7 @@ from dpa.execution.receivers import receiver_of
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.receivers.stateless import StatelessReceiver
 from dpa.executors import AnyMapper, as_mapper, as_process, as_reducer
-from dpa.logical.step import Feed, Keying, Sink, Step, in_order
+from dpa.logical.step import Keying, Step, StepInput, StepOutput, in_order
 from dpa.operators import JoinOptions, RowKind, RowOperator, as_row_operator
 from dpa.protocol.graph import Consistency
 from dpa.routing.groupings.options import GroupingOptions, RingOptions, ShuffleOptions
@@ -93,7 +93,7 @@ class _Builder:
             balance=config.balance or _default_balance(receiver, grouping, config.consistency),
             consistency=config.consistency,
             elastic=config.elastic,
-            limits=config.limits or self._file.config.limits,
+            flow=config.limits or self._file.config.limits,
             aggregation=config.aggregation,
             testing=config.testing,
             sink=sink,
@@ -156,7 +156,7 @@ class _Builder:
             raise self._error("join.key_by", f"a join needs as many columns of either side; these are {sides}")
         return JoinOptions(join.how, (left, right))
 
-    def _feeds(self, receiver: Receiver) -> tuple[Feed, ...]:
+    def _feeds(self, receiver: Receiver) -> tuple[StepInput, ...]:
         config = self._config
         keying = Keying()
         if isinstance(config.key_by, ExecutorConfig):
@@ -165,19 +165,19 @@ class _Builder:
             own = names_of(config.key_by) if receiver.has_sides else ()  # which a join's rows have anyway
             values = None if config.value is None else [name for name in config.value if name not in own]
             keying = Keying(config.key_by, _values(values), mapper=self._mapper())
-        feeds = [Feed(name, keying) for name in config.from_ or []]
+        feeds = [StepInput(name, keying) for name in config.from_ or []]
         if config.join is not None:
             on = receiver.executor.on[1]
             right = Keying(on[0] if len(on) == 1 else on, _values(config.join.value))
-            feeds += [Feed(name, right, side=1) for name in config.join.with_]
+            feeds += [StepInput(name, right, side=1) for name in config.join.with_]
         return tuple(feeds)
 
-    def _sink(self) -> Sink | None:
+    def _sink(self) -> StepOutput | None:
         """What becomes of the step's rows, if they are a result: where it says so, or no other step takes them."""
         config = self._config
         if config.write is None and config.reference is None and self._name in taken(self._file):
             return None
-        return Sink(self._at("write"), config.reference)
+        return StepOutput(self._at("write"), config.reference)
 
     def _check_tasks(self, tasks: int | None, by_key: bool) -> None:
         """Check that what is said of the step's tasks fits them."""

@@ -8,12 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from dpa.errors import ExecutorError, KeyTypeError
 from dpa.execution.arrivals import Input, check, merged
@@ -204,10 +202,6 @@ class ReduceTask:
     def rows(self) -> MemorySplit:
         """The share's rows, for the stages that follow; without those that were emitted before the end."""
         return MemorySplit(self.share.table.slice(self._emitted))
-
-    def write(self, path: Path) -> None:
-        """Write the share as a Parquet file."""
-        pq.write_table(self.share.table, path)
 
     def key_stats(self) -> KeyStats:
         """How often its keys came."""

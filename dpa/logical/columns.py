@@ -18,7 +18,7 @@ from dpa.execution.receivers.base import Receiver
 from dpa.execution.receivers.known import NOTHING_KNOWN, Known
 from dpa.execution.unions import Aligned, require_one_key, united
 from dpa.executors import Mapper, name_of
-from dpa.logical.step import Feed, Keying, Step
+from dpa.logical.step import Keying, Step, StepInput
 from dpa.operators import RowKind, RowOperator
 from dpa.routing.keys import names_of
 
@@ -68,7 +68,7 @@ class Columns:
                     self._check_feed(step, feed, known)
             self._check_key_types(step)
 
-    def map_task(self, step: Step, feed: Feed) -> MapTask:
+    def map_task(self, step: Step, feed: StepInput) -> MapTask:
         """How rows become the records of a stage."""
         keying = feed.keying
         return MapTask(
@@ -78,13 +78,13 @@ class Columns:
             receiver=self.receiver(step),
             combine=step.combine,
             seed=step.balance.hash_seed,
-            batch_records=step.limits.batch_records,
+            batch_records=step.flow.batch_records,
             step_seconds=_STEP_SECONDS,
             key_function=keying.function,
             side=feed.side,
         )
 
-    def aligned(self, step: Step, feed: Feed) -> tuple[RowOperator, ...]:
+    def aligned(self, step: Step, feed: StepInput) -> tuple[RowOperator, ...]:
         """What gives the rows of a feed the columns of all that are taken as one with them; nothing where they have
         them, or these columns are not known."""
         own, wanted = self.of(feed.step), self._taken(step, feed)
@@ -98,7 +98,7 @@ class Columns:
             return ()
         return (RowOperator(RowKind.MAP, Aligned(wanted), on_batches=True),)
 
-    def inputs(self, step: Step, feed: Feed) -> tuple[Input, ...]:
+    def inputs(self, step: Step, feed: StepInput) -> tuple[Input, ...]:
         """What is to be noted of the rows of a feed while the job runs, as columns that they must go with are not known
         before."""
         found = []
@@ -141,7 +141,7 @@ class Columns:
         except pa.ArrowException:
             return NOTHING_KNOWN  # what is wrong is named where it is checked, or when there are rows
 
-    def _together(self, step: Step, feed: Feed) -> Known:
+    def _together(self, step: Step, feed: StepInput) -> Known:
         """What is known of the columns of a feed and all that are taken as one with it; nothing where they do not go
         together, which `check` says."""
         found = {other.step: self._found[other.step] for other in step.beside(feed)}
@@ -152,10 +152,10 @@ class Columns:
             return NOTHING_KNOWN
         return Known(schema, are_known)
 
-    def _are_known(self, feeds: Sequence[Feed]) -> bool:
+    def _are_known(self, feeds: Sequence[StepInput]) -> bool:
         return all(self._found[feed.step].is_complete for feed in feeds)
 
-    def _united(self, step: Step, feed: Feed) -> pa.Schema:
+    def _united(self, step: Step, feed: StepInput) -> pa.Schema:
         """The columns of a feed and all that are taken as one with it, of which they are known.
 
         Raises:
@@ -165,7 +165,7 @@ class Columns:
         given = {name: schema for name, schema in known.items() if schema is not None}
         return united(given, fills=step.fills)
 
-    def _taken(self, step: Step, feed: Feed) -> pa.Schema | None:
+    def _taken(self, step: Step, feed: StepInput) -> pa.Schema | None:
         """The columns of a feed's rows as the step takes them; None if they are not known."""
         own = self.of(feed.step)
         if len(step.beside(feed)) == 1 or own is None:
@@ -184,7 +184,7 @@ class Columns:
             except ConfigError as error:
                 raise ConfigError(f"{step.at('join.with' if feed.side else 'from')}: {error}") from None
 
-    def _check_feed(self, step: Step, feed: Feed, known: pa.Schema) -> None:
+    def _check_feed(self, step: Step, feed: StepInput, known: pa.Schema) -> None:
         rows = "the input" if step.at("from") == "input" else f"the step {feed.step!r}"
         try:
             check_columns(self.map_task(step, feed), known, rows)
@@ -227,7 +227,7 @@ def _named_by(step: Step, keying: Keying) -> tuple[str, ...]:
     return (*key, *(keying.values or ()), *step.receiver.reads)
 
 
-def _written_as(key: str, step: Step, feed: Feed) -> str:
+def _written_as(key: str, step: Step, feed: StepInput) -> str:
     """The key of a step that a `MapTask` knows by another name."""
     name = {"key": "key_by", "reducer": step.word}.get(key, key)
     return f"join.{name}" if feed.side else name

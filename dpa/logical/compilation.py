@@ -16,7 +16,7 @@ from dpa.execution.emission import Emission
 from dpa.execution.mapping import MapTask
 from dpa.execution.reduce_task import ReduceStage
 from dpa.logical.columns import Columns
-from dpa.logical.step import Feed, Step, in_order
+from dpa.logical.step import Step, StepInput, in_order
 from dpa.operators import RowKind
 from dpa.protocol.graph import Edge, Graph, Stage
 from dpa.protocol.task.user_code import StageTask
@@ -49,7 +49,7 @@ class Compilation:
             ConfigError: the steps form a cycle, or a result column has the name of its key column.
         """
         self.steps = in_order(steps)
-        self._takers: dict[str, list[tuple[Step, Feed]]] = {step.name: [] for step in self.steps}
+        self._takers: dict[str, list[tuple[Step, StepInput]]] = {step.name: [] for step in self.steps}
         for step in self.steps:
             for feed in step.feeds:
                 self._takers[feed.step].append((step, feed))
@@ -74,13 +74,8 @@ class Compilation:
                     splits=splits.get(step.name, ()),
                     grouping=step.grouping,
                     balance=step.balance,
-                    in_flight_records=step.limits.in_flight_records,
-                    in_flight_bytes=step.limits.in_flight_mb * 2**20,
-                    queue_seconds=step.limits.queue_seconds,
+                    flow=step.flow,
                     expected_seconds=step.expected_seconds,
-                    quantum_records=step.limits.quantum_records,
-                    quantum_seconds=step.limits.quantum_seconds,
-                    drain_seconds=step.limits.drain_seconds,
                     aggregate_seconds=None if aggregation is None else aggregation.seconds,
                     consistency=step.consistency,
                     can_merge=step.can_merge,
@@ -90,7 +85,7 @@ class Compilation:
             )
         return Compiled(Graph(tuple(stages), tuple(edges)), tasks)
 
-    def edges(self, source: str, fused: tuple[Step, ...] = ()) -> Iterator[tuple[tuple[Step, ...], Step, Feed]]:
+    def edges(self, source: str, fused: tuple[Step, ...] = ()) -> Iterator[tuple[tuple[Step, ...], Step, StepInput]]:
         """The edges out of a stage, in order: the steps that are fused on each, after `fused`, the stage that it
         enters, and how its rows become records there."""
         for taker, feed in self._takers[source]:
@@ -131,7 +126,7 @@ class Compilation:
             return outputs[0]
         return Emission(outputs) if outputs else None
 
-    def _output(self, taker: Step, feed: Feed) -> Emission | MapTask:
+    def _output(self, taker: Step, feed: StepInput) -> Emission | MapTask:
         """What a step's rows become for one that takes them."""
         aligned, inputs = self.columns.aligned(taker, feed), self.columns.inputs(taker, feed)
         if taker.is_stage:

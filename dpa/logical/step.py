@@ -13,13 +13,14 @@ from dpa._util.declared import Declared
 from dpa.balance.elastic import ElasticOptions
 from dpa.balance.options import BalanceOptions, NoBalancingOptions
 from dpa.config import ReferenceConfig
-from dpa.config.stage import AggregationConfig, StageLimits, TestingConfig
+from dpa.config.stage import AggregationConfig, TestingConfig
 from dpa.errors import ConfigError
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.receivers.stateless import StatelessReceiver
 from dpa.executors import AnyMapper, name_of
 from dpa.operators import RowOperator
 from dpa.protocol.graph import Consistency
+from dpa.protocol.task.flow_control import FlowControl
 from dpa.routing.groupings.options import GroupingOptions, ShuffleOptions
 from dpa.routing.keys import KeyName, names_of
 
@@ -50,7 +51,7 @@ class Keying:
 
 
 @dataclass(frozen=True)
-class Feed:
+class StepInput:
     """Rows that a step takes.
 
     Attributes:
@@ -65,7 +66,7 @@ class Feed:
 
 
 @dataclass(frozen=True)
-class Sink:
+class StepOutput:
     """What becomes of the rows of a step besides what other steps make of them.
 
     Attributes:
@@ -95,7 +96,7 @@ class Step:
         balance: when keys are redistributed, and how.
         consistency: where states are while keys are redistributed.
         elastic: how the number of its tasks follows its work, or None.
-        limits: bounds on the records that wait for it.
+        flow: bounds on the records that wait for it.
         aggregation: rounds of aggregation while the stream runs, or None.
         testing: tasks that are slow on purpose.
         sink: what becomes of its rows, where they are a result.
@@ -103,7 +104,7 @@ class Step:
     """
 
     name: str
-    feeds: tuple[Feed, ...] = ()
+    feeds: tuple[StepInput, ...] = ()
     fills: bool = False
     receiver: Receiver = field(default_factory=StatelessReceiver)
     declared: Declared | None = None
@@ -114,10 +115,10 @@ class Step:
     balance: BalanceOptions = field(default_factory=NoBalancingOptions)
     consistency: Consistency = "merge"
     elastic: ElasticOptions | None = None
-    limits: StageLimits = field(default_factory=StageLimits)
+    flow: FlowControl = field(default_factory=FlowControl)
     aggregation: AggregationConfig | None = None
     testing: TestingConfig = field(default_factory=TestingConfig)
-    sink: Sink | None = None
+    sink: StepOutput | None = None
     written_as: Callable[[str, str], str] = field(default="stages.{}.{}".format, compare=False)
 
     @property
@@ -125,7 +126,7 @@ class Step:
         """Whether it reads an input."""
         return not self.feeds
 
-    def beside(self, feed: Feed) -> tuple[Feed, ...]:
+    def beside(self, feed: StepInput) -> tuple[StepInput, ...]:
         """The feeds whose rows are taken as one with those of `feed`, which is one of them."""
         return tuple(other for other in self.feeds if other.side == feed.side)
 

@@ -8,6 +8,7 @@ goes by what tasks have really used and sent. `OneTaskACycle` is OTD (N-Storm, s
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, Protocol
@@ -195,22 +196,12 @@ class Policy(Protocol):
         ...
 
 
-def policy_of(online: OnlinePlacement) -> Policy:
-    """The policy that a job asks for."""
-    if online.options.policy == "otd":
-        return OneTaskACycle(online.cluster)
-    allocator = ALLOCATORS[online.allocator]()
-    if online.options.policy == "replan":
-        return Replanning(online.cluster, allocator, online.tolerance)
-    return Improving(online.cluster, allocator, online.tolerance, online.options.least_gain)
-
-
 class OneTaskACycle:
     """OTD: each node is one worker."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._otd = OnlineTaskDeployment(range(len(cluster.nodes)))
+    def __init__(self, online: OnlinePlacement) -> None:
+        self._cluster = online.cluster
+        self._otd = OnlineTaskDeployment(range(len(online.cluster.nodes)))
 
     def look(self, deployment: Deployment) -> Look:
         """One cycle."""
@@ -232,8 +223,9 @@ class OneTaskACycle:
 class Replanning:
     """An allocator asked again at every look."""
 
-    def __init__(self, cluster: Cluster, allocator: Allocator, tolerance: float) -> None:
-        self._cluster, self._allocator, self._tolerance = cluster, allocator, tolerance
+    def __init__(self, online: OnlinePlacement) -> None:
+        self._cluster, self._tolerance = online.cluster, online.tolerance
+        self._allocator = ALLOCATORS[online.allocator]()
 
     def look(self, deployment: Deployment) -> Look:
         """What it would put elsewhere."""
@@ -256,9 +248,10 @@ class Improving:
     always. Nothing moves for less than `least_gain`, so measurements that vary move nothing.
     """
 
-    def __init__(self, cluster: Cluster, allocator: Allocator, tolerance: float, least_gain: float) -> None:
-        self._cluster, self._allocator = cluster, allocator
-        self._tolerance, self._least_gain = tolerance, least_gain
+    def __init__(self, online: OnlinePlacement) -> None:
+        self._cluster, self._tolerance = online.cluster, online.tolerance
+        self._allocator = ALLOCATORS[online.allocator]()
+        self._least_gain = online.options.least_gain
 
     def look(self, deployment: Deployment) -> Look:
         """The better of the two ways, if it gains enough."""
@@ -307,6 +300,19 @@ class Improving:
         time = 1 - after / before if max(before, after) >= _HIGH else 0.0
         less = deployment.crossing(now) - deployment.crossing(homes)
         return time + (less / float(deployment.traffic.sum()) if abs(less) >= _LEAST_BYTES else 0.0)
+
+
+POLICIES: dict[str, Callable[[OnlinePlacement], Policy]] = {
+    "improve": Improving,
+    "otd": OneTaskACycle,
+    "replan": Replanning,
+}
+"""By their names in a job file."""
+
+
+def policy_of(online: OnlinePlacement) -> Policy:
+    """The policy that a job asks for."""
+    return POLICIES[online.options.policy](online)
 
 
 def relieved(costs: Floats, cluster: Cluster, counts: Counts) -> Counts:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +22,19 @@ def when_written(output: OutputReport) -> tuple[int, ...] | None:
         return tuple((Path(output.path or "") / name).stat().st_mtime_ns for name in output.files)
     except OSError:
         return None
+
+
+def _read(output: OutputReport) -> pa.Table:
+    """The rows of a directory.
+
+    Raises:
+        TableError: they were given to a sink that names no files.
+    """
+    import pyarrow.parquet as pq
+
+    if not output.files:
+        raise TableError(f"the result went to {output.path}: read it there")
+    return pa.concat_tables([pq.read_table(Path(output.path or "") / name) for name in output.files])
 
 
 @dataclass(frozen=True)
@@ -65,26 +78,12 @@ class Result:
             raise TableError(f"{report.name} has no result of a stage {name!r}, but of {', '.join(outputs) or 'none'}")
         gone = f"{output.path}: the result of {report.name} was replaced or removed after the job had ended"
         try:
-            table = self.reader(self._tables.get(name), output)()
+            table = self._tables[name] if name in self._tables else _read(output)
         except FileNotFoundError:
             raise TableError(gone) from None
         if self._written.get(name) not in (None, when_written(output)):
             raise TableError(gone)
         return table
-
-    @staticmethod
-    def reader(table: pa.Table | None, output: OutputReport) -> Callable[[], pa.Table]:
-        """A function that gives the result: the table in memory, or what was written to the output directory."""
-
-        def read() -> pa.Table:
-            if table is not None:
-                return table
-            assert output.path is not None
-            import pyarrow.parquet as pq
-
-            return pa.concat_tables([pq.read_table(Path(output.path) / name) for name in output.files])
-
-        return read
 
     def check(self) -> Result:
         """Return self if the job ended well.

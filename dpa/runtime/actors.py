@@ -14,6 +14,7 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 
+import pyarrow.parquet  # noqa: F401 - tasks that read it begin with it loaded
 import ray
 from ray.actor import ActorHandle
 from ray.exceptions import RayError
@@ -25,12 +26,12 @@ from dpa.errors import ProtocolError
 from dpa.measure.traffic import TrafficMeter
 from dpa.protocol.machine import Machine
 from dpa.protocol.machines import task_of
-from dpa.protocol.plan import RunPlan, TaskOutput
-from dpa.protocol.task.user_code import UserCode
+from dpa.protocol.plan import RunPlan
+from dpa.protocol.task.delivery import TaskOutput
 from dpa.protocol.wire.addresses import COORDINATOR, RESERVED, Address
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import Event, ExtractDone, FinishDone, MergeDone, ProcessDone, StepDone
-from dpa.protocol.wire.instructions import CloseSplit, Instruction, MergeStates, OpenSplit, Process, Write
+from dpa.protocol.wire.instructions import CloseSplit, Instruction, OpenSplit, Process
 from dpa.protocol.wire.messages.data import Push
 from dpa.protocol.wire.messages.migration import RangeTransfer
 from dpa.protocol.wire.nodes import TaskProcess
@@ -42,8 +43,6 @@ from dpa.runtime.pickled import PickledEnvelope
 from dpa.runtime.shell import Shell
 from dpa.runtime.slowness import Slowness
 from dpa.runtime.titles import name_process
-from dpa.sinks import partial_results
-from dpa.sinks.shares import deliver
 
 Handles = dict[Address, ActorHandle]
 
@@ -171,18 +170,15 @@ class StageActor(TaskActor):
             import polars_hash  # noqa: F401
         plan = packed.unpack()
         self.host(task_of(plan.graph, address), plan)
-        self._address = address
-        self._plan = plan
-        self._user_code = UserCode(plan.tasks[address.stage], address.index, time.perf_counter)
+        self._user_code = plan.user_code(address, time.perf_counter)
         self._slowness = Slowness(plan, address)
         self._core_wait: CoreWait | None = None
-        self._output: TaskOutput | None = None
 
     @ray.method(concurrency_group="control")
     def output(self) -> TaskOutput:
         """The finished share of the stage's result."""
-        assert self._output is not None
-        return self._output
+        assert self._user_code.output is not None
+        return self._user_code.output
 
     def at_once(self, instruction: Instruction) -> bool:
         """Open and close splits."""
@@ -199,10 +195,6 @@ class StageActor(TaskActor):
         event = self._user_code.carry_out(instruction)
         if isinstance(instruction, Process):
             self._slowness.prolong(time.perf_counter() - began)
-        elif isinstance(instruction, MergeStates):
-            event = MergeDone(self._publish(instruction.round), 0.0)
-        elif isinstance(instruction, Write):
-            self._output = self._delivered(instruction)
         if isinstance(event, FinishDone):
             self._slowness.end()
         if isinstance(event, StepDone | ProcessDone | ExtractDone | MergeDone):
@@ -212,19 +204,6 @@ class StageActor(TaskActor):
         if isinstance(event, ProcessDone):
             event = replace(event, waited=self._core_wait.seconds - waited)
         return event
-
-    def _delivered(self, write: Write) -> TaskOutput:
-        operator = self._user_code.operator
-        return deliver(self._plan, self._address, operator, write.schema, is_first=write.is_first)
-
-    def _publish(self, round: int) -> int:
-        """Publish the share of a round of aggregation, if the job does; returns the number of keys published."""
-        directory = self._plan.partial_results.get(self._address.stage)
-        if directory is None:
-            return 0
-        share = self._user_code.partial_share()
-        partial_results.write_share(directory, round, self._address.index, share.table)
-        return int(share.table.num_rows)
 
 
 def create(actor: type[TaskActor], node: str | None = None, **named: str) -> ActorHandle:

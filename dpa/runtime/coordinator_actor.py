@@ -46,7 +46,6 @@ from dpa.runtime.failures import cause_of
 from dpa.runtime.kept_answers import KeptAnswers
 from dpa.runtime.packed_plan import PackedPlan
 from dpa.runtime.starting import LateStart, require_all, starts_at_once
-from dpa.sinks import partial_results
 
 _TOO_LATE = "the job has ended before that"
 
@@ -256,7 +255,7 @@ class CoordinatorActor(TaskActor):
             case Answer():
                 self._answers.keep(instruction)
             case StartTasks(addresses, nodes) if BALANCER in self._handles:  # the worker has rounds to commit meanwhile
-                start = self._late_start = LateStart(self._plan.start_seconds)
+                start = self._late_start = LateStart(self._plan.limits.start_seconds)
                 self._shell.aside(lambda: self._start_late(dict(zip(addresses, nodes, strict=True)), start))
             case CancelStart():
                 assert self._late_start is not None
@@ -277,8 +276,9 @@ class CoordinatorActor(TaskActor):
                 for address in addresses:
                     ray.kill(self._handles[address])
             case Commit(stage, number, at, rows):
-                if stage in self._plan.partial_results:
-                    partial_results.commit(self._plan.partial_results[stage], number, at, rows)
+                sink = self._plan.deliveries[stage].rounds if stage in self._plan.deliveries else None
+                if sink is not None:
+                    sink.commit(rows, number, at)
             case JobDone():
                 self._changed.set()
             case JobFailed(reason):

@@ -55,7 +55,6 @@ from dpa.protocol.wire.instructions import (
     Send,
     StartTasks,
     StopTasks,
-    Write,
 )
 from dpa.simulation.hosts import Hosts
 from dpa.simulation.invariants import Invariants, require
@@ -89,7 +88,6 @@ class SimulatedCluster:
         graph: the job's stages and edges.
         coordinator, balancer, tasks, machines: the state machines, by address.
         user_code: of each task.
-        writes: how each task delivered its share.
         answers: what became of the requests that somebody waits for, by their numbers.
     """
 
@@ -131,7 +129,6 @@ class SimulatedCluster:
             **self.tasks,
         }
         self.user_code = {address: self._user_code_of(address) for address in graph.addresses}
-        self.writes: dict[Address, Write] = {}
         self._hosts = Hosts(job.placed, job.cores)
         self._invariants = Invariants(graph, self.tasks, numbered=job.numbered)
         self._rounds = {
@@ -141,7 +138,8 @@ class SimulatedCluster:
         }
 
     def _user_code_of(self, address: Address) -> UserCode:
-        return UserCode(self._job.work[address.stage], address.index, lambda: self._clock)
+        work, delivery = self._job.work[address.stage], self._job.deliveries.get(address.stage)
+        return UserCode(work, address.index, lambda: self._clock, delivery)
 
     def run(self, max_steps: int = 1_000_000) -> SimulatedRun:
         """Run to the end.
@@ -270,8 +268,6 @@ class SimulatedCluster:
             case JobFailed(reason):
                 self._failure = reason
             case _:
-                if isinstance(instruction, Write):
-                    self.writes[address] = instruction
                 self._invariants.works(address, instruction)
                 event, seconds = self._user_code(address, instruction)
                 self._invariants.worked(address, event)

@@ -31,7 +31,7 @@ from dpa.protocol.wire.events import Redistribute, Rescale
 from dpa.routing.groupings.options import KeyOptions
 from dpa.routing.hashing import hash_column
 from dpa.simulation.cluster import InvariantViolationError, SimulatedCluster
-from dpa.simulation.job import Network, SimulatedJob, SimulatedRun
+from dpa.simulation.job import Network, SimulatedJob, SimulatedRun, stage_options
 from dpa.simulation.random_changes import with_random_changes, with_random_placement
 from dpa.simulation.random_jobs import Collect, random_network, random_stage_options, with_ticks_as_messages
 from dpa.simulation.random_tables import with_random_first_tables
@@ -172,12 +172,12 @@ def asked_graph(seed: int) -> RandomGraph:
     edges = (Edge("source 0", "stage 0"), Edge("stage 0", "stage 1"))
     keys = {name: _random_keys(draw, numbers) for name in kinds}
     halving = HalvingOptions(min_queue=1, check_seconds=0.0, report_every=1, initial_tokens=64)
-    options: dict[str, Any] = {
-        "balance": draw.choice([halving, AdaptiveOptions(check_seconds=0.0, measure_seconds=0.001)]),
-        "in_flight_records": draw.choice([4, 20]),
-        "quantum_records": 1,
-        "drain_seconds": 0.0,
-    }
+    options = stage_options(
+        balance=draw.choice([halving, AdaptiveOptions(check_seconds=0.0, measure_seconds=0.001)]),
+        in_flight_records=draw.choice([4, 20]),
+        quantum_records=1,
+        drain_seconds=0.0,
+    )
     stages = (
         Stage("source 0", 2, splits=_splits(draw, numbers)),
         Stage("stage 0", 2, consistency="migrate", **options),
@@ -273,7 +273,7 @@ def _options(draw: random.Random, kind: str, batch: int) -> dict[str, Any]:
     if kind == "process" and not migrates:
         options |= _ONE_OWNER
     rounds = draw.choice([0.002, 0.02]) if draw.random() < 0.2 else None
-    return {**options, "aggregate_seconds": rounds if kind == "collect" and not migrates else None}
+    return stage_options(**options, aggregate_seconds=rounds if kind == "collect" and not migrates else None)
 
 
 def _work(

@@ -182,7 +182,7 @@ def random_stage_options(draw: random.Random, batch: int, *, migrates: bool = Fa
         "in_flight_records": draw.choice([batch, 50, 100]),
         "quantum_records": draw.choice([1, 4, 100]),
         "queue_seconds": draw.choice([None, None, 0.005, 0.05]),
-        "in_flight_bytes": draw.choice([None, None, None, 300]),
+        "in_flight_mb": draw.choice([256, 256, 256, 300 / 2**20]),
         "drain_seconds": {1: 0.0, 3: 0.02}.get(batch, 2.0),  # not drawn, so that seeds mean what they did
         **({"piece_keys": draw.choice([1, 2, 8_192])} if migrates else {}),
     }

@@ -100,7 +100,7 @@ def _run_flow(flow: Flow, tables: Mapping[str, Any], batch_records: int) -> dict
             raise ConfigError(f"run_local: {flow.name} has no step {name!r} that reads; there are {', '.join(read)}")
     limits = spec.config.limits
     if "limits" not in spec.config.model_fields_set:
-        limits = limits.model_copy(update={"batch_records": batch_records, "split_records": _SPLIT_ROWS})
+        limits = replace(limits, batch_records=batch_records, split_records=_SPLIT_ROWS)
     file = replace(spec.file, config=spec.config.model_copy(update={"limits": limits}))
     given = {f"stages.{name}.read": as_table(table) for name, table in tables.items()}
     spec = JobSpec(file, {**spec.objects, **given})

@@ -15,9 +15,9 @@ from typing import Any
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dpa.driver.observer import Unobserved
 from dpa.job import Job
 from dpa.result import Report
+from dpa.telemetry.observers import Unobserved
 from experiments.steady.methods import METHODS, check_counts, job_of
 from experiments.steady.outcome import Outcome, applied
 from experiments.steady.scenarios import SERVICE_SECONDS, Load

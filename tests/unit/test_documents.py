@@ -36,7 +36,8 @@ HEADINGS = {
     "StepConfig": "## `stages`",
     "JoinConfig": "### `join` of a step",
     "TopConfig": "### `top_k` of a step",
-    "StageLimits": "### `limits` of a step",
+    "JobLimits": "## `limits`",
+    "FlowControl": "### `limits` of a step",
     "NodeConfig": "### `placement.nodes`",
     **{f"{name.title()}Config": f"## `{name}`" for name in SCHEMA["properties"]},
 }

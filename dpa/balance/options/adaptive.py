@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
@@ -12,7 +12,7 @@ from dpa.balance.adaptive.first_table import FirstTable, planned
 from dpa.balance.adaptive.policy import AdaptivePolicy
 from dpa.balance.adaptive.rebalance import RebalanceOptions
 from dpa.balance.options.base import LoadReportOptions, TriggeredOptions
-from dpa.balance.policy import BalancePolicy
+from dpa.balance.policy import BalancedStage, BalancePolicy
 from dpa.measure.load import Sample
 from dpa.routing.keys import Key
 
@@ -69,17 +69,9 @@ class AdaptiveOptions(TriggeredOptions):
         """The first table, by the adaptive planner."""
         return planned(self.ring(reducers), keys, names, replace(self.rebalance, may_split=may_split))
 
-    def policy(
-        self,
-        reducers: int,
-        *,
-        may_split: bool = True,
-        first: FirstTable | None = None,
-        feeds: Mapping[Hashable, str] | None = None,
-    ) -> BalancePolicy:
+    def policy(self, stage: BalancedStage) -> BalancePolicy:
         """The adaptive policy, on a new ring."""
-        ring, trigger = self.ring(reducers).snapshot(0), self._trigger(self.max_imbalance, "mean")
-        return AdaptivePolicy(ring, trigger, self, may_split=may_split, first=first, feeds=feeds)
+        return AdaptivePolicy(stage, self, self._trigger(self.max_imbalance, "mean"))
 
     @property
     def reports(self) -> LoadReportOptions:

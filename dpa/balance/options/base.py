@@ -7,7 +7,7 @@ docstrings are its keys (docs/job-files.md).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
@@ -15,7 +15,7 @@ import numpy as np
 from annotated_types import Ge, Gt, Le
 
 from dpa.balance.adaptive.first_table import FirstTable
-from dpa.balance.policy import BalancePolicy
+from dpa.balance.policy import BalancedStage, BalancePolicy
 from dpa.balance.trigger import (
     Against,
     BothTrigger,
@@ -93,22 +93,8 @@ class BalanceOptions(ABC):
         return None
 
     @abstractmethod
-    def policy(
-        self,
-        reducers: int,
-        *,
-        may_split: bool = True,
-        first: FirstTable | None = None,
-        feeds: Mapping[Hashable, str] | None = None,
-    ) -> BalancePolicy:
-        """A balancing policy for `reducers` tasks, on a new ring.
-
-        Args:
-            reducers: how many tasks there are.
-            may_split: whether a key may have several of them at a time.
-            first: the first table, where one was planned.
-            feeds: the edges on which records come to the stage, each with the name of its sender.
-        """
+    def policy(self, stage: BalancedStage) -> BalancePolicy:
+        """A balancing policy for a stage, on a new ring."""
 
     @property
     @abstractmethod

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge, Gt
 
-from dpa.balance.adaptive.first_table import FirstTable
 from dpa.balance.options.base import BalanceOptions, LoadReportOptions, TriggeredOptions
-from dpa.balance.policy import BalancePolicy
+from dpa.balance.policy import BalancedStage, BalancePolicy
 from dpa.balance.strategies import Doubling, Halving, NoBalancing, Strategy
 from dpa.balance.token_policy import TokenPolicy
 from dpa.balance.trigger import QueueLengthTrigger
@@ -27,16 +25,9 @@ class NoBalancingOptions(BalanceOptions):
     initial_tokens: Annotated[int, Ge(1)] = NoBalancing.initial_tokens
     """Tokens that each reducer starts with."""
 
-    def policy(
-        self,
-        reducers: int,
-        *,
-        may_split: bool = True,
-        first: FirstTable | None = None,
-        feeds: Mapping[Hashable, str] | None = None,
-    ) -> BalancePolicy:
+    def policy(self, stage: BalancedStage) -> BalancePolicy:
         """A policy that refuses even what it is asked for."""
-        return TokenPolicy(self.ring(reducers), NoBalancing(), QueueLengthTrigger(tau=0.0), max_rounds=0)
+        return TokenPolicy(self.ring(stage.reducers), NoBalancing(), QueueLengthTrigger(tau=0.0), max_rounds=0)
 
     @property
     def reports(self) -> None:
@@ -69,17 +60,10 @@ class TokenOptions(TriggeredOptions):
 
     method: ClassVar[type[Strategy]]
 
-    def policy(
-        self,
-        reducers: int,
-        *,
-        may_split: bool = True,
-        first: FirstTable | None = None,
-        feeds: Mapping[Hashable, str] | None = None,
-    ) -> BalancePolicy:
+    def policy(self, stage: BalancedStage) -> BalancePolicy:
         """The paper's policy, on a new ring; it splits no keys."""
         return TokenPolicy(
-            self.ring(reducers),
+            self.ring(stage.reducers),
             self.method(),
             self._trigger(self.tau, "second"),
             max_rounds=self.max_rounds,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from dpa.balance.decision import Decision, Outcome
-from dpa.balance.policy import BalancePolicy, require_reducer
+from dpa.balance.policy import BalancedStage, BalancePolicy, require_reducer
 from dpa.errors import BalanceError, ProtocolError
 from dpa.protocol.graph import Graph
 from dpa.protocol.machine import Machine
@@ -311,10 +311,12 @@ def load_balancer_of(graph: Graph) -> LoadBalancerMachine:
     """The machine of the load balancer."""
     policies = {
         stage.name: stage.balance.policy(
-            stage.tasks,
-            may_split=not stage.migrates,
-            first=stage.first,
-            feeds={number: edge.source for number, edge in graph.into(stage.name)},
+            BalancedStage(
+                stage.tasks,
+                may_split=not stage.migrates,
+                first=stage.first,
+                feeds={number: edge.source for number, edge in graph.into(stage.name)},
+            )
         )
         for stage in graph.queue_fed()
     }

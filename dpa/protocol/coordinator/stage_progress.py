@@ -72,7 +72,7 @@ class StageProgress(RuledMachine):
         self.is_source = is_source
         self._moves_states = stage.moves_states
         self._migrates = stage.migrates
-        self._queue_records, self._queue_seconds = stage.in_flight_records, stage.queue_seconds
+        self._flow = stage.flow
         self._emitted_to: int | None = None
         self._done: set[int] = set()
         self._last_version: int | None = None
@@ -199,10 +199,10 @@ class StageProgress(RuledMachine):
         """The used part of a task's queue, 0 to 1: the time that it takes to process what is queued, by that at which
         queues are held; where they are not, the records by those that one sender may have in flight."""
         stats = self.tasks[index]
-        if self._queue_seconds is None:
-            return min(1.0, stats.queue / self._queue_records)
+        if self._flow.queue_seconds is None:
+            return min(1.0, stats.queue / self._flow.in_flight_records)
         seconds = stats.busy_seconds / max(stats.processed, 1)
-        return min(1.0, stats.queue * seconds / self._queue_seconds)
+        return min(1.0, stats.queue * seconds / self._flow.queue_seconds)
 
     @property
     def _moment(self) -> tuple[float, int]:

@@ -16,6 +16,7 @@ from dpa.errors import ProtocolError
 from dpa.execution.states import StatePart
 from dpa.protocol.machine import Machine
 from dpa.protocol.rules import Rule, RuledMachine, State, on
+from dpa.protocol.task.flow_control import FlowControl
 from dpa.protocol.task.record_queue import Forwards, RecordQueue
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import RangesExtracted, StatesInstalled
@@ -36,14 +37,14 @@ class MigrationOptions:
         in_order: whether a key's records wait for its state and for those that were emitted before them: in migrate
             mode. In merge mode states move only when a task leaves, and are merged where they come.
         starts_late: whether the task was started after the job: it learns the newest table first.
-        drain_seconds: in merge mode, how long a task that leaves processes what is queued, before it gives the rest
-            (N-Storm's D_K, section 3.1).
+        flow: of the stage; in merge mode a task that leaves processes what is queued for `drain_seconds`, before it
+            gives the rest (N-Storm's D_K, section 3.1).
     """
 
     piece_keys: int
     in_order: bool
     starts_late: bool
-    drain_seconds: float
+    flow: FlowControl
 
 
 class GivingState(State):

@@ -16,8 +16,6 @@ from builders import Total, pairs
 from dpa import Job, Reducer, Result
 from dpa.config import parse
 from dpa.driver.backend import Backend
-from dpa.driver.observer import Unobserved
-from dpa.driver.outputs import MARK
 from dpa.errors import ConfigError, JobFailedError
 from dpa.executors import AnyMapper, AnyReducer
 from dpa.protocol.graph import MAPPER, REDUCER
@@ -25,6 +23,8 @@ from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
 from dpa.protocol.wire.metrics import Snapshot, StageSnapshot, TaskStats
 from dpa.protocol.wire.nodes import Place
 from dpa.simulation.backend import SimulatedBackend
+from dpa.sinks.replacement import MARK
+from dpa.telemetry.observers import Observers, Unobserved
 from dpa.testing import LocalBackend
 
 WORDS = ["the"] * 300 + [f"word {number % 40}" for number in range(400)]
@@ -151,6 +151,19 @@ def test_the_phases_come_in_order_and_the_stream_has_its_last_numbers_before_it_
     assert observed.snapshots[-1].phase == "done"
     assert report.seconds.stream > 0
     assert min(vars(report.seconds)[name] or 0 for name in vars(report.seconds)) >= 0
+
+
+def test_an_observer_that_raises_neither_ends_the_job_nor_keeps_others_from_looking() -> None:
+    class Broken(Unobserved):
+        def update(self, snapshot: Snapshot) -> None:
+            fail()
+
+    observed = Observed()
+    result = job().run(Observers(Broken(), observed), backend=LocalBackend())
+    assert counts(result) == COUNTS
+    assert observed.snapshots[-1].phase == "done"
+    assert observed.warnings == ["Broken observes no more: LookupError('no luck')"]
+    assert counts(job().run(Broken(), backend=LocalBackend())) == COUNTS
 
 
 @backends

@@ -282,7 +282,7 @@ ERRORS = {
     ),
     "a directory without a path": (
         step(COUNT + "\nwrite: {mode: overwrite}"),
-        "4: stages.counts: `write` needs a `path`; the rows of a result without `write` stay in memory",
+        "4: stages.counts: `write` needs a `path`, or `use`; the rows of a result without `write` stay in memory",
     ),
     "one directory for two results": (
         step(COUNT + "\nwrite: out/x") + "  more: {from: lines, map: mine:same, write: out/x}\n",

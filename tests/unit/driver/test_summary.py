@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 
 from dpa.config import parse
-from dpa.driver.stage_summary import StageOutcome, load_of
+from dpa.driver.stage_summary import StageOutcome
 from dpa.driver.summary import build_report
 from dpa.execution.key_stats import KeyStats
 from dpa.measure.lives import Life
 from dpa.measure.traffic import Traffic
 from dpa.protocol.graph import MAPPER, REDUCER
-from dpa.protocol.plan import TaskOutput
+from dpa.protocol.task.delivery import TaskOutput
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.metrics import AggregationStats, LoadSample, PlanStep, Snapshot, StageSnapshot, TaskStats
 from dpa.protocol.wire.use import TaskUse
@@ -30,6 +30,7 @@ from dpa.result import (
     Seconds,
     TrafficReport,
 )
+from dpa.telemetry.loads import load_of
 
 STATS = KeyStats.of(pa.chunked_array([pa.array(["a", "b"])]), pa.array([1, 1]).to_numpy())
 SECONDS = Seconds(0.0, 0.0, 2.0, 0.0, 0.0, 2.0)
@@ -37,7 +38,7 @@ SECONDS = Seconds(0.0, 0.0, 2.0, 0.0, 0.0, 2.0)
 
 def share(states: int) -> TaskOutput:
     """Of a reducer with two keys in its result."""
-    return TaskOutput(2, states, None, None, STATS, None)
+    return TaskOutput(2, states, (), STATS, None)
 
 
 def built(snapshot: Snapshot | None, **outcomes: StageOutcome) -> Report:
@@ -105,11 +106,13 @@ def test_shares_of_the_time_are_means_over_the_tasks_and_at_most_all_of_it() -> 
         TaskStats("s", 0, busy_seconds=1.0, blocked_seconds=0.5, peak_queue=7),
         TaskStats("s", 1, busy_seconds=2.0, peak_queue=9),
     )
-    load = load_of(tasks, [LoadSample(0.5, (4, 0), (0, 0)), LoadSample(1.0, (6, 2), (0, 0))], 2.0)
+    samples = (LoadSample(0.5, (4, 0), (0, 0)), LoadSample(1.0, (6, 2), (0, 0)))
+    stage = StageSnapshot("s", "done", tasks, samples=samples)
+    load = built(Snapshot("done", 2.0, 0, (stage,))).stages[0].load
     assert (load.busy, load.blocked, load.busiest) == (0.75, 0.125, 1.0)
     assert (load.mean_queue, load.peak_queue) == (3.0, 9)
-    assert load_of(tasks, (), 1.0).busiest == 1.0
-    assert load_of(tasks, (), 0.0).busy == 0.0
+    assert load_of(stage, 1.0).busiest == 1.0
+    assert load_of(stage, 0.0).busy == 0.0
 
 
 def grown(first: int = 600, second: int = 200, **changes: Any) -> Report:

@@ -2,12 +2,10 @@
 
 from collections.abc import Iterable
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from builders import (
     Total,
@@ -88,7 +86,7 @@ def test_tasks_that_exchange_states_agree_on_one_result(reducer, data, keys: lis
     assert found == naive(((key, 1) for key in keys), sum)
 
 
-def test_the_share_is_emitted_as_rows_and_written_as_a_file(tmp_path: Path) -> None:
+def test_the_share_is_emitted_as_rows() -> None:
     task = reduce_task(Sum())
     assert task.process(values(["a", "b", "a"], [1, 2, 3])) == ()
     task.conform(agreed([task.finish()]))
@@ -96,8 +94,6 @@ def test_the_share_is_emitted_as_rows_and_written_as_a_file(tmp_path: Path) -> N
     emission = Emission((edge("key", reducer=Sum()),))
     [step] = emission.steps(task.rows(), lambda: 0.0)
     assert dict(records_of(step.blocks[0][1])) == {"a": 4, "b": 2}
-    task.write(tmp_path / "part.parquet")
-    assert pq.read_table(tmp_path / "part.parquet") == task.share.table
 
 
 def test_shares_that_are_all_empty_take_the_columns_that_are_known() -> None:

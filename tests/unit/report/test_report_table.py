@@ -377,7 +377,7 @@ def test_a_graph_is_shown_in_one_line_a_stage_and_the_facts_of_the_job() -> None
     assert "records  share" not in text
     assert "hot keys  " not in text
     assert "\nredistributions  2 of priced\n" in text
-    assert "\noutput           bargains: out/last (20 rows in 0 files)\n" in text
+    assert "\noutput           bargains: out/last (20 rows)\n" in text
     assert "p99 1.12 s, p95 0.41 s, p50 30 ms, max 2.50 s, mean 0.10 s, of bargains" in words(text)
     assert "bottleneck priced limits the run: its busiest task, 0, is busy 97% of the time" in words(text)
     assert text.endswith("\nreference: match\n")
@@ -386,7 +386,7 @@ def test_a_graph_is_shown_in_one_line_a_stage_and_the_facts_of_the_job() -> None
 def test_of_a_verbose_graph_each_operator_stage_follows_and_the_facts_of_the_job_come_last() -> None:
     text = words(shown(samples.graph_report(), verbose=True))
     assert re.search(r"priced records share .* 2 redistributions .* latency p99 .* hot keys the 7.8%", text)
-    assert re.search(r"output out/last \(20 rows in 0 files\) reference match records 6,249,996 rows read", text)
+    assert re.search(r"output out/last \(20 rows\) reference match records 6,249,996 rows read", text)
     assert "--verbose" not in text
     assert shown(samples.graph_report(), verbose=True).endswith("\nreference: match\n")
 

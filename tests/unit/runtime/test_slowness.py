@@ -15,7 +15,7 @@ from dpa.runtime.slowness import Slowness
 
 
 def plan(**slow: Any) -> RunPlan:
-    return RunPlan(map_reduce((), 1, 3), tasks={}, empty_results={}, results={}, **slow)
+    return RunPlan(map_reduce((), 1, 3), tasks={}, deliveries={}, **slow)
 
 
 def slowness(of_plan: RunPlan, index: int, slept: list[float] | None = None) -> Slowness:
