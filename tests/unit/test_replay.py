@@ -97,7 +97,7 @@ def test_a_machine_that_does_not_do_the_same_gives_status_1_and_names_the_event(
     done = replay(written(recording, tmp_path))
     assert done.exit_code == 1
     assert "reducer 0 diverges at event 2" in done.stdout
-    assert "-> mapper 0 #0: Ack(edge=0, records=5, window=None, signal=None)" in done.stdout
+    assert "-> mapper 0 #0: Ack(edge=0, records=5, window=5, signal=None)" in done.stdout
 
 
 def test_a_foreign_file_gives_status_2_and_one_line(tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def test_every_other_grouping_chooses_among_members_by_their_place(kind: str) ->
 
 @pytest.mark.parametrize("options", POLICIES, ids=lambda options: options.strategy)
 def test_tables_do_not_grow_with_the_reducers_that_there_have_been(options: BalanceOptions) -> None:
-    policy, sizes = options.policy(3), []
+    policy, sizes = options.policy(BalancedStage(3)), []
     for number in range(3, 63, 2):
         policy.change_members(MemberChange(joins=(number,)))
         policy.change_members(MemberChange(replaces=((number, number + 1),)))
