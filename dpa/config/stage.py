@@ -33,9 +33,9 @@ class ExecutorConfig(Section):
     """A mapper or reducer named in a job file."""
 
     use: str
-    """`package.module:Name`, a class or a function; or the name of a ready-made reducer such as `count`."""
+    """`module:Name` of a class or function; of a reducer also the name of a ready-made one, such as `count`."""
     args: dict[str, Any] = {}
-    """Keyword arguments for the class."""
+    """Keyword arguments of the class."""
 
 
 def _as_executor(value: Any) -> Any:
@@ -75,8 +75,8 @@ class AggregationConfig(Section):
     seconds: float = Field(gt=0)
     """Seconds from the end of a round to the start of the next; in effect a multiple of a quarter of a second."""
     path: str | None = None
-    """Directory in which the newest complete round is found as Parquet, relative to the working directory; without it
-    states are folded, and nothing is published."""
+    """Directory for the partial results, relative to the working directory; null: states are folded, and nothing is
+    published."""
 
 
 Elastic: TypeAlias = Annotated[ElasticOptions, Plain(ElasticOptions)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -93,12 +94,15 @@ class Publication:
             with self._refusing():
                 self.sink.begin()
         except BaseException:
-            self.sink.abort()
+            self.__exit__()
             raise
         return self
 
     def __exit__(self, *raised: object) -> None:
-        self.sink.abort()
+        try:
+            self.sink.abort()
+        except Exception as error:
+            warnings.warn(f"{self._key}: {_words(error)}", RuntimeWarning, stacklevel=2)
 
     def commit(self, staged: Sequence[Any], seconds: float = 0.0) -> tuple[str, ...]:
         """Publish the complete result; returns the names of its files.

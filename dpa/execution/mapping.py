@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, get_args
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,6 @@ from dpa.execution.running import described
 from dpa.executors import AnyMapper, BatchMapper, Mapper, name_of
 from dpa.operators import RowOperator
 from dpa.routing.keys import KeyName, key_type, names_of
-from dpa.sources.splits import Split
 
 Made: TypeAlias = "Iterator[tuple[Block | None, int]]"
 """Blocks of records, at least one each, or None, and the rows read for each since the one before."""
@@ -259,10 +258,6 @@ class MapTask:
             name = name_of(self.receiver.executor) if self.receiver.keeps_states else "the next stage"
             needs = f"{name} works on columns, so values must be of one Arrow type, or flat dicts"
             raise ExecutorError(f"{name_of(mapper)}.map: {needs}: {error}") from None
-
-
-for _split in get_args(Split):
-    described(lambda local: "its input, which it reads")(_split.batches)
 
 
 def check_columns(task: MapTask, schema: pa.Schema, rows: str = "the input") -> None:

@@ -22,9 +22,6 @@ from dpa.protocol.graph import Edge, Graph, Stage
 from dpa.protocol.task.user_code import StageTask
 from dpa.sources.splits import Split
 
-_STEP_SECONDS = 0.25
-"""Seconds after which functions of a record hand over the records that they have made."""
-
 
 @dataclass(frozen=True)
 class Compiled:

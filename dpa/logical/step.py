@@ -155,7 +155,7 @@ class Step:
 
     @property
     def key(self) -> KeyName:
-        """The columns that tell its rows apart; none where several rows may have one key."""
+        """The columns that identify its rows; none where several rows may have one key."""
         return self.feeds[0].keying.key if self.receiver.has_row_a_key else ()
 
     def at(self, key: str) -> str:

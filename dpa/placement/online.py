@@ -50,16 +50,17 @@ class OnlineOptions:
     """How a placement follows what is measured while the job runs."""
 
     policy: Literal["improve", "otd", "replan"] = "improve"
-    """Which tasks move: those that make the placement better (`improve`), one in each cycle (`otd`, N-Storm), or all
-    that the section's `allocator` would put elsewhere (`replan`)."""
+    """Which tasks move: `improve`: those that make the placement better; `otd`: one in each cycle (N-Storm); `replan`:
+    all that the section's `allocator` would put elsewhere."""
     seconds: Annotated[float, Ge(1), Le(3600)] = 5.0
-    """From one look to the next (the paper's cycle)."""
+    """Seconds from one look to the next (N-Storm's cycle)."""
     least_gain: Annotated[float, Ge(0), Le(1)] = 0.05
-    """What moves must gain together: of the time that the busiest node takes, or of what goes between nodes."""
+    """With `improve`: least gain of all moves together, as a share of the busiest node's time or of the traffic between
+    nodes."""
     fetch_seconds: Annotated[float, Ge(0), Le(3600)] = 0.0
-    """How often a node looks for a new plan (the paper's T_S); 0: it is told at once."""
+    """Seconds between two looks of a node for a new plan (N-Storm's T_S); 0: it learns of one at once."""
     read_seconds: Annotated[float, Ge(0), Le(3600)] = 0.0
-    """How often its workers do (T_W); 0: they are told at once."""
+    """Seconds between two looks of a node's workers (T_W); 0: they learn of one at once."""
 
     def read_at(self, published: float) -> float:
         """When all workers know a plan that is published at a moment, in seconds: nodes and workers look at the

@@ -28,9 +28,9 @@ class JobLimits(FlowControl):
     """Bounds on memory, and on how long a task works before it reads its messages."""
 
     split_records: Annotated[int, Ge(1)] = 1_000_000
-    """About how many input rows a mapper is given at a time."""
+    """Input rows, about, that a mapper is given at a time."""
     start_seconds: Annotated[float, Gt(0), FINITE] = 120.0
-    """How long a task may take to start while records flow; then the tasks of its stage stay as they are."""
+    """Most seconds that a task may take to start while records flow; after that the stage keeps the tasks it has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +38,9 @@ class SlowTasks:
     """Tasks that are slow on purpose: a cluster of unequal machines on one machine, for experiments and tests."""
 
     slow_factor: list[Annotated[float, Ge(1), FINITE]] = field(default_factory=list)
-    """By what factor user code takes longer on each task, in their order; they sleep for the rest."""
+    """Factor by which user code takes longer on each task, in their order."""
     cpu_contention: list[Annotated[int, Ge(0)]] = field(default_factory=list)
-    """Numbers of the tasks that share one processor with a busy process. Linux only."""
+    """Numbers of the tasks that share one processor with a busy process, each once; Linux only."""
 
     def require_tasks(self, tasks: int) -> None:
         """Check that the section fits a stage of `tasks` tasks.

@@ -19,9 +19,18 @@ from dpa.result._stage import (
 
 @dataclass(frozen=True)
 class Seconds:
-    """Wall time by phase: waiting for Ray and actors, which start beside Spark; Spark and splits; the stream; the
-    state merge; reference and baseline; everything. `first_record`: from the start of the job to the first record
-    processed."""
+    """Wall time by phase.
+
+    Attributes:
+        startup: seconds of waiting, once the input is loaded, until Ray and the actors are ready.
+        load: seconds of starting Spark, making the splits and resolving the reference query; Ray and the actors start
+            beside Spark.
+        stream: seconds of mapping and reducing.
+        merge: seconds of merging the reducers' states.
+        reference: seconds of computing the reference and Spark's skew.
+        total: seconds of everything, from start to end.
+        first_record: seconds from the start of the job to the first record processed; None if there was none.
+    """
 
     startup: float = 0.0
     load: float = 0.0
@@ -38,15 +47,22 @@ class Report:
 
     Attributes:
         status: `ok`, `failed` or `mismatch`.
+        name: the job's name.
+        seconds: wall time by phase.
         records: rows read and records mapped by all sources; records emitted, processed and forwarded by all stages.
-        records_per_second: `records.mapped` by the seconds of the stream.
-        bottleneck: what limited the run, if anything did.
-        stages: each after those that feed it; none if the job failed before anything was known of them.
-        traffic: between stages, and within them; none where tasks are no processes.
-        placement_looks: the last looks at the placement while the job ran.
-        placement_counts: how often no task was moved, by reason.
-        reference: the comparisons of all stages as one.
-        error: why the job failed, or None.
+        records_per_second: `records.mapped` divided by `seconds.stream`.
+        bottleneck: what limited the run.
+        stages: each after those that feed it. Where no task has reported anything, only those with a result.
+        edges: of the graph.
+        traffic: messages between the tasks of two stages, and among those of one; none where tasks are no processes. Of
+            a failed job as last reported, which tasks do every second.
+        placement_looks: the last 512 times that the placement was looked at while the job ran.
+        placement_counts: how often no task was moved then, by reason.
+        reference: the comparisons of all stages as one; each difference names its stage.
+        config: the resolved configuration, as in `resolved.yaml`.
+        versions: of dpa and of what it ran on, by name.
+        warnings: one for each minute that a task worked on one step, in order.
+        error: why the job failed; None if it did not.
     """
 
     status: str

@@ -16,8 +16,8 @@ from dpa.routing.keys import in_words
 
 
 def when_written(output: OutputReport) -> tuple[int, ...] | None:
-    """When each file of a result was written, in nanoseconds, which tells it from a later one in the same directory;
-    None if they are not all there."""
+    """When each file of a result was written, in nanoseconds, as a later one in the same directory is another; None if
+    they are not all there."""
     try:
         return tuple((Path(output.path or "") / name).stat().st_mtime_ns for name in output.files)
     except OSError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -100,7 +99,7 @@ class ParquetDirectory(Sink):
                 self._replacement.settle()
         except OSError as error:
             left = f"{self._replacement.work}: the next job with this output will try again to settle what is left here"
-            warnings.warn(f"{left}: {error}", RuntimeWarning, stacklevel=2)
+            raise TableError(f"{left}: {error}") from None
 
     def read(self, staged: Sequence[str]) -> pa.Table:
         """The rows of the staged files."""

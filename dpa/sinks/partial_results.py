@@ -65,7 +65,7 @@ class RoundsDirectory(Sink):
 
     def check(self) -> None:
         """Check that nothing but rounds is there."""
-        strangers = strangers_in(self._path) if self._path.exists() else []
+        strangers = _strangers_in(self._path) if self._path.exists() else []
         strangers = [name for name in strangers if not is_of_file_system(self._path / name)]
         if strangers:
             more = f" and {len(strangers) - 1} more" if len(strangers) > 1 else ""
@@ -146,7 +146,7 @@ def rounds_in(directory: Path) -> dict[int, Path]:
     return {int(match.group(1)): place for place, match in found.items() if match}
 
 
-def strangers_in(directory: Path) -> list[str]:
+def _strangers_in(directory: Path) -> list[str]:
     """The relative paths of what is in a directory and belongs to no round."""
     rounds = list(rounds_in(directory).values())
     known = {LATEST, _BESIDE, LOCK, *(place.name for place in rounds)}

@@ -55,7 +55,7 @@ class Sink(ABC):
         """
 
     def abort(self) -> None:  # noqa: B027
-        """Leave nothing of what was staged; what was committed stays."""
+        """Leave nothing of what was staged; what was committed stays. What this raises is a warning to the user."""
 
     def read(self, staged: Sequence[Any]) -> pa.Table:
         """What was staged and is not committed yet, to be compared with a reference.

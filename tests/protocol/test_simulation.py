@@ -95,7 +95,7 @@ class EmptyQueues(StageProgress):
     """Ends a stage when every task reports that its queue is empty, as the published prototype does."""
 
     def _freeze_if_drained(self) -> State | None:
-        if any(stats.queue for stats in self.tasks):
+        if any(stats.queue for stats in self.tasks.values()):
             return None
         self._coordinator.send(BALANCER, Freeze(self.name))
         return StagePhase.FREEZING
@@ -216,7 +216,7 @@ class IgnoresRounds(TokenPolicy):
     """Gives every reducer as many rounds as it likes."""
 
     def report(self, reducer: int, load: Load, now: float) -> Decision:
-        self._rounds = [0] * len(self._rounds)
+        self._rounds.clear()
         return super().report(reducer, load, now)
 
 

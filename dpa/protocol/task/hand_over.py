@@ -1,6 +1,6 @@
 """The two sides of a hand-over: the ranges that a task gives to others by the newest table, and those that it takes.
 
-docs/migration.md has the hand-over step by step, and why it is right.
+docs/design.md has hand-overs step by step, and why they are right.
 """
 
 from __future__ import annotations

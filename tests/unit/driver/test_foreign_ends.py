@@ -144,6 +144,9 @@ class Unreadable(Sink):
     def commit(self, staged: Any, epoch: int, seconds: float) -> tuple[str, ...]:
         raise RuntimeError("the broker is gone")
 
+    def abort(self) -> None:
+        raise RuntimeError("and does not come back")
+
 
 class Deaf(Unreadable):
     """Takes rows, but cannot publish them."""
@@ -169,8 +172,9 @@ def test_whatever_a_sink_raises_is_said_with_its_key(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match="output: KeyError: 'no such topic'"):
         run("Unreadable")
-    assert run("Deaf").report.error == "output: RuntimeError: the broker is gone"
-    assert "test_foreign_ends.Dumb.stage failed on the share of task" in str(run("Dumb").report.error)
+    with pytest.warns(RuntimeWarning, match="RuntimeError: and does not come back"):
+        assert run("Deaf").report.error == "output: RuntimeError: the broker is gone"
+        assert "test_foreign_ends.Dumb.stage failed on the share of task" in str(run("Dumb").report.error)
     with pytest.raises(ConfigError, match=r"reference: the sink 'test_foreign_ends:Deaf' has no `read`"):
         run("Deaf", reference={"sql": "SELECT line, count(*) AS count FROM input GROUP BY line"})
 

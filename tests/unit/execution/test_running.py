@@ -11,6 +11,7 @@ from builders import map_task
 
 from dpa.execution.block import Block
 from dpa.execution.receivers import receiver_of
+from dpa.execution.rows import Portions
 from dpa.execution.running import running
 from dpa.executors import BatchMapper, BatchReducer, Groups, Mapper, Reducer
 from dpa.routing.ring import TokenRing
@@ -109,7 +110,7 @@ def test_reading_is_told_apart_from_the_record_before(monkeypatch: pytest.Monkey
     class Slow:
         to_batches: Callable[..., Any] = lambda self, max_chunksize: at_once(ROWS, max_chunksize)
 
-    list(map_task(Maps(), Looks()).steps(MemorySplit(Slow()), lambda: 0.0))  # type: ignore[arg-type]
+    list(map_task(Maps(), Looks()).steps(Portions(MemorySplit(Slow())), lambda: 0.0))  # type: ignore[arg-type]
     assert seen[0] == "its input, which it reads"
 
 
@@ -121,7 +122,7 @@ class LooksWhileItGenerates(Generator):
 def test_generating_rows_is_reading() -> None:
     [split] = GeneratedTable(LooksWhileItGenerates(), 3).splits(3)
     seen.clear()
-    list(map_task(Maps(), Looks()).steps(split, lambda: 0.0))
+    list(map_task(Maps(), Looks()).steps(Portions(split), lambda: 0.0))
     assert seen[0] == "its input, which it reads"
 
 
