@@ -54,7 +54,7 @@ class JobSpec:
     @property
     def results(self) -> tuple[Step, ...]:
         """The steps whose rows are a result."""
-        return tuple(step for step in self.steps if step.sink is not None)
+        return tuple(step for step in self.steps if step.is_result)
 
     def input_of(self, source: Step) -> tuple[str, InputConfig, SampleConfig | None]:
         """The input that a step reads: its key path, and the sections that describe it and a sample of it."""
@@ -91,11 +91,10 @@ class JobSpec:
         deliveries = {}
         for step in compilation.steps:
             if step.feeds:
-                asked = None if step.sink is None else step.sink.reference
                 deliveries[step.name] = Delivery(
-                    sink=None if step.sink is None else Memory(),
+                    sink=Memory() if step.is_result else None,
                     empty=compilation.columns.empty(step.name),
-                    counted=asked is not None and asked.baseline,
+                    counted=step.reference is not None and step.reference.baseline,
                 )
         return RunPlan(
             graph=compiled.graph,
@@ -120,10 +119,10 @@ class JobSpec:
             self._check_migrate(step)
             self._check_merge(step)
             self._check_elastic(step)
-            if step.sink is not None and step.sink.reference is not None:
-                self._check_is_read(step.at("reference"), step.sink.key, step.sink.reference)
+            if step.reference is not None:
+                self._check_is_read(step.at("reference"), step.at("write"), step.reference)
                 inputs = [source.name for source in self.sources]
-                reference_of(self.file, step.at("reference"), step.sink.reference, inputs)
+                reference_of(self.file, step.at("reference"), step.reference, inputs)
 
     def _check_is_read(self, key: str, output: str, reference: ReferenceConfig) -> None:
         """Check that the rows which go to the sink of a section can be compared with its reference."""

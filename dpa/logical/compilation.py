@@ -113,9 +113,7 @@ class Compilation:
         if step.is_source:
             assert emission is not None
             return emission
-        return ReduceStage(
-            self.columns.receiver(step), step.feeds[0].keying.key, emission, keeps_rows=step.sink is not None
-        )
+        return ReduceStage(self.columns.receiver(step), step.feeds[0].keying.key, emission, keeps_rows=step.is_result)
 
     def _emission(self, step: Step) -> Emission | None:
         outputs = tuple(self._output(taker, feed) for taker, feed in self._takers[step.name])

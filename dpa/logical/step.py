@@ -67,20 +67,6 @@ class StepInput:
 
 
 @dataclass(frozen=True)
-class StepOutput:
-    """What becomes of the rows of a step besides what other steps make of them.
-
-    Attributes:
-        key: the key path of the section that names the directory they are written to; without such a section they stay
-            in memory.
-        reference: what they are checked against, or None.
-    """
-
-    key: str
-    reference: ReferenceConfig | None
-
-
-@dataclass(frozen=True)
 class Step:
     """One step.
 
@@ -100,7 +86,8 @@ class Step:
         flow: bounds on the records that wait for it.
         aggregation: rounds of aggregation while the stream runs, or None.
         testing: tasks that are slow on purpose.
-        sink: what becomes of its rows, where they are a result.
+        is_result: whether its rows are a result, besides what other steps make of them.
+        reference: what its result is checked against, or None.
         written_as: returns the key path that the job file has for a key of a step.
     """
 
@@ -119,7 +106,8 @@ class Step:
     flow: FlowControl = field(default_factory=FlowControl)
     aggregation: AggregationConfig | None = None
     testing: SlowTasks = field(default_factory=SlowTasks)
-    sink: StepOutput | None = None
+    is_result: bool = False
+    reference: ReferenceConfig | None = None
     written_as: Callable[[str, str], str] = field(default="stages.{}.{}".format, compare=False)
 
     @property
