@@ -68,7 +68,7 @@ class Run:
         self._rounds = {
             step.name: rounds[step.at("aggregation")]
             for step in spec.steps
-            if step.aggregation is not None and step.aggregation.path is not None
+            if step.config.aggregation is not None and step.config.aggregation.path is not None
         }
         self._snapshot: Snapshot | None = None
         self._warnings: list[str] = []

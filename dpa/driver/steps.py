@@ -69,7 +69,7 @@ class _Builder:
         if config.read is not None:
             columns = declared(None, config.schema_, self._at, "read")
             readers = config.parallelism or _READERS
-            return Step(self._name, declared=columns, tasks=readers, elastic=config.elastic, written_as=self._file.at)
+            return Step(self._name, config, declared=columns, tasks=readers, written_as=self._file.at)
         operation = config.operation
         receiver = self._receiver(operation)
         by_key = receiver.keeps_states
@@ -83,21 +83,16 @@ class _Builder:
         grouping = config.grouping or (RingOptions() if by_key else ShuffleOptions())
         return Step(
             self._name,
+            config,
             feeds=feeds,
-            fills=config.allow_missing_columns,
             receiver=receiver,
             word=operation or "from",
             combine=config.combiner or config.top_k is not None,  # a few rows stand for all of a block
             tasks=tasks,
             grouping=grouping,
             balance=config.balance or _default_balance(receiver, grouping, config.consistency),
-            consistency=config.consistency,
-            elastic=config.elastic,
             flow=config.limits or self._file.config.limits,
-            aggregation=config.aggregation,
-            testing=config.testing,
             is_result=is_result,
-            reference=config.reference,
             written_as=self._file.at,
         )
 

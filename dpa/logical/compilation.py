@@ -63,7 +63,7 @@ class Compilation:
             emission = self._emission(step)
             tasks[step.name] = self._task(step, emission)
             edges += [Edge(step.name, taker.name) for _, taker, _ in self.edges(step.name)]
-            aggregation = step.aggregation
+            aggregation = step.config.aggregation
             stages.append(
                 Stage(
                     step.name,
@@ -74,9 +74,9 @@ class Compilation:
                     flow=step.flow,
                     expected_seconds=step.expected_seconds,
                     aggregate_seconds=None if aggregation is None else aggregation.seconds,
-                    consistency=step.consistency,
+                    consistency=step.config.consistency,
                     can_merge=step.can_merge,
-                    elastic=step.elastic,
+                    elastic=step.config.elastic,
                     ordered_for=self.ordered_for(step.name),
                 )
             )
