@@ -65,6 +65,8 @@ _RARE = (
     "not drawn: it must be slower than all acknowledgements for what the task had sent, just as the task ends or leaves"
 )
 
+_SHORT = "not drawn: nodes read the plan a moment after it is made, and nobody wants anything just then"
+
 UNREACHED: dict[Triple, str] = {
     **{("CoordinatorMachine", kind, "created"): _FIRST for kind in ("Rescale", "MoveTasks", "CancelChange", "Tick")},
     **{
@@ -77,6 +79,7 @@ UNREACHED: dict[Triple, str] = {
     ("StageProgress", "Progress", "done"): _LAST,
     ("CoordinatorMachine", "DecisionReport", "done"): _FROZEN,
     **{("StageProgress", "DecisionReport", phase): _FROZEN for phase in ("exchanging", "delivering", "done")},
+    ("Membership", "CancelChange", "waiting until the plan is read"): _SHORT,
     ("SourceMachine", "Flush", "left"): _ONE_CHANGE,
     ("OperatorMachine", "Flush", "leaving"): _ONE_CHANGE,
     ("OperatorMachine", "Flush", "left"): _ONE_CHANGE,

@@ -19,7 +19,7 @@ from dpa.execution.block import Block
 from dpa.execution.emission import Emission
 from dpa.execution.key_stats import KeyStats
 from dpa.execution.receivers.base import Receiver
-from dpa.execution.rows import concatenated, plain
+from dpa.execution.rows import OneBatch, concatenated, plain
 from dpa.execution.schemas import ShareSchema, as_agreed, named
 from dpa.execution.states import Reduced, StatePart
 from dpa.routing.hashing import Interval
@@ -107,8 +107,7 @@ class ReduceTask:
             self._kept.append(rows)
         if self._stage.emission is None:
             return ()
-        split = MemorySplit(pa.Table.from_batches([rows]))
-        steps = self._stage.emission.steps(split, lambda: 0.0)  # a quantum of records is short enough for one step
+        steps = self._stage.emission.steps(OneBatch(rows), lambda: 0.0)  # a quantum is short enough for one step
         return tuple(emitted for step in steps for emitted in step.blocks)
 
     def extract(self, table: RoutingTable) -> dict[int, StatePart]:

@@ -30,7 +30,7 @@ from dpa.protocol.plan import RunPlan
 from dpa.protocol.task.delivery import TaskOutput
 from dpa.protocol.wire.addresses import COORDINATOR, RESERVED, Address
 from dpa.protocol.wire.envelopes import Envelope
-from dpa.protocol.wire.events import Event, ExtractDone, FinishDone, MergeDone, ProcessDone, StepDone
+from dpa.protocol.wire.events import Event, ExtractDone, FinishDone, MergeDone, ProcessDone, StepDone, TaskDied
 from dpa.protocol.wire.instructions import CloseSplit, Instruction, OpenSplit, Process
 from dpa.protocol.wire.messages.data import Push
 from dpa.protocol.wire.messages.migration import RangeTransfer
@@ -143,9 +143,9 @@ class TaskActor:
         """Carry out an instruction that takes time; returns the event that answers it."""
         raise ProtocolError(f"{type(self).__name__} cannot carry out {instruction}")
 
-    def failed(self, message: str) -> None:
+    def failed(self, died: TaskDied) -> None:
         """Have the coordinator end the job."""
-        self._handles[COORDINATOR].fail.remote(message)
+        self._handles[COORDINATOR].fail.remote(died)
 
     def warn(self, message: str) -> None:
         """Have the coordinator pass on a warning for the user."""

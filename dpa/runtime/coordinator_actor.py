@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -22,6 +22,7 @@ from dpa.protocol.plan import CancelJob, Request, RunPlan, Times
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.events import (
     Event,
+    FailureKind,
     Redistribute,
     Start,
     StartFailed,
@@ -213,13 +214,14 @@ class CoordinatorActor(TaskActor):
         return self._handles[BALANCER]
 
     @ray.method(concurrency_group="control", num_returns=0)
-    def fail(self, message: str) -> None:
-        """End the job with an error of a task; the first one counts."""
+    def fail(self, died: TaskDied) -> None:
+        """End the job with the failure of a task; the first one counts."""
+        reason = died.in_words(self._place_of(died.address))
         with self._shell.lock:
             if self._machine.state is CoordinatorState.DONE:
                 return
-            self._shell.post(TaskDied(COORDINATOR, message))
-            self._record_error(message)  # known at once, whatever the worker is at
+            self._shell.post(died)
+            self._record_error(reason)  # known at once, whatever the worker is at
 
     @ray.method(concurrency_group="control", num_returns=0)
     def warn(self, message: str) -> None:
@@ -282,7 +284,7 @@ class CoordinatorActor(TaskActor):
             case JobDone():
                 self._changed.set()
             case JobFailed(reason):
-                self.failed(reason)
+                self._end(reason)
             case _:
                 return super().work(instruction)
         return None
@@ -361,10 +363,25 @@ class CoordinatorActor(TaskActor):
             return actor.become.remote(replace(self._plan, graph=self._plan.graph.without_splits()))
         return actor.become.remote(address, self._packed)
 
-    def failed(self, message: str) -> None:
+    def failed(self, died: TaskDied) -> None:
         """End the job with an error of the coordinator."""
+        self._end(died.in_words(self._place_of(died.address)))
+
+    def _end(self, reason: str) -> None:
         self._shell.stop()
-        self._record_error(message)
+        self._record_error(reason)
+
+    def _place_of(self, task: Address) -> str:
+        """The name of a task's node, where the job has several; else, or where it is not known, nothing."""
+        own = ray.get_runtime_context().get_node_id()
+        with self._shell.lock:
+            nodes = {COORDINATOR: own, **{address: process.node for address, process in self._processes.items()}}
+        if len({*nodes.values()}) < 2:
+            return ""
+        names: dict[str | None, str] = {}
+        with suppress(Exception):  # the failure is told whatever has become of Ray
+            names = {node["NodeID"]: node["NodeName"] for node in ray.nodes()}
+        return names.get(nodes.get(task), "")
 
     def _record_error(self, message: str) -> None:
         """Have `poll` return an error at once; the first one counts."""
@@ -386,7 +403,7 @@ class CoordinatorActor(TaskActor):
                         continue
                     if not self._ended.is_set():
                         why = cause_of(error) if isinstance(error, RayError) else repr(error)
-                        self.fail(f"{joins[reference]} died: {why}")
+                        self.fail(TaskDied(joins[reference], FailureKind.DIED, why))
                     return
 
 

@@ -23,7 +23,7 @@ from dpa.protocol.history.recorder import Recorder
 from dpa.protocol.history.recording import Recording
 from dpa.protocol.machine import Machine
 from dpa.protocol.wire.envelopes import Envelope
-from dpa.protocol.wire.events import Event, Tick
+from dpa.protocol.wire.events import Event, FailureKind, TaskDied, Tick
 from dpa.protocol.wire.instructions import Instruction, Send, StartTasks
 from dpa.protocol.wire.use import TaskUse
 from dpa.runtime.cores_busy import CoresBusy
@@ -58,8 +58,8 @@ class Host(Protocol):
         """Carry out any other instruction, on the thread of user code; returns the event that answers it."""
         ...
 
-    def failed(self, message: str) -> None:
-        """Report an error that ends the job."""
+    def failed(self, died: TaskDied) -> None:
+        """Report that the task has failed, which ends the job."""
 
     def warn(self, message: str) -> None:
         """Report what the user should know while the job goes on."""
@@ -180,4 +180,4 @@ class Shell:
                 text = f"{why(error)}\n{text}"
             self._recorder.end(text)
             _log.error("failed: %s", text)
-            self._host.failed(f"{self._machine.address}: {text}")
+            self._host.failed(TaskDied(self._machine.address, FailureKind.RAISED, text))

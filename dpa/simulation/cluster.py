@@ -29,6 +29,7 @@ from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import (
     Event,
     ExtractDone,
+    FailureKind,
     MergeDone,
     ProcessDone,
     Redistribute,
@@ -152,7 +153,7 @@ class SimulatedCluster:
         for at, request in self._job.requests:
             self._schedule(at, BALANCER if isinstance(request, Redistribute) else COORDINATOR, request)
         for at, task in self._job.deaths:
-            self._schedule(at, task, TaskDied(task, f"{task} died"))
+            self._schedule(at, task, TaskDied(task, FailureKind.DIED, "the simulated job has it die now"))
         for address in self.machines:
             self._schedule_ticks(address)
         while self._events and self._steps < max_steps and self._failure is None:

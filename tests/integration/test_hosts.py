@@ -205,7 +205,7 @@ def test_a_host_that_dies_ends_the_job_with_an_error_that_names_a_task(
         cluster.remove("two")
         said, errors = running.communicate(timeout=120)
     assert running.returncode == 1, errors
-    assert re.match(r"(mapper|reducer) \d died: ", json.loads(said)["error"])
+    assert re.match(r"(mapper|reducer) \d on two died: ", json.loads(said)["error"])
     assert not (tmp_path / "out").exists()
 
 

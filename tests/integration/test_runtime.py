@@ -22,8 +22,11 @@ from dpa import Flow, Job, Mapper
 from dpa.aggregates import Count
 from dpa.balance.options import AdaptiveOptions
 from dpa.errors import ConfigError, JobFailedError
-from dpa.protocol.graph import MAPPER
+from dpa.protocol.graph import MAPPER, REDUCER
+from dpa.protocol.history.recording import Recording
 from dpa.protocol.plan import RunHooks
+from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.events import FailureKind, TaskDied
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.result import Result
 from dpa.routing.hashing import hash_column
@@ -289,12 +292,16 @@ def test_a_full_disk_is_the_first_thing_that_is_said(small_disk: Path, tmp_path:
 
 
 def test_the_death_of_an_actor_fails_the_job_and_is_named_and_what_ray_says_of_it_is_only_logged(
-    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     given = [{"key": "k", "value": number} for number in (1, 13, 13)]
     job = Job(input=given, reducer=executors.die_on_thirteen, parallelism=ONE)
-    with pytest.raises(JobFailedError, match=r"reducer \d died"):
+    with pytest.raises(JobFailedError, match=r"^reducer 0 died: .") as failed:
         job.run()
+    (tmp_path / "events").write_bytes(failed.value.events["coordinator-0.events"])
+    events = [handled.event for handled in Recording.read(tmp_path / "events").events]
+    died = [(event.address, event.kind) for event in events if isinstance(event, TaskDied)]
+    assert died == [(Address(REDUCER, 0), FailureKind.DIED)]
     deadline = time.monotonic() + 10
     while "Ray: A worker died" not in caplog.text and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -21,7 +21,7 @@ from dpa.protocol.rules import State
 from dpa.protocol.task.hand_over import Giving
 from dpa.protocol.wire.addresses import COORDINATOR, Address
 from dpa.protocol.wire.envelopes import Message
-from dpa.protocol.wire.events import CancelChange, MoveTasks, RangesExtracted, Rescale
+from dpa.protocol.wire.events import CancelChange, FailureKind, MoveTasks, RangesExtracted, Rescale, TaskDied
 from dpa.protocol.wire.messages.end import Progress
 from dpa.protocol.wire.messages.members import ChangeMembers, Left, MembersChanged
 from dpa.protocol.wire.messages.splits import Begin
@@ -103,7 +103,9 @@ def test_a_task_that_dies_ends_the_job_with_an_error_whatever_is_under_way(migra
         except InvariantViolationError as violation:
             pytest.fail(failed(seed, violation))
         except JobFailedError as error:
-            assert str(error) == f"{victim} died"
+            assert str(error) == f"{victim} died: the simulated job has it die now"
+        told = [event for _, receiver, event in cluster.log if receiver == COORDINATOR and isinstance(event, TaskDied)]
+        assert [(event.address, event.kind) for event in told] == [(victim, FailureKind.DIED)]
         asked = [event.request for _, _, event in cluster.log if isinstance(event, Rescale | MoveTasks | CancelChange)]
         assert cluster.answers.keys() == set(asked), "who asks learns what became of it"
         died[victim.stage] += 1

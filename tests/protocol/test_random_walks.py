@@ -23,7 +23,7 @@ from dpa.protocol.rules import RuledMachine, State
 from dpa.protocol.transitions import MACHINES
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.envelopes import Envelope
-from dpa.protocol.wire.events import Event, StartFailed, TaskDied
+from dpa.protocol.wire.events import Event, FailureKind, StartFailed, TaskDied
 from dpa.simulation.cluster import SimulatedCluster
 from dpa.simulation.random_jobs import run_random_job
 
@@ -81,7 +81,7 @@ def test_machines_change_their_states_only_as_their_rules_name(monkeypatch: pyte
         [cluster], events = clusters, defaultdict[Address, list[Event]](list)
         for _, address, event in cluster.log:
             events[address].append(event)
-        events[COORDINATOR] += 20 * [TaskDied(COORDINATOR, "why"), StartFailed("why")]
+        events[COORDINATOR] += 20 * [TaskDied(COORDINATOR, FailureKind.RAISED, "why"), StartFailed("why")]
         draw, graph = random.Random(seed), cluster.graph
         walk(partial(CoordinatorMachine, graph), events.pop(COORDINATOR), draw)
         walk(partial(load_balancer_of, graph), events.pop(BALANCER), draw)

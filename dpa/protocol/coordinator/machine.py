@@ -190,9 +190,15 @@ class CoordinatorMachine(Machine):
     def _refuse(self, sender: Address, event: Rescale | MoveTasks | CancelChange) -> None:
         self.instruct(Answer(event.request, f"the job {_WHY_NOT_NOW[self.state]}", refused=True))
 
-    def _task_died(self, sender: Address, event: TaskDied | StartFailed) -> State:
+    def _task_died(self, sender: Address, event: TaskDied) -> State:
+        return self._fail(event.in_words())
+
+    def _not_started(self, sender: Address, event: StartFailed) -> State:
+        return self._fail(event.reason)
+
+    def _fail(self, reason: str) -> State:
         self._membership.end(f"the job {_WHY_NOT_NOW[CoordinatorState.FAILED]}")
-        self.instruct(JobFailed(event.reason))
+        self.instruct(JobFailed(reason))
         return CoordinatorState.FAILED
 
     def _progress(self, sender: Address, message: Progress) -> None:
@@ -280,7 +286,7 @@ class CoordinatorMachine(Machine):
             _refuse,
             "refuse",
         ),
-        on(StartFailed, CoordinatorState.STARTING, _task_died, "fail", CoordinatorState.FAILED),
+        on(StartFailed, CoordinatorState.STARTING, _not_started, "fail", CoordinatorState.FAILED),
         on(TaskDied, _ALIVE, _task_died, "fail", CoordinatorState.FAILED),
         on(Progress, _ALIVE, _progress, "for the stage"),
         *on_each(

@@ -4,6 +4,7 @@ somebody asks for something."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TypeAlias
 
 from dpa.execution.block import Block
@@ -35,12 +36,34 @@ class StartFailed:
     reason: str
 
 
+class FailureKind(Enum):
+    """How a task has ended before its time."""
+
+    DIED = "died"
+    """Its process, or its node, is gone."""
+
+    RAISED = "raised"
+    """User code or the task itself has raised an error, which the task could still report."""
+
+
 @dataclass(frozen=True)
 class TaskDied:
-    """Coordinator: a task, or the task's node, is gone or has failed."""
+    """Coordinator: a task has ended before its time.
+
+    Attributes:
+        address: which.
+        kind: how.
+        cause: why.
+    """
 
     address: Address
-    reason: str
+    kind: FailureKind
+    cause: str
+
+    def in_words(self, place: str = "") -> str:
+        """Who and why, for the user; `place`: where the task was, if that is to be told."""
+        who = f"{self.address} on {place}" if place else str(self.address)
+        return f"{who}: {self.cause}" if self.kind is FailureKind.RAISED else f"{who} died: {self.cause}"
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Which piece of user code runs, read from a frame: here the user code itself looks, from its own frame."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -103,15 +103,19 @@ def test_a_mapper_is_named_with_the_record_or_the_size_of_the_batch(mapper: Any,
     assert seen[-1] == last
 
 
-def test_reading_is_told_apart_from_the_record_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    def at_once(table: pa.Table, max_chunksize: int) -> list[pa.RecordBatch]:
-        return look(table.to_batches())
+def as_read(rows: Any) -> Portions:
+    portions = Portions(rows)
+    portions.at_once = 100
+    return portions
 
-    class Slow:
-        to_batches: Callable[..., Any] = lambda self, max_chunksize: at_once(ROWS, max_chunksize)
 
-    list(map_task(Maps(), Looks()).steps(Portions(MemorySplit(Slow())), lambda: 0.0))  # type: ignore[arg-type]
-    assert seen[0] == "its input, which it reads"
+def test_reading_is_told_apart_from_the_record_before_whatever_is_read() -> None:
+    class OfSomebodyElse:
+        def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
+            yield from (look(batch) for batch in ROWS.to_batches(max_chunksize=1))
+
+    list(map_task(Maps(), Looks()).steps(as_read(OfSomebodyElse()), lambda: 0.0))
+    assert seen[::2] == ["its input, which it reads"] * ROWS.num_rows
 
 
 class LooksWhileItGenerates(Generator):
@@ -122,7 +126,7 @@ class LooksWhileItGenerates(Generator):
 def test_generating_rows_is_reading() -> None:
     [split] = GeneratedTable(LooksWhileItGenerates(), 3).splits(3)
     seen.clear()
-    list(map_task(Maps(), Looks()).steps(Portions(split), lambda: 0.0))
+    list(map_task(Maps(), Looks()).steps(as_read(split), lambda: 0.0))
     assert seen[0] == "its input, which it reads"
 
 
