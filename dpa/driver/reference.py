@@ -32,7 +32,7 @@ class Reference:
         """The reference of `step`, if it has one, from the inputs `opened`; `spark` returns a session, and is called
         only if one is needed."""
         self.step = step
-        self._asked = step.sink.reference if step.sink else None
+        self._asked = step.config.reference
         self._key = step.at("reference")
         self._spec = spec
         self._opened = opened

@@ -64,11 +64,11 @@ class Run:
             for key, given in published(spec.file)
             if given.path is not None
         }
-        self._sinks = [_Sink(spec.file, step, outputs.get(step.sink.key)) for step in spec.results if step.sink]
+        self._sinks = [_Sink(spec.file, step, outputs.get(step.at("write"))) for step in spec.results]
         self._rounds = {
             step.name: rounds[step.at("aggregation")]
             for step in spec.steps
-            if step.aggregation is not None and step.aggregation.path is not None
+            if step.config.aggregation is not None and step.config.aggregation.path is not None
         }
         self._snapshot: Snapshot | None = None
         self._warnings: list[str] = []

@@ -54,13 +54,12 @@ class JobSpec:
     @property
     def results(self) -> tuple[Step, ...]:
         """The steps whose rows are a result."""
-        return tuple(step for step in self.steps if step.sink is not None)
+        return tuple(step for step in self.steps if step.is_result)
 
     def input_of(self, source: Step) -> tuple[str, InputConfig, SampleConfig | None]:
         """The input that a step reads: its key path, and the sections that describe it and a sample of it."""
-        section = self.file.stages[source.name]
-        assert section.read is not None
-        return source.at("read"), section.read, section.sample
+        assert source.config.read is not None
+        return source.at("read"), source.config.read, source.config.sample
 
     def compilation(self, columns: Mapping[str, pa.Schema | None]) -> Compilation:
         """The steps on their way to a graph; `columns` are those of each source's input, None where they are not known.
@@ -76,7 +75,7 @@ class JobSpec:
             key, _, message = str(error).partition(": ")
             raise self.file.error(key, message) from None
         for step in self.steps:
-            ordered = None if step.elastic is None else made.ordered_for(step.name)
+            ordered = None if step.config.elastic is None else made.ordered_for(step.name)
             if ordered is not None:
                 why = f"{ordered} takes the records of a key in the order in which one task emits them"
                 mend = "leave it out, or, where that does not matter, set `parallelism` to 2 or more"
@@ -91,18 +90,17 @@ class JobSpec:
         deliveries = {}
         for step in compilation.steps:
             if step.feeds:
-                asked = None if step.sink is None else step.sink.reference
                 deliveries[step.name] = Delivery(
-                    sink=None if step.sink is None else Memory(),
+                    sink=Memory() if step.is_result else None,
                     empty=compilation.columns.empty(step.name),
-                    counted=asked is not None and asked.baseline,
+                    counted=step.config.reference is not None and step.config.reference.baseline,
                 )
         return RunPlan(
             graph=compiled.graph,
             tasks=compiled.tasks,
             deliveries=deliveries,
             python_path=actors_path(self.file),
-            testing={step.name: step.testing for step in self.steps},
+            testing={step.name: step.config.testing for step in self.steps},
             name=self.config.name,
             limits=self.config.limits,
         )
@@ -120,10 +118,10 @@ class JobSpec:
             self._check_migrate(step)
             self._check_merge(step)
             self._check_elastic(step)
-            if step.sink is not None and step.sink.reference is not None:
-                self._check_is_read(step.at("reference"), step.sink.key, step.sink.reference)
+            if step.config.reference is not None:
+                self._check_is_read(step.at("reference"), step.at("write"), step.config.reference)
                 inputs = [source.name for source in self.sources]
-                reference_of(self.file, step.at("reference"), step.sink.reference, inputs)
+                reference_of(self.file, step.at("reference"), step.config.reference, inputs)
 
     def _check_is_read(self, key: str, output: str, reference: ReferenceConfig) -> None:
         """Check that the rows which go to the sink of a section can be compared with its reference."""
@@ -167,7 +165,7 @@ class JobSpec:
 
     def _check_migrate(self, step: Step) -> None:
         """Check that nothing gives a key several tasks where its state is to be on one at a time."""
-        if step.consistency != "migrate":
+        if step.config.consistency != "migrate":
             return
         but = "with `consistency: migrate` the state of a key is on one task:"
         self._refuse_several_states(step, but)
@@ -180,18 +178,18 @@ class JobSpec:
         if step.grouping.splits_keys:
             why = f"`{step.grouping.kind}` sends records of one key to several tasks"
             raise self.file.error(step.at("grouping"), f"{why}, but {but} use `key` or `ring`")
-        if step.aggregation is not None:
+        if step.config.aggregation is not None:
             why = "states of one key that several tasks have are folded"
             raise self.file.error(step.at("aggregation"), f"{why}, but {but} leave the section out")
 
     def _check_elastic(self, step: Step) -> None:
-        elastic = step.elastic
+        elastic = step.config.elastic
         if elastic is None:
             return
         if step.tasks is None:
             raise self.file.error(step.at("elastic"), "the step runs in the tasks before it: give it `parallelism` too")
-        aggregates = step.aggregation is not None
-        why = why_fixed(step.grouping, step.consistency, aggregates=aggregates, can_merge=step.can_merge)
+        aggregates = step.config.aggregation is not None
+        why = why_fixed(step.grouping, step.config.consistency, aggregates=aggregates, can_merge=step.can_merge)
         if why is not None:
             raise self.file.error(step.at("elastic"), f"the number of tasks cannot change: {why}")
         if not elastic.min_tasks <= step.tasks <= elastic.max_tasks:
@@ -206,7 +204,7 @@ class JobSpec:
         if step.combine:
             raise self.file.error(step.at("combiner"), f"{needs} leave the combiner off")
         self._refuse_several_states(step, needs)
-        if step.balance.moves_keys and step.consistency == "merge":
+        if step.balance.moves_keys and step.config.consistency == "merge":
             why = "a redistributed key has states on several tasks, which are merged at the end"
             mend = "set `consistency: migrate`, or the strategy to `none`"
             raise self.file.error(step.at("balance.strategy"), f"{why}, but {needs} {mend}")

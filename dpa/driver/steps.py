@@ -18,7 +18,7 @@ from dpa.execution.receivers import receiver_of
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.receivers.stateless import StatelessReceiver
 from dpa.executors import AnyMapper, as_mapper, as_process, as_reducer
-from dpa.logical.step import Keying, Step, StepInput, StepOutput, in_order
+from dpa.logical.step import Keying, Step, StepInput, in_order
 from dpa.operators import JoinOptions, RowKind, RowOperator, as_row_operator
 from dpa.protocol.graph import Consistency
 from dpa.routing.groupings.options import GroupingOptions, RingOptions, ShuffleOptions
@@ -69,34 +69,30 @@ class _Builder:
         if config.read is not None:
             columns = declared(None, config.schema_, self._at, "read")
             readers = config.parallelism or _READERS
-            return Step(self._name, declared=columns, tasks=readers, elastic=config.elastic, written_as=self._file.at)
+            return Step(self._name, config, declared=columns, tasks=readers, written_as=self._file.at)
         operation = config.operation
         receiver = self._receiver(operation)
         by_key = receiver.keeps_states
         feeds = self._feeds(receiver)
-        sink, tasks = self._sink(), config.parallelism
+        is_result, tasks = self._is_result(), config.parallelism
         if tasks is None and by_key:
             tasks = _BY_KEY if feeds[0].keying.key or feeds[0].keying.function else _ONE_KEY
-        elif tasks is None and sink is not None:
+        elif tasks is None and is_result:
             tasks = _READERS
         self._check_tasks(tasks, by_key)
         grouping = config.grouping or (RingOptions() if by_key else ShuffleOptions())
         return Step(
             self._name,
+            config,
             feeds=feeds,
-            fills=config.allow_missing_columns,
             receiver=receiver,
             word=operation or "from",
             combine=config.combiner or config.top_k is not None,  # a few rows stand for all of a block
             tasks=tasks,
             grouping=grouping,
             balance=config.balance or _default_balance(receiver, grouping, config.consistency),
-            consistency=config.consistency,
-            elastic=config.elastic,
             flow=config.limits or self._file.config.limits,
-            aggregation=config.aggregation,
-            testing=config.testing,
-            sink=sink,
+            is_result=is_result,
             written_as=self._file.at,
         )
 
@@ -172,12 +168,10 @@ class _Builder:
             feeds += [StepInput(name, right, side=1) for name in config.join.with_]
         return tuple(feeds)
 
-    def _sink(self) -> StepOutput | None:
-        """What becomes of the step's rows, if they are a result: where it says so, or no other step takes them."""
+    def _is_result(self) -> bool:
+        """Whether the step's rows are a result: where it says so, or no other step takes them."""
         config = self._config
-        if config.write is None and config.reference is None and self._name in taken(self._file):
-            return None
-        return StepOutput(self._at("write"), config.reference)
+        return config.write is not None or config.reference is not None or self._name not in taken(self._file)
 
     def _check_tasks(self, tasks: int | None, by_key: bool) -> None:
         """Check that what is said of the step's tasks fits them."""

@@ -63,7 +63,7 @@ class Compilation:
             emission = self._emission(step)
             tasks[step.name] = self._task(step, emission)
             edges += [Edge(step.name, taker.name) for _, taker, _ in self.edges(step.name)]
-            aggregation = step.aggregation
+            aggregation = step.config.aggregation
             stages.append(
                 Stage(
                     step.name,
@@ -74,9 +74,9 @@ class Compilation:
                     flow=step.flow,
                     expected_seconds=step.expected_seconds,
                     aggregate_seconds=None if aggregation is None else aggregation.seconds,
-                    consistency=step.consistency,
+                    consistency=step.config.consistency,
                     can_merge=step.can_merge,
-                    elastic=step.elastic,
+                    elastic=step.config.elastic,
                     ordered_for=self.ordered_for(step.name),
                 )
             )
@@ -113,9 +113,7 @@ class Compilation:
         if step.is_source:
             assert emission is not None
             return emission
-        return ReduceStage(
-            self.columns.receiver(step), step.feeds[0].keying.key, emission, keeps_rows=step.sink is not None
-        )
+        return ReduceStage(self.columns.receiver(step), step.feeds[0].keying.key, emission, keeps_rows=step.is_result)
 
     def _emission(self, step: Step) -> Emission | None:
         outputs = tuple(self._output(taker, feed) for taker, feed in self._takers[step.name])

@@ -10,17 +10,13 @@ from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 
 from dpa._util.declared import Declared
-from dpa.balance.elastic import ElasticOptions
 from dpa.balance.options import BalanceOptions, NoBalancingOptions
-from dpa.config import ReferenceConfig
-from dpa.config.stage import AggregationConfig
+from dpa.config import StepConfig
 from dpa.errors import ConfigError
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.receivers.stateless import StatelessReceiver
 from dpa.executors import AnyMapper, name_of
 from dpa.operators import RowOperator
-from dpa.protocol.graph import Consistency
-from dpa.protocol.plan import SlowTasks
 from dpa.protocol.task.flow_control import FlowControl
 from dpa.routing.groupings.options import GroupingOptions, ShuffleOptions
 from dpa.routing.keys import KeyName, names_of
@@ -67,27 +63,13 @@ class StepInput:
 
 
 @dataclass(frozen=True)
-class StepOutput:
-    """What becomes of the rows of a step besides what other steps make of them.
-
-    Attributes:
-        key: the key path of the section that names the directory they are written to; without such a section they stay
-            in memory.
-        reference: what they are checked against, or None.
-    """
-
-    key: str
-    reference: ReferenceConfig | None
-
-
-@dataclass(frozen=True)
 class Step:
     """One step.
 
     Attributes:
         name: unique in the job.
+        config: its section of the job file.
         feeds: the rows it takes, in order; a step without any reads an input.
-        fills: whether of several feeds of one side some may lack columns, which are null then.
         receiver: what takes its records.
         declared: of a step that reads, the columns that an input in memory is declared to have, or None.
         word: the key of the job file that names what it does.
@@ -95,18 +77,14 @@ class Step:
         tasks: how many; None: it runs in the tasks before it.
         grouping: how senders choose the task of a record.
         balance: when keys are redistributed, and how.
-        consistency: where states are while keys are redistributed.
-        elastic: how the number of its tasks follows its work, or None.
         flow: bounds on the records that wait for it.
-        aggregation: rounds of aggregation while the stream runs, or None.
-        testing: tasks that are slow on purpose.
-        sink: what becomes of its rows, where they are a result.
+        is_result: whether its rows are a result, besides what other steps make of them.
         written_as: returns the key path that the job file has for a key of a step.
     """
 
     name: str
+    config: StepConfig
     feeds: tuple[StepInput, ...] = ()
-    fills: bool = False
     receiver: Receiver = field(default_factory=StatelessReceiver)
     declared: Declared | None = None
     word: str = "read"
@@ -114,18 +92,19 @@ class Step:
     tasks: int | None = None
     grouping: GroupingOptions = field(default_factory=ShuffleOptions)
     balance: BalanceOptions = field(default_factory=NoBalancingOptions)
-    consistency: Consistency = "merge"
-    elastic: ElasticOptions | None = None
     flow: FlowControl = field(default_factory=FlowControl)
-    aggregation: AggregationConfig | None = None
-    testing: SlowTasks = field(default_factory=SlowTasks)
-    sink: StepOutput | None = None
+    is_result: bool = False
     written_as: Callable[[str, str], str] = field(default="stages.{}.{}".format, compare=False)
 
     @property
     def is_source(self) -> bool:
         """Whether it reads an input."""
         return not self.feeds
+
+    @property
+    def fills(self) -> bool:
+        """Whether of several feeds of one side some may lack columns, which are null then."""
+        return self.config.allow_missing_columns
 
     def beside(self, feed: StepInput) -> tuple[StepInput, ...]:
         """The feeds whose rows are taken as one with those of `feed`, which is one of them."""
@@ -140,7 +119,7 @@ class Step:
     def expected_seconds(self) -> float | None:
         """About how long one of its records takes, before any is measured; None: it may be anything."""
         known = self.receiver.expected_seconds
-        return None if known is None else known * max(self.testing.slow_factor, default=1.0)
+        return None if known is None else known * max(self.config.testing.slow_factor, default=1.0)
 
     @property
     def can_merge(self) -> bool:
@@ -150,7 +129,7 @@ class Step:
     @property
     def needs_order(self) -> bool:
         """Whether its result depends on the order of the records of a key."""
-        migrates = self.consistency == "migrate"
+        migrates = self.config.consistency == "migrate"
         return self.receiver.needs_order or (migrates and not self.can_merge)
 
     @property

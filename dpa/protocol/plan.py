@@ -38,9 +38,9 @@ class SlowTasks:
     """Tasks that are slow on purpose: a cluster of unequal machines on one machine, for experiments and tests."""
 
     slow_factor: list[Annotated[float, Ge(1), FINITE]] = field(default_factory=list)
-    """By what factor user code takes longer on each task, in their order; they sleep for the rest."""
+    """Factor by which user code takes longer on each task, in their order."""
     cpu_contention: list[Annotated[int, Ge(0)]] = field(default_factory=list)
-    """Numbers of the tasks that share one processor with a busy process. Linux only."""
+    """Numbers of the tasks that share one processor with a busy process, each once; Linux only."""
 
     def require_tasks(self, tasks: int) -> None:
         """Check that the section fits a stage of `tasks` tasks.

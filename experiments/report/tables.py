@@ -29,6 +29,7 @@ _HEADINGS = {
     "StepConfig": "`stages`",
     "FlowControl": "`limits`",
     "JobLimits": "`limits`",
+    "SlowTasks": "`testing`",
 }
 """The headings in docs/job-files.md of sections that are not named after the first part of their class."""
 
@@ -118,7 +119,7 @@ def job_files() -> str:
     """
     document = json_schema()
     variants = {options.__name__ for of in VARIANTS.values() for options in of.classes.values()}
-    objects = {"JobConfig": document, **document["$defs"], **_inline(document)}
+    objects = {"JobConfig": document, **document["$defs"]}
     text = (_DOCS / "job-files.md").read_text(encoding="utf-8")
     named = {name: _HEADINGS.get(name, f"`{_section(name)}`") for name in objects if name not in variants}
     headings = {name: heading for name, heading in named.items() if re.search(f"^##+ {heading}$", text, re.MULTILINE)}
@@ -199,16 +200,6 @@ def _described(docstring: str) -> Iterator[tuple[str, str]]:
     for names, text in entries:
         for name in names.split(", "):
             yield name, " ".join(text.split())
-
-
-def _inline(schema: Any) -> dict[str, Any]:
-    """The sections that stand inside of their key rather than among the definitions, by the names of their classes."""
-    found = {}
-    for each in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
-        if isinstance(each, dict) and "properties" in each and "title" in each:
-            found[each["title"]] = each
-        found |= _inline(each)
-    return found
 
 
 def _section(name: str) -> str:

@@ -63,7 +63,9 @@ def test_every_configuration_parses_and_its_executors_are_found(path: Path, monk
     spec = JobSpec(load(path))
     assert all(spec.input_of(source)[1] is not None for source in spec.sources)
     assert spec.results
-    assert all(step.can_merge or not step.balance.moves_keys or step.consistency == "migrate" for step in spec.steps)
+    assert all(
+        step.can_merge or not step.balance.moves_keys or step.config.consistency == "migrate" for step in spec.steps
+    )
 
 
 @every_config

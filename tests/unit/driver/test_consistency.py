@@ -57,7 +57,7 @@ def test_a_job_whose_states_migrate_is_balanced_by_default(reducer: Any) -> None
     made = job(reducer)
     made.check()
     [_, step] = made.spec.steps
-    assert (step.balance.strategy, step.consistency) == ("adaptive", "migrate")
+    assert (step.balance.strategy, step.config.consistency) == ("adaptive", "migrate")
 
 
 def test_a_process_is_balanced_where_its_states_migrate() -> None:

@@ -129,10 +129,10 @@ def test_a_step_on_rows_runs_in_the_tasks_before_it_unless_its_rows_are_written(
 def test_a_result_is_what_no_step_takes_or_what_is_written_or_checked(opened) -> None:
     text = step("from: lines\nkey_by: word\nreduce: count") + "  top: {from: counts, top_k: {k: 1, by: count}}\n"
     found = opened(text)
-    assert [name for name, made in found.items() if made.sink is not None] == ["top"]
+    assert [name for name, made in found.items() if made.is_result] == ["top"]
     for asked in ("write: out", "reference: {sql: SELECT 1}"):
         found = opened(text.replace("reduce: count", f"reduce: count\n    {asked}"))
-        assert [name for name, made in found.items() if made.sink is not None] == ["counts", "top"]
+        assert [name for name, made in found.items() if made.is_result] == ["counts", "top"]
 
 
 def test_a_join_is_by_the_columns_of_either_side(opened) -> None:

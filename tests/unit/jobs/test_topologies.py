@@ -51,9 +51,8 @@ def test_a_job_file_is_valid_as_it_is_and_has_a_reference(topology: Topology) ->
     job.check()
     [result] = job.spec.results
     assert result.name == topology.result
-    assert result.sink is not None
-    assert result.sink.reference is not None
-    assert result.sink.reference.tolerance == 0
+    assert result.config.reference is not None
+    assert result.config.reference.tolerance == 0
 
 
 @every_topology
