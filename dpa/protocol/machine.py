@@ -8,10 +8,10 @@ events is enough to replay a machine exactly.
 from __future__ import annotations
 
 from dpa.protocol.rules import RuledMachine, State
-from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.addresses import Address, Present
 from dpa.protocol.wire.channel import Inbox, Outbox
 from dpa.protocol.wire.envelopes import Envelope, Message
-from dpa.protocol.wire.events import Event
+from dpa.protocol.wire.events import Event, TasksGone
 from dpa.protocol.wire.instructions import Instruction, Send
 
 
@@ -37,10 +37,17 @@ class Machine(RuledMachine):
         if isinstance(event, Envelope):
             for message in self._inbox.accept(event):
                 self._take(event.sender, message)
+        elif isinstance(event, TasksGone):
+            self._inbox.forget(event.present)
+            self._outbox.forget(event.present)
+            self.forget(event.present)
         else:
             self._take(self.address, event)
         instructions, self._instructions = self._instructions, []
         return instructions
+
+    def forget(self, present: Present) -> None:
+        """Tasks of a stage have ended: forget what is kept of them besides channels."""
 
     def send(self, receiver: Address, message: Message) -> None:
         """Instruct to send a message."""

@@ -179,3 +179,33 @@ def test_tasks_that_are_forgotten_change_neither_sums_nor_the_shares_of_others(m
         gone = {task.index for task in before.tasks} - {task.index for task in stage.tasks}
         lived = sum(before.life(index).seconds(found.at) for index in gone)
         assert forgotten.seconds == pytest.approx(lived)
+
+
+BOUNDS = {
+    "dpa.protocol.coordinator.membership._STEPS_KEPT": KEPT,
+    "dpa.protocol.coordinator.decisions._REFUSALS_KEPT": 8,
+    "dpa.protocol.coordinator.decisions._APPLIED_KEPT": 8,
+    "dpa.protocol.coordinator.load_history._MAX_SAMPLES": 8,
+    "dpa.balance.adaptive.arrivals._MOST_FRESH": 8,
+}
+"""What is kept of the past in place of a thousand or more, so that a short job gets there."""
+
+SLACK = 1.25
+"""Sizes go up and down with what is under way, and numbers get more digits."""
+
+
+@pytest.mark.parametrize(("mode", "strategy"), [("merge", "halving"), ("migrate", "adaptive")])
+def test_neither_machines_nor_messages_grow_with_the_changes_that_there_have_been(
+    mode: str, strategy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, number in BOUNDS.items():
+        monkeypatch.setattr(name, number)
+    found = Measured(endless(96, mode, strategy, 300), tuple(range(16, 97, 8))).sizes
+    late = {
+        **{f"machine of {name}": [one[name] for one in found.machines] for name in found.machines[0]},
+        **{f"message {name}": [one.get(name, 0) for one in found.messages] for name in found.messages[0]},
+        "snapshot": [size for size, _ in found.snapshots],
+        "snapshot with history": [size for _, size in found.snapshots],
+    }
+    grown = {what: sizes for what, sizes in late.items() if max(sizes[-3:]) > SLACK * max(sizes[:4])}
+    assert not grown

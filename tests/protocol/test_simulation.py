@@ -94,7 +94,7 @@ class EmptyQueues(StageProgress):
     """Ends a stage when every task reports that its queue is empty, as the published prototype does."""
 
     def _freeze_if_drained(self) -> None:
-        if self.state is StagePhase.DRAINING and not any(stats.queue for stats in self.tasks):
+        if self.state is StagePhase.DRAINING and not any(stats.queue for stats in self.tasks.values()):
             self.state = StagePhase.FREEZING
             self._coordinator.send(BALANCER, Freeze(self.name))
 
@@ -214,7 +214,7 @@ class IgnoresRounds(TokenPolicy):
     """Gives every reducer as many rounds as it likes."""
 
     def report(self, reducer: int, load: Load, now: float) -> Decision:
-        self._rounds = [0] * len(self._rounds)
+        self._rounds.clear()
         return super().report(reducer, load, now)
 
 

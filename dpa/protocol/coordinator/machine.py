@@ -18,7 +18,7 @@ from dpa.protocol.coordinator.stage_progress import StageProgress
 from dpa.protocol.graph import Graph
 from dpa.protocol.machine import Machine
 from dpa.protocol.rules import Rule, State, on, on_each
-from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
+from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address, Present
 from dpa.protocol.wire.events import (
     CancelChange,
     MoveTasks,
@@ -138,6 +138,11 @@ class CoordinatorMachine(Machine):
     def states(self) -> dict[str, object]:
         """Also those of the stages."""
         return {**super().states(), **{f"stage {name}": stage.state.value for name, stage in self.stages.items()}}
+
+    def forget(self, present: Present) -> None:
+        """Of tasks that are gone: which splits they were told of."""
+        if present.stage in self._splits:
+            self._splits[present.stage].forget(present)
 
     def settle(self) -> None:
         """Grant splits; let stages drain whose senders are done; the job is done with the last stage."""

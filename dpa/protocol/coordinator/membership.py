@@ -22,7 +22,7 @@ from dpa._util.words import plural
 from dpa.protocol.coordinator.stage_progress import StageProgress
 from dpa.protocol.machine import Machine
 from dpa.protocol.rules import Rule, RuledMachine, State, on
-from dpa.protocol.wire.addresses import BALANCER, Address
+from dpa.protocol.wire.addresses import BALANCER, Address, Present
 from dpa.protocol.wire.events import CancelChange, MoveTasks, Rescale, StartFailed, TaskRequest, TaskStarted
 from dpa.protocol.wire.instructions import Answer, CancelStart, StartTasks, StopTasks
 from dpa.protocol.wire.messages.members import ChangeMembers, Leave, Left, MembersChanged, Unsubscribe, Unsubscribed
@@ -307,7 +307,8 @@ class Membership(RuledMachine):
             return
         change, self._change = self._current, None
         if change.going:
-            self._coordinator.instruct(StopTasks(tuple(sorted(change.going))))
+            present = Present(change.stage.name, tuple(change.stage.members), change.stage.next_task)
+            self._coordinator.instruct(StopTasks(tuple(sorted(change.going)), present))
         seconds = self._coordinator.now - change.began
         self._carried_out += 1
         step = PlanStep(

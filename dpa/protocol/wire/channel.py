@@ -6,7 +6,7 @@ repaired here: an actor that died takes its messages with it, and recovery repla
 
 from __future__ import annotations
 
-from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.addresses import Address, Present
 from dpa.protocol.wire.envelopes import Envelope, Message
 
 
@@ -27,11 +27,16 @@ class Outbox:
         """How many messages have been sent to the receiver."""
         return self._next.get(receiver, 0)
 
+    def forget(self, present: Present) -> None:
+        """Close the channels to the tasks of a stage that are gone."""
+        self._next = {to: seq for to, seq in self._next.items() if not present.has_gone(to)}
+
 
 class Inbox:
     """The receiving ends of one task's channels."""
 
     def __init__(self) -> None:
+        self._present: dict[str, Present] = {}
         self._expected: dict[Address, int] = {}
         self._early: dict[Address, dict[int, Message]] = {}
         self.duplicates = 0
@@ -40,6 +45,9 @@ class Inbox:
         """The messages that this one makes deliverable, in order: none if it is early or was seen before."""
         sender, seq = envelope.sender, envelope.seq
         expected = self._expected.get(sender, 0)
+        if not expected and self._has_gone(sender):
+            self.duplicates += 1
+            return []
         early = self._early.setdefault(sender, {})
         if seq < expected or seq in early:
             self.duplicates += 1
@@ -55,6 +63,17 @@ class Inbox:
     def expected(self, sender: Address) -> int:
         """The number of the next message that the sender's channel will deliver: all before it have been."""
         return self._expected.get(sender, 0)
+
+    def forget(self, present: Present) -> None:
+        """Close the channels from the tasks of a stage that are gone: what comes from them is a copy."""
+        before = self._present.get(present.stage, present)
+        self._present[present.stage] = max(before, present, key=lambda known: (known.following, -len(known.tasks)))
+        self._expected = {of: seq for of, seq in self._expected.items() if not present.has_gone(of)}
+        self._early = {of: early for of, early in self._early.items() if not present.has_gone(of)}
+
+    def _has_gone(self, sender: Address) -> bool:
+        present = self._present.get(sender.stage)
+        return present is not None and present.has_gone(sender)
 
     @property
     def empty(self) -> bool:

@@ -11,7 +11,7 @@ from dpa.execution.emission import Step
 from dpa.execution.reduce_task import Piece
 from dpa.execution.schemas import ShareSchema
 from dpa.execution.states import StatePart
-from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.addresses import Address, Present
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.use import TaskUse
 
@@ -41,6 +41,13 @@ class TaskDied:
 
     address: Address
     reason: str
+
+
+@dataclass(frozen=True)
+class TasksGone:
+    """Tasks of a stage have ended. Nothing of them comes any more that matters, and nothing is to be sent to them."""
+
+    present: Present
 
 
 @dataclass(frozen=True)
@@ -204,6 +211,7 @@ Event = (
     | TaskStarted
     | StartFailed
     | TaskDied
+    | TasksGone
     | Tick
     | Redistribute
     | Rescale
