@@ -236,6 +236,7 @@ class SimulatedCluster:
             self._invariants.asked(event)
         if isinstance(event, TasksGone):
             self._invariants.knows(address, event.present)
+            self._hosts.learns(address, event.present)
         instructions = machine.handle(event, self._clock)
         if isinstance(event, Envelope):
             self._invariants.received(event, machine)

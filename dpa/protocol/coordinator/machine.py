@@ -37,7 +37,7 @@ from dpa.protocol.wire.messages.members import Left, MembersChanged, Unsubscribe
 from dpa.protocol.wire.messages.splits import Begin, SplitGrant, SplitRequest, SplitReturned
 from dpa.protocol.wire.messages.tables import DecisionReport
 from dpa.protocol.wire.metrics import PlacementLook, PlanStep, Snapshot
-from dpa.protocol.wire.use import TaskUse
+from dpa.protocol.wire.use import TaskUse, with_sums
 from dpa.sources.splits import total_rows
 
 
@@ -121,6 +121,11 @@ class CoordinatorMachine(Machine):
 
     def _looks(self, looks: Iterable[PlacementLook]) -> tuple[PlacementLook, ...]:
         return tuple(replace(look, at=look.at - (self.started_at or 0.0)) for look in looks)
+
+    @property
+    def known(self) -> list[Address]:
+        """All tasks of stages that there are and have been, but for those that are forgotten."""
+        return [Address(name, index) for name, stage in self.stages.items() for index in stage.tasks]
 
     @property
     def present(self) -> list[Address]:
@@ -246,6 +251,8 @@ class CoordinatorMachine(Machine):
 
     def _tasks_changed(self, step: PlanStep) -> None:
         self._elastic.changed(step)
+        if step.stopped:
+            self._use = with_sums(self._use, {*self.known})
         if self._relocation is not None:
             self._relocation.changed(step)
 
