@@ -33,11 +33,17 @@ def even_of(stage: StageSnapshot) -> dict[int, Fraction]:
     return dict(zip((task.index for task in stage.tasks), even_shares(lives, processed), strict=True))
 
 
-def test_tasks_that_are_forgotten_change_neither_sums_nor_the_shares_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("history", [False, True])
+def test_tasks_that_are_forgotten_change_neither_sums_nor_the_shares_of_others(
+    history: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = SimulatedCluster(endless(24), 1).run().snapshot
-    monkeypatch.setattr("dpa.protocol.coordinator.membership._STEPS_KEPT", KEPT)
-    found = SimulatedCluster(endless(24), 1).run().snapshot
-    assert found.steps == whole.steps[-KEPT:]
+    monkeypatch.setattr("dpa.protocol.coordinator.membership._STEPS_KEPT", 2 * KEPT)
+    monkeypatch.setattr("dpa.protocol.coordinator.membership._RECENT", KEPT)
+    cluster = SimulatedCluster(endless(24), 1)
+    cluster.run()
+    found = cluster.coordinator.snapshot(history=history)
+    assert found.steps == whole.steps[-2 * KEPT if history else -KEPT :]
     for name in (MAPPER, REDUCER):
         stage, before = found[name], whole[name]
         forgotten = stage.forgotten
@@ -54,6 +60,7 @@ def test_tasks_that_are_forgotten_change_neither_sums_nor_the_shares_of_others(m
 
 BOUNDS = {
     "dpa.protocol.coordinator.membership._STEPS_KEPT": KEPT,
+    "dpa.protocol.coordinator.membership._RECENT": KEPT // 2,
     "dpa.protocol.coordinator.decisions._REFUSALS_KEPT": 8,
     "dpa.protocol.coordinator.decisions._APPLIED_KEPT": 8,
     "dpa.protocol.coordinator.load_history._MAX_SAMPLES": 8,

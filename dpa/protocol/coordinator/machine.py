@@ -102,8 +102,8 @@ class CoordinatorMachine(Machine):
         return None if None in drained else max((moment for moment in drained if moment is not None), default=None)
 
     def snapshot(self, *, history: bool = True) -> Snapshot:
-        """What is known now; without `history`, only the last applied decisions, no samples, no latency and no use,
-        which is little to send however long the job runs."""
+        """What is known now; without `history`, only the last changes and applied decisions, no samples, no latency and
+        no use, which is little to send however long the job runs."""
         return Snapshot(
             phase=self._phase(),
             at=0.0 if self.started_at is None else self.now - self.started_at,
@@ -114,7 +114,9 @@ class CoordinatorMachine(Machine):
             ),
             edges=tuple((edge.source, edge.target) for edge in self._graph.edges),
             use=dict(self._use) if history else {},
-            steps=tuple(replace(step, at=step.at - (self.started_at or 0.0)) for step in self._membership.steps),
+            steps=tuple(
+                replace(step, at=step.at - (self.started_at or 0.0)) for step in self._membership.kept(history=history)
+            ),
             placement_looks=() if self._relocation is None or not history else self._looks(self._relocation.looks),
             placement_counts={} if self._relocation is None else dict(self._relocation.counts),
         )

@@ -44,6 +44,9 @@ class MembershipState(State):
 _STEPS_KEPT = 1_000
 """Changes that are kept one by one, with the tasks that went by them; of those before, sums are kept."""
 
+_RECENT = 100
+"""The same in snapshots without history."""
+
 _NOT_UP = (MembershipState.STARTING, MembershipState.CANCELLING)
 
 
@@ -95,6 +98,10 @@ class Membership(RuledMachine):
         self._is_published = False
         self._why_cancelled = ""
         self._cancels: list[CancelChange] = []  # that wait until it is known whether they came in time
+
+    def kept(self, *, history: bool) -> list[PlanStep]:
+        """The changes in a snapshot."""
+        return [*self.steps] if history else [*self.steps][-_RECENT:]
 
     def ask(self, request: TaskRequest, not_before: float = 0.0) -> None:
         """Carry out a request when those before it are, and not before a moment; one for which nothing is to be done
@@ -322,9 +329,12 @@ class Membership(RuledMachine):
             reason=change.request.reason,
         )
         self.steps.append(step)
+        if len(self.steps) > _RECENT:
+            last = self.steps[-_RECENT - 1]
+            self._stages[last.stage].forget(last.stopped, history=False)
         if len(self.steps) > _STEPS_KEPT:
             oldest = self.steps.popleft()
-            self._stages[oldest.stage].forget(oldest.stopped)
+            self._stages[oldest.stage].forget(oldest.stopped, history=True)
         change.stage.end_change()
         self._answer(change.request, step.in_words(len(change.stage.members)))
         self._changed(step)

@@ -84,6 +84,7 @@ class StageProgress(RuledMachine):
         self._decisions = Decisions()
         self._history = LoadHistory()
         self._roster = Roster(stage.name, stage.tasks)
+        self._recent = Roster(stage.name, stage.tasks)
         self._heard_at = dict.fromkeys(self.members, 0.0)
         self.leaving: frozenset[int] = frozenset()
         self._up = list(self.members)
@@ -105,9 +106,9 @@ class StageProgress(RuledMachine):
         """The number of the next task to come."""
         return self._roster.next
 
-    def forget(self, tasks: Iterable[int]) -> None:
-        """The change by which these tasks went is the oldest that is kept, and is kept no more."""
-        self._roster.forget(tasks)
+    def forget(self, tasks: Iterable[int], *, history: bool) -> None:
+        """The change by which these tasks went is in no snapshot any more that is made with, or without, `history`."""
+        (self._roster if history else self._recent).forget(tasks)
 
     @property
     def is_done(self) -> bool:
@@ -158,13 +159,15 @@ class StageProgress(RuledMachine):
     def begin_change(self, change: MemberChange) -> None:
         """Some tasks are to come, others to leave. Until that is over the stage does not end."""
         self._change = change
-        self._roster.expect(change.coming, *self._moment)
+        for roster in (self._roster, self._recent):
+            roster.expect(change.coming, *self._moment)
         self._heard_at |= dict.fromkeys(change.coming, self._coordinator.now)
 
     def all_up(self) -> None:
         """The tasks that come are up: they are told what the others know, and the others leave."""
         assert self._change is not None
-        self._roster.change(self._change.coming, self._change.going, *self._moment)
+        for roster in (self._roster, self._recent):
+            roster.change(self._change.coming, self._change.going, *self._moment)
         if self.is_draining:
             for index in self._change.coming:
                 self._coordinator.send(Address(self.name, index), Drain())
@@ -182,7 +185,8 @@ class StageProgress(RuledMachine):
     def abandon_change(self) -> None:
         """The tasks that were to come could not be started: all is as it was."""
         assert self._change is not None
-        self._roster.abandon(self._change.coming)
+        for roster in (self._roster, self._recent):
+            roster.abandon(self._change.coming)
         self.end_change()
 
     def end_change(self) -> None:
@@ -233,10 +237,11 @@ class StageProgress(RuledMachine):
 
     def snapshot(self, *, history: bool) -> StageSnapshot:
         """What is known now; without `history` little enough to send several times a second."""
+        roster = self._roster if history else self._recent
         return StageSnapshot(
             name=self.name,
             phase=str(self.state.value),
-            tasks=tuple(self.tasks.values()),
+            tasks=tuple(roster.tasks.values()),
             version=self._decisions.version,
             decisions=self._decisions.kept(history=history),
             decision_counts=dict(self._decisions.counts),
@@ -246,8 +251,8 @@ class StageProgress(RuledMachine):
             initial_load=self._initial_load(),
             aggregation=self._rounds.stats,
             members=tuple(self.members),
-            lives=self._roster.lives,
-            forgotten=self._roster.forgotten,
+            lives=roster.lives,
+            forgotten=roster.forgotten,
             began=self._since_start(self.began_at),
             ended=self._since_start(self.drained_at),
         )
@@ -339,7 +344,7 @@ class StageProgress(RuledMachine):
             self._changed_at = self._coordinator.now
         if self.began_at is None and (stats.read or stats.processed):
             self.began_at = self._coordinator.now
-        self._roster.tasks[stats.index] = stats
+        self._roster.tasks[stats.index] = self._recent.tasks[stats.index] = stats
         self._heard_at[stats.index] = self._coordinator.now
 
     def _check_progress(self, now: float) -> None:
