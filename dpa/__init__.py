@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from dpa.job import Job
     from dpa.result import Result
     from dpa.sinks.partial_results import PartialResults, partial_results
+    from dpa.sinks.sink import Sink
+    from dpa.sources.feed import Feed, Page
     from dpa.sources.generated import Generator
 
 quiet_by_default()
@@ -25,29 +27,35 @@ quiet_by_default()
 __all__ = [
     "BatchMapper",
     "BatchReducer",
+    "Feed",
     "Flow",
     "Generator",
     "Groups",
     "Job",
     "Mapper",
+    "Page",
     "PartialResults",
     "Process",
     "Reducer",
     "Result",
     "RowsReducer",
     "RunningJob",
+    "Sink",
     "batch_filter",
     "batch_mapper",
     "partial_results",
 ]
 
 _LATER = {
+    "Feed": "dpa.sources.feed",
     "Flow": "dpa.flow",
     "Generator": "dpa.sources.generated",
     "Job": "dpa.job",
     "Result": "dpa.result",
     "RunningJob": "dpa.driver.control",
+    "Page": "dpa.sources.feed",
     "PartialResults": "dpa.sinks.partial_results",
+    "Sink": "dpa.sinks.sink",
     "partial_results": "dpa.sinks.partial_results",
 }
 """Names that are imported when first used, and where from: actors that only run executors do without them."""

@@ -331,12 +331,3 @@ READY_MADE: dict[str, type[AnyReducer]] = {
     "distinct": Distinct,
 }
 """The ready-made reducers by the short name that a job file may use."""
-
-_KERNEL_SECONDS = 1e-6
-"""A record of a ready-made batch reducer takes about so long at most."""
-
-
-def expected_seconds(receiver: object) -> float | None:
-    """About how long a record takes, before any is measured; None: it may be anything, as user code decides that."""
-    is_kernel = isinstance(receiver, BatchReducer) and type(receiver) in READY_MADE.values()
-    return _KERNEL_SECONDS if is_kernel else None

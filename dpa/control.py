@@ -1,13 +1,14 @@
 """`python -m dpa.control`: look at running jobs, change their tasks while records flow, and cancel them
 (docs/changing-tasks.md).
 
-Exit status: 0 done, 1 the job refused or has ended, 2 a wrong argument, 130 interrupted: the job goes on, and does what
-it was asked for all the same.
+Exit status: 0 done, 1 the job refused or has ended, 2 a wrong argument or no cluster, 130 interrupted: the job goes on,
+and does what it was asked for all the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -15,10 +16,10 @@ from rich.console import Console
 from rich.table import Table
 
 from dpa._util.streams import say
-from dpa.driver.control import RunningJob
-from dpa.driver.control import Stage as StageStatus
-from dpa.errors import ControlError
+from dpa.driver.control import RunningJob, connected
+from dpa.errors import DpaError
 from dpa.routing.members import MOST_TASKS
+from dpa.telemetry.status import StageStatus
 
 _INTERRUPTED = 130
 
@@ -35,16 +36,25 @@ Stage = Annotated[str, typer.Argument(metavar="STAGE", help="The stage, such as 
 
 
 @app.callback()
-def main() -> None:
+def main(
+    context: typer.Context,
+    address: Annotated[
+        str | None,
+        typer.Option(help="A running Ray cluster; without it, jobs of this machine with a Ray of their own."),
+    ] = None,
+) -> None:
     """Look at running jobs, change their tasks while records flow, and cancel them."""
+    context.obj = address
 
 
 @app.command("list")
-def show() -> None:
-    """Show the running jobs of this user on this machine, with the nodes and processes of their tasks."""
-    jobs = RunningJob.all()
+def show(context: typer.Context) -> None:
+    """Show the running jobs, with the nodes and processes of their tasks."""
+    address: str | None = context.obj
+    with _asking(address):
+        jobs = [(job.name, job.status()) for job in RunningJob.all(address)]
     if not jobs:
-        print("no job runs here")
+        print("no job runs here" if address is None else f"no job runs on {address}")
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("run", "phase", "stage", "tasks"):
@@ -52,12 +62,11 @@ def show() -> None:
     table.add_column("queued", justify="right")
     for column in ("task", "node", "pid"):
         table.add_column(column, overflow="fold")
-    for job in jobs:
-        status = job.status()
+    for name, status in jobs:
         rows = [("",) * 6] if status is None else [row for stage in status.stages for row in _rows(stage)]
         phase = "startup" if status is None else f"{status.phase}, {status.at:.0f} s"
         for number, row in enumerate(rows):
-            table.add_row(*((job.name, phase) if not number else ("", "")), *row)
+            table.add_row(*((name, phase) if not number else ("", "")), *row)
     Console().print(table)
 
 
@@ -71,41 +80,55 @@ def _rows(stage: StageStatus) -> Iterator[tuple[str, ...]]:
 
 @app.command()
 def scale(
-    run: Run, stage: Stage, tasks: Annotated[int, typer.Argument(min=1, max=MOST_TASKS)], nodes: Nodes = None
+    context: typer.Context,
+    run: Run,
+    stage: Stage,
+    tasks: Annotated[int, typer.Argument(min=1, max=MOST_TASKS)],
+    nodes: Nodes = None,
 ) -> None:
     """Have a stage have TASKS tasks: new ones are started, or the newest end when others have what they had."""
-    _through(run, lambda job: job.scale(stage, tasks, nodes or (), warn=lambda text: say(f"warning: {text}")))
+    _through(context, run, lambda job: job.scale(stage, tasks, nodes or (), warn=lambda text: say(f"warning: {text}")))
 
 
 @app.command()
 def move(
+    context: typer.Context,
     run: Run,
     stage: Stage,
     tasks: Annotated[list[int], typer.Argument(metavar="TASK...", help="Their numbers.")],
     nodes: Nodes = None,
 ) -> None:
     """Have new tasks take the places of some tasks of a stage, perhaps on other nodes."""
-    _through(run, lambda job: job.move(stage, tasks, nodes or ()))
+    _through(context, run, lambda job: job.move(stage, tasks, nodes or ()))
 
 
 @app.command()
 def cancel(
+    context: typer.Context,
     run: Run,
     stage: Annotated[str | None, typer.Argument(metavar="[STAGE]", help="The stage; without it, the job.")] = None,
 ) -> None:
     """Cancel the changes of a stage that wait, or whose new tasks are not up yet; without STAGE, the whole job: it ends
     with status 130, and publishes nothing."""
-    _through(run, lambda job: job.cancel(stage))
+    _through(context, run, lambda job: job.cancel(stage))
 
 
-def _through(run: str, ask: Callable[[RunningJob], str]) -> None:
+def _through(context: typer.Context, run: str, ask: Callable[[RunningJob], str]) -> None:
     """Ask a job, and say what has been done."""
-    try:
-        job = RunningJob.find(run)
+    with _asking(context.obj):
+        job = RunningJob.find(run, context.obj)
         with Console(stderr=True).status(f"waiting for {job.name}"):
             done = ask(job)
         print(done)
-    except ControlError as error:
+
+
+@contextmanager
+def _asking(address: str | None) -> Iterator[None]:
+    """A block that asks jobs, with one connection to their cluster; says what went wrong."""
+    try:
+        with connected(address):
+            yield
+    except DpaError as error:
         say(f"error: {error}")
         raise typer.Exit(error.exit_status) from None
     except KeyboardInterrupt:

@@ -22,7 +22,6 @@ from dpa.errors import ConfigError
 
 S = TypeVar("S")
 V = TypeVar("V")
-T = TypeVar("T")
 Record = dict[str, Any]
 
 
@@ -288,17 +287,9 @@ def as_mapper(given: Any) -> AnyMapper:
     Raises:
         ConfigError: `given` is none of these, or cannot be called with a mapper's arguments.
     """
-    made: AnyMapper
-    if inspect.isclass(given) and issubclass(given, Mapper | BatchMapper):
-        made = _made(given)
-    elif isinstance(given, Mapper | BatchMapper):
-        made = given
-    elif callable(given) and not inspect.isclass(given):
-        made = FunctionBatchMapper(given) if getattr(given, "dpa_batch_mapper", False) else FunctionMapper(given)
-    else:
-        raise ConfigError(f"{given!r} is no mapper: give a dpa.Mapper, a dpa.BatchMapper or a function of a record")
-    _check_calls(made)
-    return made
+    of_function = FunctionBatchMapper if getattr(given, "dpa_batch_mapper", False) else FunctionMapper
+    needs = "mapper: give a dpa.Mapper, a dpa.BatchMapper or a function of a record"
+    return _made(given, (Mapper, BatchMapper), needs, of_function)  # type: ignore[no-any-return]
 
 
 def as_reducer(given: Any) -> AnyReducer:
@@ -307,19 +298,8 @@ def as_reducer(given: Any) -> AnyReducer:
     Raises:
         ConfigError: `given` is none of these, or cannot be called with a reducer's arguments.
     """
-    made: AnyReducer
-    if inspect.isclass(given) and issubclass(given, Reducer | BatchReducer):
-        made = _made(given)
-    elif isinstance(given, Reducer | BatchReducer):
-        made = given
-    elif callable(given) and not inspect.isclass(given):
-        made = FunctionReducer(given)
-    else:
-        raise ConfigError(
-            f"{given!r} is no reducer: give a dpa.Reducer, a dpa.BatchReducer or a function of two values"
-        )
-    _check_calls(made)
-    return made
+    needs = "reducer: give a dpa.Reducer, a dpa.BatchReducer or a function of two values"
+    return _made(given, (Reducer, BatchReducer), needs, FunctionReducer)  # type: ignore[no-any-return]
 
 
 def as_process(given: Any) -> Process[Any, Any]:
@@ -328,18 +308,28 @@ def as_process(given: Any) -> Process[Any, Any]:
     Raises:
         ConfigError: it is neither, or cannot be called as a process is.
     """
-    made = _made(given) if inspect.isclass(given) and issubclass(given, Process) else given
-    if not isinstance(made, Process):
-        raise ConfigError(f"{given!r} is no process: give a dpa.Process")
+    return _made(given, (Process,), "process: give a dpa.Process")  # type: ignore[no-any-return]
+
+
+def _made(
+    given: Any, kinds: tuple[type, ...], needs: str, of_function: Callable[[Callable[..., Any]], Any] | None = None
+) -> Any:
+    """An executor of one of some kinds, made of an instance, a class or, where they may be made of one, a function."""
+    made: Any
+    if inspect.isclass(given) and issubclass(given, kinds):
+        try:
+            made = given()
+        except TypeError as error:
+            why = f"cannot be made without arguments: {error}; give an instance"
+            raise ConfigError(f"{given.__qualname__} {why}") from None
+    elif isinstance(given, kinds):
+        made = given
+    elif of_function is not None and callable(given) and not inspect.isclass(given):
+        made = of_function(given)
+    else:
+        raise ConfigError(f"{given!r} is no {needs}")
     _check_calls(made)
     return made
-
-
-def _made(given: type[T]) -> T:
-    try:
-        return given()
-    except TypeError as error:
-        raise ConfigError(f"{given.__qualname__} cannot be made without arguments: {error}; give an instance") from None
 
 
 _CALLS: dict[type, dict[str, tuple[str, ...]]] = {
@@ -383,13 +373,6 @@ def require_arguments(name: str, function: Callable[..., Any], arguments: tuple[
     except TypeError:
         called = f"({', '.join(arguments)})"
         raise ConfigError(f"{name} is called with {called}, and its parameters are {signature}") from None
-
-
-def is_mergeable(executor: object) -> bool:
-    """Whether two states of one key can be folded into one: so for all but a process and a reducer without `merge`."""
-    if isinstance(executor, Reducer):
-        return type(executor).merge is not Reducer.merge
-    return not isinstance(executor, Process)
 
 
 def name_of(executor: object) -> str:

@@ -20,12 +20,12 @@ from dpa import config as job_config
 from dpa.config import ExecutorConfig
 from dpa.driver.backend import Backend
 from dpa.driver.forecast_stages import Forecast
-from dpa.driver.observer import Observer
 from dpa.errors import ConfigError
 from dpa.executors import name_of
 from dpa.job import Job
 from dpa.result import Result
 from dpa.spark import as_table
+from dpa.telemetry.observers import Observer
 
 KeyBy: TypeAlias = "str | Sequence[str] | Callable[[dict[str, Any]], Any] | None"
 """A column, several, a function of a record that gives the key, or None: all records have one key."""

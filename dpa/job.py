@@ -17,7 +17,6 @@ from dpa.driver.backend import Backend
 from dpa.driver.forecast import forecast
 from dpa.driver.forecast_stages import Forecast
 from dpa.driver.inputs import Inputs, lazy_session
-from dpa.driver.observer import Observer
 from dpa.driver.outputs import written
 from dpa.driver.partial_results import published
 from dpa.driver.reference import Reference
@@ -27,6 +26,7 @@ from dpa.executors import as_mapper, as_reducer
 from dpa.result import Result
 from dpa.runtime.backend import RayBackend
 from dpa.spark import as_table
+from dpa.telemetry.observers import Observer
 
 
 class Job:
@@ -86,8 +86,8 @@ class Job:
     @property
     def directories(self) -> dict[str, str]:
         """The directories of its results and partial results, by the key path that names each."""
-        results = [(key, section.path) for key, section in written(self.config)]
-        rounds = [(key, section.path) for key, section in published(self.config)]
+        results = [(key, section.path) for key, section in written(self.spec.file)]
+        rounds = [(key, section.path) for key, section in published(self.spec.file)]
         return {f"{key}.path": path for key, path in (*results, *rounds) if path is not None}
 
     def check(self) -> None:
@@ -125,7 +125,7 @@ class Job:
         """Run the job.
 
         Args:
-            observer: receives progress.
+            observer: receives progress; several do as `dpa.telemetry.observers.Observers`. What one raises ends no job.
             address: of a running Ray cluster, instead of the configuration's.
             backend: where the tasks run, instead of Ray.
             check: whether to raise if the job fails or its result differs from the reference.
@@ -156,7 +156,7 @@ class Job:
 
     def _on_ray(self, address: str | None = None) -> RayBackend:
         ray = self.config.ray
-        return RayBackend(address or ray.address, ray.runtime_env, ray.object_store_mb)
+        return RayBackend(address or ray.address, ray.runtime_env, ray.object_store_mb, self.config.name)
 
 
 _AS: dict[str, Callable[[Any], Any]] = {"input": as_table, "mapper": as_mapper, "reducer": as_reducer}

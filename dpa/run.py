@@ -156,6 +156,7 @@ def _run(
     if plan:
         return _plan(job, as_json, png, address)
     from dpa.report import check_directory, make_progress
+    from dpa.telemetry.observers import Observers
 
     if report_directory is not None:
         report_directory = report_directory.absolute()  # whatever user code makes the working directory
@@ -164,7 +165,7 @@ def _run(
         make_progress(progress.value, sys.stderr, job.config.name) as display,
         redirect_stdout(sys.stderr),  # what user code prints, and Ray; standard output belongs to the result
     ):
-        result = job.run(interrupts.raised_at(display), address=address, check=False)
+        result = job.run(Observers(interrupts, display), address=address, check=False)
         display.ended(result.report.status)
     return _show(result, report_directory, as_json, verbose)
 

@@ -25,10 +25,10 @@ from dpa.driver.outputs import in_memory
 from dpa.errors import TableError
 from dpa.job import Job
 from dpa.protocol.graph import MAPPER, REDUCER
-from dpa.protocol.plan import RunPlan
+from dpa.protocol.plan import RunHooks, RunPlan
 from dpa.runtime.cluster import ray_session
-from dpa.runtime.launch import launch
-from dpa.sinks import partial_results as rounds
+from dpa.runtime.launch import actors, run_on
+from dpa.sinks.partial_results import RoundsDirectory, rounds_in
 from experiments.charts import COLOURS, label_bars, panels
 from experiments.harness import Findings, Target, main, markdown_table, progress
 from experiments.zipf import EXPONENT, KEYS, ZipfTable, zipf_table
@@ -137,9 +137,10 @@ def _run(job: Job, opened: OpenedInput, kind: Kind, table: ZipfTable, times: int
         plan = _with_rounds(job.spec.plan({MAPPER: opened.splits}, {MAPPER: opened.schema}), kind.seconds, published_in)
         reader = Reader(directory)
         reader.start()
-        outcome = launch(plan, lambda snapshot: None, warn=print)
+        with actors(len(plan.graph.addresses)) as coordinator:
+            outcome = run_on(coordinator, plan, RunHooks(warn=print))
         reader.stop()
-        published = len(rounds.rounds_in(Path(directory)))
+        published = len(rounds_in(Path(directory)))
     result = in_memory(outcome, REDUCER)
     table.check(str(kind), result["word"], result["count"], table.counts * times)
     _require_subset(reader.last, result)
@@ -155,7 +156,7 @@ def _run(job: Job, opened: OpenedInput, kind: Kind, table: ZipfTable, times: int
         "keys": result.num_rows,
         "redistributions": outcome.snapshot[REDUCER].version,
     }
-    assert bool(published) == bool(found["rounds"] and plan.partial_results)
+    assert bool(published) == bool(found["rounds"] and published_in)
     progress(f"{kind}: " + ", ".join(f"{name} {value:.4g}" for name, value in found.items()))
     return found
 
@@ -165,8 +166,9 @@ def _with_rounds(plan: RunPlan, seconds: float | None, directory: str | None) ->
     stages = tuple(
         replace(stage, aggregate_seconds=seconds) if stage.name == REDUCER else stage for stage in plan.graph.stages
     )
-    published = {} if directory is None else {REDUCER: directory}
-    return replace(plan, graph=replace(plan.graph, stages=stages), partial_results=published)
+    rounds = None if directory is None else RoundsDirectory(directory)
+    deliveries = {name: replace(delivery, rounds=rounds) for name, delivery in plan.deliveries.items()}
+    return replace(plan, graph=replace(plan.graph, stages=stages), deliveries=deliveries)
 
 
 def _require_subset(so_far: pa.Table | None, result: pa.Table) -> None:

@@ -1,5 +1,5 @@
 """What the runs of the simulator reach: every rule of every machine in each of its states, and every pair of
-conversations that can be under way together. What no run reaches is argued away in `dpa.simulation.coverage`.
+conversations that can be under way together. What no run reaches is argued away in `experiments.coverage`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from functools import partial
 
 from dpa.errors import JobFailedError
 from dpa.simulation.cluster import SimulatedCluster
-from dpa.simulation.coverage import APART, UNREACHED, Coverage, Triple, cells, pairs
 from dpa.simulation.random_changes import with_random_changes, with_random_death
 from dpa.simulation.random_graphs import run_random_graph
 from dpa.simulation.random_jobs import random_job, run_random_job
+from experiments.coverage import APART, UNREACHED, Coverage, Triple, cells, pairs
 from experiments.harness import Findings, Target, markdown_table, progress
 
 _MODES = (

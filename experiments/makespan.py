@@ -141,12 +141,12 @@ def _facts(report: Report, records: int) -> dict[str, Any]:
     """The figures of a run, and for a changing hot key the time until it was split."""
     steps = [
         {"at": round(step.at, 3), "moved": step.moved, "split": step.split, "reason": step.reason}
-        for step in report.redistributions
+        for step in report.main.redistributions
     ]
     return {
         "seconds": report.seconds.stream,
-        "skew": report.skew.dpa,
-        "processed": [reducer.processed for reducer in report.reducers],
+        "skew": report.main.skew.dpa,
+        "processed": [reducer.processed for reducer in report.main.tasks],
         "forwarded": report.records.forwarded / records,
         "redistributions": steps,
         "recovery": _recovery(report),
@@ -157,9 +157,9 @@ def _recovery(report: Report) -> float | None:
     """Seconds from the change of the hot key, when half of the records had been emitted, to the step that split the new
     one; None if no step did."""
     half = report.records.emitted / 2
-    emitted = [(sample.at, sum(sample.queues) + sum(sample.processed)) for sample in report.samples]
+    emitted = [(sample.at, sum(sample.queues) + sum(sample.processed)) for sample in report.main.samples]
     changed = next((at for at, number in emitted if number >= half), None)
-    split = [step.at for step in report.redistributions if "split key 'hot 1'" in step.reason]
+    split = [step.at for step in report.main.redistributions if "split key 'hot 1'" in step.reason]
     return split[0] - changed if split and changed is not None else None
 
 

@@ -20,9 +20,10 @@ import numpy as np
 from dpa.driver.inputs import Inputs, OpenedInput, lazy_session
 from dpa.job import Job
 from dpa.protocol.graph import MAPPER, REDUCER
+from dpa.protocol.plan import RunHooks
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.runtime.cluster import ray_session
-from dpa.runtime.launch import launch
+from dpa.runtime.launch import actors, run_on
 from experiments.charts import COLOURS, panels
 from experiments.harness import Findings, Target, main, markdown_table, progress
 from experiments.zipf import EXPONENT, KEYS, ROW_GROUP, zipf_table
@@ -106,7 +107,9 @@ def _run(job: Job, opened: OpenedInput, records: int, tasks: int) -> dict[str, A
     """Count the `records` records of this input, with actors (`tasks` mappers and reducers) and a Ray of their own."""
     peaks = Peaks()
     with ray_session(None, actors=2 * tasks + 2, object_store_mb=job.config.ray.object_store_mb):
-        outcome = launch(job.spec.plan({MAPPER: opened.splits}, {MAPPER: opened.schema}), peaks.look, warn=print)
+        plan = job.spec.plan({MAPPER: opened.splits}, {MAPPER: opened.schema})
+        with actors(len(plan.graph.addresses)) as coordinator:
+            outcome = run_on(coordinator, plan, RunHooks(peaks.look, warn=print))
     stage = outcome.snapshot[REDUCER]
     assert sum(reducer.processed for reducer in stage.tasks) == records
     by_stage: dict[str, int] = {}

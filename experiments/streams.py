@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dpa.routing.hashing import Hashes, hash_column
-from dpa.simulation.queues import Arrivals
+from experiments.queues import Arrivals
 
 SLOT_SECONDS = 60.0
 HOUR, DAY = 3_600.0, 86_400.0

@@ -156,7 +156,7 @@ def run_dpa(table: ZipfTable, tasks: int, sections: dict[str, Any]) -> tuple[flo
     return report.seconds.stream, {
         "merge_seconds": report.seconds.merge,
         "cpu_seconds": sum(task.cpu_seconds for stage in report.stages for task in stage.tasks),
-        "redistributions": len(report.redistributions),
+        "redistributions": len(report.main.redistributions),
         "forwarded": report.records.forwarded,
         "emitted": report.records.emitted,
     }

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from dpa.job import Job
 from dpa.protocol.graph import MAPPER, REDUCER
-from dpa.protocol.plan import RunPlan
+from dpa.protocol.plan import RunHooks, RunPlan
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.runtime.launch import actors, run_on
 from dpa.sources.splits import memory_splits
@@ -86,7 +86,7 @@ def counts_of(plan: RunPlan, directory: str, meanwhile: Callable[[ActorHandle, f
             if meanwhile is not None and began is not None:
                 meanwhile(coordinator, time.time() - began)
 
-        outcome = run_on(coordinator, plan, observe, progress)
+        outcome = run_on(coordinator, plan, RunHooks(observe, progress))
     return pa.concat_tables(share.table for share in outcome.outputs[REDUCER] if share.table is not None)
 
 

@@ -15,7 +15,13 @@ from hypothesis import strategies as st
 from dpa.execution.block import Block, Values
 from dpa.execution.keys import column_of
 from dpa.execution.mapping import MapTask
-from dpa.executors import AnyMapper, AnyReducer, Reducer
+from dpa.execution.receivers import receiver_of
+from dpa.execution.receivers.base import Receiver
+from dpa.execution.receivers.stateless import StatelessReceiver
+from dpa.execution.reduce_task import ReduceStage, ReduceTask
+from dpa.executors import AnyMapper, Reducer
+from dpa.protocol.task.credit import CreditLimits
+from dpa.protocol.task.flow_control import FlowControl
 from dpa.routing.assignment import Assignment, KeySplit, Single
 from dpa.routing.hashing import hash_key
 from dpa.routing.keys import Key, KeyName, to_python
@@ -180,7 +186,23 @@ class Total(Reducer[int, int]):
         return left + right
 
 
-def map_task(mapper: AnyMapper | None, reducer: AnyReducer, **changes: Any) -> MapTask:
+def receiver(executor: Any) -> Receiver:
+    """What takes records: an executor, options of a join, or None for a stage that keeps no state."""
+    return StatelessReceiver() if executor is None else receiver_of(executor)
+
+
+def reduce_task(executor: Any, key: KeyName = "key", index: int = 0, **options: Any) -> ReduceTask:
+    """The task `index` of a stage that has this executor; `options` are those of a `ReduceStage`."""
+    return ReduceTask(ReduceStage(receiver(executor), key, **options), index)
+
+
+def map_task(mapper: AnyMapper | None, reducer: Any, **changes: Any) -> MapTask:
     """A map task with the key column `key`, batches of 5 records and no combiner; `changes` replace fields."""
     fields = {"key": "key", "values": None, "combine": False, "seed": 0, "batch_records": 5, "step_seconds": 1.0}
-    return MapTask(mapper=mapper, reducer=reducer, **{**fields, **changes})
+    return MapTask(mapper=mapper, receiver=receiver(reducer), **{**fields, **changes})
+
+
+def limits_of(records: int, *, seconds: float | None = None, bytes: int = 2**40) -> CreditLimits:
+    """What a sender may have in flight, where windows aim at `seconds`."""
+    flow = FlowControl(batch_records=1, in_flight_records=records, in_flight_mb=bytes / 2**20, queue_seconds=seconds)
+    return CreditLimits(flow)

@@ -23,3 +23,10 @@ def is_there(path: Path) -> bool:
 def without_links(path: str | Path) -> Path:
     """The absolute path without links, except for those that form a loop."""
     return Path(os.path.realpath(path))
+
+
+def is_of_file_system(entry: Path) -> bool:
+    """Whether an entry of a directory belongs to the file system and to no user: `lost+found` at the root of a
+    volume."""
+    is_named = entry.name == "lost+found" and entry.is_dir() and not entry.is_symlink()
+    return is_named and entry.parent.resolve().is_mount()

@@ -25,8 +25,8 @@ class Decision:
     Attributes:
         at: seconds since the stream began.
         reducer: the reducer whose load was judged.
-        outcome: how it came out.
-        reason: one sentence for people, with the numbers that led to the outcome.
+        outcome: what was decided.
+        reason: one sentence for people, with the numbers that decided.
         loads: the queue length of each reducer as last reported, in records; 0 before its first report.
         reducers: the numbers of these reducers, ascending; empty: all from 0 on.
         version: number of the routing table that the decision published, or None if it published none.

@@ -50,15 +50,15 @@ class ElasticOptions:
     max_tasks: Annotated[int, Ge(1), Le(MOST_TASKS)] = 8
     """Most tasks."""
     busy: Annotated[float, Gt(0), Le(1)] = 0.9
-    """More tasks are started where what is offered would keep those there are busy for more than this share of their
-    time: so many that they are busy half-way between this and `idle`."""
+    """Start tasks where the offered load would keep the present ones busy for more than this share of their time; as
+    many as bring that share half-way between this and `idle`."""
     idle: Annotated[float, Ge(0), Le(1)] = 0.6
-    """Tasks are ended where it keeps them busy for less than this share, down to the same number."""
+    """End tasks where the offered load keeps them busy for less than this share, down to the same number."""
     backlog_seconds: Annotated[float, Gt(0)] = 20.0
-    """Seconds within which the records that wait are to be worked off, beside what is offered meanwhile."""
+    """Seconds within which waiting records are to be worked off, beside the load that is offered meanwhile."""
     seconds: Annotated[float, Gt(0)] = 2.0
-    """Seconds for which tasks must be too few before more are started. For ten times as long, or ten times what it
-    takes to start some, they must be too many before any are ended."""
+    """Seconds for which tasks must be too few before more are started. They must be too many for ten times as long, or
+    for ten times what a start takes, before any are ended."""
 
     def __post_init__(self) -> None:
         if self.min_tasks > self.max_tasks:

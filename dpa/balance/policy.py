@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from dpa.balance.adaptive.first_table import FirstTable
 from dpa.balance.decision import Decision
 from dpa.errors import BalanceError
 from dpa.measure.load import Load, Offered
 from dpa.routing.members import MemberChange
 from dpa.routing.table import RoutingTable
+
+
+@dataclass(frozen=True)
+class BalancedStage:
+    """What a policy has to know of its stage.
+
+    Attributes:
+        reducers: how many tasks it begins with.
+        may_split: whether a key may have several of them at a time.
+        first: the first table, and the evidence that it rests on, where one was planned.
+        feeds: the edges on which records come, each with the name of its sender.
+    """
+
+    reducers: int
+    may_split: bool = True
+    first: FirstTable | None = None
+    feeds: Mapping[Hashable, str] = field(default_factory=dict)
 
 
 class BalancePolicy(Protocol):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any
 
 import yaml
 
+from dpa._util.words import plural
 from dpa.config._places import OPTION, KeyPath, Places, written_at
 from dpa.config.variants import VARIANTS, choice
 from dpa.errors import ConfigError
@@ -45,7 +46,10 @@ def override(document: dict[str, Any], places: MutableMapping[KeyPath, str], giv
         value = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ConfigError(f"{option}: the value is not YAML: {error}") from None
-    _require_step(document.get("stages"), parts, option)
+    stages = document.get("stages")
+    if parts[0] == "output" and isinstance(stages, dict) and stages:
+        parts = ["stages", _only_result(stages, option), "write", *parts[1:]]
+    _require_step(stages, parts, option)
     target: Any = document
     for depth, part in enumerate(parts[:-1], start=1):
         stands_for = short_for(parts[:depth])
@@ -62,6 +66,23 @@ def override(document: dict[str, Any], places: MutableMapping[KeyPath, str], giv
     for below in [path for path in places if path[: len(replaced)] == replaced]:
         del places[below]
     places[replaced] = option
+
+
+def _only_result(stages: Mapping[str, Any], option: str) -> str:
+    """The only step whose rows are a result, to which an option refers that says where the output goes.
+
+    Raises:
+        ConfigError: there are several.
+    """
+    steps = {name: step for name, step in stages.items() if isinstance(step, dict)}
+    named = [step.get("from") for step in steps.values()]
+    named += [step["join"].get("with") for step in steps.values() if isinstance(step.get("join"), dict)]
+    taken = [name for given in named for name in (given if isinstance(given, list) else [given])]
+    found = [name for name, step in steps.items() if {"write", "reference"} & set(step) or name not in taken]
+    if len(found) == 1:
+        return found[0]
+    ways = " or ".join(f"stages.{name}.write.path" for name in found or ["STEP"])
+    raise ConfigError(f"{option}: the job has {plural(len(found), 'result')}: set {ways}")
 
 
 def _require_step(stages: Any, parts: Sequence[str], option: str) -> None:

@@ -8,17 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import ValidationError
 
+from dpa.aggregates import READY_MADE
 from dpa.config._errors import explained
 from dpa.config._overrides import override, set_aside
 from dpa.config._placeholders import substitute
 from dpa.config._places import KeyPath, Places, line_numbers, place_of
-from dpa.config.schema import OF_ONE_STAGE, JobConfig
+from dpa.config.map_reduce import IN_STAGES, as_steps, written_as
+from dpa.config.schema import OF_ANY_JOB, JobConfig
+from dpa.config.stages import StepConfig
 from dpa.errors import ConfigError
 
 
@@ -42,6 +46,28 @@ class JobFile:
     def directory(self) -> Path:
         """Where relative paths start: the job file's directory, or the working directory."""
         return Path(self.origin).resolve().parent if self.places else Path.cwd()
+
+    @cached_property
+    def stages(self) -> Mapping[str, StepConfig]:
+        """The steps of the job, by name.
+
+        Raises:
+            ConfigError: there is none, or a job of one mapper and one reducer names no input, or no reducer.
+        """
+        if self.config.stages:
+            return self.config.stages
+        if "stages" in self.config.model_fields_set:
+            raise self.error("stages", "there is no step: a graph has one that reads, and others that take its rows")
+        if self.config.input is None:
+            raise self.error("input", "a job needs an input")
+        if self.config.reducer is None:
+            known = ", ".join(READY_MADE)
+            raise self.error("reducer", f"a job needs a reducer: `package.module:Name`, or one of {known}")
+        return as_steps(self.config)
+
+    def at(self, step: str, key: str) -> str:
+        """The key path of a key of a step, as the job file writes it."""
+        return f"stages.{step}.{key}" if self.config.stages else written_as(key)
 
     def error(self, key: str, message: str) -> ConfigError:
         """The error that something is wrong with what stands at a key such as `input.path`."""
@@ -75,10 +101,10 @@ def parse(document: Mapping[str, Any], *, origin: str = "job", places: Places | 
     except ValidationError as error:
         raise ConfigError("\n".join(explained(error.errors(), document, origin, places))) from None
     file = JobFile(config, origin, places)
-    of_one_stage = next((key for key in OF_ONE_STAGE if config.stages and key in document), None)
-    if of_one_stage is not None:
-        instead = f"beside `stages` write `stages.STEP.{OF_ONE_STAGE[of_one_stage]}`"
-        raise file.error(of_one_stage, f"belongs to a job of one mapper and one reducer; {instead}")
+    for key in document if config.stages else ():
+        if key not in OF_ANY_JOB:
+            instead = f"beside `stages` write `stages.STEP.{IN_STAGES.get(key, key)}`"
+            raise file.error(key, f"belongs to a job of one mapper and one reducer; {instead}")
     return file
 
 

@@ -8,8 +8,12 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from dpa.config.section import Section, SparkText
 
-OF_GENERATED = ("use", "args", "rows", "seed", "rate", "padding")
-"""Keys of the section `input` that only the format `generated` has."""
+_OF_FORMATS = {
+    **dict.fromkeys(("use", "args"), ("generated", "feed")),
+    **dict.fromkeys(("rows", "seed", "rate", "padding"), ("generated",)),
+}
+"""Keys of the section `input` that only some formats have, none of which Spark reads."""
+OF_OTHERS = set(_OF_FORMATS)
 
 
 class ViewConfig(Section):
@@ -18,7 +22,7 @@ class ViewConfig(Section):
     format: Literal["parquet", "csv", "json", "text"]
     """How the files are encoded."""
     path: str | list[str]
-    """File, directory or glob; relative paths start at the job file's directory."""
+    """Files, directories or globs."""
     options: dict[str, SparkText] = {}
     """Options of Spark's reader."""
 
@@ -27,56 +31,58 @@ class InputConfig(Section):
     """Where the records come from. Parquet without `select`, `where` or `sample` is read in place; the rest is
     staged."""
 
-    format: Literal["parquet", "csv", "json", "text", "sql", "jdbc", "table", "records", "generated", "given"]
-    """`parquet`, `csv`, `json`, `text`: files. `sql`: a query over `views`. `jdbc`: see `options`. `table`: a catalog
-    table. `records`: inline. `generated`: made by `use`. `given`: a table that a flow in Python was given."""
+    format: Literal["parquet", "csv", "json", "text", "sql", "jdbc", "table", "records", "generated", "feed", "given"]
+    """Files; a query over `views`; a database; a catalog table; records in the job file; rows made by a generator, or
+    read by a class of yours (`feed`); `given`: the table that a flow in Python holds."""
     path: str | list[str] | None = None
-    """Files, directories or globs, for file formats. `${python.stdlib}` and `${env.NAME}` are replaced."""
+    """Files, directories or globs; the four file formats need it."""
     glob: str | None = None
-    """Only files whose name matches, in a directory tree, such as `*.py`."""
+    """Only files whose name matches, such as `*.py`."""
     recursive: bool = False
     """Whether to descend into sub-directories."""
     exclude: list[str] = []
-    """Sub-directories not to descend into, by name, such as `site-packages`; `*`, `?` and `[...]` match."""
+    """With `recursive`: names of sub-directories to leave out, such as `site-packages`; `*`, `?` and `[...]` match."""
     options: dict[str, SparkText] = {}
-    """Options of Spark's reader: `header` for CSV; `url`, `dbtable`, `driver` for JDBC."""
+    """Options of Spark's reader, such as `header: true` for CSV; for `jdbc`: `url`, `dbtable`, `driver` ..."""
     query: str | None = None
-    """The query, for `format: sql`."""
+    """The query of `format: sql`."""
     views: dict[str, ViewConfig] = {}
     """The tables that `query` names."""
     table: str | None = None
-    """The catalog table, for `format: table`."""
+    """The table of `format: table`."""
     records: list[Any] | None = None
-    """The records themselves: scalars become the column `value`, mappings become rows."""
+    """The records of `format: records`: scalars become the column `value`, mappings become rows."""
     select: list[str] = []
-    """Spark SQL expressions to keep, such as `lower(word) AS word`; all columns if empty."""
+    """Spark SQL expressions to keep, such as `lower(word) AS word`; empty: all columns."""
     where: str | None = None
-    """A Spark SQL predicate: which rows to keep."""
+    """Spark SQL predicate of the rows to keep; it is applied before `select`."""
     use: str | None = None
-    """`package.module:Name` of a `dpa.Generator`, for `format: generated`."""
+    """`package.module:Name` of the generator of `format: generated`, or of the `dpa.Feed` of `format: feed`; of a feed
+    also the name under which an installed package registers it."""
     args: dict[str, Any] = {}
-    """Keyword arguments for it."""
+    """Keyword arguments of the generator or feed."""
     rows: int = Field(default=1_000_000, ge=0)
-    """How many rows it generates."""
+    """Rows that the generator makes."""
     seed: int | None = None
-    """Its seed; the job's seed if absent."""
+    """Seed of the generator; null: the job's."""
     rate: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """Records a second that all mappers together read of it; as many as they can if absent."""
+    """Generated rows a second that all mappers together read; null: as many as they can."""
     padding: int = Field(default=0, ge=0)
-    """Bytes of the column `padding` that each of its rows gets; none if 0."""
+    """Bytes of the column `padding` that each generated row gets; 0: there is no such column."""
 
-    @field_validator(*OF_GENERATED)
+    @field_validator(*_OF_FORMATS)
     @classmethod
     def _is_of_its_format(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refuse a key of generated inputs in other formats. Defaults pass: a resolved configuration has all keys."""
-        chosen = info.data.get("format", "generated")
-        if chosen != "generated" and value != cls.model_fields[str(info.field_name)].default:
-            raise ValueError(f"is a key of the format `generated`, but the format is `{chosen}`")
+        """Refuse a key in formats that do not have it. Defaults pass: a resolved configuration has all keys."""
+        chosen, formats = info.data.get("format"), _OF_FORMATS[str(info.field_name)]
+        if chosen not in (None, *formats) and value != cls.model_fields[str(info.field_name)].default:
+            raise ValueError(f"is a key of the format `{'` or `'.join(formats)}`, but the format is `{chosen}`")
         return value
 
     @model_validator(mode="after")
     def _has_what_its_format_needs(self) -> InputConfig:
-        needs = {"sql": "query", "table": "table", "records": "records", "jdbc": "options", "generated": "use"}
+        needs = {"sql": "query", "table": "table", "records": "records", "jdbc": "options"}
+        needs |= {"generated": "use", "feed": "use"}
         need = needs.get(self.format, "path")
         if self.format == "given":
             return self
@@ -84,7 +90,7 @@ class InputConfig(Section):
             raise ValueError(f"format {self.format!r} needs the key {need!r}")
         if self.exclude and not self.recursive:
             raise ValueError("`exclude` names sub-directories, which are read with `recursive: true` only")
-        if self.format in ("records", "generated") and (self.select or self.where):
+        if self.format in ("records", "generated", "feed") and (self.select or self.where):
             raise ValueError(f"`select` and `where` are Spark's, which does not read the format {self.format!r}")
         return self
 
@@ -93,9 +99,8 @@ class SampleConfig(Section):
     """Work on a sample instead of the whole input; the reference then sees the same sample."""
 
     fraction: float = Field(gt=0, le=1)
-    """Share of the rows to keep. Without `by` each row is drawn on its own, so the number of rows varies."""
+    """Share of the rows to keep. Without `by` each row is drawn on its own, so their number varies."""
     by: str | None = None
-    """Stratify: keep the fraction of the rows of each value of this column, null too. Costs Spark a shuffle and a
-    sort."""
+    """Stratify: keep this share of the rows of each value of the column, null too. Spark shuffles and sorts for it."""
     seed: int | None = None
-    """Seed of the draw; the job's seed if absent."""
+    """Seed of the draw; null: the job's."""

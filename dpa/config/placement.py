@@ -18,11 +18,11 @@ class NodeConfig(Section):
     """A node of the cluster, where what Ray says of it is not enough."""
 
     processors: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """Processors for tasks; without it as many as Ray knows. A node twice as fast has twice as many."""
+    """Processors for tasks; a node twice as fast has twice as many; null: as many as Ray knows."""
     reserved: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """How many of them others use."""
+    """Processors of these that others use."""
     megabytes_per_second: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """What it can send, and as much that it can receive; without it there is no limit."""
+    """Bandwidth in each direction; null: no limit."""
 
 
 class PlacementConfig(Section):
@@ -40,23 +40,23 @@ class PlacementConfig(Section):
         "exact",
         "pairwise",
     ] = "top_down_search"
-    """The algorithm (docs/placement.md)."""
+    """The algorithm that chooses the nodes."""
     profile: str | None = None
-    """`report.json` of an earlier run, which says what stages cost and send each other; without it and without `costs`
-    the job's user code is measured on a sample."""
+    """`report.json` of an earlier run, from which the costs of stages and their traffic are taken; a relative path
+    starts at the job file. Null, and no `costs`: user code is measured on a sample of the input."""
     costs: dict[str, Amount] = {}
-    """For each stage, what all its tasks cost, in any unit: declared instead of measured."""
+    """Declared cost of all tasks of each stage, in any unit."""
     traffic: dict[str, dict[str, Amount]] = {}
-    """For each stage and each that follows, megabytes between them while `costs` processor seconds are spent."""
+    """Declared megabytes from each stage to each that follows, while `costs` processor seconds are spent."""
     nodes: dict[str, NodeConfig] = {}
-    """The nodes to use, by their names in Ray; without it all."""
+    """The nodes to use, by their names in Ray; empty: all."""
     tolerance: float = Field(default=1.2, gt=1, le=100)
-    """By how much a node may have more than its share, where tasks are fine enough; more where they are not."""
+    """Load that a node may have, in units of its even share. Where tasks are too coarse for it, the most even packing
+    counts instead."""
     divide: bool = True
-    """Whether the tasks of a stage that the profile shows to cost unlike are placed by their own costs; else all tasks
-    of a stage count as alike."""
+    """Whether each task counts with the cost that the profile has of it; false: all tasks of a stage count as alike."""
     online: Annotated[OnlineOptions, Plain(OnlineOptions)] | None = None
-    """How tasks move to other nodes while the job runs; without it they stay where they are placed at first."""
+    """How tasks move to other nodes while the job runs; null: they stay where they were placed."""
 
     @model_validator(mode="after")
     def _an_allocator_for_running_jobs(self) -> PlacementConfig:

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Annotated, Any, TypeAlias
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from dpa.balance.options import AdaptiveOptions
 from dpa.config.inputs import InputConfig, SampleConfig
@@ -22,37 +22,17 @@ from dpa.config.stage import (
     Grouping,
     KeyColumns,
     Schema,
-    StageLimits,
     Tasks,
-    TestingConfig,
+    Testing,
 )
 from dpa.config.stages import StepConfig, StepName
-from dpa.config.variants import with_strategy
+from dpa.config.variants import Plain, with_strategy
 from dpa.protocol.graph import Consistency
-from dpa.protocol.plan import START_SECONDS
+from dpa.protocol.plan import JobLimits, SlowTasks
 from dpa.routing.groupings.options import RingOptions
 
-OF_ONE_STAGE = {
-    "input": "read",
-    "sample": "sample",
-    "mapper": "flat_map",
-    "reducer": "reduce",
-    "combiner": "combiner",
-    "key": "key_by",
-    "value": "value",
-    "schema": "schema",
-    "parallelism": "parallelism",
-    "grouping": "grouping",
-    "balance": "balance",
-    "consistency": "consistency",
-    "elastic": "elastic",
-    "aggregation": "aggregation",
-    "testing": "testing",
-    "output": "write",
-    "reference": "reference",
-}
-"""The keys of a job of one mapper and one reducer, and what each step of `stages` has in their place."""
-
+OF_ANY_JOB = {"name", "seed", "python_path", "limits", "stages", "placement", "spark", "ray"}
+"""The keys that go with `stages`; all others are of a job of one mapper and one reducer."""
 
 _NAME = r"^[A-Za-z0-9_.-]+$"
 
@@ -70,18 +50,9 @@ class ParallelismConfig(Section):
     """How many tasks each stage has."""
 
     mappers: Tasks = 2
-    """Mapper tasks."""
+    """Mapper tasks, each a process."""
     reducers: Tasks = 4
-    """Reducer tasks."""
-
-
-class LimitsConfig(StageLimits):
-    """Bounds on memory, and on how long a task works before it reads its messages."""
-
-    split_records: int = Field(default=1_000_000, ge=1)
-    """About how many input rows a mapper is given at a time."""
-    start_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = START_SECONDS
-    """How long a task may take to start while records flow; then the tasks of its stage stay as they are."""
+    """Reducer tasks, each a process."""
 
 
 class SparkConfig(Section):
@@ -92,71 +63,76 @@ class SparkConfig(Section):
     conf: dict[str, SparkText] = {}
     """Further Spark configuration."""
     stage_dir: str | None = None
-    """Where inputs that are not Parquet are staged; on a cluster a directory that all machines share. Default:
-    temporary."""
+    """Directory in which inputs are staged; on a cluster one that all machines share; null: the machine's temporary
+    one."""
 
 
 class RayConfig(Section):
     """The Ray cluster."""
 
     address: str | None = None
-    """Address of a running cluster (`auto`, `host:port`, `ray://host:port`); without it Ray is started inside the
-    job."""
+    """Address of a running cluster: `auto`, `host:port` or `ray://host:port`; null: the job starts a Ray of its own."""
     runtime_env: dict[str, Any] = {}
-    """Ray runtime environment for the actors; a cluster needs `working_dir` or `py_modules` to find your executors."""
+    """Ray's runtime environment for the actors, with an address only."""
     object_store_mb: int = Field(default=1024, ge=80)
-    """Size of the embedded object store, in MiB."""
+    """Size in MiB of the object store of a Ray that the job starts."""
 
 
 class JobConfig(Section):
     """A job: what to read, how to map and reduce it, and how to check the result."""
 
     name: JobName = "job"
-    """Name of the job, used in reports and file names."""
+    """Name in reports and on screen: letters, digits, `_`, `.` and `-`."""
     seed: int = 0
-    """Seed of everything random: sampling, generated inputs."""
+    """Seed of everything random: samples, generated inputs."""
     python_path: list[str] = []
-    """Directories, relative to the job file, in which executors are looked up besides the job file's own and the
-    working directory."""
+    """Further directories in which executors are looked up, relative to the job file's."""
     input: InputConfig | None = None
-    """Where the records come from; only a job built in Python, with a table of its own, may leave it out."""
+    """Where the records come from; only a job built in Python with a table of its own may leave it out."""
     sample: SampleConfig | None = None
-    """Work on a sample of the input."""
+    """Work on a sample of the input; null: on all of it."""
     mapper: Executor | None = None
-    """What makes (key, value) pairs of records; without it `key` and `value` name input columns."""
+    """Makes (key, value) pairs of records; null: `key` and `value` name input columns."""
     reducer: Executor | None = None
-    """What folds the values of a key; only a job built in Python may leave it out."""
+    """Folds the values of a key; only a job built in Python may leave it out."""
     combiner: bool = False
-    """Whether mappers fold equal keys of a batch first; needs a reducer that can merge."""
+    """Whether mappers fold equal keys of a batch before they send it; needs a reducer that can merge."""
     key: KeyColumns = "key"
-    """Name of the key column, or the names of the columns that together are the key."""
+    """Name of the key column in the input (without a mapper), in what a batch mapper returns, and in the result; a
+    list: the columns that together are the key; null: all records have one key."""
     value: Columns | None = None
-    """Without a mapper: the input columns that the reducer gets; all but the key if absent."""
+    """Without a mapper: the input columns that the reducer gets; `[]`: none; null: all but the key."""
     schema_: Schema | None = Field(default=None, alias="schema")
-    """The columns of the result by name, with their Arrow types: what the reducer gives is checked against them, and an
-    empty result has them. Key columns may be left out."""
+    """Columns of the result with their Arrow types: the result is checked against them, and an empty one has them. Key
+    columns may be left out."""
     parallelism: ParallelismConfig = ParallelismConfig()
+    """How many tasks map and reduce."""
     grouping: Grouping = RingOptions()
-    """How mappers choose the reducer of each record."""
+    """How mappers choose the reducer of a record."""
     balance: Balance = AdaptiveOptions()
-    """When load moves between reducers, and how; `none` beside any other grouping than `ring`."""
+    """When keys are redistributed, and how; `none` beside any other grouping than `ring`."""
     consistency: Consistency = "merge"
-    """What becomes of the state of a key that moves. `merge`: it stays, and is merged with others of the key in the
-    end. `migrate`: it moves with the key, so it need not be merged, and records of a key keep their order."""
+    """What becomes of the state of a key that moves: it stays and is merged in the end, or it migrates with the key."""
     elastic: Elastic | None = None
-    """Have more tasks while all are busy, and fewer while they are idle; null: their number stays."""
+    """Let the number of tasks follow the load; null: it stays."""
     aggregation: AggregationConfig | None = None
-    """Fold partial states while the stream runs, and publish partial results."""
-    limits: LimitsConfig = LimitsConfig()
-    testing: TestingConfig = TestingConfig()
+    """Partial results while the job runs; null: there are none."""
+    limits: Annotated[JobLimits, Plain(JobLimits)] = JobLimits()
+    """Bounds on memory, and on what a task does at a time."""
+    testing: Testing = SlowTasks()
+    """Reducers that are slow on purpose."""
     output: OutputConfig = OutputConfig()
+    """Where the result goes."""
     reference: ReferenceConfig | None = None
+    """What the result is checked against; null: it is not checked."""
     stages: dict[StepName, StepConfig] = {}
-    """A graph of steps, instead of the one mapper and the one reducer that the keys above describe."""
+    """A graph of steps, in place of one mapper and one reducer."""
     placement: PlacementConfig | None = None
-    """Which node runs which task; without it Ray spreads them."""
+    """Which node runs which task; null: Ray spreads them."""
     spark: SparkConfig = SparkConfig()
+    """The Spark session."""
     ray: RayConfig = RayConfig()
+    """The Ray cluster that runs the tasks."""
 
     @model_validator(mode="before")
     @classmethod
@@ -165,18 +141,10 @@ class JobConfig(Section):
 
     def resolved(self) -> dict[str, Any]:
         """The configuration as a document: with all defaults, and for steps with what differs from them."""
-        document = self.model_dump(exclude={"stages"}, by_alias=True)
         if not self.stages:
-            return document
-        stages = {name: step.resolved() for name, step in self.stages.items()}
-        return {**{key: value for key, value in document.items() if key not in OF_ONE_STAGE}, "stages": stages}
-
-    @field_validator("testing")
-    @classmethod
-    def _slow_reducers_exist(cls, testing: TestingConfig, fields: ValidationInfo) -> TestingConfig:
-        if "parallelism" in fields.data:
-            testing.require_tasks(fields.data["parallelism"].reducers)
-        return testing
+            return self.model_dump(exclude={"stages"}, by_alias=True)
+        document = self.model_dump(include=OF_ANY_JOB, by_alias=True)
+        return {**document, "stages": {name: step.resolved() for name, step in self.stages.items()}}
 
 
 def json_schema() -> dict[str, Any]:

@@ -13,24 +13,38 @@ class OutputConfig(Section):
     """Where results go. Written aside and put in place when complete; never half a result."""
 
     path: str | None = None
-    """Directory for Parquet results, relative to the working directory; without it results stay in memory."""
+    """Directory for Parquet, one file a reducer. Null: the result stays in memory, for `Result.table()`, and the
+    command prints its first rows."""
     mode: Literal["error", "overwrite"] = "error"
-    """What to do if the directory exists already and is not empty; `overwrite` replaces the result of an earlier job,
-    and nothing else."""
+    """What to do if the directory is not empty; `overwrite` replaces the result of an earlier job, and nothing else."""
+    use: str | None = None
+    """In place of `path`: `package.module:Name` of a `dpa.Sink` that takes the rows, or the name under which an
+    installed package registers one."""
+    args: dict[str, Any] = {}
+    """Keyword arguments of the sink."""
+
+    @model_validator(mode="after")
+    def _has_one_sink(self) -> OutputConfig:
+        if self.use is not None and (self.path is not None or self.mode != "error"):
+            raise ValueError("`path` and `mode` are of Parquet: give the sink that `use` names its own in `args`")
+        if self.args and self.use is None:
+            raise ValueError("`args` are those of a sink: name it in `use`")
+        return self
 
 
 class ReferenceConfig(Section):
     """What Spark computes on the same input, to check the result against."""
 
     sql: str | None = None
-    """A query over the view `input`, or over a view for each step that reads; its columns must be named as the
-    result's."""
+    """Query over the view `input`, or with `stages` over a view for each step that reads; its columns must be named as
+    the result's."""
     function: str | None = None
-    """`package.module:name` of a function DataFrame -> DataFrame, instead of `sql`."""
+    """`module:name` of a function from DataFrame to DataFrame, instead of `sql`; several inputs are keyword
+    arguments."""
     tolerance: float = Field(default=0.0, ge=0)
-    """Greatest relative difference of numbers that still counts as equal; 0 is exact."""
+    """Greatest relative difference of numbers that count as equal; 0: exact."""
     baseline: bool = True
-    """Whether to compute the skew S of Spark's own hash partitioning on the same records."""
+    """Whether to compute the skew S of Spark's hash partitioning on the same records."""
 
     @model_validator(mode="after")
     def _one_of_both(self) -> ReferenceConfig:

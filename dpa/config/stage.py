@@ -9,14 +9,15 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, TypeAlias
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field
 
 from dpa._util.declared import type_names
-from dpa._util.words import plural
 from dpa.balance.elastic import ElasticOptions
 from dpa.balance.options import BalanceOptions
 from dpa.config.section import Section
 from dpa.config.variants import BALANCE, GROUPING, Plain
+from dpa.protocol.plan import SlowTasks
+from dpa.protocol.task.flow_control import FlowControl
 from dpa.routing.groupings.options import GroupingOptions
 from dpa.routing.keys import KeyName
 from dpa.routing.members import MOST_TASKS
@@ -32,9 +33,9 @@ class ExecutorConfig(Section):
     """A mapper or reducer named in a job file."""
 
     use: str
-    """`package.module:Name`, a class or a function; or the name of a ready-made reducer such as `count`."""
+    """`module:Name` of a class or function; of a reducer also the name of a ready-made one, such as `count`."""
     args: dict[str, Any] = {}
-    """Keyword arguments for the class."""
+    """Keyword arguments of the class."""
 
 
 def _as_executor(value: Any) -> Any:
@@ -74,63 +75,10 @@ class AggregationConfig(Section):
     seconds: float = Field(gt=0)
     """Seconds from the end of a round to the start of the next; in effect a multiple of a quarter of a second."""
     path: str | None = None
-    """Directory in which the newest complete round is found as Parquet, relative to the working directory; without it
-    states are folded, and nothing is published."""
+    """Directory for the partial results, relative to the working directory; null: states are folded, and nothing is
+    published."""
 
 
 Elastic: TypeAlias = Annotated[ElasticOptions, Plain(ElasticOptions)]
-
-
-class StageLimits(Section):
-    """Bounds on the records that wait for a stage, and on how long its tasks work before they read their messages."""
-
-    batch_records: int = Field(default=262_144, ge=1)
-    """Most records in one pushed batch."""
-    in_flight_records: int = Field(default=1_048_576, ge=1)
-    """Most records of one sender that may be emitted and not yet processed; queues are bounded by senders times
-    this."""
-    in_flight_mb: int = Field(default=256, ge=1)
-    """About the most MiB of them."""
-    queue_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = 0.5
-    """The queueing delay to aim at: senders keep as many records in flight to a task as it processes in so many
-    seconds. Longer: tasks that wait for a slow one have more to do meanwhile. Shorter: records arrive sooner, and less
-    is queued where it must be forwarded. null: as many as the bounds allow."""
-    quantum_records: int = Field(default=262_144, ge=1)
-    """Most records that a task processes before it reads its messages."""
-    quantum_seconds: float = Field(default=0.1, gt=0)
-    """Seconds that a quantum should take at most: where records are slow, it has fewer."""
-    drain_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 2.0
-    """So long a task that leaves processes what is queued, before it hands over the rest with its states; while
-    records are in order with their states (`consistency: migrate`) it does so at once."""
-
-    @model_validator(mode="after")
-    def _a_batch_fits_in_flight(self) -> StageLimits:
-        if self.batch_records > self.in_flight_records:
-            raise ValueError(
-                f"batch_records ({self.batch_records}) must not exceed in_flight_records ({self.in_flight_records})"
-            )
-        return self
-
-
-class TestingConfig(Section):
-    """Tasks that are slow on purpose: a cluster of unequal machines on one machine, for experiments and tests."""
-
-    slow_factor: list[Annotated[float, Field(ge=1, allow_inf_nan=False)]] = []
-    """By what factor user code takes longer on each task, in their order; they sleep for the rest."""
-    cpu_contention: list[Annotated[int, Field(ge=0)]] = []
-    """Numbers of the tasks that share one processor with a busy process. Linux only."""
-
-    def require_tasks(self, tasks: int) -> None:
-        """Check that the section fits a stage of `tasks` tasks.
-
-        Raises:
-            ValueError: it does not.
-        """
-        if self.slow_factor and len(self.slow_factor) != tasks:
-            given = f"{len(self.slow_factor)} for {plural(tasks, 'task')}"
-            raise ValueError(f"slow_factor needs a factor for each task, or none at all, not {given}")
-        for number in self.cpu_contention:
-            if number >= tasks:
-                raise ValueError(f"cpu_contention names task {number}, and the last one is {tasks - 1}")
-            if self.cpu_contention.count(number) > 1:
-                raise ValueError(f"cpu_contention names task {number} more than once")
+StageLimits: TypeAlias = Annotated[FlowControl, Plain(FlowControl)]
+Testing: TypeAlias = Annotated[SlowTasks, Plain(SlowTasks)]

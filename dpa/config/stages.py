@@ -27,11 +27,12 @@ from dpa.config.stage import (
     Schema,
     StageLimits,
     Tasks,
-    TestingConfig,
+    Testing,
     as_key,
 )
 from dpa.config.variants import BALANCE, VARIANTS, with_strategy
 from dpa.protocol.graph import Consistency
+from dpa.protocol.plan import SlowTasks
 from dpa.routing.keys import KeyName
 
 OPERATIONS = ("read", "map", "flat_map", "filter", "reduce", "process", "join", "top_k")
@@ -103,22 +104,23 @@ class JoinConfig(Section):
     """The other side of a join, the right one."""
 
     with_: Names = Field(alias="with")
-    """The step whose rows are joined, or several whose rows are."""
+    """The step whose rows are the right side, or several."""
     how: Annotated[Literal["inner", "left", "right", "full", "semi", "anti"], BeforeValidator(_as_how)] = "inner"
-    """`semi` and `anti` keep the rows of the left side that have, or have not, a row with their key on the right."""
+    """Which rows come without a match; `full` or `outer`: all. `semi` and `anti` keep the rows of the left side that
+    have, or have not, one."""
     key_by: KeyColumns | None = None
-    """The key columns of the right side, as many as `key_by` names for the left; the same names if absent."""
+    """The key columns of the right side, as many as the step's `key_by` has for the left; null: the same names."""
     value: Columns | None = None
-    """The columns of the right side that the result has; all but the key if absent."""
+    """The columns of the right side that the result has; null: all but the key."""
 
 
 class TopConfig(Section):
     """The first rows in the order of a column."""
 
     k: int = Field(ge=1)
-    """How many rows of each key; of all rows without `key_by`."""
+    """Rows to keep of each key; without `key_by`, of all."""
     by: str
-    """The column; among equal values the order of the other columns decides."""
+    """The column to rank by; among equal values the other columns decide."""
     descending: bool = True
     """Whether the greatest values come first."""
 
@@ -127,62 +129,60 @@ class StepConfig(Section):
     """A step: what it does to which rows, and how its work is divided and kept even."""
 
     from_: Names | None = Field(default=None, alias="from")
-    """The step whose rows it takes, or several, whose columns have the same names and types; all but `read` need it."""
+    """The step whose rows it takes, or several, with columns of the same names and types; all steps but those that read
+    need it."""
     allow_missing_columns: bool = False
-    """Whether rows of one of several steps may lack columns that those of another have: they are null there."""
+    """Whether rows of one of several steps may lack columns that those of another have; they are null there."""
     read: InputConfig | None = None
-    """Read an input."""
+    """Read an input; the keys are those of the job's `input`."""
     sample: SampleConfig | None = None
-    """Read a sample of the input."""
+    """Read a sample of that input."""
     map: Executor | None = None
     """Make a row of each row: a function of a record, or one of batches that is marked `batch_mapper`."""
     flat_map: Executor | None = None
-    """Make any number of rows of each row."""
+    """Make any number of rows of each row, as `map` does."""
     filter: Executor | None = None
-    """Keep the rows for which a function is true; of batches it is marked `batch_filter`."""
+    """Keep the rows for which a function is true; one of batches is marked `batch_filter`."""
     key_by: KeyBy = Field(default=(), json_schema_extra={"default": None})
-    """What `reduce`, `process`, `join` and `top_k` group records by: a column, several, a function as `{use: ...}`, or
-    null for one key of all records."""
+    """What `reduce`, `process`, `join` and `top_k` group records by: a column, several, or a function of a record as
+    `{use: "module:name"}`; null: all records have one key."""
     value: Columns | None = None
-    """The columns that are the value beside the key; all others if absent. Of a join, those of the left side."""
+    """The columns that are the value, of a join those of the left side; null: all but the key."""
     reduce: Executor | None = None
-    """Fold the values of each key; gives a row a key."""
+    """Fold the values of each key by a reducer."""
     process: Executor | None = None
-    """Process the values of each key in order, with a state, and emit rows meanwhile."""
+    """Keep a state for each key and emit rows, by a `dpa.Process`."""
     join: JoinConfig | None = None
     """Join with the rows of another step, by key."""
     top_k: TopConfig | None = None
-    """Keep the first rows of each key."""
+    """Keep the first rows of each key, with their rank."""
     schema_: Schema | None = Field(default=None, alias="schema")
-    """The columns of its rows by name, with their Arrow types: what user code gives is checked against them, and an
-    empty result has them. Key columns of a `reduce` or a `top_k` may be left out. Of `read`, of an input in memory."""
+    """Columns of the step's rows with their Arrow types; null: those that the rows show."""
     combiner: bool = False
-    """Whether senders fold equal keys of a batch first; needs a reducer that can merge."""
+    """Whether senders fold equal keys of a batch before they send it, as those of a `top_k` always do; needs a reducer
+    that can merge."""
     parallelism: Tasks | None = None
-    """Tasks of the step; default: 2 to read, 4 by key, 1 for one key of all records. `map`, `flat_map` and `filter` run
+    """Tasks of the step; null: 2 that read, 4 by key, 1 for one key of all records. `map`, `flat_map` and `filter` run
     in the tasks before them, unless this gives them tasks of their own."""
     grouping: Grouping | None = None
-    """How senders choose the task of each record; default: `ring`, or `shuffle` where there is no key."""
+    """How senders choose the task of a record; null: `ring`, or `shuffle` where rows have no key."""
     balance: Balance | None = None
-    """When load moves between tasks, and how; default: `adaptive` where states can be merged or migrate, or else
-    `none`."""
+    """When keys are redistributed, and how; null: `adaptive` if states can be merged or migrate and the grouping is
+    `ring`, else `none`."""
     consistency: Consistency = "merge"
-    """What becomes of the state of a key that moves. `merge`: it stays, and is merged with others of the key in the
-    end. `migrate`: it moves with the key, so it need not be merged, and records of a key keep their order."""
+    """What becomes of the state of a key that moves: it stays and is merged in the end, or it migrates with the key."""
     elastic: Elastic | None = None
-    """Have more tasks while all are busy, and fewer while they are idle; null: their number stays."""
+    """Let the number of tasks follow the load; null: it stays."""
     aggregation: AggregationConfig | None = None
-    """Fold partial states while the stream runs, and publish partial results."""
+    """Partial results of a `reduce` or `top_k` while the job runs; null: there are none."""
     limits: StageLimits | None = None
-    """Bounds on the records that wait for this step; default: the job's `limits`."""
-    testing: TestingConfig = TestingConfig()
+    """Bounds on the records that wait for the step; null: the job's. A key that it leaves out has its own default."""
+    testing: Testing = SlowTasks()
     """Tasks that are slow on purpose."""
     write: Output | None = None
-    """Where the rows of this step are written; a text is the path. The rows of a step that no other takes are a result
-    even without it, and stay in memory."""
+    """Where its rows are written; a text is the path."""
     reference: ReferenceConfig | None = None
-    """What Spark computes from the inputs, to check the rows of this step against. A query sees each input under the
-    name of the step that reads it."""
+    """What its rows are checked against; null: they are not checked."""
 
     @model_validator(mode="before")
     @classmethod
@@ -200,8 +200,8 @@ class StepConfig(Section):
         if self.read is not None and self.from_ is not None:
             raise ValueError("`read` takes no rows of other steps: leave `from` out")
         self._require_what_it_uses(done[0] if done else None)
-        if self.write is not None and self.write.path is None:
-            raise ValueError("`write` needs a `path`; the rows of a result without `write` stay in memory")
+        if self.write is not None and self.write.path is None and self.write.use is None:
+            raise ValueError("`write` needs a `path`, or `use`; the rows of a result without `write` stay in memory")
         if self.allow_missing_columns and max(map(len, (self.from_ or [], self.join.with_ if self.join else []))) < 2:
             raise ValueError(
                 "`allow_missing_columns` is for the rows of several steps, and this one takes those of one"

@@ -84,10 +84,14 @@ class Plain:
         return schema
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        section = handler.resolve_ref_schema(handler(schema))
+        reference = handler(schema)
+        section = handler.resolve_ref_schema(reference)
         for key, description in _docstrings(self.options).items():
             section["properties"][key]["description"] = description
-        return section
+        for field in dataclasses.fields(self.options):
+            if field.default_factory is not dataclasses.MISSING:
+                section["properties"][field.name]["default"] = field.default_factory()
+        return reference
 
 
 @cache  # parsing takes a tenth of a second

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import ClassVar, Protocol
 
-from dpa.protocol.plan import Control, RunOutcome, RunPlan
-from dpa.protocol.wire.metrics import Snapshot
+from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
 from dpa.protocol.wire.nodes import Place
 
 
@@ -19,21 +17,12 @@ class Runner(Protocol):
         """Whether a plan would be begun with at once: what takes a moment until then costs no time."""
         ...
 
-    def run(
-        self,
-        plan: RunPlan,
-        observe: Callable[[Snapshot], None],
-        warn: Callable[[str], None],
-        control: Control | None = None,
-    ) -> RunOutcome:
+    def run(self, plan: RunPlan, hooks: RunHooks) -> RunOutcome:
         """Run a plan to its end; on return, or when this raises, no task is at work any more.
 
         Args:
-            plan: what to run; shares of results are written to the directories of `plan.results`, or returned.
-            observe: receives statistics now and then, and at the end of a run that does not fail.
-            warn: receives what the user should know meanwhile.
-            control: has requests to change tasks, where they can be carried out while the plan runs, and receives the
-                answers.
+            plan: what to run; shares of results are staged by the sinks of `plan.deliveries`.
+            hooks: what is called meanwhile.
 
         Raises:
             DpaError: the job failed.

@@ -169,13 +169,13 @@ class _Sampling:
                     self.found[stage.name] = Planned(f"the ring: what {unknown[0]} emits is not known before it runs")
                 continue
             reached = [
-                (weights[compiled.graph.edges[number].source], block) for number, block in walk.reached(stage.name)
+                (weights[compiled.graph.edges[number].source], block) for number, _, block in walk.reached(stage.name)
             ]
             step = steps_of[stage.name]
             if stage.name in wanted:
-                batch = step.limits.batch_records if step.combine else None
+                batch = step.flow.batch_records if step.combine else None
                 self.found[stage.name] = self._planned(stage, reached, batch)
-            elif step.receiver is None:
+            elif not step.receiver.keeps_states:
                 walk.pass_on(stage.name, [block for _, block in reached])
                 records = sum(block.rows for _, block in reached)
                 weights[stage.name] = sum(weight * block.rows for weight, block in reached) / (records or 1)
@@ -199,7 +199,7 @@ class _Sampling:
             for name, table in drawn.items():
                 first, last = (round(table.num_rows * bound / (largest or 1)) for bound in (start, stop))
                 if last > first:
-                    walk.read(name, table.slice(first, last - first))
+                    walk.sample(name, table.slice(first, last - first))
                     self._rows[name] = last
             taken = time.monotonic() - turn
         self._is_whole = all(self._rows[name] == total_rows(found.splits) for name, found in self._opened.items())

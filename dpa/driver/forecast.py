@@ -22,10 +22,8 @@ from dpa.driver.stage_summary import hot_keys
 from dpa.execution.block import Block
 from dpa.execution.key_stats import KeyStats
 from dpa.execution.keys import by_position, cast, encode
-from dpa.executors import is_mergeable
 from dpa.logical.step import Step
 from dpa.measure.skew import skew
-from dpa.operators import JoinOptions
 from dpa.protocol.wire.nodes import BackendNode
 from dpa.routing.keys import one_type
 
@@ -59,7 +57,7 @@ def forecast(spec: JobSpec, nodes: Sequence[BackendNode] | None = None) -> Forec
     for step in compilation.steps:
         if step.is_source:
             rows, sample = samples[step.name]
-            walk.read(step.name, sample)
+            walk.sample(step.name, sample)
             stages.append(_source(spec, step, rows, sample.num_rows))
         elif step.is_stage:
             stages.append(_operator(step, walk.operate(step.name)))
@@ -74,7 +72,7 @@ def forecast(spec: JobSpec, nodes: Sequence[BackendNode] | None = None) -> Forec
 
 def _source(spec: JobSpec, step: Step, rows: int | None, sampled: int) -> StageForecast:
     key, given, _ = spec.input_of(step)
-    if given is None or given.format == "given" or key in spec.objects:
+    if given.format == "given" or key in spec.objects:
         does, rate = "read a table", None
     elif given.format == "generated":
         does, rate = f"read {str(given.use).rpartition(':')[2]}", given.rate
@@ -87,7 +85,7 @@ def _operator(step: Step, blocks: Sequence[Block]) -> StageForecast:
     """What a stage would be like that gets the records of these blocks."""
     sampled, tasks = sum(int(block.mapped().sum()) for block in blocks), step.tasks or 1
     found = StageForecast(step.name, "operator", step.does, tasks, None, None, sampled, None, None)
-    if step.receiver is None:
+    if not step.receiver.keeps_states:
         return found
     ring = step.balance.ring(tasks)
     grouping = step.grouping.create(ring.snapshot(0), 0)
@@ -96,7 +94,6 @@ def _operator(step: Step, blocks: Sequence[Block]) -> StageForecast:
         for owner, part in block.route(grouping):
             loads[owner] += part.rows
     stats = _key_stats(blocks) if blocks else None
-    mergeable = is_mergeable(step.receiver)
     return replace(
         found,
         grouping=step.grouping.kind,
@@ -107,8 +104,8 @@ def _operator(step: Step, blocks: Sequence[Block]) -> StageForecast:
         skew=skew(loads.tolist()),
         distinct=stats.distinct if stats else 0,
         hot_keys=hot_keys(stats) if stats else (),
-        mergeable=mergeable,
-        combinable=mergeable and not isinstance(step.receiver, JoinOptions),
+        mergeable=step.can_merge,
+        combinable=step.can_merge and not step.receiver.has_sides,
     )
 
 

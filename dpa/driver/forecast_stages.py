@@ -34,10 +34,10 @@ class Estimate:
     """How many records reach a stage or travel along an edge.
 
     Attributes:
-        amount: records, or records/s.
-        basis: which of these, and of what.
-        exact: whether this is no estimate: the rate or the rows of a source, or counted, in the sample or because the
-            sample is the whole input.
+        amount: records, or records a second.
+        basis: `per_second`: records a second, by the rates of all sources upstream; `input`: records of the whole
+            input; `sample`: records of the sample, where nothing says how many the whole input has.
+        exact: whether it is counted or declared rather than scaled from the sample.
     """
 
     amount: float
@@ -50,20 +50,20 @@ class StageForecast:
     """What a stage would be like.
 
     Attributes:
-        name: unique in the graph.
+        name: the stage's name.
         kind: `source` or `operator`.
-        does: in words, such as `read Tweets` or `reduce Count by tag`.
+        does: what it does, in words, such as `read Tweets` or `reduce Count by tag`.
         tasks: how many it has.
-        rows: of a source, rows of the whole input, or None if they were not counted.
-        rate: of a source that is paced, records/s of all its tasks together.
+        rows: of a source, rows of the whole input; None if they were not counted.
+        rate: of a source that is paced, records a second of all its tasks together.
         sampled: of a source, rows of the sample; of an operator, records of the sample that reach it, before any
             combiner.
         grouping: how senders choose the task of a record; None if the stage receives no records by key, and then all
             that follows is empty.
-        strategy: of balancing.
-        tokens: for each task, its tokens.
-        shares: for each task, the share of the ring that it owns at first, adding up to 1.
-        loads: for each task, records of the sample that it would receive by the first routing table, behind a combiner.
+        strategy: the strategy of balancing.
+        tokens: tokens of each task.
+        shares: share of the ring that each task owns at first, adding up to 1.
+        loads: records of the sample that each task would receive by the first routing table, behind a combiner.
         skew: S of `loads`.
         distinct: distinct keys of the sample.
         hot_keys: the sample's most frequent keys, the most frequent first; `share` is of `sampled`.
@@ -100,7 +100,8 @@ class EdgeForecast:
     """What would travel between two stages.
 
     Attributes:
-        source, target: names of stages. Two stages may have several edges.
+        source: the stage that emits.
+        target: the stage that receives. Two stages may have several edges.
         operators: what the sender does to each record on this edge, in order, such as `flat_map hashtags`.
         records: records of the sample on it, behind these operators and before any combiner.
     """
@@ -116,7 +117,7 @@ class Forecast:
     """What a run of a graph would be like.
 
     Attributes:
-        config: the resolved configuration.
+        config: the resolved configuration, as in `resolved.yaml`.
         stages: each after all that feed it.
         edges: in the order of the graph.
         placement: where tasks would run; None if the job leaves that to Ray.

@@ -6,19 +6,20 @@ Each stage is one task here, so a key has one state. What no stage takes records
 from __future__ import annotations
 
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 
+from dpa.driver.graph_walk import GraphWalk, LocalTask
 from dpa.execution.block import Block
-from dpa.execution.emission import Emission, Step
-from dpa.execution.reduce_task import ReduceStage, ReduceTask
 from dpa.execution.schemas import agreed
 from dpa.logical.compilation import Compiled
-from dpa.operators import JoinOptions
+from dpa.protocol.task.user_code import UserCode
+from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.events import FinishDone, ProcessDone
+from dpa.protocol.wire.instructions import Finish, OpenResult, OpenSplit, Process, Write
 from dpa.sources.splits import MemorySplit
 
 MAX_JOINED = 1_000_000
@@ -28,30 +29,24 @@ _STRETCHES = 100
 """Of a thinned block rows are kept from this many parts of it, or from fewer if fewer rows are kept."""
 
 
-class Walk:
-    """Samples on their way through a graph. The stages are run in its order, each once.
-
-    Attributes:
-        records: for each edge, the records that it has carried, before any combiner.
-    """
+class Walk(GraphWalk):
+    """Samples on their way through a graph. The stages are run in its order, each once."""
 
     def __init__(self, compiled: Compiled, check: Callable[[], None] = lambda: None) -> None:
         """`check` is called after each step of user code, and may raise what is to end the walk."""
-        self._graph = compiled.graph
-        self._check = check
-        self._tasks = compiled.tasks
-        self._on_edge: dict[int, list[Block]] = defaultdict(list)
-        self.records = [0] * len(self._graph.edges)
+        super().__init__(compiled.graph, check)
+        self._tasks = {
+            name: LocalTask(Address(name, 0), UserCode(task, 0, time.perf_counter))
+            for name, task in compiled.tasks.items()
+        }
 
-    def read(self, source: str, sample: pa.Table) -> None:
+    def sample(self, source: str, rows: pa.Table) -> None:
         """Emit what a source makes of a sample of its input.
 
         Raises:
             ExecutorError: user code failed.
         """
-        emission = self._tasks[source]
-        assert isinstance(emission, Emission)
-        self._emit(source, emission.steps(MemorySplit(sample), time.perf_counter))
+        self.read(self._tasks[source], OpenSplit(MemorySplit(rows)))
 
     def operate(self, stage: str) -> list[Block]:
         """Emit what a stage makes of the blocks that were emitted to it, if other stages follow; return these blocks.
@@ -59,43 +54,26 @@ class Walk:
         Raises:
             ExecutorError: user code failed.
         """
-        blocks = [block for _, block in self.reached(stage)]
-        task = self.pass_on(stage, blocks)
-        if task is None:
-            return blocks
-        task.conform(agreed([task.finish()]))
-        work = self._tasks[stage]
-        assert isinstance(work, ReduceStage) and work.emission is not None
-        if task.share.table.num_rows:
-            self._emit(stage, work.emission.steps(task.rows(), time.perf_counter))
+        blocks = [block for _, _, block in self.reached(stage)]
+        self.pass_on(stage, blocks)
+        task = self._tasks[stage]
+        if self.graph.out_of(stage):
+            task.carry_out(Write(agreed([task.event(Finish((), None), FinishDone).schema]), is_first=True))
+            if task.code.operator.share.table.num_rows:
+                self.read(task, OpenResult())
         return blocks
 
-    def reached(self, stage: str) -> list[tuple[int, Block]]:
-        """Take the blocks that were emitted to a stage, each with the number of its edge."""
-        return [(number, block) for number, _ in self._graph.into(stage) for block in self._on_edge.pop(number, ())]
-
-    def pass_on(self, stage: str, blocks: Sequence[Block]) -> ReduceTask | None:
-        """Emit what a stage makes of blocks while they come; return its one task, or None if no other stage follows.
+    def pass_on(self, stage: str, blocks: Sequence[Block]) -> None:
+        """Emit what a stage makes of blocks while they come, if other stages follow.
 
         Raises:
             ExecutorError: user code failed.
         """
-        work = self._tasks[stage]
-        assert isinstance(work, ReduceStage)
-        if work.emission is None:
-            return None
-        task = ReduceTask(work, 0)
-        for block in thinned(blocks, MAX_JOINED) if isinstance(work.receiver, JoinOptions) else blocks:
-            self._emit(stage, [Step(task.process(block), 0, 0)])
-        return task
-
-    def _emit(self, stage: str, steps: Iterable[Step]) -> None:
-        numbers = [number for number, _ in self._graph.out_of(stage)]
-        for step in steps:
-            for position, block in step.blocks:
-                self._on_edge[numbers[position]].append(block)
-                self.records[numbers[position]] += int(block.mapped().sum())
-            self._check()
+        if not self.graph.out_of(stage):
+            return
+        task = self._tasks[stage]
+        for block in thinned(blocks, MAX_JOINED) if task.code.operator.receiver.has_sides else blocks:
+            self.emit(task, task.event(Process(block, 0), ProcessDone).blocks)
 
 
 def thinned(blocks: Sequence[Block], most: int) -> Iterator[Block]:

@@ -10,19 +10,20 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
 import pyarrow as pa
 
 from dpa.config import InputConfig, JobConfig, JobFile
-from dpa.config.inputs import OF_GENERATED
-from dpa.driver.loading import generator_of
+from dpa.config.inputs import OF_OTHERS
+from dpa.driver.loading import feed_of, generator_of
 from dpa.driver.spec import JobSpec
 from dpa.errors import ExecutorError, JobFailedError, SparkLostError, TableError
 from dpa.logical.columns import columns_read
 from dpa.logical.step import Step
-from dpa.sources.generated import GeneratedTable, Pace
-from dpa.sources.memory import columns_of
-from dpa.sources.splits import Split, memory_splits
+from dpa.sources.feed import Feed, all_splits, never, table_of
+from dpa.sources.generated import GeneratedFeed, GeneratedTable, Pace
+from dpa.sources.memory import MemoryFeed, columns_of
+from dpa.sources.parquet import ParquetFeed
+from dpa.sources.splits import Split, total_rows
 from dpa.spark import (
     Sample,
     Source,
@@ -38,11 +39,6 @@ from dpa.spark import (
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-
-def never() -> bool:
-    """No sample is enough before it is complete."""
-    return False
 
 
 class Draw(Protocol):
@@ -90,9 +86,8 @@ class Inputs:
         known: dict[str, pa.Schema | None] = {}
         for source in self._spec.sources:
             key, given, _ = self._spec.input_of(source)
-            if key not in self._spec.objects and (given is None or given.format == "given"):
-                need = "a job needs an input" if given is None else "a table is given in Python alone; name a format"
-                raise self._spec.file.error(key, need)
+            if key not in self._spec.objects and given.format == "given":
+                raise self._spec.file.error(key, "a table is given in Python alone; name a format")
             with blaming(self._spec.file, key):
                 table = _in_memory(self._spec, source)
             known[source.name] = None if table is None else columns_of(table)
@@ -127,7 +122,7 @@ def _in_memory(spec: JobSpec, source: Step) -> pa.Table | None:
     key, given, _ = spec.input_of(source)
     if key in spec.objects:
         table = as_table(spec.objects[key])
-    elif given is not None and given.format == "records":
+    elif given.format == "records":
         table = as_table(given.records)
     else:
         return None
@@ -167,11 +162,13 @@ class _Input:
         config, given = self._spec.config, self._given
         table = _in_memory(self._spec, self._source)
         if table is not None:
-            return self._in_memory(table)
-        assert given is not None
+            self._require_no_sample("in memory: sample it before")
+            return self._opened(MemoryFeed(table), lambda: table)
         if given.format == "generated":
             return self._generated(given, spark)
-        source = Source.of(given.model_dump(exclude=set(OF_GENERATED)), base=str(self._spec.file.directory))
+        if given.format == "feed":
+            return self._foreign(given)
+        source = Source.of(given.model_dump(exclude=OF_OTHERS), base=str(self._spec.file.directory))
         drawn = None
         if self._drawn is not None:
             seed = config.seed if self._drawn.seed is None else self._drawn.seed
@@ -195,26 +192,8 @@ class _Input:
         if wanted is not None:
             wanted = tuple(name for name in wanted if name in table.schema.names)
         repeated = [name for name in keys if name in table.schema.names]
-        splits = table.splits(columns=wanted, dictionary=repeated, split_rows=split_rows)
         read = Source("parquet", table.paths)
-        return OpenedInput(
-            tuple(splits),
-            table.schema,
-            cache(lambda: load(spark(), read)),
-            lambda rows, enough=never: (table.rows, table.sample(rows, config.seed, wanted, enough)),
-        )
-
-    def _in_memory(self, table: pa.Table) -> OpenedInput:
-        config = self._spec.config
-        self._require_no_sample("in memory: sample it before")
-
-        def sample(max_rows: int, enough: Callable[[], bool] = never) -> tuple[int, pa.Table]:
-            random, rows = np.random.default_rng(config.seed), min(max_rows, table.num_rows)
-            drawn = random.choice(table.num_rows, rows, replace=False, shuffle=False)
-            return table.num_rows, table.take(pa.array(np.sort(drawn)))
-
-        splits = memory_splits(table, config.limits.split_records)
-        return OpenedInput(tuple(splits), columns_of(table), lambda: table, sample)
+        return self._opened(ParquetFeed(table, wanted, repeated), cache(lambda: load(spark(), read)))
 
     def _generated(self, given: InputConfig, spark: Callable[[], SparkSession]) -> OpenedInput:
         """A generated input, which each task reads at its share of the rate. Spark generates the rows for itself."""
@@ -225,13 +204,27 @@ class _Input:
         pace, tasks = None, self._source.tasks or 1
         if given.rate is not None:
             pace = Pace(given.rate / tasks, time.monotonic, time.sleep)
-        split_rows = min(config.limits.split_records, max(1, -(-given.rows // tasks)))  # something for every task
-        return OpenedInput(
-            tuple(table.splits(split_rows, pace)),
-            table.schema,
-            cache(lambda: generated_frame(spark(), table)),
-            lambda rows, enough=never: (table.rows, table.sample(rows, config.seed, enough)),
-        )
+        split_rows = max(1, -(-given.rows // tasks))  # something for every task
+        return self._opened(GeneratedFeed(table, pace), cache(lambda: generated_frame(spark(), table)), split_rows)
+
+    def _foreign(self, given: InputConfig) -> OpenedInput:
+        """A feed of somebody else's. A reference has its rows in memory."""
+        self._require_no_sample("a feed: have it give fewer rows")
+        feed, split_rows = feed_of(self._spec.file, self._key, given), self._spec.config.limits.split_records
+        return self._opened(feed, cache(lambda: table_of([*all_splits(feed, split_rows)], feed.schema)))
+
+    def _opened(
+        self, feed: Feed, frame: Callable[[], DataFrame | pa.Table], split_rows: int | None = None
+    ) -> OpenedInput:
+        """A feed, opened: its splits have at most as many rows as the job's limits say, or fewer if so asked."""
+        config = self._spec.config
+        limit = config.limits.split_records
+        splits = tuple(all_splits(feed, limit if split_rows is None else min(limit, split_rows)))
+
+        def sample(max_rows: int, enough: Callable[[], bool] = never) -> tuple[int, pa.Table]:
+            return total_rows(splits), feed.sample(max_rows, config.seed, enough)
+
+        return OpenedInput(splits, feed.schema, frame, sample)
 
     def _require_no_sample(self, what: str) -> None:
         if self._drawn is not None:

@@ -16,11 +16,12 @@ import threading
 import time
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from dpa._util.signals import ending_handlers
-from dpa.driver.observer import Observer
-from dpa.protocol.wire.metrics import Snapshot
+
+if TYPE_CHECKING:
+    from dpa.telemetry.tracker import TrackedSnapshot
 
 _LOOK_SECONDS = 0.02
 """How often a running import is looked at that keeps a signal waiting."""
@@ -35,6 +36,7 @@ is interrupted, it has said so by then and goes on."""
 
 class Interrupts:
     """A context in which each of the signals raises KeyboardInterrupt in the main thread, unless it was ignored before.
+    Observes a run, to raise what was lost.
 
     One that comes while a module is imported does so afterwards, but a second Ctrl-C at once. Only Ctrl-C does so
     again: `timeout` and a closing terminal send the same signal twice for one request. An error that a library raises
@@ -66,9 +68,17 @@ class Interrupts:
         if (was_waiting and kind is None) or is_replaced:
             raise KeyboardInterrupt from None
 
-    def raised_at(self, observer: Observer) -> Observer:
-        """The observer, each of whose calls first raises an interrupt that was lost."""
-        return _InterruptedObserver(observer, self)
+    def phase(self, name: str, detail: str = "") -> None:
+        """Check, as an observer of a run."""
+        self.check()
+
+    def update(self, snapshot: TrackedSnapshot) -> None:
+        """Check, as an observer of a run."""
+        self.check()
+
+    def warn(self, message: str) -> None:
+        """Check, as an observer of a run."""
+        self.check()
 
     def check(self) -> None:
         """Raise KeyboardInterrupt if a signal was received and its exception lost, or still waits."""
@@ -186,21 +196,3 @@ def _imports_of(frame: FrameType | None) -> int:
         code, frame = frame.f_code, frame.f_back
         found += code.co_name == "_find_and_load" and code.co_filename == "<frozen importlib._bootstrap>"
     return found
-
-
-class _InterruptedObserver:
-    def __init__(self, observer: Observer, interrupts: Interrupts) -> None:
-        self._observer = observer
-        self._interrupts = interrupts
-
-    def phase(self, name: str, detail: str = "") -> None:
-        self._interrupts.check()
-        self._observer.phase(name, detail)
-
-    def update(self, snapshot: Snapshot) -> None:
-        self._interrupts.check()
-        self._observer.update(snapshot)
-
-    def warn(self, message: str) -> None:
-        self._interrupts.check()
-        self._observer.warn(message)

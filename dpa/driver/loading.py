@@ -8,15 +8,20 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Sequence
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 from dpa.aggregates import READY_MADE
-from dpa.config import ExecutorConfig, InputConfig, JobFile, ReferenceConfig
-from dpa.errors import ConfigError
+from dpa.config import ExecutorConfig, InputConfig, JobFile, OutputConfig, ReferenceConfig
 from dpa.execution.failures import USER_ERRORS
-from dpa.executors import AnyMapper, AnyReducer, as_mapper, as_reducer
+from dpa.sinks.sink import Sink
+from dpa.sources.feed import Feed
+from dpa.sources.foreign import ForeignFeed
 from dpa.sources.generated import Generator
+
+SOURCES, SINKS = "dpa.sources", "dpa.sinks"
+"""The groups of entry points under which packages register feeds and sinks."""
 
 
 def search_path(file: JobFile) -> tuple[str, ...]:
@@ -32,36 +37,6 @@ def actors_path(file: JobFile) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*search_path(file), *(path for path in sys.path if path))))
 
 
-def mapper_of(file: JobFile) -> AnyMapper | None:
-    """The job's mapper, or None if the input has the key and the value already.
-
-    Raises:
-        ConfigError: it cannot be found or made.
-    """
-    if file.config.mapper is None:
-        return None
-    made = loaded(file, "mapper", file.config.mapper)
-    try:
-        return as_mapper(made)
-    except ConfigError as error:
-        raise file.error("mapper", str(error)) from None
-
-
-def reducer_of(file: JobFile) -> AnyReducer:
-    """The job's reducer.
-
-    Raises:
-        ConfigError: it is not named, or cannot be found or made.
-    """
-    if file.config.reducer is None:
-        raise file.error("reducer", f"a job needs a reducer: `package.module:Name`, or one of {', '.join(READY_MADE)}")
-    made = loaded(file, "reducer", file.config.reducer)
-    try:
-        return as_reducer(made)
-    except ConfigError as error:
-        raise file.error("reducer", str(error)) from None
-
-
 def generator_of(file: JobFile, key: str, section: InputConfig) -> Generator:
     """What makes the rows of a generated input, which stands at `key`.
 
@@ -72,6 +47,32 @@ def generator_of(file: JobFile, key: str, section: InputConfig) -> Generator:
     made = loaded(file, key, ExecutorConfig(use=section.use, args=section.args))
     if not isinstance(made, Generator):
         raise file.error(f"{key}.use", f"{section.use!r} is {type(made).__name__}, not a `dpa.Generator`")
+    return made
+
+
+def feed_of(file: JobFile, key: str, section: InputConfig) -> ForeignFeed:
+    """The feed that an input, which stands at `key`, names.
+
+    Raises:
+        ConfigError: it cannot be found or made, or is no feed.
+    """
+    assert section.use is not None
+    made = loaded(file, key, ExecutorConfig(use=section.use, args=section.args), SOURCES)
+    if not isinstance(made, Feed):
+        raise file.error(f"{key}.use", f"{section.use!r} is {type(made).__name__}, not a `dpa.Feed`")
+    return ForeignFeed(made, section.use)
+
+
+def sink_of(file: JobFile, key: str, section: OutputConfig) -> Sink:
+    """The sink that an output, which stands at `key`, names.
+
+    Raises:
+        ConfigError: it cannot be found or made, or is no sink.
+    """
+    assert section.use is not None
+    made = loaded(file, key, ExecutorConfig(use=section.use, args=section.args), SINKS)
+    if not isinstance(made, Sink):
+        raise file.error(f"{key}.use", f"{section.use!r} is {type(made).__name__}, not a `dpa.Sink`")
     return made
 
 
@@ -114,9 +115,7 @@ def named(file: JobFile, key: str, name: str) -> Any:
     module_name, colon, attribute = name.partition(":")
     if not colon or not module_name or not attribute:
         raise file.error(key, f"{name!r} should be `package.module:Name`")
-    paths = search_path(file)
-    sys.path[:0] = [path for path in paths if path not in sys.path]
-    importlib.invalidate_caches()
+    paths = _searched(file)
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -137,8 +136,38 @@ def named(file: JobFile, key: str, name: str) -> Any:
         raise file.error(key, f"the module {module_name!r} has no {attribute!r}; {hint}") from None
 
 
-def loaded(file: JobFile, section: str, executor: ExecutorConfig) -> Any:
+def _searched(file: JobFile) -> tuple[str, ...]:
+    """The job's search path, now part of Python's."""
+    paths = search_path(file)
+    sys.path[:0] = [path for path in paths if path not in sys.path]
+    importlib.invalidate_caches()
+    return paths
+
+
+def _registered(file: JobFile, key: str, name: str, group: str) -> Any:
+    """The object that an installed package registers under a name as an entry point of a group.
+
+    Raises:
+        ConfigError: none does, or it cannot be imported.
+    """
+    _searched(file)
+    found = {entry.name: entry for entry in entry_points(group=group)}
+    if name not in found:
+        close = difflib.get_close_matches(name, found, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"registered are {', '.join(sorted(found)) or 'none'}"
+        own = "your own is `package.module:Name`"
+        raise file.error(key, f"no installed package registers {name!r} among its {group}; {hint}; {own}")
+    try:
+        return found[name].load()
+    except (*USER_ERRORS, AttributeError) as error:
+        raise file.error(key, f"{name!r} ({found[name].value}) cannot be imported: {error!r}") from None
+
+
+def loaded(file: JobFile, section: str, executor: ExecutorConfig, group: str | None = None) -> Any:
     """The object that the section at a key path names, called with the arguments given if it is a class.
+
+    Args:
+        group: the entry points of installed packages among which a name without a module is looked up.
 
     Raises:
         ConfigError: it cannot be found or made.
@@ -148,6 +177,8 @@ def loaded(file: JobFile, section: str, executor: ExecutorConfig) -> Any:
             known = f"the ready-made ones are {', '.join(READY_MADE)}; your own is `package.module:Name`"
             raise file.error(section, f"there is no ready-made reducer {executor.use!r}; {known}")
         found: Any = READY_MADE[executor.use]
+    elif group is not None and ":" not in executor.use:
+        found = _registered(file, f"{section}.use", executor.use, group)
     else:
         found = named(file, section, executor.use)
     if not isinstance(found, type):

@@ -13,11 +13,10 @@ import pyarrow as pa
 
 from dpa.driver.inputs import OpenedInput
 from dpa.driver.local_backend import LocalBackend
-from dpa.driver.observer import Unobserved
 from dpa.driver.spec import JobSpec
 from dpa.errors import PlacementError
 from dpa.placement.profile import Profile
-from dpa.protocol.plan import RunOutcome
+from dpa.protocol.plan import RunHooks, RunOutcome
 from dpa.sources.splits import memory_splits
 
 PILOT_ROWS = 100_000
@@ -65,8 +64,7 @@ def _part(sample: pa.Table, share: float) -> pa.Table:
 def _run(spec: JobSpec, opened: Mapping[str, OpenedInput], samples: Mapping[str, pa.Table]) -> RunOutcome:
     splits = {name: tuple(memory_splits(sample, PILOT_ROWS)) for name, sample in samples.items()}
     plan = spec.plan(splits, {name: found.schema for name, found in opened.items()})
-    unobserved = Unobserved()
-    return LocalBackend(redistributes=False).run(plan, unobserved.update, unobserved.warn)
+    return LocalBackend(redistributes=False).run(plan, RunHooks())
 
 
 def _profile(spec: JobSpec, outcome: RunOutcome) -> Profile:

@@ -52,13 +52,6 @@ def inspecting(file: JobFile, key: str, path: Path) -> Iterator[None]:
         raise file.error(key, f"cannot look at what is there: {error}") from None
 
 
-def is_of_file_system(entry: Path) -> bool:
-    """Whether an entry of a directory belongs to the file system and to no user: `lost+found` at the root of a
-    volume."""
-    is_named = entry.name == "lost+found" and entry.is_dir() and not entry.is_symlink()
-    return is_named and entry.parent.resolve().is_mount()
-
-
 def holds(outer: Path, inner: Path) -> bool:
     """Whether one directory, which need not exist, is another one or a parent of it."""
     outer, inner = without_links(outer), without_links(inner)
@@ -82,8 +75,7 @@ def _needed(file: JobFile) -> Iterator[tuple[str, Path]]:
 
 
 def _inputs(file: JobFile) -> list[InputConfig]:
-    config = file.config
-    return [given for given in (config.input, *(step.read for step in config.stages.values())) if given is not None]
+    return [step.read for step in file.stages.values() if step.read is not None]
 
 
 def _input_directories(file: JobFile, given: InputConfig) -> Iterator[Path]:

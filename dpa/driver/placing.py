@@ -31,12 +31,13 @@ class NodeForecast:
     """A node of a placement.
 
     Attributes:
-        name: of the node.
+        name: its name in Ray, or as declared.
         processors: for tasks.
-        tasks: of each stage that has some here.
+        tasks: number of each stage's tasks that are here.
         busy: the part of its processors that they keep busy, at the rate at which a single task is busy all the time,
             or the nodes are but for the tolerance.
-        sent, received: bytes a second to and from other nodes, then.
+        sent: bytes a second to other nodes, then.
+        received: bytes a second from other nodes, then.
     """
 
     name: str
@@ -52,12 +53,12 @@ class AllocatorForecast:
     """What an allocator would give.
 
     Attributes:
-        name: of the allocator.
+        name: the allocator.
         kept: the part of all traffic that stays inside nodes.
         crossing: bytes a second between nodes.
         busiest: the busy part of the busiest node.
         speed: the rate that the busiest resource allows, by that of the placement chosen.
-        refusal: why it gives none; then the figures are 0.
+        refusal: why it gives no placement, and then the figures are 0; None if it gives one.
     """
 
     name: str
@@ -73,8 +74,8 @@ class PlacementForecast:
     """Where tasks would run, and what others would give.
 
     Attributes:
-        origin: in words, where costs are from.
-        tolerance: by how much a node could have more than its share.
+        origin: where the costs are from, in words.
+        tolerance: load that a node could have, in units of its even share.
         chosen: what the job's allocator gives.
         nodes: in the cluster's order.
         others: what each other allocator would give.

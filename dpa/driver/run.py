@@ -8,19 +8,18 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import pyarrow as pa
 
 from dpa._util.logs import chosen_level
 from dpa.config import JobFile, OutputConfig
 from dpa.driver.backend import Backend, Runner
-from dpa.driver.control import Control
 from dpa.driver.first_tables import with_first_tables
 from dpa.driver.inputs import Inputs, OpenedInput, lazy_session
 from dpa.driver.interrupts import ProgramEnd
-from dpa.driver.observer import Observer, Unobserved
-from dpa.driver.outputs import OutputDirectory, in_memory, written
-from dpa.driver.partial_results import PartialResultsDirectory, published
+from dpa.driver.outputs import Publication, written
+from dpa.driver.partial_results import RoundsPublication, published
 from dpa.driver.placing import Placing
 from dpa.driver.reference import Reference
 from dpa.driver.spec import JobSpec
@@ -29,11 +28,15 @@ from dpa.driver.stopwatch import Stopwatch
 from dpa.driver.summary import build_report
 from dpa.errors import ConfigError, DpaError, JobCancelledError, JobFailedError
 from dpa.logical.step import Step
-from dpa.protocol.plan import RunOutcome
-from dpa.protocol.wire.metrics import Snapshot, StageSnapshot
+from dpa.protocol.plan import RunHooks, RunOutcome
+from dpa.protocol.task.delivery import Delivery
+from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.nodes import Place
 from dpa.result import OutputReport, ReferenceReport, Report, Result, when_written
 from dpa.runtime.packed_plan import frozen
+from dpa.telemetry.observers import Observer, Observers, Unobserved
+from dpa.telemetry.run_log import RunLog
+from dpa.telemetry.tracker import RunTracker
 
 _log = logging.getLogger(__name__)
 
@@ -51,16 +54,23 @@ class Run:
         self._spec = spec
         self._inputs = Inputs(spec)
         self._backend = backend
-        self._observer = observer or Unobserved()
+        self._tracker = RunTracker()
+        self._observers = Observers(RunLog(_log, spec.config.name), observer or Unobserved())
         self._stopwatch = Stopwatch()
         # Directories first: the executors that steps import may change the working directory.
-        outputs = {key: OutputDirectory(spec.file, output, key) for key, output in written(spec.config)}
-        rounds = {key: PartialResultsDirectory(spec.file, given, key) for key, given in published(spec.config)}
+        outputs = {key: Publication.of(spec.file, output, key) for key, output in written(spec.file)}
+        rounds = {
+            key: RoundsPublication(spec.file, given.path, key)
+            for key, given in published(spec.file)
+            if given.path is not None
+        }
         self._sinks = [_Sink(spec.file, step, outputs.get(step.sink.key)) for step in spec.results if step.sink]
-        self._rounds = {step.name: rounds[step.at("aggregation")] for step in spec.steps if step.aggregation}
+        self._rounds = {
+            step.name: rounds[step.at("aggregation")]
+            for step in spec.steps
+            if step.aggregation is not None and step.aggregation.path is not None
+        }
         self._snapshot: Snapshot | None = None
-        self._logged_versions: dict[str, int] = {}
-        self._logged_steps = 0
         self._warnings: list[str] = []
         self._outcome: RunOutcome | None = None
         self._program_end = ProgramEnd()
@@ -88,7 +98,8 @@ class Run:
         status = "mismatch" if any(sink.compared.matches is False for sink in self._sinks) else "ok"
         tables = {sink.name: sink.table for sink in self._sinks if sink.table is not None}
         written = {sink.name: when_written(sink.report) for sink in self._sinks}
-        return Result(self._report(status), tables, written)
+        keys = {sink.name: sink.step.at("write.path") for sink in self._sinks}
+        return Result(self._report(status), tables, written, _keys=keys)
 
     def _through(self) -> None:
         """All phases. Nothing can fail after the first result is published but publishing the next, so a job that
@@ -117,14 +128,14 @@ class Run:
                 if any(reference.is_asked for reference in references):
                     self._enter("reference")
                     for sink, reference in zip(self._sinks, references, strict=True):
-                        sink.compared = reference.compare(Result.reader(sink.table, sink.report))
+                        sink.compared = reference.compare(sink.read)
                         sink.spark_skew = reference.spark_skew(outcome)
                     self._stopwatch.enter(None)
             for sink in self._sinks:
-                sink.publish()
-                if sink.output.path is not None:
+                sink.publish(outcome)
+                if sink.report.path is not None:
                     name = self._spec.config.name
-                    _log.info("%s: published %d rows at %s", name, sink.report.rows, sink.output.path)
+                    _log.info("%s: published %d rows at %s", name, sink.report.rows, sink.report.path)
 
     def _lazy_tasks(self, stack: ExitStack, place: Place | None = None) -> Callable[[], Runner]:
         """A function whose first call has the backend prepare, for as long as `stack` is open. It is called when Spark
@@ -145,14 +156,12 @@ class Run:
         plan = replace(
             plan,
             graph=graph,
-            results={sink.name: sink.output.staging for sink in self._sinks},
-            partial_results={name: rounds.path for name, rounds in self._rounds.items() if rounds.path is not None},
+            deliveries={name: self._delivery(name, to) for name, to in plan.deliveries.items()},
             log_level=chosen_level(),
         )
         self._enter("startup")
         try:
-            with Control(self._spec.config.name) as control:
-                outcome = tasks.run(plan, self._update, self._warn, control)
+            outcome = tasks.run(plan, RunHooks(self._update, self._warn))
         finally:
             self._stopwatch.enter(None)
         times = outcome.times
@@ -162,44 +171,31 @@ class Run:
         self._outcome, self._snapshot = outcome, outcome.snapshot
         return outcome
 
+    def _delivery(self, step: str, delivery: Delivery) -> Delivery:
+        """Where the tasks of a step deliver their shares of this run's results."""
+        rounds = self._rounds.get(step)
+        sink = next((sink.output.sink for sink in self._sinks if sink.name == step), None)
+        return replace(delivery, sink=sink, rounds=None if rounds is None else rounds.sink)
+
     def _enter(self, phase: str, ago: float = 0.0) -> None:
         self._program_end.begin_phase()
         self._stopwatch.enter(phase, ago)
-        _log.info("%s: phase %s", self._spec.config.name, phase)
-        self._observer.phase(phase)
+        self._observers.phase(phase)
 
     def _update(self, snapshot: Snapshot) -> None:
         self._program_end.check()
         if self._stopwatch.phase == "startup" and snapshot.at > 0:
             self._enter("stream", ago=snapshot.at)
         self._snapshot = snapshot
-        for stage in snapshot.stages:
-            self._log_redistributions(stage)
-        for step in snapshot.steps:
-            if step.number <= self._logged_steps:
-                continue
-            text = step.in_words(len(snapshot[step.stage].present))
-            _log.info("%s: %s: %s", self._spec.config.name, text, step.reason)
-            self._logged_steps = step.number
-        self._observer.update(snapshot)  # the stream's last numbers come before the next phase
+        self._observers.update(self._tracker.update(snapshot))  # the stream's last numbers come before the next phase
         if self._stopwatch.phase == "stream" and snapshot.phase in _STREAM_ENDED:
             self._enter("merge")
         if snapshot.phase in _TASKS_ENDED:
             self._stopwatch.enter(None)  # ending what they ran on is no part of a phase
 
-    def _log_redistributions(self, stage: StageSnapshot) -> None:
-        """Log those that were not logged before."""
-        for decision in stage.decisions:
-            version = decision.version or 0
-            if version > self._logged_versions.get(stage.name, 0):
-                self._logged_versions[stage.name] = version
-                text = "%s: redistribution for %s %d, table version %d: %s"
-                _log.info(text, self._spec.config.name, stage.name, decision.reducer, version, decision.reason)
-
     def _warn(self, message: str) -> None:
-        _log.warning("%s: %s", self._spec.config.name, message)
         self._warnings.append(message)
-        self._observer.warn(message)
+        self._observers.warn(message)
 
     def _report(self, status: str, error: str | None = None) -> Report:
         """What is known."""
@@ -228,22 +224,22 @@ class _Sink:
 
     Attributes:
         step: the step.
-        output: its directory.
+        output: its sink.
         table: the result, where it stays in memory and is complete.
         report: where it is. Before it is published, that is where it would have been.
         compared: the comparison with its reference.
         spark_skew: the skew of Spark's hash partitioning of its records, where that is known.
     """
 
-    def __init__(self, file: JobFile, step: Step, output: OutputDirectory | None) -> None:
-        """Of `step`, written to `output`, or kept in memory if None."""
+    def __init__(self, file: JobFile, step: Step, output: Publication | None) -> None:
+        """Of `step`, published by `output`, or kept in memory if None."""
         self.step = step
-        self.output = output or OutputDirectory(file, OutputConfig())
+        self.output = output or Publication.of(file, OutputConfig(), step.name)
         self.table: pa.Table | None = None
         self.compared = ReferenceReport()
         self.spark_skew: float | None = None
-        self.report = OutputReport(unpublished=self.output.path)
-        self._files: tuple[str, ...] = ()
+        self.report = OutputReport(unpublished=self.output.sink.place)
+        self._staged: list[Any] = []
 
     @property
     def name(self) -> str:
@@ -252,21 +248,20 @@ class _Sink:
 
     def take(self, outcome: RunOutcome) -> None:
         """Take the complete result, not yet published."""
-        shares = outcome.outputs[self.name]
-        self._files = tuple(part.file for part in shares if part.file)
-        rows = sum(part.rows for part in shares)
-        if self.output.path is None:
-            self.table = in_memory(outcome, self.name)
-        self.report = OutputReport(self.output.staging, rows, self._files, unpublished=self.output.path)
+        shares, place = outcome.outputs[self.name], self.output.sink.place
+        self._staged = [staged for part in shares for staged in part.staged]
+        self.report = OutputReport(rows=sum(part.rows for part in shares), unpublished=place)
+        self.table = self.read() if place is None else None
 
-    def publish(self) -> None:
+    def read(self) -> pa.Table:
+        """The complete result, not yet published."""
+        return self.output.sink.read(self._staged)
+
+    def publish(self, outcome: RunOutcome) -> None:
         """Put the complete result in its place."""
-        files = self.output.commit(self._files)
-        self.report = OutputReport(self.output.path, self.report.rows, files)
+        files = self.output.commit(self._staged, outcome.times.merged - outcome.times.stream_started)
+        self.report = OutputReport(self.output.sink.place, self.report.rows, files)
 
     def completed(self, known: StageOutcome) -> StageOutcome:
         """What is known of the stage, with what is known of its result."""
-        output = self.report
-        if output.unpublished is not None:
-            output = OutputReport(rows=output.rows, unpublished=output.unpublished)
-        return replace(known, spark_skew=self.spark_skew, reference=self.compared, output=output)
+        return replace(known, spark_skew=self.spark_skew, reference=self.compared, output=self.report)

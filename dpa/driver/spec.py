@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 
 import pyarrow as pa
 
 from dpa._util.words import plural
-from dpa.config import InputConfig, JobConfig, JobFile
+from dpa.config import ExecutorConfig, InputConfig, JobConfig, JobFile, ReferenceConfig
 from dpa.config.inputs import SampleConfig
-from dpa.driver.loading import actors_path, reference_of
-from dpa.driver.outputs import OutputDirectory
-from dpa.driver.partial_results import PartialResultsDirectory
+from dpa.driver.loading import actors_path, reference_of, sink_of
+from dpa.driver.outputs import check_outputs, written
+from dpa.driver.partial_results import check_partial_results
 from dpa.driver.step_executors import Objects
 from dpa.driver.steps import steps_of
 from dpa.errors import ConfigError
-from dpa.executors import Process, name_of
+from dpa.executors import name_of
 from dpa.logical.compilation import Compilation
 from dpa.logical.step import Step
-from dpa.operators import JoinOptions
 from dpa.protocol.graph import why_fixed
 from dpa.protocol.plan import RunPlan
+from dpa.protocol.task.delivery import Delivery
+from dpa.sinks.memory import Memory
+from dpa.sinks.sink import Sink
 from dpa.sources.splits import Split
 
 
@@ -30,8 +33,8 @@ class JobSpec:
 
     def __init__(self, file: JobFile, objects: Objects | None = None) -> None:
         """`objects` are used instead of what the file names: executors and tables, by key path."""
-        self.file = file
         self.objects: Objects = objects or {}
+        self.file = _naming(file, self.objects)
 
     @property
     def config(self) -> JobConfig:
@@ -53,11 +56,10 @@ class JobSpec:
         """The steps whose rows are a result."""
         return tuple(step for step in self.steps if step.sink is not None)
 
-    def input_of(self, source: Step) -> tuple[str, InputConfig | None, SampleConfig | None]:
+    def input_of(self, source: Step) -> tuple[str, InputConfig, SampleConfig | None]:
         """The input that a step reads: its key path, and the sections that describe it and a sample of it."""
-        if not source.place:
-            return "input", self.config.input, self.config.sample
-        section = self.config.stages[source.name]
+        section = self.file.stages[source.name]
+        assert section.read is not None
         return source.at("read"), section.read, section.sample
 
     def compilation(self, columns: Mapping[str, pa.Schema | None]) -> Compilation:
@@ -86,18 +88,23 @@ class JobSpec:
         memory, and no partial results are published."""
         compilation = self.compilation(columns)
         compiled = compilation.compiled(splits)
-        references = {step.name: step.sink.reference for step in self.results if step.sink}
+        deliveries = {}
+        for step in compilation.steps:
+            if step.feeds:
+                asked = None if step.sink is None else step.sink.reference
+                deliveries[step.name] = Delivery(
+                    sink=None if step.sink is None else Memory(),
+                    empty=compilation.columns.empty(step.name),
+                    counted=asked is not None and asked.baseline,
+                )
         return RunPlan(
             graph=compiled.graph,
             tasks=compiled.tasks,
-            empty_results={step.name: compilation.columns.empty(step.name) for step in compilation.steps if step.feeds},
-            results={step.name: None for step in self.results},
-            counted=frozenset(name for name, asked in references.items() if asked is not None and asked.baseline),
+            deliveries=deliveries,
             python_path=actors_path(self.file),
-            slow_factor={step.name: tuple(step.testing.slow_factor) for step in self.steps},
-            cpu_contention={step.name: tuple(step.testing.cpu_contention) for step in self.steps},
+            testing={step.name: step.testing for step in self.steps},
             name=self.config.name,
-            start_seconds=self.config.limits.start_seconds,
+            limits=self.config.limits,
         )
 
     def check(self) -> None:
@@ -106,16 +113,25 @@ class JobSpec:
         Raises:
             ConfigError: naming what is wrong and where.
         """
-        OutputDirectory.check_all(self.file)  # before executors are imported, which may change the working directory
-        PartialResultsDirectory.check_all(self.file)
+        check_outputs(self.file)  # before executors are imported, which may change the working directory
+        check_partial_results(self.file)
         for step in self.steps:
             self._check_grouping(step)
             self._check_migrate(step)
             self._check_merge(step)
             self._check_elastic(step)
             if step.sink is not None and step.sink.reference is not None:
+                self._check_is_read(step.at("reference"), step.sink.key, step.sink.reference)
                 inputs = [source.name for source in self.sources]
                 reference_of(self.file, step.at("reference"), step.sink.reference, inputs)
+
+    def _check_is_read(self, key: str, output: str, reference: ReferenceConfig) -> None:
+        """Check that the rows which go to the sink of a section can be compared with its reference."""
+        given = dict(written(self.file)).get(output)
+        if given is None or given.use is None or not (reference.sql or reference.function):
+            return
+        if type(sink_of(self.file, output, given)).read is Sink.read:
+            raise self.file.error(key, f"the sink {given.use!r} has no `read`: what goes there cannot be compared")
 
     def check_executors(self, check: Callable[[object], None]) -> None:
         """Call a backend's `check` with each executor.
@@ -130,17 +146,18 @@ class JobSpec:
                 raise self.file.error(section, str(error)) from None
 
     def _executors(self) -> Iterator[tuple[str, object]]:
-        """The executors, each with its key path."""
+        """The executors, and sinks of the user's, each with its key path."""
+        for key, output in written(self.file):
+            if output.use is not None:
+                yield key, sink_of(self.file, key, output)
         for step in self.steps:
-            if step.operator is not None:
-                yield step.at(step.operator.kind.value), step.operator
             for keying in (feed.keying for feed in step.feeds):
                 if keying.mapper is not None:
                     yield step.at("mapper"), keying.mapper
                 if keying.function is not None:
                     yield step.at("key_by"), keying.function
-            if step.receiver is not None and not isinstance(step.receiver, JoinOptions):
-                yield step.at(step.word), step.receiver
+            if step.receiver.executor is not None:
+                yield step.at(step.word), step.receiver.executor
 
     def _check_grouping(self, step: Step) -> None:
         if step.is_stage and not step.grouping.is_ring and step.balance.moves_keys:
@@ -183,12 +200,9 @@ class JobSpec:
             raise self.file.error(step.at("elastic"), f"{begins}, not between {bounds}")
 
     def _check_merge(self, step: Step) -> None:
-        receiver = step.receiver
-        if receiver is None or step.can_merge:
+        if step.can_merge:
             return
-        needs = f"{name_of(receiver)} has no `merge`; give it one, or"
-        if isinstance(receiver, Process):
-            needs = f"{name_of(receiver)} is a process, which must get all records of a key on one task:"
+        needs = f"{name_of(step.receiver.executor)} {step.receiver.unmergeable}"
         if step.combine:
             raise self.file.error(step.at("combiner"), f"{needs} leave the combiner off")
         self._refuse_several_states(step, needs)
@@ -196,3 +210,11 @@ class JobSpec:
             why = "a redistributed key has states on several tasks, which are merged at the end"
             mend = "set `consistency: migrate`, or the strategy to `none`"
             raise self.file.error(step.at("balance.strategy"), f"{why}, but {needs} {mend}")
+
+
+def _naming(file: JobFile, objects: Objects) -> JobFile:
+    """The file, with the names of the objects that stand for its input, mapper and reducer where it has nothing."""
+    known = {name: ExecutorConfig(use=name_of(objects[name])) for name in ("mapper", "reducer") if name in objects}
+    named = {**known, **({"input": InputConfig(format="given")} if "input" in objects else {})}
+    named = {name: section for name, section in named.items() if getattr(file.config, name) is None}
+    return replace(file, config=file.config.model_copy(update=named)) if named else file

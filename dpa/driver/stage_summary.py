@@ -11,11 +11,11 @@ from typing import TypeVar
 from dpa.balance.decision import Outcome
 from dpa.execution.key_stats import KeyStats
 from dpa.measure.latency import LatencySketch
-from dpa.measure.lives import Life, even_shares, mean_part, part_of
+from dpa.measure.lives import even_shares
 from dpa.measure.skew import skew
-from dpa.protocol.plan import TaskOutput
+from dpa.protocol.task.delivery import TaskOutput
 from dpa.protocol.wire.addresses import Address
-from dpa.protocol.wire.metrics import Forgotten, LoadSample, PlanStep, Snapshot, StageSnapshot, TaskStats
+from dpa.protocol.wire.metrics import PlanStep, Snapshot, StageSnapshot, TaskStats
 from dpa.protocol.wire.use import TaskUse
 from dpa.result import (
     GroupingReport,
@@ -31,6 +31,7 @@ from dpa.result import (
     TaskReport,
 )
 from dpa.routing.groupings.options import RING
+from dpa.telemetry.loads import load_of
 
 _HOT_KEYS = 10
 
@@ -79,7 +80,6 @@ def stage_report(
         _task(task, records.processed, shares.get(task.index), use.get(Address(name, task.index), TaskUse()), own, life)
         for task, own, life in zip(stage.tasks, even, (life.seconds(seconds) for life in lives), strict=True)
     )
-    load = load_of(stage.tasks, stage.samples, seconds, lives, stage.forgotten)
     changes = tuple(step for step in snapshot.steps if step.stage == name)
     made = StageReport(
         name=name,
@@ -87,7 +87,7 @@ def stage_report(
         began=stage.began,
         ended=stage.ended,
         records=records,
-        load=load,
+        load=_load(stage, seconds),
         tasks=tasks,
         changes=changes,
         scaling_counts=stage.scaling_counts,
@@ -129,26 +129,15 @@ def _by_place(stage: StageSnapshot, steps: Sequence[PlanStep], numbers: Sequence
     return list(found.values())
 
 
-def load_of(
-    tasks: Sequence[TaskStats],
-    samples: Sequence[LoadSample],
-    seconds: float,
-    lives: Sequence[Life] | None = None,
-    forgotten: Forgotten | None = None,
-) -> LoadReport:
-    """What tasks did with their part of `seconds` seconds; `lives`: of each; None: all took part throughout. Those that
-    are forgotten count as one."""
-    lived = [life.seconds(seconds) for life in lives or [Life()] * len(tasks)]
-    if forgotten is not None:
-        tasks, lived = (*tasks, forgotten.stats), [*lived, forgotten.seconds]
-    busy = [task.busy_seconds for task in tasks]
-    queues = [queue for sample in samples for queue in sample.queues]
+def _load(stage: StageSnapshot, seconds: float) -> LoadReport:
+    """What tasks did with their part of `seconds` seconds."""
+    load = load_of(stage, seconds)
     return LoadReport(
-        busy=mean_part(busy, lived, seconds),
-        blocked=mean_part([task.blocked_seconds for task in tasks], lived, seconds),
-        busiest=max(map(part_of, busy, lived), default=0.0),
-        mean_queue=_mean(queues),
-        peak_queue=max((task.peak_queue for task in tasks), default=0),
+        busy=load.busy,
+        blocked=load.blocked,
+        busiest=load.busiest,
+        mean_queue=_mean([queue for sample in stage.samples for queue in sample.queues]),
+        peak_queue=max((task.peak_queue for task in stage.every_task), default=0),
     )
 
 

@@ -9,18 +9,18 @@ from dpa._util.declared import Declared, schema_named, type_names
 from dpa.config import ExecutorConfig, JobFile
 from dpa.driver.loading import loaded
 from dpa.errors import ConfigError
-from dpa.executors import BatchMapper, BatchReducer, Mapper, Process, Reducer, name_of
+from dpa.execution.receivers import KINDS
+from dpa.executors import BatchMapper, Mapper, name_of
 
 Objects = Mapping[str, Any]
 """Executors and tables that a job built in Python was given, by the key path at which a job file would name them."""
 
 T = TypeVar("T")
 
-_OPERATIONS: tuple[tuple[type | tuple[type, ...], str, tuple[str, ...]], ...] = (
-    (Process, "a process", ("process",)),
-    ((Reducer, BatchReducer), "a reducer", ("reduce",)),
-    (Mapper, "a mapper of keys and values, of which steps have none", ("flat_map",)),
-    (BatchMapper, "a batch mapper", ("map", "flat_map")),
+_OPERATIONS: tuple[tuple[tuple[type, ...], str, tuple[str, ...]], ...] = (
+    *((kind.executors, kind.noun, (kind.word,)) for kind in KINDS),
+    ((Mapper,), "a mapper of keys and values, of which steps have none", ("flat_map",)),
+    ((BatchMapper,), "a batch mapper", ("map", "flat_map")),
 )
 """What executors that are objects are called, and the operations that they are for."""
 
@@ -35,28 +35,29 @@ def fitting(file: JobFile, objects: Objects, path: str, section: ExecutorConfig,
     try:
         return kind(made)
     except ConfigError as error:
-        raise file.error(path, _of_another(made, path.rpartition(".")[2]) or str(error)) from None
+        _, dot, word = path.rpartition(".")
+        raise file.error(path, (dot and _of_another(made, word)) or str(error)) from None
 
 
-def declared(executor: Any, schema: Mapping[str, str] | None, place: str, word: str) -> Declared | None:
+def declared(executor: Any, schema: Mapping[str, str] | None, at: Callable[[str], str], word: str) -> Declared | None:
     """The columns that the rows of a step are declared to have, by the step itself, or else by its executor's `schema`.
 
     Args:
         executor: as the job names it.
         schema: what the step declares, or None.
-        place: the key path of the step; empty for the job of one mapper and one reducer.
+        at: returns the key path of a key of the step.
         word: the key that names the executor.
 
     Raises:
         ConfigError: the executor's is no schema.
     """
     if schema is not None:
-        return Declared(f"{place}.schema" if place else "schema", schema_named(schema))
+        return Declared(at("schema"), schema_named(schema))
     own = getattr(executor, "schema", None)
     if own is None:
         return None
     try:
-        return Declared(f"{place}.{word}" if place else word, schema_named(type_names(own)))
+        return Declared(at(word), schema_named(type_names(own)))
     except ValueError as error:
         raise ConfigError(f"{name_of(executor)}.schema: {error}") from None
 

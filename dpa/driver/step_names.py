@@ -15,7 +15,7 @@ def check_names(file: JobFile) -> None:
     Raises:
         ConfigError: naming the step that is wrong, and where.
     """
-    stages = file.config.stages
+    stages = file.stages
     for name in stages:
         if name in RESERVED:
             raise file.error(f"stages.{name}", f"a task of every job is named {name!r}: give the step another name")
@@ -36,11 +36,11 @@ def check_names(file: JobFile) -> None:
 
 def taken(file: JobFile) -> set[str]:
     """The names of the steps whose rows others take."""
-    return {other for name in file.config.stages for _, other in _named_by(file, name)}
+    return {other for name in file.stages for _, other in _named_by(file, name)}
 
 
 def _named_by(file: JobFile, step: str) -> Iterator[tuple[str, str]]:
     """The steps that a step names, each with the key that does."""
-    config = file.config.stages[step]
+    config = file.stages[step]
     yield from (("from", other) for other in config.from_ or [])
     yield from (("join.with", other) for other in (config.join.with_ if config.join else []))

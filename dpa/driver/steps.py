@@ -1,25 +1,26 @@
-"""The steps of a job file, with their executors: of `stages`, or of its one mapper and one reducer."""
+"""The steps of a job file, with their executors."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from dpa._util.declared import Declared
 from dpa.aggregates import TopRows
 from dpa.balance.options import AdaptiveOptions, BalanceOptions, NoBalancingOptions
 from dpa.config import ExecutorConfig, JobFile, StepConfig
 from dpa.config.stages import JoinConfig
-from dpa.driver.loading import mapper_of, reducer_of
 from dpa.driver.step_executors import Objects, declared, fitting
 from dpa.driver.step_names import check_names, taken
 from dpa.errors import ConfigError
-from dpa.execution.mapping import Receiver
-from dpa.executors import as_process, as_reducer, is_mergeable
-from dpa.logical.step import Feed, Keying, Sink, Step, in_order
+from dpa.execution.receivers import receiver_of
+from dpa.execution.receivers.base import Receiver
+from dpa.execution.receivers.stateless import StatelessReceiver
+from dpa.executors import AnyMapper, as_mapper, as_process, as_reducer
+from dpa.logical.step import Keying, Step, StepInput, StepOutput, in_order
 from dpa.operators import JoinOptions, RowKind, RowOperator, as_row_operator
-from dpa.protocol.graph import MAPPER, REDUCER, Consistency
+from dpa.protocol.graph import Consistency
 from dpa.routing.groupings.options import GroupingOptions, RingOptions, ShuffleOptions
 from dpa.routing.keys import names_of
 
@@ -39,47 +40,13 @@ def steps_of(file: JobFile, objects: Objects) -> tuple[Step, ...]:
     Raises:
         ConfigError: an executor cannot be found or does not fit its place, or a step names none that there is.
     """
-    if not file.config.stages and "stages" in file.config.model_fields_set:
-        raise file.error("stages", "there is no step: a graph has one that reads, and others that take its rows")
-    if not file.config.stages:
-        return _map_reduce(file, objects)
     check_names(file)
-    steps = [_Builder(file, objects, name, config).step() for name, config in file.config.stages.items()]
+    steps = [_Builder(file, objects, name, config).step() for name, config in file.stages.items()]
     try:
         return in_order(steps)
     except ConfigError as error:
         step, _, message = str(error).partition(": ")
         raise file.error(step, message) from None
-
-
-def _map_reduce(file: JobFile, objects: Objects) -> tuple[Step, ...]:
-    """The job of one mapper and one reducer."""
-    config = file.config
-    mapper = objects["mapper"] if "mapper" in objects else mapper_of(file)
-    values = None if config.value is None else tuple(config.value)
-    reducer = objects["reducer"] if "reducer" in objects else reducer_of(file)
-    try:
-        columns = declared(reducer, config.schema_, "", "reducer")
-    except ConfigError as error:
-        raise file.error("reducer", str(error)) from None
-    reduced = Step(
-        REDUCER,
-        feeds=(Feed(MAPPER, Keying(config.key, values, mapper=mapper)),),
-        receiver=reducer,
-        declared=columns,
-        word="reducer",
-        combine=config.combiner,
-        tasks=config.parallelism.reducers,
-        grouping=config.grouping,
-        balance=config.balance,
-        consistency=config.consistency,
-        elastic=config.elastic,
-        limits=config.limits,
-        aggregation=config.aggregation,
-        testing=config.testing,
-        sink=Sink("output", config.reference),
-    )
-    return Step(MAPPER, tasks=config.parallelism.mappers), reduced
 
 
 class _Builder:
@@ -90,7 +57,7 @@ class _Builder:
         self._objects = objects
         self._name = name
         self._config = config
-        self._place = f"stages.{name}"
+        self._at = partial(file.at, name)
 
     def step(self) -> Step:
         """The step.
@@ -100,17 +67,12 @@ class _Builder:
         """
         config = self._config
         if config.read is not None:
-            columns = declared(None, config.schema_, self._place, "read")
-            return Step(
-                self._name,
-                declared=columns,
-                tasks=config.parallelism or _READERS,
-                elastic=config.elastic,
-                place=self._place,
-            )
+            columns = declared(None, config.schema_, self._at, "read")
+            readers = config.parallelism or _READERS
+            return Step(self._name, declared=columns, tasks=readers, elastic=config.elastic, written_as=self._file.at)
         operation = config.operation
         receiver = self._receiver(operation)
-        by_key = receiver is not None
+        by_key = receiver.keeps_states
         feeds = self._feeds(receiver)
         sink, tasks = self._sink(), config.parallelism
         if tasks is None and by_key:
@@ -123,9 +85,7 @@ class _Builder:
             self._name,
             feeds=feeds,
             fills=config.allow_missing_columns,
-            operator=self._operator(operation),
             receiver=receiver,
-            declared=self._declared(operation, receiver),
             word=operation or "from",
             combine=config.combiner or config.top_k is not None,  # a few rows stand for all of a block
             tasks=tasks,
@@ -133,11 +93,11 @@ class _Builder:
             balance=config.balance or _default_balance(receiver, grouping, config.consistency),
             consistency=config.consistency,
             elastic=config.elastic,
-            limits=config.limits or self._file.config.limits,
+            flow=config.limits or self._file.config.limits,
             aggregation=config.aggregation,
             testing=config.testing,
             sink=sink,
-            place=self._place,
+            written_as=self._file.at,
         )
 
     def _operator(self, operation: str | None) -> RowOperator | None:
@@ -149,35 +109,40 @@ class _Builder:
         return self._row_operator(operation, section)
 
     def _row_operator(self, word: str, section: ExecutorConfig) -> RowOperator:
-        path, kind = f"{self._place}.{word}", RowKind(word)
+        path, kind = self._at(word), RowKind(word)
         makes_rows = kind in (RowKind.MAP, RowKind.FLAT_MAP)
 
         def operator(made: Any) -> RowOperator:
-            columns = declared(made, self._config.schema_, self._place, word) if makes_rows else None
+            columns = declared(made, self._config.schema_, self._at, word) if makes_rows else None
             return replace(as_row_operator(kind, made), declared=columns)
 
         return fitting(self._file, self._objects, path, section, operator)
 
     def _receiver(self, operation: str | None) -> Receiver:
         config = self._config
+        if config.join is not None:
+            return receiver_of(self._join(config.join))
         if config.reduce is not None:
-            return fitting(self._file, self._objects, f"{self._place}.reduce", config.reduce, as_reducer)
-        if config.process is not None:
-            return fitting(self._file, self._objects, f"{self._place}.process", config.process, as_process)
-        if config.top_k is not None:
+            made: Any = fitting(self._file, self._objects, self._at("reduce"), config.reduce, as_reducer)
+        elif config.process is not None:
+            made = fitting(self._file, self._objects, self._at("process"), config.process, as_process)
+        elif config.top_k is not None:
             if not isinstance(config.key_by, ExecutorConfig) and config.top_k.by in names_of(config.key_by):
                 why = "is what rows are grouped by, and the same in all rows of a key: name another column"
                 raise self._error("top_k.by", f"{config.top_k.by!r} {why}")
-            return TopRows(config.top_k.k, config.top_k.by, descending=config.top_k.descending)
-        return None if config.join is None else self._join(config.join)
-
-    def _declared(self, operation: str | None, receiver: Receiver) -> Declared | None:
-        if operation is None or receiver is None or isinstance(receiver, JoinOptions):
-            return None
+            made = TopRows(config.top_k.k, config.top_k.by, descending=config.top_k.descending)
+        else:
+            return StatelessReceiver(self._operator(operation))
+        assert operation is not None
         try:
-            return declared(receiver, self._config.schema_, self._place, operation)
+            return receiver_of(made, declared(made, config.schema_, self._at, operation))
         except ConfigError as error:
             raise self._error(operation, str(error)) from None
+
+    def _mapper(self) -> AnyMapper | None:
+        """What makes keys and values of the rows, where the job has a mapper: its reducer is the only step by key."""
+        section = self._file.config.mapper
+        return None if section is None else fitting(self._file, self._objects, "mapper", section, as_mapper)
 
     def _join(self, join: JoinConfig) -> JoinOptions:
         key = self._config.key_by
@@ -191,29 +156,28 @@ class _Builder:
             raise self._error("join.key_by", f"a join needs as many columns of either side; these are {sides}")
         return JoinOptions(join.how, (left, right))
 
-    def _feeds(self, receiver: Receiver) -> tuple[Feed, ...]:
+    def _feeds(self, receiver: Receiver) -> tuple[StepInput, ...]:
         config = self._config
         keying = Keying()
         if isinstance(config.key_by, ExecutorConfig):
             keying = Keying(_FUNCTION_KEY, _values(config.value), self._row_operator("key_by", config.key_by))
-        elif isinstance(receiver, JoinOptions):  # whose rows have the key anyway
-            values = None if config.value is None else [name for name in config.value if name not in receiver.on[0]]
-            keying = Keying(config.key_by, _values(values))
-        elif receiver is not None:
-            keying = Keying(config.key_by, _values(config.value))
-        feeds = [Feed(name, keying) for name in config.from_ or []]
-        if config.join is not None and isinstance(receiver, JoinOptions):
-            on = receiver.on[1]
+        elif receiver.keeps_states:
+            own = names_of(config.key_by) if receiver.has_sides else ()  # which a join's rows have anyway
+            values = None if config.value is None else [name for name in config.value if name not in own]
+            keying = Keying(config.key_by, _values(values), mapper=self._mapper())
+        feeds = [StepInput(name, keying) for name in config.from_ or []]
+        if config.join is not None:
+            on = receiver.executor.on[1]
             right = Keying(on[0] if len(on) == 1 else on, _values(config.join.value))
-            feeds += [Feed(name, right, side=1) for name in config.join.with_]
+            feeds += [StepInput(name, right, side=1) for name in config.join.with_]
         return tuple(feeds)
 
-    def _sink(self) -> Sink | None:
+    def _sink(self) -> StepOutput | None:
         """What becomes of the step's rows, if they are a result: where it says so, or no other step takes them."""
         config = self._config
         if config.write is None and config.reference is None and self._name in taken(self._file):
             return None
-        return Sink(f"{self._place}.write", config.reference)
+        return StepOutput(self._at("write"), config.reference)
 
     def _check_tasks(self, tasks: int | None, by_key: bool) -> None:
         """Check that what is said of the step's tasks fits them."""
@@ -235,7 +199,7 @@ class _Builder:
             raise self._error("testing", str(error)) from None
 
     def _error(self, key: str, message: str) -> ConfigError:
-        return self._file.error(f"{self._place}.{key}", message)
+        return self._file.error(self._at(key), message)
 
 
 def _values(columns: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -243,5 +207,5 @@ def _values(columns: Sequence[str] | None) -> tuple[str, ...] | None:
 
 
 def _default_balance(receiver: Receiver, grouping: GroupingOptions, consistency: Consistency) -> BalanceOptions:
-    may_move = receiver is not None and (consistency == "migrate" or is_mergeable(receiver))
+    may_move = receiver.keeps_states and (consistency == "migrate" or receiver.can_merge)
     return AdaptiveOptions() if may_move and grouping.is_ring else NoBalancingOptions()

@@ -10,12 +10,13 @@ from importlib.metadata import PackageNotFoundError, version
 
 from dpa.config import JobConfig
 from dpa.driver.stage_summary import StageOutcome, stage_report
-from dpa.measure.bottleneck import StageLoad, bottleneck, held_up
+from dpa.measure.bottleneck import bottleneck, held_up
 from dpa.measure.traffic import Traffic
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.use import TaskUse
 from dpa.result import EdgeReport, RecordCounts, ReferenceReport, Report, Seconds, StageReport, TrafficReport
+from dpa.telemetry.loads import load_of
 
 _PACKAGES = ("dpa", "ray", "pyspark", "pyarrow", "polars", "numpy", "mmh3")
 
@@ -43,7 +44,8 @@ def build_report(
         )
     sources = [stage.records for stage in stages if stage.kind == "source"]
     mapped = sum(records.mapped for records in sources)
-    loads, edges = [stage_load(stage) for stage in stages], snapshot.edges if snapshot else ()
+    loads = [load_of(stage, seconds.stream) for stage in snapshot.stages] if snapshot else []
+    edges = snapshot.edges if snapshot else ()
     return Report(
         status=status,
         name=config.name,
@@ -68,13 +70,6 @@ def build_report(
         warnings=tuple(warnings),
         error=error,
     )
-
-
-def stage_load(stage: StageReport) -> StageLoad:
-    """What the tasks of a stage did with their time."""
-    load = stage.load
-    busiest = max(stage.tasks, key=lambda task: task.busy, default=None)
-    return StageLoad(stage.name, load.busy, load.blocked, load.busiest, busiest.id if busiest else 0)
 
 
 def traffic_between(use: Mapping[Address, TaskUse], snapshot: Snapshot | None = None) -> tuple[TrafficReport, ...]:

@@ -220,6 +220,11 @@ class Block:
         )
 
 
+def object_array(objects: list[Any]) -> npt.NDArray[np.object_]:
+    """Python objects as the values of a block."""
+    return np.fromiter(objects, dtype=object, count=len(objects))
+
+
 def _sampled(
     hashes: Hashes, positions: npt.NDArray[np.intp], records: npt.NDArray[np.float64], rows: float
 ) -> tuple[Sample, npt.NDArray[np.intp]]:

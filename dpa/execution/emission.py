@@ -6,27 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from dpa.execution.block import Block
-from dpa.execution.mapping import Mapped, MapTask
+from dpa.execution.mapping import Emitted, MapTask
 from dpa.execution.row_operators import Chunk, Limits, apply
 from dpa.execution.rows import OneBatch, Rows
 from dpa.operators import RowOperator
-
-
-@dataclass(frozen=True)
-class Step:
-    """One step of a task that reads rows.
-
-    Attributes:
-        blocks: the records for each edge, with the position of the edge in `Emission.edges`; an edge may be missing,
-            and comes once at most.
-        read: input rows read since the last step.
-        mapped: records made of them for all edges together, before any combiner.
-    """
-
-    blocks: tuple[tuple[int, Block], ...]
-    read: int
-    mapped: int
 
 
 @dataclass(frozen=True)
@@ -44,10 +27,9 @@ class Emission:
     @property
     def edges(self) -> tuple[MapTask, ...]:
         """The keying of each edge, in the order of the tree."""
-        leaves = ((output,) if isinstance(output, MapTask) else output.edges for output in self.outputs)
-        return tuple(edge for of_output in leaves for edge in of_output)
+        return tuple(edge for output in self.outputs for edge in output.edges)
 
-    def steps(self, rows: Rows, clock: Callable[[], float]) -> Iterator[Step]:
+    def steps(self, rows: Rows, clock: Callable[[], float]) -> Iterator[Emitted]:
         """Emit rows step by step; `clock` gives seconds. The blocks and the duration of a step are within the limits
         that the edges have.
 
@@ -55,7 +37,7 @@ class Emission:
             ExecutorError: user code raised or returned what it must not.
         """
         if len(self.outputs) == 1 and not self.operators:
-            yield from _steps(self.outputs[0], rows, clock)
+            yield from self.outputs[0].steps(rows, clock)
             return
         edges = self.edges
         limits = Limits(min(edge.batch_records for edge in edges), min(edge.step_seconds for edge in edges), clock)
@@ -63,28 +45,19 @@ class Emission:
         for chunk in apply(self.operators, chunks, limits):
             yield from self._distributed(chunk, clock)
 
-    def _distributed(self, chunk: Chunk, clock: Callable[[], float]) -> Iterator[Step]:
+    def _distributed(self, chunk: Chunk, clock: Callable[[], float]) -> Iterator[Emitted]:
         """The steps of a chunk: each has the next blocks of all outputs."""
         if not chunk.batch.num_rows:
-            yield Step((), chunk.read, 0)
+            yield Emitted((), chunk.read, 0)
             return
-        outputs = (_steps(output, OneBatch(chunk.batch), clock) for output in self.outputs)
-        widths = [1 if isinstance(output, MapTask) else len(output.edges) for output in self.outputs]
+        outputs = (output.steps(OneBatch(chunk.batch), clock) for output in self.outputs)
+        widths = [len(output.edges) for output in self.outputs]
         for number, steps in enumerate(zip_longest(*outputs, fillvalue=_NOTHING)):
             blocks, first = [], 0
             for step, width in zip(steps, widths, strict=True):
                 blocks += [(first + edge, block) for edge, block in step.blocks]
                 first += width
-            yield Step(tuple(blocks), chunk.read if number == 0 else 0, sum(step.mapped for step in steps))
+            yield Emitted(tuple(blocks), chunk.read if number == 0 else 0, sum(step.mapped for step in steps))
 
 
-_NOTHING = Step((), 0, 0)
-
-
-def _steps(output: Emission | MapTask, rows: Rows, clock: Callable[[], float]) -> Iterator[Step]:
-    return output.steps(rows, clock) if isinstance(output, Emission) else map(_step, output.blocks(rows, clock))
-
-
-def _step(mapped: Mapped) -> Step:
-    blocks = () if mapped.block is None else ((0, mapped.block.weighed()),)
-    return Step(blocks, mapped.read, mapped.mapped)
+_NOTHING = Emitted((), 0, 0)

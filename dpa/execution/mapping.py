@@ -4,44 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, get_args
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from dpa._util.inference import array_of
 from dpa.errors import ConfigError, DpaError, ExecutorError, KeyTypeError
-from dpa.execution.arrivals import Input
-from dpa.execution.block import Block, Values
-from dpa.execution.calls import columns, fold, zero
+from dpa.execution.arrivals import Arrived, Input
+from dpa.execution.block import Block, Values, object_array
 from dpa.execution.failures import USER_ERRORS, at, executor_error, shown
 from dpa.execution.keys import column_of, key_column
-from dpa.execution.row_operators import key_of
+from dpa.execution.receivers.base import Receiver
 from dpa.execution.rows import Rows, records_of
 from dpa.execution.running import described
-from dpa.executors import AnyMapper, AnyReducer, BatchMapper, BatchReducer, Groups, Mapper, Process, Reducer, name_of
-from dpa.operators import JoinOptions, RowOperator
-from dpa.routing.keys import KeyName, key_type, names_of, to_python
-from dpa.sources.splits import Split
+from dpa.executors import AnyMapper, BatchMapper, Mapper, name_of
+from dpa.operators import RowOperator
+from dpa.routing.keys import KeyName, key_type, names_of
 
-Receiver: TypeAlias = AnyReducer | Process[Any, Any] | JoinOptions | None
-"""What takes an edge's records: None is a stage that keeps no state."""
+Made: TypeAlias = "Iterator[tuple[Block | None, int]]"
+"""Blocks of records, at least one each, or None, and the rows read for each since the one before."""
 
 _ROWS_AT_ONCE = 4_096
 """Input rows that a per-record mapper asks for at a time."""
 
 
 @dataclass(frozen=True)
-class Mapped:
-    """One step of a mapper: a block, or None at the end of the split, and what it was made of.
+class Emitted:
+    """What a task that reads rows emits in one step.
 
     Attributes:
-        block: the records, at least one, or None.
-        read: input rows read since the last step.
-        mapped: records made of them, before any combiner.
+        blocks: the records for each edge, with the position of the edge in `Emission.edges`; an edge may be missing,
+            and comes once at most.
+        read: input rows read since the step before.
+        mapped: records made of them for all edges together, before any combiner.
     """
 
-    block: Block | None
+    blocks: tuple[tuple[int, Block], ...]
     read: int
     mapped: int
 
@@ -55,7 +54,7 @@ class MapTask:
         key: name of the key column, or the names of the columns of a composite key; of no column: all records have the
             one key null.
         values: without a mapper, the input columns that are the value; all but the key if None.
-        reducer: what will take the records: decides whether values travel as columns, and combines them.
+        receiver: what will take the records: decides whether values travel as columns, and combines them.
         combine: whether to fold equal keys of a block.
         seed: of the hash of keys.
         batch_records: most records in a block.
@@ -68,7 +67,7 @@ class MapTask:
     mapper: AnyMapper | None
     key: KeyName
     values: tuple[str, ...] | None
-    reducer: Receiver
+    receiver: Receiver
     combine: bool
     seed: int
     batch_records: int
@@ -77,34 +76,46 @@ class MapTask:
     side: int = 0
     inputs: tuple[Input, ...] = ()
 
-    def blocks(self, rows: Rows, clock: Callable[[], float]) -> Iterator[Mapped]:
-        """Map rows, such as a split, step by step; `clock` gives seconds.
+    @property
+    def edges(self) -> tuple[MapTask, ...]:
+        """This edge alone."""
+        return (self,)
+
+    def steps(self, rows: Rows, clock: Callable[[], float]) -> Iterator[Emitted]:
+        """Map rows, such as a split, step by step; `clock` gives seconds. The last step may have no block.
 
         Raises:
             ExecutorError: the mapper raised or returned something else than records; or, without one, the rows lack a
                 column of the key or of the values.
         """
         if isinstance(self.mapper, Mapper):
-            steps = self._map_records(self.mapper, rows, clock)
+            made = self._map_records(self.mapper, rows, clock)
         elif self.key_function is not None:
-            steps = self._map_keyed(self.key_function, rows, clock)
+            made = self._map_keyed(self.key_function, rows, clock)
         else:
-            steps = self._map_batches(rows)
-        for step in steps:
-            made = self._combined(step) if self.combine else step
-            yield self._noted(made, step.block) if self.inputs else made
+            made = self._map_batches(rows)
+        for block, read in made:
+            sent = () if block is None else ((0, self._sent(block)),)
+            yield Emitted(sent, read, 0 if block is None else block.rows)
 
-    def _noted(self, made: Mapped, mapped: Block | None) -> Mapped:
-        """A step with the columns of the rows of its block, which were those of `mapped` before any combiner."""
-        if made.block is None or mapped is None:
-            return made
-        types = list(mapped.keys.type) if pa.types.is_struct(mapped.keys.type) else [mapped.keys.type]
+    def _sent(self, block: Block) -> Block:
+        """A block as it is sent: folded if there is a combiner, with its size, and the columns of its rows where these
+        are noted."""
+        sent = block
+        if self.combine:
+            codes = np.arange(len(block.keys), dtype=np.int32)
+            sent = Block(block.keys, block.hashes, codes, self.receiver.combined(block), block.counts(), combined=True)
+        if self.inputs:
+            sent = replace(sent, arrived=self._arrived(block))
+        return sent.weighed()
+
+    def _arrived(self, block: Block) -> Arrived:
+        """The columns of the rows of a block, for each input that they came from."""
+        types = list(block.keys.type) if pa.types.is_struct(block.keys.type) else [block.keys.type]
         names = names_of(self.key) if self.key_function is None else ()
         key = pa.schema([(name, getattr(kind, "type", kind)) for name, kind in zip(names, types, strict=False)])
-        values = [field for field in mapped.columns.schema if field.name not in names]
-        whole = pa.schema([*key, *values])
-        arrived = {given: key if given.is_side else whole for given in self.inputs}
-        return replace(made, block=replace(made.block, arrived=arrived))
+        whole = pa.schema([*key, *(field for field in block.columns.schema if field.name not in names)])
+        return {given: key if given.is_side else whole for given in self.inputs}
 
     def _batches(self, rows: Rows) -> Iterator[pa.RecordBatch]:
         """The rows as batches; a column that this edge names, and rows of a union may lack, is null."""
@@ -118,26 +129,24 @@ class MapTask:
             columns = dict(zip(batch.schema.names, batch.columns, strict=True))
             yield pa.record_batch({**columns, **missing}) if missing else batch
 
-    def empty_block(self, schema: pa.Schema | None) -> Block:
+    def empty_block(self, schema: pa.Schema) -> Block:
         """A block without records, of the types that rows with these columns give, where the type null stands for one
-        that is not known: functions of a record give no types before they are called. None: no columns are known.
-
-        Raises:
-            ExecutorError: the batch mapper raised or returned something else than records, or a column is missing.
-        """
-        if schema is not None and self.key_function is None and not isinstance(self.mapper, Mapper):
-            records = self._records_of(pa.RecordBatch.from_pylist([], schema))
-            return self._columns(pa.RecordBatch.from_pylist([], records.schema))
-        if schema is None or isinstance(self.mapper, Mapper):
-            read = self.reducer.reads if isinstance(self.reducer, BatchReducer) else ()
-            values = pa.record_batch({name: pa.nulls(0) for name in read})
-        else:
-            values = self._selected(pa.RecordBatch.from_pylist([], schema))
+        that is not known: functions of a record give no types before they are called, and a batch mapper that fails
+        where there is nothing to work on gives none either."""
+        values: Values = pa.record_batch({name: pa.nulls(0) for name in self.receiver.reads})
+        try:
+            if self.key_function is not None:
+                values = self._selected(pa.RecordBatch.from_pylist([], schema))
+            elif not isinstance(self.mapper, Mapper):
+                records = self._records_of(pa.RecordBatch.from_pylist([], schema))
+                return self._columns(pa.RecordBatch.from_pylist([], records.schema))
+        except (DpaError, *USER_ERRORS):
+            pass
         keys = column_of([], self.key) if names_of(self.key) else pa.nulls(0)
         return Block.of(keys, values, self.seed, self.side)
 
     @described(lambda local: at(local["mapper"], "map", f"record {shown(local['record'])}"))
-    def _map_records(self, mapper: Mapper, rows: Rows, clock: Callable[[], float]) -> Iterator[Mapped]:
+    def _map_records(self, mapper: Mapper, rows: Rows, clock: Callable[[], float]) -> Made:
         keys: list[Any] = []
         values: list[Any] = []
         read, until = 0, clock() + self.step_seconds
@@ -152,32 +161,35 @@ class MapTask:
                         keys.append(key)
                         values.append(value)
                         if len(keys) == self.batch_records:
-                            yield Mapped(self._block(mapper, keys, values), read, len(keys))
+                            yield self._block(mapper, keys, values), read
                             keys, values, read, until = [], [], 0, clock() + self.step_seconds
                 except DpaError:
                     raise
                 except USER_ERRORS as error:
                     raise executor_error(mapper, "map", f"record {shown(record)}", error) from None
                 if keys and clock() > until:
-                    yield Mapped(self._block(mapper, keys, values), read, len(keys))
+                    yield self._block(mapper, keys, values), read
                     keys, values, read, until = [], [], 0, clock() + self.step_seconds
-        yield Mapped(self._block(mapper, keys, values) if keys else None, read, len(keys))
+        yield self._block(mapper, keys, values) if keys else None, read
 
-    def _map_keyed(self, function: RowOperator, rows: Rows, clock: Callable[[], float]) -> Iterator[Mapped]:
+    @described(lambda local: at(local["function"], "key_by", f"record {shown(local['record'])}"))
+    def _map_keyed(self, function: RowOperator, rows: Rows, clock: Callable[[], float]) -> Made:
         for batch in self._batches(rows):
             keys: list[Any] = []
             start, until = 0, clock() + self.step_seconds
-            for key in key_of(function, batch):
-                keys.append(key)
+            for record in records_of(batch):
+                try:
+                    keys.append(function.function(record))
+                except USER_ERRORS as error:
+                    raise executor_error(function, "key_by", f"record {shown(record)}", error) from None
                 if clock() > until:
-                    yield self._keyed(function, keys, batch.slice(start, len(keys)))
+                    yield self._keyed(function, keys, batch.slice(start, len(keys))), len(keys)
                     keys, start, until = [], start + len(keys), clock() + self.step_seconds
             if keys:
-                yield self._keyed(function, keys, batch.slice(start, len(keys)))
+                yield self._keyed(function, keys, batch.slice(start, len(keys))), len(keys)
 
-    def _keyed(self, function: RowOperator, keys: list[Any], batch: pa.RecordBatch) -> Mapped:
-        column = self._key_column(function, "key_by", keys)
-        return Mapped(Block.of(column, self._selected(batch), self.seed, self.side), len(keys), len(keys))
+    def _keyed(self, function: RowOperator, keys: list[Any], batch: pa.RecordBatch) -> Block:
+        return Block.of(self._key_column(function, "key_by", keys), self._selected(batch), self.seed, self.side)
 
     def _selected(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         """The values of rows whose key is none of their columns."""
@@ -185,14 +197,14 @@ class MapTask:
         _require(names, "whose value is", batch)
         return batch.select(names) if names else None
 
-    def _map_batches(self, rows: Rows) -> Iterator[Mapped]:
+    def _map_batches(self, rows: Rows) -> Made:
         for batch in self._batches(rows):
             records = self._records_of(batch)
             blocks = [self._columns(part) for part in records.to_batches(self.batch_records) if part.num_rows]
             if not blocks:
-                yield Mapped(None, batch.num_rows, 0)
+                yield None, batch.num_rows
             for index, block in enumerate(blocks):
-                yield Mapped(block, batch.num_rows if index == 0 else 0, block.rows)
+                yield block, batch.num_rows if index == 0 else 0
 
     @described(lambda local: at(local["self"].mapper, "map_batch", f"a batch of {local['batch'].num_rows} rows"))
     def _records_of(self, batch: pa.RecordBatch) -> pa.Table:
@@ -235,41 +247,17 @@ class MapTask:
 
     def _values(self, mapper: Mapper, values: list[Any]) -> Values:
         """Python objects as they are, or columns where what takes them works on columns."""
-        if isinstance(self.reducer, Reducer | Process):
-            return _object_array(values)
+        if self.receiver.takes_objects:
+            return object_array(values)
         try:
             if any(isinstance(value, dict) for value in values):
                 names = dict.fromkeys(name for value in values for name in value)
                 return pa.record_batch({name: array_of([value.get(name) for value in values]) for name in names})
             return pa.record_batch({"value": array_of(values)})
         except (pa.ArrowException, AttributeError, TypeError, UnicodeError, OverflowError) as error:
-            name = "the next stage" if self.reducer is None else name_of(self.reducer)
+            name = name_of(self.receiver.executor) if self.receiver.keeps_states else "the next stage"
             needs = f"{name} works on columns, so values must be of one Arrow type, or flat dicts"
             raise ExecutorError(f"{name_of(mapper)}.map: {needs}: {error}") from None
-
-    def _combined(self, step: Mapped) -> Mapped:
-        block = step.block
-        if block is None:
-            return step
-        if isinstance(self.reducer, BatchReducer):
-            groups = Groups(block.keys, block.codes, block.columns)
-            states: Values = columns(self.reducer, "reduce", groups, len(groups))
-        else:
-            assert isinstance(self.reducer, Reducer)
-            states = self._reduced(self.reducer, block)
-        codes = np.arange(len(block.keys), dtype=np.int32)
-        combined = Block(block.keys, block.hashes, codes, states, block.counts(), combined=True)
-        return Mapped(combined, step.read, step.mapped)
-
-    def _reduced(self, reducer: Reducer[Any, Any], block: Block) -> Values:
-        keys = to_python(block.keys)
-        states = [zero(reducer, key) for key in keys]
-        fold(reducer, "reduce", states, block.codes.tolist(), block.objects(), keys)
-        return _object_array(states)
-
-
-for _split in get_args(Split):
-    described(lambda local: "its input, which it reads")(_split.batches)
 
 
 def check_columns(task: MapTask, schema: pa.Schema, rows: str = "the input") -> None:
@@ -292,12 +280,11 @@ def check_columns(task: MapTask, schema: pa.Schema, rows: str = "the input") -> 
             key_type(schema.types[present.index(name)])
         except KeyTypeError as error:
             raise ConfigError(f"key: the column {name!r}: {error}") from None
-    if isinstance(task.reducer, BatchReducer):
-        values = [name for name in present if name not in key] if task.values is None else task.values
-        try:
-            task.reducer.check_values(pa.schema([schema.field(present.index(name)) for name in values]))
-        except ConfigError as error:
-            raise ConfigError(f"reducer: {name_of(task.reducer)} {error}") from None
+    values = [name for name in present if name not in key] if task.values is None else task.values
+    try:
+        task.receiver.check_values(pa.schema([schema.field(present.index(name)) for name in values]))
+    except ConfigError as error:
+        raise ConfigError(f"reducer: {name_of(task.receiver.executor)} {error}") from None
 
 
 def _require(names: Iterable[str], role: str, rows: pa.RecordBatch) -> None:
@@ -311,7 +298,3 @@ def _require(names: Iterable[str], role: str, rows: pa.RecordBatch) -> None:
         if name not in present:
             has = f"they have {', '.join(present)}" if present else "they have no columns at all"
             raise ExecutorError(f"the rows {role} {name!r} have no such column; {has}")
-
-
-def _object_array(objects: list[Any]) -> Values:
-    return np.fromiter(objects, dtype=object, count=len(objects))

@@ -8,27 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from dpa._util.declared import Declared
 from dpa.errors import ExecutorError, KeyTypeError
 from dpa.execution.arrivals import Input, check, merged
 from dpa.execution.block import Block
 from dpa.execution.emission import Emission
-from dpa.execution.join_states import completed
 from dpa.execution.key_stats import KeyStats
-from dpa.execution.mapping import Receiver
-from dpa.execution.rows import concatenated, plain
+from dpa.execution.receivers.base import Receiver
+from dpa.execution.rows import OneBatch, concatenated, plain
 from dpa.execution.schemas import ShareSchema, as_agreed, named
 from dpa.execution.states import Reduced, StatePart
-from dpa.execution.stores import states_for
-from dpa.executors import BatchReducer, Process, Reducer
-from dpa.operators import JoinOptions, RowOperator
 from dpa.routing.hashing import Interval
 from dpa.routing.keys import KeyName
 from dpa.routing.table import RoutingTable
@@ -40,30 +33,21 @@ class ReduceStage:
     """What all tasks of a queue-fed stage have in common.
 
     Attributes:
-        receiver: what takes the records: a reducer, a process, a join, or None for a stage that keeps no state.
+        receiver: what takes the records.
         key: name of the result's key column, or the names of several; of none where all records have one key.
         emission: what becomes of its rows in the stages that follow; None if none do.
         keeps_rows: whether rows that are emitted before the end belong to the share too, as a sink needs them.
-        operators: of a stage that keeps no state, what changes its rows.
-        declared: the columns that the rows of a reducer or a process are declared to have.
     """
 
     receiver: Receiver
     key: KeyName
     emission: Emission | None = None
     keeps_rows: bool = True
-    operators: tuple[RowOperator, ...] = ()
-    declared: Declared | None = None
 
     @property
     def row_key(self) -> KeyName:
         """The key columns of the rows: none in those that user code emits."""
-        return () if self.receiver is None or isinstance(self.receiver, Process) else self.key
-
-    @property
-    def may_lack_columns(self) -> bool:
-        """Whether a task's share may lack columns that those of others have."""
-        return not isinstance(self.receiver, Reducer | BatchReducer)
+        return self.key if self.receiver.gives_key else ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +82,7 @@ class ReduceTask:
         self.most_keys = 0
         self._stage = stage
         self._index = index
-        self._states = states_for(stage.receiver, stage.operators, stage.declared)
+        self._states = stage.receiver.store()
         self._kept: list[pa.RecordBatch] = []
         self._emitted = 0
         self._pieces: list[Interval] = []
@@ -107,7 +91,7 @@ class ReduceTask:
 
     @property
     def receiver(self) -> Receiver:
-        """What takes the records; None if the stage keeps no state."""
+        """What takes the records."""
         return self._stage.receiver
 
     def process(self, block: Block) -> tuple[tuple[int, Block], ...]:
@@ -123,8 +107,7 @@ class ReduceTask:
             self._kept.append(rows)
         if self._stage.emission is None:
             return ()
-        split = MemorySplit(pa.Table.from_batches([rows]))
-        steps = self._stage.emission.steps(split, lambda: 0.0)  # a quantum of records is short enough for one step
+        steps = self._stage.emission.steps(OneBatch(rows), lambda: 0.0)  # a quantum is short enough for one step
         return tuple(emitted for step in steps for emitted in step.blocks)
 
     def extract(self, table: RoutingTable) -> dict[int, StatePart]:
@@ -172,7 +155,7 @@ class ReduceTask:
         if self._kept:
             found = replace(found, table=self._with_kept(found.table))
         found = self._finished = replace(found, table=plain(found.table))
-        may_lack = self._stage.may_lack_columns
+        may_lack = self.receiver.may_lack_columns
         return ShareSchema.of(found.table, self._stage.row_key, may_lack=may_lack, arrived=self._arrived)
 
     @contextmanager
@@ -203,13 +186,12 @@ class ReduceTask:
         Raises:
             ExecutorError, KeyTypeError: a value or a key does not fit.
         """
-        table, receiver = self.share.table, self.receiver
+        table = self.share.table
         if schema is not None:
             table = as_agreed(table, schema, self._stage.row_key)
         elif empty is not None:
             table = empty
-        table = completed(table, receiver) if isinstance(receiver, JoinOptions) else named(table)
-        self._finished = replace(self.share, table=table)
+        self._finished = replace(self.share, table=self.receiver.completed(table))
 
     @property
     def share(self) -> Reduced:
@@ -220,10 +202,6 @@ class ReduceTask:
     def rows(self) -> MemorySplit:
         """The share's rows, for the stages that follow; without those that were emitted before the end."""
         return MemorySplit(self.share.table.slice(self._emitted))
-
-    def write(self, path: Path) -> None:
-        """Write the share as a Parquet file."""
-        pq.write_table(self.share.table, path)
 
     def key_stats(self) -> KeyStats:
         """How often its keys came."""

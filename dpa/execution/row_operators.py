@@ -221,25 +221,6 @@ def _call(operator: RowOperator, records: Iterator[Record]) -> Iterator[Record]:
         raise executor_error(operator, kind.value, f"record {shown(record)}", error) from None
 
 
-def key_of(operator: RowOperator, batch: pa.RecordBatch) -> Iterator[Any]:
-    """The key of each row, by a function of a record.
-
-    Raises:
-        ExecutorError: the function raised.
-    """
-    return _keys(operator, records_of(batch))
-
-
-@described(lambda local: at(local["operator"], "key_by", f"record {shown(local['record'])}"))
-def _keys(operator: RowOperator, records: Iterator[Record]) -> Iterator[Any]:
-    for record in records:
-        try:
-            key = operator.function(record)
-        except USER_ERRORS as error:
-            raise executor_error(operator, "key_by", f"record {shown(record)}", error) from None
-        yield key
-
-
 def schema_after(operators: Sequence[RowOperator], schema: pa.Schema | None) -> pa.Schema | None:
     """The columns of rows with these columns after all operators; None where a record function makes rows, which tells
     none before it is called.

@@ -11,6 +11,7 @@ import pyarrow as pa
 from dpa._util.declared import Declared
 from dpa._util.inference import array_of, as_type, one_type
 from dpa.errors import TableError
+from dpa.execution.running import described
 from dpa.executors import Record
 
 _AT_ONCE = 4_096
@@ -49,6 +50,7 @@ class Portions:
         """Hand out no further rows."""
         self._is_closed = True
 
+    @described(lambda local: "its input, which it reads")
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows in order, at most `batch_rows` and `at_once` of them at a time; an empty batch as it is."""
         for batch in self._rows.batches(batch_rows):

@@ -1,13 +1,14 @@
 """What every store of states has in common: its interface, the states on their way elsewhere, and the finished share.
 
-`dpa.execution.stores` picks the store that suits the executor. All stores also count records for each key, which is
-what hot keys and the Spark baseline are computed from.
+Each kind of receiver (`dpa.execution.receivers`) has a store of its own. All stores also count records for each key,
+which is what hot keys and the Spark baseline are computed from.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -59,6 +60,12 @@ class Reduced:
     records: npt.NDArray[np.int64]
     mapped: npt.NDArray[np.int64]
 
+    @staticmethod
+    def of_nobody(table: pa.Table) -> Reduced:
+        """The share of a reducer that holds no key."""
+        none = np.zeros(0, dtype=np.int64)
+        return Reduced(table, pa.nulls(0), none, none)
+
     def owned(self, key: KeyName, table: RoutingTable, owner: int) -> Reduced:
         """The rows whose key, in the columns that `key` names, the table gives to reducer `owner`."""
         rows = _of(owner, key_column(self.table, key), table)
@@ -74,49 +81,49 @@ class Reduced:
         return np.bincount(owners, self.records, table.reducers).astype(np.int64)
 
 
-class States(Protocol):
+class States(ABC):
     """What a reducer task needs of its store."""
 
     @property
+    @abstractmethod
     def size(self) -> int:
         """How many keys it holds."""
-        ...
 
+    @abstractmethod
     def reduce(self, block: Block) -> pa.RecordBatch | None:
         """Fold a block's records, or the combined states that they are, into the states of their keys. Returns the rows
         that it emits at once, None for a store that emits none before its end."""
-        ...
 
+    @abstractmethod
     def pieces(self, table: RoutingTable, keep: int, most: int) -> list[Interval]:
-        """The keys that the table does not give to reducer `keep`, in pieces of about `most`, if the store can tell
-        them apart: intervals of hashes that together have all, those with most processed records first."""
-        ...
+        """The keys that the table does not give to reducer `keep`, in pieces of about `most`, or more where pieces cost
+        much: intervals of hashes that together have all, those with most processed records first."""
 
+    @abstractmethod
     def pack(self, table: RoutingTable, keep: int, interval: Interval = ALL_HASHES) -> dict[int, StatePart]:
         """Take out the states of all keys that the table does not give to reducer `keep`, by their owner; or only of
         those in an interval of `pieces`."""
-        ...
+
+    @abstractmethod
+    def merge(self, part: StatePart) -> None:
+        """Fold in states that came from another reducer."""
 
     def install(self, part: StatePart) -> None:
-        """Take in states that came from another reducer, of keys that it has none of: nothing is merged.
+        """Take in states that came from another reducer, of keys that it has none of.
 
         Raises:
             ProtocolError: there is a state of such a key already, where the store can tell.
         """
-        ...
-
-    def merge(self, part: StatePart) -> None:
-        """Fold in states that came from another reducer."""
-        ...
+        self.merge(part)
 
     def preview(self, key: KeyName) -> Reduced:
         """What `finish` would give now; the states stay as they are, whatever the reducer's `finish` does to them."""
-        ...
+        return self.finish(key)
 
+    @abstractmethod
     def finish(self, key: KeyName) -> Reduced:
         """The result, with the key column named `key`, or the columns of a composite key. The last call: the reducer
         may change the states."""
-        ...
 
 
 def result_table(

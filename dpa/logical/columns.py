@@ -8,18 +8,18 @@ result without rows has them as nulls.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import pyarrow as pa
 
-from dpa.errors import ConfigError, DpaError, ExecutorError
+from dpa.errors import ConfigError, ExecutorError
 from dpa.execution.arrivals import Input
-from dpa.execution.empty import NOTHING_KNOWN, Known, join_columns, result_columns, rows_after
-from dpa.execution.mapping import MapTask, Receiver, check_columns
+from dpa.execution.mapping import MapTask, check_columns
+from dpa.execution.receivers.base import Receiver
+from dpa.execution.receivers.known import NOTHING_KNOWN, Known
 from dpa.execution.unions import Aligned, require_one_key, united
-from dpa.executors import BatchReducer, name_of
-from dpa.logical.step import Feed, Keying, Step
-from dpa.operators import JoinOptions, RowKind, RowOperator
+from dpa.executors import Mapper, name_of
+from dpa.logical.step import Keying, Step, StepInput
+from dpa.operators import RowKind, RowOperator
 from dpa.routing.keys import names_of
 
 _STEP_SECONDS = 0.25
@@ -68,23 +68,23 @@ class Columns:
                     self._check_feed(step, feed, known)
             self._check_key_types(step)
 
-    def map_task(self, step: Step, feed: Feed) -> MapTask:
+    def map_task(self, step: Step, feed: StepInput) -> MapTask:
         """How rows become the records of a stage."""
         keying = feed.keying
         return MapTask(
             mapper=keying.mapper,
             key=keying.key,
             values=keying.values,
-            reducer=self.receiver(step),
+            receiver=self.receiver(step),
             combine=step.combine,
             seed=step.balance.hash_seed,
-            batch_records=step.limits.batch_records,
+            batch_records=step.flow.batch_records,
             step_seconds=_STEP_SECONDS,
             key_function=keying.function,
             side=feed.side,
         )
 
-    def aligned(self, step: Step, feed: Feed) -> tuple[RowOperator, ...]:
+    def aligned(self, step: Step, feed: StepInput) -> tuple[RowOperator, ...]:
         """What gives the rows of a feed the columns of all that are taken as one with them; nothing where they have
         them, or these columns are not known."""
         own, wanted = self.of(feed.step), self._taken(step, feed)
@@ -98,23 +98,22 @@ class Columns:
             return ()
         return (RowOperator(RowKind.MAP, Aligned(wanted), on_batches=True),)
 
-    def inputs(self, step: Step, feed: Feed) -> tuple[Input, ...]:
+    def inputs(self, step: Step, feed: StepInput) -> tuple[Input, ...]:
         """What is to be noted of the rows of a feed while the job runs, as columns that they must go with are not known
         before."""
         found = []
         beside = step.beside(feed)
         if len(beside) > 1 and not self._are_known(beside):
             found.append(Input(step.at("join.with" if feed.side else "from"), feed.step, fills=step.fills))
-        if isinstance(step.receiver, JoinOptions) and not self._are_known(step.feeds):
+        if step.receiver.has_sides and not self._are_known(step.feeds):
             found.append(Input(step.at("join.key_by"), feed.step, is_side=True))
         return tuple(found)
 
     def receiver(self, step: Step) -> Receiver:
         """What takes the records of a stage; a join with the columns that are known of its sides, or named later."""
-        receiver = step.receiver
-        if not isinstance(receiver, JoinOptions):
-            return receiver
-        return replace(receiver, columns=self._value_columns(step), named=tuple(dict.fromkeys(self._named[step.name])))
+        if not step.receiver.has_sides:
+            return step.receiver
+        return step.receiver.knowing(self._value_columns(step), tuple(dict.fromkeys(self._named[step.name])))
 
     def _value_columns(self, join: Step) -> tuple[pa.Schema | None, pa.Schema | None]:
         """The value columns of the sides of a join, where they are known or named."""
@@ -131,21 +130,18 @@ class Columns:
     def _after(self, step: Step) -> Known:
         """What is known of the columns of a step's rows, by what is known of those that it takes."""
         rows = [self._together(step, feed) for feed in step.feeds]
-        tasks = [replace(self.map_task(step, feed), combine=False) for feed in step.feeds]
+        maps = any(isinstance(feed.keying.mapper, Mapper) for feed in step.feeds)
+        is_complete = all(known.is_complete for known in rows) and not maps
         try:
-            if step.receiver is None:
-                return rows_after(step.operator, rows[0])
-            if isinstance(step.receiver, JoinOptions):
-                return join_columns(list(zip(tasks, rows, strict=True)))
-            return result_columns(tasks[0], rows[0], step.declared)
-        except ConfigError:
-            raise  # the rows have other columns than those declared
-        except (DpaError, pa.ArrowException) as error:
-            if isinstance(error, ExecutorError) and isinstance(step.receiver, BatchReducer):  # named as the key
-                raise ConfigError(f"{step.at(_written_as('key', step, step.feeds[0]))}: {error}") from None
+            pairs = zip(step.feeds, rows, strict=True)
+            blocks = [self.map_task(step, feed).empty_block(known.schema) for feed, known in pairs]
+            return self.receiver(step).columns(step.feeds[0].keying.key, blocks, is_complete=is_complete)
+        except ExecutorError as error:  # a column is named as the key
+            raise ConfigError(f"{step.at(_written_as('key', step, step.feeds[0]))}: {error}") from None
+        except pa.ArrowException:
             return NOTHING_KNOWN  # what is wrong is named where it is checked, or when there are rows
 
-    def _together(self, step: Step, feed: Feed) -> Known:
+    def _together(self, step: Step, feed: StepInput) -> Known:
         """What is known of the columns of a feed and all that are taken as one with it; nothing where they do not go
         together, which `check` says."""
         found = {other.step: self._found[other.step] for other in step.beside(feed)}
@@ -156,10 +152,10 @@ class Columns:
             return NOTHING_KNOWN
         return Known(schema, are_known)
 
-    def _are_known(self, feeds: Sequence[Feed]) -> bool:
+    def _are_known(self, feeds: Sequence[StepInput]) -> bool:
         return all(self._found[feed.step].is_complete for feed in feeds)
 
-    def _united(self, step: Step, feed: Feed) -> pa.Schema:
+    def _united(self, step: Step, feed: StepInput) -> pa.Schema:
         """The columns of a feed and all that are taken as one with it, of which they are known.
 
         Raises:
@@ -169,7 +165,7 @@ class Columns:
         given = {name: schema for name, schema in known.items() if schema is not None}
         return united(given, fills=step.fills)
 
-    def _taken(self, step: Step, feed: Feed) -> pa.Schema | None:
+    def _taken(self, step: Step, feed: StepInput) -> pa.Schema | None:
         """The columns of a feed's rows as the step takes them; None if they are not known."""
         own = self.of(feed.step)
         if len(step.beside(feed)) == 1 or own is None:
@@ -188,14 +184,14 @@ class Columns:
             except ConfigError as error:
                 raise ConfigError(f"{step.at('join.with' if feed.side else 'from')}: {error}") from None
 
-    def _check_feed(self, step: Step, feed: Feed, known: pa.Schema) -> None:
-        rows = f"the step {feed.step!r}" if step.place else "the input"
+    def _check_feed(self, step: Step, feed: StepInput, known: pa.Schema) -> None:
+        rows = "the input" if step.at("from") == "input" else f"the step {feed.step!r}"
         try:
             check_columns(self.map_task(step, feed), known, rows)
         except ConfigError as error:
             key, _, message = str(error).partition(": ")
             if step.word == "top_k":
-                message = message.removeprefix(f"{name_of(step.receiver)} ")  # which the job does not name
+                message = message.removeprefix(f"{name_of(step.receiver.executor)} ")  # which the job does not name
             raise ConfigError(f"{step.at(_written_as(key, step, feed))}: {message}") from None
 
     def _check_key_types(self, step: Step) -> None:
@@ -215,7 +211,8 @@ def _named_columns(steps: Sequence[Step]) -> dict[str, list[str]]:
     """For each of some steps, in order, the columns of its rows that later steps name."""
     named: dict[str, list[str]] = {step.name: [] for step in steps}
     for step in reversed(steps):
-        passes_on = step.receiver is None and all(operator.kind is RowKind.FILTER for operator in step.operators)
+        kinds = {operator.kind for operator in step.receiver.operators}
+        passes_on = not step.receiver.keeps_states and kinds <= {RowKind.FILTER}
         for feed in step.feeds:
             by_step = named[step.name] if passes_on else _named_by(step, feed.keying)
             named[feed.step] = [*by_step, *named[feed.step]]
@@ -227,14 +224,12 @@ def _named_by(step: Step, keying: Keying) -> tuple[str, ...]:
     if keying.mapper is not None:
         return ()
     key = names_of(keying.key) if keying.function is None else ()
-    return (*key, *(keying.values or ()), *(step.receiver.reads if isinstance(step.receiver, BatchReducer) else ()))
+    return (*key, *(keying.values or ()), *step.receiver.reads)
 
 
-def _written_as(key: str, step: Step, feed: Feed) -> str:
-    """What a step calls a key of the job of one mapper and one reducer."""
-    if key == "reducer" or not step.place:
-        return step.word if key == "reducer" else key
-    name = {"key": "key_by"}.get(key, key)
+def _written_as(key: str, step: Step, feed: StepInput) -> str:
+    """The key of a step that a `MapTask` knows by another name."""
+    name = {"key": "key_by", "reducer": step.word}.get(key, key)
     return f"join.{name}" if feed.side else name
 
 

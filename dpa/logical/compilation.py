@@ -16,14 +16,11 @@ from dpa.execution.emission import Emission
 from dpa.execution.mapping import MapTask
 from dpa.execution.reduce_task import ReduceStage
 from dpa.logical.columns import Columns
-from dpa.logical.step import Feed, Step, in_order
+from dpa.logical.step import Step, StepInput, in_order
 from dpa.operators import RowKind
 from dpa.protocol.graph import Edge, Graph, Stage
 from dpa.protocol.task.user_code import StageTask
 from dpa.sources.splits import Split
-
-_STEP_SECONDS = 0.25
-"""Seconds after which functions of a record hand over the records that they have made."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +46,7 @@ class Compilation:
             ConfigError: the steps form a cycle, or a result column has the name of its key column.
         """
         self.steps = in_order(steps)
-        self._takers: dict[str, list[tuple[Step, Feed]]] = {step.name: [] for step in self.steps}
+        self._takers: dict[str, list[tuple[Step, StepInput]]] = {step.name: [] for step in self.steps}
         for step in self.steps:
             for feed in step.feeds:
                 self._takers[feed.step].append((step, feed))
@@ -74,13 +71,8 @@ class Compilation:
                     splits=splits.get(step.name, ()),
                     grouping=step.grouping,
                     balance=step.balance,
-                    in_flight_records=step.limits.in_flight_records,
-                    in_flight_bytes=step.limits.in_flight_mb * 2**20,
-                    queue_seconds=step.limits.queue_seconds,
+                    flow=step.flow,
                     expected_seconds=step.expected_seconds,
-                    quantum_records=step.limits.quantum_records,
-                    quantum_seconds=step.limits.quantum_seconds,
-                    drain_seconds=step.limits.drain_seconds,
                     aggregate_seconds=None if aggregation is None else aggregation.seconds,
                     consistency=step.consistency,
                     can_merge=step.can_merge,
@@ -90,7 +82,7 @@ class Compilation:
             )
         return Compiled(Graph(tuple(stages), tuple(edges)), tasks)
 
-    def edges(self, source: str, fused: tuple[Step, ...] = ()) -> Iterator[tuple[tuple[Step, ...], Step, Feed]]:
+    def edges(self, source: str, fused: tuple[Step, ...] = ()) -> Iterator[tuple[tuple[Step, ...], Step, StepInput]]:
         """The edges out of a stage, in order: the steps that are fused on each, after `fused`, the stage that it
         enters, and how its rows become records there."""
         for taker, feed in self._takers[source]:
@@ -103,7 +95,7 @@ class Compilation:
         """The step for which the order of a stage's rows matters, which only one task keeps, as it has; None if there
         is none, or it has several."""
         step = self._by_name[stage]
-        if step.tasks != 1 or not step.keeps_order:
+        if step.tasks != 1 or not step.receiver.keeps_order:
             return None
         takers = [taker for _, taker, _ in self.edges(stage)]
         ordered = (taker.name if taker.needs_order else self.ordered_for(taker.name) for taker in takers)
@@ -113,7 +105,7 @@ class Compilation:
         """For each edge out of a stage, in order, what is done to each row on it, each in a few words."""
         found = []
         for fused, taker, feed in self.edges(source):
-            words = [*(step.does for step in fused if step.operator is not None), feed.keying.does]
+            words = [*(step.does for step in fused if step.receiver.operators), feed.keying.does]
             found.append((*filter(None, words), *(("combine",) if taker.combine else ())))
         return found
 
@@ -121,9 +113,9 @@ class Compilation:
         if step.is_source:
             assert emission is not None
             return emission
-        key, is_result = step.feeds[0].keying.key, step.sink is not None
-        receiver = self.columns.receiver(step)
-        return ReduceStage(receiver, key, emission, is_result, step.operators, step.declared)
+        return ReduceStage(
+            self.columns.receiver(step), step.feeds[0].keying.key, emission, keeps_rows=step.sink is not None
+        )
 
     def _emission(self, step: Step) -> Emission | None:
         outputs = tuple(self._output(taker, feed) for taker, feed in self._takers[step.name])
@@ -131,7 +123,7 @@ class Compilation:
             return outputs[0]
         return Emission(outputs) if outputs else None
 
-    def _output(self, taker: Step, feed: Feed) -> Emission | MapTask:
+    def _output(self, taker: Step, feed: StepInput) -> Emission | MapTask:
         """What a step's rows become for one that takes them."""
         aligned, inputs = self.columns.aligned(taker, feed), self.columns.inputs(taker, feed)
         if taker.is_stage:
@@ -140,7 +132,7 @@ class Compilation:
             return Emission((task,), aligned) if aligned else task
         after = self._emission(taker)
         assert after is not None
-        whole = replace(after, operators=(*taker.operators, *after.operators))
+        whole = replace(after, operators=(*taker.receiver.operators, *after.operators))
         whole = _from(whole, inputs) if inputs else whole
         return replace(whole, operators=(*aligned, *whole.operators))
 

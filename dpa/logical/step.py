@@ -1,26 +1,27 @@
 """The steps of a job, as plain data: what each does to the rows of which others.
 
-A step either becomes a stage, with tasks of its own, or is fused into the tasks of the stages before it. The job of one
-mapper and one reducer is the smallest: a step that reads and one that reduces.
+A step either becomes a stage, with tasks of its own, or is fused into the tasks of the stages before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 
 from dpa._util.declared import Declared
-from dpa.aggregates import TopRows, expected_seconds
 from dpa.balance.elastic import ElasticOptions
 from dpa.balance.options import BalanceOptions, NoBalancingOptions
 from dpa.config import ReferenceConfig
-from dpa.config.stage import AggregationConfig, StageLimits, TestingConfig
+from dpa.config.stage import AggregationConfig
 from dpa.errors import ConfigError
-from dpa.execution.mapping import Receiver
-from dpa.executors import AnyMapper, BatchReducer, Process, Reducer, RowsReducer, is_mergeable, name_of
-from dpa.operators import JoinOptions, RowOperator
+from dpa.execution.receivers.base import Receiver
+from dpa.execution.receivers.stateless import StatelessReceiver
+from dpa.executors import AnyMapper, name_of
+from dpa.operators import RowOperator
 from dpa.protocol.graph import Consistency
+from dpa.protocol.plan import SlowTasks
+from dpa.protocol.task.flow_control import FlowControl
 from dpa.routing.groupings.options import GroupingOptions, ShuffleOptions
 from dpa.routing.keys import KeyName, names_of
 
@@ -51,7 +52,7 @@ class Keying:
 
 
 @dataclass(frozen=True)
-class Feed:
+class StepInput:
     """Rows that a step takes.
 
     Attributes:
@@ -66,7 +67,7 @@ class Feed:
 
 
 @dataclass(frozen=True)
-class Sink:
+class StepOutput:
     """What becomes of the rows of a step besides what other steps make of them.
 
     Attributes:
@@ -87,9 +88,8 @@ class Step:
         name: unique in the job.
         feeds: the rows it takes, in order; a step without any reads an input.
         fills: whether of several feeds of one side some may lack columns, which are null then.
-        operator: of a step that changes rows, what does so; None passes them on as they are.
-        receiver: what takes records by key: a reducer, a process or a join; None for a step on rows.
-        declared: the columns that the rows of a reducer, a process or an input in memory are declared to have, or None.
+        receiver: what takes its records.
+        declared: of a step that reads, the columns that an input in memory is declared to have, or None.
         word: the key of the job file that names what it does.
         combine: whether senders fold equal keys of a block first.
         tasks: how many; None: it runs in the tasks before it.
@@ -97,18 +97,17 @@ class Step:
         balance: when keys are redistributed, and how.
         consistency: where states are while keys are redistributed.
         elastic: how the number of its tasks follows its work, or None.
-        limits: bounds on the records that wait for it.
+        flow: bounds on the records that wait for it.
         aggregation: rounds of aggregation while the stream runs, or None.
         testing: tasks that are slow on purpose.
         sink: what becomes of its rows, where they are a result.
-        place: the key path of the step in the job file; empty for the job of one mapper and one reducer.
+        written_as: returns the key path that the job file has for a key of a step.
     """
 
     name: str
-    feeds: tuple[Feed, ...] = ()
+    feeds: tuple[StepInput, ...] = ()
     fills: bool = False
-    operator: RowOperator | None = None
-    receiver: Receiver = None
+    receiver: Receiver = field(default_factory=StatelessReceiver)
     declared: Declared | None = None
     word: str = "read"
     combine: bool = False
@@ -117,18 +116,18 @@ class Step:
     balance: BalanceOptions = field(default_factory=NoBalancingOptions)
     consistency: Consistency = "merge"
     elastic: ElasticOptions | None = None
-    limits: StageLimits = field(default_factory=StageLimits)
+    flow: FlowControl = field(default_factory=FlowControl)
     aggregation: AggregationConfig | None = None
-    testing: TestingConfig = field(default_factory=TestingConfig)
-    sink: Sink | None = None
-    place: str = ""
+    testing: SlowTasks = field(default_factory=SlowTasks)
+    sink: StepOutput | None = None
+    written_as: Callable[[str, str], str] = field(default="stages.{}.{}".format, compare=False)
 
     @property
     def is_source(self) -> bool:
         """Whether it reads an input."""
         return not self.feeds
 
-    def beside(self, feed: Feed) -> tuple[Feed, ...]:
+    def beside(self, feed: StepInput) -> tuple[StepInput, ...]:
         """The feeds whose rows are taken as one with those of `feed`, which is one of them."""
         return tuple(other for other in self.feeds if other.side == feed.side)
 
@@ -140,55 +139,35 @@ class Step:
     @property
     def expected_seconds(self) -> float | None:
         """About how long one of its records takes, before any is measured; None: it may be anything."""
-        known = expected_seconds(self.receiver)
+        known = self.receiver.expected_seconds
         return None if known is None else known * max(self.testing.slow_factor, default=1.0)
 
     @property
     def can_merge(self) -> bool:
         """Whether two states of a key can be merged; so they can where it keeps none."""
-        return self.receiver is None or is_mergeable(self.receiver)
+        return self.receiver.can_merge
 
     @property
     def needs_order(self) -> bool:
         """Whether its result depends on the order of the records of a key."""
         migrates = self.consistency == "migrate"
-        return isinstance(self.receiver, Process) or (migrates and not self.can_merge)
-
-    @property
-    def keeps_order(self) -> bool:
-        """Whether one task of it emits rows in the order in which it takes them."""
-        return self.receiver is None or isinstance(self.receiver, Process)
-
-    @property
-    def operators(self) -> tuple[RowOperator, ...]:
-        """What changes its rows: one operator, or none."""
-        return () if self.operator is None else (self.operator,)
+        return self.receiver.needs_order or (migrates and not self.can_merge)
 
     @property
     def key(self) -> KeyName:
-        """The columns that tell its rows apart; none where several rows may have one key."""
-        has_row_a_key = isinstance(self.receiver, Reducer | BatchReducer) and not isinstance(self.receiver, RowsReducer)
-        return self.feeds[0].keying.key if has_row_a_key else ()
+        """The columns that identify its rows; none where several rows may have one key."""
+        return self.feeds[0].keying.key if self.receiver.has_row_a_key else ()
 
     def at(self, key: str) -> str:
         """The key path of one of its keys."""
-        return f"{self.place}.{key}" if self.place else key
+        return self.written_as(self.name, key)
 
     @property
     def does(self) -> str:
         """What it does, in a few words."""
         if self.is_source:
             return "read"
-        if self.receiver is None:
-            return "union" if self.operator is None else f"{self.operator.kind.value} {_short(self.operator)}"
-        by = ", ".join(names_of(self.feeds[0].keying.key))
-        match self.receiver:
-            case JoinOptions(how=how):
-                return f"{how} join by {by}"
-            case TopRows(k=k, by=column, descending=descending):
-                return f"{'top' if descending else 'least'} {k} by {column} of {f'each {by}' if by else 'all records'}"
-        kind = "process" if isinstance(self.receiver, Process) else "reduce"
-        return f"{kind} {_short(self.receiver)} {f'by {by}' if by else 'of all records'}"
+        return self.receiver.does(", ".join(names_of(self.feeds[0].keying.key)))
 
 
 def _short(executor: object) -> str:
@@ -210,4 +189,4 @@ def in_order(steps: Sequence[Step]) -> tuple[Step, ...]:
         cycle = error.args[1][1:]
         start = cycle.index(next(step.name for step in steps if step.name in cycle))
         cycle = [*cycle[start:], *cycle[: start + 1]]
-        raise ConfigError(f"{by_name[cycle[0]].place}: the steps {' -> '.join(cycle)} form a cycle") from None
+        raise ConfigError(f"stages.{cycle[0]}: the steps {' -> '.join(cycle)} form a cycle") from None

@@ -1,4 +1,4 @@
-"""The difference of two placements as a list of moves, and the choice among equal nodes that keeps the list short."""
+"""Which tasks stay when a placement follows another, and the choice among equal nodes that lets most of them stay."""
 
 from __future__ import annotations
 
@@ -9,15 +9,6 @@ import numpy as np
 
 from dpa.errors import PlacementError
 from dpa.placement.model import Counts, Placement
-
-
-@dataclass(frozen=True)
-class Move:
-    """One task of a group goes from a node to another; all three by their names."""
-
-    group: str
-    source: str
-    target: str
 
 
 @dataclass(frozen=True)
@@ -47,16 +38,6 @@ class Plan:
         _require_same(placement, self.placement)
         kept = [_reassigned(self.nodes[group], placement.counts[group]) for group in range(len(self.nodes))]
         return Plan(self.number + 1, placement, tuple(kept))
-
-    def moves_to(self, other: Plan) -> list[Move]:
-        """What has to move to get from this plan to another."""
-        groups, nodes = self.placement.graph.groups, self.placement.cluster.nodes
-        return [
-            Move(group.name, nodes[was].name, nodes[now].name)
-            for group, before, after in zip(groups, self.nodes, other.nodes, strict=True)
-            for was, now in zip(before, after, strict=True)
-            if was != now
-        ]
 
 
 def aligned(placement: Placement, current: Placement) -> Placement:

@@ -8,6 +8,7 @@ goes by what tasks have really used and sent. `OneTaskACycle` is OTD (N-Storm, s
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, Protocol
@@ -49,16 +50,17 @@ class OnlineOptions:
     """How a placement follows what is measured while the job runs."""
 
     policy: Literal["improve", "otd", "replan"] = "improve"
-    """Which tasks move: those that make the placement better (`improve`), one in each cycle (`otd`, N-Storm), or all
-    that the section's `allocator` would put elsewhere (`replan`)."""
+    """Which tasks move: `improve`: those that make the placement better; `otd`: one in each cycle (N-Storm); `replan`:
+    all that the section's `allocator` would put elsewhere."""
     seconds: Annotated[float, Ge(1), Le(3600)] = 5.0
-    """From one look to the next (the paper's cycle)."""
+    """Seconds from one look to the next (N-Storm's cycle)."""
     least_gain: Annotated[float, Ge(0), Le(1)] = 0.05
-    """What moves must gain together: of the time that the busiest node takes, or of what goes between nodes."""
+    """With `improve`: least gain of all moves together, as a share of the busiest node's time or of the traffic between
+    nodes."""
     fetch_seconds: Annotated[float, Ge(0), Le(3600)] = 0.0
-    """How often a node looks for a new plan (the paper's T_S); 0: it is told at once."""
+    """Seconds between two looks of a node for a new plan (N-Storm's T_S); 0: it learns of one at once."""
     read_seconds: Annotated[float, Ge(0), Le(3600)] = 0.0
-    """How often its workers do (T_W); 0: they are told at once."""
+    """Seconds between two looks of a node's workers (T_W); 0: they learn of one at once."""
 
     def read_at(self, published: float) -> float:
         """When all workers know a plan that is published at a moment, in seconds: nodes and workers look at the
@@ -195,22 +197,12 @@ class Policy(Protocol):
         ...
 
 
-def policy_of(online: OnlinePlacement) -> Policy:
-    """The policy that a job asks for."""
-    if online.options.policy == "otd":
-        return OneTaskACycle(online.cluster)
-    allocator = ALLOCATORS[online.allocator]()
-    if online.options.policy == "replan":
-        return Replanning(online.cluster, allocator, online.tolerance)
-    return Improving(online.cluster, allocator, online.tolerance, online.options.least_gain)
-
-
 class OneTaskACycle:
     """OTD: each node is one worker."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._otd = OnlineTaskDeployment(range(len(cluster.nodes)))
+    def __init__(self, online: OnlinePlacement) -> None:
+        self._cluster = online.cluster
+        self._otd = OnlineTaskDeployment(range(len(online.cluster.nodes)))
 
     def look(self, deployment: Deployment) -> Look:
         """One cycle."""
@@ -232,8 +224,9 @@ class OneTaskACycle:
 class Replanning:
     """An allocator asked again at every look."""
 
-    def __init__(self, cluster: Cluster, allocator: Allocator, tolerance: float) -> None:
-        self._cluster, self._allocator, self._tolerance = cluster, allocator, tolerance
+    def __init__(self, online: OnlinePlacement) -> None:
+        self._cluster, self._tolerance = online.cluster, online.tolerance
+        self._allocator = ALLOCATORS[online.allocator]()
 
     def look(self, deployment: Deployment) -> Look:
         """What it would put elsewhere."""
@@ -256,9 +249,10 @@ class Improving:
     always. Nothing moves for less than `least_gain`, so measurements that vary move nothing.
     """
 
-    def __init__(self, cluster: Cluster, allocator: Allocator, tolerance: float, least_gain: float) -> None:
-        self._cluster, self._allocator = cluster, allocator
-        self._tolerance, self._least_gain = tolerance, least_gain
+    def __init__(self, online: OnlinePlacement) -> None:
+        self._cluster, self._tolerance = online.cluster, online.tolerance
+        self._allocator = ALLOCATORS[online.allocator]()
+        self._least_gain = online.options.least_gain
 
     def look(self, deployment: Deployment) -> Look:
         """The better of the two ways, if it gains enough."""
@@ -307,6 +301,19 @@ class Improving:
         time = 1 - after / before if max(before, after) >= _HIGH else 0.0
         less = deployment.crossing(now) - deployment.crossing(homes)
         return time + (less / float(deployment.traffic.sum()) if abs(less) >= _LEAST_BYTES else 0.0)
+
+
+POLICIES: dict[str, Callable[[OnlinePlacement], Policy]] = {
+    "improve": Improving,
+    "otd": OneTaskACycle,
+    "replan": Replanning,
+}
+"""By their names in a job file."""
+
+
+def policy_of(online: OnlinePlacement) -> Policy:
+    """The policy that a job asks for."""
+    return POLICIES[online.options.policy](online)
 
 
 def relieved(costs: Floats, cluster: Cluster, counts: Counts) -> Counts:

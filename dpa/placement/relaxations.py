@@ -5,7 +5,6 @@ Unequal nodes need no step of their own: a node's capacity is in processors of o
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,22 +13,8 @@ from dpa.placement._packing import evenly_packed
 from dpa.placement.model import SLACK, Cluster, Edge, Placement, TaskGraph, TaskGroup
 from dpa.placement.scores import busy
 
-UNIT = 0.01
-"""Processors that costs and capacities are rounded to before their greatest common divisor is taken: 1 %."""
-
 _STEP, _STEPS = 1.15, 40
 """The factor between tolerances where the allocator refuses that of the most even packing, and how many are tried."""
-
-
-def regranulated(graph: TaskGraph, cluster: Cluster) -> TaskGraph:
-    """The graph with tasks that are all equally dear and fill nodes exactly: a divisor of all costs and capacities.
-
-    Costs are rounded up and capacities down to whole units of 1 % of a processor.
-    """
-    costs = [max(1, math.ceil(group.cost / UNIT - 1e-6)) for group in graph.groups]
-    divisor = math.gcd(*costs, *(max(1, math.floor(node.room / UNIT + 1e-6)) for node in cluster.nodes))
-    groups = [replace(group, tasks=cost // divisor) for group, cost in zip(graph.groups, costs, strict=True)]
-    return TaskGraph(tuple(groups), graph.edges)
 
 
 def balanced(graph: TaskGraph, cluster: Cluster, tolerance: float = 1.1) -> Cluster:

@@ -17,6 +17,7 @@ from dpa.balance.elastic import ElasticOptions
 from dpa.balance.options import AdaptiveOptions, BalanceOptions
 from dpa.errors import ConfigError
 from dpa.protocol.task.credit import CreditLimits
+from dpa.protocol.task.flow_control import FlowControl
 from dpa.protocol.wire.addresses import RESERVED, Address
 from dpa.routing.groupings.options import GroupingOptions, RingOptions
 from dpa.routing.table import RoutingTable
@@ -49,13 +50,8 @@ class Stage:
         splits: of a source, its input in the order in which it is handed out.
         grouping: how senders choose the task of a record.
         balance: when keys are redistributed, and how.
-        in_flight_records: records that one sender may have pushed on one edge and that are not processed yet.
-        in_flight_bytes: about the most bytes of them; None: any number.
-        queue_seconds: the queueing delay at which in-flight records are held; None: the other bounds alone hold.
+        flow: how far senders may be ahead of it, and how its tasks portion their work.
         expected_seconds: about how long a record takes, before any is measured; None: it may be anything.
-        quantum_records: most records that a task processes at a time.
-        quantum_seconds: about how long it may take to process them.
-        drain_seconds: in merge mode, how long a task that leaves processes what is queued (N-Storm's D_K).
         aggregate_seconds: time from the end of a round of aggregation to the next; None: there are no rounds.
         consistency: where states are while keys are redistributed; `migrate` needs a grouping and a policy that give
             each key one task, and no rounds.
@@ -72,13 +68,8 @@ class Stage:
     splits: tuple[Split, ...] = ()
     grouping: GroupingOptions = field(default_factory=RingOptions)
     balance: BalanceOptions = field(default_factory=AdaptiveOptions)
-    in_flight_records: int = 1_048_576
-    in_flight_bytes: int | None = None
-    queue_seconds: float | None = None
+    flow: FlowControl = field(default_factory=FlowControl)
     expected_seconds: float | None = None
-    quantum_records: int = 262_144
-    quantum_seconds: float = 0.1
-    drain_seconds: float = 2.0
     aggregate_seconds: float | None = None
     consistency: Consistency = "merge"
     piece_keys: int = 8_192
@@ -224,12 +215,11 @@ class Graph:
     def credit(self, name: str) -> CreditLimits:
         """What one emitter may have in flight to a stage."""
         stage = self[name]
-        limits = CreditLimits(stage.in_flight_records, stage.in_flight_bytes, stage.queue_seconds)
-        return limits.expecting(stage.expected_seconds, self.emitters(name))
+        return CreditLimits(stage.flow).expecting(stage.expected_seconds, self.emitters(name))
 
     def queue_bound(self, name: str) -> int:
         """The most records that all queues of a stage can hold together."""
-        return self.emitters(name) * self[name].in_flight_records
+        return self.emitters(name) * self[name].flow.in_flight_records
 
     def queue_fed(self) -> Iterator[Stage]:
         """The stages that are no sources, in order."""

@@ -7,8 +7,9 @@ events is enough to replay a machine exactly.
 
 from __future__ import annotations
 
+from dpa.errors import ProtocolError
 from dpa.protocol.rules import RuledMachine, State
-from dpa.protocol.wire.addresses import Address, Present
+from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.channel import Inbox, Outbox
 from dpa.protocol.wire.envelopes import Envelope, Message
 from dpa.protocol.wire.events import Event, TasksGone
@@ -40,14 +41,10 @@ class Machine(RuledMachine):
         elif isinstance(event, TasksGone):
             self._inbox.forget(event.present)
             self._outbox.forget(event.present)
-            self.forget(event.present)
         else:
             self._take(self.address, event)
         instructions, self._instructions = self._instructions, []
         return instructions
-
-    def forget(self, present: Present) -> None:
-        """Tasks of a stage have ended: forget what is kept of them besides channels."""
 
     def send(self, receiver: Address, message: Message) -> None:
         """Instruct to send a message."""
@@ -76,12 +73,28 @@ class Machine(RuledMachine):
         return self._inbox.empty
 
     def include(self, part: RuledMachine) -> None:
-        """Let a part take the events that its rules name."""
-        self._part_of |= {rule.kind: part for rule in part.RULES}
+        """Let a part take the events that its rules name. Those that the machine's own rules name come to it first: it
+        may `hand_on` them.
+
+        Raises:
+            ProtocolError: another part takes one of them.
+        """
+        for kind in part.KINDS:
+            if kind in self._part_of:
+                both = f"{type(self._part_of[kind]).__name__} and {type(part).__name__}"
+                raise ProtocolError(f"{self.address} has two parts that take a {kind.__name__}: {both}")
+            self._part_of[kind] = part
+
+    def hand_on(self, sender: Address, event: Message | Event) -> None:
+        """Let the part take an event that takes its kind."""
+        self._part_of[type(event)].dispatch(self.address, sender, event)
 
     def settle(self) -> None:
         """Start whatever the last event has made due; called after each."""
+        self.advance()
 
     def _take(self, sender: Address, event: Message | Event) -> None:
-        self._part_of.get(type(event), self).dispatch(self.address, sender, event)
+        kind = type(event)
+        taker = self if kind in self.KINDS else self._part_of.get(kind, self)
+        taker.dispatch(self.address, sender, event)
         self.settle()

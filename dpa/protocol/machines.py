@@ -34,17 +34,17 @@ def task_of(
         emitters,
         eager=stage.balance.forwards_eagerly,
         regroup=None if stage.grouping.is_ring else partial(stage.grouping.create, source=address.index),
-        quantum=QuantumSizer(stage.quantum_records, stage.quantum_seconds),
+        quantum=QuantumSizer(stage.flow),
         limits=graph.credit(stage.name),
         reports=stage.balance.reports,
         delegation=DelegationOptions.of(
-            stage.grouping.signals, graph.queue_bound(stage.name) // stage.tasks, stage.queue_seconds
+            stage.grouping.signals, graph.queue_bound(stage.name) // stage.tasks, stage.flow.queue_seconds
         ),
         migration=MigrationOptions(
             stage.piece_keys,
             in_order=stage.migrates,
             starts_late=address.index >= stage.tasks,
-            drain_seconds=stage.drain_seconds,
+            flow=stage.flow,
         ),
         senders=tuple(graph.senders(stage.name)),
         ring=None if stage.first is None else stage.ring_table(),

@@ -2,26 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Annotated, TypeAlias
 
-import pyarrow as pa
+from annotated_types import Ge, Gt
 
-from dpa.execution.key_stats import KeyStats
+from dpa._util.bounds import FINITE
+from dpa._util.words import plural
 from dpa.protocol.graph import Graph
-from dpa.protocol.task.user_code import StageTask
+from dpa.protocol.task.delivery import Delivery, TaskOutput
+from dpa.protocol.task.flow_control import FlowControl
+from dpa.protocol.task.user_code import StageTask, UserCode
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import CancelChange, TaskRequest
-from dpa.protocol.wire.instructions import Answer
 from dpa.protocol.wire.metrics import Snapshot
-from dpa.protocol.wire.nodes import BackendNode, TaskProcess
 from dpa.protocol.wire.use import TaskUse
 from dpa.sources.splits import total_rows
 
-START_SECONDS = 120.0
-
 STUCK_SECONDS = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobLimits(FlowControl):
+    """Bounds on memory, and on how long a task works before it reads its messages."""
+
+    split_records: Annotated[int, Ge(1)] = 1_000_000
+    """Input rows, about, that a mapper is given at a time."""
+    start_seconds: Annotated[float, Gt(0), FINITE] = 120.0
+    """Most seconds that a task may take to start while records flow; after that the stage keeps the tasks it has."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlowTasks:
+    """Tasks that are slow on purpose: a cluster of unequal machines on one machine, for experiments and tests."""
+
+    slow_factor: list[Annotated[float, Ge(1), FINITE]] = field(default_factory=list)
+    """By what factor user code takes longer on each task, in their order; they sleep for the rest."""
+    cpu_contention: list[Annotated[int, Ge(0)]] = field(default_factory=list)
+    """Numbers of the tasks that share one processor with a busy process. Linux only."""
+
+    def require_tasks(self, tasks: int) -> None:
+        """Check that the section fits a stage of `tasks` tasks.
+
+        Raises:
+            ValueError: it does not.
+        """
+        if self.slow_factor and len(self.slow_factor) != tasks:
+            given = f"{len(self.slow_factor)} for {plural(tasks, 'task')}"
+            raise ValueError(f"slow_factor needs a factor for each task, or none at all, not {given}")
+        for number in self.cpu_contention:
+            if number >= tasks:
+                raise ValueError(f"cpu_contention names task {number}, and the last one is {tasks - 1}")
+            if self.cpu_contention.count(number) > 1:
+                raise ValueError(f"cpu_contention names task {number} more than once")
 
 
 @dataclass(frozen=True)
@@ -32,38 +66,34 @@ class RunPlan:
         graph: stages and edges, with the input's splits.
         tasks: what the tasks of each stage do.
         frozen: the same, pickled before user code ran in this process, in place of `tasks`; None: they are as they are.
-        empty_results: for each stage that is no source, the columns of its result if that has no rows.
-        results: the stages whose result is wanted, each with an existing directory to which tasks write their share as
-            Parquet, or None to keep it in memory.
-        partial_results: for each stage that publishes rounds of aggregation, the directory.
-        counted: the stages whose tasks also give back the number of records of every key.
+        deliveries: where the tasks of each stage that is no source deliver their shares of results.
         python_path: directories that the actors add to their module search path.
-        slow_factor: for each stage that is slowed down, the factor by which user code takes longer on each task.
-        cpu_contention: for each stage, the numbers of the tasks that share a processor with a busy process.
+        testing: for each stage, the tasks that are slow on purpose.
         name: of the job.
-        start_seconds: how long a task may take to start while records flow.
+        limits: of the job.
         stuck_seconds: a task that works on one step for this long reports on what, and again after as long.
         log_level: the level at which tasks log, as a number of `logging`; None: they log nothing.
     """
 
     graph: Graph
     tasks: Mapping[str, StageTask]
-    empty_results: Mapping[str, pa.Schema]
-    results: Mapping[str, str | None]
-    partial_results: Mapping[str, str] = field(default_factory=dict)
-    counted: frozenset[str] = frozenset()
+    deliveries: Mapping[str, Delivery]
     python_path: tuple[str, ...] = ()
-    slow_factor: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    cpu_contention: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    testing: Mapping[str, SlowTasks] = field(default_factory=dict)
     name: str = "job"
-    start_seconds: float = START_SECONDS
+    limits: JobLimits = field(default_factory=JobLimits)
     stuck_seconds: float = STUCK_SECONDS
     log_level: int | None = None
     frozen: bytes | None = None
 
     def without_user_code(self) -> RunPlan:
         """The same plan for a process that runs no user code, and may not be able to import it."""
-        return replace(self, tasks={}, empty_results={}, frozen=None)
+        rounds = {name: Delivery(rounds=to.rounds) for name, to in self.deliveries.items() if to.rounds is not None}
+        return replace(self, tasks={}, deliveries=rounds, frozen=None)
+
+    def user_code(self, address: Address, clock: Callable[[], float]) -> UserCode:
+        """The user code of a task; `clock` gives seconds."""
+        return UserCode(self.tasks[address.stage], address.index, clock, self.deliveries.get(address.stage))
 
     @property
     def rows(self) -> int:
@@ -78,41 +108,25 @@ class CancelJob:
     request: int
 
 
-class Control(Protocol):
-    """How a run is asked to change its tasks while it goes on, or to end."""
-
-    def tell(
-        self, snapshot: Snapshot, processes: Mapping[Address, TaskProcess], nodes: Callable[[], Sequence[BackendNode]]
-    ) -> None:
-        """Receive how the run is, the processes of its tasks, and how to find the nodes that there are."""
-
-    def requests(self) -> Sequence[TaskRequest | CancelChange | CancelJob]:
-        """What has been asked for since this was last called; nodes by their names."""
-        ...
-
-    def answer(self, answer: Answer) -> None:
-        """Receive what became of a request."""
+Request: TypeAlias = TaskRequest | CancelChange | CancelJob
+"""What a running job may be asked for from outside."""
 
 
-@dataclass(frozen=True, eq=False)
-class TaskOutput:
-    """One task's share of its stage's result.
+def _ignore(what: object) -> None:
+    """Ignore what a run says."""
+
+
+@dataclass(frozen=True)
+class RunHooks:
+    """What a run calls while it goes on, in the thread that runs it.
 
     Attributes:
-        rows: rows in it.
-        states: the most keys that it held before other tasks' states were merged in.
-        file: name of the Parquet file in the stage's output directory, or None.
-        table: the share itself if it is wanted and was kept in memory, or None.
-        stats: how often its keys came.
-        key_counts: table of `key` and `records` (processed records), if the plan asks for it.
+        observe: receives statistics now and then, and at the end of a run that does not fail.
+        warn: receives what the user should know meanwhile.
     """
 
-    rows: int
-    states: int
-    file: str | None
-    table: pa.Table | None
-    stats: KeyStats
-    key_counts: pa.Table | None
+    observe: Callable[[Snapshot], None] = _ignore
+    warn: Callable[[str], None] = _ignore
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,7 @@
 """State machines whose transitions are data: a tuple of rules, from which events are dispatched and docs/protocol.md is
-printed. What no rule names cannot come.
+printed. What no rule names cannot come, and no state follows that its rule does not name.
+
+As in h11's `_state.py` there are two kinds: rules that an event triggers, and rules that a state triggers by itself.
 """
 
 from __future__ import annotations
@@ -7,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 from dpa.errors import ProtocolError
 from dpa.protocol.wire.addresses import Address
@@ -19,74 +21,141 @@ class State(Enum):
     __hash__ = object.__hash__  # each is there once; that of `Enum` is a call, and states are looked up for every event
 
 
+Handler: TypeAlias = Callable[..., State | None]
+"""Returns the next state, or None where the state stays."""
+
+
 @dataclass(frozen=True)
 class Rule:
-    """What a machine does on one kind of event in some of its states.
+    """What a machine does on one kind of event in some of its states, or in these states by itself.
 
     Attributes:
-        kind: the type of the event or message.
+        kind: the type of the event or message; None: `advance` carries out the rule.
         states: the states in which it may come.
-        handler: the method that takes (sender, event). A subclass's method of the same name replaces it.
+        handler: the method that takes (sender, event), or nothing where there is no event. A subclass's method of the
+            same name replaces it.
         does: the outcome, in a few words.
+        then: what the handler may return: states that follow, and None if the state may stay.
     """
 
-    kind: type
+    kind: type | None
     states: tuple[State, ...]
-    handler: Callable[[Any, Address, Any], None]
+    handler: Handler
     does: str
+    then: tuple[State | None, ...]
+
+    def in_words(self) -> str:
+        """The outcome and the next state, in brackets where the state may stay."""
+        following = " or ".join(str(state.value) for state in self.then if state is not None)
+        if not following:
+            return self.does
+        return f"{self.does} (-> {following})" if None in self.then else f"{self.does} -> {following}"
 
 
-def on(kind: type, states: State | Iterable[State], handler: Callable[[Any, Address, Any], None], does: str) -> Rule:
-    """A rule for one state or several."""
-    return Rule(kind, (states,) if isinstance(states, State) else tuple(states), handler, does)
+def on(
+    kind: type | None,
+    states: State | Iterable[State],
+    handler: Handler,
+    does: str,
+    then: State | Iterable[State | None] | None = None,
+) -> Rule:
+    """A rule for one state or several. `then`: the next state, or all that may follow; None among them: it may stay."""
+    following = (then,) if then is None or isinstance(then, State) else tuple(then)
+    return Rule(kind, (states,) if isinstance(states, State) else tuple(states), handler, does, following)
 
 
 def on_each(
-    kinds: Iterable[type], states: Iterable[State], handler: Callable[[Any, Address, Any], None], does: str
+    kinds: Iterable[type],
+    states: Iterable[State],
+    handler: Handler,
+    does: str,
+    then: State | Iterable[State | None] | None = None,
 ) -> tuple[Rule, ...]:
     """The same rule for several kinds of events."""
     states = tuple(states)
-    return tuple(on(kind, states, handler, does) for kind in kinds)
+    return tuple(on(kind, states, handler, does, then) for kind in kinds)
+
+
+def when(
+    states: State | Iterable[State], handler: Handler, does: str, then: State | Iterable[State | None] | None = None
+) -> Rule:
+    """A rule that a state triggers."""
+    return on(None, states, handler, does, then)
+
+
+_Outcome: TypeAlias = tuple[Handler, frozenset[State | None]]
 
 
 class RuledMachine:
-    """Something with a state that only changes while one of its rules is carried out.
+    """Something with a state that only changes while one of its rules is carried out, and only as that names.
 
     Attributes:
         RULES: all transitions.
+        KINDS: the types of the events that they name.
         state: the present state.
     """
 
-    RULES: ClassVar[tuple[Rule, ...]]
-    _handlers: ClassVar[dict[tuple[type, State], str]]
+    RULES: ClassVar[tuple[Rule, ...]] = ()
+    KINDS: ClassVar[frozenset[type]]
+    _by_event: ClassVar[dict[tuple[type | None, State], _Outcome]]
+    _by_state: ClassVar[dict[State, _Outcome]]
 
     def __init__(self, state: State) -> None:
         self.state = state
 
     def __init_subclass__(cls) -> None:
-        cls._handlers = {
-            (rule.kind, at): rule.handler.__name__ for rule in getattr(cls, "RULES", ()) for at in rule.states
+        cls.KINDS = frozenset(rule.kind for rule in cls.RULES if rule.kind is not None)
+        cls._by_event = {
+            (rule.kind, at): (getattr(cls, rule.handler.__name__), frozenset(rule.then))
+            for rule in cls.RULES
+            for at in rule.states
         }
+        cls._by_state = {at: outcome for (kind, at), outcome in cls._by_event.items() if kind is None}
 
     def dispatch(self, name: object, sender: Address, event: Any) -> None:
         """Carry out the rule for an event; `name` is what the machine is called in an error.
 
         Raises:
             ProtocolError: there is none for this state.
+            AssertionError: its handler returned a state that the rule does not name.
         """
-        handler = self._handlers.get((type(event), self.state))
-        if handler is None:
+        outcome = self._by_event.get((type(event), self.state))
+        if outcome is None:
             kind = type(event).__name__
             raise ProtocolError(f"{name} cannot take a {kind} from {sender} while {self.state.value}")
-        getattr(self, handler)(sender, event)
+        handler, then = outcome
+        following = handler(self, sender, event)
+        if following is not None or None not in then:  # most events leave the state as it is
+            self._follow(following, then)
+
+    def advance(self) -> None:
+        """Carry out the rules that the state triggers, until it stays.
+
+        Raises:
+            AssertionError: as in `dispatch`.
+        """
+        while (outcome := self._by_state.get(self.state)) is not None:
+            handler, then = outcome
+            following = handler(self)
+            if following is None and None in then:
+                return
+            self._follow(following, then)
+
+    def _follow(self, state: State | None, then: frozenset[State | None]) -> None:
+        if state not in then:
+            raise AssertionError(f"{type(self).__name__}: no rule lets {state} follow {self.state}")
+        if state is not None:
+            self.state = state
 
 
 def transition_table(machine: type[RuledMachine]) -> str:
-    """The rules of a machine as a Markdown table: a row a kind of event, a column a state, `-` where it cannot come."""
+    """The rules of a machine as a Markdown table: a row a kind of event, a column a state, `-` where it cannot come.
+    The last row is what states trigger."""
     states = list(dict.fromkeys(state for rule in machine.RULES for state in type(rule.states[0])))
-    kinds = dict.fromkeys(rule.kind for rule in machine.RULES)
+    kinds = sorted(dict.fromkeys(rule.kind for rule in machine.RULES), key=lambda kind: kind is None)
     rows = [["event", *(str(state.value) for state in states)], ["---"] * (len(states) + 1)]
     for kind in kinds:
-        outcome = {state: rule.does for rule in machine.RULES if rule.kind is kind for state in rule.states}
-        rows.append([f"`{kind.__name__}`", *(outcome.get(state, "-") for state in states)])
+        outcome = {state: rule.in_words() for rule in machine.RULES if rule.kind is kind for state in rule.states}
+        named = "*then*" if kind is None else f"`{kind.__name__}`"
+        rows.append([named, *(outcome.get(state, "-") for state in states)])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)

@@ -28,7 +28,7 @@ from dpa.report._stage_html import (
 )
 from dpa.report._style import CSS
 from dpa.report._text import count, lines, mebibytes, megabytes, one_line, percent, plural, seconds
-from dpa.result import Report
+from dpa.result import OutputReport, Report
 
 # A second defence: a browser neither runs nor fetches anything that was not escaped.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -130,7 +130,8 @@ def _cards(report: Report) -> str:
     if report.is_graph:
         return cards((rate, processed, forwards_card(records), reference))
     found: list[Card] = [*skew_cards(stage), rate, latency_card(stage), processed, redistributions_card(stage)]
-    found += [forwards_card(records), *optional_cards(stage), output_card(report.output, report.status), reference]
+    output = output_card(stage.output or OutputReport(), report.status)
+    found += [forwards_card(records), *optional_cards(stage), output, reference]
     return cards(found)
 
 

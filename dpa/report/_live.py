@@ -15,9 +15,9 @@ from types import TracebackType
 from typing import Protocol, TextIO
 
 from dpa.errors import ConfigError
-from dpa.protocol.wire.metrics import Snapshot
 from dpa.report._text import change_in_words, one_line, outcomes, percent, plural, short
-from dpa.report._tracker import Redistribution, RunTracker, Totals, decision_counts
+from dpa.telemetry.observers import Observer, Unobserved
+from dpa.telemetry.tracker import Redistribution, Totals, TrackedSnapshot, decision_counts
 
 MODES = ("auto", "rich", "plain", "none")
 
@@ -29,9 +29,9 @@ REDISTRIBUTION_LINES = 20
 """Redistributions that the plain view names; later ones are only counted."""
 
 
-class Progress(Protocol):
+class Progress(Observer, Protocol):
     """A view of one run: enter it, announce each phase as it begins, hand it snapshots in order, report the run's
-    status, leave it.
+    status, leave it. To show a snapshot is cheap enough for ten a second.
 
     The last snapshot of a phase comes before the next phase is announced. A view that is left by an exception needs
     no status.
@@ -43,17 +43,8 @@ class Progress(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    def phase(self, name: str, detail: str = "") -> None:
-        """The run enters a phase: `startup`, `load`, `stream`, `merge`, `reference`; `detail` says what it works on."""
-
-    def update(self, snapshot: Snapshot) -> None:
-        """Show a newer snapshot. Cheap enough to call ten times a second."""
-
     def ended(self, status: str) -> None:
         """The run has ended: `ok`, `failed` or `mismatch`, as in `Report.status`."""
-
-    def warn(self, message: str) -> None:
-        """Show a warning while the run goes on."""
 
 
 def make_progress(mode: str = "auto", stream: TextIO | None = None, name: str = "job") -> Progress:
@@ -84,7 +75,7 @@ def _can_draw(stream: TextIO) -> bool:
     return terminal and utf and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
 
 
-class NoProgress:
+class NoProgress(Unobserved):
     """Shows nothing."""
 
     def __enter__(self) -> NoProgress:
@@ -95,16 +86,7 @@ class NoProgress:
     ) -> None:
         return None
 
-    def phase(self, name: str, detail: str = "") -> None:
-        return None
-
-    def update(self, snapshot: Snapshot) -> None:
-        return None
-
     def ended(self, status: str) -> None:
-        return None
-
-    def warn(self, message: str) -> None:
         return None
 
 
@@ -120,7 +102,7 @@ class PlainProgress:
         self._phase = ""
         self._tenth = 0
         self._named = 0
-        self._tracker = RunTracker()
+        self._totals = Totals()
         self._decisions: dict[str, int] = {}
         self._status = "ok"
 
@@ -147,15 +129,15 @@ class PlainProgress:
         self._last_line = self._clock()
         self._write(f"{self._phase}: {one_line(detail)}" if detail else self._phase)
 
-    def update(self, snapshot: Snapshot) -> None:
+    def update(self, snapshot: TrackedSnapshot) -> None:
         """Write a line if one is due."""
-        for found in self._tracker.update(snapshot):
+        for found in snapshot.news:
             if isinstance(found, Redistribution):
                 self._redistribution(found)
             else:
                 self._write(f"{one_line(found.stage)}: {change_in_words(found)}: {one_line(found.reason)}")
         self._decisions = decision_counts(snapshot)
-        totals = self._tracker.totals
+        totals = self._totals = snapshot.totals
         waited = self._clock() - self._last_line
         tenth = 10 + int(10 * totals.share_processed) if totals.all_read else int(10 * (totals.share_read or 0.0))
         if waited >= MAX_LINE_SECONDS or (tenth > self._tenth and waited >= MIN_LINE_SECONDS):
@@ -182,7 +164,7 @@ class PlainProgress:
     def _end_phase(self) -> None:
         if self._phase != "stream":
             return
-        totals = self._tracker.totals
+        totals = self._totals
         # No duration and no rate: this clock sees the end one poll late, and the table has the exact ones.
         self._write(
             f"stream ended: {plural(totals.read, 'row')} read, {plural(totals.processed, 'record')} processed, "

@@ -24,7 +24,7 @@ from dpa.protocol.wire.metrics import Snapshot, TaskStats
 from dpa.report._queues import FAINT, NOTICE, Bar, Queues, grid, line
 from dpa.report._stage_lines import StageLines
 from dpa.report._text import change_in_words, clock, latency, one_line, percent, plural, refusals, seconds, short
-from dpa.report._tracker import News, Redistribution, RunTracker, Totals, decision_counts
+from dpa.telemetry.tracker import News, Redistribution, Totals, TrackedSnapshot, decision_counts
 
 REFRESHES_PER_SECOND = 8
 REASON_LINES = 4
@@ -71,7 +71,6 @@ class RichProgress:
             file=stream, stderr=stream is None, force_terminal=True, markup=False, highlight=False, emoji=False
         )
         self._clock = clock
-        self._tracker = RunTracker()
         self._failed = False
         self.state = PanelState(name=one_line(name, 40), began=clock(), phase_began=clock())
         self._live = Live(
@@ -104,15 +103,15 @@ class RichProgress:
         state.phase, state.detail, state.phase_began = one_line(name, 40), one_line(detail, 200), now
         self._live.refresh()
 
-    def update(self, snapshot: Snapshot) -> None:
+    def update(self, snapshot: TrackedSnapshot) -> None:
         """Take in a newer snapshot; the refresh thread draws it."""
         state = self.state
-        for found in self._tracker.update(snapshot):
+        for found in snapshot.news:
             if isinstance(found, Redistribution):
                 whose = (found.stage, found.decision.reducer)
                 state.rounds = {**state.rounds, whose: state.rounds.get(whose, 0) + 1}
             state.latest = (*state.latest, found)[-REASON_LINES:]
-        state.totals = self._tracker.totals
+        state.totals = snapshot.totals
         state.snapshot = snapshot
 
     def ended(self, status: str) -> None:

@@ -22,7 +22,7 @@ def show(
     stream: TextIO | None = None,
     *,
     files: Sequence[Path] = (),
-    result: pa.Table | None = None,
+    result: tuple[str, pa.Table] | None = None,
     width: int | None = None,
     verbose: bool = False,
 ) -> None:
@@ -31,8 +31,9 @@ def show(
     Of a graph of several stages it has one line for each; with `verbose` also the tasks, redistributions and facts of
     each.
 
-    `files` are the report's files, as `dpa.report.write` returned them. The first rows of `result` are shown; give it
-    if the result is not written to a directory. Characters that the stream's encoding lacks are escaped.
+    `files` are the report's files, as `dpa.report.write` returned them. `result` is a table that is written nowhere,
+    whose first rows are shown, with the key of the job that would have it written. Characters that the stream's
+    encoding lacks are escaped.
     """
     from dpa.report._table import table_lines
 

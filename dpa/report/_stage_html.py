@@ -124,7 +124,8 @@ def forwards_card(records: RecordCounts) -> Card:
 
 def output_card(output: OutputReport, status: str) -> Card:
     """Rows of the result, and where it is."""
-    where = "in memory" if output.path is None else f"{one_line(output.path)}, {plural(len(output.files), 'file')}"
+    where = "in memory" if output.path is None else one_line(output.path)
+    where += f", {plural(len(output.files), 'file')}" if output.files else ""
     if status == "failed":
         where = "nothing was published" + ("" if output.unpublished is None else f" in {one_line(output.unpublished)}")
     return "Result", plural(output.rows, "row"), where

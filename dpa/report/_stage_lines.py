@@ -10,7 +10,7 @@ from rich.text import Text
 
 from dpa.report._queues import FAINT, LONGEST, grid
 from dpa.report._text import one_line, plural, short
-from dpa.report._tracker import StageTotals, Totals
+from dpa.telemetry.tracker import StageTotals, Totals
 
 NAME_COLUMNS = 20
 

@@ -234,4 +234,5 @@ def _hot_keys(stage: StageReport, most: int) -> Table:
 def _output(output: OutputReport) -> str:
     if output.path is None:
         return f"{plural(output.rows, 'row')}, in memory"
-    return f"{one_line(output.path)} ({plural(output.rows, 'row')} in {plural(len(output.files), 'file')})"
+    files = f" in {plural(len(output.files), 'file')}" if output.files else ""
+    return f"{one_line(output.path)} ({plural(output.rows, 'row')}{files})"

@@ -81,7 +81,7 @@ def table_lines(
     report: Report,
     verdict: str,
     files: Sequence[Path],
-    result: pa.Table | None,
+    result: tuple[str, pa.Table] | None,
     stream: TextIO,
     width: int | None,
     *,
@@ -96,7 +96,13 @@ def table_lines(
 
 
 def _parts(
-    report: Report, verdict: str, files: Sequence[Path], result: pa.Table | None, console: Console, *, verbose: bool
+    report: Report,
+    verdict: str,
+    files: Sequence[Path],
+    result: tuple[str, pa.Table] | None,
+    console: Console,
+    *,
+    verbose: bool,
 ) -> Iterator[RenderableType]:
     ascii_only = console.options.ascii_only
     status = {"ok": GOOD}.get(report.status, BAD)
@@ -119,13 +125,14 @@ def _parts(
             yield Text()
         yield _listed(known if verbose else {**known, **dict(_brief_facts(report))})
     else:
-        yield from tables(report.main, FULL, ascii_only)
-        output = output_words(report.output, report.status)
+        stage = report.main
+        yield from tables(stage, FULL, ascii_only)
+        output = None if stage.output is None else output_words(stage.output, report.status)
         made = {} if output is None else {"output": output}
-        yield _listed({**known, **dict(facts(report.main, FULL, ascii_only)), **made})
-    if result is not None and result.num_rows:
+        yield _listed({**known, **dict(facts(stage, FULL, ascii_only)), **made})
+    if result is not None and result[1].num_rows:
         yield Text()
-        yield from _first_rows(result)
+        yield from _first_rows(*result)
         yield Text()
     if report.reference.differences:
         yield Text()
@@ -181,8 +188,8 @@ def _brief_facts(report: Report) -> Iterator[tuple[str, RenderableType]]:
     applied = [f"{len(stage.redistributions)} of {one_line(stage.name, 40)}" for stage in report.operators]
     acted = [words for words, stage in zip(applied, report.operators, strict=True) if stage.redistributions]
     yield "redistributions", joined(acted) if acted else "none"
-    if report.latency is not None:
-        yield "latency", f"{latency_words(report.latency)}, of {one_line(report.main.name, 40)}"
+    if report.main.latency is not None:
+        yield "latency", f"{latency_words(report.main.latency)}, of {one_line(report.main.name, 40)}"
     made = [(stage, output_words(stage.output, report.status)) for stage in report.operators if stage.output]
     found = [f"{one_line(stage.name, 40)}: {words}" for stage, words in made if words is not None]
     if found:
@@ -240,12 +247,12 @@ def _times(spent: Seconds) -> str:
     return f"{unbroken(seconds(spent.total))}{f' ({parts})' if parts else ''}{first}"
 
 
-def _first_rows(result: pa.Table) -> Iterator[RenderableType]:
+def _first_rows(key: str, result: pa.Table) -> Iterator[RenderableType]:
     shown = result.slice(0, MAX_ROWS).select(range(min(result.num_columns, MAX_COLUMNS)))
     which = f"first {shown.num_rows} of {plural(result.num_rows, 'row')}"
     hidden = result.num_columns - shown.num_columns
     more = f", without {plural(hidden, 'more column')}" if hidden else ""
-    yield Text(f"{which}{more}; set output.path to keep them")
+    yield Text(f"{which}{more}; set {key} to keep them")
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=FAINT)
     for name, kind in zip(shown.column_names, shown.schema.types, strict=True):
         numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)

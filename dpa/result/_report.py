@@ -6,30 +6,31 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
-from dpa.balance.decision import Decision
 from dpa.measure.bottleneck import Bottleneck
-from dpa.protocol.wire.metrics import AggregationStats, LoadSample, PlacementLook
+from dpa.protocol.wire.metrics import PlacementLook
 from dpa.result._stage import (
     EdgeReport,
-    GroupingReport,
-    HotKey,
-    KeyDistribution,
-    LatencyReport,
-    OutputReport,
     RecordCounts,
     ReferenceReport,
-    SkewReport,
     StageReport,
-    TaskReport,
     TrafficReport,
 )
 
 
 @dataclass(frozen=True)
 class Seconds:
-    """Wall time by phase: waiting for Ray and actors, which start beside Spark; Spark and splits; the stream; the
-    state merge; reference and baseline; everything. `first_record`: from the start of the job to the first record
-    processed."""
+    """Wall time by phase.
+
+    Attributes:
+        startup: seconds of waiting, once the input is loaded, until Ray and the actors are ready.
+        load: seconds of starting Spark, making the splits and resolving the reference query; Ray and the actors start
+            beside Spark.
+        stream: seconds of mapping and reducing.
+        merge: seconds of merging the reducers' states.
+        reference: seconds of computing the reference and Spark's skew.
+        total: seconds of everything, from start to end.
+        first_record: seconds from the start of the job to the first record processed; None if there was none.
+    """
 
     startup: float = 0.0
     load: float = 0.0
@@ -44,20 +45,24 @@ class Seconds:
 class Report:
     """One run of one job, of which `report.json` is `to_dict()`.
 
-    The properties of a stage (`reducers`, `skew`, `latency` ...) are those of `main`. The smallest graph has no other
-    stage that has any.
-
     Attributes:
         status: `ok`, `failed` or `mismatch`.
+        name: the job's name.
+        seconds: wall time by phase.
         records: rows read and records mapped by all sources; records emitted, processed and forwarded by all stages.
-        records_per_second: `records.mapped` by the seconds of the stream.
-        bottleneck: what limited the run, if anything did.
-        stages: each after those that feed it; none if the job failed before anything was known of them.
-        traffic: between stages, and within them; none where tasks are no processes.
-        placement_looks: the last looks at the placement while the job ran.
-        placement_counts: how often no task was moved, by reason.
-        reference: the comparisons of all stages as one.
-        error: why the job failed, or None.
+        records_per_second: `records.mapped` divided by `seconds.stream`.
+        bottleneck: what limited the run.
+        stages: each after those that feed it. Where no task has reported anything, only those with a result.
+        edges: of the graph.
+        traffic: messages between the tasks of two stages, and among those of one; none where tasks are no processes. Of
+            a failed job as last reported, which tasks do every second.
+        placement_looks: the last 512 times that the placement was looked at while the job ran.
+        placement_counts: how often no task was moved then, by reason.
+        reference: the comparisons of all stages as one; each difference names its stage.
+        config: the resolved configuration, as in `resolved.yaml`.
+        versions: of dpa and of what it ran on, by name.
+        warnings: one for each minute that a task worked on one step, in order.
+        error: why the job failed; None if it did not.
     """
 
     status: str
@@ -128,76 +133,6 @@ class Report:
         """Whether each task reported its counts at a different moment: the job failed while records were on their way,
         so more may have been read and processed, and more be processed than emitted."""
         return self.status == "failed" and self.records.processed != self.records.emitted
-
-    @property
-    def reducers(self) -> tuple[TaskReport, ...]:
-        """The tasks of `main`."""
-        return self.main.tasks
-
-    @property
-    def skew(self) -> SkewReport:
-        """Of `main`."""
-        return self.main.skew or SkewReport()
-
-    @property
-    def static_skew(self) -> float | None:
-        """Of `main`."""
-        return self.main.static_skew
-
-    @property
-    def grouping(self) -> GroupingReport:
-        """Of `main`."""
-        return self.main.grouping or GroupingReport()
-
-    @property
-    def redistributions(self) -> tuple[Decision, ...]:
-        """Of `main`."""
-        return self.main.redistributions
-
-    @property
-    def decisions(self) -> tuple[Decision, ...]:
-        """Of `main`."""
-        return self.main.decisions
-
-    @property
-    def decision_counts(self) -> dict[str, int]:
-        """Of `main`."""
-        return self.main.decision_counts
-
-    @property
-    def latency(self) -> LatencyReport | None:
-        """Of `main`."""
-        return self.main.latency
-
-    @property
-    def hot_keys(self) -> tuple[HotKey, ...]:
-        """Of `main`."""
-        return self.main.hot_keys
-
-    @property
-    def hot(self) -> tuple[HotKey, ...]:
-        """Of `main`."""
-        return self.main.hot
-
-    @property
-    def key_distribution(self) -> KeyDistribution:
-        """Of `main`."""
-        return self.main.key_distribution
-
-    @property
-    def samples(self) -> tuple[LoadSample, ...]:
-        """Of `main`."""
-        return self.main.samples
-
-    @property
-    def aggregation(self) -> AggregationStats | None:
-        """Of `main`."""
-        return self.main.aggregation
-
-    @property
-    def output(self) -> OutputReport:
-        """Of `main`."""
-        return self.main.output or OutputReport()
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON-ready plain data, with `schema` naming its version (docs/report.md)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,34 +11,52 @@ import pyarrow as pa
 
 from dpa.errors import JobFailedError, ReferenceMismatchError, TableError
 from dpa.result._report import Report
-from dpa.result._stage import OutputReport
+from dpa.result._stage import OutputReport, SkewReport
 from dpa.routing.keys import in_words
 
 
 def when_written(output: OutputReport) -> tuple[int, ...] | None:
-    """When each file of a result was written, in nanoseconds, which tells it from a later one in the same directory;
-    None if they are not all there."""
+    """When each file of a result was written, in nanoseconds, as a later one in the same directory is another; None if
+    they are not all there."""
     try:
         return tuple((Path(output.path or "") / name).stat().st_mtime_ns for name in output.files)
     except OSError:
         return None
 
 
+def _read(output: OutputReport) -> pa.Table:
+    """The rows of a directory.
+
+    Raises:
+        TableError: they were given to a sink that names no files.
+    """
+    import pyarrow.parquet as pq
+
+    if not output.files:
+        raise TableError(f"the result went to {output.path}: read it there")
+    return pa.concat_tables([pq.read_table(Path(output.path or "") / name) for name in output.files])
+
+
 @dataclass(frozen=True)
 class Result:
     """A finished job: `table()` is a result, `report` says how it came about. `_tables` are the results that stayed in
     memory, by stage; `_written` is what `when_written` returned at the end for those that were written; `events` are
-    those of a failed job, as `JobFailedError` has them."""
+    those of a failed job, as `JobFailedError` has them; `_keys` are those that say where each goes."""
 
     report: Report
     _tables: Mapping[str, pa.Table] = field(default_factory=dict, repr=False)
     _written: Mapping[str, tuple[int, ...] | None] = field(default_factory=dict, repr=False)
     events: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    _keys: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
-    def unsaved(self) -> pa.Table | None:
-        """The last of the results that are lost with this object, as they were written nowhere; None if none is."""
-        return None if self.report.status == "failed" else next(reversed(list(self._tables.values())), None)
+    def unsaved(self) -> tuple[str, pa.Table] | None:
+        """The last of the results that are lost with this object, as they were written nowhere, with the key of the job
+        that would have it written; None if none is."""
+        if self.report.status == "failed" or not self._tables:
+            return None
+        stage, table = list(self._tables.items())[-1]
+        return self._keys[stage], table
 
     def table(self, stage: str | None = None) -> pa.Table:
         """The result of a stage, by default of the only one that has one, as one Arrow table; read from its directory
@@ -60,26 +78,12 @@ class Result:
             raise TableError(f"{report.name} has no result of a stage {name!r}, but of {', '.join(outputs) or 'none'}")
         gone = f"{output.path}: the result of {report.name} was replaced or removed after the job had ended"
         try:
-            table = self.reader(self._tables.get(name), output)()
+            table = self._tables[name] if name in self._tables else _read(output)
         except FileNotFoundError:
             raise TableError(gone) from None
         if self._written.get(name) not in (None, when_written(output)):
             raise TableError(gone)
         return table
-
-    @staticmethod
-    def reader(table: pa.Table | None, output: OutputReport) -> Callable[[], pa.Table]:
-        """A function that gives the result: the table in memory, or what was written to the output directory."""
-
-        def read() -> pa.Table:
-            if table is not None:
-                return table
-            assert output.path is not None
-            import pyarrow.parquet as pq
-
-            return pa.concat_tables([pq.read_table(Path(output.path) / name) for name in output.files])
-
-        return read
 
     def check(self) -> Result:
         """Return self if the job ended well.
@@ -113,13 +117,14 @@ class Result:
 
     def _only_stage(self) -> list[tuple[str, str]]:
         """Of the only operator stage."""
-        report = self.report
-        static = "not known" if report.static_skew is None else f"{report.static_skew:.3f}"
-        spark = "" if report.skew.spark is None else f", Spark {report.skew.spark:.3f}"
+        stage = self.report.main
+        output, skew = stage.output or OutputReport(), stage.skew or SkewReport()
+        static = "not known" if stage.static_skew is None else f"{stage.static_skew:.3f}"
+        spark = "" if skew.spark is None else f", Spark {skew.spark:.3f}"
         return [
-            ("keys", f"{report.output.rows:,}"),
-            ("skew S", f"{report.skew.dpa:.3f} (static {static}{spark}); 0 is even, 1 is all on one task"),
-            ("hot keys", ", ".join(f"{in_words(hot.key)} {hot.share:.1%}" for hot in report.hot[:3]) or "none"),
+            ("keys", f"{output.rows:,}"),
+            ("skew S", f"{skew.dpa:.3f} (static {static}{spark}); 0 is even, 1 is all on one task"),
+            ("hot keys", ", ".join(f"{in_words(hot.key)} {hot.share:.1%}" for hot in stage.hot[:3]) or "none"),
         ]
 
     def _stages(self) -> list[tuple[str, str]]:
@@ -135,7 +140,7 @@ class Result:
         ]
 
     def _latency(self) -> str:
-        found = self.report.latency
+        found = self.report.main.latency
         if found is None:
             return "not measured"
         return ", ".join(f"{name} {getattr(found, name):.3f} s" for name in ("p50", "p95", "p99", "max"))

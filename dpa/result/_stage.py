@@ -15,9 +15,16 @@ from dpa.routing.keys import Key
 
 @dataclass(frozen=True)
 class RecordCounts:
-    """`read`: rows read: of the input by a source, of its own result by a stage that others follow. `mapped`: records
-    that mappers made of them. `emitted`: records pushed to the next stages (fewer under a combiner). `processed`:
-    records reduced. `forwarded`: records passed from one task of a stage to another, each time counted."""
+    """Counts of rows and records.
+
+    Attributes:
+        read: rows read: of the input by a source, of its own result by a stage that others follow.
+        mapped: records that mappers made of them.
+        emitted: records pushed to the next stages; fewer than `mapped` under a combiner, more where several stages
+            follow.
+        processed: records reduced; of a whole job that has ended equal to `emitted`.
+        forwarded: forwards of a record from one task of a stage to another; one that is forwarded twice counts twice.
+    """
 
     read: int = 0
     mapped: int = 0
@@ -31,19 +38,23 @@ class TaskReport:
     """One task of a stage, by its number. A source processes nothing, the last stage emits nothing.
 
     Attributes:
-        read, mapped, emitted, processed, forwarded: as in `RecordCounts`.
-        share: of the records processed by all tasks of the stage, 0 to 1.
-        even_share: what `share` would be, had all tasks processed equally many while they took part; the greatest of
-            all tasks is that of those that took part throughout (`dpa.measure.lives.even_shares`).
+        id: its number, from 0.
+        read: rows read.
+        mapped: records made of them.
+        emitted: records pushed to the next stages.
+        processed: records processed.
+        forwarded: forwards of a record to its new owner.
+        share: part of all records that the stage processed, 0 to 1.
+        even_share: what `share` would be, had all tasks processed equally many records while they took part.
         peak_queue: the longest that its queue has been, in records.
-        keys: in its share of the result.
-        states: keys that it held before states were merged.
-        lived_seconds: of the stream, in which it took part; all of it unless tasks came or went.
-        busy_seconds: in user code.
-        blocked_seconds: without work because records wait for credit downstream.
+        keys: keys in its share of the result.
+        states: most keys that it held before states of others were folded in, in a round of aggregation or at the end.
+        lived_seconds: time of the stream in which it took part: all of it unless tasks came or went.
+        busy_seconds: time in user code.
+        blocked_seconds: time without work because records wait for credit downstream.
         latency_p99: seconds that 99 % of its records did not exceed; None before the first.
         cpu_seconds: processor time of its process, from the start of the job to its end; 0 where tasks are no
-            processes.
+            processes. Of a failed job as last reported, which tasks do every second.
         peak_memory: the largest resident set of its process, in bytes; 0 where tasks are no processes.
         node: the node that it was on, as Ray numbers nodes; empty where tasks are no processes.
     """
@@ -79,8 +90,8 @@ class LoadReport:
     what waited for them.
 
     Attributes:
-        busy, blocked: in user code, and without work because records wait for credit downstream, on average over
-            tasks, weighted by the time in which each took part: so `busy` is never above `busiest`.
+        busy: part of the tasks' time in user code: the sum of `busy_seconds` divided by that of `lived_seconds`.
+        blocked: part without work because records wait for credit downstream, likewise.
         busiest: the busy part of the busiest task.
         mean_queue: the mean length of a task's queue over the samples, in records.
         peak_queue: the longest that a task's queue has been, in records.
@@ -95,9 +106,15 @@ class LoadReport:
 
 @dataclass(frozen=True)
 class GroupingReport:
-    """How senders chose the reducer of a record. `replication`: how many reducers held a key on average before states
-    were merged (the CG paper's memory cost), or None where nothing was processed, or rounds of aggregation merged
-    states before. `moved`: how often a sender gave a part of the keys to another reducer because of their signals."""
+    """How senders chose the reducer of a record.
+
+    Attributes:
+        kind: the grouping.
+        replication: reducers that held a key, on average, before states were merged (the CG paper's memory cost); None
+            where nothing was processed, the job failed before, or rounds of aggregation merged states before.
+        moved: how often a sender moved a part of the keys, a virtual worker or a slot, to another reducer because of
+            reducers' signals.
+    """
 
     kind: str = RING
     replication: float | None = None
@@ -106,9 +123,14 @@ class GroupingReport:
 
 @dataclass(frozen=True)
 class SkewReport:
-    """The paper's skew S (0 even, 1 all on one reducer) of this run; of the plain ring on the same records,
-    or None if the job failed before its result was finished; of Spark's hash partitioning, or None if it was not
-    requested."""
+    """The DPA paper's skew S: 0 is even, 1 is all records on one reducer.
+
+    Attributes:
+        dpa: of this run.
+        static: of the plain ring with the first tasks on the same records, without balancing and a planned first table;
+            None if the job failed before its result was finished.
+        spark: of Spark's hash partitioning of the same records; None if it was not requested.
+    """
 
     dpa: float = 0.0
     static: float | None = None
@@ -117,8 +139,14 @@ class SkewReport:
 
 @dataclass(frozen=True)
 class ReferenceReport:
-    """`checked`: whether a reference was computed. `matches`: None if not. `rows`: rows of the reference.
-    `differences`: the first few, in words."""
+    """The comparison of a result with Spark's.
+
+    Attributes:
+        checked: whether a reference was computed.
+        matches: whether the result equals it; None if not checked.
+        rows: rows of the reference; None if not checked.
+        differences: the first differing keys, in words.
+    """
 
     checked: bool = False
     matches: bool | None = None
@@ -130,7 +158,15 @@ class ReferenceReport:
 class LatencyReport:
     """Seconds of the processed records from source to processed. A record's source is the moment at which a source's
     task began the step that read its block's rows, so mapping, waiting for credit, transport, queueing and processing
-    are in it. Quantiles within 1 %; longest and mean exactly, up to the difference of the machines' clocks."""
+    are in it. Longest and mean are exact, up to the difference of the machines' clocks.
+
+    Attributes:
+        p50: seconds of the median, within 1 %.
+        p95: seconds of the 95th percentile, within 1 %.
+        p99: seconds of the 99th percentile, within 1 %.
+        max: seconds of the longest.
+        mean: seconds in the mean.
+    """
 
     p50: float
     p95: float
@@ -141,8 +177,15 @@ class LatencyReport:
 
 @dataclass(frozen=True)
 class HotKey:
-    """A frequent key: `records` the mapper made of it, between `lower` and `upper` (equal where counted exactly), and
-    their share of all mapped records."""
+    """A frequent key.
+
+    Attributes:
+        key: a text, a number, true or false, None, or a list of these.
+        records: estimated number of its records.
+        share: their part of all mapped records, 0 to 1.
+        lower: lower bound of their number.
+        upper: upper bound; equal to `lower` if they were counted exactly.
+    """
 
     key: Key
     records: int
@@ -154,7 +197,7 @@ class HotKey:
 _ALONE = 1.0
 """A key with more than this part of a task's even share is hot, however many keys there are."""
 _NOTICED, _TIMES_THE_MEAN = 0.1, 3.0
-"""So is one with this part of it and so many times the records of the mean key."""
+"""So is one with this part of it and this many times the records of the mean key."""
 
 
 def hot(keys: Sequence[HotKey], distinct: int, even: float) -> tuple[HotKey, ...]:
@@ -175,8 +218,13 @@ def hot(keys: Sequence[HotKey], distinct: int, even: float) -> tuple[HotKey, ...
 
 @dataclass(frozen=True)
 class KeyDistribution:
-    """How unequal the keys are: of `distinct` keys, the `ranks[i]` most frequent hold `cumulative_share[i]` of the
-    mapped records."""
+    """How unequal the keys are.
+
+    Attributes:
+        distinct: number of keys.
+        ranks: numbers of most frequent keys, ascending.
+        cumulative_share: for each of `ranks`, the part of all mapped records that that many most frequent keys have.
+    """
 
     distinct: int = 0
     ranks: tuple[int, ...] = ()
@@ -185,8 +233,14 @@ class KeyDistribution:
 
 @dataclass(frozen=True)
 class OutputReport:
-    """Where the result lies (`path` is None if it stayed in memory, or the job failed), in how many rows and files.
-    `unpublished`: of a failed job, the directory in which nothing was published, or None if it has none."""
+    """Where the result lies.
+
+    Attributes:
+        path: the directory; None if the result stayed in memory, or the job failed.
+        rows: rows of the result; 0 if the job failed before they were known.
+        files: names of its files in the directory.
+        unpublished: of a failed job, the directory in which nothing was published; None if there is none.
+    """
 
     path: str | None = None
     rows: int = 0
@@ -199,19 +253,27 @@ class StageReport:
     """One stage: a `source`, whose tasks read the input, or an `operator`, whose tasks take records from queues.
 
     Attributes:
-        began, ended: seconds from the begin of the stream until its first record was known to be processed, and until
-            all were; of a source until its first row was read, and until all its records were emitted; None if that
-            did not happen, or is not measured.
-        tasks: by their number.
-        grouping, skew: of the records of an operator; None for a source.
-        redistributions: the decisions that published a routing table.
-        decisions, decision_counts: those that were kept, and all by outcome.
-        latency: from source to processed; None where nothing was processed, or the job failed before.
-        stage_latency: the same from emitted, by the stage before, to processed.
-        hot_keys, key_distribution: the most frequent keys, and how unequal all are.
-        changes: of its tasks while it ran, in order.
-        scaling_counts: how often their number stayed, by reason; empty where it does not follow the work.
-        samples: all queues over time.
+        name: the stage's name.
+        kind: `source` or `operator`.
+        began: seconds from the begin of the stream until its first record was known to be processed, of a source until
+            its first row was read; None if that did not happen.
+        ended: seconds until all its records were processed, of a source until all were emitted; None likewise.
+        records: its counts.
+        load: what its tasks did with their time.
+        tasks: by number; of those that are gone, those of `changes`.
+        grouping: how records found their tasks; None for a source.
+        skew: of the records that its tasks processed; None for a source.
+        redistributions: the last 1,000 decisions that published a routing table, in order.
+        decisions: a bounded number of all decisions, in order, those not to act too.
+        decision_counts: number of all decisions by outcome.
+        latency: from source to processed; None where nothing was processed, or the job failed before states were
+            merged.
+        stage_latency: the same from the moment at which the stage before emitted the records.
+        hot_keys: the ten most frequent keys, hot or not, the most frequent first.
+        key_distribution: how unequal the keys are.
+        changes: tasks that came, went or moved while it ran, in order; of the last 1,000 changes of all stages.
+        scaling_counts: how often the number of its tasks stayed, by reason; empty where it is not `elastic`.
+        samples: queue lengths over time, thinned to a bounded number.
         aggregation: rounds of aggregation; None if there are none.
         reference: the comparison of this stage's result.
         output: where its result is; None if the result of this stage is not wanted.
@@ -268,8 +330,14 @@ class StageReport:
 
 @dataclass(frozen=True)
 class EdgeReport:
-    """The records emitted from one stage to another. `blocked`: whether they are why the sender was blocked, as far as
-    can be known (`dpa.measure.bottleneck.held_up`)."""
+    """The records emitted from one stage to another.
+
+    Attributes:
+        source: the stage that emits.
+        target: the stage that receives.
+        records: records emitted.
+        blocked: whether they are why the sender was blocked, as far as can be known (`dpa.measure.bottleneck.held_up`).
+    """
 
     source: str
     target: str
@@ -283,7 +351,11 @@ class TrafficReport:
     acknowledgements upstream, forwarded records and states within.
 
     Attributes:
-        messages, records, bytes: how many, and what was in them.
+        source: the stage that sends.
+        target: the stage that receives.
+        messages: how many there were.
+        records: records in all of them.
+        bytes: of all messages, also those without records.
         pairs: bytes from each task of `source` (row) to each of `target` (column); a process to itself sends nothing.
     """
 

@@ -14,6 +14,7 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 
+import pyarrow.parquet  # noqa: F401 - tasks that read it begin with it loaded
 import ray
 from ray.actor import ActorHandle
 from ray.exceptions import RayError
@@ -25,12 +26,21 @@ from dpa.errors import ProtocolError
 from dpa.measure.traffic import TrafficMeter
 from dpa.protocol.machine import Machine
 from dpa.protocol.machines import task_of
-from dpa.protocol.plan import RunPlan, TaskOutput
-from dpa.protocol.task.user_code import UserCode
+from dpa.protocol.plan import RunPlan
+from dpa.protocol.task.delivery import TaskOutput
 from dpa.protocol.wire.addresses import COORDINATOR, RESERVED, Address, Present
 from dpa.protocol.wire.envelopes import Envelope
-from dpa.protocol.wire.events import Event, ExtractDone, FinishDone, MergeDone, ProcessDone, StepDone, TasksGone
-from dpa.protocol.wire.instructions import CloseSplit, Instruction, MergeStates, OpenSplit, Process, Write
+from dpa.protocol.wire.events import (
+    Event,
+    ExtractDone,
+    FinishDone,
+    MergeDone,
+    ProcessDone,
+    StepDone,
+    TaskDied,
+    TasksGone,
+)
+from dpa.protocol.wire.instructions import CloseSplit, Instruction, OpenSplit, Process
 from dpa.protocol.wire.messages.data import Push
 from dpa.protocol.wire.messages.migration import RangeTransfer
 from dpa.protocol.wire.nodes import TaskProcess
@@ -42,8 +52,6 @@ from dpa.runtime.pickled import PickledEnvelope
 from dpa.runtime.shell import Shell
 from dpa.runtime.slowness import Slowness
 from dpa.runtime.titles import name_process
-from dpa.sinks import partial_results
-from dpa.sinks.shares import deliver
 
 Handles = dict[Address, ActorHandle]
 
@@ -72,16 +80,7 @@ class TaskActor:
         name_process(plan.name, str(machine.address))
         if plan.log_level is not None:
             log_to_stderr(plan.log_level, str(machine.address))
-        self._shell = Shell(
-            machine,
-            send=self._send,
-            work=self._work,
-            at_once=self._at_once,
-            fail=self._fail,
-            warn=self._warn,
-            use=self._used,
-            stuck_seconds=plan.stuck_seconds,
-        )
+        self._shell = Shell(machine, self, plan.stuck_seconds)
 
     @ray.method(concurrency_group="control")
     def connect(self, handles: Handles) -> TaskProcess:
@@ -137,9 +136,6 @@ class TaskActor:
     @ray.method(concurrency_group="control")
     def use(self) -> TaskUse:
         """What the actor has used so far."""
-        return self._used()
-
-    def _used(self) -> TaskUse:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         with self._shell.lock:
             sent = {to: found for to, found in self._traffic.found().items() if to.stage not in RESERVED}
@@ -150,23 +146,27 @@ class TaskActor:
             sent=sent,
         )
 
-    def _send(self, envelope: Envelope) -> None:
+    def send(self, envelope: Envelope) -> None:
+        """Deliver a message, records by the queue that is theirs, and count its bytes."""
         handle, message, pickled = self._handles[envelope.receiver], envelope.message, PickledEnvelope.of(envelope)
         records = message.block.rows if isinstance(message, Push) else 0
         self._traffic.sent(envelope.receiver, records, pickled.size)
         (handle.push if isinstance(message, Push | RangeTransfer) else handle.deliver).remote(pickled)
 
-    def _at_once(self, instruction: Instruction) -> bool:
+    def at_once(self, instruction: Instruction) -> bool:
         """Carry out an instruction that takes no time and need not wait until user code returns; whether it was one."""
         return False
 
-    def _work(self, instruction: Instruction) -> Event | None:
+    def work(self, instruction: Instruction) -> Event | None:
+        """Carry out an instruction that takes time; returns the event that answers it."""
         raise ProtocolError(f"{type(self).__name__} cannot carry out {instruction}")
 
-    def _fail(self, message: str) -> None:
-        self._handles[COORDINATOR].fail.remote(message)
+    def failed(self, died: TaskDied) -> None:
+        """Have the coordinator end the job."""
+        self._handles[COORDINATOR].fail.remote(died)
 
-    def _warn(self, message: str) -> None:
+    def warn(self, message: str) -> None:
+        """Have the coordinator pass on a warning for the user."""
         self._handles[COORDINATOR].warn.remote(message)
 
 
@@ -188,36 +188,31 @@ class StageActor(TaskActor):
             import polars_hash  # noqa: F401
         plan = packed.unpack()
         self.host(task_of(plan.graph, address), plan)
-        self._address = address
-        self._plan = plan
-        self._user_code = UserCode(plan.tasks[address.stage], address.index, time.perf_counter)
+        self._user_code = plan.user_code(address, time.perf_counter)
         self._slowness = Slowness(plan, address)
         self._core_wait: CoreWait | None = None
-        self._output: TaskOutput | None = None
 
     @ray.method(concurrency_group="control")
     def output(self) -> TaskOutput:
         """The finished share of the stage's result."""
-        assert self._output is not None
-        return self._output
+        assert self._user_code.output is not None
+        return self._user_code.output
 
-    def _at_once(self, instruction: Instruction) -> bool:
+    def at_once(self, instruction: Instruction) -> bool:
+        """Open and close splits."""
         if isinstance(instruction, OpenSplit | CloseSplit):  # a step that is being taken reads no further either
             self._user_code.carry_out(instruction)
             return True
         return False
 
-    def _work(self, instruction: Instruction) -> Event | None:
+    def work(self, instruction: Instruction) -> Event | None:
+        """Run user code, and measure the time that it takes."""
         if self._core_wait is None:
             self._core_wait = CoreWait()  # of this thread
         began, waited, ran = time.perf_counter(), self._core_wait.seconds, time.thread_time()
         event = self._user_code.carry_out(instruction)
         if isinstance(instruction, Process):
             self._slowness.prolong(time.perf_counter() - began)
-        elif isinstance(instruction, MergeStates):
-            event = MergeDone(self._publish(instruction.round), 0.0)
-        elif isinstance(instruction, Write):
-            self._output = self._delivered(instruction)
         if isinstance(event, FinishDone):
             self._slowness.end()
         if isinstance(event, StepDone | ProcessDone | ExtractDone | MergeDone):
@@ -228,23 +223,11 @@ class StageActor(TaskActor):
             event = replace(event, waited=self._core_wait.seconds - waited)
         return event
 
-    def _delivered(self, write: Write) -> TaskOutput:
-        operator = self._user_code.operator
-        return deliver(self._plan, self._address, operator, write.schema, is_first=write.is_first)
 
-    def _publish(self, round: int) -> int:
-        """Publish the share of a round of aggregation, if the job does; returns the number of keys published."""
-        directory = self._plan.partial_results.get(self._address.stage)
-        if directory is None:
-            return 0
-        share = self._user_code.partial_share()
-        partial_results.write_share(directory, round, self._address.index, share.table)
-        return int(share.table.num_rows)
-
-
-def create(actor: type[TaskActor], node: str | None = None) -> ActorHandle:
+def create(actor: type[TaskActor], node: str | None = None, **named: str) -> ActorHandle:
     """A new actor. Tasks ask for no CPU, so a job never waits for ever for a busy cluster. They are spread over its
-    nodes, or are on the one with this number: where that is gone, the actor dies, and is not started elsewhere."""
+    nodes, or are on the one with this number: where that is gone, the actor dies, and is not started elsewhere.
+    `named`: Ray's `name` and `namespace`, by which it can be found on the whole cluster for as long as it lives."""
     strategy = "SPREAD" if node is None else NodeAffinitySchedulingStrategy(node, soft=False)
     options = {"num_cpus": 0, "concurrency_groups": _GROUPS, "scheduling_strategy": strategy, "max_restarts": 0}
-    return ray.remote(**options)(actor).remote()
+    return ray.remote(**options, **named)(actor).remote()

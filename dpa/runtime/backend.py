@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dpa._util.sharing import Background
 from dpa.errors import JobFailedError
-from dpa.protocol.plan import Control, RunOutcome, RunPlan
-from dpa.protocol.wire.metrics import Snapshot
+from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
 from dpa.protocol.wire.nodes import BackendNode, Place
-from dpa.runtime.cluster import alive_nodes, ray_session
+from dpa.runtime.cluster import alive_nodes, is_of_this_process, ray_session
 from dpa.runtime.launch import actors, run_on
 from dpa.runtime.packed_plan import require_picklable
+from dpa.telemetry.mailbox import Mailbox
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
@@ -32,6 +32,7 @@ class RayBackend:
         address: of a running cluster; None starts a Ray for the job, unless the process has one.
         runtime_env: Ray's runtime environment for the actors, used with an address only.
         object_store_mb: size of the object store of a Ray that is started, in MiB.
+        job: the name of the job whose plan is run.
     """
 
     samples: ClassVar[bool] = True
@@ -39,6 +40,7 @@ class RayBackend:
     address: str | None = None
     runtime_env: Mapping[str, Any] = field(default_factory=dict)
     object_store_mb: int = 1024
+    job: str = "job"
 
     def check_executor(self, executor: object) -> None:
         """Check that an executor can be sent to actors.
@@ -68,17 +70,6 @@ class RayBackend:
             finally:
                 is_over.set()
 
-    def run(
-        self,
-        plan: RunPlan,
-        observe: Callable[[Snapshot], None],
-        warn: Callable[[str], None],
-        control: Control | None = None,
-    ) -> RunOutcome:
-        """Run a plan for which nothing was prepared; as `RayRunner.run` does."""
-        with self.prepared(len(plan.graph.addresses)) as tasks:
-            return tasks.run(plan, observe, warn, control)
-
     @contextmanager
     def _started(self, tasks: int, place: Place | None, is_over: threading.Event) -> Iterator[ActorHandle]:
         session = ray_session(
@@ -91,7 +82,7 @@ class RayBackend:
             if is_over.is_set():
                 raise JobFailedError("the job ended before its tasks were started")
             placed = None if place is None else place(alive_nodes())
-            with actors(tasks, placed) as coordinator:
+            with actors(tasks, placed, self.job) as coordinator:
                 yield coordinator
 
 
@@ -107,13 +98,7 @@ class RayRunner:
         """Whether Ray has started, and actors are starting on it."""
         return self._started.is_entered
 
-    def run(
-        self,
-        plan: RunPlan,
-        observe: Callable[[Snapshot], None],
-        warn: Callable[[str], None],
-        control: Control | None = None,
-    ) -> RunOutcome:
+    def run(self, plan: RunPlan, hooks: RunHooks) -> RunOutcome:
         """Run a plan.
 
         Raises:
@@ -121,6 +106,8 @@ class RayRunner:
             JobFailedError: user code failed, an actor died, or Ray did not start.
         """
         try:
-            return run_on(self._started.value(), plan, observe, warn, control)
+            coordinator = self._started.value()
+            with Mailbox(plan.name) if is_of_this_process() else nullcontext() as mailbox:
+                return run_on(coordinator, plan, hooks, mailbox)
         finally:
             self._started.leave()

@@ -78,7 +78,7 @@ def alive_nodes() -> list[BackendNode]:
 
     alive = [node for node in ray.nodes() if node["Alive"]]
     names = [node["NodeName"] for node in alive]
-    started_here = {node["NodeID"] for node in alive} if _node_processes() else set()
+    started_here = {node["NodeID"] for node in alive} if is_of_this_process() else set()
     found = []
     for node in alive:
         name = node["NodeName"] if names.count(node["NodeName"]) == 1 else f"{node['NodeName']}@{_address(node)}"
@@ -90,6 +90,11 @@ def alive_nodes() -> list[BackendNode]:
 
 def _address(node: dict[str, Any]) -> str:
     return f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}"
+
+
+def is_of_this_process() -> bool:
+    """Whether the Ray that this process is connected to was started by it."""
+    return bool(_node_processes())
 
 
 def require_alive() -> None:

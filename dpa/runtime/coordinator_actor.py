@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -17,16 +18,15 @@ from ray.exceptions import RayError
 from dpa.errors import JobFailedError
 from dpa.protocol.balancer.machine import LoadBalancerMachine, load_balancer_of
 from dpa.protocol.coordinator.machine import CoordinatorMachine, CoordinatorState
-from dpa.protocol.plan import RunPlan, Times
+from dpa.protocol.plan import CancelJob, Request, RunPlan, Times
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address, Present
 from dpa.protocol.wire.events import (
-    CancelChange,
     Event,
+    FailureKind,
     Redistribute,
     Start,
     StartFailed,
     TaskDied,
-    TaskRequest,
     TasksGone,
     TaskStarted,
 )
@@ -45,9 +45,11 @@ from dpa.protocol.wire.nodes import Placed, TaskProcess
 from dpa.routing.keys import Key
 from dpa.runtime.actors import Handles, StageActor, TaskActor, create
 from dpa.runtime.failures import cause_of
+from dpa.runtime.kept_answers import KeptAnswers
 from dpa.runtime.packed_plan import PackedPlan
 from dpa.runtime.starting import LateStart, require_all, starts_at_once
-from dpa.sinks import partial_results
+
+_TOO_LATE = "the job has ended before that"
 
 
 @dataclass(frozen=True)
@@ -56,16 +58,17 @@ class Polled:
 
     Attributes:
         snapshot: statistics, without their history unless the job has failed.
-        warnings, answers: those that have come since the last poll.
+        warnings: those that have come since the last poll.
         processes: where all tasks are that there are.
         error: why the job has failed; None: it has not.
+        is_cancelled: whether it is to end without a result.
     """
 
     snapshot: Snapshot
     warnings: list[str]
-    answers: list[Answer]
     processes: dict[Address, TaskProcess]
     error: str | None
+    is_cancelled: bool
 
 
 class LoadBalancerActor(TaskActor):
@@ -114,7 +117,8 @@ class CoordinatorActor(TaskActor):
         self._changed = threading.Event()
         self._error: str | None = None
         self._warnings: list[str] = []
-        self._answers: list[Answer] = []
+        self._answers = KeptAnswers()
+        self._is_cancelled = False
         self._stopped: set[Address] = set()
         self._processes: dict[Address, TaskProcess] = {}
         self._late_start: LateStart | None = None
@@ -153,14 +157,33 @@ class CoordinatorActor(TaskActor):
         self._changed.wait(seconds)
         with self._shell.lock:
             warnings, self._warnings = self._warnings, []
-            answers, self._answers = self._answers, []
             snapshot = self._machine.snapshot(history=self._error is not None)
-            return Polled(snapshot, warnings, answers, dict(self._processes), self._error)
+            return Polled(snapshot, warnings, dict(self._processes), self._error, self._is_cancelled)
 
     @ray.method(concurrency_group="control", num_returns=0)
-    def ask(self, request: TaskRequest | CancelChange) -> None:
-        """Change the tasks of a stage, or do not; `poll` gives the answer."""
-        self._shell.post(request)
+    def ask(self, request: Request) -> None:
+        """Do what a request asks for, or do not; `answers` has the answer."""
+        assert request.request is not None
+        self._answers.expect(request.request)
+        if isinstance(request, CancelJob):
+            self._cancel(request.request)
+        elif self._started:
+            self._shell.post(request)
+        else:
+            self._answers.keep(Answer(request.request, "the job is starting", refused=True))
+
+    @ray.method(concurrency_group="control")
+    def answers(self, requests: Sequence[int]) -> list[Answer]:
+        """The answers to these requests, as far as there are any; each is given once."""
+        return self._answers.fetched(requests)
+
+    @ray.method(concurrency_group="control")
+    def status(self) -> tuple[str, Snapshot, dict[Address, TaskProcess]] | None:
+        """The job's name, its statistics without their history, and where its tasks are; None if it has not begun."""
+        if not self._started:
+            return None
+        with self._shell.lock:
+            return self._plan.name, self._machine.snapshot(history=False), dict(self._processes)
 
     @ray.method(concurrency_group="control")
     def outcome(self) -> tuple[Snapshot, Times, dict[Address, Any], dict[Address, Any]]:
@@ -192,13 +215,14 @@ class CoordinatorActor(TaskActor):
         return self._handles[BALANCER]
 
     @ray.method(concurrency_group="control", num_returns=0)
-    def fail(self, message: str) -> None:
-        """End the job with an error of a task; the first one counts."""
+    def fail(self, died: TaskDied) -> None:
+        """End the job with the failure of a task; the first one counts."""
+        reason = died.in_words(self._place_of(died.address))
         with self._shell.lock:
             if self._machine.state is CoordinatorState.DONE:
                 return
-            self._shell.post(TaskDied(COORDINATOR, message))
-            self._record_error(message)  # known at once, whatever the worker is at
+            self._shell.post(died)
+            self._record_error(reason)  # known at once, whatever the worker is at
 
     @ray.method(concurrency_group="control", num_returns=0)
     def warn(self, message: str) -> None:
@@ -208,7 +232,7 @@ class CoordinatorActor(TaskActor):
 
     @ray.method(concurrency_group="watch")
     def close(self) -> None:
-        """End all other actors."""
+        """End all other actors. Answers are kept for a moment, until they are fetched."""
         self._ended.set()
         if self._handles:
             self._shell.stop()
@@ -216,13 +240,25 @@ class CoordinatorActor(TaskActor):
         kept = (COORDINATOR, *self._stopped)
         for handle in (*idle, *(handle for address, handle in self._handles.items() if address not in kept)):
             ray.kill(handle)
+        self._answers.close(_TOO_LATE)
 
-    def _at_once(self, instruction: Instruction) -> bool:
+    def _cancel(self, request: int) -> None:
+        """Have the next `poll` say that the job is cancelled, unless one may have said that it is done."""
+        with self._shell.lock if self._started else nullcontext():
+            if self._started and self._machine.state is CoordinatorState.DONE:
+                self._answers.keep(Answer(request, _TOO_LATE, refused=True))
+                return
+            self._is_cancelled = True
+        self._answers.keep(Answer(request, "the job ends, and publishes nothing"))
+        self._changed.set()
+
+    def at_once(self, instruction: Instruction) -> bool:
+        """Keep answers, and start tasks beside the worker while records flow."""
         match instruction:
             case Answer():
-                self._answers.append(instruction)
+                self._answers.keep(instruction)
             case StartTasks(addresses, nodes) if BALANCER in self._handles:  # the worker has rounds to commit meanwhile
-                start = self._late_start = LateStart(self._plan.start_seconds)
+                start = self._late_start = LateStart(self._plan.limits.start_seconds)
                 self._shell.aside(lambda: self._start_late(dict(zip(addresses, nodes, strict=True)), start))
             case CancelStart():
                 assert self._late_start is not None
@@ -234,21 +270,23 @@ class CoordinatorActor(TaskActor):
                 return False
         return True
 
-    def _work(self, instruction: Instruction) -> Event | None:
+    def work(self, instruction: Instruction) -> Event | None:
+        """Start and stop tasks, commit rounds, and end the job."""
         match instruction:
             case StartTasks(addresses):
                 return self._start_first(addresses)
             case StopTasks(addresses, present):
-                self._end(addresses, present)
+                self._stop(addresses, present)
             case Commit(stage, number, at, rows):
-                if stage in self._plan.partial_results:
-                    partial_results.commit(self._plan.partial_results[stage], number, at, rows)
+                sink = self._plan.deliveries[stage].rounds if stage in self._plan.deliveries else None
+                if sink is not None:
+                    sink.commit(rows, number, at)
             case JobDone():
                 self._changed.set()
             case JobFailed(reason):
-                self._fail(reason)
+                self._end(reason)
             case _:
-                return super()._work(instruction)
+                return super().work(instruction)
         return None
 
     def _start_first(self, addresses: tuple[Address, ...]) -> StartFailed | None:
@@ -265,7 +303,7 @@ class CoordinatorActor(TaskActor):
             made = self._made(wanted, starts_at_once(wanted.values()), start.require_all)
         except JobFailedError as error:
             if not start.is_cancelled:
-                self._warn(f"the tasks of {next(iter(wanted)).stage} stay as they are: {error}")
+                self.warn(f"the tasks of {next(iter(wanted)).stage} stay as they are: {error}")
             return StartFailed(str(error))
         self._connect(made)
         return None
@@ -285,7 +323,7 @@ class CoordinatorActor(TaskActor):
         for address in started:
             self._shell.post(TaskStarted(address))
 
-    def _end(self, addresses: tuple[Address, ...], present: Present) -> None:
+    def _stop(self, addresses: tuple[Address, ...], present: Present) -> None:
         """End tasks, and tell all others."""
         with self._shell.lock:
             ended = [self._handles[address] for address in addresses]
@@ -338,18 +376,31 @@ class CoordinatorActor(TaskActor):
             return actor.become.remote(replace(self._plan, graph=self._plan.graph.without_splits()))
         return actor.become.remote(address, self._packed)
 
-    def _fail(self, message: str) -> None:
+    def failed(self, died: TaskDied) -> None:
+        """End the job with an error of the coordinator."""
+        self._end(died.in_words(self._place_of(died.address)))
+
+    def _end(self, reason: str) -> None:
         self._shell.stop()
-        self._record_error(message)
+        self._record_error(reason)
+
+    def _place_of(self, task: Address) -> str:
+        """The name of a task's node, where the job has several; else, or where it is not known, nothing."""
+        own = ray.get_runtime_context().get_node_id()
+        with self._shell.lock:
+            nodes = {COORDINATOR: own, **{address: process.node for address, process in self._processes.items()}}
+        if len({*nodes.values()}) < 2:
+            return ""
+        names: dict[str | None, str] = {}
+        with suppress(Exception):  # the failure is told whatever has become of Ray
+            names = {node["NodeID"]: node["NodeName"] for node in ray.nodes()}
+        return names.get(nodes.get(task), "")
 
     def _record_error(self, message: str) -> None:
         """Have `poll` return an error at once; the first one counts."""
         with self._shell.lock:
             self._error = self._error or message
         self._changed.set()
-
-    def _warn(self, message: str) -> None:
-        self.warn(message)
 
     def _watch(self, others: Handles) -> None:
         """Wait for the first actor that dies."""
@@ -365,7 +416,7 @@ class CoordinatorActor(TaskActor):
                         continue
                     if not self._ended.is_set():
                         why = cause_of(error) if isinstance(error, RayError) else repr(error)
-                        self.fail(f"{joins[reference]} died: {why}")
+                        self.fail(TaskDied(joins[reference], FailureKind.DIED, why))
                     return
 
 

@@ -4,20 +4,19 @@ actor behind."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dpa.errors import JobCancelledError, JobFailedError
-from dpa.protocol.plan import CancelJob, Control, RunOutcome, RunPlan
+from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
 from dpa.protocol.wire.addresses import Address
-from dpa.protocol.wire.events import CancelChange
 from dpa.protocol.wire.instructions import Answer
-from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.nodes import Placed
-from dpa.runtime.cluster import alive_nodes, require_alive
+from dpa.runtime.cluster import alive_nodes, is_of_this_process, require_alive
+from dpa.runtime.named_jobs import free_name, with_node_ids
 from dpa.runtime.packed_plan import PackedPlan
+from dpa.telemetry.mailbox import Mailbox
 
 if TYPE_CHECKING:
     from ray import ObjectRef
@@ -38,20 +37,22 @@ _LOOK_SECONDS = 1.0
 
 
 @contextmanager
-def actors(tasks: int, placed: Placed | None = None) -> Iterator[ActorHandle]:
+def actors(tasks: int, placed: Placed | None = None, job: str = "job") -> Iterator[ActorHandle]:
     """A block with a coordinator, and with actors that can become so many tasks of stages: none is waited for. Whatever
     ends the block ends its actors. The coordinator is on the driver's node: so it lives to tell when another one dies.
 
     Args:
         tasks: of all stages.
         placed: their nodes; None: Ray spreads them.
+        job: its name, by which the coordinator can be found on a Ray that this process has not started.
     """
     import ray
 
     from dpa.runtime.actors import create
     from dpa.runtime.coordinator_actor import CoordinatorActor
 
-    coordinator = create(CoordinatorActor, ray.get_runtime_context().get_node_id())
+    named = {} if is_of_this_process() else free_name(job)
+    coordinator = create(CoordinatorActor, ray.get_runtime_context().get_node_id(), **named)
     try:
         coordinator.prepare.remote(tasks, placed)
         yield coordinator
@@ -63,36 +64,18 @@ def actors(tasks: int, placed: Placed | None = None) -> Iterator[ActorHandle]:
             ray.kill(coordinator)
 
 
-def launch(
-    plan: RunPlan,
-    observe: Callable[[Snapshot], None],
-    warn: Callable[[str], None],
-    control: Control | None = None,
-) -> RunOutcome:
-    """Run a plan on actors of its own, as `run_on` does."""
-    with actors(len(plan.graph.addresses)) as coordinator:
-        return run_on(coordinator, plan, observe, warn, control)
-
-
-def run_on(
-    coordinator: ActorHandle,
-    plan: RunPlan,
-    observe: Callable[[Snapshot], None],
-    warn: Callable[[str], None],
-    control: Control | None = None,
-) -> RunOutcome:
+def run_on(coordinator: ActorHandle, plan: RunPlan, hooks: RunHooks, mailbox: Mailbox | None = None) -> RunOutcome:
     """Run a plan on the actors of a coordinator that has not run any.
 
     Args:
         coordinator: what `actors` yields.
         plan: what to run.
-        observe: receives statistics a few times a second, and those at the end.
-        warn: receives what the user should know meanwhile.
-        control: has requests to change tasks, and receives the answers.
+        hooks: what is called meanwhile; statistics come a few times a second.
+        mailbox: by which the job is asked for something; None: not by files.
 
     Raises:
         JobFailedError: user code failed, or an actor died; carries the last events of the tasks that still answer.
-        JobCancelledError: `control` asked for it.
+        JobCancelledError: a request asked for it.
     """
     from ray.exceptions import RayError
 
@@ -104,12 +87,14 @@ def run_on(
         while True:
             polled: Polled = _answer(coordinator.poll.remote(_POLL_SECONDS))
             for warning in polled.warnings:
-                warn(warning)
-            observe(polled.snapshot)
-            if control is not None:
-                _pass_on(coordinator, control, polled)
+                hooks.warn(warning)
+            hooks.observe(polled.snapshot)
+            if mailbox is not None:
+                _pass_on(coordinator, mailbox, polled)
             if polled.error is not None:
                 raise JobFailedError(polled.error, _last_events(coordinator))
+            if polled.is_cancelled:
+                raise JobCancelledError("cancelled by a request to the running job; nothing was published")
             if polled.snapshot.phase == "done":
                 break
         snapshot, times, outputs, used = _answer(coordinator.outcome.remote())
@@ -124,29 +109,18 @@ def run_on(
         raise JobFailedError(f"the coordinator failed: {cause_of(error)}") from None
 
 
-def _pass_on(coordinator: ActorHandle, control: Control, polled: Polled) -> None:
-    """Bring requests to the coordinator, and its answers back.
-
-    Raises:
-        JobCancelledError: one is to end the job.
-    """
-    for answer in polled.answers:
-        control.answer(answer)
-    control.tell(polled.snapshot, polled.processes, alive_nodes)
-    for request in control.requests():
-        if isinstance(request, CancelJob):
-            control.answer(Answer(request.request, "the job ends, and publishes nothing"))
-            raise JobCancelledError("cancelled by a request to the running job; nothing was published")
-        if isinstance(request, CancelChange):
-            coordinator.ask.remote(request)
-            continue
-        ids = {node.name: node.id for node in alive_nodes()} if request.nodes else {}
-        unknown = [node for node in request.nodes if node not in ids]
-        if unknown:
-            text = f"there is no node {unknown[0]!r}; the nodes are {', '.join(sorted(ids))}"
-            control.answer(Answer(request.request, text, refused=True))
+def _pass_on(coordinator: ActorHandle, mailbox: Mailbox, polled: Polled) -> None:
+    """Bring requests to the coordinator, and its answers back."""
+    if mailbox.waiting:
+        for answer in _answer(coordinator.answers.remote(mailbox.waiting)):
+            mailbox.answer(answer)
+    mailbox.tell(polled.snapshot, polled.processes, alive_nodes)
+    for request in mailbox.requests():
+        asked = with_node_ids(request)
+        if isinstance(asked, Answer):
+            mailbox.answer(asked)
         else:
-            coordinator.ask.remote(replace(request, nodes=tuple(ids[node] for node in request.nodes)))
+            coordinator.ask.remote(asked)
 
 
 def _last_events(coordinator: ActorHandle) -> dict[str, bytes]:

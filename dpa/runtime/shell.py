@@ -14,6 +14,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from typing import Protocol
 
 from dpa._util.disk import is_full, why
 from dpa.errors import DpaError
@@ -22,7 +23,7 @@ from dpa.protocol.history.recorder import Recorder
 from dpa.protocol.history.recording import Recording
 from dpa.protocol.machine import Machine
 from dpa.protocol.wire.envelopes import Envelope
-from dpa.protocol.wire.events import Event, Tick
+from dpa.protocol.wire.events import Event, FailureKind, TaskDied, Tick
 from dpa.protocol.wire.instructions import Instruction, Send, StartTasks
 from dpa.protocol.wire.use import TaskUse
 from dpa.runtime.cores_busy import CoresBusy
@@ -42,37 +43,41 @@ _WITHOUT_USER_CODE: dict[type, str] = {
 }
 """What takes long though it is no user code of this task."""
 
-Work = Callable[[Instruction], Event | None]
+
+class Host(Protocol):
+    """Carries out what the machine in a shell says."""
+
+    def send(self, envelope: Envelope) -> None:
+        """Deliver an envelope."""
+
+    def at_once(self, instruction: Instruction) -> bool:
+        """Carry out an instruction that takes no time and need not wait until user code returns; whether it was one."""
+        ...
+
+    def work(self, instruction: Instruction) -> Event | None:
+        """Carry out any other instruction, on the thread of user code; returns the event that answers it."""
+        ...
+
+    def failed(self, died: TaskDied) -> None:
+        """Report that the task has failed, which ends the job."""
+
+    def warn(self, message: str) -> None:
+        """Report what the user should know while the job goes on."""
+
+    def use(self) -> TaskUse:
+        """What the task has used so far."""
+        ...
 
 
 class Shell:
     """Drives one machine until `stop`. Whoever looks into the machine from outside holds `lock` meanwhile."""
 
-    def __init__(
-        self,
-        machine: Machine,
-        *,
-        send: Callable[[Envelope], None],
-        work: Work,
-        at_once: Callable[[Instruction], bool],
-        fail: Callable[[str], None],
-        warn: Callable[[str], None],
-        use: Callable[[], TaskUse],
-        stuck_seconds: float,
-    ) -> None:
-        """`send` delivers an envelope, `at_once` carries out another instruction if that takes no time and says whether
-        it has, `work` carries out any other, on the thread of user code, and returns the event that answers it,
-        `fail` reports an error that ends the job, `warn` that an instruction has taken another `stuck_seconds`, `use`
-        says what the task has used so far."""
+    def __init__(self, machine: Machine, host: Host, stuck_seconds: float) -> None:
+        """`host` is warned of an instruction whenever it has taken another `stuck_seconds`."""
         self._machine = machine
+        self._host = host
         self._recorder = Recorder(machine)
         self._states = StateLog(machine)
-        self._send = send
-        self._work = work
-        self._at_once = at_once
-        self._fail = fail
-        self._warn = warn
-        self._use = use
         self._stuck_seconds = stuck_seconds
         self._work_began: float | None = None
         self._works_on: Instruction | None = None
@@ -111,8 +116,8 @@ class Shell:
                 self._states.look()
                 for instruction in instructions:
                     if isinstance(instruction, Send):
-                        self._send(instruction.envelope)
-                    elif not self._at_once(instruction):
+                        self._host.send(instruction.envelope)
+                    elif not self._host.at_once(instruction):
                         self._jobs.put(instruction)
         except BaseException as error:
             self._failed(error)
@@ -140,7 +145,7 @@ class Shell:
         while (instruction := self._jobs.get()) is not None and not self._stopped.is_set():
             self._warnings, self._works_on, self._work_began = 0, instruction, time.monotonic()
             try:
-                event = self._work(instruction)
+                event = self._host.work(instruction)
             except BaseException as error:  # user code may call sys.exit(), and a panic in Rust is no Exception
                 self._failed(error)
                 return
@@ -154,7 +159,7 @@ class Shell:
         for number in itertools.count(1):
             if self._stopped.wait(TICK_SECONDS):
                 return
-            self.post(Tick(cores.since_last(), self._use() if number % _USE_TICKS == 0 else None))
+            self.post(Tick(cores.since_last(), self._host.use() if number % _USE_TICKS == 0 else None))
             self._look_at_work()
 
     def _look_at_work(self) -> None:
@@ -165,7 +170,7 @@ class Shell:
         self._warnings += 1
         at = running(sys._current_frames().get(self._worker.ident or 0))
         doing = f"in {at}" if at is not None else _WITHOUT_USER_CODE.get(type(self._works_on), "in no user code")
-        self._warn(f"{self._machine.address} has been at one step for {taken:.0f} s; it is {doing}")
+        self._host.warn(f"{self._machine.address} has been at one step for {taken:.0f} s; it is {doing}")
 
     def _failed(self, error: BaseException) -> None:
         if not self._stopped.is_set():
@@ -175,4 +180,4 @@ class Shell:
                 text = f"{why(error)}\n{text}"
             self._recorder.end(text)
             _log.error("failed: %s", text)
-            self._fail(f"{self._machine.address}: {text}")
+            self._host.failed(TaskDied(self._machine.address, FailureKind.RAISED, text))

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from dpa.errors import ConfigError
-from dpa.protocol.plan import RunPlan
+from dpa.protocol.plan import RunPlan, SlowTasks
 from dpa.protocol.wire.addresses import Address
 
 _BUSY = """
@@ -37,10 +37,10 @@ class Slowness:
         Raises:
             ConfigError: the plan names it, and processes cannot be pinned here.
         """
-        factors = plan.slow_factor.get(task.stage)
-        self._factor = factors[task.index] if factors and task.index < len(factors) else 1.0  # not of later tasks
+        slow = plan.testing.get(task.stage, SlowTasks())
+        self._factor = dict(enumerate(slow.slow_factor)).get(task.index, 1.0)  # later tasks have none
         self._sleep = sleep
-        self._busy = _contend(task.index) if task.index in plan.cpu_contention.get(task.stage, ()) else None
+        self._busy = _contend(task.index) if task.index in slow.cpu_contention else None
 
     def prolong(self, seconds: float) -> None:
         """User code took so many seconds: wait for as long as it would take longer, slowed down."""

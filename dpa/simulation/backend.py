@@ -10,14 +10,12 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from dpa.protocol.coordinator.machine import CoordinatorMachine
-from dpa.protocol.plan import Control, RunOutcome, RunPlan, TaskOutput, Times
+from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan, Times
+from dpa.protocol.task.delivery import TaskOutput
 from dpa.protocol.wire.addresses import Address
-from dpa.protocol.wire.instructions import Write
-from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.nodes import Place
 from dpa.simulation.cluster import SimulatedCluster
 from dpa.simulation.job import NETWORK, Network, SimulatedJob
-from dpa.sinks.shares import deliver
 
 
 @dataclass(frozen=True)
@@ -48,42 +46,38 @@ class SimulatedBackend:
         """Nothing has to be started: a block with this backend itself."""
         return nullcontext(self)
 
-    def run(
-        self,
-        plan: RunPlan,
-        observe: Callable[[Snapshot], None],
-        warn: Callable[[str], None],
-        control: Control | None = None,
-    ) -> RunOutcome:
-        """Run a plan; `observe` receives the statistics at the end, and nothing is asked of `control`.
+    def run(self, plan: RunPlan, hooks: RunHooks) -> RunOutcome:
+        """Run a plan; the statistics are those at the end, and requests to change tasks are not looked at.
 
         Raises:
             InvariantViolationError: user code failed, or a machine broke an invariant; carries the events until then.
         """
-        if plan.partial_results:
-            warn("partial results are not published in a simulation")
+        if any(to.rounds is not None for to in plan.deliveries.values()):
+            hooks.warn("partial results are not published in a simulation")
+        deliveries = {name: replace(to, rounds=None) for name, to in plan.deliveries.items()}
         started = time.time()
         times = (self.step_seconds, self.service_seconds)
         stages = tuple(replace(stage, expected_seconds=None) for stage in plan.graph.stages)  # of real time
         graph = replace(plan.graph, stages=stages)
-        cluster = SimulatedCluster(SimulatedJob(graph, plan.tasks, *times, self.network, ticks=None), self.seed)
+        job = SimulatedJob(graph, plan.tasks, *times, self.network, ticks=None, deliveries=deliveries)
+        cluster = SimulatedCluster(job, self.seed)
         try:
             run = cluster.run()
         finally:
-            observe(cluster.coordinator.snapshot())
+            hooks.observe(cluster.coordinator.snapshot())
         outputs = {
             stage.name: tuple(
-                _delivered(plan, cluster, address) for address in cluster.coordinator.stages[stage.name].addresses
+                _delivered(cluster, address) for address in cluster.coordinator.stages[stage.name].addresses
             )
             for stage in plan.graph.queue_fed()
         }
         return RunOutcome(outputs, run.snapshot, _moments(cluster.coordinator, started))
 
 
-def _delivered(plan: RunPlan, cluster: SimulatedCluster, address: Address) -> TaskOutput:
-    write = cluster.writes.get(address, Write(None))
-    operator = cluster.user_code[address].operator
-    return deliver(plan, address, operator, write.schema, is_first=write.is_first)
+def _delivered(cluster: SimulatedCluster, address: Address) -> TaskOutput:
+    output = cluster.user_code[address].output
+    assert output is not None
+    return output
 
 
 def _moments(coordinator: CoordinatorMachine, started: float) -> Times:

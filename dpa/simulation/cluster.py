@@ -29,6 +29,7 @@ from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import (
     Event,
     ExtractDone,
+    FailureKind,
     MergeDone,
     ProcessDone,
     Redistribute,
@@ -56,7 +57,6 @@ from dpa.protocol.wire.instructions import (
     Send,
     StartTasks,
     StopTasks,
-    Write,
 )
 from dpa.simulation.hosts import Hosts
 from dpa.simulation.invariants import Invariants, require
@@ -90,7 +90,6 @@ class SimulatedCluster:
         graph: the job's stages and edges.
         coordinator, balancer, tasks, machines: the state machines, by address.
         user_code: of each task.
-        writes: how each task delivered its share.
         answers: what became of the requests that somebody waits for, by their numbers.
     """
 
@@ -133,7 +132,6 @@ class SimulatedCluster:
             **self.tasks,
         }
         self.user_code = {address: self._user_code_of(address) for address in graph.addresses}
-        self.writes: dict[Address, Write] = {}
         self._hosts = Hosts(job.placed, job.cores)
         self._invariants = Invariants(graph, self.tasks, numbered=job.numbered)
         self._rounds = {
@@ -143,7 +141,8 @@ class SimulatedCluster:
         }
 
     def _user_code_of(self, address: Address) -> UserCode:
-        return UserCode(self._job.work[address.stage], address.index, lambda: self._clock)
+        work, delivery = self._job.work[address.stage], self._job.deliveries.get(address.stage)
+        return UserCode(work, address.index, lambda: self._clock, delivery)
 
     def run(self, max_steps: int = 1_000_000) -> SimulatedRun:
         """Run to the end.
@@ -156,7 +155,7 @@ class SimulatedCluster:
         for at, request in self._job.requests:
             self._schedule(at, BALANCER if isinstance(request, Redistribute) else COORDINATOR, request)
         for at, task in self._job.deaths:
-            self._schedule(at, task, TaskDied(task, f"{task} died"))
+            self._schedule(at, task, TaskDied(task, FailureKind.DIED, "the simulated job has it die now"))
         for address in self.machines:
             self._schedule_ticks(address)
         while self._events and self._steps < max_steps and self._failure is None:
@@ -275,8 +274,6 @@ class SimulatedCluster:
             case JobFailed(reason):
                 self._failure = reason
             case _:
-                if isinstance(instruction, Write):
-                    self.writes[address] = instruction
                 self._invariants.works(address, instruction)
                 event, seconds = self._user_code(address, instruction)
                 self._invariants.worked(address, event)

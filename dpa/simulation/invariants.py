@@ -210,7 +210,7 @@ class _StageInvariants:
         self._entering = {number for number, _ in graph.into(stage.name)}
         self._tasks = tasks
         self.name = stage.name
-        self.in_flight_records = stage.in_flight_records
+        self.in_flight_records = stage.flow.in_flight_records
         self._stage = stage
         self._operators = [task for at in stage.addresses if isinstance(task := tasks[at], OperatorMachine)]
         self._emitters: defaultdict[Address, list[Emitter]] = defaultdict(list)

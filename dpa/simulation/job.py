@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from dpa.execution.block import Block
@@ -14,6 +14,8 @@ from dpa.execution.mapping import MapTask
 from dpa.execution.reduce_task import ReduceStage
 from dpa.execution.states import Reduced
 from dpa.protocol.graph import MAPPER, REDUCER, Graph, map_reduce
+from dpa.protocol.task.delivery import Delivery
+from dpa.protocol.task.flow_control import FlowControl
 from dpa.protocol.task.user_code import StageTask
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import CancelChange, Redistribute, TaskRequest
@@ -84,6 +86,7 @@ class SimulatedJob:
         numbered: whether the value of each record is the number of its row in the input, so that its order is checked.
         due: the virtual time at which the first so many records of a source task are there: it waits for them, and
             catches up where it was held back; by default all are there from the start.
+        deliveries: where the tasks of stages deliver their shares of results; by default they keep them.
     """
 
     graph: Graph
@@ -105,6 +108,15 @@ class SimulatedJob:
     pauses: Callable[[str, int], Pauses] = lambda stage, index: NEVER
     numbered: bool = False
     due: Callable[[str, int, int], float] = lambda stage, index, records: 0.0
+    deliveries: Mapping[str, Delivery] = field(default_factory=dict)
+
+
+def stage_options(**options: Any) -> dict[str, Any]:
+    """Options of a simulated stage, of which those of flow control are made one, if that is not given as a whole.
+    Without `queue_seconds` there is no delay at which queues are held."""
+    given = {"batch_records": 1, "queue_seconds": None, **options}
+    flow = {of.name: given.pop(of.name) for of in fields(FlowControl) if of.name in given}
+    return {"flow": FlowControl(**flow), **given}
 
 
 def map_reduce_job(
@@ -129,12 +141,12 @@ def map_reduce_job(
         map_seconds: virtual time to map one record.
         service_seconds: virtual time in which reducer `i` processes one record.
         network, ticks, tick_seconds: as of `SimulatedJob`.
-        options: of the reduce stage, as in `dpa.protocol.graph.Stage`.
+        options: of the reduce stage, as of `stage_options`.
     """
-    options = {"in_flight_records": 100, "quantum_records": 100, **options}
+    options = stage_options(**{"in_flight_records": 100, "quantum_records": 100, **options})
     return SimulatedJob(
         map_reduce(tuple(splits), mappers, reducers, **options),
-        {MAPPER: Emission((task,)), REDUCER: ReduceStage(task.reducer, task.key)},
+        {MAPPER: Emission((task,)), REDUCER: ReduceStage(task.receiver, task.key)},
         lambda stage: map_seconds,
         lambda stage, index: service_seconds(index),
         network,

@@ -18,7 +18,10 @@ import pyarrow as pa
 from dpa.balance.options import AdaptiveOptions, NoBalancingOptions
 from dpa.balance.options.tokens import HalvingOptions
 from dpa.execution.emission import Emission
-from dpa.execution.mapping import MapTask, Receiver
+from dpa.execution.mapping import MapTask
+from dpa.execution.receivers import receiver_of
+from dpa.execution.receivers.base import Receiver
+from dpa.execution.receivers.stateless import StatelessReceiver
 from dpa.execution.reduce_task import ReduceStage
 from dpa.executors import Process, Record
 from dpa.operators import JoinOptions, RowKind, RowOperator
@@ -28,7 +31,7 @@ from dpa.protocol.wire.events import Redistribute, Rescale
 from dpa.routing.groupings.options import KeyOptions
 from dpa.routing.hashing import hash_column
 from dpa.simulation.cluster import InvariantViolationError, SimulatedCluster
-from dpa.simulation.job import Network, SimulatedJob, SimulatedRun
+from dpa.simulation.job import Network, SimulatedJob, SimulatedRun, stage_options
 from dpa.simulation.random_changes import with_random_changes, with_random_placement
 from dpa.simulation.random_jobs import Collect, random_network, random_stage_options, with_ticks_as_messages
 from dpa.simulation.random_tables import with_random_first_tables
@@ -85,7 +88,7 @@ class Kind:
     @property
     def is_collect(self) -> bool:
         """Whether its result has a row a key, with the numbers collected."""
-        return isinstance(self.receiver, Collect)
+        return isinstance(self.receiver.executor, Collect)
 
 
 def _all(reaching: list[Numbers], keys: Keys) -> Numbers:
@@ -103,11 +106,11 @@ def _joined(*, matched: bool) -> Callable[[list[Numbers], Keys], Numbers]:
 
 _ON_KEY = (("key",), ("key",))
 KINDS = {
-    "collect": Kind(Collect(), _all),
-    "process": Kind(PassOn(), _all),
-    "rows": Kind(None, _all),
-    "semi join": Kind(JoinOptions("semi", _ON_KEY), _joined(matched=True)),
-    "anti join": Kind(JoinOptions("anti", _ON_KEY), _joined(matched=False)),
+    "collect": Kind(receiver_of(Collect()), _all),
+    "process": Kind(receiver_of(PassOn()), _all),
+    "rows": Kind(StatelessReceiver(), _all),
+    "semi join": Kind(receiver_of(JoinOptions("semi", _ON_KEY)), _joined(matched=True)),
+    "anti join": Kind(receiver_of(JoinOptions("anti", _ON_KEY)), _joined(matched=False)),
 }
 """The kinds of stages; a join has two edges that enter it."""
 
@@ -169,12 +172,12 @@ def asked_graph(seed: int) -> RandomGraph:
     edges = (Edge("source 0", "stage 0"), Edge("stage 0", "stage 1"))
     keys = {name: _random_keys(draw, numbers) for name in kinds}
     halving = HalvingOptions(min_queue=1, check_seconds=0.0, report_every=1, initial_tokens=64)
-    options: dict[str, Any] = {
-        "balance": draw.choice([halving, AdaptiveOptions(check_seconds=0.0, measure_seconds=0.001)]),
-        "in_flight_records": draw.choice([4, 20]),
-        "quantum_records": 1,
-        "drain_seconds": 0.0,
-    }
+    options = stage_options(
+        balance=draw.choice([halving, AdaptiveOptions(check_seconds=0.0, measure_seconds=0.001)]),
+        in_flight_records=draw.choice([4, 20]),
+        quantum_records=1,
+        drain_seconds=0.0,
+    )
     stages = (
         Stage("source 0", 2, splits=_splits(draw, numbers)),
         Stage("stage 0", 2, consistency="migrate", **options),
@@ -270,7 +273,7 @@ def _options(draw: random.Random, kind: str, batch: int) -> dict[str, Any]:
     if kind == "process" and not migrates:
         options |= _ONE_OWNER
     rounds = draw.choice([0.002, 0.02]) if draw.random() < 0.2 else None
-    return {**options, "aggregate_seconds": rounds if kind == "collect" and not migrates else None}
+    return stage_options(**options, aggregate_seconds=rounds if kind == "collect" and not migrates else None)
 
 
 def _work(
@@ -284,10 +287,10 @@ def _work(
     """What the tasks of a stage do."""
     outputs = []
     for number, edge in graph.out_of(stage):
-        receiver = KINDS[kinds[edge.target]].receiver
-        combine = combined[edge] and isinstance(receiver, Collect)
-        side = [other for other, _ in graph.into(edge.target)].index(number) if isinstance(receiver, JoinOptions) else 0
-        key = "key" if receiver is not None else ()
+        kind = KINDS[kinds[edge.target]]
+        receiver, combine = kind.receiver, combined[edge] and kind.is_collect
+        side = [other for other, _ in graph.into(edge.target)].index(number) if receiver.has_sides else 0
+        key = "key" if receiver.keeps_states else ()
         to_keyed = RowOperator(RowKind.FLAT_MAP, ToKeyed(keys[edge.target]))
         leaf = MapTask(None, key, None, receiver, combine, 0, batch, 1.0, side=side)
         outputs.append(Emission((leaf,), (to_keyed,)))
@@ -296,7 +299,7 @@ def _work(
         assert emission is not None
         return emission
     receiver = KINDS[kinds[stage]].receiver
-    return ReduceStage(receiver, "key" if receiver is not None else (), emission)
+    return ReduceStage(receiver, "key" if receiver.keeps_states else (), emission)
 
 
 def _found(kind: Kind, rows: list[Record], cluster: SimulatedCluster) -> Numbers:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from dpa.balance.options import BY_STRATEGY
 from dpa.execution.keys import column_of, key_column, key_columns
 from dpa.execution.mapping import MapTask
+from dpa.execution.receivers import receiver_of
 from dpa.execution.states import Reduced
 from dpa.executors import Reducer
 from dpa.protocol.graph import REDUCER
@@ -100,7 +101,7 @@ def random_job(seed: int, *, migrates: bool = False) -> RandomJob:
         reducer, combine, aggregate = CollectAlone(), False, False
     job = map_reduce_job(
         memory_splits(table, draw.choice([1, 20, 100])),
-        MapTask(None, name, ("number",), reducer, combine, 0, batch, 1.0),
+        MapTask(None, name, ("number",), receiver_of(reducer), combine, 0, batch, 1.0),
         mappers=draw.randint(1, 4),
         reducers=draw.randint(1, 5),
         map_seconds=draw.choice([0.0, 0.0001, 0.002]),
@@ -181,7 +182,7 @@ def random_stage_options(draw: random.Random, batch: int, *, migrates: bool = Fa
         "in_flight_records": draw.choice([batch, 50, 100]),
         "quantum_records": draw.choice([1, 4, 100]),
         "queue_seconds": draw.choice([None, None, 0.005, 0.05]),
-        "in_flight_bytes": draw.choice([None, None, None, 300]),
+        "in_flight_mb": draw.choice([256, 256, 256, 300 / 2**20]),
         "drain_seconds": {1: 0.0, 3: 0.02}.get(batch, 2.0),  # not drawn, so that seeds mean what they did
         **({"piece_keys": draw.choice([1, 2, 8_192])} if migrates else {}),
     }

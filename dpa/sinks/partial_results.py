@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dpa._util import owned
 from dpa._util.disk import writing
+from dpa._util.links import is_of_file_system
 from dpa.errors import ExecutorError, KeyTypeError, TableError
 from dpa.execution.schemas import one_table
+from dpa.sinks.sink import Sink
 
 LATEST = "LATEST"
 _BESIDE = ".LATEST.new"
@@ -44,6 +47,81 @@ class PartialResults:
     seconds: float
 
 
+class RoundsDirectory(Sink):
+    """A directory of rounds, which has one owner at a time. An epoch is a round; the last two stay when a job ends."""
+
+    def __init__(self, path: str) -> None:
+        self._given = path
+        self._path = Path(path).absolute()
+        self._lock = ExitStack()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_path": self._path}
+
+    @property
+    def place(self) -> str:
+        """The directory."""
+        return str(self._path)
+
+    def check(self) -> None:
+        """Check that nothing but rounds is there."""
+        strangers = _strangers_in(self._path) if self._path.exists() else []
+        strangers = [name for name in strangers if not is_of_file_system(self._path / name)]
+        if strangers:
+            more = f" and {len(strangers) - 1} more" if len(strangers) > 1 else ""
+            holds = f"{self._given} holds {strangers[0]}{more}, no round of aggregation"
+            raise TableError(f"{holds}; name another directory")
+
+    def begin(self) -> None:
+        """Make the directory if need be, and lock it."""
+        try:
+            self._path.mkdir(parents=True, exist_ok=True)
+            self._lock.enter_context(owned.held(self._path / LOCK))
+        except BlockingIOError:
+            why = f"another job publishes its partial results in {self._path} now"
+            raise TableError(f"{why}; wait for its end, or name another directory") from None
+        except OSError as error:
+            raise TableError(f"cannot write there: {error}") from None
+
+    def clear(self) -> None:
+        """Remove the rounds of an older run, and before them the file that names the newest."""
+        try:
+            for name in (LATEST, _BESIDE):
+                (self._path / name).unlink(missing_ok=True)
+            for place in rounds_in(self._path).values():
+                _remove(place)
+        except OSError as error:
+            raise TableError(f"cannot remove the rounds that are there: {error}") from None
+
+    def stage(self, rows: pa.Table, task: int, epoch: int) -> int:
+        """Write a task's share of a round; an empty one leaves no file. Returns the number of rows."""
+        if rows.num_rows:
+            place = _round_directory(self._path, epoch)
+            with writing(place):
+                place.mkdir(parents=True, exist_ok=True)
+                pq.write_table(rows, place / _part_name(task))
+        return int(rows.num_rows)
+
+    def commit(self, staged: Sequence[int], epoch: int, seconds: float) -> Sequence[str]:
+        """Name a round as the newest complete one, and delete all but this and the one before it."""
+        parts = tuple(_part_name(task) for task, rows in enumerate(staged) if rows)
+        latest = {"round": epoch, "seconds": seconds, "rows": sum(staged), "parts": parts}
+        beside = self._path / _BESIDE
+        with writing(beside):
+            beside.parent.mkdir(parents=True, exist_ok=True)
+            beside.write_text(json.dumps(latest) + "\n", encoding="utf-8")
+            beside.replace(self._path / LATEST)
+        for number, place in rounds_in(self._path).items():
+            if number < epoch - 1:
+                with suppress(OSError):
+                    _remove(place)
+        return parts
+
+    def abort(self) -> None:
+        """Let others have the directory."""
+        self._lock.close()
+
+
 def partial_results(path: str | Path) -> PartialResults:
     """Read the newest complete round of a job; `path` is the job's `aggregation.path`.
 
@@ -61,39 +139,6 @@ def partial_results(path: str | Path) -> PartialResults:
     raise TableError(f"{directory}: round {latest['round']} lacks files; they were removed")
 
 
-def write_share(directory: str, round: int, reducer: int, share: pa.Table) -> None:
-    """Write a reducer's share of a round; an empty one leaves no file."""
-    if share.num_rows:
-        place = _round_directory(Path(directory), round)
-        with writing(place):
-            place.mkdir(parents=True, exist_ok=True)
-            pq.write_table(share, place / _part_name(reducer))
-
-
-def commit(directory: str, round: int, seconds: float, rows: Sequence[int]) -> None:
-    """Name a round as the newest complete one, and delete all but this and the one before it; `rows` is the number of
-    keys in each share."""
-    parts = [_part_name(reducer) for reducer, number in enumerate(rows) if number]
-    latest = {"round": round, "seconds": seconds, "rows": sum(rows), "parts": parts}
-    beside = Path(directory) / _BESIDE
-    with writing(beside):
-        beside.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(json.dumps(latest) + "\n", encoding="utf-8")
-        beside.replace(Path(directory) / LATEST)
-    for number, place in rounds_in(Path(directory)).items():
-        if number < round - 1:
-            with suppress(OSError):
-                _remove(place)
-
-
-def clear(directory: str) -> None:
-    """Remove the rounds of an older run, and before them the file that names the newest."""
-    for name in (LATEST, _BESIDE):
-        (Path(directory) / name).unlink(missing_ok=True)
-    for place in rounds_in(Path(directory)).values():
-        _remove(place)
-
-
 def rounds_in(directory: Path) -> dict[int, Path]:
     """The directories of rounds, by number."""
     folders = (place for place in directory.iterdir() if place.is_dir() and not place.is_symlink())
@@ -101,7 +146,7 @@ def rounds_in(directory: Path) -> dict[int, Path]:
     return {int(match.group(1)): place for place, match in found.items() if match}
 
 
-def strangers_in(directory: Path) -> list[str]:
+def _strangers_in(directory: Path) -> list[str]:
     """The relative paths of what is in a directory and belongs to no round."""
     rounds = list(rounds_in(directory).values())
     known = {LATEST, _BESIDE, LOCK, *(place.name for place in rounds)}

@@ -10,11 +10,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from dpa.errors import TableError
+from dpa.sources.feed import Feed, Page, never
 
 BLOCK_ROWS = 4_096
 """Rows that are generated at a time, with random numbers of their own. Another value would give other tables."""
@@ -171,7 +173,7 @@ class GeneratedTable:
             for start in range(0, self.rows, size)
         ]
 
-    def sample(self, max_rows: int, seed: int = 0, enough: Callable[[], bool] = lambda: False) -> pa.Table:
+    def sample(self, max_rows: int, seed: int = 0, enough: Callable[[], bool] = never) -> pa.Table:
         """The rows of blocks drawn at random, in order: about `max_rows`; all rows if there are no more. Blocks are
         made in random order until `enough` says so: what has been made by then, and one at least, is the sample."""
         blocks, wanted = -(-self.rows // BLOCK_ROWS), -(-max_rows // BLOCK_ROWS)
@@ -182,6 +184,27 @@ class GeneratedTable:
             if enough():
                 break
         return pa.Table.from_batches((batch for number in sorted(parts) for batch in parts[number]), self.schema)
+
+
+@dataclass(frozen=True)
+class GeneratedFeed(Feed):
+    """A generated table, whose splits generate their rows: each at the pace, or as fast as possible if that is None."""
+
+    table: GeneratedTable
+    pace: Pace | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns."""
+        return self.table.schema
+
+    def poll(self, split_rows: int, position: Any = None) -> Page:
+        """All splits."""
+        return Page(self.table.splits(split_rows, self.pace))
+
+    def sample(self, max_rows: int, seed: int = 0, enough: Callable[[], bool] = never) -> pa.Table:
+        """Rows of blocks drawn at random, made as fast as possible."""
+        return self.table.sample(max_rows, seed, enough)
 
 
 def padded(batch: pa.RecordBatch, size: int) -> pa.RecordBatch:

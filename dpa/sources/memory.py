@@ -2,19 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from dpa._util.inference import array_of
 from dpa.errors import TableError
+from dpa.sources.feed import Feed, Page, drawn_from, never
+from dpa.sources.splits import memory_splits
 
 _ACCEPTED = (
     "an Arrow table, a list of dicts or of scalars, a pandas, polars or Spark DataFrame, or another object with "
     "`__arrow_c_stream__`"
 )
+
+
+@dataclass(frozen=True)
+class MemoryFeed(Feed):
+    """A table in memory, whose splits bring their rows along."""
+
+    table: pa.Table
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The columns, if they are known."""
+        return columns_of(self.table)
+
+    def poll(self, split_rows: int, position: Any = None) -> Page:
+        """All splits."""
+        return Page(memory_splits(self.table, split_rows))
+
+    def sample(self, max_rows: int, seed: int = 0, enough: Callable[[], bool] = never) -> pa.Table:
+        """Rows drawn at random, in order."""
+        whole = (self.table.num_rows, lambda: self.table)
+        return pa.concat_tables(drawn_from([whole], max_rows, np.random.default_rng(seed)) or [self.table.slice(0, 0)])
 
 
 def as_table(data: Any) -> pa.Table:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +17,7 @@ import pyarrow.parquet as pq
 
 from dpa.errors import TableError
 from dpa.sources.columns import require_columns
+from dpa.sources.feed import Feed, Page, drawn_from, never, table_of
 from dpa.sources.paths import Location, data_files, locate, resolved
 from dpa.sources.splits import ParquetSplit
 
@@ -26,7 +29,7 @@ _SAMPLED_GROUPS = 64
 
 
 _ROWS_AT_A_TIME = 1_000_000
-"""Rows of a batch where a table is read as a whole."""
+"""Rows of a split where a table is read as a whole."""
 
 
 @dataclass(frozen=True)
@@ -66,10 +69,7 @@ class ParquetTable:
         Raises:
             TableError: the files do not agree on a column.
         """
-        splits = self.splits(_ROWS_AT_A_TIME)
-        return pa.Table.from_batches(
-            (batch for split in splits for batch in split.batches(_ROWS_AT_A_TIME)), schema=self.schema
-        )
+        return table_of(self.splits(_ROWS_AT_A_TIME), self.schema)
 
     def splits(
         self, split_rows: int, columns: Sequence[str] | None = None, dictionary: Sequence[str] = ()
@@ -102,7 +102,7 @@ class ParquetTable:
         max_rows: int,
         seed: int = 0,
         columns: Sequence[str] | None = None,
-        enough: Callable[[], bool] = lambda: False,
+        enough: Callable[[], bool] = never,
     ) -> pa.Table:
         """About `max_rows` rows drawn at random, in order; all if there are no more. Row groups are read in random
         order until `enough` says so: what has been read by then, and one at least, is the sample.
@@ -118,17 +118,9 @@ class ParquetTable:
         groups = [(file, index) for file in self.files for index, rows in enumerate(file.row_groups) if rows]
         if len(groups) > _SAMPLED_GROUPS:
             groups = [groups[place] for place in np.sort(random.permutation(len(groups))[:_SAMPLED_GROUPS])]
-        ends = np.cumsum([0, *(file.row_groups[index] for file, index in groups)])
-        drawn = np.sort(random.choice(ends[-1], min(max_rows, ends[-1]), replace=False, shuffle=False))
-        parts: dict[int, pa.Table] = {}
-        for place in random.permutation(len(groups)).tolist():
-            rows = drawn[(drawn >= ends[place]) & (drawn < ends[place + 1])] - ends[place]
-            if len(rows):
-                file, index = groups[place]
-                parts[place] = _rows(file, index, columns).take(pa.array(rows))
-            if parts and enough():
-                break
-        return pa.concat_tables([parts[place] for place in sorted(parts)]) if parts else self.schema.empty_table()
+        parts = [(file.row_groups[index], partial(_rows, file, index, columns)) for file, index in groups]
+        drawn = drawn_from(parts, max_rows, random, enough)
+        return pa.concat_tables(drawn) if drawn else self.schema.empty_table()
 
     def _check_agreement(self, columns: Sequence[str] | None) -> None:
         first = self.files[0]
@@ -144,6 +136,34 @@ class ParquetTable:
                 here, there = found.get(name, "missing"), expected.get(name, "missing")
                 what = f"column {name!r} is {there} in {first.path} and {here} in {file.path}"
             raise TableError(f"{what}: all files of one input must have the same columns")
+
+
+@dataclass(frozen=True)
+class ParquetFeed(Feed):
+    """Some columns of a table of Parquet files, whose splits read the files themselves.
+
+    Attributes:
+        table: the files.
+        columns: the columns to read; all if None.
+        dictionary: columns to decode as dictionaries.
+    """
+
+    table: ParquetTable
+    columns: Sequence[str] | None = None
+    dictionary: Sequence[str] = ()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """All columns of the files."""
+        return self.table.schema
+
+    def poll(self, split_rows: int, position: Any = None) -> Page:
+        """All splits."""
+        return Page(self.table.splits(split_rows, self.columns, self.dictionary))
+
+    def sample(self, max_rows: int, seed: int = 0, enough: Callable[[], bool] = never) -> pa.Table:
+        """Rows of some row groups."""
+        return self.table.sample(max_rows, seed, self.columns, enough)
 
 
 def parquet_table(

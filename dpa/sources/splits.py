@@ -1,26 +1,54 @@
-"""Splits: the pieces of an input that mappers read, each a range of Parquet row groups, an Arrow table in memory, or a
-range of generated rows.
-
-A split can be read again, and yields the same batches in the same order. Nothing here knows Spark: `dpa.spark` makes
-splits, backends read them.
+"""Splits: the pieces of an input that source tasks read, and the first kinds: a range of Parquet row groups, and an
+Arrow table in memory. Nothing here knows Spark: feeds make splits, backends read them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from dpa.errors import TableError
-from dpa.sources.generated import GeneratedSplit
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 _UNREADABLE = (pa.ArrowException, OSError)
 """What pyarrow raises for a file that is damaged, gone or out of reach."""
+
+
+@runtime_checkable
+class Split(Protocol):
+    """A piece of an input, which one task reads. Picklable, as it travels to that task, and never changed.
+
+    The position of who reads it is a number of rows, so `after` takes up the reading where it was left.
+    """
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        ...
+
+    def after(self, rows: int) -> Split:
+        """What is left of the split once its first `rows` rows have been read."""
+        ...
+
+    def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, at most `batch_rows` of them at a time: each time it is called the same, in the same order.
+
+        Raises:
+            TableError: they cannot be read; names what, where and why.
+        """
+        ...
+
+
+@cache
+def is_split(kind: type) -> bool:
+    """Whether a type has the methods of a split."""
+    return all(hasattr(kind, method) for method in ("after", "batches"))
 
 
 @dataclass(frozen=True)
@@ -158,9 +186,6 @@ class MemorySplit:
         yield from self.table.to_batches(max_chunksize=batch_rows)
 
 
-Split = ParquetSplit | MemorySplit | GeneratedSplit
-
-
 def memory_splits(table: pa.Table, split_rows: int) -> list[MemorySplit]:
     """Cut a table into splits of `split_rows` rows, in order; the last may be shorter."""
     return [MemorySplit(_own(table.slice(start, split_rows))) for start in range(0, table.num_rows, split_rows)]
@@ -174,6 +199,6 @@ def _own(table: pa.Table) -> pa.Table:
     return pa.ipc.open_stream(sink.getvalue()).read_all()
 
 
-def total_rows(splits: Sequence[Split]) -> int:
+def total_rows(splits: Iterable[Split]) -> int:
     """The number of rows in all splits together."""
     return sum(split.rows for split in splits)

@@ -1,27 +1,22 @@
 """Helpers for tests of your own jobs: run executors or a whole job in this process, and check the laws that a
 mergeable reducer must keep.
 
-None needs Ray but `LocalCluster` and `NamespaceCluster`, which start several nodes of it on this machine. `run_local`,
+None needs Ray but `LocalCluster`, which starts several nodes of it on this machine. `run_local`,
 and a job on `LocalBackend`, go through the same blocks and states as a real run, split over several reducers with a
 redistribution half way, so what only shows with more than one reducer shows here.
 """
 
 from dpa.driver.local_backend import LocalBackend
 from dpa.errors import ExecutorError
-from dpa.testing._network import HostsError, InterfaceBytes
 from dpa.testing.cluster import LocalCluster
 from dpa.testing.laws import LawError, check_reducer_laws
 from dpa.testing.local import run_local
-from dpa.testing.namespaces import NamespaceCluster
 
 __all__ = [
     "ExecutorError",
-    "HostsError",
-    "InterfaceBytes",
     "LawError",
     "LocalBackend",
     "LocalCluster",
-    "NamespaceCluster",
     "check_reducer_laws",
     "run_local",
 ]

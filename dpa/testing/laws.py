@@ -16,9 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from dpa.errors import ConfigError, DpaError
-from dpa.execution.batch_states import stacked
 from dpa.execution.calls import columns
-from dpa.executors import BatchReducer, Groups, Reducer, as_reducer, is_mergeable, name_of
+from dpa.execution.receivers import receiver_of
+from dpa.execution.receivers.batch import stacked
+from dpa.executors import BatchReducer, Groups, Reducer, as_reducer, name_of
 
 _KEYS = "abc"
 """The keys that examples are divided over."""
@@ -58,7 +59,7 @@ def check_reducer_laws(reducer: Any, values: Iterable[Any], *, trials: int = 100
     made, values, draw = as_reducer(reducer), list(values), random.Random(seed)
     if not values or trials < 1:
         raise ConfigError(f"to check {name_of(made)} takes at least one value and one trial")
-    if not is_mergeable(made):
+    if not receiver_of(made).can_merge:
         raise LawError(f"{name_of(made)} has no merge")
     most = max(len(values), _MIN_ROWS)
     for trial in range(trials):

@@ -12,13 +12,13 @@ import pyarrow as pa
 from dpa.config import parse
 from dpa.driver.inputs import Inputs
 from dpa.driver.local_backend import LocalBackend
-from dpa.driver.observer import Unobserved
 from dpa.driver.outputs import in_memory
 from dpa.driver.spec import JobSpec
 from dpa.errors import ConfigError
 from dpa.executors import as_mapper, as_reducer
 from dpa.flow import Flow
 from dpa.protocol.graph import MAPPER, REDUCER
+from dpa.protocol.plan import RunHooks
 from dpa.routing.keys import KeyName, names_of
 from dpa.sources.memory import columns_of
 from dpa.sources.splits import Split, memory_splits
@@ -79,20 +79,18 @@ def run_local(
     """
     if isinstance(mapper, Flow):
         return _run_flow(mapper, reducer or {}, batch_records)
-    spec = JobSpec(
-        parse(
-            {
-                "key": key if key is None or isinstance(key, str) else list(key),
-                "value": None if value is None else list(value),
-                "combiner": combine,
-                "parallelism": {"mappers": 1, "reducers": reducers},
-                "limits": {"batch_records": batch_records},
-            },
-            origin="run_local(...)",
-        ),
-        {"mapper": None if mapper is None else as_mapper(mapper), "reducer": as_reducer(reducer)},
-    )
     table = as_table(data)
+    sections = {
+        "key": key if key is None or isinstance(key, str) else list(key),
+        "value": None if value is None else list(value),
+        "combiner": combine,
+        "parallelism": {"mappers": 1, "reducers": reducers},
+        "limits": {"batch_records": batch_records},
+    }
+    objects = {"input": table, "reducer": as_reducer(reducer)}
+    if mapper is not None:
+        objects["mapper"] = as_mapper(mapper)
+    spec = JobSpec(parse(sections, origin="run_local(...)"), objects)
     results = _results(spec, {MAPPER: tuple(memory_splits(table, _SPLIT_ROWS))}, {MAPPER: columns_of(table)})
     return _ordered(results[REDUCER], spec.config.key)
 
@@ -106,7 +104,7 @@ def _run_flow(flow: Flow, tables: Mapping[str, Any], batch_records: int) -> dict
             raise ConfigError(f"run_local: {flow.name} has no step {name!r} that reads; there are {', '.join(read)}")
     limits = spec.config.limits
     if "limits" not in spec.config.model_fields_set:
-        limits = limits.model_copy(update={"batch_records": batch_records, "split_records": _SPLIT_ROWS})
+        limits = replace(limits, batch_records=batch_records, split_records=_SPLIT_ROWS)
     file = replace(spec.file, config=spec.config.model_copy(update={"limits": limits}))
     given = {f"stages.{name}.read": as_table(table) for name, table in tables.items()}
     spec = JobSpec(file, {**spec.objects, **given})
@@ -124,9 +122,9 @@ def _results(
     spec: JobSpec, splits: Mapping[str, tuple[Split, ...]], columns: Mapping[str, pa.Schema | None]
 ) -> dict[str, pa.Table]:
     """The result of each step that has one."""
-    unobserved, backend = Unobserved(), LocalBackend()
+    backend = LocalBackend()
     spec.check_executors(backend.check_executor)
-    outcome = backend.run(spec.plan(splits, columns), unobserved.update, unobserved.warn)
+    outcome = backend.run(spec.plan(splits, columns), RunHooks())
     return {step.name: in_memory(outcome, step.name) for step in spec.results}
 
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpa.routing.groupings.base import Grouping
-from dpa.simulation.queues import Arrivals
-from dpa.simulation.replication import Replication
 from experiments.cg.schemes import EPSILON, SCHEMES, SOURCES, VIRTUAL_WORKERS, WORKERS, consistent, look
 from experiments.charts import INK, panels
 from experiments.harness import Findings, Target, above, at_most, below, holds, markdown_table, progress
+from experiments.queues import Arrivals
+from experiments.replication import Replication
 from experiments.streams import HOUR, WIKIPEDIA, Stream, zipf
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ import numpy as np
 from dpa.routing.groupings.base import Grouping
 from dpa.routing.groupings.random_choices import RandomChoicesGrouping
 from dpa.routing.groupings.weighted_w_choices import WeightedWChoicesGrouping
-from dpa.simulation.queues import Floats
-from dpa.simulation.replication import Replication
 from experiments.cg.schemes import EPSILON, WORKERS
 from experiments.charts import COLOURS, INK, panels
 from experiments.harness import Findings, Target, at_most, markdown_table, progress
+from experiments.queues import Floats
+from experiments.replication import Replication
 from experiments.streams import HOUR, zipf
 
 if TYPE_CHECKING:

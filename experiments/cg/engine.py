@@ -139,14 +139,14 @@ def _check(found: pa.Table, keys: pa.Array) -> None:
 
 
 def _facts(report: Report) -> dict[str, Any]:
-    latency = report.latency
+    latency = report.main.latency
     assert latency is not None
     return {
         "throughput": report.records_per_second,
         "latency": {name: getattr(latency, name) for name in ("mean", "p50", "p95", "p99", "max")},
-        "memory": report.grouping.replication,
-        "moved": report.grouping.moved,
-        "shares": [round(reducer.share, 4) for reducer in report.reducers],
+        "memory": report.main.grouping.replication,
+        "moved": report.main.grouping.moved,
+        "shares": [round(reducer.share, 4) for reducer in report.main.tasks],
     }
 
 

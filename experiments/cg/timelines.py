@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dpa.routing.groupings.base import Grouping
-from dpa.simulation.queues import Floats, QueueHistory, QueueSetup, simulate
 from experiments.cg.schemes import SCHEMES, SOURCES, VIRTUAL_WORKERS, Make, consistent, delegation, look
 from experiments.charts import COLOURS, INK, panels
 from experiments.harness import Findings, Target, above, at_most, below, markdown_table, progress
+from experiments.queues import Floats, QueueHistory, QueueSetup, simulate
 from experiments.streams import HOUR, SLOT_SECONDS, WIKIPEDIA, Stream
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from dpa.job import Job
 from dpa.protocol.graph import MAPPER, REDUCER
+from dpa.protocol.plan import RunHooks
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.runtime.cluster import ray_session
 from dpa.runtime.launch import actors, run_on
@@ -62,7 +63,7 @@ def run(load: Load, seed: int) -> Outcome:
                 if began is not None and not started:
                     started.append(snapshot.at - (time.time() - began))
 
-            outcome = run_on(coordinator, plan, observe, progress)
+            outcome = run_on(coordinator, plan, RunHooks(observe, progress))
         counted = pa.concat_tables(share.table for share in outcome.outputs[REDUCER] if share.table is not None)
         check_counts(counted, records, KEYS, load.name)
         done = np.sort(noted(Path(directory)).done)

@@ -1,4 +1,4 @@
-"""`python -m experiments.hand_overs`: the pictures of docs/migration.md."""
+"""`python -m experiments.hand_overs`: the pictures of docs/design.md."""
 
 from __future__ import annotations
 

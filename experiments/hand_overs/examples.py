@@ -11,6 +11,7 @@ import pyarrow as pa
 from dpa.aggregates import Count
 from dpa.balance.options import HalvingOptions, NoBalancingOptions
 from dpa.execution.mapping import MapTask
+from dpa.execution.receivers import receiver_of
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.events import MoveTasks
@@ -56,7 +57,7 @@ class Example:
 def _job(**options: Any) -> SimulatedJob:
     """One sender, and two reducers that are slower: A, which has most keys, and B."""
     keys = pa.array([_KEYS[number % len(_KEYS)] for number in range(_RECORDS)])
-    count = MapTask(None, "key", (), Count(), False, 0, _BATCH, 1.0)
+    count = MapTask(None, "key", (), receiver_of(Count()), False, 0, _BATCH, 1.0)
     return map_reduce_job(
         memory_splits(pa.table({"key": keys}), _RECORDS),
         count,

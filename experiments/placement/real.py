@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any
 from dpa import Job
 from dpa.report import write
 from dpa.result import Report
-from dpa.testing import LocalCluster, NamespaceCluster
+from dpa.testing import LocalCluster
 from experiments.charts import COLOURS, label_bars, panels
 from experiments.harness import Findings, Target, markdown_table, progress
+from experiments.hosts import NamespaceCluster
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -37,7 +37,7 @@ def render_page(results: Mapping[str, Result], findings: Findings, ages: Ages) -
         "# Results",
         f"Made from the files in [experiments/results](../experiments/results) by `{COMMAND}`. A result names the "
         "commit that was measured, its seed, configuration and machine, and the command that measures it again; its "
-        "*table* has every figure. Times are compared within one run only.",
+        "*table* has every figure and every target. Times are compared within one run only.",
         f"How much of the measured code has changed since is given as of commit {ages.commit[:12]}, when this page was "
         f"made. Above {MAX_CHANGED:.0%} a result is measured again, or says why not yet. "
         "`python -m experiments.all --list` shows how it is now, and without `--list` measures again.",
@@ -99,15 +99,24 @@ def _section(finding: Finding, result: Result, ages: Ages) -> str:
         )
     files = f"../experiments/results/{result.name}"
     parts = [f"### {finding.title}", f"{finding.measured} *{finding.concluded}*"]
-    if result.targets:
-        rows = [(_verdict(target), target.name, target.wanted, target.reached) for target in result.targets]
-        parts.append(markdown_table(("", "target", "wanted", "reached"), rows))
-    if result.has_picture:
-        parts.append(f"![{finding.title}]({files}.png)")
-    parts.append(f"[Table]({files}.md), [data]({files}.json). {_origin(result, ages.results[result.name])}")
-    if finding.stale:
-        parts.append(f"**Not measured again yet:** {finding.stale}")
+    picture = f"![{finding.title}]({files}.png)\n" if result.has_picture else ""
+    shown = [
+        _targets_met(result),
+        f"[Table]({files}.md), [data]({files}.json).",
+        _origin(result, ages.results[result.name]),
+        f"**Not measured again yet:** {finding.stale}" if finding.stale else "",
+    ]
+    parts.append(picture + " ".join(filter(None, shown)))
     return "\n\n".join(parts)
+
+
+def _targets_met(result: Result) -> str:
+    if not result.targets:
+        return ""
+    met = len(result.targets) - len(result.missed)
+    if not result.missed:
+        return f"All {met} targets are met." if met > 1 else "The target is met."
+    return f"**{len(result.missed)} of {len(result.targets)} targets missed.**"
 
 
 def _origin(result: Result, age: Age) -> str:

@@ -15,9 +15,9 @@ from typing import Any
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dpa.driver.observer import Unobserved
 from dpa.job import Job
 from dpa.result import Report
+from dpa.telemetry.observers import Unobserved
 from experiments.steady.methods import METHODS, check_counts, job_of
 from experiments.steady.outcome import Outcome, applied
 from experiments.steady.scenarios import SERVICE_SECONDS, Load
@@ -133,16 +133,16 @@ def busy_process() -> Iterator[None]:
 
 
 def _outcome(report: Report, processor: ProcessorTime, part: str, scenario: str, method: str, ideal: float) -> Outcome:
-    latency = report.latency
+    latency = report.main.latency
     assert latency is not None
-    moments, reasons = applied(report.redistributions)
+    moments, reasons = applied(report.main.redistributions)
     return Outcome(
         part,
         scenario,
         method,
         seconds=report.seconds.stream,
         ideal=ideal,
-        skew=report.skew.dpa,
+        skew=report.main.skew.dpa,
         redistributions=moments,
         forwarded=report.records.forwarded / max(report.records.emitted, 1),
         p50=latency.p50,

@@ -174,15 +174,15 @@ class RandomJob:
             self._check_result(table)
             counts = report.records
             assert (counts.read, counts.mapped, counts.processed) == (self.rows, self.mapped, counts.emitted)
-            assert report.output.rows == len(self.expected)
+            assert report.main.output.rows == len(self.expected)
             if "output" in self.document:
                 parts = sorted(output.glob("*.parquet"))
-                assert [part.name for part in parts] == list(report.output.files)
-                assert {path.name for path in output.iterdir()} == {"_job.yaml", *report.output.files}
+                assert [part.name for part in parts] == list(report.main.output.files)
+                assert {path.name for path in output.iterdir()} == {"_job.yaml", *report.main.output.files}
                 assert len({pq.read_schema(part) for part in parts}) == 1
                 self._check_result(pq.read_table(output))
             so_far = self.document.get("aggregation", {}).get("path")
-            if so_far is not None and report.aggregation is not None and report.aggregation.rounds:
+            if so_far is not None and report.main.aggregation is not None and report.main.aggregation.rounds:
                 rows = partial_results(place / so_far).table.to_pylist()
                 assert {self._popped_key(row) for row in rows} <= set(self.expected)
         left = {path.name for path in place.iterdir()} - {"job.yaml", "input", "out", "so-far", "report"}

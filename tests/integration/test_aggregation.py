@@ -66,8 +66,8 @@ def test_results_so_far_only_grow_while_a_hot_key_is_split_and_the_result_is_rig
             limits={"batch_records": 20, "in_flight_records": 500, "split_records": 100, "quantum_seconds": 0.05},
         ).run()
     assert counts(result.table()) == Counter(keys)
-    assert result.report.redistributions
-    aggregation = result.report.aggregation
+    assert result.report.main.redistributions
+    aggregation = result.report.main.aggregation
     assert aggregation is not None
     assert aggregation.rounds >= 3 and aggregation.seconds > 0 and aggregation.states > 0
     assert len(reader.found) >= 3 and reader.found[-1].round <= aggregation.rounds
@@ -93,7 +93,7 @@ def test_states_are_folded_without_being_published_if_no_path_is_given() -> None
         limits={"batch_records": 20, "split_records": 100},
     ).run()
     assert counts(result.table()) == {"a": 200, "b": 200, "c": 200}
-    assert result.report.aggregation is not None and result.report.aggregation.rounds > 0
+    assert result.report.main.aggregation is not None and result.report.main.aggregation.rounds > 0
 
 
 @pytest.mark.usefixtures("ray")
@@ -109,8 +109,8 @@ def test_a_batch_reducer_is_aggregated_too_and_a_job_too_short_for_a_round_has_n
             limits={"batch_records": 300, "in_flight_records": 600},
         ).run()
         assert set(counts(result.table()).values()) == {20}
-        assert result.report.aggregation is not None
-        assert (result.report.aggregation.rounds > 0) == (seconds < 1)
+        assert result.report.main.aggregation is not None
+        assert (result.report.main.aggregation.rounds > 0) == (seconds < 1)
         assert any(tmp_path.iterdir()) == (seconds < 1)  # those of the first run are gone
 
 

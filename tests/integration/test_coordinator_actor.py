@@ -44,7 +44,7 @@ def test_tasks_are_ended_though_others_start_between_the_wish_and_the_deed() -> 
     coordinator._handles = {address: handles[address] for address in (staying, leaving)}
     try:
         stop = StopTasks((leaving,), Present("reducer", (0,), 2))
-        assert not coordinator._at_once(stop), "the worker does it later"
+        assert not coordinator.at_once(stop), "the worker does it later"
         coordinator._connect({coming: handles[coming]})
         assert posted == [TaskStarted(coming)]
         assert ray.get([handles[task].known.remote() for task in (staying, leaving, coming)]) == [
@@ -52,7 +52,7 @@ def test_tasks_are_ended_though_others_start_between_the_wish_and_the_deed() -> 
             set(),
             {staying, coming},
         ]
-        coordinator._work(stop)
+        coordinator.work(stop)
         with pytest.raises(ray.exceptions.ActorDiedError):
             ray.get(handles[leaving].known.remote(), timeout=30)
         assert ray.get(handles[staying].known.remote()) == {coming}

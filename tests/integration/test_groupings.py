@@ -86,7 +86,7 @@ def test_a_slow_reducer_gets_fewer_records_by_its_signals(
     ).run()
     report = result.report
     assert as_counts(result.table()) == counts
-    check(report.grouping, kind, 3)
-    assert report.grouping.moved > 0
-    slow = report.reducers[-1].processed
-    assert slow < 0.7 * min(reducer.processed for reducer in report.reducers[:-1])
+    check(report.main.grouping, kind, 3)
+    assert report.main.grouping.moved > 0
+    slow = report.main.tasks[-1].processed
+    assert slow < 0.7 * min(reducer.processed for reducer in report.main.tasks[:-1])

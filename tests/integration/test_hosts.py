@@ -22,8 +22,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from dpa.testing import NamespaceCluster
-from dpa.testing.hosts import run_command
+from experiments.hosts import NamespaceCluster
+from experiments.hosts.__main__ import run_command
 
 ROWS, KEYS = 200_000, 1000
 
@@ -61,10 +61,10 @@ def last(left, right):
 ALONE = 'mount -t tmpfs none "$0" && cp -r "$1/." "$0" && cd "$0" && shift && exec "$@"'
 """A script that runs a command in a directory that only this command sees."""
 
-HOSTS = [sys.executable, "-m", "dpa.testing.hosts"]
+HOSTS = [sys.executable, "-m", "experiments.hosts"]
 
 FAILING = """
-from dpa.testing import NamespaceCluster
+from experiments.hosts import NamespaceCluster
 with NamespaceCluster({"one": 1, "two": 1}, object_store_mb=1):
     pass
 """
@@ -205,7 +205,7 @@ def test_a_host_that_dies_ends_the_job_with_an_error_that_names_a_task(
         cluster.remove("two")
         said, errors = running.communicate(timeout=120)
     assert running.returncode == 1, errors
-    assert re.match(r"(mapper|reducer) \d died: ", json.loads(said)["error"])
+    assert re.match(r"(mapper|reducer) \d on two died: ", json.loads(said)["error"])
     assert not (tmp_path / "out").exists()
 
 

@@ -40,7 +40,7 @@ def test_the_result_of_a_shipped_job_equals_sparks(name: str, text: Path, tmp_pa
     assert report.reference.checked
     assert report.reference.matches, report.reference.differences
     assert report.reference.rows == result.table().num_rows > 0
-    assert report.skew.spark is not None
+    assert report.main.skew.spark is not None
 
 
 @pytest.mark.usefixtures("spark")
@@ -48,15 +48,15 @@ def test_the_paper_workload_is_counted_exactly_and_names_its_hot_keys() -> None:
     overrides = ["reducer.args.seconds=0.002", "balance.strategy=doubling", "parallelism.mappers=1"]
     report = Job.from_file(ROOT / "configs" / "paper" / "wl4.yaml", overrides).run(backend=LocalBackend()).report
     assert report.reference.matches
-    assert report.skew.static == pytest.approx(0.49, abs=0.005)
-    assert {hot.key for hot in report.hot_keys[:2]} == {"o", "u"}
+    assert report.main.skew.static == pytest.approx(0.49, abs=0.005)
+    assert {hot.key for hot in report.main.hot_keys[:2]} == {"o", "u"}
 
 
 @pytest.mark.usefixtures("spark")
 def test_the_profiles_of_users_equal_sparks() -> None:
     report = Job.from_file(ROOT / "configs" / "clicks.yaml", ["input.rows=20000"]).run(backend=LocalBackend()).report
     assert report.reference.matches, report.reference.differences
-    assert [(hot.key, round(hot.share, 1)) for hot in report.hot] == [(0, 0.4)]
+    assert [(hot.key, round(hot.share, 1)) for hot in report.main.hot] == [(0, 0.4)]
 
 
 @pytest.mark.usefixtures("spark")

@@ -93,10 +93,10 @@ def test_keys_of_every_type_give_what_spark_gives(job: str, orders: pa.Table) ->
     result = run(orders, key, form, **sections)
     report, table = result.report, result.table()
     assert report.reference.matches, report.reference.differences
-    assert report.records.processed > 0 and report.skew.spark is not None
+    assert report.records.processed > 0 and report.main.skew.spark is not None
     kept = OF_PYTHON | KEPT if form == "records" else KEPT
     assert all(table.schema.field(name).type == kept.get(name, orders.schema.field(name).type) for name in key)
-    assert all(isinstance(hot.key, tuple) == (len(key) > 1) for hot in report.hot_keys)
+    assert all(isinstance(hot.key, tuple) == (len(key) > 1) for hot in report.main.hot_keys)
 
 
 def test_keys_of_parquet_are_those_that_spark_reads(orders: pa.Table, tmp_path: Path) -> None:

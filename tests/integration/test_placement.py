@@ -113,28 +113,36 @@ def test_only_nodes_that_are_named_are_used_and_one_that_is_not_there_is_an_erro
     assert "placement.nodes.four: Ray has no such node that is alive; it has one, three, two" in refused.stderr
 
 
-def test_tasks_move_to_other_nodes_while_the_job_runs_and_the_report_says_why(address: str, tmp_path: Path) -> None:
-    keys, rows = 60, 6_000
+KEYS, ROWS = 60, 6_000
+
+
+def sums(directory: Path, name: str, seconds: float, **sections: Any) -> Path:
+    """The file of a job that adds up values by key, whose reducers take so many seconds for each."""
     document = {
-        "name": "moving",
+        "name": name,
         "python_path": [str(Path(__file__).parent)],
-        "input": {"format": "records", "records": [{"key": row % keys, "value": row} for row in range(rows)]},
+        "input": {"format": "records", "records": [{"key": row % KEYS, "value": row} for row in range(ROWS)]},
         "key": "key",
         "value": "value",
-        "reducer": {"use": "executors_for_tests:SlowSum", "args": {"seconds": 0.004}},
-        "parallelism": {"mappers": 1, "reducers": 3},
+        "reducer": {"use": "executors_for_tests:SlowSum", "args": {"seconds": seconds}},
         "balance": "none",
         "limits": {"split_records": 1_000, "batch_records": 20, "in_flight_records": 200, "quantum_records": 20},
-        "placement": {
-            "allocator": "even",
-            "costs": {"mapper": 1.0, "reducer": 3.0},
-            "online": {"policy": "otd", "seconds": 1.0},
-        },
-        "output": {"path": str(tmp_path / "sums")},
+        "output": {"path": str(directory / "sums")},
+        **sections,
     }
-    path = tmp_path / "moving.yaml"
+    path = directory / f"{name}.yaml"
     path.write_text(json.dumps(document), encoding="utf-8")
-    report = answer(str(path), "--address", address)
+    return path
+
+
+def test_tasks_move_to_other_nodes_while_the_job_runs_and_the_report_says_why(address: str, tmp_path: Path) -> None:
+    placement = {
+        "allocator": "even",
+        "costs": {"mapper": 1.0, "reducer": 3.0},
+        "online": {"policy": "otd", "seconds": 1.0},
+    }
+    job = sums(tmp_path, "moving", 0.004, parallelism={"mappers": 1, "reducers": 3}, placement=placement)
+    report = answer(str(job), "--address", address)
     changes = [change for stage in report["stages"] for change in stage["changes"]]
     assert changes, report["placement_looks"]
     reasons = ("less traffic between nodes", "worker ")  # a task that is busy all the time makes its node a loaded one
@@ -145,5 +153,60 @@ def test_tasks_move_to_other_nodes_while_the_job_runs_and_the_report_says_why(ad
     for stage in report["stages"]:
         nodes = {task["id"]: task["node"] for task in stage["tasks"]}
         assert all(nodes[old] != nodes[new] for change in stage["changes"] for old, new in change["moved"])
-    sums = pq.read_table(tmp_path / "sums").to_pylist()
-    assert {row["key"]: row["value"] for row in sums} == {key: sum(range(key, rows, keys)) for key in range(keys)}
+    rows = pq.read_table(tmp_path / "sums").to_pylist()
+    assert {row["key"]: row["value"] for row in rows} == {key: sum(range(key, ROWS, KEYS)) for key in range(KEYS)}
+
+
+ASKING = """
+import sys
+from dpa.control import app
+from dpa.driver.control import connected
+from typer.testing import CliRunner
+
+address, *requests = sys.argv[1:]
+
+def ask(*arguments):
+    done = CliRunner().invoke(app, ["--address", address, *arguments])
+    return f"{done.exit_code}: {' '.join(done.output.split())}"
+
+with connected(address):
+    while "stream," not in (listed := ask("list")):
+        pass
+    print(listed)
+    for request in requests:
+        print(ask(*request.split()))
+"""
+"""Asks for a list until records flow, and then for something else, with one connection."""
+
+
+def test_who_reaches_the_cluster_can_ask_a_job_on_it_as_by_files_on_one_machine(address: str, tmp_path: Path) -> None:
+    job = sums(tmp_path, "asked", 0.05, parallelism={"mappers": 1, "reducers": 1})
+    requests = {
+        "scale asked reducer 2 --node three": "0: reducer has 2 tasks, 1 started, after",
+        "move asked reducer 0 --node two": "0: reducer 0 is reducer 2 now, after",
+        "scale asked sums 2": "there is no stage 'sums'; the stages are mapper, reducer",
+        "move asked reducer 1 --node nowhere": "there is no node 'nowhere'; the nodes are one, three, two",
+        "scale other reducer 2": f"1: error: no job named 'other' runs on {address}; running jobs: asked-",
+        "cancel asked reducer": "1: error: asked-",
+        "cancel asked": "0: the job ends, and publishes nothing",
+    }
+    environment = {**os.environ, "RAY_AUTH_MODE": "token"}
+    (tmp_path / "temporary").mkdir()
+    with subprocess.Popen(
+        [sys.executable, "-m", "dpa.run", str(job), "--address", address, "--progress", "none"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**environment, "TMPDIR": str(tmp_path / "temporary")},
+    ) as running:
+        asking = [sys.executable, "-c", ASKING, address, *requests]
+        done = subprocess.run(asking, capture_output=True, text=True, check=False, env=environment, timeout=120)
+        assert done.returncode == 0, done.stderr
+        listed, *answers = done.stdout.splitlines()
+        said = running.communicate(timeout=60)[1]
+    assert f"asked-{running.pid} stream," in listed
+    assert len(answers) == len(requests)
+    for found, expected in zip(answers, requests.values(), strict=True):
+        assert expected in found
+    assert running.returncode == 130, said
+    assert not (tmp_path / "sums").exists()
+    assert not list((tmp_path / "temporary").glob("dpa-*")), "no file asks a job on a cluster"

@@ -51,9 +51,9 @@ def test_a_reference_that_fails_publishes_nothing_and_the_report_keeps_what_is_k
     path = Path(output["path"])
     assert published(path) == {"old": 1}
     assert [entry.name for entry in path.parent.iterdir()] == ["out"]
-    assert (report.output.path, report.output.unpublished, report.output.rows) == (None, str(path), 3)
-    assert (report.records.processed, sum(reducer.keys for reducer in report.reducers)) == (4, 3)
-    assert {hot.key for hot in report.hot_keys} == {"a", "b", "c"}
+    assert (report.main.output.path, report.main.output.unpublished, report.main.output.rows) == (None, str(path), 3)
+    assert (report.records.processed, sum(reducer.keys for reducer in report.main.tasks)) == (4, 3)
+    assert {hot.key for hot in report.main.hot_keys} == {"a", "b", "c"}
     assert report.records_per_second > 0
     assert all(getattr(report.seconds, phase) > 0 for phase in ("startup", "load", "stream", "merge", "reference"))
 

@@ -22,7 +22,11 @@ from dpa import Flow, Job, Mapper
 from dpa.aggregates import Count
 from dpa.balance.options import AdaptiveOptions
 from dpa.errors import ConfigError, JobFailedError
-from dpa.protocol.graph import MAPPER
+from dpa.protocol.graph import MAPPER, REDUCER
+from dpa.protocol.history.recording import Recording
+from dpa.protocol.plan import RunHooks
+from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.events import FailureKind, TaskDied
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.result import Result
 from dpa.routing.hashing import hash_column
@@ -97,10 +101,10 @@ def test_a_hot_reducer_is_relieved_while_it_works_through_its_queue() -> None:
     assert dict(zip(result.table()["key"].to_pylist(), result.table()["value"].to_pylist(), strict=True)) == Counter(
         keys
     )
-    assert report.redistributions
+    assert report.main.redistributions
     assert report.records.forwarded > 0
-    assert all(decision.reason and decision.version for decision in report.redistributions)
-    assert max(reducer.peak_queue for reducer in report.reducers) <= 800
+    assert all(decision.reason and decision.version for decision in report.main.redistributions)
+    assert max(reducer.peak_queue for reducer in report.main.tasks) <= 800
 
 
 @pytest.mark.parametrize("first_table", ["ring", "sample"])
@@ -119,12 +123,12 @@ def test_one_hot_key_is_split_over_all_reducers_and_counted_once(first_table: st
     assert dict(zip(*result.table().to_pydict().values(), strict=True)) == Counter(keys)
     if first_table == "ring":
         assert report.main.first_table is None
-        assert "split key 'hot' over" in report.redistributions[0].reason
-        assert report.redistributions[0].split > 0
+        assert "split key 'hot' over" in report.main.redistributions[0].reason
+        assert report.main.redistributions[0].split > 0
     else:
         assert report.main.first_table == "from a sample of 2,000 rows, 1 hot key split"
-    assert report.skew.dpa < report.skew.static / 2
-    assert report.hot_keys[0].key == "hot"
+    assert report.main.skew.dpa < report.main.skew.static / 2
+    assert report.main.hot_keys[0].key == "hot"
 
 
 def test_an_empty_input_gives_an_empty_result_with_its_columns(tmp_path: Path) -> None:
@@ -135,7 +139,7 @@ def test_an_empty_input_gives_an_empty_result_with_its_columns(tmp_path: Path) -
     columns = pa.schema([("word", pa.string()), ("count", pa.int64())])
     assert result.table() == pq.read_table(tmp_path / "out") == columns.empty_table()
     assert result.report.records.processed == 0
-    assert result.report.latency is None
+    assert result.report.main.latency is None
 
 
 def _on_two_reducers(of_reducer_0: Any, of_reducer_1: Any, output: Path) -> Job:
@@ -174,7 +178,7 @@ def test_results_are_written_whole_with_the_configuration_beside_them(tmp_path: 
     assert counts(result) == expected
     records = result.report.records
     assert records.read == records.mapped == zipf.num_rows
-    assert records.emitted == records.processed == sum(reducer.processed for reducer in result.report.reducers)
+    assert records.emitted == records.processed == sum(reducer.processed for reducer in result.report.main.tasks)
     with pytest.raises(ConfigError, match=r"output.path: .* is not empty"):
         Job(**job).run()
     again = Job(**{**job, "output": {"path": str(place), "mode": "overwrite"}}).run(backend=LocalBackend())
@@ -219,7 +223,8 @@ def test_a_task_that_does_not_come_back_says_what_it_is_at_and_goes_on_saying_it
     job = Job(input=given, mapper=dawdle, reducer=executors.SlowSum(2.5), key="word", parallelism=ONE)
     warnings: list[str] = []
     plan = replace(job.spec.plan({MAPPER: tuple(memory_splits(given, 1))}, {MAPPER: given.schema}), stuck_seconds=1.0)
-    RayBackend().run(plan, lambda snapshot: None, warnings.append)
+    with RayBackend().prepared(2) as tasks:
+        tasks.run(plan, RunHooks(warn=warnings.append))
     of_tasks = [warning for warning in warnings if not warning.startswith("coordinator ")]  # tasks may start slowly
     at_mapper, *at_reducer = [re.sub(r" for \d s", "", warning) for warning in of_tasks]
     assert at_mapper.startswith("mapper 0 has been at one step; it is in ")
@@ -287,12 +292,16 @@ def test_a_full_disk_is_the_first_thing_that_is_said(small_disk: Path, tmp_path:
 
 
 def test_the_death_of_an_actor_fails_the_job_and_is_named_and_what_ray_says_of_it_is_only_logged(
-    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     given = [{"key": "k", "value": number} for number in (1, 13, 13)]
     job = Job(input=given, reducer=executors.die_on_thirteen, parallelism=ONE)
-    with pytest.raises(JobFailedError, match=r"reducer \d died"):
+    with pytest.raises(JobFailedError, match=r"^reducer 0 died: .") as failed:
         job.run()
+    (tmp_path / "events").write_bytes(failed.value.events["coordinator-0.events"])
+    events = [handled.event for handled in Recording.read(tmp_path / "events").events]
+    died = [(event.address, event.kind) for event in events if isinstance(event, TaskDied)]
+    assert died == [(Address(REDUCER, 0), FailureKind.DIED)]
     deadline = time.monotonic() + 10
     while "Ray: A worker died" not in caplog.text and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -312,8 +321,9 @@ def test_a_task_that_dies_before_its_result_is_fetched_is_named(tmp_path: Path) 
     given = pa.table({"key": ["k", "k", "k"], "value": [1, 2, 3]})
     job = Job(input=given, reducer=noting, parallelism=ONE)
     plan = job.spec.plan({MAPPER: tuple(memory_splits(given, 3))}, {MAPPER: given.schema})
-    with pytest.raises(JobFailedError, match=r"^reducer 0 died before its result was fetched: "):
-        RayBackend().run(plan, kill, pytest.fail)
+    died = r"^reducer 0 died before its result was fetched: "
+    with RayBackend().prepared(2) as tasks, pytest.raises(JobFailedError, match=died):
+        tasks.run(plan, RunHooks(kill, pytest.fail))
 
 
 def test_a_reducer_that_cannot_merge_is_refused_unless_balancing_is_off() -> None:

@@ -31,7 +31,7 @@ def test_user_code_takes_at_least_the_factor_of_a_slow_reducer_longer_than_it_as
         balance={"strategy": "none"},
     ).run()
     assert sum(result.table()["value"].to_pylist()) == 400
-    _, slowed = result.report.reducers
+    _, slowed = result.report.main.tasks
     assert slowed.busy_seconds >= 5 * 0.002 * slowed.processed
 
 
@@ -45,7 +45,7 @@ def test_a_busy_process_contends_for_the_processor_of_a_reducer_and_ends_with_it
         balance={"strategy": "none"},
     ).run()
     contended = [row for row in result.table().to_pylist() if row["beside"]]
-    assert len(contended) == result.report.reducers[1].keys < 60
+    assert len(contended) == result.report.main.tasks[1].keys < 60
     assert {row["processors"] for row in contended} == {1}
     [busy] = {process for row in contended for process in row["beside"]}
     assert not is_running(busy)

@@ -113,7 +113,7 @@ def test_a_job_whose_jvm_dies_fails_with_a_report_and_only_if_spark_is_still_nee
         tmp_path,
         """
 from dpa import Job
-from dpa.driver.observer import Unobserved
+from dpa.telemetry.observers import Unobserved
 from dpa.testing import LocalBackend
 
 class Killer(Unobserved):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
+from builders import receiver
 
 from dpa.balance.options import BY_STRATEGY
 from dpa.execution.mapping import MapTask
@@ -56,7 +57,7 @@ def endless(changes: int, mode: str = "merge", strategy: str = "halving", redist
     table = pa.table({"key": [f"key {row * row % 997 % 40}" for row in range(rows)], "number": list(range(rows))})
     job = map_reduce_job(
         memory_splits(table, 100),
-        MapTask(None, "key", ("number",), Sum() if mode == "merge" else SumAlone(), False, 0, 10, 1.0),
+        MapTask(None, "key", ("number",), receiver(Sum() if mode == "merge" else SumAlone()), False, 0, 10, 1.0),
         mappers=2,
         reducers=3,
         map_seconds=0.001,

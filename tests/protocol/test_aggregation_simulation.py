@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dpa.execution.record_states import RecordStates
+from dpa.execution.receivers.record import RecordStates
 from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.graph import REDUCER
 from dpa.protocol.rules import on
@@ -80,17 +80,17 @@ class DoesNotWait(StateExchange):
 class LosesStates(StateExchange):
     """Merges nothing that others send."""
 
-    def _transferred(self, sender: Address, message: StateTransfer) -> None:
-        super()._transferred(sender, StateTransfer(message.number, None))
+    def _transferred(self, sender: Address, message: StateTransfer) -> Any:
+        return super()._transferred(sender, StateTransfer(message.number, None))
 
 
 class SendsStatesTwice(StateExchange):
     """Keeps the states that it sent last, and sends them again."""
 
-    def _extracted(self, sender: Address, event: ExtractDone) -> None:
+    def _extracted(self, sender: Address, event: ExtractDone) -> Any:
         given = event.parts or getattr(self, "_last", {})
         self._last = given
-        super()._extracted(sender, ExtractDone(given))
+        return super()._extracted(sender, ExtractDone(given))
 
 
 class ExtractsByItsOwnTable(OperatorMachine):

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wires import mapper, reducer
 
+from dpa.errors import ProtocolError
 from dpa.measure.load import Load
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address, Present
 from dpa.protocol.wire.channel import Inbox, Outbox
@@ -28,6 +29,16 @@ def test_whatever_the_arrival_messages_are_delivered_once_and_in_order(queues: l
         delivered += inbox.accept(envelope)
     assert [message.load.queue for message in delivered] == queues
     assert (inbox.empty, inbox.duplicates, inbox.expected(mapper(0))) == (True, len(twice), len(queues))
+
+
+def test_what_an_older_generation_has_left_on_the_way_is_dropped_and_a_newer_one_is_an_error() -> None:
+    old, new, report = Outbox(mapper(0)), Outbox(mapper(0), generation=1), LoadReport(Load(3, 0))
+    inbox = Inbox(generation=1)
+    assert inbox.accept(old.envelope(reducer(0), report)) == []
+    assert inbox.accept(new.envelope(reducer(0), report)) == [report]
+    assert (inbox.outdated, inbox.duplicates, inbox.expected(mapper(0))) == (1, 0, 1)
+    with pytest.raises(ProtocolError, match="reducer 0 of generation 0 got a message from generation 1 of mapper 0"):
+        Inbox().accept(new.envelope(reducer(0), report))
 
 
 @given(numbers, numbers, st.data())

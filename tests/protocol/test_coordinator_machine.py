@@ -14,7 +14,7 @@ from dpa.measure.latency import LatencySketch
 from dpa.protocol.coordinator.machine import CoordinatorMachine, CoordinatorState
 from dpa.protocol.graph import MAPPER, map_reduce
 from dpa.protocol.wire.addresses import BALANCER, Address
-from dpa.protocol.wire.events import ProcessDone, Start, TaskDied, TaskStarted, Tick
+from dpa.protocol.wire.events import FailureKind, ProcessDone, Start, TaskDied, TaskStarted, Tick
 from dpa.protocol.wire.instructions import Instruction, JobDone, JobFailed, StartTasks
 from dpa.protocol.wire.messages.data import Ack
 from dpa.protocol.wire.messages.end import Deliver, Drain, Finished, Freeze, LastTable
@@ -85,21 +85,22 @@ def test_a_task_that_dies_fails_the_job_whether_the_stream_has_begun_or_not() ->
     starting, running = created(), CoordinatorWire().coordinator
     starting.handle(Start(), 0.0)
     for coordinator in (starting, running):
-        assert coordinator.handle(TaskDied(reducer(1), "reducer 1 was killed"), 0.0) == [
-            JobFailed("reducer 1 was killed")
+        assert coordinator.handle(TaskDied(reducer(1), FailureKind.DIED, "it was killed"), 0.0) == [
+            JobFailed("reducer 1 died: it was killed")
         ]
         assert coordinator.state is CoordinatorState.FAILED
-        assert coordinator.handle(TaskDied(mapper(0), "too"), 1.0) == [] == coordinator.handle(Tick(), 2.0)
+        assert coordinator.handle(TaskDied(mapper(0), FailureKind.RAISED, "too"), 1.0) == []
+        assert coordinator.handle(Tick(), 2.0) == []
 
 
 def test_a_job_that_has_failed_hands_out_no_more_splits() -> None:
     coordinator = CoordinatorWire()
-    coordinator.coordinator.handle(TaskDied(reducer(1), "why"), 0.0)
+    coordinator.coordinator.handle(TaskDied(reducer(1), FailureKind.RAISED, "why"), 0.0)
     assert coordinator(mapper(0), SplitRequest()) == []
 
 
 def test_what_ends_after_the_job_is_done_fails_nothing() -> None:
-    assert done().coordinator.handle(TaskDied(mapper(0), "ended"), 9.0) == []
+    assert done().coordinator.handle(TaskDied(mapper(0), FailureKind.DIED, "ended"), 9.0) == []
 
 
 # --- splits

@@ -12,7 +12,7 @@ from dpa.protocol.coordinator.load_history import LoadHistory
 from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.graph import MAPPER, REDUCER, map_reduce
 from dpa.protocol.wire.addresses import BALANCER
-from dpa.protocol.wire.events import Start, TaskDied, Tick
+from dpa.protocol.wire.events import FailureKind, Start, TaskDied, Tick
 from dpa.protocol.wire.instructions import JobFailed
 from dpa.protocol.wire.messages.end import LastTable, Progress
 from dpa.protocol.wire.messages.tables import DecisionReport
@@ -66,7 +66,7 @@ def test_the_last_that_tasks_said_of_their_use_is_part_of_the_history() -> None:
 def test_a_job_that_fails_before_its_stream_begins_has_streamed_for_no_time() -> None:
     coordinator = CoordinatorMachine(map_reduce((), 1, 1))
     coordinator.handle(Start(), 999.0)
-    assert instructed(coordinator.handle(TaskDied(reducer(), "why"), 1_000.0), JobFailed)
+    assert instructed(coordinator.handle(TaskDied(reducer(), FailureKind.DIED, "why"), 1_000.0), JobFailed)
     assert (coordinator.snapshot().phase, coordinator.snapshot().at) == ("failed", 0.0)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from dpa.simulation.coverage import APART, UNREACHED, Coverage, Triple, cells, pairs
+from experiments.coverage import APART, UNREACHED, Coverage, Triple, cells, pairs
 from experiments.harness import RESULTS
 from experiments.interleavings_coverage import cover
 

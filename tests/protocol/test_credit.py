@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 
 import pytest
+from builders import limits_of
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from dpa.errors import ProtocolError
-from dpa.protocol.task.credit import Credit, CreditLimits
+from dpa.protocol.task.credit import Credit
 
 
 @pytest.mark.parametrize(
@@ -29,25 +30,25 @@ from dpa.protocol.task.credit import Credit, CreditLimits
 def test_a_window_is_what_the_receiver_processes_in_the_delay(
     seconds: float | None, service: float | None, senders: int, window: int | None
 ) -> None:
-    assert CreditLimits(1_000, seconds=seconds).window(service, senders) == window
+    assert limits_of(1_000, seconds=seconds).window(service, senders) == window
 
 
 def test_before_it_is_known_a_window_is_small_where_windows_matter() -> None:
-    assert Credit(CreditLimits(1_000, seconds=0.5), range(2)).window(1) == 64
-    assert Credit(CreditLimits(10, seconds=0.5), range(2)).window(1) == 10
-    assert Credit(CreditLimits(1_000), range(2)).window(1) == 1_000
+    assert Credit(limits_of(1_000, seconds=0.5), range(2)).window(1) == 64
+    assert Credit(limits_of(10, seconds=0.5), range(2)).window(1) == 10
+    assert Credit(limits_of(1_000), range(2)).window(1) == 1_000
 
 
 @pytest.mark.parametrize(("seconds", "service", "first"), [(0.5, 0.002, 125), (0.5, None, 64), (None, 0.002, 1_000)])
 def test_a_window_begins_as_large_as_what_is_known_beforehand_lets_it(
     seconds: float | None, service: float | None, first: int
 ) -> None:
-    limits = CreditLimits(1_000, seconds=seconds).expecting(service, 2)
+    limits = limits_of(1_000, seconds=seconds).expecting(service, 2)
     assert limits.first_window == Credit(limits, range(2)).window(1) == first
 
 
 def test_more_than_is_in_use_cannot_come_back() -> None:
-    credit = Credit(CreditLimits(10), range(2))
+    credit = Credit(limits_of(10), range(2))
     credit.spend(0, 3)
     with pytest.raises(ProtocolError, match="4 credits came back, with 3 in use"):
         credit.give_back(0, 4)
@@ -55,7 +56,7 @@ def test_more_than_is_in_use_cannot_come_back() -> None:
 
 
 def test_what_waits_is_cut_but_not_into_crumbs() -> None:
-    credit = Credit(CreditLimits(100), range(1))
+    credit = Credit(limits_of(100), range(1))
     credit.spend(0, 80)
     assert [credit.room(0, wanted) for wanted in (10, 20, 21)] == [10, 20, 0]
     credit.give_back(0, 5)
@@ -63,7 +64,7 @@ def test_what_waits_is_cut_but_not_into_crumbs() -> None:
 
 
 def test_a_slow_receiver_does_not_use_up_the_credit_for_others() -> None:
-    credit = Credit(CreditLimits(1_000, seconds=0.5), range(2))
+    credit = Credit(limits_of(1_000, seconds=0.5), range(2))
     credit.resize(0, 5)
     credit.resize(1, 400)
     credit.spend(0, credit.room(0, 1_000))
@@ -72,7 +73,7 @@ def test_a_slow_receiver_does_not_use_up_the_credit_for_others() -> None:
 
 
 def test_the_bound_in_bytes_follows_what_records_weigh() -> None:
-    credit = Credit(CreditLimits(1_000, bytes=10_000), range(1))
+    credit = Credit(limits_of(1_000, bytes=10_000), range(1))
     for row_bytes, most in ((100.0, 100), (1.0, 1_000), (1e6, 1), (0.0, 1)):
         credit.weigh(row_bytes)
         assert (credit.most, credit.window(0), credit.room(0, 10_000)) == (most, most, most)
@@ -86,7 +87,7 @@ def test_the_bound_in_bytes_follows_what_records_weigh() -> None:
 def test_all_windows_together_are_worth_no_more_than_the_delay(
     records: int, seconds: float, service: float, senders: int
 ) -> None:
-    window = CreditLimits(records, seconds=seconds).window(service, senders)
+    window = limits_of(records, seconds=seconds).window(service, senders)
     assert window is not None
     assert 1 <= window <= records
     assert window == 1 or senders * window * service <= seconds * (1 + 1e-9)
@@ -105,7 +106,7 @@ class Accounts(RuleBasedStateMachine):
 
     @initialize(records=st.integers(1, 60), seconds=st.sampled_from([None, 0.5]))
     def begin(self, records: int, seconds: float | None) -> None:
-        self.limits = CreditLimits(records, bytes=1_000, seconds=seconds)
+        self.limits = limits_of(records, bytes=1_000, seconds=seconds)
         self.credit = Credit(self.limits, range(self.RECEIVERS))
         self.has = [0] * self.RECEIVERS
         self.transfers: list[tuple[int, int, int]] = []
@@ -142,7 +143,7 @@ class Accounts(RuleBasedStateMachine):
 
     @rule(receiver=st.integers(0, 2), window=st.integers(1, 60))
     def hear_of_a_window(self, receiver: int, window: int) -> None:
-        self.credit.resize(receiver, min(window, self.limits.records))
+        self.credit.resize(receiver, min(window, self.limits.flow.in_flight_records))
 
     @rule(row_bytes=st.floats(0, 2_000))
     def weigh(self, row_bytes: float) -> None:

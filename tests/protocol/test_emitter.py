@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from builders import block_of, records_of, same_table, table_giving
+from builders import block_of, limits_of, records_of, same_table, table_giving
 from hypothesis import given
 from hypothesis import strategies as st
 from wires import emitter_for, keys_of, reducer, update_between
@@ -15,8 +15,8 @@ from wires import emitter_for, keys_of, reducer, update_between
 from dpa.errors import ProtocolError
 from dpa.protocol.graph import Edge, Graph, Stage
 from dpa.protocol.machines import emitters_of
-from dpa.protocol.task.credit import CreditLimits
 from dpa.protocol.task.emitter import Emitter
+from dpa.protocol.task.flow_control import FlowControl
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.messages.data import Ack, CreditTransfer
 from dpa.routing.table import RoutingTable
@@ -67,7 +67,7 @@ def test_a_block_larger_than_the_credit_is_pushed_in_parts() -> None:
 
 
 def test_a_block_that_fits_does_not_overtake_one_to_the_same_receiver_that_waits() -> None:
-    emitter = emitter_for(TABLE, limits=CreditLimits(100, seconds=0.5))
+    emitter = emitter_for(TABLE, limits=limits_of(100, seconds=0.5))
     emitter.acknowledged(reducer(), Ack(0, 0, window=8))
     assert released(emitter, "aaaaaaa") == [(0, "a" * 7)]
     assert released(emitter, "aaa", "a", "b") == [(1, "b")]  # 1 of 3 is less than a quarter of the window
@@ -96,7 +96,7 @@ def test_more_credits_than_are_in_use_cannot_come_back() -> None:
 
 def windowed(*windows: int, table: RoutingTable = TABLE) -> Emitter:
     """An emitter to receivers that have told these windows."""
-    emitter = emitter_for(table, limits=CreditLimits(1_000, seconds=0.5))
+    emitter = emitter_for(table, limits=limits_of(1_000, seconds=0.5))
     for receiver, window in enumerate(windows):
         emitter.acknowledged(reducer(receiver), Ack(0, 0, window))
     return emitter
@@ -146,7 +146,7 @@ def test_a_task_may_forward_before_the_table_that_has_it_and_what_was_forwarded_
 
 
 def test_wide_records_keep_to_the_bound_in_bytes() -> None:
-    emitter = emitter_for(TABLE, limits=CreditLimits(1_000, bytes=1_000))
+    emitter = emitter_for(TABLE, limits=limits_of(1_000, bytes=1_000))
     wide = replace(block_of(["a"] * 20), row_bytes=100.0)
     emitter.keep(wide, 0.0, 0.0)
     assert [message.block.rows for _, message in emitter.release(0.0)] == [10]
@@ -206,7 +206,7 @@ def test_each_key_keeps_its_order_whatever_is_held_routed_anew_and_cut(
 ) -> None:
     owners = {key: number % 3 for number, key in enumerate("abcdef")}
     table = table_giving(owners)
-    emitter = emitter_for(table, limits=CreditLimits(credit))
+    emitter = emitter_for(table, limits=limits_of(credit))
     made: list[tuple[Any, int]] = []
     pushed: list[tuple[Any, int]] = []
     while blocks or moves or emitter.held:
@@ -238,7 +238,10 @@ def test_each_key_keeps_its_order_whatever_is_held_routed_anew_and_cut(
 
 def two_edges() -> list[Emitter]:
     """Those of the second task of a source, both of whose edges lead to the same stage."""
-    stages = (Stage("rows", 2, splits=(MemorySplit(None),)), Stage("counts", 3, in_flight_records=4))  # type: ignore[arg-type]
+    stages = (
+        Stage("rows", 2, splits=(MemorySplit(None),)),  # type: ignore[arg-type]
+        Stage("counts", 3, flow=FlowControl(batch_records=4, in_flight_records=4)),
+    )
     return emitters_of(Graph(stages, (Edge("rows", "counts"), Edge("rows", "counts"))), Address("rows", 1))
 
 

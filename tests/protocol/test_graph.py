@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from dpa.errors import ConfigError
 from dpa.protocol.graph import Edge, Graph, Stage, map_reduce
 from dpa.protocol.machines import task_of
+from dpa.protocol.task.flow_control import FlowControl
 from dpa.protocol.task.operator import OperatorMachine
 from dpa.protocol.task.source import SourceMachine
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
@@ -62,18 +63,18 @@ def test_a_stage_that_feeds_another_along_two_edges_is_one_sender_with_twice_the
     twice = graph({"rows": 2, "sink": 1}, "rows sink", "rows sink")
     assert [stage.name for stage in twice.upstream("sink")] == ["rows"]
     assert twice.senders("sink") == [Address("rows", 0), Address("rows", 1)]
-    assert twice.queue_bound("sink") == 2 * 2 * twice["sink"].in_flight_records
+    assert twice.queue_bound("sink") == 2 * 2 * twice["sink"].flow.in_flight_records
 
 
 def test_the_queues_of_a_stage_hold_at_most_the_credit_of_all_senders() -> None:
-    assert DIAMOND.queue_bound("sink") == 5 * DIAMOND["sink"].in_flight_records
+    assert DIAMOND.queue_bound("sink") == 5 * DIAMOND["sink"].flow.in_flight_records
 
 
 def test_the_smallest_graph_is_a_source_and_a_reduce_stage() -> None:
     splits = (MemorySplit(pa.table({"n": [1]})),)
-    smallest = map_reduce(splits, 2, 3, quantum_records=7)
+    smallest = map_reduce(splits, 2, 3, flow=FlowControl(quantum_records=7))
     assert [(stage.name, stage.tasks) for stage in smallest.in_order] == [("mapper", 2), ("reducer", 3)]
-    assert (smallest["mapper"].splits, smallest["reducer"].quantum_records) == (splits, 7)
+    assert (smallest["mapper"].splits, smallest["reducer"].flow.quantum_records) == (splits, 7)
     assert smallest.without_splits()["mapper"].splits == ()
     assert smallest.without_splits().edges == smallest.edges
 

@@ -57,9 +57,9 @@ class CountsOneEdge(CoordinatorMachine):
 class BeginsWithTheFirstTask(CoordinatorMachine):
     """Lets sources begin when one task is up."""
 
-    def _task_started(self, sender: Any, event: TaskStarted) -> None:
+    def _task_started(self, sender: Any, event: TaskStarted) -> Any:
         self._starting = {event.address}
-        super()._task_started(sender, event)
+        return super()._task_started(sender, event)
 
 
 class _Hasty(TaskMachine):

@@ -17,10 +17,11 @@ from dpa.protocol.balancer.machine import LoadBalancerMachine, StageBalance
 from dpa.protocol.coordinator.membership import Membership
 from dpa.protocol.coordinator.stage_progress import StageProgress
 from dpa.protocol.graph import MAPPER, REDUCER
+from dpa.protocol.rules import State
 from dpa.protocol.task.hand_over import Giving
 from dpa.protocol.wire.addresses import COORDINATOR, Address
 from dpa.protocol.wire.envelopes import Message
-from dpa.protocol.wire.events import CancelChange, MoveTasks, RangesExtracted, Rescale
+from dpa.protocol.wire.events import CancelChange, FailureKind, MoveTasks, RangesExtracted, Rescale, TaskDied
 from dpa.protocol.wire.messages.end import Progress
 from dpa.protocol.wire.messages.members import ChangeMembers, Left, MembersChanged
 from dpa.protocol.wire.messages.splits import Begin
@@ -102,7 +103,9 @@ def test_a_task_that_dies_ends_the_job_with_an_error_whatever_is_under_way(migra
         except InvariantViolationError as violation:
             pytest.fail(failed(seed, violation))
         except JobFailedError as error:
-            assert str(error) == f"{victim} died"
+            assert str(error) == f"{victim} died: the simulated job has it die now"
+        told = [event for _, receiver, event in cluster.log if receiver == COORDINATOR and isinstance(event, TaskDied)]
+        assert [(event.address, event.kind) for event in told] == [(victim, FailureKind.DIED)]
         asked = [event.request for _, _, event in cluster.log if isinstance(event, Rescale | MoveTasks | CancelChange)]
         assert cluster.answers.keys() == set(asked), "who asks learns what became of it"
         died[victim.stage] += 1
@@ -141,16 +144,17 @@ class EndsWhileTasksChange(StageProgress):
 class WaitsForTasksThatNeverCameUp(Membership):
     """Leaves a stage that has nothing left to process open until its new tasks are up."""
 
-    def settle(self) -> None:
+    def _cancel_if_over(self) -> None:
         pass
 
 
 class StopsAtOnce(Membership):
     """Stops tasks as soon as the table without them is published."""
 
-    def _publish(self) -> None:
-        super()._publish()
+    def _publish(self) -> State:
+        following = super()._publish()
         self._awaited.clear()
+        return following
 
 
 class ForgetsWhatLeft(StageProgress):
@@ -160,12 +164,8 @@ class ForgetsWhatLeft(StageProgress):
         self.tasks[message.stats.index] = TaskStats(self.name, message.stats.index)
 
     def _noted(self, sender: Address, message: Progress) -> None:
-        if sender.index in self.members:
-            super()._noted(sender, message)
-
-    def _task_done(self, sender: Address, message: Progress) -> None:
         if sender.index in self.members or message.done:
-            super()._task_done(sender, message)
+            super()._noted(sender, message)
 
 
 class WaitsForNoMarker(Giving):
@@ -185,8 +185,8 @@ class WaitsForSendersAlone(Giving):
 class KeepsItsStates(Giving):
     """Leaves without handing over its states."""
 
-    def _extracted(self, sender: Address, event: RangesExtracted) -> None:
-        super()._extracted(sender, RangesExtracted(replace(event.piece, parts={})))
+    def _extracted(self, sender: Address, event: RangesExtracted) -> Any:
+        return super()._extracted(sender, RangesExtracted(replace(event.piece, parts={})))
 
 
 class BeginsWithoutTables(LoadBalancerMachine):
@@ -204,10 +204,11 @@ class BeginsWithoutTables(LoadBalancerMachine):
 class TellsOldMembersOnly(StageBalance):
     """Publishes no table to tasks that have just come."""
 
-    def _publish(self, before: RoutingTable) -> None:
+    def _publish(self, before: RoutingTable) -> State | None:
         sent, self._balancer.send = self._balancer.send, self._unless_new(before)
-        super()._publish(before)
+        following = super()._publish(before)
         self._balancer.send = sent
+        return following
 
     def _unless_new(self, before: RoutingTable) -> Callable[[Address, Message], None]:
         send = self._balancer.send

@@ -17,6 +17,7 @@ import pytest
 from dpa.errors import ConfigError
 from dpa.protocol.balancer.machine import BalanceState, StageBalance
 from dpa.protocol.graph import REDUCER, map_reduce
+from dpa.protocol.rules import State
 from dpa.protocol.task.hand_over import Giving, Taking
 from dpa.protocol.task.migrating_queue import MigratingQueue
 from dpa.protocol.task.record_queue import Forwards
@@ -160,9 +161,9 @@ class PassesMarkersThatItDoesNotHave(Giving):
         self._all = list(senders)
         super().begin(receivers, self._all)
 
-    def _extracted(self, sender: Address, event: RangesExtracted) -> None:
+    def _extracted(self, sender: Address, event: RangesExtracted) -> Any:
         self._markers = list(self._all)
-        super()._extracted(sender, event)
+        return super()._extracted(sender, event)
 
     def _marked(self, sender: Address, message: Marker) -> None:
         pass
@@ -171,17 +172,17 @@ class PassesMarkersThatItDoesNotHave(Giving):
 class ForgetsStates(Giving):
     """Sends no states."""
 
-    def _extracted(self, sender: Address, event: RangesExtracted) -> None:
-        super()._extracted(sender, RangesExtracted(replace(event.piece, parts={})))
+    def _extracted(self, sender: Address, event: RangesExtracted) -> Any:
+        return super()._extracted(sender, RangesExtracted(replace(event.piece, parts={})))
 
 
 class MixesUpStates(Giving):
     """Sends the states of one receiver to another."""
 
-    def _extracted(self, sender: Address, event: RangesExtracted) -> None:
+    def _extracted(self, sender: Address, event: RangesExtracted) -> Any:
         parts = event.piece.parts
         mixed = dict(zip(parts, [*parts.values()][::-1], strict=True))
-        super()._extracted(sender, RangesExtracted(replace(event.piece, parts=mixed)))
+        return super()._extracted(sender, RangesExtracted(replace(event.piece, parts=mixed)))
 
 
 class ExtractsWithoutItsTurn(Giving):
@@ -203,8 +204,8 @@ class InstallsAtTheEnd(Taking):
 class NeverInstalls(Taking):
     """Takes states for installed when they come."""
 
-    def _transferred(self, sender: Address, message: RangeTransfer) -> None:
-        super()._transferred(sender, RangeTransfer(message.version, None))
+    def _transferred(self, sender: Address, message: RangeTransfer) -> Any:
+        return super()._transferred(sender, RangeTransfer(message.version, None))
 
 
 class MarksNothing(SourceMachine):
@@ -220,8 +221,6 @@ class DoesNotWaitForTasks(StageBalance):
 
     def _record(self, *arguments: Any) -> None:
         super()._record(*arguments)
-        if self.state is BalanceState.SETTLING:
-            self.state = BalanceState.BALANCING
 
     def dispatch(self, name: object, sender: Address, event: Any) -> None:
         if not isinstance(event, Settled):
@@ -231,9 +230,13 @@ class DoesNotWaitForTasks(StageBalance):
 class FreezesBeforeAllHaveSettled(StageBalance):
     """Names the last table at once."""
 
-    def _freeze_settled(self, sender: Address, message: Freeze) -> None:
+    def _freeze_settled(self, sender: Address, message: Freeze) -> State:
         self._settled.clear()
-        self._end()
+        return self._end()
+
+    RULES = tuple(
+        replace(rule, then=(BalanceState.FROZEN,)) if rule.kind is Freeze else rule for rule in StageBalance.RULES
+    )
 
     def dispatch(self, name: object, sender: Address, event: Any) -> None:
         if not (isinstance(event, Settled) and self.state is BalanceState.FROZEN):

@@ -6,14 +6,13 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from builders import block_of
+from builders import block_of, limits_of
 from hypothesis import given
 from hypothesis import strategies as st
 from wires import REDUCER_TABLES, SourceWire, emitter_for, mapper, sent
 
 from dpa.measure.load import Offered
 from dpa.protocol.graph import REDUCER
-from dpa.protocol.task.credit import CreditLimits
 from dpa.protocol.task.emitter import Emitter
 from dpa.protocol.task.offered_meter import OfferedMeter
 from dpa.protocol.wire.addresses import BALANCER
@@ -121,7 +120,7 @@ def reports(instructions: list[Instruction]) -> list[OfferedReport]:
 def measured(credit: int) -> SourceWire:
     """A source whose emitter measures what it offers."""
     table = REDUCER_TABLES[0]
-    return SourceWire(Emitter(0, REDUCER, mapper(), table, RingGrouping, CreditLimits(credit), OfferedMeter(0, 1)))
+    return SourceWire(Emitter(0, REDUCER, mapper(), table, RingGrouping, limits_of(credit), OfferedMeter(0, 1)))
 
 
 def test_what_credit_holds_back_is_offered_too() -> None:

@@ -25,6 +25,7 @@ from wires import (
 
 from dpa.errors import ProtocolError
 from dpa.measure.load import Load
+from dpa.protocol.task.flow_control import FlowControl
 from dpa.protocol.task.quantum import QuantumSizer
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.events import ProcessDone, StepDone, Tick
@@ -70,7 +71,7 @@ def test_a_long_batch_is_processed_in_quanta() -> None:
 def test_quanta_adapt_to_the_speed_of_user_code_within_their_bounds(
     most: int, observed: list[tuple[int, float]]
 ) -> None:
-    sizer = QuantumSizer(most, seconds=0.1)
+    sizer = QuantumSizer(FlowControl(quantum_records=most))
     for records, seconds in observed:
         before = sizer.size
         sizer.observe(records, seconds)

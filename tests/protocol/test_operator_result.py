@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from builders import block_of, same_table, table_giving
+from builders import block_of, limits_of, same_table, table_giving
 from hypothesis import given
 from hypothesis import strategies as st
 from wires import OperatorWire, emitter_for, instructed, keys_of, part, push, reducer, sent, step_of, update_between
@@ -13,7 +13,6 @@ from wires import OperatorWire, emitter_for, instructed, keys_of, part, push, re
 from dpa.errors import ProtocolError
 from dpa.execution.schemas import ShareSchema
 from dpa.execution.states import StatePart
-from dpa.protocol.task.credit import CreditLimits
 from dpa.protocol.task.emitter import Emitter
 from dpa.protocol.task.operator import OperatorState
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
@@ -214,7 +213,7 @@ def test_the_initial_load_is_counted_by_the_first_table_where_senders_do_not_go_
 
 def next_stage(credit: int = 2, seconds: float | None = None) -> Emitter:
     """The edge to the one task of the stage that follows."""
-    limits = CreditLimits(credit, seconds=seconds)
+    limits = limits_of(credit, seconds=seconds)
     return emitter_for(table_giving({"r": 0}), limits=limits, edge=1, stage="next", origin=reducer())
 
 

@@ -17,11 +17,11 @@ import pytest
 
 from dpa.errors import ProtocolError, RecordingError
 from dpa.execution.block import Block
-from dpa.execution.emission import Step
+from dpa.execution.mapping import Emitted
 from dpa.protocol.balancer.machine import load_balancer_of
 from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.graph import map_reduce
-from dpa.protocol.history.lean import LARGE, LEAN, lean_event
+from dpa.protocol.history.lean import LARGE, has_lean_form, lean_event
 from dpa.protocol.history.recorder import Recorder
 from dpa.protocol.history.recording import Recording, Replayed
 from dpa.protocol.machine import Machine
@@ -74,7 +74,7 @@ def content(thing: Any, above: tuple[int, ...] = ()) -> Any:
         return repr(thing)
     if isinstance(thing, np.ndarray | pa.Array):
         return repr(thing.tolist())
-    if type(thing) in LEAN or type(thing).__name__.endswith("Outline"):
+    if has_lean_form(type(thing)) or type(thing).__name__.endswith("Outline"):
         return "left out"
     if id(thing) in above:
         return "above"
@@ -189,7 +189,7 @@ def test_a_recorded_block_shares_no_memory_with_the_message_that_brought_it(valu
 def test_codes_that_a_step_has_made_are_recorded_without_a_copy() -> None:
     codes = np.zeros(3, dtype=np.int32)
     block = Block(pa.array(["a"]), np.zeros(1, dtype=np.uint32), codes)
-    recorded = lean_event(StepDone(Step(((0, block),), read=3, mapped=3)))
+    recorded = lean_event(StepDone(Emitted(((0, block),), read=3, mapped=3)))
     assert isinstance(recorded, StepDone) and recorded.step is not None
     assert recorded.step.blocks[0][1].codes is codes
 
@@ -221,17 +221,17 @@ def test_all_that_machines_do_not_look_at_is_known_by_its_field() -> None:
     """Whoever adds a message with a block, states or a split names the field in `LARGE`."""
     for kind in (*get_args(Event), *get_args(Message), *get_args(Instruction)):
         hints = get_type_hints(kind)
-        large = [name for name, hint in hints.items() if LEAN & set(_parts(hint))]
+        large = [name for name, hint in hints.items() if any(map(has_lean_form, _parts(hint)))]
         assert large == ([LARGE[kind]] if kind in LARGE and kind is not Process else large), kind
         assert not large or kind in LARGE, f"{kind.__name__}.{large[0]}"
 
 
 def _parts(hint: Any) -> Iterator[Any]:
-    """A type, the types that it is made of, and those of the fields of `Step` and `Piece`."""
+    """A type, the types that it is made of, and those of the fields of `Emitted` and `Piece`."""
     yield hint
     for part in get_args(hint):
         yield from _parts(part)
-    if getattr(hint, "__name__", "") in ("Step", "Piece"):
+    if getattr(hint, "__name__", "") in ("Emitted", "Piece"):
         for part in typing.get_type_hints(hint).values():
             yield from _parts(part)
 

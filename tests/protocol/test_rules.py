@@ -11,7 +11,8 @@ from dpa.protocol.balancer.machine import LoadBalancerMachine, StageBalance
 from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.coordinator.membership import Membership
 from dpa.protocol.coordinator.stage_progress import StageProgress
-from dpa.protocol.rules import Rule, RuledMachine, State, on, on_each, transition_table
+from dpa.protocol.machine import Machine
+from dpa.protocol.rules import Rule, RuledMachine, State, on, on_each, transition_table, when
 from dpa.protocol.task.hand_over import Giving, Taking
 from dpa.protocol.task.machine import Production
 from dpa.protocol.task.operator import OperatorMachine
@@ -40,22 +41,31 @@ class Crossing(RuledMachine):
         super().__init__(Light.RED)
         self.pressed = 0
 
-    def _press(self, sender: Address, event: Button) -> None:
+    def _press(self, sender: Address, event: Button) -> State | None:
         self.pressed += 1
-        self.state = Light.GREEN
+        return Light.GREEN
 
-    def _wait(self, sender: Address, event: object) -> None:
-        self.state = Light.RED
+    def _wait(self, sender: Address, event: object) -> State | None:
+        return Light.RED
+
+    def _look(self) -> State | None:
+        return Light.GREEN if self.pressed >= 10 else None
 
     RULES: ClassVar[tuple[Rule, ...]] = (
-        on(Button, Light.RED, _press, "turn green"),
-        *on_each((Clock, Button), [Light.GREEN], _wait, "turn red"),
+        on(Button, Light.RED, _press, "turn green", Light.GREEN),
+        *on_each((Clock, Button), [Light.GREEN], _wait, "turn red", Light.RED),
+        when(Light.RED, _look, "turn green when many have come", (None, Light.GREEN)),
     )
 
 
-class Broken(Crossing):
-    def _press(self, sender: Address, event: Button) -> None:
-        self.pressed -= 1
+class Stubborn(Crossing):
+    def _press(self, sender: Address, event: Button) -> State | None:
+        return None
+
+
+class Contrary(Crossing):
+    def _look(self) -> State | None:
+        return Light.RED
 
 
 def test_an_event_is_handled_by_the_rule_for_the_present_state() -> None:
@@ -66,21 +76,41 @@ def test_an_event_is_handled_by_the_rule_for_the_present_state() -> None:
     assert crossing.pressed == 2
 
 
+def test_a_state_triggers_its_rule_until_it_stays() -> None:
+    crossing = Crossing()
+    crossing.advance()
+    assert crossing.state is Light.RED
+    crossing.pressed = 10
+    crossing.advance()
+    assert crossing.state is Light.GREEN
+
+
 def test_what_no_rule_names_cannot_come() -> None:
     with pytest.raises(ProtocolError, match="the crossing cannot take a Clock from coordinator while red"):
         Crossing().dispatch("the crossing", COORDINATOR, Clock())
 
 
-def test_a_method_of_a_subclass_replaces_the_handler_of_its_name() -> None:
-    broken = Broken()
-    broken.dispatch("broken", COORDINATOR, Button())
-    assert (broken.pressed, broken.state) == (-1, Light.RED)
+def test_no_state_follows_that_the_rule_does_not_name() -> None:
+    with pytest.raises(AssertionError, match=r"Stubborn: no rule lets None follow Light\.RED"):
+        Stubborn().dispatch("crossing", COORDINATOR, Button())
+    with pytest.raises(AssertionError, match=r"Contrary: no rule lets Light\.RED follow"):
+        Contrary().advance()
 
 
 def test_the_table_has_a_row_for_each_kind_of_event_and_a_column_for_each_state() -> None:
     assert transition_table(Crossing) == (
-        "| event | red | green |\n| --- | --- | --- |\n| `Button` | turn green | turn red |\n| `Clock` | - | turn red |"
+        "| event | red | green |\n| --- | --- | --- |\n"
+        "| `Button` | turn green -> green | turn red -> red |\n"
+        "| `Clock` | - | turn red -> red |\n"
+        "| *then* | turn green when many have come (-> green) | - |"
     )
+
+
+def test_two_parts_that_take_one_kind_of_event_are_refused_when_the_machine_is_made() -> None:
+    machine = Machine(COORDINATOR, Light.RED)
+    machine.include(Crossing())
+    with pytest.raises(ProtocolError, match=r"two parts that take a (Button|Clock): Crossing and Stubborn"):
+        machine.include(Stubborn())
 
 
 # --- the machines of the protocol
@@ -135,11 +165,14 @@ RECEIVED: dict[type[RuledMachine], set[str]] = {
 }
 """The events that each machine receives."""
 
+TOLD_BY_ITS_OWNER = {"OpenSplit", "OpenResult", "GiveRanges", "TakeRanges"}
+"""What parts are told by the machine that has them."""
+
 
 @pytest.mark.parametrize("machine", PARTS, ids=lambda machine: machine.__name__)
 def test_a_machine_has_rules_for_what_it_receives_and_for_nothing_else(machine: type[RuledMachine]) -> None:
-    kinds = {rule.kind.__name__ for each in (machine, *PARTS[machine]) for rule in each.RULES}
-    assert kinds == RECEIVED[machine]
+    kinds = {kind.__name__ for each in (machine, *PARTS[machine]) for kind in each.KINDS}
+    assert kinds - TOLD_BY_ITS_OWNER == RECEIVED[machine]
 
 
 def test_every_message_and_every_event_is_received_by_some_machine() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -17,6 +18,8 @@ from dpa.measure.load import Load
 from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.coordinator.stage_progress import StagePhase, StageProgress
 from dpa.protocol.graph import MAPPER, REDUCER
+from dpa.protocol.machine import Machine
+from dpa.protocol.rules import State
 from dpa.protocol.task.credit import Credit
 from dpa.protocol.task.operator import OperatorMachine
 from dpa.protocol.task.record_queue import Forwards, Queued, RecordQueue
@@ -24,9 +27,10 @@ from dpa.protocol.task.source import SourceMachine
 from dpa.protocol.wire.addresses import BALANCER, Address
 from dpa.protocol.wire.channel import Inbox
 from dpa.protocol.wire.envelopes import Envelope, Message
-from dpa.protocol.wire.events import ProcessDone
+from dpa.protocol.wire.events import Event, ProcessDone
+from dpa.protocol.wire.instructions import Instruction
 from dpa.protocol.wire.messages.data import CreditTransfer
-from dpa.protocol.wire.messages.end import Freeze
+from dpa.protocol.wire.messages.end import Deliver, Freeze
 from dpa.protocol.wire.messages.tables import TableUpdate
 from dpa.simulation.cluster import InvariantViolationError, SimulatedCluster
 from dpa.simulation.job import Network, map_reduce_job
@@ -87,16 +91,48 @@ def test_another_seed_gives_another_run_of_the_same_job() -> None:
     assert histories[0] != histories[1]
 
 
+class Haunted(Machine):
+    """Gets, before each message, another of the same number that an older generation has left on the way."""
+
+    def handle(self, event: Event, now: float) -> list[Instruction]:
+        if isinstance(event, Envelope):
+            assert super().handle(replace(event, message=Deliver(None), generation=-1), now) == []
+        return super().handle(event, now)
+
+
+class HauntedCoordinator(Haunted, CoordinatorMachine):
+    pass
+
+
+class HauntedSource(Haunted, SourceMachine):
+    pass
+
+
+class HauntedOperator(Haunted, OperatorMachine):
+    pass
+
+
+@pytest.mark.parametrize("seed", [3, 92])
+def test_what_an_older_generation_has_left_on_the_way_changes_nothing(seed: int) -> None:
+    haunted = {"coordinator": HauntedCoordinator, "source": HauntedSource, "operator": HauntedOperator}
+    runs = []
+    for machines in ({}, haunted):
+        simulated = SimulatedCluster(random_job(seed).job, seed, **machines)
+        runs.append((simulated.run().snapshot, simulated.history()))
+    assert runs[0] == runs[1]
+
+
 # --- machines that are broken on purpose
 
 
 class EmptyQueues(StageProgress):
     """Ends a stage when every task reports that its queue is empty, as the published prototype does."""
 
-    def _freeze_if_drained(self) -> None:
-        if self.state is StagePhase.DRAINING and not any(stats.queue for stats in self.tasks.values()):
-            self.state = StagePhase.FREEZING
-            self._coordinator.send(BALANCER, Freeze(self.name))
+    def _freeze_if_drained(self) -> State | None:
+        if any(stats.queue for stats in self.tasks.values()):
+            return None
+        self._coordinator.send(BALANCER, Freeze(self.name))
+        return StagePhase.FREEZING
 
 
 class EndsByEmptyQueues(CoordinatorMachine):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from builders import same_table, table_giving
+from builders import limits_of, same_table, table_giving
 from hypothesis import given
 from hypothesis import strategies as st
 from wires import SPLIT, SourceWire, emitter_for, instructed, mapper, pushed, reducer, sent, update_between
@@ -25,7 +25,7 @@ OWNERS = {"a": 0, "b": 1, "c": 1}
 TABLE = table_giving(OWNERS)
 LATER = table_giving({"a": 1, "b": 0, "c": 1}, version=1)
 UPDATE = update_between(TABLE, LATER)
-WINDOWS = CreditLimits(100, seconds=0.5)
+WINDOWS = limits_of(100, seconds=0.5)
 """Of 64 records to each receiver, before any has told its own."""
 
 

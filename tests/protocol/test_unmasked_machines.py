@@ -20,13 +20,14 @@ from dpa.balance.options.tokens import HalvingOptions
 from dpa.protocol.balancer.machine import BalanceState, StageBalance
 from dpa.protocol.coordinator.split_queue import SplitQueue
 from dpa.protocol.graph import MAPPER, REDUCER
+from dpa.protocol.rules import State
 from dpa.protocol.task.migrating_queue import MigratingQueue
 from dpa.protocol.task.operator import OperatorMachine, OperatorState
 from dpa.protocol.task.source import SourceMachine
-from dpa.protocol.task.state_exchange import ExchangeState, StateExchange
+from dpa.protocol.task.state_exchange import StateExchange
 from dpa.protocol.wire.addresses import COORDINATOR, Address
 from dpa.protocol.wire.events import Redistribute, Rescale
-from dpa.protocol.wire.messages.members import Flush, Flushed, Leave
+from dpa.protocol.wire.messages.members import Flush, Leave
 from dpa.protocol.wire.messages.splits import SplitReturned
 from dpa.routing.hashing import Hashes
 from dpa.routing.table import RoutingTable
@@ -39,12 +40,11 @@ from dpa.sources.splits import memory_splits
 class LeavesWithoutFlush(OperatorMachine):
     """Takes it that all that it has sent has come."""
 
-    def _flush(self) -> None:
-        self.state, self._unflushed = OperatorState.LEAVING, {*self._asked()}
+    def _flush(self) -> State:
+        self._unflushed = {*self._asked()}
         for other in sorted(self._unflushed):
             self.send(other, Flush())
-        if not self._unflushed:
-            self._flushed(self.address, Flushed())
+        return OperatorState.LEAVING
 
     def _asked(self) -> Iterable[Address]:
         return ()
@@ -104,10 +104,9 @@ class GivesBackAtOnce(SourceMachine):
 class MergesBeforeTheLastTable(StateExchange):
     """Extracts by the table that it has."""
 
-    def advance(self, table: RoutingTable) -> None:
-        if self._current is not None and self.state is ExchangeState.DUE:
-            self._extract(self._current, table)
-        super().advance(table)
+    def _extract(self) -> State | None:
+        self._current = replace(self._exchange, version=0)
+        return super()._extract()
 
 
 class PublishesAfterTheFreeze(StageBalance):
@@ -168,7 +167,12 @@ BROKEN: dict[type, tuple[str, Callable[..., None], int, str]] = {
     FlushesSendersAlone: ("operator", rescaled, 10, f"{ON_ITS_WAY} .*reducer"),
     NewSendersNeedNotWait: (QUEUE, changed, 15, "processed key .*, whose state is"),
     WaitsForMarkersOnly: (QUEUE, changed, 15, "records from mapper . still wait at task"),
-    GrantsRestsAtOnce: ("dpa.protocol.coordinator.machine.SplitQueue", changed, 8, "against the order of their split"),
+    GrantsRestsAtOnce: (
+        "dpa.protocol.coordinator.stage_progress.SplitQueue",
+        changed,
+        8,
+        "against the order of their split",
+    ),
     GivesBackAtOnce: ("source", sources_rescaled, 4, "wrong result"),
     MergesBeforeTheLastTable: (
         "dpa.protocol.task.operator.StateExchange",

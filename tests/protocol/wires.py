@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
-from builders import block_of, records_of, table_giving
+from builders import block_of, limits_of, records_of, table_giving
 
 from dpa.balance.delegation import DelegationOptions
 from dpa.balance.options import LoadReportOptions
-from dpa.execution.emission import Step
+from dpa.execution.mapping import Emitted
 from dpa.execution.schemas import ShareSchema
 from dpa.execution.states import StatePart
 from dpa.measure.latency import LatencySketch
@@ -22,6 +22,7 @@ from dpa.protocol.graph import MAPPER, REDUCER, Graph, map_reduce
 from dpa.protocol.machine import Machine
 from dpa.protocol.task.credit import CreditLimits
 from dpa.protocol.task.emitter import Emitter
+from dpa.protocol.task.flow_control import FlowControl
 from dpa.protocol.task.hand_over import MigrationOptions
 from dpa.protocol.task.operator import OperatorMachine
 from dpa.protocol.task.quantum import QuantumSizer
@@ -115,17 +116,17 @@ def emitter_for(
 ) -> Emitter:
     """An emitter of mapper 0, unless another `origin` is given; without a grouping, records go by the table. `limits`
     are instead of credit for `credit` records; `migrates`: whether the receiving stage's states do."""
-    given, limits = grouping, limits or CreditLimits(credit)
+    given, limits = grouping, limits or limits_of(credit)
     return Emitter(
         edge, stage, origin or mapper(), table, lambda of: given or RingGrouping(of, 0), limits, migrates=migrates
     )
 
 
-def step_of(*blocks: str, read: int | None = None) -> Step:
+def step_of(*blocks: str, read: int | None = None) -> Emitted:
     """A step that made a block for each edge of these keys, one letter each; an empty one is left out."""
     made = tuple((position, block_of(list(keys))) for position, keys in enumerate(blocks) if keys)
     records = sum(block.rows for _, block in made)
-    return Step(made, records if read is None else read, records)
+    return Emitted(made, records if read is None else read, records)
 
 
 class SourceWire(Wire):
@@ -196,12 +197,15 @@ class OperatorWire(Wire):
             emitters,
             eager=eager,
             regroup=None if goes_by_table else partial(KeyOptions().create, source=0),
-            quantum=QuantumSizer(most, seconds=0.1),
-            limits=CreditLimits(1_000, seconds=queue_seconds),
+            quantum=QuantumSizer(FlowControl(quantum_records=most)),
+            limits=limits_of(1_000, seconds=queue_seconds),
             reports=reports if measure or every is not None else None,
             delegation=delegation,
             migration=MigrationOptions(
-                100, in_order=migrates_with is not None, starts_late=False, drain_seconds=drain_seconds
+                100,
+                in_order=migrates_with is not None,
+                starts_late=False,
+                flow=FlowControl(drain_seconds=drain_seconds),
             ),
             senders=tuple(migrates_with or merges_with),
         )

@@ -13,6 +13,7 @@ from dpa.balance.adaptive.first_table import FirstTable
 from dpa.balance.adaptive.policy import AdaptivePolicy
 from dpa.balance.decision import Decision, Outcome
 from dpa.balance.options import AdaptiveOptions
+from dpa.balance.policy import BalancedStage
 from dpa.measure.load import Load, Offered, Sample
 from dpa.routing.hashing import hash_column
 from dpa.routing.table import RoutingTable
@@ -39,7 +40,7 @@ class Stage:
     def __init__(self, first: FirstTable | None = None, feeds: Sequence[str] = (), **options: Any) -> None:
         """A stage that begins with this table, and is fed by stages of these names."""
         named = dict(enumerate(feeds))
-        self.policy = AdaptiveOptions(**options).policy(REDUCERS, first=first, feeds=named)
+        self.policy = AdaptiveOptions(**options).policy(BalancedStage(REDUCERS, first=first, feeds=named))
         assert isinstance(self.policy, AdaptivePolicy)
         self.now = 0.0
         self.decisions: list[Decision] = []

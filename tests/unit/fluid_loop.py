@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from dpa.balance.decision import Decision, Outcome
 from dpa.balance.options import AdaptiveOptions
+from dpa.balance.policy import BalancedStage
 from dpa.measure.load import Load, Offered, Sample
 from dpa.routing.hashing import hash_column
 from dpa.routing.table import RoutingTable
@@ -46,7 +47,7 @@ class FluidLoop:
         keys = len(rates(0.0))
         self.reducers = len(speeds)
         self.names = pa.array([f"key {index}" for index in range(keys)])
-        self.balancer = (options or AdaptiveOptions()).policy(self.reducers)
+        self.balancer = (options or AdaptiveOptions()).policy(BalancedStage(self.reducers))
         self.hashes = hash_column(self.names, self.balancer.table.seed)
         self.queues = np.zeros((self.reducers, keys))
         self.between = np.zeros((self.reducers, keys))

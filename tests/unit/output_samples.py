@@ -1,26 +1,37 @@
 """Jobs with an output, and what lies there afterwards."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpa.config import JobFile, parse
-from dpa.driver.outputs import OutputDirectory
+from dpa.driver.outputs import Publication, check_outputs
 
 RESULT = ["_job.yaml", "part-00000.parquet"]
 
 
 def job(path: Path | str, mode: str = "overwrite", **sections: object) -> JobFile:
-    return parse({"key": "word", "output": {"path": str(path), "mode": mode}, **sections}, origin="job")
+    return of({"key": "word", "output": {"path": str(path), "mode": mode}, **sections})
+
+
+def of(sections: Mapping[str, object]) -> JobFile:
+    """A job with these sections, and with an input and a reducer."""
+    return parse({"input": {"format": "given"}, "reducer": "count", **sections}, origin="job")
+
+
+def publication(file: JobFile) -> Publication:
+    """Of the result of a job."""
+    return Publication.of(file, file.config.output, "output")
 
 
 def write(file: JobFile, value: int = 1) -> None:
     """Run a job whose result is one part."""
-    OutputDirectory.check_all(file)
-    with OutputDirectory(file) as output:
-        pq.write_table(pa.table({"word": ["a"], "value": [value]}), f"{output.staging}/part-00000.parquet")
-        assert output.commit(["part-00000.parquet"]) == ("part-00000.parquet",)
+    check_outputs(file)
+    with publication(file) as output:
+        staged = output.sink.stage(pa.table({"word": ["a"], "value": [value]}), 0, 0)
+        assert output.commit([staged]) == ("part-00000.parquet",)
 
 
 def value_in(directory: Path) -> int:

@@ -7,6 +7,7 @@ import itertools
 from hypothesis import strategies as st
 
 from dpa.placement.model import Cluster, Edge, Node, TaskGraph, TaskGroup
+from dpa.placement.moves import Plan
 
 MEGABYTE = 1e6
 
@@ -23,6 +24,12 @@ def pipeline(tasks: tuple[int, ...], cost: float = 1.0, traffic: float = MEGABYT
     groups = [TaskGroup(f"stage {number}", count, cost) for number, count in enumerate(tasks)]
     edges = [Edge(one.name, other.name, traffic) for one, other in itertools.pairwise(groups)]
     return TaskGraph(tuple(groups), tuple(edges))
+
+
+def moved(before: Plan, after: Plan) -> list[tuple[int, int]]:
+    """Of the tasks that are elsewhere by the second plan, the old node and the new."""
+    pairs = zip(itertools.chain(*before.nodes), itertools.chain(*after.nodes), strict=True)
+    return [(was, now) for was, now in pairs if was != now]
 
 
 @st.composite

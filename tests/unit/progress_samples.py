@@ -9,6 +9,8 @@ import report_samples as samples
 
 from dpa.protocol.graph import REDUCER
 from dpa.protocol.wire.metrics import Snapshot
+from dpa.telemetry.observers import Observer
+from dpa.telemetry.tracker import RunTracker
 
 
 class Clock:
@@ -30,6 +32,13 @@ class Terminal(io.StringIO):
 
 def at_share(share: float, **changes: object) -> Snapshot:
     return replace(samples.snapshot(samples.SECONDS * share, rounds=0), **changes)
+
+
+def show(view: Observer, *snapshots: Snapshot) -> None:
+    """Have a view show snapshots, the oldest first."""
+    tracker = RunTracker()
+    for snapshot in snapshots:
+        view.update(tracker.update(snapshot))
 
 
 def working_off(at: float, processed: int) -> Snapshot:

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from dpa.aggregates import READY_MADE, Count, Distinct, Max, Mean, Min, Sum, TopK, TopRows
 from dpa.errors import ConfigError, ExecutorError
-from dpa.executors import AnyReducer, BatchReducer, Groups, is_mergeable
+from dpa.execution.receivers import receiver_of
+from dpa.executors import AnyReducer, BatchReducer, Groups
 from dpa.testing import check_reducer_laws, run_local
 
 
@@ -64,7 +65,7 @@ def alike(found: Any, expected: Any, of_size: float = 1e6) -> bool:
 
 def test_every_ready_made_reducer_is_tested_here() -> None:
     assert READY_MADE.keys() == {*NAIVE, "top_rows"}
-    assert all(is_mergeable(made()) for made in READY_MADE.values())
+    assert all(receiver_of(made()).can_merge for made in READY_MADE.values())
 
 
 @pytest.mark.parametrize(("name", "kind"), CASES)

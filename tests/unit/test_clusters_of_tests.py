@@ -1,4 +1,4 @@
-"""What the clusters of `dpa.testing` refuse before they start anything."""
+"""What clusters on one machine refuse before they start anything."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import os
 
 import pytest
 
-from dpa.testing import HostsError, LocalCluster, NamespaceCluster
+from dpa.testing import LocalCluster
+from experiments.hosts import HostsError, NamespaceCluster
 
 
 @pytest.mark.parametrize("kind", [LocalCluster, NamespaceCluster])

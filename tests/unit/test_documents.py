@@ -2,7 +2,6 @@
 
 import hashlib
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,10 @@ from dpa.aggregates import READY_MADE
 from dpa.balance.decision import Outcome
 from dpa.balance.options import BY_STRATEGY
 from dpa.config import json_schema, parse
-from dpa.config.variants import VARIANTS, Variants
+from dpa.config.section import Section
+from dpa.config.variants import VARIANTS
 from dpa.testing import LocalBackend, run_local
+from experiments.report import tables
 from experiments.report.ages import load_ages
 from experiments.report.findings import load_findings
 from experiments.report.page import COMMAND, render_page, with_table
@@ -26,71 +27,14 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
 ]
 TEXTS = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in PAGES}
-JOB_FILES = TEXTS["docs/job-files.md"]
 
 SCHEMA = json_schema()
-HEADINGS = {
-    "JobConfig": "## The job",
-    "ViewConfig": "### `input.views`",
-    "ExecutorConfig": "## `mapper` and `reducer`",
-    "StepConfig": "## `stages`",
-    "JoinConfig": "### `join` of a step",
-    "TopConfig": "### `top_k` of a step",
-    "StageLimits": "### `limits` of a step",
-    "NodeConfig": "### `placement.nodes`",
-    **{f"{name.title()}Config": f"## `{name}`" for name in SCHEMA["properties"]},
-}
-"""Under which heading of docs/job-files.md a section of the schema is described."""
-
-OF_VARIANTS = {options.__name__ for variants in VARIANTS.values() for options in variants.classes.values()}
-SECTIONS = {"JobConfig": SCHEMA, **{name: SCHEMA["$defs"][name] for name in SCHEMA["$defs"] if name not in OF_VARIANTS}}
 
 every_page = pytest.mark.parametrize("page", TEXTS)
-every_section = pytest.mark.parametrize("section", SECTIONS)
-every_choice = pytest.mark.parametrize("variants", VARIANTS.values(), ids=VARIANTS)
 
 
 def blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", TEXTS[page], re.MULTILINE | re.DOTALL)
-
-
-def table_below(heading: str) -> list[list[str]]:
-    """The cells of the first table below a heading, without its head."""
-    _, found, below = JOB_FILES.partition(f"\n{heading}\n")
-    assert found, f"docs/job-files.md has no heading {heading!r}"
-    table = re.search(r"^\| key .*\n\|[ -|]*\n((?:\|.*\n)+)", below, re.MULTILINE)
-    assert table, f"docs/job-files.md has no table below {heading!r}"
-    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table.group(1).splitlines()]
-
-
-def rows(section: str) -> list[list[str]]:
-    """The rows of a section's table."""
-    return table_below(HEADINGS[section])
-
-
-def shown_default(section: str, key: str) -> str:
-    """The default as the page should show it."""
-    found = SECTIONS[section]["properties"][key]
-    if key in SECTIONS[section].get("required", []):
-        return "required"
-    return shown(found["default"] if "$ref" not in found else SECTIONS)
-
-
-def shown(default: Any) -> str:
-    """A default as the page should show it."""
-    if isinstance(default, dict) and default:
-        return "section"
-    return f"`{default}`" if isinstance(default, str) else f"`{yaml.safe_dump(default).splitlines()[0]}`"
-
-
-def constraints(found: Any) -> Iterator[str]:
-    """What the type column must say of a key's allowed values."""
-    if isinstance(found, dict):
-        yield from (f"`{value}`" for value in found.get("enum", []))
-        names = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
-        yield from (f"{sign} {found[name]}" for name, sign in names.items() if name in found)
-        for choice in found.get("anyOf", []):
-            yield from constraints(choice)
 
 
 def anchors(page: Path) -> set[str]:
@@ -99,55 +43,20 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-# --- docs/job-files.md
+# --- docs/job-files.md and docs/report.md
 
 
-@every_section
-def test_job_files_describes_exactly_the_keys_of(section: str) -> None:
-    assert [row[0] for row in rows(section)] == [f"`{key}`" for key in SECTIONS[section]["properties"]]
+@pytest.mark.parametrize("page", tables.PAGES)
+def test_the_tables_are_what_the_docstrings_say_in(page: str) -> None:
+    assert TEXTS[f"docs/{page}"] == tables.PAGES[page](), f"renew it by `{tables.COMMAND}`"
 
 
-@every_section
-def test_job_files_states_the_defaults_of(section: str) -> None:
-    stated = {row[0].strip("`"): row[2] for row in rows(section)}
-    assert stated == {key: shown_default(section, key) for key in SECTIONS[section]["properties"]}
+def test_a_key_without_a_docstring_is_refused() -> None:
+    class Bare(Section):
+        key: int = 1
 
-
-@every_section
-def test_job_files_states_the_allowed_values_of(section: str) -> None:
-    for name, kind, *_ in rows(section):
-        for constraint in constraints(SECTIONS[section]["properties"][name.strip("`")]):
-            assert constraint in kind, f"{section}.{name}"
-
-
-@every_section
-def test_every_key_has_a_meaning_in(section: str) -> None:
-    assert all(len(row) == 4 and row[3] for row in rows(section))
-
-
-@every_choice
-def test_job_files_describes_exactly_the_keys_of_every_variant_of(variants: Variants) -> None:
-    described = {row[0].strip("`"): row[1] for row in table_below(f"## `{variants.section}`")}
-    names = [*variants.classes]
-    assert set(described) == {key for name in names for key in variants.keys_of(name)}
-    for key, of in described.items():
-        has = variants.that_have(key)
-        assert of == ("all" if has == names else ", ".join(f"`{name}`" for name in has)), key
-
-
-@every_choice
-def test_job_files_states_the_defaults_and_allowed_values_of_every_variant_of(variants: Variants) -> None:
-    [(chooser, _, names, default, _), *others] = table_below(f"## `{variants.section}`")
-    assert (chooser, default) == (f"`{variants.by}`", f"`{variants.default}`")
-    assert re.findall(r"`(\w+)`", names) == [*variants.classes]
-    for cell, _, kind, stated, meaning in others:
-        key, (usual, *exceptions) = cell.strip("`"), stated.split("; ")
-        assert meaning
-        for name in variants.that_have(key):
-            schema = SCHEMA["$defs"][variants.classes[name].__name__]["properties"][key]
-            assert all(constraint in kind for constraint in constraints(schema)), key
-            default = dict(exception.split(": ") for exception in exceptions).get(f"`{name}`", usual)
-            assert default == shown(schema["default"]), f"{key} of {name}"
+    with pytest.raises(LookupError, match="the key 'key' has no docstring"):
+        list(tables.keys(tables.Page("job-files.md", {}, {}), Bare.model_json_schema()))
 
 
 # --- docs/executors.md and docs/balancing.md
@@ -250,6 +159,10 @@ def test_the_flow_of_the_readme_prints_the_first_rows(
         ["0", "1", "#ray", "3"],
         ["1", "2", "#go", "2"],
     ]
+
+
+def test_the_readme_is_short() -> None:
+    assert TEXTS["README.md"].count("\n") <= 200
 
 
 def test_contributing_names_every_target_of_the_makefile() -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from dpa.aggregates import Count, Sum
 from dpa.errors import ConfigError
+from dpa.execution.receivers import receiver_of
 from dpa.executors import (
     BatchMapper,
     FunctionBatchMapper,
@@ -26,7 +27,6 @@ from dpa.executors import (
     as_mapper,
     as_reducer,
     batch_mapper,
-    is_mergeable,
     name_of,
 )
 
@@ -106,7 +106,7 @@ def test_a_class_that_cannot_be_made_without_arguments_is_refused_by_name(made_o
     ("reducer", "mergeable"), [(Total(), True), (Count(), True), (as_reducer(add), True), (Last(), False)]
 )
 def test_only_a_reducer_that_overrides_merge_or_works_on_batches_can_merge(reducer: Any, mergeable: bool) -> None:
-    assert is_mergeable(reducer) is mergeable
+    assert receiver_of(reducer).can_merge is mergeable
 
 
 def one(record: Any) -> Any:

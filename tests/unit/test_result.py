@@ -41,9 +41,10 @@ def test_a_later_result_in_the_same_directory_is_not_taken_for_it(tmp_path: Path
 def test_each_stage_with_a_result_has_a_table() -> None:
     made = samples.graph_report()
     stages = (*made.stages[:-1], dataclasses.replace(made.main, output=OutputReport(rows=1)))
-    result = Result(dataclasses.replace(made, stages=stages), {"bargains": pa.table({"key": ["a"]})})
+    tables, keys = {"bargains": pa.table({"key": ["a"]})}, {"bargains": "stages.bargains.write.path"}
+    result = Result(dataclasses.replace(made, stages=stages), tables, _keys=keys)
     assert result.table().equals(result.table("bargains"))
-    assert result.unsaved is result.table()
+    assert result.unsaved == ("stages.bargains.write.path", result.table())
     with pytest.raises(TableError, match="bargains has no result of a stage 'priced', but of bargains"):
         result.table("priced")
 
@@ -52,7 +53,7 @@ def test_a_stage_of_a_report_is_found_by_its_name_and_the_last_operator_is_the_m
     report = samples.graph_report()
     assert report["priced"].name == report.bottleneck.stage == "priced"
     assert [stage.name for stage in report.sources] == ["trades", "quotes"]
-    assert report.main is report["bargains"] and report.skew is report.main.skew
+    assert report.main is report["bargains"]
     assert (report.taken_in("quotes"), report.given_out("trades")) == (1_249_998, 14_999_994)
     with pytest.raises(KeyError):
         report["nowhere"]
@@ -60,4 +61,4 @@ def test_a_stage_of_a_report_is_found_by_its_name_and_the_last_operator_is_the_m
 
 def test_a_report_of_a_job_that_never_began_has_empty_numbers() -> None:
     report = samples.empty_report(status="failed")
-    assert (report.skew.dpa, report.reducers, report.output.path, report.latency) == (0.0, (), None, None)
+    assert (report.main.skew, report.main.tasks, report.main.output, report.main.latency) == (None, (), None, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from dpa.balance.adaptive.demand import smoothed
 from dpa.balance.adaptive.waiting import Waiting
 from dpa.measure.load import Load, Sample
 from dpa.routing.table import RoutingTable
+
+if TYPE_CHECKING:
+    from dpa.balance.options.adaptive import AdaptiveOptions
 
 _OVERDUE = 8.0
 """After this many report periods without a report from a reducer, the others are judged without it: user code that
@@ -31,23 +34,14 @@ class _Report(NamedTuple):
 class KnownLoads:
     """The last report of each reducer, and which of them are new since the last look."""
 
-    def __init__(
-        self,
-        members: Sequence[int],
-        arrivals: Arrivals,
-        *,
-        check_seconds: float,
-        report_seconds: float,
-        half_life: float,
-    ) -> None:
-        """Looks are `check_seconds` apart at least; each reducer is to report every `report_seconds`, and a measurement
-        counts half after `half_life` seconds of work."""
+    def __init__(self, members: Sequence[int], arrivals: Arrivals, options: AdaptiveOptions) -> None:
+        """Of these reducers, each of which is to report every `measure_seconds`."""
         self._members = members
         self._arrivals = arrivals
-        self._check_seconds = check_seconds
-        self._overdue_seconds = _OVERDUE * report_seconds
+        self._check_seconds = options.check_seconds
+        self._overdue_seconds = _OVERDUE * options.measure_seconds
         self._reports: dict[int, _Report] = {}
-        self._waiting = Waiting(half_life, report_seconds)
+        self._waiting = Waiting(options.half_life, options.measure_seconds)
         self._fresh: set[int] = set()
         self._began: float | None = None
         self._looked_at: float | None = None

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 
 from dpa.balance.adaptive.arrivals import Arrivals
 from dpa.balance.adaptive.demand import Demand, Expected
-from dpa.balance.adaptive.first_table import FirstTable
 from dpa.balance.adaptive.known_loads import KnownLoads, by_owner
 from dpa.balance.adaptive.rebalance import Rebalance, rebalance
 from dpa.balance.adaptive.spread import is_spread, spread
 from dpa.balance.adaptive.unsplitting import Unsplitting
 from dpa.balance.adaptive.worth import Worth
 from dpa.balance.decision import Decision, Outcome
-from dpa.balance.policy import require_reducer
+from dpa.balance.policy import BalancedStage, require_reducer
 from dpa.balance.trigger import Trigger, Verdict
 from dpa.measure.load import Load, Offered
 from dpa.routing.members import MemberChange, with_members
@@ -46,30 +45,14 @@ _SINCE = 0.1
 class AdaptivePolicy:
     """Looks whenever every reducer has reported under the newest table since the last look."""
 
-    def __init__(
-        self,
-        ring: RoutingTable,
-        trigger: Trigger,
-        options: AdaptiveOptions,
-        *,
-        may_split: bool = True,
-        first: FirstTable | None = None,
-        feeds: Mapping[Hashable, str] | None = None,
-    ) -> None:
-        """Start with the table of a ring, whose arcs stay the coarsest grain, or with one that was planned on it.
-
-        Args:
-            ring: the table.
-            trigger: what makes a reducer overloaded.
-            options: of the job.
-            may_split: whether a key may have several reducers at a time.
-            first: what was planned, and the evidence it rests on.
-            feeds: what offers records to the stage, with names for people; nothing is judged before each has offered
-                some, unless that takes too long.
-        """
+    def __init__(self, stage: BalancedStage, options: AdaptiveOptions, trigger: Trigger) -> None:
+        """Start with the table of the ring, whose arcs stay the coarsest grain, or with one that was planned on it.
+        Nothing is judged before each of the stage's feeds has offered some records, unless that takes too long.
+        `trigger`: what makes a reducer overloaded."""
+        ring, first = options.ring(stage.reducers).snapshot(0), stage.first
         self.table = ring if first is None else first.table
-        self._unheard = dict(feeds or {})
-        self._aim = replace(options.rebalance, may_split=may_split)
+        self._unheard = dict(stage.feeds)
+        self._aim = replace(options.rebalance, may_split=stage.may_split)
         self._trigger = trigger
         self._options = options
         self._claimed = {
@@ -79,13 +62,7 @@ class AdaptivePolicy:
         if first is not None:
             self._arrivals.expect(first.keys, first.names)
             self._arrivals.keep(_last_hashes(self.table))
-        self._known = KnownLoads(
-            ring.members,
-            self._arrivals,
-            check_seconds=options.check_seconds,
-            report_seconds=options.measure_seconds,
-            half_life=options.half_life,
-        )
+        self._known = KnownLoads(ring.members, self._arrivals, options)
         self._unsplitting = Unsplitting()
         self._worth = Worth(options, self._arrivals)
         self._rounds: Counter[int] = Counter()

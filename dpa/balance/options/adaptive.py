@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
@@ -12,7 +12,7 @@ from dpa.balance.adaptive.first_table import FirstTable, planned
 from dpa.balance.adaptive.policy import AdaptivePolicy
 from dpa.balance.adaptive.rebalance import RebalanceOptions
 from dpa.balance.options.base import LoadReportOptions, TriggeredOptions
-from dpa.balance.policy import BalancePolicy
+from dpa.balance.policy import BalancedStage, BalancePolicy
 from dpa.measure.load import Sample
 from dpa.routing.keys import Key
 
@@ -24,34 +24,28 @@ class AdaptiveOptions(TriggeredOptions):
     strategy: Literal["adaptive"] = "adaptive"
     """The excess that is measured moves, and a key that is too hot is split over several reducers."""
     initial_tokens: Annotated[int, Ge(1)] = 64
-    """Tokens that each reducer starts with; their arcs are small enough to move one by one."""
     trigger: Literal["utilisation", "queue_length", "queueing_delay", "both"] = "utilisation"
-    """What makes a reducer overloaded: that it is busy nearly all the time, or has `min_delay` of work queued; or its
-    queue alone, in records, in seconds of work, or both, each of which must then exceed the mean of all."""
     check_seconds: Annotated[float, Ge(0)] = 0.25
-    """Least time between two looks at all loads."""
     max_imbalance: Annotated[float, Ge(0)] = 0.1
     """Act when the greatest load exceeds the mean of all by more than this share, and by more than chance explains.
-    With every redistribution that the same keys have seen it takes half as much again, until much more is known of
-    these keys."""
+    Each redistribution of the same keys adds half as much, until much more is known of these keys."""
     measure_seconds: Annotated[float, Gt(0)] = 0.25
     """Seconds between two reports of each reducer's load; in effect a multiple of a quarter of a second."""
     tolerance: Annotated[float, Gt(0)] = RebalanceOptions.tolerance
-    """How far above the mean a rebalance may leave a reducer, as a share of the mean."""
+    """Excess over the mean in which a plan may leave a reducer, as a share of the mean."""
     horizon: Annotated[float, Ge(0)] = 2.0
-    """Seconds of expected arrivals that a rebalance counts beside what is queued."""
+    """Seconds of expected arrivals that a plan counts beside what is queued."""
     min_gain: Annotated[float, Ge(0)] = 0.25
-    """Seconds by which a rebalance must let the most loaded reducer end earlier, or it is not carried out."""
+    """Least seconds by which a plan must let the most loaded reducer end earlier."""
     movement_cost: Annotated[float, Ge(0)] = 0.25
-    """Cost of moving the whole load, in units of the mean reducer's work (Dicer's objective): a rebalance must
-    gain more than the share that it moves costs."""
+    """Cost of moving the whole load, in units of the mean reducer's work (Dicer's objective): a plan must gain more
+    than the share that it moves costs."""
     max_moved: Annotated[float, Gt(0), Le(1)] = RebalanceOptions.max_moved
-    """Greatest share of the load that one rebalance may take from its owners. Splitting a hot key takes nothing away,
-    and does not count."""
+    """Greatest share of the load that one plan may take from its owners; splitting a hot key takes nothing away."""
 
     first_table: Literal["sample", "ring"] = "sample"
-    """Where keys are before any load is measured: planned from a sample of the input, which goes through the job's
-    mappers in the driver before the stream begins, or as the plain ring has them."""
+    """Where keys are before any load is measured: as planned from a sample of the input, which goes through the job's
+    mappers in the driver, or as the plain ring has them."""
 
     @property
     def rebalance(self) -> RebalanceOptions:
@@ -69,17 +63,9 @@ class AdaptiveOptions(TriggeredOptions):
         """The first table, by the adaptive planner."""
         return planned(self.ring(reducers), keys, names, replace(self.rebalance, may_split=may_split))
 
-    def policy(
-        self,
-        reducers: int,
-        *,
-        may_split: bool = True,
-        first: FirstTable | None = None,
-        feeds: Mapping[Hashable, str] | None = None,
-    ) -> BalancePolicy:
+    def policy(self, stage: BalancedStage) -> BalancePolicy:
         """The adaptive policy, on a new ring."""
-        ring, trigger = self.ring(reducers).snapshot(0), self._trigger(self.max_imbalance, "mean")
-        return AdaptivePolicy(ring, trigger, self, may_split=may_split, first=first, feeds=feeds)
+        return AdaptivePolicy(stage, self, self._trigger(self.max_imbalance, "mean"))
 
     @property
     def reports(self) -> LoadReportOptions:

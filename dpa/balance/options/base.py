@@ -7,7 +7,7 @@ docstrings are its keys (docs/job-files.md).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
@@ -15,7 +15,7 @@ import numpy as np
 from annotated_types import Ge, Gt, Le
 
 from dpa.balance.adaptive.first_table import FirstTable
-from dpa.balance.policy import BalancePolicy
+from dpa.balance.policy import BalancedStage, BalancePolicy
 from dpa.balance.trigger import (
     Against,
     BothTrigger,
@@ -60,7 +60,7 @@ class BalanceOptions(ABC):
     strategy: str
     """When and how load moves between reducers."""
     initial_tokens: Annotated[int, Ge(1)]
-    """Tokens that each reducer starts with."""
+    """Tokens that each reducer starts with; `halving` needs a power of two."""
     token_format: str = PAPER_TOKEN_FORMAT
     """How a token is named before it is hashed; must contain `{node}` and `{token}`."""
     hash_seed: Annotated[int, Ge(0), Le(2**32 - 1)] = 0
@@ -93,22 +93,8 @@ class BalanceOptions(ABC):
         return None
 
     @abstractmethod
-    def policy(
-        self,
-        reducers: int,
-        *,
-        may_split: bool = True,
-        first: FirstTable | None = None,
-        feeds: Mapping[Hashable, str] | None = None,
-    ) -> BalancePolicy:
-        """A balancing policy for `reducers` tasks, on a new ring.
-
-        Args:
-            reducers: how many tasks there are.
-            may_split: whether a key may have several of them at a time.
-            first: the first table, where one was planned.
-            feeds: the edges on which records come to the stage, each with the name of its sender.
-        """
+    def policy(self, stage: BalancedStage) -> BalancePolicy:
+        """A balancing policy for a stage, on a new ring."""
 
     @property
     @abstractmethod
@@ -126,18 +112,19 @@ class TriggeredOptions(BalanceOptions):
     """What every strategy that redistributes has: what makes a reducer overloaded, and how often that is judged."""
 
     trigger: Literal["utilisation", "queue_length", "queueing_delay", "both"]
-    """What a reducer's load is: its queue in records, in seconds of work, or both, each of which must then exceed."""
+    """What makes a reducer overloaded: its queue in records, in seconds of work, or both, each of which must then
+    exceed those of others; `utilisation`: that it is busy nearly all the time, or has `min_delay` of work queued."""
     min_queue: Annotated[int, Ge(0)] = 1_000
-    """For the triggers `queue_length` and `both`: records below which no queue counts as overloaded. Lower it where a
-    record takes long; the paper: 1."""
+    """With the triggers `queue_length` and `both`: records below which no queue counts as overloaded (the paper: 1).
+    Lower it where a record takes long."""
     min_delay: Annotated[float, Ge(0)] = 0.25
-    """For the triggers `utilisation`, `queueing_delay` and `both`: seconds of work below which no queue counts as
+    """With the triggers `utilisation`, `queueing_delay` and `both`: seconds of work below which no queue counts as
     overloaded."""
     check_seconds: Annotated[float, Ge(0)] = 0.5
-    """Least time between two evaluations of the trigger, and before the first; 0: at every report, as in the paper's
-    code."""
+    """Least seconds between two evaluations of the trigger, with `halving` and `doubling` also before the first; 0: at
+    every report, as in the paper's code."""
     half_life: Annotated[float, Gt(0)] = 1.0
-    """Seconds of work after which a measurement of service times counts half."""
+    """Seconds of work after which a measurement of the time a record takes counts half."""
 
     def _trigger(self, tau: float, against: Against) -> Trigger:
         length = QueueLengthTrigger(tau, self.min_queue, against)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge, Gt
 
-from dpa.balance.adaptive.first_table import FirstTable
 from dpa.balance.options.base import BalanceOptions, LoadReportOptions, TriggeredOptions
-from dpa.balance.policy import BalancePolicy
+from dpa.balance.policy import BalancedStage, BalancePolicy
 from dpa.balance.strategies import Doubling, Halving, NoBalancing, Strategy
 from dpa.balance.token_policy import TokenPolicy
 from dpa.balance.trigger import QueueLengthTrigger
@@ -25,18 +23,10 @@ class NoBalancingOptions(BalanceOptions):
     strategy: Literal["none"] = "none"
     """Nothing moves."""
     initial_tokens: Annotated[int, Ge(1)] = NoBalancing.initial_tokens
-    """Tokens that each reducer starts with."""
 
-    def policy(
-        self,
-        reducers: int,
-        *,
-        may_split: bool = True,
-        first: FirstTable | None = None,
-        feeds: Mapping[Hashable, str] | None = None,
-    ) -> BalancePolicy:
+    def policy(self, stage: BalancedStage) -> BalancePolicy:
         """A policy that refuses even what it is asked for."""
-        return TokenPolicy(self.ring(reducers), NoBalancing(), QueueLengthTrigger(tau=0.0), max_rounds=0)
+        return TokenPolicy(self.ring(stage.reducers), NoBalancing(), QueueLengthTrigger(tau=0.0), max_rounds=0)
 
     @property
     def reports(self) -> None:
@@ -49,10 +39,8 @@ class TokenOptions(TriggeredOptions):
     """What the paper's two methods have in common."""
 
     trigger: Literal["queue_length", "queueing_delay", "both"] = "queue_length"
-    """What a reducer's load is: its queue in records, as in the paper, in seconds of work, or both, each of which must
-    then exceed."""
     tau: Annotated[float, Ge(0)] = 0.2
-    """Act when the greatest load exceeds the second greatest by more than this share (equation 1)."""
+    """Act when the greatest load exceeds the second greatest by more than this share (equation 1 of the paper)."""
     max_rounds: Annotated[int, Ge(0)] = 4
     """Redistributions that one reducer's load may cause; a refused one counts too."""
     report_every: Annotated[int, Ge(1)] = 20_000
@@ -60,26 +48,19 @@ class TokenOptions(TriggeredOptions):
     report_seconds: Annotated[float, Gt(0)] | None = 0.5
     """Seconds after a report at which the next one is due while records are queued; null: time causes none."""
     report_when_idle: bool = True
-    """Whether a queue that runs empty is reported. Off in the paper's runs: there an old report stays."""
+    """Whether a queue that runs empty is reported; not in the paper's runs, where an old report stays."""
     act_on_old_reports: bool = False
     """Whether to act on a queue that was measured under an older table, as the paper's code does."""
     forwarding: Literal["eager", "lazy"] = "eager"
-    """When queued records that moved are forwarded. `eager`: as soon as the table comes. `lazy`: when they reach the
-    head of the queue, as in the paper."""
+    """When queued records that moved are forwarded: as soon as the table comes, or when they reach the head of the
+    queue, as in the paper; `adaptive` is always eager."""
 
     method: ClassVar[type[Strategy]]
 
-    def policy(
-        self,
-        reducers: int,
-        *,
-        may_split: bool = True,
-        first: FirstTable | None = None,
-        feeds: Mapping[Hashable, str] | None = None,
-    ) -> BalancePolicy:
+    def policy(self, stage: BalancedStage) -> BalancePolicy:
         """The paper's policy, on a new ring; it splits no keys."""
         return TokenPolicy(
-            self.ring(reducers),
+            self.ring(stage.reducers),
             self.method(),
             self._trigger(self.tau, "second"),
             max_rounds=self.max_rounds,
@@ -112,7 +93,6 @@ class HalvingOptions(TokenOptions):
     strategy: Literal["halving"] = "halving"
     """The overloaded reducer gives up half of its tokens."""
     initial_tokens: Annotated[int, Ge(1)] = Halving.initial_tokens
-    """Tokens that each reducer starts with; a power of two."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -129,4 +109,3 @@ class DoublingOptions(TokenOptions):
     strategy: Literal["doubling"] = "doubling"
     """All reducers but the overloaded one double their tokens."""
     initial_tokens: Annotated[int, Ge(1)] = Doubling.initial_tokens
-    """Tokens that each reducer starts with."""

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from dpa.balance.decision import Decision, Outcome
-from dpa.balance.policy import BalancePolicy, require_reducer
+from dpa.balance.policy import BalancedStage, BalancePolicy, require_reducer
 from dpa.errors import BalanceError, ProtocolError
 from dpa.protocol.graph import Graph
 from dpa.protocol.machine import Machine
-from dpa.protocol.rules import Rule, RuledMachine, State, on, on_each
+from dpa.protocol.rules import Rule, RuledMachine, State, on, on_each, when
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.events import Redistribute, Tick
 from dpa.protocol.wire.messages.end import Freeze, LastTable
@@ -100,22 +100,23 @@ class StageBalance(RuledMachine):
     def _tell(self, task: Address, table: RoutingTable) -> None:
         self._balancer.send(task, CurrentTable(self._stage, table, tuple(self._senders)))
 
-    def _change_members(self, sender: Address, message: ChangeMembers) -> None:
+    def _change_members(self, sender: Address, message: ChangeMembers) -> State | None:
         before, change = self.table, message.change
         self._policy.change_members(change)
         for index in change.coming:
             self._tell(Address(self._stage, index), before)
         self._leaving |= {Address(self._stage, index) for index in change.going}
         self._is_changing = True
-        self._publish(before)
+        following = self._publish(before)
         if self.is_settled:
             self._changed()
+        return following
 
     def _changed(self) -> None:
         self._is_changing = False
         self._balancer.send(COORDINATOR, MembersChanged(self._stage))
 
-    def _publish(self, before: RoutingTable) -> None:
+    def _publish(self, before: RoutingTable) -> State | None:
         """Send the newest table to all who must know it."""
         table, members = self.table, [Address(self._stage, index) for index in self.table.members]
         senders = tuple(self._senders)
@@ -125,29 +126,33 @@ class StageBalance(RuledMachine):
         self._told_senders = senders
         for subscriber in dict.fromkeys([*senders, *members, *sorted(self._leaving)]):
             self._balancer.send(subscriber, update)
-        if self._migrates or left_by(before, table):
-            was = {Address(self._stage, index) for index in before.members}
-            self._participants, self.state = was | set(members), BalanceState.SETTLING
+        if not (self._migrates or left_by(before, table)):
+            return None
+        self._participants = {Address(self._stage, index) for index in before.members} | set(members)
+        return BalanceState.SETTLING
 
-    def _load_report(self, sender: Address, message: LoadReport) -> None:
+    def _load_report(self, sender: Address, message: LoadReport) -> State | None:
         before = self.table
-        self._record(self._policy.report(sender.index, message.load, self._balancer.now), before)
+        return self._record(self._policy.report(sender.index, message.load, self._balancer.now), before)
 
     def _offered_report(self, sender: Address, message: OfferedReport) -> None:
         self._policy.offered((sender, message.edge), message.offered, self._balancer.now, message.edge)
 
-    def _redistribute(self, sender: Address, event: Redistribute) -> None:
+    def _redistribute(self, sender: Address, event: Redistribute) -> State | None:
         before = self.table
-        if event.node_id in before.members:  # else it has left since that was asked
-            self._record(self._policy.redistribute(event.node_id, self._balancer.now), before)
+        if event.node_id not in before.members:  # it has left since that was asked
+            return None
+        return self._record(self._policy.redistribute(event.node_id, self._balancer.now), before)
 
-    def _record(self, decision: Decision | None, before: RoutingTable) -> None:
+    def _record(self, decision: Decision | None, before: RoutingTable) -> State | None:
         if decision is None:
-            return
+            return None
         self._unreported.append(decision)
-        if decision.outcome is Outcome.APPLIED:
-            self._publish(before)
-            self.report()
+        if decision.outcome is not Outcome.APPLIED:
+            return None
+        following = self._publish(before)
+        self.report()
+        return following
 
     def _postpone_report(self, sender: Address, message: LoadReport) -> None:
         """Keep the newest load of each task that has settled. What one reports before counts records that it is about
@@ -161,51 +166,57 @@ class StageBalance(RuledMachine):
     def _postpone_change(self, sender: Address, message: ChangeMembers) -> None:
         self._postponed = {_CHANGE: (sender, message), **self._postponed}
 
-    def _task_settled(self, sender: Address, message: Settled) -> None:
+    def _task_settled(self, sender: Address, message: Settled) -> State | None:
+        return BalanceState.BALANCING if self._is_last_to_settle(sender, message) else None
+
+    def _settled_at_last(self, sender: Address, message: Settled) -> State | None:
+        return self._end() if self._is_last_to_settle(sender, message) else None
+
+    def _is_last_to_settle(self, sender: Address, message: Settled) -> bool:
         if message.version != self.table.version or sender not in self._participants - self._settled:
             raise ProtocolError(f"{sender} cannot have settled table {message.version} of {self._stage} now")
         self._settled.add(sender)
         if self._settled < self._participants:
-            return
+            return False
         self._participants, self._settled = set(), set()
         if self._is_changing:
             self._changed()
-        if self.state is BalanceState.FREEZING:
-            self._end()
-            return
-        self.state = BalanceState.BALANCING
+        return True
+
+    def _take_up(self) -> None:
+        """What was kept, until a table is published that must settle first."""
         while self._postponed and self.state is BalanceState.BALANCING:
             first = next(iter(self._postponed))
             self.dispatch(self._balancer.address, *self._postponed.pop(first))
 
-    def _freeze_settled(self, sender: Address, message: Freeze) -> None:
-        self.state = BalanceState.FREEZING
+    def _freeze_settled(self, sender: Address, message: Freeze) -> State:
+        return BalanceState.FREEZING
 
-    def _freeze(self, sender: Address, message: Freeze) -> None:
-        self._end()
+    def _freeze(self, sender: Address, message: Freeze) -> State:
+        return self._end()
 
-    def _end(self) -> None:
-        self.state = BalanceState.FROZEN
+    def _end(self) -> State:
         self._postponed.clear()
         self.report()
         self._balancer.send(COORDINATOR, LastTable(self._stage, self.table.version))
+        return BalanceState.FROZEN
 
     def _ignore(self, sender: Address, event: object) -> None:
         """An event that no longer matters."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
-        on(LoadReport, BalanceState.BALANCING, _load_report, "decide; publish the next table if it acted"),
-        on(OfferedReport, BalanceState.BALANCING, _offered_report, "note what is offered"),
-        on(Redistribute, BalanceState.BALANCING, _redistribute, "relieve the task; publish if it acted"),
-        on(ChangeMembers, BalanceState.BALANCING, _change_members, "publish the next table to all, old and new"),
+        on(LoadReport, BalanceState.BALANCING, _load_report, "decide; publish if acted", (None, BalanceState.SETTLING)),
+        on(OfferedReport, [BalanceState.BALANCING, BalanceState.SETTLING], _offered_report, "note what is offered"),
+        on(Redistribute, BalanceState.BALANCING, _redistribute, "relieve the task", (None, BalanceState.SETTLING)),
+        on(ChangeMembers, BalanceState.BALANCING, _change_members, "publish to all", (None, BalanceState.SETTLING)),
         on(ChangeMembers, BalanceState.SETTLING, _postpone_change, "keep until the table is settled"),
-        on(Freeze, BalanceState.BALANCING, _freeze, "answer with the version; publish no more"),
+        on(Freeze, BalanceState.BALANCING, _freeze, "answer with the version", BalanceState.FROZEN),
         on(LoadReport, BalanceState.SETTLING, _postpone_report, "keep a settled task's until the table is settled"),
-        on(OfferedReport, BalanceState.SETTLING, _offered_report, "note what is offered"),
         on(Redistribute, BalanceState.SETTLING, _postpone, "keep until the table is settled"),
-        on(Settled, BalanceState.SETTLING, _task_settled, "balance again after the last task, first by what was kept"),
-        on(Freeze, BalanceState.SETTLING, _freeze_settled, "answer when the table is settled; publish no more"),
-        on(Settled, BalanceState.FREEZING, _task_settled, "answer with the version after the last task"),
+        on(Settled, BalanceState.SETTLING, _task_settled, "with the last, go on", (None, BalanceState.BALANCING)),
+        on(Freeze, BalanceState.SETTLING, _freeze_settled, "answer when settled", BalanceState.FREEZING),
+        on(Settled, BalanceState.FREEZING, _settled_at_last, "with the last, answer", (None, BalanceState.FROZEN)),
+        when(BalanceState.BALANCING, _take_up, "take up what was kept, as if it came now"),
         *on_each(
             (LoadReport, OfferedReport, Redistribute), [BalanceState.FREEZING, BalanceState.FROZEN], _ignore, "ignore"
         ),
@@ -277,8 +288,11 @@ class LoadBalancerMachine(Machine):
             found |= {f"stage {name}": stage.state.value, f"routing table of {name}": stage.table.version}
         return found
 
-    def settle(self) -> None:
-        """Let tasks go whose markers nobody waits for any more, and whose last report has come."""
+    def _go_on(self) -> None:
+        """Let stages take up what they have kept, and tasks go whose markers nobody waits for any more, and whose last
+        report has come."""
+        for stage in self.stages.values():
+            stage.advance()
         for leaving in list(self._leaving):
             task, has_all = leaving.task, self.delivered(leaving.task) >= leaving.reports
             if has_all and all(stage.is_settled for stage in self._fed_by(task.stage)):
@@ -304,6 +318,7 @@ class LoadBalancerMachine(Machine):
         on(ChangeMembers, LoadBalancerState.RUNNING, _change_members, "tell new tasks the tables; for the stage"),
         on(Unsubscribe, LoadBalancerState.RUNNING, _unsubscribe, "answer when nobody waits for a marker of the task"),
         on(Tick, LoadBalancerState.RUNNING, _tick, "report refusals"),
+        when(LoadBalancerState.RUNNING, _go_on, "let stages go on, and tasks go whose markers nobody waits for"),
     )
 
 
@@ -311,10 +326,12 @@ def load_balancer_of(graph: Graph) -> LoadBalancerMachine:
     """The machine of the load balancer."""
     policies = {
         stage.name: stage.balance.policy(
-            stage.tasks,
-            may_split=not stage.migrates,
-            first=stage.first,
-            feeds={number: edge.source for number, edge in graph.into(stage.name)},
+            BalancedStage(
+                stage.tasks,
+                may_split=not stage.migrates,
+                first=stage.first,
+                feeds={number: edge.source for number, edge in graph.into(stage.name)},
+            )
         )
         for stage in graph.queue_fed()
     }

@@ -5,20 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import ClassVar
 
-from dpa.errors import ProtocolError
 from dpa.placement.online import OnlinePlacement
 from dpa.protocol.coordinator.demand import emitted_to
 from dpa.protocol.coordinator.elasticity import Elasticity
 from dpa.protocol.coordinator.membership import Membership
 from dpa.protocol.coordinator.relocation import Relocation
-from dpa.protocol.coordinator.split_queue import SplitQueue
 from dpa.protocol.coordinator.stage_progress import StageProgress
 from dpa.protocol.graph import Graph
 from dpa.protocol.machine import Machine
-from dpa.protocol.rules import Rule, State, on, on_each
-from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address, Present
+from dpa.protocol.rules import Rule, State, on, on_each, when
+from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.events import (
     CancelChange,
     MoveTasks,
@@ -34,7 +33,7 @@ from dpa.protocol.wire.instructions import Answer, JobDone, JobFailed, StartTask
 from dpa.protocol.wire.messages.end import Finished, LastTable, Progress
 from dpa.protocol.wire.messages.exchange import RoundDone
 from dpa.protocol.wire.messages.members import Left, MembersChanged, Unsubscribed
-from dpa.protocol.wire.messages.splits import Begin, SplitGrant, SplitRequest, SplitReturned
+from dpa.protocol.wire.messages.splits import Begin, SplitRequest, SplitReturned
 from dpa.protocol.wire.messages.tables import DecisionReport
 from dpa.protocol.wire.metrics import PlacementLook, PlanStep, Snapshot
 from dpa.protocol.wire.use import TaskUse, with_sums
@@ -50,6 +49,8 @@ class CoordinatorState(State):
     DONE = "done"
     FAILED = "failed"
 
+
+_ALIVE = (CoordinatorState.STARTING, CoordinatorState.RUNNING)
 
 _REST_SECONDS = 60.0
 """Where a task could not be started, policies ask for no change for so long: most likely it would not start again."""
@@ -77,15 +78,21 @@ class CoordinatorMachine(Machine):
         self.started_at: float | None = None
         self.done_at: float | None = None
         self._graph = graph
-        self._splits = {stage.name: SplitQueue(stage.splits) for stage in graph.stages if graph.is_source(stage.name)}
         self._rows = sum(total_rows(stage.splits) for stage in graph.stages)
         self._starting: set[Address] = set()
         self._use: dict[Address, TaskUse] = {}
         self._policies_rest_until = -math.inf
         self.stages = {
-            stage.name: StageProgress(self, stage, is_source=graph.is_source(stage.name)) for stage in graph.in_order
+            stage.name: StageProgress(
+                self,
+                stage,
+                is_source=graph.is_source(stage.name),
+                emitted_to=partial(self._all_emitted_to, stage.name),
+            )
+            for stage in graph.in_order
         }
         self._membership = Membership(self, self.stages, self._tasks_changed, self._change_abandoned)
+        self.include(self._membership)
         self._relocation = None if online is None else Relocation(self.stages, online)
         self._elastic = Elasticity(graph, self.stages)
 
@@ -146,30 +153,21 @@ class CoordinatorMachine(Machine):
         """Also those of the stages."""
         return {**super().states(), **{f"stage {name}": stage.state.value for name, stage in self.stages.items()}}
 
-    def forget(self, present: Present) -> None:
-        """Of tasks that are gone: which splits they were told of."""
-        if present.stage in self._splits:
-            self._splits[present.stage].forget(present)
-
-    def settle(self) -> None:
-        """Grant splits; let stages drain whose senders are done; the job is done with the last stage."""
-        if self.state is not CoordinatorState.RUNNING:
-            return
-        for name, splits in self._splits.items():
-            for task, split in splits.grants(self.stages[name].members, self.stages[name].leaving):
-                self.send(Address(name, task), SplitGrant(split))
-            if self.stages[name].is_done and not splits.is_read:
-                raise ProtocolError(f"{name} is done, but has not read all of its input")
-        for stage in self._graph.queue_fed():
-            progress = self.stages[stage.name]
-            if progress.is_streaming and self._has_all_input(stage.name):
-                progress.drain(self._emitted_to(stage.name))
+    def _go_on(self) -> State | None:
+        self._membership.advance()
+        for stage in self.stages.values():
+            stage.advance()
         self._membership.settle()
-        if all(progress.is_done for progress in self.stages.values()):
-            self.state = CoordinatorState.DONE
-            self.done_at = self.now
-            self._membership.end(f"the job {_WHY_NOT_NOW[self.state]}")
-            self.instruct(JobDone())
+        if not all(progress.is_done for progress in self.stages.values()):
+            return None
+        self.done_at = self.now
+        self._membership.end(f"the job {_WHY_NOT_NOW[CoordinatorState.DONE]}")
+        self.instruct(JobDone())
+        return CoordinatorState.DONE
+
+    def _all_emitted_to(self, name: str) -> int | None:
+        """Records that a stage has to process; None: a stage that feeds it is not done."""
+        return self._emitted_to(name) if self._has_all_input(name) else None
 
     def _has_all_input(self, name: str) -> bool:
         """Whether all stages that feed a stage are done."""
@@ -179,48 +177,36 @@ class CoordinatorMachine(Machine):
         """Records that a stage has to process before its input is all processed."""
         return emitted_to(name, self._graph, self.stages)
 
-    def _start(self, sender: Address, event: Start) -> None:
-        self.state = CoordinatorState.STARTING
+    def _start(self, sender: Address, event: Start) -> State:
         self._starting = {*self._graph.addresses, BALANCER}
         self.instruct(StartTasks((*self._graph.addresses, BALANCER)))
+        return CoordinatorState.STARTING
 
-    def _task_started(self, sender: Address, event: TaskStarted) -> None:
+    def _task_started(self, sender: Address, event: TaskStarted) -> State | None:
         self._starting.discard(event.address)
         if self._starting:
-            return
-        self.state, self.started_at = CoordinatorState.RUNNING, self.now
+            return None
+        self.started_at = self.now
         for stage in self._graph.in_order:
             self.stages[stage.name].start(self.now)
             if self._graph.is_source(stage.name):
                 for address in stage.addresses:
                     self.send(address, Begin())
-
-    def _of_membership(
-        self, sender: Address, message: TaskStarted | StartFailed | MembersChanged | Left | Unsubscribed
-    ) -> None:
-        if isinstance(message, Left) and sender.stage in self._splits:
-            self._splits[sender.stage].left(sender.index)
-        self._membership.dispatch(self.address, sender, message)
-
-    def _requested(self, sender: Address, event: Rescale | MoveTasks) -> None:
-        self._membership.ask(event)
-
-    def _cancelled(self, sender: Address, event: CancelChange) -> None:
-        self._membership.cancel(event)
+        return CoordinatorState.RUNNING
 
     def _refuse(self, sender: Address, event: Rescale | MoveTasks | CancelChange) -> None:
         self.instruct(Answer(event.request, f"the job {_WHY_NOT_NOW[self.state]}", refused=True))
 
-    def _task_died(self, sender: Address, event: TaskDied | StartFailed) -> None:
-        self.state = CoordinatorState.FAILED
-        self._membership.end(f"the job {_WHY_NOT_NOW[self.state]}")
-        self.instruct(JobFailed(event.reason))
+    def _task_died(self, sender: Address, event: TaskDied) -> State:
+        return self._fail(event.in_words())
 
-    def _split_request(self, sender: Address, message: SplitRequest) -> None:
-        self._splits[sender.stage].asks(sender.index)
+    def _not_started(self, sender: Address, event: StartFailed) -> State:
+        return self._fail(event.reason)
 
-    def _split_returned(self, sender: Address, message: SplitReturned) -> None:
-        self._splits[sender.stage].gives_back(sender.index, message.read)
+    def _fail(self, reason: str) -> State:
+        self._membership.end(f"the job {_WHY_NOT_NOW[CoordinatorState.FAILED]}")
+        self.instruct(JobFailed(reason))
+        return CoordinatorState.FAILED
 
     def _progress(self, sender: Address, message: Progress) -> None:
         if message.use is not None:
@@ -229,7 +215,9 @@ class CoordinatorMachine(Machine):
                 self._relocation.used(sender, message.use, self.now)
         self._of_task(sender, message)
 
-    def _of_task(self, sender: Address, message: Progress | RoundDone | Finished) -> None:
+    def _of_task(
+        self, sender: Address, message: SplitRequest | SplitReturned | Progress | RoundDone | Finished
+    ) -> None:
         self.stages[sender.stage].dispatch(sender.stage, sender, message)
 
     def _of_stage(self, sender: Address, message: LastTable | DecisionReport) -> None:
@@ -238,7 +226,8 @@ class CoordinatorMachine(Machine):
     def _tick(self, sender: Address, event: Tick) -> None:
         for stage in self.stages.values():
             stage.tick(self.now)
-        self._membership.tick()
+        self.hand_on(sender, event)
+        self._membership.advance()
         if self.now >= self._policies_rest_until:
             self._let_policies_look(event.cores_busy)
 
@@ -272,7 +261,7 @@ class CoordinatorMachine(Machine):
         one that is fed by others than sources."""
         if not all(self._graph.is_source(feeder.name) for feeder in self._graph.upstream(name)):
             return None
-        read = sum(task.read for stage in self.stages.values() if stage.is_source for task in stage.every_task)
+        read = sum(task.read for stage in self.stages.values() if stage.is_source for task in stage.roster.every_task)
         if not read or self.started_at is None:
             return None
         return (self.now - self.started_at) * max(self._rows - read, 0) / read
@@ -286,31 +275,36 @@ class CoordinatorMachine(Machine):
         """An event that no longer matters."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
-        on(Start, CoordinatorState.CREATED, _start, "start all tasks"),
-        on(TaskStarted, CoordinatorState.STARTING, _task_started, "with the last one, let sources begin"),
+        on(Start, CoordinatorState.CREATED, _start, "start all tasks", CoordinatorState.STARTING),
+        on(
+            TaskStarted,
+            CoordinatorState.STARTING,
+            _task_started,
+            "with the last one, let sources begin",
+            (None, CoordinatorState.RUNNING),
+        ),
         *on_each(
-            (TaskStarted, StartFailed, MembersChanged, Left, Unsubscribed),
+            (TaskStarted, StartFailed, MembersChanged, Left, Unsubscribed, Rescale, MoveTasks, CancelChange),
             [CoordinatorState.RUNNING],
-            _of_membership,
+            Machine.hand_on,
             "for the change of tasks",
         ),
-        *on_each((Rescale, MoveTasks), [CoordinatorState.RUNNING], _requested, "carry out in turn"),
-        on(CancelChange, CoordinatorState.RUNNING, _cancelled, "for the changes of tasks"),
         *on_each(
             (Rescale, MoveTasks, CancelChange),
             [state for state in CoordinatorState if state is not CoordinatorState.RUNNING],
             _refuse,
             "refuse",
         ),
-        on(StartFailed, CoordinatorState.STARTING, _task_died, "fail"),
-        on(TaskDied, [CoordinatorState.STARTING, CoordinatorState.RUNNING], _task_died, "fail"),
-        on(SplitRequest, CoordinatorState.RUNNING, _split_request, "grant the next split, or none"),
-        on(SplitReturned, CoordinatorState.RUNNING, _split_returned, "grant the rest to others"),
-        on(Progress, [CoordinatorState.STARTING, CoordinatorState.RUNNING], _progress, "for the stage"),
-        *on_each((RoundDone, Finished), [CoordinatorState.RUNNING], _of_task, "for the stage"),
+        on(StartFailed, CoordinatorState.STARTING, _not_started, "fail", CoordinatorState.FAILED),
+        on(TaskDied, _ALIVE, _task_died, "fail", CoordinatorState.FAILED),
+        on(Progress, _ALIVE, _progress, "for the stage"),
+        *on_each(
+            (SplitRequest, SplitReturned, RoundDone, Finished), [CoordinatorState.RUNNING], _of_task, "for the stage"
+        ),
         on(LastTable, CoordinatorState.RUNNING, _of_stage, "for the stage"),
-        on(DecisionReport, [CoordinatorState.STARTING, CoordinatorState.RUNNING], _of_stage, "for the stage"),
+        on(DecisionReport, _ALIVE, _of_stage, "for the stage"),
         on(Tick, CoordinatorState.RUNNING, _tick, "sample queues; begin a round if one is due"),
+        when(CoordinatorState.RUNNING, _go_on, "let all go on, to the last stage", (None, CoordinatorState.DONE)),
         on(Tick, [CoordinatorState.CREATED, CoordinatorState.STARTING], _ignore, "ignore"),
         *on_each((Progress, DecisionReport, Tick, TaskDied), [CoordinatorState.DONE], _ignore, "ignore"),
         *on_each(

@@ -21,9 +21,9 @@ from typing import ClassVar
 from dpa._util.words import plural
 from dpa.protocol.coordinator.stage_progress import StageProgress
 from dpa.protocol.machine import Machine
-from dpa.protocol.rules import Rule, RuledMachine, State, on
+from dpa.protocol.rules import Rule, RuledMachine, State, on, on_each, when
 from dpa.protocol.wire.addresses import BALANCER, Address, Present
-from dpa.protocol.wire.events import CancelChange, MoveTasks, Rescale, StartFailed, TaskRequest, TaskStarted
+from dpa.protocol.wire.events import CancelChange, MoveTasks, Rescale, StartFailed, TaskRequest, TaskStarted, Tick
 from dpa.protocol.wire.instructions import Answer, CancelStart, StartTasks, StopTasks
 from dpa.protocol.wire.messages.members import ChangeMembers, Leave, Left, MembersChanged, Unsubscribe, Unsubscribed
 from dpa.protocol.wire.metrics import PlanStep
@@ -48,6 +48,8 @@ _RECENT = 100
 """The same in snapshots without history."""
 
 _NOT_UP = (MembershipState.STARTING, MembershipState.CANCELLING)
+_UP = tuple(state for state in MembershipState if state not in _NOT_UP)
+_CANCELLED = "it was cancelled"
 
 
 @dataclass(frozen=True)
@@ -112,17 +114,15 @@ class Membership(RuledMachine):
             self._coordinator.instruct(answer)
             return
         self._requests.append((request, not_before))
-        if self.state is MembershipState.IDLE:
-            self._next()
 
-    def cancel(self, cancel: CancelChange) -> None:
-        """Make no change of a stage that waits, or whose new tasks are not up yet."""
+    def _asked(self, sender: Address, request: TaskRequest) -> None:
+        self.ask(request)
+
+    def _cancel(self, sender: Address, cancel: CancelChange) -> None:
+        """Make no change of a stage that waits."""
         waiting = self._waiting(cancel.stage)
-        self._refuse(waiting, "it was cancelled")
-        if self._changes(cancel.stage) and self.state in _NOT_UP:
-            self._cancels.append(cancel)
-            self._cancel_start("it was cancelled")
-        elif waiting:
+        self._refuse(waiting, _CANCELLED)
+        if waiting:
             several = f"{len(waiting)} changes" if len(waiting) > 1 else "a change"
             self._answer(cancel, f"{several} of {cancel.stage} that waited will not begin")
         elif self._changes(cancel.stage):
@@ -132,34 +132,43 @@ class Membership(RuledMachine):
         else:
             self._answer(cancel, f"no change of the tasks of {cancel.stage} waits or is under way", refused=True)
 
+    def _cancel_not_up(self, sender: Address, cancel: CancelChange) -> State | None:
+        """Nor one whose new tasks are not up yet."""
+        if not self._changes(cancel.stage):
+            self._cancel(sender, cancel)
+            return None
+        self._refuse(self._waiting(cancel.stage), _CANCELLED)
+        self._cancels.append(cancel)
+        return self._cancel_start(_CANCELLED) if self.state is MembershipState.STARTING else None
+
     def settle(self) -> None:
-        """Make no change of a stage that has nothing left to process."""
+        """Make no change of a stage that has nothing left to process, and go on."""
         for name in dict.fromkeys(request.stage for request, _ in self._requests):
             stage = self._stages.get(name)
             if stage is not None and stage.has_nothing_left:
                 self._refuse(self._waiting(name), stage.why_over)
-        if self.state is MembershipState.STARTING and self._current.stage.has_nothing_left:
-            self._cancel_start(self._current.stage.why_over)
+        self.advance()
+
+    def _cancel_if_over(self) -> State | None:
+        stage = self._current.stage
+        return self._cancel_start(stage.why_over) if stage.has_nothing_left else None
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing has been asked for that is not done."""
-        return self.state is MembershipState.IDLE
+        return self.state is MembershipState.IDLE and not self._requests
 
-    def _next(self) -> None:
-        """Begin the next request that can be carried out."""
-        self.state = MembershipState.IDLE
-        while self._requests and self.state is MembershipState.IDLE:
+    def _next(self) -> State | None:
+        while self._requests:
             request, not_before = self._requests[0]
             if not_before > self._coordinator.now:
-                self.state = MembershipState.UNREAD
-                return
+                return MembershipState.UNREAD
             self._requests.popleft()
             answer = self._without_change(request)
-            if answer is not None:
-                self._coordinator.instruct(answer)
-            else:
-                self._begin(request)
+            if answer is None:
+                return self._begin(request)
+            self._coordinator.instruct(answer)
+        return None
 
     def end(self, why: str) -> None:
         """Refuse all that is waiting, and what has begun."""
@@ -170,10 +179,9 @@ class Membership(RuledMachine):
         while self._requests:
             self._answer(self._requests.popleft()[0], why, refused=True)
 
-    def tick(self) -> None:
+    def _read(self, sender: Address, event: Tick) -> State:
         """Time has passed: workers may have read the plan."""
-        if self.state is MembershipState.UNREAD:
-            self._next()
+        return MembershipState.IDLE
 
     def _changes(self, stage: str) -> bool:
         """Whether the change that is under way is one of this stage."""
@@ -224,13 +232,13 @@ class Membership(RuledMachine):
             return f"{stage.name} has no task {', '.join(map(str, missing))}; it has {there}"
         return None
 
-    def _cancel_start(self, why: str) -> None:
+    def _cancel_start(self, why: str) -> State:
         """Have the driver start the new tasks no more; it says whether that came in time."""
-        if self.state is MembershipState.STARTING:
-            self.state, self._why_cancelled = MembershipState.CANCELLING, why
-            self._coordinator.instruct(CancelStart(self._current.coming))
+        self._why_cancelled = why
+        self._coordinator.instruct(CancelStart(self._current.coming))
+        return MembershipState.CANCELLING
 
-    def _begin(self, request: TaskRequest) -> None:
+    def _begin(self, request: TaskRequest) -> State:
         stage = self._stages[request.stage]
         change = _members_of(request, stage)
         self._change = _Change(request, stage, change, self._coordinator.now)
@@ -238,20 +246,19 @@ class Membership(RuledMachine):
         stage.begin_change(change)
         coming = self._change.coming
         if not coming:
-            self._publish()
-            return
-        self.state, self._awaited = MembershipState.STARTING, set(coming)
+            return self._publish()
+        self._awaited = set(coming)
         nodes = tuple(
             request.nodes[turn % len(request.nodes)] if request.nodes else None for turn in range(len(coming))
         )
         self._coordinator.instruct(StartTasks(coming, nodes))
+        return MembershipState.STARTING
 
-    def _started(self, sender: Address, event: TaskStarted) -> None:
+    def _started(self, sender: Address, event: TaskStarted) -> State | None:
         self._awaited.discard(event.address)
-        if not self._awaited:
-            self._publish()
+        return None if self._awaited else self._publish()
 
-    def _not_started(self, sender: Address, event: StartFailed) -> None:
+    def _not_started(self, sender: Address, event: StartFailed) -> State:
         """Nobody has heard of the tasks that were to come."""
         change, self._change = self._current, None
         is_over = change.stage.has_nothing_left
@@ -260,7 +267,7 @@ class Membership(RuledMachine):
         self._answer_cancels(f"the change of {change.stage.name} is cancelled")
         if not is_over:
             self._abandoned(change.request)
-        self._next()
+        return MembershipState.IDLE
 
     def _answer_cancels(self, text: str, *, refused: bool = False) -> None:
         for cancel in self._cancels:
@@ -273,10 +280,9 @@ class Membership(RuledMachine):
         """Why a change is not cancelled."""
         return f"too late: the new tasks of {self._current.stage.name} take part, so the change ends soon by itself"
 
-    def _publish(self) -> None:
+    def _publish(self) -> State:
         """All new tasks are up: let them take part."""
         change = self._current
-        self.state = MembershipState.CHANGING
         self._answer_cancels(self._too_late, refused=True)
         self._awaited = set(change.going)
         change.stage.all_up()
@@ -284,37 +290,33 @@ class Membership(RuledMachine):
             for task in sorted(change.going):
                 self._coordinator.send(task, Leave())
         self._coordinator.send(BALANCER, ChangeMembers(change.stage.name, change.members))
+        return MembershipState.CHANGING
 
     def _published(self, sender: Address, message: MembersChanged) -> None:
         self._is_published = True
-        self._advance()
 
     def _left(self, sender: Address, message: Left) -> None:
         self._current.stage.left(message)
         self._awaited.discard(sender)
         self._reports[sender] = message.reports
-        self._advance()
 
-    def _advance(self) -> None:
-        """End the tasks that leave, once they have left and their last table is settled."""
+    def _unsubscribe(self) -> State | None:
         if not self._is_published or self._awaited:
-            return
-        going = self._current.going
-        self.state, self._awaited = MembershipState.ENDING, set(going)
-        for task in sorted(going):
+            return None
+        self._awaited = set(self._current.going)
+        for task in sorted(self._awaited):
             self._coordinator.send(BALANCER, Unsubscribe(task, self._reports.pop(task, 0)))
-        self._end_if_over()
+        return MembershipState.ENDING
 
     def _unsubscribed(self, sender: Address, message: Unsubscribed) -> None:
         self._awaited.discard(message.task)
-        self._end_if_over()
 
-    def _end_if_over(self) -> None:
+    def _end_if_over(self) -> State | None:
         if self._awaited:
-            return
+            return None
         change, self._change = self._current, None
         if change.going:
-            present = Present(change.stage.name, tuple(change.stage.members), change.stage.next_task)
+            present = Present(change.stage.name, tuple(change.stage.members), change.stage.roster.next)
             self._coordinator.instruct(StopTasks(tuple(sorted(change.going)), present))
         seconds = self._coordinator.now - change.began
         self._carried_out += 1
@@ -338,10 +340,13 @@ class Membership(RuledMachine):
         change.stage.end_change()
         self._answer(change.request, step.in_words(len(change.stage.members)))
         self._changed(step)
-        self._next()
+        return MembershipState.IDLE
 
     def _answer(self, request: TaskRequest | CancelChange, text: str, *, refused: bool = False) -> None:
         self._coordinator.instruct(Answer(request.request, text, refused))
+
+    def _ignore(self, sender: Address, event: object) -> None:
+        """An event that does not matter."""
 
     @property
     def _current(self) -> _Change:
@@ -349,17 +354,38 @@ class Membership(RuledMachine):
         return self._change
 
     RULES: ClassVar[tuple[Rule, ...]] = (
-        on(TaskStarted, _NOT_UP, _started, "with the last one, let the load balancer publish"),
-        on(StartFailed, _NOT_UP, _not_started, "refuse"),
-        on(MembersChanged, MembershipState.CHANGING, _published, "end the tasks that have left"),
-        on(Left, MembershipState.CHANGING, _left, "with the last one, end them"),
-        on(Unsubscribed, MembershipState.ENDING, _unsubscribed, "with the last one, stop them"),
+        *on_each((Rescale, MoveTasks), MembershipState, _asked, "carry out in turn"),
+        on(CancelChange, _UP, _cancel, "of the stage, begin none that waits"),
+        on(
+            CancelChange,
+            MembershipState.STARTING,
+            _cancel_not_up,
+            "of the stage, begin none that waits, and start no tasks any more",
+            (None, MembershipState.CANCELLING),
+        ),
+        on(CancelChange, MembershipState.CANCELLING, _cancel_not_up, "of the stage, begin none that waits"),
+        on(Tick, MembershipState.UNREAD, _read, "look again", MembershipState.IDLE),
+        on(Tick, [state for state in MembershipState if state is not MembershipState.UNREAD], _ignore, "ignore"),
+        on(TaskStarted, _NOT_UP, _started, "with the last one, let them take part", (None, MembershipState.CHANGING)),
+        on(StartFailed, _NOT_UP, _not_started, "refuse", MembershipState.IDLE),
+        on(MembersChanged, MembershipState.CHANGING, _published, "note"),
+        on(Left, MembershipState.CHANGING, _left, "note"),
+        on(Unsubscribed, MembershipState.ENDING, _unsubscribed, "note"),
+        when(
+            MembershipState.IDLE,
+            _next,
+            "begin the next request",
+            (None, MembershipState.UNREAD, MembershipState.STARTING, MembershipState.CHANGING),
+        ),
+        when(MembershipState.STARTING, _cancel_if_over, "cancel if all is done", (None, MembershipState.CANCELLING)),
+        when(MembershipState.CHANGING, _unsubscribe, "end those that have left", (None, MembershipState.ENDING)),
+        when(MembershipState.ENDING, _end_if_over, "stop them when nobody waits", (None, MembershipState.IDLE)),
     )
 
 
 def _members_of(request: TaskRequest, stage: StageProgress) -> MemberChange:
     """Who comes and goes. Of a stage that shrinks those that have nothing to do any more go first, then the newest."""
-    first = stage.next_task
+    first = stage.roster.next
     if isinstance(request, MoveTasks):
         return MemberChange(replaces=tuple((old, first + turn) for turn, old in enumerate(request.tasks)))
     more = request.tasks - len(stage.members)

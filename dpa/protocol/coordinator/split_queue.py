@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable
 
-from dpa.protocol.wire.addresses import Address, Present
 from dpa.sources.splits import Split
 
 
@@ -37,10 +36,10 @@ class SplitQueue:
         self._read.pop(task, None)
         self._asking.append(task)
 
-    def forget(self, present: Present) -> None:
-        """Tasks of the source have ended."""
+    def keep(self, members: Collection[int]) -> None:
+        """Others than these tasks have ended."""
         for tasks in (self._readers, self._told, self._left):
-            tasks.intersection_update([task for task in tasks if not present.has_gone(Address(present.stage, task))])
+            tasks.intersection_update(members)
 
     def gives_back(self, task: int, read: int) -> None:
         """A task that leaves has read so many rows of the split that it was granted, and will not read the rest."""

@@ -7,7 +7,7 @@ not show that.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -18,14 +18,16 @@ from dpa.protocol.coordinator.decisions import Decisions
 from dpa.protocol.coordinator.load_history import LoadHistory
 from dpa.protocol.coordinator.roster import Roster
 from dpa.protocol.coordinator.rounds import Rounds
+from dpa.protocol.coordinator.split_queue import SplitQueue
 from dpa.protocol.graph import Stage
 from dpa.protocol.machine import Machine
-from dpa.protocol.rules import Rule, RuledMachine, State, on
+from dpa.protocol.rules import Rule, RuledMachine, State, on, when
 from dpa.protocol.wire.addresses import BALANCER, Address
 from dpa.protocol.wire.envelopes import Message
 from dpa.protocol.wire.messages.end import Deliver, Drain, Finished, Freeze, LastTable, Progress
 from dpa.protocol.wire.messages.exchange import BeginExchange, RoundDone
 from dpa.protocol.wire.messages.members import Left
+from dpa.protocol.wire.messages.splits import SplitGrant, SplitRequest, SplitReturned
 from dpa.protocol.wire.messages.tables import DecisionReport
 from dpa.protocol.wire.metrics import StageSnapshot, TaskStats
 from dpa.routing.members import MemberChange
@@ -50,6 +52,7 @@ class StageProgress(RuledMachine):
 
     Attributes:
         members: the numbers of those that there are, without those that leave.
+        roster: the tasks that there are and have been.
         leaving: the numbers of those that leave: they have been told, and are there still.
         is_source: whether its tasks read splits.
         why_fixed: why its tasks cannot be changed while it runs; None if they can.
@@ -60,7 +63,10 @@ class StageProgress(RuledMachine):
             None before.
     """
 
-    def __init__(self, coordinator: Machine, stage: Stage, *, is_source: bool) -> None:
+    def __init__(
+        self, coordinator: Machine, stage: Stage, *, is_source: bool, emitted_to: Callable[[], int | None]
+    ) -> None:
+        """`emitted_to`: how many records the stages have emitted to this one that feed it; None: not all are done."""
         super().__init__(StagePhase.STREAMING)
         self.name = stage.name
         self.members = list(range(stage.tasks))
@@ -72,7 +78,9 @@ class StageProgress(RuledMachine):
         self.is_source = is_source
         self._moves_states = stage.moves_states
         self._migrates = stage.migrates
-        self._queue_records, self._queue_seconds = stage.in_flight_records, stage.queue_seconds
+        self._flow = stage.flow
+        self._splits = SplitQueue(stage.splits)
+        self._all_emitted_to = emitted_to
         self._emitted_to: int | None = None
         self._done: set[int] = set()
         self._last_version: int | None = None
@@ -83,7 +91,7 @@ class StageProgress(RuledMachine):
         self._rounds = Rounds(stage.name, stage.aggregate_seconds, stage.tasks)
         self._decisions = Decisions()
         self._history = LoadHistory()
-        self._roster = Roster(stage.name, stage.tasks)
+        self.roster = Roster(stage.name, stage.tasks)
         self._recent = Roster(stage.name, stage.tasks)
         self._heard_at = dict.fromkeys(self.members, 0.0)
         self.leaving: frozenset[int] = frozenset()
@@ -94,21 +102,11 @@ class StageProgress(RuledMachine):
     @property
     def tasks(self) -> Mapping[int, TaskStats]:
         """The newest statistics of each task that there is or has been, by number, but for those that are forgotten."""
-        return self._roster.tasks
-
-    @property
-    def every_task(self) -> Sequence[TaskStats]:
-        """Statistics that add up to those of all tasks that there have been."""
-        return self._roster.every_task
-
-    @property
-    def next_task(self) -> int:
-        """The number of the next task to come."""
-        return self._roster.next
+        return self.roster.tasks
 
     def forget(self, tasks: Iterable[int], *, history: bool) -> None:
         """The change by which these tasks went is in no snapshot any more that is made with, or without, `history`."""
-        (self._roster if history else self._recent).forget(tasks)
+        (self.roster if history else self._recent).forget(tasks)
 
     @property
     def is_done(self) -> bool:
@@ -159,14 +157,14 @@ class StageProgress(RuledMachine):
     def begin_change(self, change: MemberChange) -> None:
         """Some tasks are to come, others to leave. Until that is over the stage does not end."""
         self._change = change
-        for roster in (self._roster, self._recent):
+        for roster in (self.roster, self._recent):
             roster.expect(change.coming, *self._moment)
         self._heard_at |= dict.fromkeys(change.coming, self._coordinator.now)
 
     def all_up(self) -> None:
         """The tasks that come are up: they are told what the others know, and the others leave."""
         assert self._change is not None
-        for roster in (self._roster, self._recent):
+        for roster in (self.roster, self._recent):
             roster.change(self._change.coming, self._change.going, *self._moment)
         if self.is_draining:
             for index in self._change.coming:
@@ -178,14 +176,16 @@ class StageProgress(RuledMachine):
     def left(self, message: Left) -> None:
         """A task has left, and tells its last statistics."""
         self._note(message.stats)
-        if not self.is_source:
+        if self.is_source:
+            self._splits.left(message.stats.index)
+        else:
             self._latency.merge(message.latency)
             self._stage_latency.merge(message.stage_latency)
 
     def abandon_change(self) -> None:
         """The tasks that were to come could not be started: all is as it was."""
         assert self._change is not None
-        for roster in (self._roster, self._recent):
+        for roster in (self.roster, self._recent):
             roster.abandon(self._change.coming)
         self.end_change()
 
@@ -194,19 +194,16 @@ class StageProgress(RuledMachine):
         self._change, self.leaving, self._up = None, frozenset(), self.members
         self._heard_at = {index: self._heard_at[index] for index in self.members}
         self._done.intersection_update(self.members)
-        if self.is_draining:
-            self._freeze_if_drained()
-        elif self.is_source:
-            self._end_if_done()
+        self._splits.keep(self.members)
 
     def used_queue(self, index: int) -> float:
         """The used part of a task's queue, 0 to 1: the time that it takes to process what is queued, by that at which
         queues are held; where they are not, the records by those that one sender may have in flight."""
         stats = self.tasks[index]
-        if self._queue_seconds is None:
-            return min(1.0, stats.queue / self._queue_records)
+        if self._flow.queue_seconds is None:
+            return min(1.0, stats.queue / self._flow.in_flight_records)
         seconds = stats.busy_seconds / max(stats.processed, 1)
-        return min(1.0, stats.queue * seconds / self._queue_seconds)
+        return min(1.0, stats.queue * seconds / self._flow.queue_seconds)
 
     @property
     def _moment(self) -> tuple[float, int]:
@@ -216,28 +213,20 @@ class StageProgress(RuledMachine):
     @property
     def processed(self) -> int:
         """Records processed as far as reported."""
-        return sum(stats.processed for stats in self.every_task)
+        return sum(stats.processed for stats in self.roster.every_task)
 
     def emitted_on(self, position: int) -> int:
         """Records emitted on the edge at this position among those that leave the stage; final once it is done."""
-        return sum(stats.emitted[position] for stats in self.every_task if stats.emitted)
+        return sum(stats.emitted[position] for stats in self.roster.every_task if stats.emitted)
 
     def start(self, now: float) -> None:
         """The stream begins."""
         self._started_at = self._changed_at = now
         self._rounds.start(now)
 
-    def drain(self, emitted: int) -> None:
-        """All stages that feed this one are done, and have emitted `emitted` records to it."""
-        self._emitted_to = emitted
-        self.state = StagePhase.DRAINING
-        self._changed_at = self._coordinator.now
-        self._broadcast(Drain())
-        self._freeze_if_drained()
-
     def snapshot(self, *, history: bool) -> StageSnapshot:
         """What is known now; without `history` little enough to send several times a second."""
-        roster = self._roster if history else self._recent
+        roster = self.roster if history else self._recent
         return StageSnapshot(
             name=self.name,
             phase=str(self.state.value),
@@ -274,55 +263,68 @@ class StageProgress(RuledMachine):
         if self._rounds.due(now):
             self._broadcast(self._rounds.begin(now))
 
+    def _split_request(self, sender: Address, message: SplitRequest) -> None:
+        self._splits.asks(sender.index)
+
+    def _split_returned(self, sender: Address, message: SplitReturned) -> None:
+        self._splits.gives_back(sender.index, message.read)
+
     def _noted(self, sender: Address, message: Progress) -> None:
-        if message.done:
-            raise ProtocolError(f"{sender} cannot be done while {self.name} is {self.state.value}")
-        self._note(message.stats)
-
-    def _drain_noted(self, sender: Address, message: Progress) -> None:
-        self._noted(sender, message)
-        self._freeze_if_drained()
-
-    def _task_done(self, sender: Address, message: Progress) -> None:
         self._note(message.stats)
         if message.done:
-            if self.state is StagePhase.STREAMING and not self.is_source:
+            if self.state is not (StagePhase.STREAMING if self.is_source else StagePhase.DELIVERING):
                 raise ProtocolError(f"{sender} cannot be done while {self.name} is {self.state.value}")
             self._done.add(sender.index)
-            self._end_if_done()
 
-    def _end_if_done(self) -> None:
-        if not self.is_changing and self._done.issuperset(self.members):
-            self.state = StagePhase.DONE
-            if self.is_source:
-                self.drained_at = self._coordinator.now
+    def _read_or_drain(self) -> State | None:
+        if not self.is_source:
+            return self._drain_if_fed()
+        for task, split in self._splits.grants(self.members, self.leaving):
+            self._coordinator.send(Address(self.name, task), SplitGrant(split))
+        following = self._end_if_done()
+        if following is not None:
+            self.drained_at = self._coordinator.now
+            if not self._splits.is_read:
+                raise ProtocolError(f"{self.name} is done, but has not read all of its input")
+        return following
 
-    def _freeze_if_drained(self) -> None:
+    def _drain_if_fed(self) -> State | None:
+        self._emitted_to = self._all_emitted_to()
+        if self._emitted_to is None:
+            return None
+        self._changed_at = self._coordinator.now
+        self._broadcast(Drain())
+        return StagePhase.DRAINING
+
+    def _end_if_done(self) -> State | None:
+        is_done = len(self._done) >= len(self.members) and self._done.issuperset(self.members)
+        return StagePhase.DONE if is_done and not self.is_changing else None
+
+    def _freeze_if_drained(self) -> State | None:
         emitted, processed = self._emitted_to or 0, self.processed
         if processed > emitted:
             raise ProtocolError(f"{self.name}: {processed} records were processed, but only {emitted} were emitted")
-        if processed == emitted and not self.is_changing:
-            self.state = StagePhase.FREEZING
-            self.drained_at = self._coordinator.now
-            self._coordinator.send(BALANCER, Freeze(self.name))
+        if processed < emitted or self.is_changing:
+            return None
+        self.drained_at = self._coordinator.now
+        self._coordinator.send(BALANCER, Freeze(self.name))
+        return StagePhase.FREEZING
 
     def _frozen(self, sender: Address, message: LastTable) -> None:
         self._last_version = message.version
-        self._begin_last_exchange()
 
     def _round_done(self, sender: Address, message: RoundDone) -> None:
         commit = self._rounds.note(sender, message, self._coordinator.now)
         if commit is not None:
             self._coordinator.instruct(commit)
-            self._begin_last_exchange()
 
-    def _begin_last_exchange(self) -> None:
-        """Begin it once the last table is known and no round of aggregation is in progress."""
-        if self._last_version is not None and not self._rounds.in_progress:
-            self.state = StagePhase.EXCHANGING
-            transfer = not self._migrates and (self._last_version > 0 or self._moves_states)
-            number = self._rounds.number + 1
-            self._broadcast(BeginExchange(number, self._last_version, last=True, transfer=transfer))
+    def _begin_last_exchange(self) -> State | None:
+        if self._last_version is None or self._rounds.in_progress:
+            return None
+        transfer = not self._migrates and (self._last_version > 0 or self._moves_states)
+        number = self._rounds.number + 1
+        self._broadcast(BeginExchange(number, self._last_version, last=True, transfer=transfer))
+        return StagePhase.EXCHANGING
 
     def _finished(self, sender: Address, message: Finished) -> None:
         self._note(message.stats)
@@ -330,11 +332,14 @@ class StageProgress(RuledMachine):
         self._stage_latency.merge(message.stage_latency)
         self._initial_loads.append(message.initial_load)
         self._schemas[sender.index] = message.schema
-        if self._schemas.keys() >= set(self.members):
-            self.state = StagePhase.DELIVERING
-            schema = agreed(self._schemas[index] for index in self.members)
-            for address in self.addresses:
-                self._coordinator.send(address, Deliver(schema, is_first=address.index == self.members[0]))
+
+    def _deliver(self) -> State | None:
+        if len(self._schemas) < len(self.members) or not self._schemas.keys() >= set(self.members):
+            return None
+        schema = agreed(self._schemas[index] for index in self.members)
+        for address in self.addresses:
+            self._coordinator.send(address, Deliver(schema, is_first=address.index == self.members[0]))
+        return StagePhase.DELIVERING
 
     def _decided(self, sender: Address, message: DecisionReport) -> None:
         self._decisions.note(replace(decision, at=decision.at - self._started_at) for decision in message.decisions)
@@ -344,7 +349,7 @@ class StageProgress(RuledMachine):
             self._changed_at = self._coordinator.now
         if self.began_at is None and (stats.read or stats.processed):
             self.began_at = self._coordinator.now
-        self._roster.tasks[stats.index] = self._recent.tasks[stats.index] = stats
+        self.roster.tasks[stats.index] = self._recent.tasks[stats.index] = stats
         self._heard_at[stats.index] = self._coordinator.now
 
     def _check_progress(self, now: float) -> None:
@@ -372,17 +377,26 @@ class StageProgress(RuledMachine):
         return [Address(self.name, index) for index in self._up]
 
     RULES: ClassVar[tuple[Rule, ...]] = (
-        on(Progress, StagePhase.STREAMING, _task_done, "note; a source is done with its last task"),
-        on(Progress, StagePhase.DRAINING, _drain_noted, "note; freeze the table if all records are processed"),
-        on(Progress, [StagePhase.FREEZING, StagePhase.EXCHANGING, StagePhase.DONE], _noted, "note"),
-        on(Progress, StagePhase.DELIVERING, _task_done, "note; done with the last task"),
+        on(SplitRequest, StagePhase.STREAMING, _split_request, "grant the next split, or none"),
+        on(SplitReturned, StagePhase.STREAMING, _split_returned, "grant the rest to others"),
+        on(Progress, StagePhase, _noted, "note"),
         on(
             RoundDone,
             [StagePhase.STREAMING, StagePhase.DRAINING, StagePhase.FREEZING],
             _round_done,
             "note; commit the round with the last share",
         ),
-        on(LastTable, StagePhase.FREEZING, _frozen, "begin the last exchange, after the round"),
-        on(Finished, StagePhase.EXCHANGING, _finished, "note; with the last share, agree on a schema and deliver"),
+        on(LastTable, StagePhase.FREEZING, _frozen, "note"),
+        on(Finished, StagePhase.EXCHANGING, _finished, "note"),
         on(DecisionReport, StagePhase, _decided, "note"),
+        when(
+            StagePhase.STREAMING,
+            _read_or_drain,
+            "drain when all that feed it are done; a source grants splits, and is done with its last task",
+            (None, StagePhase.DRAINING, StagePhase.DONE),
+        ),
+        when(StagePhase.DRAINING, _freeze_if_drained, "freeze when all is processed", (None, StagePhase.FREEZING)),
+        when(StagePhase.FREEZING, _begin_last_exchange, "exchange, after the round", (None, StagePhase.EXCHANGING)),
+        when(StagePhase.EXCHANGING, _deliver, "with the last share, deliver", (None, StagePhase.DELIVERING)),
+        when(StagePhase.DELIVERING, _end_if_done, "be done with the last task", (None, StagePhase.DONE)),
     )

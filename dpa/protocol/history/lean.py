@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar, get_args
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from dpa.execution.block import Block, copied
-from dpa.execution.emission import Step
+from dpa.execution.mapping import Emitted
 from dpa.execution.reduce_task import Piece
 from dpa.execution.states import StatePart
 from dpa.protocol.wire.envelopes import Envelope
@@ -27,7 +27,7 @@ from dpa.protocol.wire.messages.exchange import StateTransfer
 from dpa.protocol.wire.messages.migration import RangeTransfer
 from dpa.protocol.wire.messages.splits import SplitGrant
 from dpa.protocol.wire.use import TaskUse
-from dpa.sources.splits import Split
+from dpa.sources.splits import Split, is_split
 
 T = TypeVar("T")
 A = TypeVar("A", bound=np.generic)
@@ -36,7 +36,7 @@ LARGE: dict[type, str] = {
     Push: "block",
     Process: "block",
     ProcessDone: "blocks",
-    Step: "blocks",
+    Emitted: "blocks",
     StepDone: "step",
     SplitGrant: "split",
     OpenSplit: "split",
@@ -92,9 +92,14 @@ def outline(thing: T) -> T:
     return _opened(thing, _OUTLINE)
 
 
+def has_lean_form(kind: type) -> bool:
+    """Whether something lean stands for parts of this type."""
+    return kind in _LEAN or is_split(kind)
+
+
 def lean_part(part: Any) -> object:
-    """What stands for a part of a machine whose type is one of `LEAN`."""
-    return _LEAN[type(part)](part)
+    """What stands for a part of a machine whose type has a lean form."""
+    return _LEAN.get(type(part), _lean_split)(part)
 
 
 def rows_of(event: Event) -> int:
@@ -102,7 +107,7 @@ def rows_of(event: Event) -> int:
     match event:
         case Envelope(message=Push(block=block)):
             return block.rows
-        case StepDone(step=Step(blocks=blocks)) | ProcessDone(blocks=blocks):
+        case StepDone(step=Emitted(blocks=blocks)) | ProcessDone(blocks=blocks):
             return sum(block.rows for _, block in blocks)
     return 0
 
@@ -125,8 +130,8 @@ def _lean_states(part: StatePart) -> StatesOutline:
     return StatesOutline(range(len(part.keys)))
 
 
-def _lean_split(split: Split) -> SplitOutline:
-    return SplitOutline(split.rows)
+def _lean_split(split: Split | None) -> SplitOutline | None:
+    return None if split is None else SplitOutline(split.rows)
 
 
 def _use_outline(use: TaskUse) -> TaskUse:
@@ -138,15 +143,8 @@ _NO_USE = TaskUse()
 _NO_RECORDS = BlockOutline(0, 0, 0, 0)
 
 _Conversions = dict[type, Callable[[Any], Any]]
-_LEAN: _Conversions = {
-    Block: _lean_block,
-    StatePart: _lean_states,
-    **dict.fromkeys(get_args(Split), _lean_split),
-}
+_LEAN: _Conversions = {Block: _lean_block, StatePart: _lean_states}
 _OUTLINE: _Conversions = {**_LEAN, Block: _block_outline, TaskUse: _use_outline}
-
-LEAN = frozenset(_LEAN)
-"""The types of parts that have a lean form."""
 
 
 def _opened(thing: T, conversions: _Conversions) -> T:
@@ -157,7 +155,7 @@ def _opened(thing: T, conversions: _Conversions) -> T:
     if field is None:
         return thing
     value = getattr(thing, field)
-    converted = _converted(value, conversions)
+    converted = _lean_split(value) if field == "split" else _converted(value, conversions)
     return thing if converted is value else _with(thing, field, converted)
 
 

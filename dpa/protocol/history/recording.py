@@ -12,6 +12,7 @@ import json
 import pickle
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -20,7 +21,7 @@ from dpa._util.version import VERSION
 from dpa.balance.decision import Decision
 from dpa.errors import RecordingError
 from dpa.measure.load import Load, Offered, Sample
-from dpa.protocol.history.lean import LEAN, lean_part, outline
+from dpa.protocol.history.lean import has_lean_form, lean_part, outline
 from dpa.protocol.machine import Machine
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import Event
@@ -34,9 +35,6 @@ _FORMAT = "dpa-events-1"
 
 _SHARED = frozenset({Decision, Load, LoadSample, Offered, RoutingTable, Sample, TableChange, TaskStats, TaskUse})
 """Types that nobody changes, so that a copy of a machine shares them with it."""
-
-_OUTSIDE = _SHARED | LEAN
-
 
 Outcome = tuple[Instruction, ...] | str
 """What came of an event: outlines of the instructions that came back, or the error that was raised."""
@@ -197,6 +195,12 @@ class Recording:
         return recording
 
 
+@cache
+def _stays_outside(kind: type) -> bool:
+    """Whether something stands for the parts of a machine that are of this type."""
+    return kind in _SHARED or has_lean_form(kind)
+
+
 class _Copier(pickle.Pickler):
     """Pickles a machine; what is shared stays outside, and values, states and splits are left out."""
 
@@ -207,13 +211,13 @@ class _Copier(pickle.Pickler):
 
     def persistent_id(self, thing: Any) -> int | None:
         """The position in `shared` of what stands for a thing, or None if the thing itself is pickled."""
-        kind = type(thing)
-        if kind not in _OUTSIDE:
+        kind: type = type(thing)
+        if not _stays_outside(kind):
             return None
         number = self._numbers.get(id(thing))
         if number is None:
             number = self._numbers[id(thing)] = len(self.shared)
-            self.shared.append(lean_part(thing) if kind in LEAN else thing)
+            self.shared.append(thing if kind in _SHARED else lean_part(thing))
         return number
 
 

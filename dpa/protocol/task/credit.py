@@ -13,6 +13,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from dpa.errors import ProtocolError
+from dpa.protocol.task.flow_control import FlowControl
 from dpa.protocol.wire.addresses import Address
 
 _FIRST_WINDOW = 64
@@ -30,16 +31,13 @@ class CreditLimits:
     """Bounds on what one sender may have in flight on one edge.
 
     Attributes:
-        records: most records, to all receivers together.
-        bytes: about the most bytes, to all receivers together; None: any number.
-        seconds: the queueing delay that windows aim at; None: a window is as large as the other bounds let it be.
+        flow: the most records and bytes, to all receivers together, and the queueing delay that windows aim at; without
+            one a window is as large as the other bounds let it be.
         first: records that may be in flight to a receiver that has not told its window yet, where windows follow the
             delay.
     """
 
-    records: int
-    bytes: int | None = None
-    seconds: float | None = None
+    flow: FlowControl
     first: int = _FIRST_WINDOW
 
     def expecting(self, service_seconds: float | None, senders: int) -> CreditLimits:
@@ -50,15 +48,17 @@ class CreditLimits:
     @property
     def first_window(self) -> int:
         """The records that may be in flight to a receiver that has not told its window yet."""
-        return self.records if self.seconds is None else min(self.first, self.records)
+        most = self.flow.in_flight_records
+        return most if self.flow.queue_seconds is None else min(self.first, most)
 
     def window(self, service_seconds: float | None, senders: int) -> int | None:
         """The records that a receiver would have in flight from each of `senders` senders, if a record takes it so
         long; None if windows do not follow that, or it is not known."""
-        if self.seconds is None or service_seconds is None:
+        seconds, most = self.flow.queue_seconds, self.flow.in_flight_records
+        if seconds is None or service_seconds is None:
             return None
-        fitting = self.seconds / senders / service_seconds if service_seconds > 0 else self.records
-        return max(1, int(min(self.records, fitting)))
+        fitting = seconds / senders / service_seconds if service_seconds > 0 else most
+        return max(1, int(min(most, fitting)))
 
 
 class ActiveSenders:
@@ -91,7 +91,7 @@ class Credit:
     """
 
     def __init__(self, limits: CreditLimits, receivers: Collection[int]) -> None:
-        self.most = limits.records
+        self.most = limits.flow.in_flight_records
         self.in_flight = 0
         self.in_flight_to: Counter[int] = Counter()
         self._limits = limits
@@ -154,5 +154,6 @@ class Credit:
 
     def weigh(self, row_bytes: float) -> None:
         """Keep to the bound in bytes with records that have so many bytes each."""
-        if self._limits.bytes is not None and row_bytes > 0:
-            self.most = max(1, int(min(self._limits.records, self._limits.bytes / row_bytes)))
+        if row_bytes > 0:
+            flow = self._limits.flow
+            self.most = max(1, int(min(flow.in_flight_records, flow.in_flight_bytes / row_bytes)))

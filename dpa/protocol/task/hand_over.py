@@ -1,6 +1,6 @@
 """The two sides of a hand-over: the ranges that a task gives to others by the newest table, and those that it takes.
 
-docs/migration.md has the hand-over step by step, and why it is right.
+docs/design.md has hand-overs step by step, and why they are right.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import pyarrow as pa
 from dpa.errors import ProtocolError
 from dpa.execution.states import StatePart
 from dpa.protocol.machine import Machine
-from dpa.protocol.rules import Rule, RuledMachine, State, on
+from dpa.protocol.rules import Rule, RuledMachine, State, on, on_each, when
+from dpa.protocol.task.flow_control import FlowControl
 from dpa.protocol.task.record_queue import Forwards, RecordQueue
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import RangesExtracted, StatesInstalled
@@ -36,14 +37,30 @@ class MigrationOptions:
         in_order: whether a key's records wait for its state and for those that were emitted before them: in migrate
             mode. In merge mode states move only when a task leaves, and are merged where they come.
         starts_late: whether the task was started after the job: it learns the newest table first.
-        drain_seconds: in merge mode, how long a task that leaves processes what is queued, before it gives the rest
-            (N-Storm's D_K, section 3.1).
+        flow: of the stage; in merge mode a task that leaves processes what is queued for `drain_seconds`, before it
+            gives the rest (N-Storm's D_K, section 3.1).
     """
 
     piece_keys: int
     in_order: bool
     starts_late: bool
-    drain_seconds: float
+    flow: FlowControl
+
+
+@dataclass(frozen=True)
+class GiveRanges:
+    """By the table that the queue has just adopted `receivers` get ranges, and `senders` mark it."""
+
+    receivers: frozenset[int]
+    senders: frozenset[Address]
+
+
+@dataclass(frozen=True)
+class TakeRanges:
+    """By the table that the queue has just adopted `sources` give ranges, and `senders` mark it."""
+
+    sources: frozenset[int]
+    senders: frozenset[Address]
 
 
 class GivingState(State):
@@ -91,17 +108,18 @@ class Giving(RuledMachine):
 
     def begin(self, receivers: Iterable[int], senders: Iterable[Address]) -> None:
         """These tasks get ranges by the table that the queue has just adopted, and these senders mark it."""
-        self._receivers, self._senders = sorted(receivers), frozenset(senders)
-        if self._receivers:
-            self.state = GivingState.DUE
+        own = self._task.address
+        self.dispatch(own, own, GiveRanges(frozenset(receivers), frozenset(senders)))
 
-    def advance(self) -> None:
-        """Let user code extract if that is due. Called when user code is free."""
-        if self.state is GivingState.DUE:
-            self.state = GivingState.EXTRACTING
-            self._task.instruct(ExtractRanges(self._queue.table, self._options.piece_keys))
+    def _begin(self, sender: Address, event: GiveRanges) -> State | None:
+        self._receivers, self._senders = sorted(event.receivers), event.senders
+        return GivingState.DUE if self._receivers else None
 
-    def _marked(self, sender: Address, message: Marker) -> None:
+    def _extract(self) -> State:
+        self._task.instruct(ExtractRanges(self._queue.table, self._options.piece_keys))
+        return GivingState.EXTRACTING
+
+    def _marked(self, sender: Address, message: Marker) -> State | None:
         version = self._queue.table.version + (self.state is GivingState.IDLE)
         early = not self._options.in_order and message.version > self._queue.table.version
         if (message.version != version and not early) or sender in self._markers:
@@ -109,10 +127,10 @@ class Giving(RuledMachine):
         self._markers.append(sender)
         if self._has_given:
             self._pass_on((sender,))
+        return self._end_if_over() if self.state is GivingState.PASSING else None
 
-    def _extracted(self, sender: Address, event: RangesExtracted) -> None:
+    def _extracted(self, sender: Address, event: RangesExtracted) -> State:
         piece, version = event.piece, self._queue.table.version
-        self.state = GivingState.PASSING if piece.is_last else GivingState.DUE
         self._has_given, self.rests_until = True, self._task.now + _REST_SECONDS
         for receiver in self._receivers:
             rows = piece.rows if receiver == self._receivers[0] else ()
@@ -120,25 +138,35 @@ class Giving(RuledMachine):
             self._task.send(Address(self._task.address.stage, receiver), transfer)
         self._forward(self._queue.states_given(ALL_HASHES if piece.is_last else piece.interval))
         self._pass_on(tuple(self._markers))
+        if not piece.is_last:
+            return GivingState.DUE
+        return self._end_if_over() or GivingState.PASSING
 
     def _pass_on(self, senders: tuple[Address, ...]) -> None:
         if senders and self._options.in_order:
             for receiver in self._receivers:
                 passed = PassedMarkers(self._queue.table.version, senders)
                 self._task.send(Address(self._task.address.stage, receiver), passed)
-        if self.state is GivingState.PASSING and self._senders <= set(self._markers):
-            self.state = GivingState.IDLE
-            self._markers, self._has_given = [], False
+
+    def _end_if_over(self) -> State | None:
+        """Idle once all senders have marked the table, and all is given."""
+        if not self._senders <= set(self._markers):
+            return None
+        self._markers, self._has_given = [], False
+        return GivingState.IDLE
 
     RULES: ClassVar[tuple[Rule, ...]] = (
+        on(GiveRanges, GivingState.IDLE, _begin, "extract at the next turn, if there are any", (None, GivingState.DUE)),
         on(Marker, GivingState.IDLE, _marked, "keep"),
         on(Marker, [GivingState.DUE, GivingState.EXTRACTING], _marked, "pass on, also after each further piece"),
-        on(Marker, GivingState.PASSING, _marked, "pass on; idle after the last one"),
+        on(Marker, GivingState.PASSING, _marked, "pass on; idle after the last one", (None, GivingState.IDLE)),
+        when(GivingState.DUE, _extract, "extract the next piece", GivingState.EXTRACTING),
         on(
             RangesExtracted,
             GivingState.EXTRACTING,
             _extracted,
             "send the states, forward what is leaving with them, pass on all markers; due again before the last piece",
+            (GivingState.DUE, GivingState.PASSING, GivingState.IDLE),
         ),
     )
 
@@ -174,28 +202,32 @@ class Taking(RuledMachine):
         """Whether there is nothing to take over, by a newer table either."""
         return self.state is TakingState.IDLE and not self._early
 
-    def begin(self, sources: Collection[int], senders: Collection[Address]) -> None:
+    def begin(self, sources: Collection[int], senders: Iterable[Address]) -> None:
         """These tasks give ranges by the table that the queue has just adopted, and these senders mark it."""
         if not sources:
             return
-        self.state = TakingState.TAKING
-        self._missing, self._begun = set(sources), set()
-        awaited = senders if self._options.in_order else ()
-        self._unmarked = {(source, sender) for source in sources for sender in awaited}
+        own = self._task.address
+        self.dispatch(own, own, TakeRanges(frozenset(sources), frozenset(senders)))
         early, self._early = self._early, []
         for giver, message in early:
-            self.dispatch(self._task.address, giver, message)
+            self.dispatch(own, giver, message)
+
+    def _begin(self, sender: Address, event: TakeRanges) -> State:
+        self._missing, self._begun = set(event.sources), set()
+        awaited = event.senders if self._options.in_order else ()
+        self._unmarked = {(source, origin) for source in event.sources for origin in awaited}
+        return TakingState.TAKING
 
     def restart(self) -> None:
         """The task knows the newest table now."""
         self._knows_table = True
 
-    def advance(self) -> None:
-        """Let user code install what has come. Called when user code is free."""
-        if self.state is TakingState.TAKING and (self._parts or self._rows):
-            self.state = TakingState.INSTALLING
-            parts, self._parts, rows, self._rows = self._parts, [], self._rows, []
-            self._task.instruct(InstallStates(tuple(parts), tuple(rows), merges=not self._options.in_order))
+    def _install(self) -> State | None:
+        if not (self._parts or self._rows):
+            return None
+        parts, self._parts, rows, self._rows = self._parts, [], self._rows, []
+        self._task.instruct(InstallStates(tuple(parts), tuple(rows), merges=not self._options.in_order))
+        return TakingState.INSTALLING
 
     def _keep(self, sender: Address, message: RangeTransfer | PassedMarkers) -> None:
         is_next = message.version == self._queue.table.version + 1
@@ -204,7 +236,7 @@ class Taking(RuledMachine):
             raise ProtocolError(f"{held} cannot take ranges of table {message.version} from {sender}")
         self._early.append((sender, message))
 
-    def _transferred(self, sender: Address, message: RangeTransfer) -> None:
+    def _transferred(self, sender: Address, message: RangeTransfer) -> State | None:
         self._require(sender, message, due=sender.index in self._missing)
         self._queue.given(sender.index, ALL_HASHES if message.is_last else message.interval)
         self._begun.add(sender.index)
@@ -213,35 +245,38 @@ class Taking(RuledMachine):
         if message.part is not None:
             self._parts.append(message.part)
         self._rows += message.rows
-        self._end()
+        return self._end_if_over() if self.state is TakingState.TAKING else None
 
-    def _passed(self, sender: Address, message: PassedMarkers) -> None:
+    def _passed(self, sender: Address, message: PassedMarkers) -> State | None:
         passed = {(sender.index, origin) for origin in message.senders}
         self._require(sender, message, due=sender.index in self._begun and passed <= self._unmarked)
         if sender.index not in self._missing:
             self._unmarked -= passed
         self._queue.passed(sender.index, message.senders)
-        self._end()
+        return self._end_if_over() if self.state is TakingState.TAKING else None
 
-    def _installed(self, sender: Address, event: StatesInstalled) -> None:
-        self.state = TakingState.TAKING
-        self._end()
+    def _installed(self, sender: Address, event: StatesInstalled) -> State:
+        return self._end_if_over() or TakingState.TAKING
 
     def _require(self, sender: Address, message: RangeTransfer | PassedMarkers, *, due: bool) -> None:
         if message.version != self._queue.table.version or not due:
             what = f"a {type(message).__name__} of table {message.version} from {sender}"
             raise ProtocolError(f"{self._task.address} cannot take {what}")
 
-    def _end(self) -> None:
+    def _end_if_over(self) -> State | None:
         """Idle again once all has come and is installed."""
-        if self.state is TakingState.TAKING and not (self._missing or self._unmarked or self._parts or self._rows):
-            self.state = TakingState.IDLE
-            self._queue.taken_over()
+        if self._missing or self._unmarked or self._parts or self._rows:
+            return None
+        self._queue.taken_over()
+        return TakingState.IDLE
 
     RULES: ClassVar[tuple[Rule, ...]] = (
-        on(RangeTransfer, TakingState.IDLE, _keep, "keep"),
-        on(RangeTransfer, [TakingState.TAKING, TakingState.INSTALLING], _transferred, "install at the next turn"),
-        on(PassedMarkers, TakingState.IDLE, _keep, "keep"),
-        on(PassedMarkers, [TakingState.TAKING, TakingState.INSTALLING], _passed, "queue what was waiting for them"),
-        on(StatesInstalled, TakingState.INSTALLING, _installed, "idle if all has come"),
+        *on_each((RangeTransfer, PassedMarkers), [TakingState.IDLE], _keep, "keep"),
+        on(TakeRanges, TakingState.IDLE, _begin, "take up what was kept", TakingState.TAKING),
+        on(RangeTransfer, TakingState.TAKING, _transferred, "install at the next turn", (None, TakingState.IDLE)),
+        on(RangeTransfer, TakingState.INSTALLING, _transferred, "install at the next turn"),
+        on(PassedMarkers, TakingState.TAKING, _passed, "queue what waited for them", (None, TakingState.IDLE)),
+        on(PassedMarkers, TakingState.INSTALLING, _passed, "queue what waited for them"),
+        when(TakingState.TAKING, _install, "install what has come", (None, TakingState.INSTALLING)),
+        on(StatesInstalled, TakingState.INSTALLING, _installed, "go on", (TakingState.TAKING, TakingState.IDLE)),
     )

@@ -10,7 +10,7 @@ from dpa.errors import ProtocolError
 from dpa.execution.block import Block
 from dpa.measure.supply import Supply
 from dpa.protocol.machine import Machine
-from dpa.protocol.rules import Rule, RuledMachine, State, on
+from dpa.protocol.rules import Rule, RuledMachine, State, on, on_each, when
 from dpa.protocol.task.emitter import Emitter
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.events import StepDone
@@ -43,10 +43,7 @@ class Production(RuledMachine):
 
     def open(self, instruction: OpenSplit | OpenResult) -> None:
         """Begin with the rows that the instruction opens."""
-        self.state = ProductionState.READY
-        self._read_began = self._task.now
-        self._task.supply.begin(self._task.now)
-        self._task.instruct(instruction)
+        self.dispatch(self._task.address, self._task.address, instruction)
 
     @property
     def is_closed(self) -> bool:
@@ -58,21 +55,26 @@ class Production(RuledMachine):
         """Whether user code takes a step now."""
         return self.state is ProductionState.STEPPING
 
-    def advance(self) -> None:
-        """Take the next step if records may be emitted."""
-        if self.state is ProductionState.READY and self._task.is_open:
-            self.state, self._step_began = ProductionState.STEPPING, self._task.now
-            self._task.instruct(NextStep(self._task.step_rows))
+    def _open(self, sender: Address, instruction: OpenSplit | OpenResult) -> State:
+        self._read_began = self._task.now
+        self._task.supply.begin(self._task.now)
+        self._task.instruct(instruction)
+        return ProductionState.READY
 
-    def _step_done(self, sender: Address, event: StepDone) -> None:
+    def _step(self) -> State | None:
+        if not self._task.is_open:
+            return None
+        self._step_began = self._task.now
+        self._task.instruct(NextStep(self._task.step_rows))
+        return ProductionState.STEPPING
+
+    def _step_done(self, sender: Address, event: StepDone) -> State:
         task = self._task
         task.busy_seconds += event.seconds
         task.running_seconds += event.ran
         if event.step is None:
-            self.state = ProductionState.CLOSED
             task.supply.end(task.now)
-            return
-        self.state = ProductionState.READY
+            return ProductionState.CLOSED
         if event.step.read:  # else its records are of rows that an earlier step has read
             self._read_began = self._step_began
         task.read += event.step.read
@@ -80,9 +82,18 @@ class Production(RuledMachine):
         task.supply.made(event.step.mapped, task.now)
         task.kept += max((block.rows for _, block in event.step.blocks), default=0)
         task.keep(event.step.blocks, self._read_began)
+        return ProductionState.READY
 
     RULES: ClassVar[tuple[Rule, ...]] = (
-        on(StepDone, ProductionState.STEPPING, _step_done, "keep the records, or close after the last"),
+        *on_each((OpenSplit, OpenResult), [ProductionState.CLOSED], _open, "open it", ProductionState.READY),
+        when(ProductionState.READY, _step, "take a step, if records may be emitted", (None, ProductionState.STEPPING)),
+        on(
+            StepDone,
+            ProductionState.STEPPING,
+            _step_done,
+            "keep the records, or close after the last",
+            (ProductionState.READY, ProductionState.CLOSED),
+        ),
     )
 
 
@@ -171,9 +182,6 @@ class TaskMachine(Machine):
         self._production.advance()
         self.advance()
         self._note_blocked()
-
-    def advance(self) -> None:
-        """Start whatever else is due."""
 
     def report_progress(self, *, done: bool = False, use: TaskUse | None = None) -> None:
         """Report statistics to the coordinator, and to the load balancer what was offered."""

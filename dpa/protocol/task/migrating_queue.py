@@ -1,7 +1,7 @@
 """The records of a task whose states migrate: besides those that are queued, those that leave with their states, and
 those that wait until what was emitted before them has come.
 
-docs/migration.md has the hand-over step by step, and why it is right.
+docs/design.md has hand-overs step by step, and why they are right.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ class Migration:
             raise ProtocolError(f"{self._task.address} got table {table.version} before {before.version} was settled")
         self.senders = self.senders if senders is None else senders
         if not self._options.in_order and own in left_by(before, table) and not self._queue.is_empty:
-            self._put_off = _PutOff(table, self._task.now + self._options.drain_seconds)
+            self._put_off = _PutOff(table, self._task.now + self._options.flow.drain_seconds)
         else:
             self._adopt(table)
 

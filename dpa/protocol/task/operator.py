@@ -11,7 +11,7 @@ from typing import ClassVar
 from dpa.balance.delegation import DelegationOptions
 from dpa.balance.options import LoadReportOptions
 from dpa.errors import ProtocolError
-from dpa.protocol.rules import Rule, State, on
+from dpa.protocol.rules import Rule, State, on, when
 from dpa.protocol.task.credit import ActiveSenders, CreditLimits
 from dpa.protocol.task.emitter import Emitter
 from dpa.protocol.task.hand_over import MigrationOptions
@@ -27,6 +27,7 @@ from dpa.protocol.wire.events import FinishDone, ProcessDone, Tick, WriteDone
 from dpa.protocol.wire.instructions import Finish, OpenResult, Process, Write
 from dpa.protocol.wire.messages.data import Ack, CreditTransfer, Push
 from dpa.protocol.wire.messages.end import Deliver, Drain, Finished
+from dpa.protocol.wire.messages.exchange import BeginExchange
 from dpa.protocol.wire.messages.members import Flush, Flushed, Left
 from dpa.protocol.wire.messages.tables import CurrentTable, LoadReport, TableUpdate
 from dpa.protocol.wire.metrics import TaskStats
@@ -95,13 +96,13 @@ class OperatorMachine(TaskMachine):
         self._draining = False
         self._is_written = False
         self._had_records = False
-        self._exchange = StateExchange(self, table, self._begin_last_exchange)
-        self.include(self._exchange)
         self.queue: RecordQueue
         if migration.in_order:
             self.queue = MigratingQueue(address.index, table)
         else:
             self.queue = RecordQueue(address.index, table, eager=eager, regroup=regroup)
+        self._exchange = StateExchange(self, self.queue)
+        self.include(self._exchange)
         self._migration = Migration(self, self.queue, migration, senders, self._forward)
 
     @property
@@ -157,31 +158,36 @@ class OperatorMachine(TaskMachine):
         occupied = self._exchange.occupies_user_code or self._migration.occupies_user_code
         return self._working_on is None and not occupied
 
-    def advance(self) -> None:
-        """Let user code have the next records, or its turn in an exchange; report the load if that is due."""
-        if self.state is OperatorState.STREAMING:
-            self._migration.advance(is_free=self._is_free, has_work=self.queue.has_next and self.is_open)
-            self._process_next()
-            self._migration.end()
-            if self._reporter.is_due:
-                self._report_load()
-            if self._had_records and self.queue.length == 0:
-                self._had_records = False
-                self._report_empty()
-            if self._migration.has_left and self.has_emitted_all and not self._in_flight:
-                self._flush()
-        elif self.state is OperatorState.EXCHANGING:
-            self._exchange.advance(self.table)
-            if self._exchange.is_complete:
-                self._finish()
-        elif self.state is OperatorState.DELIVERING and self._is_written and self.has_emitted_all:
-            self.state = OperatorState.DONE
-            self.report_progress(done=True)
+    def _stream(self) -> State | None:
+        self._migration.advance(is_free=self._is_free, has_work=self.queue.has_next and self.is_open)
+        self._process_next()
+        self._migration.end()
+        if self._reporter.is_due:
+            self._report_load()
+        if self._had_records and self.queue.length == 0:
+            self._had_records = False
+            self._report_empty()
+        if self._migration.has_left and self.has_emitted_all and not self._in_flight:
+            return self._flush()
+        return None
+
+    def _go_on(self) -> State | None:
+        self._exchange.advance()
+        if not self._exchange.is_over:
+            return None
+        self.instruct(Finish(self._exchange.taken(), None if self._processed_by_ring else self._ring_table))
+        return OperatorState.FINISHING
+
+    def _end_if_emitted(self) -> State | None:
+        if not (self._is_written and self.has_emitted_all):
+            return None
+        self.report_progress(done=True)
+        return OperatorState.DONE
 
     def _process_next(self) -> None:
         """Hand out the next quantum of records that are owned here; forward the others that come before them."""
         if self._is_free:
-            self._exchange.advance(self.table)
+            self._exchange.advance()
         if not self._is_free or not self.is_open:
             return
         self._working_on, forwards = self.queue.take(self._quantum.size)
@@ -214,22 +220,25 @@ class OperatorMachine(TaskMachine):
         else:
             self._migration.restart(message.table, message.senders)
 
-    def _flush(self) -> None:
+    def _flush(self) -> State:
         """Wait until all that was handed over has come."""
-        self.state = OperatorState.LEAVING
         if self._reporter.reports_when_idle:
             self._report_load()  # the last: what it has forwarded is on no way any more
         members = (Address(self.address.stage, index) for index in self.table.members)
         self._unflushed = {*members, *self._migration.senders}
         for other in sorted(self._unflushed):
             self.send(other, Flush())
+        return OperatorState.LEAVING
 
     def _flushed(self, sender: Address, message: Flushed) -> None:
         self._unflushed.discard(sender)
-        if not self._unflushed:
-            self.state = OperatorState.LEFT
-            latency, stage_latency = self._reporter.latency, self._reporter.stage_latency
-            self.send(COORDINATOR, Left(self.stats, latency, stage_latency, self.sent(BALANCER)))
+
+    def _leave_if_flushed(self) -> State | None:
+        if self._unflushed:
+            return None
+        latency, stage_latency = self._reporter.latency, self._reporter.stage_latency
+        self.send(COORDINATOR, Left(self.stats, latency, stage_latency, self.sent(BALANCER)))
+        return OperatorState.LEFT
 
     def _forward(self, forwards: Forwards) -> None:
         moved: Counter[tuple[Address, int, int]] = Counter()
@@ -274,27 +283,26 @@ class OperatorMachine(TaskMachine):
         self._draining = True
         self.report_progress()
 
-    def _begin_last_exchange(self) -> None:
-        """The stage has processed all its records.
+    def _begin_exchange(self, sender: Address, message: BeginExchange) -> State | None:
+        """The last one begins when the stage has processed all its records.
 
         Raises:
             ProtocolError: this task still has some, or a round of aggregation or a hand-over is in progress.
         """
+        self.hand_on(sender, message)
+        if not message.last:
+            return None
         if not self._migration.is_idle:
             raise ProtocolError(f"{self.address} is to finish before table {self.table.version} is settled")
         if self.has_records:
             raise ProtocolError(f"{self.address} is to finish with {self.queue.length} records in its queue")
-        self.state = OperatorState.EXCHANGING
+        return OperatorState.EXCHANGING
 
-    def _finish(self) -> None:
-        self.state = OperatorState.FINISHING
-        self.instruct(Finish(self._exchange.end(), None if self._processed_by_ring else self._ring_table))
-
-    def _finish_done(self, sender: Address, event: FinishDone) -> None:
-        self.state = OperatorState.FINISHED
+    def _finish_done(self, sender: Address, event: FinishDone) -> State:
         reporter = self._reporter
         load = self._own_load() if self._processed_by_ring else event.initial_load
         self.send(COORDINATOR, Finished(self.stats, reporter.latency, reporter.stage_latency, event.schema, load))
+        return OperatorState.FINISHED
 
     @property
     def _processed_by_ring(self) -> bool:
@@ -305,9 +313,9 @@ class OperatorMachine(TaskMachine):
         """What this task processed, where the table of the plain ring is the last."""
         return tuple(self.processed if index == self.address.index else 0 for index in range(self.table.reducers))
 
-    def _deliver(self, sender: Address, message: Deliver) -> None:
-        self.state = OperatorState.DELIVERING
+    def _deliver(self, sender: Address, message: Deliver) -> State:
         self.instruct(Write(message.schema, message.is_first))
+        return OperatorState.DELIVERING
 
     def _write_done(self, sender: Address, event: WriteDone) -> None:
         self._is_written = True
@@ -327,8 +335,15 @@ class OperatorMachine(TaskMachine):
         on(Drain, OperatorState.STREAMING, _drain, "report whenever the queue is empty"),
         on(TableUpdate, OperatorState, _updated, "adopt, forward what moved"),
         on(CurrentTable, [OperatorState.STREAMING, OperatorState.EXCHANGING], _restarted, "begin with it"),
-        on(FinishDone, OperatorState.FINISHING, _finish_done, "report the share's columns"),
-        on(Deliver, OperatorState.FINISHED, _deliver, "write the share"),
+        on(
+            BeginExchange,
+            OperatorState.STREAMING,
+            _begin_exchange,
+            "for the exchange; stream no more if it is the last",
+            (None, OperatorState.EXCHANGING),
+        ),
+        on(FinishDone, OperatorState.FINISHING, _finish_done, "report the share's columns", OperatorState.FINISHED),
+        on(Deliver, OperatorState.FINISHED, _deliver, "write the share", OperatorState.DELIVERING),
         on(WriteDone, OperatorState.DELIVERING, _write_done, "emit the share where stages follow"),
         on(Ack, OperatorState, TaskMachine._acknowledged, "return credit, push what waits"),
         on(CreditTransfer, OperatorState, TaskMachine._credit_transferred, "let credit follow what was forwarded"),
@@ -346,5 +361,14 @@ class OperatorMachine(TaskMachine):
         ),
         on(Drain, [OperatorState.LEAVING, OperatorState.LEFT], TaskMachine._ignore, "ignore"),
         on(Flush, OperatorState, TaskMachine._flush_others, "answer: all before it has come"),
-        on(Flushed, OperatorState.LEAVING, _flushed, "with the last one, have left"),
+        on(Flushed, OperatorState.LEAVING, _flushed, "note"),
+        when(
+            OperatorState.STREAMING,
+            _stream,
+            "process the next records, exchange or move states, report the load; leave when all is handed over",
+            (None, OperatorState.LEAVING),
+        ),
+        when(OperatorState.EXCHANGING, _go_on, "exchange; finish when it is over", (None, OperatorState.FINISHING)),
+        when(OperatorState.DELIVERING, _end_if_emitted, "be done when all is emitted", (None, OperatorState.DONE)),
+        when(OperatorState.LEAVING, _leave_if_flushed, "have left when all have answered", (None, OperatorState.LEFT)),
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dpa.protocol.task.flow_control import FlowControl
+
 _FIRST = 16
 """The first quantum: small enough to learn the speed of slow user code soon."""
 _GROWTH = 8.0
@@ -9,15 +11,14 @@ _GROWTH = 8.0
 
 
 class QuantumSizer:
-    """Adapts the quantum to the measured service time, so that one takes about `seconds`."""
+    """Adapts the quantum to the measured service time, so that one takes about `quantum_seconds`."""
 
-    def __init__(self, max_records: int, seconds: float) -> None:
-        """Quanta have between 1 and `max_records` records."""
-        self._max = max_records
-        self._seconds = seconds
-        self.size = min(_FIRST, max_records)
+    def __init__(self, flow: FlowControl) -> None:
+        """Quanta have between 1 and `quantum_records` records."""
+        self._flow = flow
+        self.size = min(_FIRST, flow.quantum_records)
 
     def observe(self, records: int, seconds: float) -> None:
         """Learn that `records` took `seconds`."""
-        fitting = records * self._seconds / seconds if seconds > 0 else float("inf")
-        self.size = int(max(1, min(fitting, self.size * _GROWTH, self._max)))
+        fitting = records * self._flow.quantum_seconds / seconds if seconds > 0 else float("inf")
+        self.size = int(max(1, min(fitting, self.size * _GROWTH, self._flow.quantum_records)))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from dpa.measure.latency import LatencySketch
-from dpa.protocol.rules import Rule, State, on
+from dpa.protocol.rules import Rule, State, on, when
 from dpa.protocol.task.emitter import Emitter
 from dpa.protocol.task.machine import TaskMachine
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
@@ -36,16 +36,19 @@ class SourceMachine(TaskMachine):
         self._is_leaving = self._gives_back = False
         self._read_before = 0
 
-    def advance(self) -> None:
-        """Ask for a split if the last one is finished; leave if nothing that it has emitted is on its way."""
-        if self.state is SourceState.READING and self.has_emitted_all:
-            if self._gives_back:
-                self._gives_back = False
-                self.send(COORDINATOR, SplitReturned(self.read - self._read_before))
-            self._request()
-        if self._is_leaving and self.state is SourceState.DONE and not self._in_flight:
-            self.state = SourceState.LEFT
-            self.send(COORDINATOR, Left(self.stats, LatencySketch(), LatencySketch(), self.sent(BALANCER)))
+    def _next_split(self) -> State | None:
+        if not self.has_emitted_all:
+            return None
+        if self._gives_back:
+            self._gives_back = False
+            self.send(COORDINATOR, SplitReturned(self.read - self._read_before))
+        return self._request()
+
+    def _go(self) -> State | None:
+        if not self._is_leaving or self._in_flight:
+            return None
+        self.send(COORDINATOR, Left(self.stats, LatencySketch(), LatencySketch(), self.sent(BALANCER)))
+        return SourceState.LEFT
 
     def _leave(self, sender: Address, message: Leave) -> None:
         self._is_leaving = True
@@ -53,27 +56,34 @@ class SourceMachine(TaskMachine):
             self._gives_back = True
             self.instruct(CloseSplit())
 
-    def _begin(self, sender: Address, message: Begin) -> None:
-        self._request()
+    def _begin(self, sender: Address, message: Begin) -> State:
+        return self._request()
 
-    def _request(self) -> None:
-        self.state = SourceState.REQUESTING
+    def _request(self) -> State:
         self.send(COORDINATOR, SplitRequest())
+        return SourceState.REQUESTING
 
-    def _granted(self, sender: Address, message: SplitGrant) -> None:
+    def _granted(self, sender: Address, message: SplitGrant) -> State:
         if message.split is None:
-            self.state = SourceState.DONE
             self.report_progress(done=True)
-        else:
-            self.state, self._read_before = SourceState.READING, self.read
-            self._production.open(OpenSplit(message.split))
+            return SourceState.DONE
+        self._read_before = self.read
+        self._production.open(OpenSplit(message.split))
+        return SourceState.READING
 
     def _tick(self, sender: Address, event: Tick) -> None:
         self.report_progress(use=event.use)
 
     RULES: ClassVar[tuple[Rule, ...]] = (
-        on(Begin, SourceState.STARTING, _begin, "ask for a split"),
-        on(SplitGrant, SourceState.REQUESTING, _granted, "open it, or be done"),
+        on(Begin, SourceState.STARTING, _begin, "ask for a split", SourceState.REQUESTING),
+        on(SplitGrant, SourceState.REQUESTING, _granted, "open it or be done", (SourceState.READING, SourceState.DONE)),
+        when(
+            SourceState.READING,
+            _next_split,
+            "ask for a split when all records are pushed; give back the rest of this one if told to leave",
+            (None, SourceState.REQUESTING),
+        ),
+        when(SourceState.DONE, _go, "leave if told, when all that was emitted is processed", (None, SourceState.LEFT)),
         on(Flush, SourceState, TaskMachine._flush_others, "answer: all before it has come"),
         on(Leave, SourceState, _leave, "read no further; leave when all is processed"),
         on(Ack, SourceState, TaskMachine._acknowledged, "return credit, push what waits"),

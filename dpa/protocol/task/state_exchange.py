@@ -8,18 +8,17 @@ has what all others had, and the next one begins only then, so two exchanges nev
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import ClassVar
 
 from dpa.errors import ProtocolError
 from dpa.execution.states import StatePart
 from dpa.protocol.machine import Machine
-from dpa.protocol.rules import Rule, RuledMachine, State, on
+from dpa.protocol.rules import Rule, RuledMachine, State, on, when
+from dpa.protocol.task.record_queue import RecordQueue
 from dpa.protocol.wire.addresses import COORDINATOR, Address
 from dpa.protocol.wire.events import ExtractDone, MergeDone
 from dpa.protocol.wire.instructions import Extract, MergeStates
 from dpa.protocol.wire.messages.exchange import BeginExchange, RoundDone, StateTransfer
-from dpa.routing.table import RoutingTable
 
 
 class ExchangeState(State):
@@ -36,12 +35,12 @@ class ExchangeState(State):
 class StateExchange(RuledMachine):
     """User code takes turns: it extracts or merges between two quanta of records, never while it processes any."""
 
-    def __init__(self, task: Machine, first_table: RoutingTable, begin_last: Callable[[], None]) -> None:
-        """Of a task that starts with `first_table`; `begin_last` is called when the last exchange begins."""
+    def __init__(self, task: Machine, queue: RecordQueue) -> None:
+        """Of a task with this queue, which holds the first table still."""
         super().__init__(ExchangeState.IDLE)
         self._task = task
-        self._first_table = first_table
-        self._begin_last = begin_last
+        self._queue = queue
+        self._first_table = queue.table
         self._current: BeginExchange | None = None
         self._number = 0
         self._parts: dict[int, StatePart | None] = {}
@@ -59,28 +58,19 @@ class StateExchange(RuledMachine):
         """Whether user code extracts or merges now."""
         return self.state in (ExchangeState.EXTRACTING, ExchangeState.MERGING)
 
-    def advance(self, table: RoutingTable) -> None:
-        """Let user code extract or merge if that is due; `table` is the newest that the task holds. Called when user
-        code is free."""
-        current = self._current
-        if current is None:
-            return
-        if self.state is ExchangeState.DUE and current.version <= table.version:
-            self._extract(current, table)
-        if self.is_complete and not current.last:
-            self.state = ExchangeState.MERGING
-            self._task.instruct(MergeStates(self._first_table, self._in_order(), current.number))
-
     @property
     def is_complete(self) -> bool:
         """Whether every other task has sent what it had."""
-        if self._current is None or self.state is not ExchangeState.COLLECTING:
-            return False
         return len(self._parts) == len(self._others)
 
-    def end(self) -> tuple[StatePart, ...]:
-        """The last exchange is complete: take in nothing more. Returns the states that others have sent."""
-        self.state, parts, self._parts = ExchangeState.OVER, self._in_order(), {}
+    @property
+    def is_over(self) -> bool:
+        """Whether the last exchange is complete."""
+        return self.state is ExchangeState.OVER
+
+    def taken(self) -> tuple[StatePart, ...]:
+        """The states that others have sent in the last exchange, once."""
+        parts, self._parts = self._in_order(), {}
         return parts
 
     def _in_order(self) -> tuple[StatePart, ...]:
@@ -88,21 +78,36 @@ class StateExchange(RuledMachine):
         in_order = (self._parts[index] for index in sorted(self._parts))
         return tuple(part for part in in_order if part is not None)
 
-    def _extract(self, current: BeginExchange, table: RoutingTable) -> None:
-        owners, own = table if current.last else self._first_table, self._task.address
-        if current.transfer:
-            self.state = ExchangeState.EXTRACTING
-            self._others = [Address(own.stage, index) for index in owners.members if index != own.index]
-            self._task.instruct(Extract(owners))
-        else:
-            self.state, self._others = ExchangeState.COLLECTING, []
+    def _extract(self) -> State | None:
+        current, own = self._exchange, self._task.address
+        if current.version > self._queue.table.version:
+            return None
+        if not current.transfer:
+            self._others = []
+            return ExchangeState.COLLECTING
+        owners = self._queue.table if current.last else self._first_table
+        self._others = [Address(own.stage, index) for index in owners.members if index != own.index]
+        self._task.instruct(Extract(owners))
+        return ExchangeState.EXTRACTING
 
-    def _begin(self, sender: Address, message: BeginExchange) -> None:
+    def _merge(self) -> State | None:
+        if not self.is_complete:
+            return None
+        if self._exchange.last:
+            return ExchangeState.OVER
+        self._task.instruct(MergeStates(self._first_table, self._in_order(), self._exchange.number))
+        return ExchangeState.MERGING
+
+    @property
+    def _exchange(self) -> BeginExchange:
+        assert self._current is not None
+        return self._current
+
+    def _begin(self, sender: Address, message: BeginExchange) -> State:
         if message.number != self._number + 1:
             raise ProtocolError(f"{self._task.address} is to begin exchange {message.number} after {self._number}")
-        self.state, self._number, self._current = ExchangeState.DUE, message.number, message
-        if message.last:
-            self._begin_last()
+        self._number, self._current = message.number, message
+        return ExchangeState.DUE
 
     def _transferred(self, sender: Address, message: StateTransfer) -> None:
         expected = self._number + (self.state is ExchangeState.IDLE)
@@ -110,26 +115,39 @@ class StateExchange(RuledMachine):
             raise ProtocolError(f"{self._task.address} cannot take states of exchange {message.number} from {sender}")
         self._parts[sender.index] = message.part
 
-    def _extracted(self, sender: Address, event: ExtractDone) -> None:
-        self.state = ExchangeState.COLLECTING
+    def _extracted(self, sender: Address, event: ExtractDone) -> State:
         self._handed_over = sum(len(part.keys) for part in event.parts.values())
         self._seconds = event.seconds
         for other in self._others:
             self._task.send(other, StateTransfer(self._number, event.parts.get(other.index)))
+        return ExchangeState.COLLECTING
 
-    def _merged(self, sender: Address, event: MergeDone) -> None:
-        self.state, self._parts, self._current = ExchangeState.IDLE, {}, None
+    def _merged(self, sender: Address, event: MergeDone) -> State:
+        self._parts, self._current = {}, None
         done = RoundDone(self._number, event.rows, self._handed_over, self._seconds + event.seconds)
         self._task.send(COORDINATOR, done)
+        return ExchangeState.IDLE
 
     RULES: ClassVar[tuple[Rule, ...]] = (
-        on(BeginExchange, ExchangeState.IDLE, _begin, "extract at the next turn"),
+        on(BeginExchange, ExchangeState.IDLE, _begin, "extract at the next turn", ExchangeState.DUE),
         on(
             StateTransfer,
             [ExchangeState.IDLE, ExchangeState.DUE, ExchangeState.EXTRACTING, ExchangeState.COLLECTING],
             _transferred,
             "keep",
         ),
-        on(ExtractDone, ExchangeState.EXTRACTING, _extracted, "send each task its states, then collect"),
-        on(MergeDone, ExchangeState.MERGING, _merged, "report the round's share"),
+        when(
+            ExchangeState.DUE,
+            _extract,
+            "extract, if anything moves, once the table has come by which it does",
+            (None, ExchangeState.EXTRACTING, ExchangeState.COLLECTING),
+        ),
+        on(ExtractDone, ExchangeState.EXTRACTING, _extracted, "send each task its states", ExchangeState.COLLECTING),
+        when(
+            ExchangeState.COLLECTING,
+            _merge,
+            "with the states of the last other task, merge; the last exchange is over",
+            (None, ExchangeState.MERGING, ExchangeState.OVER),
+        ),
+        on(MergeDone, ExchangeState.MERGING, _merged, "report the round's share", ExchangeState.IDLE),
     )

@@ -8,11 +8,12 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from dpa.errors import ProtocolError
-from dpa.execution.emission import Emission, Step
+from dpa.execution.emission import Emission
+from dpa.execution.mapping import Emitted
 from dpa.execution.reduce_task import ReduceStage, ReduceTask
 from dpa.execution.rows import OneBatch, Portions, Rows
 from dpa.execution.states import Reduced
-from dpa.executors import is_mergeable
+from dpa.protocol.task.delivery import Delivery, TaskOutput
 from dpa.protocol.wire.events import (
     Event,
     ExtractDone,
@@ -49,15 +50,21 @@ class UserCode:
 
     Attributes:
         emission: what becomes of its rows in the stages that follow; None if none do.
+        output: its share of the stage's result; None before it is delivered.
     """
 
-    def __init__(self, task: StageTask, index: int, clock: Callable[[], float]) -> None:
-        """Of task `index`; `clock` gives seconds."""
+    def __init__(
+        self, task: StageTask, index: int, clock: Callable[[], float], delivery: Delivery | None = None
+    ) -> None:
+        """Of task `index`; `clock` gives seconds, and `delivery` says where its shares of results go, None: nowhere."""
+        self.output: TaskOutput | None = None
         self.emission = task if isinstance(task, Emission) else task.emission
         self._operator = None if isinstance(task, Emission) else ReduceTask(task, index)
+        self._index = index
         self._clock = clock
+        self._delivery = delivery
         self._round_table: RoutingTable | None = None
-        self._steps: Iterator[Step] = iter(())
+        self._steps: Iterator[Emitted] = iter(())
         self._portions = Portions(OneBatch(pa.record_batch({})))
 
     @property
@@ -70,7 +77,7 @@ class UserCode:
     def is_mergeable(self) -> bool:
         """Whether an operator's two states of one key can be merged."""
         receiver = self.operator.receiver
-        return receiver is not None and is_mergeable(receiver)
+        return receiver.keeps_states and receiver.can_merge
 
     def carry_out(self, instruction: Instruction) -> Event | None:
         """Run user code; returns the event that answers the instruction, with 0 seconds, or None if none does.
@@ -102,17 +109,17 @@ class UserCode:
                 take_in = self.operator.merge if merges else self.operator.install
                 take_in(parts)
                 return StatesInstalled()
-            case MergeStates(table, parts):
+            case MergeStates(table, parts, number):
                 self.operator.merge(parts)
                 self._round_table = table
-                return MergeDone(0, 0.0)
+                return MergeDone(self._published(number), 0.0)
             case Finish(parts, ring_table):
                 schema = self.operator.finish(parts)
-                if ring_table is None or self.operator.receiver is None:  # a stage without states counts no keys
+                if ring_table is None or not self.operator.receiver.keeps_states:  # which counts no keys
                     return FinishDone(schema)
                 return FinishDone(schema, tuple(self.operator.loads(ring_table).tolist()))
-            case Write(schema):
-                self.operator.conform(schema)
+            case Write(schema, is_first):
+                self._deliver(schema, is_first)
                 return WriteDone()
         raise ProtocolError(f"user code cannot carry out a {type(instruction).__name__}")
 
@@ -120,6 +127,18 @@ class UserCode:
         """The task's share of the newest round of aggregation; the states stay as they are."""
         assert self._round_table is not None
         return self.operator.preview(self._round_table)
+
+    def _published(self, number: int) -> int:
+        """Publish the share of a round of aggregation, if the job does; returns the number of keys published."""
+        if self._delivery is None or self._delivery.rounds is None:
+            return 0
+        return self._delivery.publish(self.partial_share().table, self._index, number)
+
+    def _deliver(self, schema: pa.Schema | None, is_first: bool) -> None:
+        if self._delivery is None:
+            self.operator.conform(schema)
+        else:
+            self.output = self._delivery.deliver(self.operator, self._index, schema, is_first=is_first)
 
     def _open(self, rows: Rows) -> None:
         assert self.emission is not None

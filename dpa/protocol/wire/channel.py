@@ -1,11 +1,12 @@
 """Channels: one for each (sender, receiver), delivering each message once and in the order in which it was sent.
 
 Ray's concurrent actors keep no call order and may run a retried call twice; the numbers restore both. Loss is not
-repaired here: an actor that died takes its messages with it, and recovery replays them.
+repaired: an actor that died takes its messages with it, and the job fails.
 """
 
 from __future__ import annotations
 
+from dpa.errors import ProtocolError
 from dpa.protocol.wire.addresses import Address, Present
 from dpa.protocol.wire.envelopes import Envelope, Message
 
@@ -13,15 +14,16 @@ from dpa.protocol.wire.envelopes import Envelope, Message
 class Outbox:
     """The sending ends of one task's channels."""
 
-    def __init__(self, sender: Address) -> None:
+    def __init__(self, sender: Address, generation: int = 0) -> None:
         self._sender = sender
+        self._generation = generation
         self._next: dict[Address, int] = {}
 
     def envelope(self, receiver: Address, message: Message) -> Envelope:
         """Put the next number of the channel on a message."""
         seq = self._next.get(receiver, 0)
         self._next[receiver] = seq + 1
-        return Envelope(self._sender, receiver, seq, message)
+        return Envelope(self._sender, receiver, seq, message, self._generation)
 
     def sent(self, receiver: Address) -> int:
         """How many messages have been sent to the receiver."""
@@ -33,17 +35,29 @@ class Outbox:
 
 
 class Inbox:
-    """The receiving ends of one task's channels."""
+    """The receiving ends of one task's channels. What senders of an older generation have left on the way is dropped.
 
-    def __init__(self) -> None:
+    Attributes:
+        duplicates: messages that came again.
+        outdated: those of an older generation.
+    """
+
+    def __init__(self, generation: int = 0) -> None:
+        self._generation = generation
         self._present: dict[str, Present] = {}
         self._expected: dict[Address, int] = {}
         self._early: dict[Address, dict[int, Message]] = {}
-        self.duplicates = 0
+        self.duplicates = self.outdated = 0
 
     def accept(self, envelope: Envelope) -> list[Message]:
-        """The messages that this one makes deliverable, in order: none if it is early or was seen before."""
+        """The messages that this one makes deliverable, in order: none if it is early, outdated or was seen before.
+
+        Raises:
+            ProtocolError: its sender belongs to a newer generation.
+        """
         sender, seq = envelope.sender, envelope.seq
+        if envelope.generation != self._generation:
+            return self._of_another_generation(envelope)
         expected = self._expected.get(sender, 0)
         if not expected and self._has_gone(sender):
             self.duplicates += 1
@@ -59,6 +73,13 @@ class Inbox:
             expected += 1
         self._expected[sender] = expected
         return ready
+
+    def _of_another_generation(self, envelope: Envelope) -> list[Message]:
+        if envelope.generation > self._generation:
+            newer = f"generation {envelope.generation} of {envelope.sender}"
+            raise ProtocolError(f"{envelope.receiver} of generation {self._generation} got a message from {newer}")
+        self.outdated += 1
+        return []
 
     def expected(self, sender: Address) -> int:
         """The number of the next message that the sender's channel will deliver: all before it have been."""

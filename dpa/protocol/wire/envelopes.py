@@ -66,9 +66,11 @@ class Envelope:
     Attributes:
         sender, receiver: the channel.
         seq: the message's number in the channel, from 0 without gaps.
+        generation: which life of the graph the sender belongs to; always 0, as nothing rolls back yet.
     """
 
     sender: Address
     receiver: Address
     seq: int
     message: Message
+    generation: int = 0

@@ -4,10 +4,11 @@ somebody asks for something."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TypeAlias
 
 from dpa.execution.block import Block
-from dpa.execution.emission import Step
+from dpa.execution.mapping import Emitted
 from dpa.execution.reduce_task import Piece
 from dpa.execution.schemas import ShareSchema
 from dpa.execution.states import StatePart
@@ -35,12 +36,34 @@ class StartFailed:
     reason: str
 
 
+class FailureKind(Enum):
+    """How a task has ended before its time."""
+
+    DIED = "died"
+    """Its process, or its node, is gone."""
+
+    RAISED = "raised"
+    """User code or the task itself has raised an error, which the task could still report."""
+
+
 @dataclass(frozen=True)
 class TaskDied:
-    """Coordinator: a task, or the task's node, is gone or has failed."""
+    """Coordinator: a task has ended before its time.
+
+    Attributes:
+        address: which.
+        kind: how.
+        cause: why.
+    """
 
     address: Address
-    reason: str
+    kind: FailureKind
+    cause: str
+
+    def in_words(self, place: str = "") -> str:
+        """Who and why, for the user; `place`: where the task was, if that is to be told."""
+        who = f"{self.address} on {place}" if place else str(self.address)
+        return f"{who}: {self.cause}" if self.kind is FailureKind.RAISED else f"{who} died: {self.cause}"
 
 
 @dataclass(frozen=True)
@@ -133,7 +156,7 @@ class StepDone:
     """A step, which took `seconds`, for `ran` of which user code was on a processor, or None where nothing is left to
     read."""
 
-    step: Step | None
+    step: Emitted | None
     seconds: float = 0.0
     ran: float = 0.0
 

@@ -95,8 +95,14 @@ class Forgotten:
 
 @dataclass(frozen=True)
 class AggregationStats:
-    """All completed rounds of aggregation: how many there were, the seconds that user code of all reducers spent
-    packing, folding and publishing, and the states that reducers handed to their homes."""
+    """All completed rounds of aggregation.
+
+    Attributes:
+        rounds: completed rounds.
+        seconds: time that all reducers together spent extracting, merging and publishing states, besides
+            `busy_seconds`.
+        states: states that reducers sent to the initial owners of their keys.
+    """
 
     rounds: int = 0
     seconds: float = 0.0
@@ -105,7 +111,13 @@ class AggregationStats:
 
 @dataclass(frozen=True)
 class LoadSample:
-    """All queues at one moment: `at` in seconds since the stream began, then a number for each reducer."""
+    """All queues at one moment.
+
+    Attributes:
+        at: seconds since the stream began.
+        queues: records in the queue of each task.
+        processed: records that each task had processed by then.
+    """
 
     at: float
     queues: tuple[int, ...]
@@ -120,10 +132,11 @@ class PlanStep:
         number: from 1, over all stages.
         at: when it began, in seconds since the stream began.
         stage: whose tasks.
-        started, stopped: the numbers of the tasks that came, and of those that went.
+        started: numbers of the tasks that came.
+        stopped: numbers of the tasks that went.
         moved: of these, pairs of one that went and the one that got all that it had.
         seconds: from the request to the last task stopped.
-        reason: why, in a few words.
+        reason: `asked for`, or what was measured of an elastic stage or of the placement.
     """
 
     number: int
@@ -150,11 +163,12 @@ class PlacementLook:
 
     Attributes:
         at: seconds since the stream began.
-        busiest: the used part of the busiest node's processors.
+        busiest: the used part of the busiest node's processors; above 1 where more were declared reserved, or fewer
+            declared, than there are.
         crossing: bytes a second between nodes.
-        moves: how many tasks were to move.
-        kind: why, or why none, without numbers.
-        reason: with numbers.
+        moves: number of tasks that were to move.
+        kind: why they were, or why none was, without numbers.
+        reason: the same with numbers.
     """
 
     at: float

@@ -84,7 +84,7 @@ class BoundedOptions(GroupingOptions):
     """What groupings have that bound the load of whatever they choose."""
 
     epsilon: Annotated[float, Gt(0)] = 0.01
-    """How far above the average a reducer, or a virtual worker of `consistent`, may be loaded, as a share of the
+    """Load above the average that a reducer, or a virtual worker of `consistent`, may have, as a share of the
     average."""
 
 
@@ -243,19 +243,19 @@ class ConsistentOptions(BoundedOptions, ListeningOptions):
     virtual_workers: Annotated[int, Ge(1), Le(10_000)] = 100
     """Virtual workers that each reducer starts with."""
     proportional: bool = False
-    """Whether all virtual workers that are due move at once; else, as in the paper, one a signal. Needs `utilisation:
-    demand`."""
+    """Whether all virtual workers that are due move at once, which needs `utilisation: demand`; else, as in the paper,
+    one a signal."""
     pooled: bool = False
-    """Whether a key that finds its virtual worker full goes to another one of the same reducer, if that has room; else,
-    as in the paper, to one at random. Fewer copies."""
+    """Whether a key that finds its virtual worker full goes to another one of the same reducer, if that has room, which
+    makes fewer copies; else, as in the paper, to one at random."""
     theta_busy: Annotated[float, Gt(0)] = SignalOptions.theta_busy
     """Without `proportional`: utilisation above which a reducer requests less."""
     theta_idle: Annotated[float, Ge(0)] = SignalOptions.theta_idle
-    """Without `proportional`: utilisation below which a reducer requests more."""
+    """Without `proportional`: utilisation below which a reducer requests more; must be below `theta_busy`."""
     utilisation: Utilisation = SignalOptions.utilisation
-    """`queue`: the mean queue by its fair share of all records that may be in flight, or by `queue_seconds` of records
-    where those are fewer. `busy`: the share of the time spent in user code. `demand`: the work that arrived by the work
-    that can be done, which may exceed 1."""
+    """`queue`: mean queue divided by a fair share of all records that may be in flight, or by `limits.queue_seconds` of
+    records if those are fewer. `busy`: share of the time in user code. `demand`: work that arrived divided by the work
+    that can be done; may exceed 1."""
 
     def __post_init__(self) -> None:
         if self.theta_idle >= self.theta_busy:

@@ -10,6 +10,7 @@ from adaptive_stage import ALL_CAN_DO, HASHES, KEYS, NAMES, REDUCERS, SERVICE_SE
 
 from dpa.balance.decision import Outcome
 from dpa.balance.options import AdaptiveOptions
+from dpa.balance.policy import BalancedStage
 from dpa.errors import BalanceError
 from dpa.measure.load import Load, Offered, Sample
 from dpa.measure.service_time import ServiceTime
@@ -275,7 +276,7 @@ def test_a_reducer_that_is_overloaded_is_seen_beside_one_with_more_to_come() -> 
 
 
 def test_a_single_reducer_is_never_looked_at() -> None:
-    policy = AdaptiveOptions().policy(1)
+    policy = AdaptiveOptions().policy(BalancedStage(1))
     policy.offered("sender", Offered(0.25, Sample(HASHES[:1], np.ones(1), 1.0)), 0.0)
     assert all(policy.report(0, Load(1_000, 0, 0.1, evidence=9.0, busy=1.0), now) is None for now in range(9))
 

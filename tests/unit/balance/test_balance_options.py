@@ -15,6 +15,7 @@ from dpa.balance.options import (
     LoadReportOptions,
     NoBalancingOptions,
 )
+from dpa.balance.policy import BalancedStage
 from dpa.balance.trigger import BothTrigger, QueueingDelayTrigger, QueueLengthTrigger, Trigger, UtilisationTrigger
 from dpa.errors import BalanceError
 from dpa.measure.load import Load, Offered, Sample
@@ -26,7 +27,7 @@ every_strategy = pytest.mark.parametrize("strategy", BY_STRATEGY)
 @every_strategy
 def test_a_policy_starts_with_the_table_of_the_ring(strategy: str) -> None:
     options = BY_STRATEGY[strategy](token_format="{node}/{token}", hash_seed=7, initial_tokens=4)
-    first: RoutingTable = options.policy(3).table
+    first: RoutingTable = options.policy(BalancedStage(3)).table
     ring = options.ring(3)
     assert [ring.tokens_of(node) for node in range(3)] == [4, 4, 4]
     assert first.positions.tolist() == ring.snapshot(0).positions.tolist()
@@ -36,7 +37,7 @@ def test_a_policy_starts_with_the_table_of_the_ring(strategy: str) -> None:
 @every_strategy
 def test_every_policy_refuses_a_reducer_that_does_not_exist(strategy: str) -> None:
     with pytest.raises(BalanceError):
-        BY_STRATEGY[strategy]().policy(3).redistribute(3, 0.0)
+        BY_STRATEGY[strategy]().policy(BalancedStage(3)).redistribute(3, 0.0)
 
 
 @every_strategy
@@ -66,7 +67,7 @@ def test_the_strategies_ask_for_different_reports() -> None:
 )
 def test_every_trigger_can_be_chosen(name: Any, trigger: Trigger) -> None:
     """What each makes of loads is its own tests' matter: here it is what the policy says of some."""
-    policy = AdaptiveOptions(trigger=name, max_imbalance=0.3, min_queue=7, min_delay=0.5).policy(2)
+    policy = AdaptiveOptions(trigger=name, max_imbalance=0.3, min_queue=7, min_delay=0.5).policy(BalancedStage(2))
     loads = {reducer: Load(20, 0, 0.01, busy=0.5, evidence=9.0) for reducer in range(2)}
     policy.offered("sender", Offered(0.25, Sample(np.array([7], np.uint32), np.array([1.0]), 1.0)), 1.0)
     decisions = [policy.report(reducer, load, 1.0) for reducer, load in loads.items()]

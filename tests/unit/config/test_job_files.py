@@ -13,7 +13,6 @@ import yaml
 from dpa.config import ExecutorConfig, JobFile, json_schema, load, parse
 from dpa.driver.spec import JobSpec
 from dpa.errors import ConfigError
-from dpa.executors import is_mergeable
 
 CONFIGS = sorted((Path(__file__).parents[3] / "configs").rglob("*.yaml"))
 SMALL = """\
@@ -64,10 +63,7 @@ def test_every_configuration_parses_and_its_executors_are_found(path: Path, monk
     spec = JobSpec(load(path))
     assert all(spec.input_of(source)[1] is not None for source in spec.sources)
     assert spec.results
-    assert all(
-        is_mergeable(step.receiver) or not step.balance.moves_keys or step.consistency == "migrate"
-        for step in spec.steps
-    )
+    assert all(step.can_merge or not step.balance.moves_keys or step.consistency == "migrate" for step in spec.steps)
 
 
 @every_config
@@ -285,18 +281,9 @@ ERRORS = [
     ("limits: {queue_seconds: .inf}", "job.yaml:1: limits.queue_seconds: Input should be a finite number"),
     ("limits: {in_flight_mb: 0}", "job.yaml:1: limits.in_flight_mb: Input should be greater than or equal to 1"),
     (
-        "parallelism: {reducers: 3}\ntesting: {slow_factor: [1, 5]}",
-        "job.yaml:2: testing: slow_factor needs a factor for each task, or none at all, not 2 for 3 tasks",
-    ),
-    (
         "parallelism: {reducers: 2}\ntesting:\n  slow_factor: [1, 0.5]\n",
         "job.yaml:3: testing.slow_factor.1: Input should be greater than or equal to 1, not 0.5",
     ),
-    (
-        "parallelism: {reducers: 3}\ntesting: {cpu_contention: [0, 3]}",
-        "job.yaml:2: testing: cpu_contention names task 3, and the last one is 2",
-    ),
-    ("testing: {cpu_contention: [1, 0, 1]}", "job.yaml:1: testing: cpu_contention names task 1 more than once"),
     (
         "testing:\n  cpu_contention: [-1]\n",
         "job.yaml:2: testing.cpu_contention.0: Input should be greater than or equal to 0, not -1",

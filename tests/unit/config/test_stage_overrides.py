@@ -44,6 +44,16 @@ def job_file(tmp_path: Path):
     return loaded
 
 
+@pytest.mark.parametrize("options", [["output.path=out/x", "output.mode=overwrite"], ["output=out/x"]])
+def test_the_output_of_a_graph_with_one_result_is_what_that_step_writes(tmp_path: Path, options: list[str]) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(JOB.replace("    write: out/counts\n", ""), encoding="utf-8")
+    file = load(path, options)
+    assert [name for name, step in file.stages.items() if step.write is not None] == ["top"]
+    assert file.stages["top"].write.path == "out/x"
+    assert str(file.error("stages.top.write.path", "is full")).startswith(f"--set {options[0]}: stages.top.write.path")
+
+
 @pytest.mark.parametrize(
     ("overrides", "key", "value"),
     [
@@ -120,7 +130,10 @@ def test_a_step_that_balances_by_default_may_have_options_of_the_default(job_fil
             "--set parallelism.reducers=8: parallelism: belongs to a job of one mapper and one reducer; beside "
             "`stages` write `stages.STEP.parallelism`",
         ),
-        (["output.path=x"], "--set output.path=x: output: belongs to a job of one mapper and one reducer; beside"),
+        (
+            ["output.path=x"],
+            "--set output.path=x: the job has 2 results: set stages.counts.write.path or stages.top.write.path",
+        ),
         (["stages="], "--set stages=: stages: Input should be a mapping of keys, not null"),
     ],
 )

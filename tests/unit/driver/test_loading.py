@@ -11,9 +11,10 @@ from builders import Total
 
 from dpa.aggregates import READY_MADE, Count, TopK
 from dpa.config import JobFile, load, parse
-from dpa.driver.loading import actors_path, mapper_of, named, reducer_of, reference_of, search_path
+from dpa.driver.loading import actors_path, named, reference_of, search_path
+from dpa.driver.step_executors import fitting
 from dpa.errors import ConfigError
-from dpa.executors import FunctionBatchMapper, FunctionMapper, FunctionReducer
+from dpa.executors import FunctionBatchMapper, FunctionMapper, FunctionReducer, as_mapper, as_reducer
 
 MODULE = """
 from dpa import Mapper, Reducer, batch_mapper
@@ -69,6 +70,14 @@ def job_file(tmp_path: Path):
     return loaded
 
 
+def mapper_of(file: JobFile) -> Any:
+    return fitting(file, {}, "mapper", file.config.mapper, as_mapper)
+
+
+def reducer_of(file: JobFile) -> Any:
+    return fitting(file, {}, "reducer", file.config.reducer, as_reducer)
+
+
 def message_of(call: Any, *arguments: Any) -> str:
     with pytest.raises(ConfigError) as error:
         call(*arguments)
@@ -109,10 +118,6 @@ def test_a_function_even_within_a_class_is_a_reducer(job_file, name: str) -> Non
 def test_installed_modules_are_found_too() -> None:
     assert isinstance(reducer_of(parse({"reducer": "builders:Total"})), Total)
     assert isinstance(reducer_of(parse({"reducer": "dpa.aggregates:Count"})), Count)
-
-
-def test_without_a_mapper_there_is_none() -> None:
-    assert mapper_of(parse({})) is None
 
 
 def test_python_path_starts_at_the_job_file_and_comes_first(job_file, tmp_path: Path) -> None:
@@ -188,8 +193,9 @@ def test_an_unknown_ready_made_reducer_comes_with_those_there_are() -> None:
 
 
 def test_a_job_without_a_reducer_is_told_what_there_is() -> None:
-    assert "reducer: a job needs a reducer: `package.module:Name`, or one of count, sum" in message_of(
-        reducer_of, parse({})
+    file = parse({"input": {"format": "records", "records": []}})
+    assert message_of(lambda: file.stages).startswith(
+        "job: reducer: a job needs a reducer: `package.module:Name`, or one of count, sum"
     )
 
 

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from output_samples import job, write
+from output_samples import job, of, write
 
 from dpa import config
-from dpa.config import JobFile, parse
-from dpa.driver.outputs import OutputDirectory
-from dpa.driver.partial_results import PartialResultsDirectory
+from dpa.config import JobFile
+from dpa.driver.outputs import check_outputs
+from dpa.driver.partial_results import check_partial_results
 from dpa.driver.spec import JobSpec
 from dpa.errors import ConfigError
 
@@ -51,11 +51,12 @@ def test_a_place_that_the_job_needs_is_refused(tmp_path: Path, text: str, output
     (tmp_path / "link.csv").symlink_to(tmp_path / "data" / "a.csv")
     (tmp_path / "project").mkdir()
     path, where = tmp_path / "project" / "job.yaml", f"output: {{path: ../{output}, mode: {mode}}}"
-    path.write_text(f"{text.replace('ROOT', str(tmp_path))}\n{where}", encoding="utf-8")
+    given = "reducer: count" if "input:" in text else "reducer: count\ninput: {format: given}"
+    path.write_text(f"{text.replace('ROOT', str(tmp_path))}\n{where}\n{given}", encoding="utf-8")
     file = config.load(path)
     with pytest.raises(ConfigError, match=rf"job.yaml:[12]: \w+.path: .*{which}"):
-        OutputDirectory.check_all(file)
-        PartialResultsDirectory.check_all(file)
+        check_outputs(file)
+        check_partial_results(file)
 
 
 def test_a_place_is_known_by_a_link_and_by_another_name(tmp_path: Path) -> None:
@@ -63,19 +64,19 @@ def test_a_place_is_known_by_a_link_and_by_another_name(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "data")
     file = job(tmp_path / "link", input={"format": "csv", "path": str(tmp_path / "data" / "a.csv")})
     with pytest.raises(ConfigError, match="link is a directory of the input"):
-        OutputDirectory.check_all(file)
+        check_outputs(file)
 
 
 def test_an_input_that_is_a_loop_of_links_is_not_held_against_the_output(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
-    OutputDirectory.check_all(job(tmp_path / "out", input={"format": "csv", "path": str(tmp_path / "loop")}))
+    check_outputs(job(tmp_path / "out", input={"format": "csv", "path": str(tmp_path / "loop")}))
 
 
 def test_an_earlier_result_that_is_the_input_is_not_overwritten(tmp_path: Path) -> None:
     write(job(tmp_path / "out"))
     for path in (tmp_path / "out", tmp_path / "out" / "part-00000.parquet", tmp_path / "o*" / "part-*.parquet"):
         with pytest.raises(ConfigError, match="out is a directory of the input"):
-            OutputDirectory.check_all(job(tmp_path / "out", input={"format": "parquet", "path": str(path)}))
+            check_outputs(job(tmp_path / "out", input={"format": "parquet", "path": str(path)}))
 
 
 @pytest.mark.parametrize(
@@ -91,20 +92,20 @@ def test_a_place_beside_or_below_what_the_job_needs_is_good(tmp_path: Path, give
     (tmp_path / "work" / "data").mkdir()
     file = job(tmp_path / "work" / "data" / "out", input=given, python_path=["."])
     for _ in range(2):
-        OutputDirectory.check_all(file)
+        check_outputs(file)
         write(file)
 
 
-@pytest.mark.parametrize("check", [OutputDirectory.check_all, PartialResultsDirectory.check_all])
+@pytest.mark.parametrize("check", [check_outputs, check_partial_results])
 def test_rounds_and_results_are_held_to_the_same_places(tmp_path: Path, check: Callable[[JobFile], None]) -> None:
     """Rounds of an older run are removed when a job begins, and it may read them."""
     (tmp_path / "old" / "round-000001").mkdir(parents=True)
     sections = {"input": {"format": "parquet", "path": str(tmp_path / "old" / "round-000001")}}
     where = {"aggregation": {"seconds": 1, "path": str(tmp_path / "old")}, "output": {"path": str(tmp_path / "old")}}
     for section, given in where.items():
-        if check is (PartialResultsDirectory.check_all if section == "aggregation" else OutputDirectory.check_all):
+        if check is (check_partial_results if section == "aggregation" else check_outputs):
             with pytest.raises(ConfigError, match=rf"{section}.path: .*/old holds a directory of the input"):
-                check(parse({**sections, section: given}, origin="job"))
+                check(of({**sections, section: given}))
 
 
 def test_a_place_is_looked_at_before_an_executor_can_change_the_working_directory(tmp_path: Path) -> None:

@@ -9,16 +9,16 @@ from pathlib import Path
 from shutil import which
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import yaml
-from output_samples import RESULT, job, names, value_in, write
+from output_samples import RESULT, job, names, of, publication, value_in, write
 
 from dpa._util.secrets import as_yaml
-from dpa.config import JobFile, parse
-from dpa.driver.outputs import OutputDirectory
-from dpa.driver.partial_results import PartialResultsDirectory
+from dpa.config import JobFile
+from dpa.driver.outputs import check_outputs
+from dpa.driver.partial_results import check_partial_results
 from dpa.errors import ConfigError, JobFailedError
+from dpa.sinks.parquet import ParquetDirectory
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
@@ -49,8 +49,8 @@ def test_what_holds_anything_but_a_result_is_never_overwritten(tmp_path: Path, s
     (tmp_path / "out" / stranger).touch()
     for mode, why in (("overwrite", f"holds {stranger}, no file of a result"), ("error", f"not empty: .* {stranger};")):
         with pytest.raises(ConfigError, match=rf"output.path: .*/out .*{why}.*name another directory"):
-            OutputDirectory.check_all(job(tmp_path / "out", mode))
-        with pytest.raises(ConfigError, match=why), OutputDirectory(job(tmp_path / "out", mode)):
+            check_outputs(job(tmp_path / "out", mode))
+        with pytest.raises(ConfigError, match=why), publication(job(tmp_path / "out", mode)):
             pass
     assert names(tmp_path / "out") == sorted([*RESULT, stranger])
     assert names(tmp_path) == ["out", "work"]
@@ -60,25 +60,25 @@ def test_what_only_looks_like_a_result_is_never_overwritten(tmp_path: Path) -> N
     (tmp_path / "of others").mkdir()
     (tmp_path / "of others" / "part-00000.parquet").touch()
     with pytest.raises(ConfigError, match=r"holds part-00000.parquet and no _job.yaml, so it is no result"):
-        OutputDirectory.check_all(job(tmp_path / "of others"))
+        check_outputs(job(tmp_path / "of others"))
     write(job(tmp_path / "out"))
     (tmp_path / "out" / "part-00001.parquet").mkdir()
     (tmp_path / "out" / "part-00002.parquet").symlink_to(tmp_path / "of others" / "part-00000.parquet")
     with pytest.raises(ConfigError, match=r"holds part-00001.parquet and 1 more, no file of a result"):
-        OutputDirectory.check_all(job(tmp_path / "out"))
+        check_outputs(job(tmp_path / "out"))
 
 
 def test_a_result_is_not_overwritten_unless_that_is_asked_for(tmp_path: Path) -> None:
     write(job(tmp_path / "out"))
     with pytest.raises(ConfigError, match=r"/out is not empty: set output.mode to `overwrite`; or name another"):
-        OutputDirectory.check_all(job(tmp_path / "out", "error"))
+        check_outputs(job(tmp_path / "out", "error"))
 
 
 @pytest.mark.parametrize("mode", ["error", "overwrite"])
 def test_what_comes_there_while_the_job_runs_stays_and_fails_the_job(tmp_path: Path, mode: str) -> None:
     if mode == "overwrite":
         write(job(tmp_path / "out"))
-    with OutputDirectory(job(tmp_path / "out", mode)) as output:
+    with publication(job(tmp_path / "out", mode)) as output:
         (tmp_path / "out").mkdir(exist_ok=True)
         (tmp_path / "out" / "data.csv").touch()
         with pytest.raises(JobFailedError, match=r"output.path: .*data.csv.*; it was not so when the job began"):
@@ -99,7 +99,7 @@ def test_a_result_that_cannot_be_put_in_its_place_fails_the_job_and_the_old_one_
             raise OSError(16, "Device or resource busy")
         return rename(self, goal)
 
-    with OutputDirectory(job(tmp_path / "out")) as output:
+    with publication(job(tmp_path / "out")) as output:
         monkeypatch.setattr(Path, "rename", busy)
         with pytest.raises(JobFailedError, match=r"output.path: the result cannot be put at .*: .*resource busy"):
             output.commit([])
@@ -121,16 +121,16 @@ def test_a_place_that_cannot_be_written_is_refused_on_the_way_in(tmp_path: Path)
     (tmp_path / "file").touch()
     with (
         pytest.raises(ConfigError, match=r"output.path: cannot write there: .*file"),
-        OutputDirectory(job(tmp_path / "file" / "out")),
+        publication(job(tmp_path / "file" / "out")),
     ):
         pass
 
 
-@pytest.mark.parametrize("check", [OutputDirectory.check_all, PartialResultsDirectory.check_all])
+@pytest.mark.parametrize("check", [check_outputs, check_partial_results])
 def test_a_place_that_cannot_be_looked_at_is_refused(check: Callable[[JobFile], None]) -> None:
     sections = {"output": {"path": "x" * 300}, "aggregation": {"seconds": 1, "path": "y" * 300}}
     with pytest.raises(ConfigError, match=r"path: cannot look at what is there: .*File name too long"):
-        check(parse(sections, origin="job"))
+        check(of(sections))
 
 
 def test_a_mount_point_gets_its_result_and_an_older_one_stays_until_then(tmp_path: Path) -> None:
@@ -143,9 +143,9 @@ def test_a_mount_point_gets_its_result_and_an_older_one_stays_until_then(tmp_pat
         for value in (1, 2):
             write(job(tmp_path / "out"), value)
             assert (value_in(tmp_path / "out"), names(tmp_path / "volume")) == (value, RESULT)
-        with OutputDirectory(job(tmp_path / "out")):
-            OutputDirectory.check_all(job(tmp_path / "out"))
-            with pytest.raises(ConfigError, match="another job writes"), OutputDirectory(job(tmp_path / "out")):
+        with publication(job(tmp_path / "out")):
+            check_outputs(job(tmp_path / "out"))
+            with pytest.raises(ConfigError, match="another job writes"), publication(job(tmp_path / "out")):
                 pass
         assert (value_in(tmp_path / "out"), names(tmp_path / "volume")) == (2, RESULT)
     finally:
@@ -171,31 +171,29 @@ def test_a_volume_may_hold_what_its_file_system_keeps_there(tmp_path: Path, volu
     (volume / "part").mkdir()
     (volume / "part" / "lost+found").mkdir()
     with pytest.raises(ConfigError, match=r"part holds lost\+found, no file of a result"):
-        OutputDirectory.check_all(job(volume / "part"))
+        check_outputs(job(volume / "part"))
 
 
 def test_rounds_may_be_published_on_a_volume(volume: Path) -> None:
     (volume.parent / "link").symlink_to(volume)
     for path in (volume, volume.parent / "link"):
-        PartialResultsDirectory.check_all(
-            parse({"key": "word", "aggregation": {"seconds": 1, "path": str(path)}}, origin="job")
-        )
+        check_partial_results(of({"key": "word", "aggregation": {"seconds": 1, "path": str(path)}}))
 
 
-@pytest.mark.parametrize("check", [OutputDirectory.check_all, PartialResultsDirectory.check_all])
+@pytest.mark.parametrize("check", [check_outputs, check_partial_results])
 @pytest.mark.parametrize("path", ["a\0b", "loop"])
 def test_a_name_that_cannot_be_and_a_loop_of_links_are_refused(check: Callable[[JobFile], None], path: str) -> None:
     Path("loop").symlink_to("loop")
     sections = {"output": {"path": path}, "aggregation": {"seconds": 1, "path": path}}
     with pytest.raises(ConfigError, match=r"path: cannot look at what is there: "):
-        check(parse(sections, origin="job"))
+        check(of(sections))
 
 
 def test_the_path_of_a_result_needs_nothing_that_the_given_one_passed_through(tmp_path: Path) -> None:
     file = job("gone/../out")
     write(file)
-    with OutputDirectory(file) as output:
-        assert output.path == str(tmp_path / "work" / "out")
+    with publication(file) as output:
+        assert output.sink.place == str(tmp_path / "work" / "out")
 
 
 def test_an_interrupt_while_a_result_is_begun_or_ended_leaves_nothing(
@@ -214,21 +212,21 @@ def test_an_interrupt_while_a_result_is_begun_or_ended_leaves_nothing(
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "mkdir", interrupted(mkdir))
-        with pytest.raises(KeyboardInterrupt), OutputDirectory(job(tmp_path / "out")):
+        with pytest.raises(KeyboardInterrupt), publication(job(tmp_path / "out")):
             pass
     assert names(tmp_path) == ["out", "work"]
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", interrupted(unlink))
-        with pytest.raises(KeyboardInterrupt), OutputDirectory(job(tmp_path / "out")):
+        with pytest.raises(KeyboardInterrupt), publication(job(tmp_path / "out")):
             pass
     assert names(tmp_path) == ["out", "work"]
 
 
 def test_without_a_path_nothing_is_looked_at_and_nothing_made(tmp_path: Path) -> None:
-    file = parse({"key": "word"}, origin="job")
-    OutputDirectory.check_all(file)
-    with OutputDirectory(file) as output:
-        assert (output.path, output.staging, output.commit([])) == (None, None, ())
+    file = of({"key": "word"})
+    check_outputs(file)
+    with publication(file) as output:
+        assert (output.sink.place, output.commit([])) == (None, ())
     assert names(tmp_path) == ["work"]
 
 
@@ -236,23 +234,23 @@ def test_without_a_path_nothing_is_looked_at_and_nothing_made(tmp_path: Path) ->
 
 
 def test_a_second_job_with_the_same_output_is_refused_while_the_first_one_runs(tmp_path: Path) -> None:
-    with OutputDirectory(job(tmp_path / "out")) as first:
+    with publication(job(tmp_path / "out")) as first:
         with (
             pytest.raises(ConfigError, match=r"output.path: another job writes to .*/out now.*wait for its end"),
-            OutputDirectory(job(tmp_path / "out")),
+            publication(job(tmp_path / "out")),
         ):
             pass
-        pq.write_table(pa.table({"value": [1]}), f"{first.staging}/part-00000.parquet")
-        first.commit(["part-00000.parquet"])
+        first.commit([first.sink.stage(pa.table({"value": [1]}), 0, 0)])
     write(job(tmp_path / "out"), 2)
     assert names(tmp_path) == ["out", "work"]
 
 
 def test_what_a_killed_job_left_is_removed_by_the_next_one(tmp_path: Path) -> None:
     write(job(tmp_path / "out"), 1)
-    killed = OutputDirectory(job(tmp_path / "out")).__enter__()
-    assert killed._replacement is not None
-    killed._replacement._owned.release()
+    killed = publication(job(tmp_path / "out")).__enter__()
+    assert isinstance(killed.sink, ParquetDirectory)
+    assert killed.sink._replacement is not None
+    killed.sink._replacement._owned.release()
     assert len(names(tmp_path)) == 3
     write(job(tmp_path / "out"), 2)
     assert names(tmp_path) == ["out", "work"]
@@ -261,12 +259,13 @@ def test_what_a_killed_job_left_is_removed_by_the_next_one(tmp_path: Path) -> No
 
 def test_a_result_that_a_killed_job_had_moved_away_is_put_back_before_it_is_judged(tmp_path: Path) -> None:
     write(job(tmp_path / "out"), 1)
-    killed = OutputDirectory(job(tmp_path / "out")).__enter__()
-    assert killed._replacement is not None
-    (tmp_path / "out").rename(killed._replacement.work / "old")
-    killed._replacement._owned.release()
-    OutputDirectory.check_all(job(tmp_path / "out", "error"))
-    with pytest.raises(ConfigError, match="not empty"), OutputDirectory(job(tmp_path / "out", "error")):
+    killed = publication(job(tmp_path / "out")).__enter__()
+    assert isinstance(killed.sink, ParquetDirectory)
+    assert killed.sink._replacement is not None
+    (tmp_path / "out").rename(killed.sink._replacement.work / "old")
+    killed.sink._replacement._owned.release()
+    check_outputs(job(tmp_path / "out", "error"))
+    with pytest.raises(ConfigError, match="not empty"), publication(job(tmp_path / "out", "error")):
         pass
     assert value_in(tmp_path / "out") == 1
     assert names(tmp_path) == ["out", "work"]
@@ -278,8 +277,7 @@ def test_a_result_that_a_killed_job_had_moved_away_is_put_back_before_it_is_judg
 def test_inline_records_and_arguments_are_written_as_they_are(tmp_path: Path) -> None:
     records = [{"k": b"\xff", "v": 1}, {"k": b"\xfe", "day": date(2026, 1, 31), "at": datetime(2026, 1, 31, 12)}]
     given = {"input": {"format": "records", "records": records}, "key": "k"}
-    with OutputDirectory(parse({**given, "output": {"path": str(tmp_path / "out")}}, origin="job")) as output:
-        assert output.staging is not None
+    with publication(of({**given, "output": {"path": str(tmp_path / "out")}})) as output:
         output.commit([])
     resolved = yaml.safe_load((tmp_path / "out" / "_job.yaml").read_text(encoding="utf-8"))
     assert resolved["input"]["records"] == records

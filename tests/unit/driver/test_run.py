@@ -14,17 +14,18 @@ import pytest
 from builders import Total, pairs
 
 from dpa import Job, Reducer, Result
+from dpa.aggregates import Count
 from dpa.config import parse
 from dpa.driver.backend import Backend
-from dpa.driver.observer import Unobserved
-from dpa.driver.outputs import MARK
 from dpa.errors import ConfigError, JobFailedError
 from dpa.executors import AnyMapper, AnyReducer
 from dpa.protocol.graph import MAPPER, REDUCER
-from dpa.protocol.plan import Control, RunOutcome, RunPlan
+from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
 from dpa.protocol.wire.metrics import Snapshot, StageSnapshot, TaskStats
 from dpa.protocol.wire.nodes import Place
 from dpa.simulation.backend import SimulatedBackend
+from dpa.sinks.replacement import MARK
+from dpa.telemetry.observers import Observers, Unobserved
 from dpa.testing import LocalBackend
 
 WORDS = ["the"] * 300 + [f"word {number % 40}" for number in range(400)]
@@ -62,17 +63,11 @@ class Around(LocalBackend):
         self._before = before
         self._after = after
 
-    def run(
-        self,
-        plan: RunPlan,
-        observe: Callable[[Snapshot], None],
-        warn: Callable[[str], None],
-        control: Control | None = None,
-    ) -> RunOutcome:
+    def run(self, plan: RunPlan, hooks: RunHooks) -> RunOutcome:
         self.plan = plan
         if self._before:
-            self._before(observe, warn)
-        outcome = super().run(plan, observe, warn, control)
+            self._before(hooks)
+        outcome = super().run(plan, hooks)
         if self._after:
             self._after()
         return outcome
@@ -144,9 +139,9 @@ def test_every_backend_gives_the_result_whatever_the_grouping(backend: Backend, 
     assert counts(result) == COUNTS
     records = result.report.records
     assert (result.report.status, records.read, records.mapped) == ("ok", len(WORDS), len(WORDS))
-    assert records.emitted == records.processed == sum(reducer.processed for reducer in result.report.reducers)
-    assert result.report.output.rows == sum(reducer.keys for reducer in result.report.reducers) == len(COUNTS)
-    assert result.report.hot_keys[0].key == "the"
+    assert records.emitted == records.processed == sum(reducer.processed for reducer in result.report.main.tasks)
+    assert result.report.main.output.rows == sum(reducer.keys for reducer in result.report.main.tasks) == len(COUNTS)
+    assert result.report.main.hot_keys[0].key == "the"
 
 
 @backends
@@ -157,6 +152,19 @@ def test_the_phases_come_in_order_and_the_stream_has_its_last_numbers_before_it_
     assert observed.snapshots[-1].phase == "done"
     assert report.seconds.stream > 0
     assert min(vars(report.seconds)[name] or 0 for name in vars(report.seconds)) >= 0
+
+
+def test_an_observer_that_raises_neither_ends_the_job_nor_keeps_others_from_looking() -> None:
+    class Broken(Unobserved):
+        def update(self, snapshot: Snapshot) -> None:
+            fail()
+
+    observed = Observed()
+    result = job().run(Observers(Broken(), observed), backend=LocalBackend())
+    assert counts(result) == COUNTS
+    assert observed.snapshots[-1].phase == "done"
+    assert observed.warnings == ["Broken observes no more: LookupError('no luck')"]
+    assert counts(job().run(Broken(), backend=LocalBackend())) == COUNTS
 
 
 @backends
@@ -181,14 +189,14 @@ def test_a_reducer_that_cannot_merge_works_where_nothing_is_redistributed(backen
 def test_an_empty_input_gives_an_empty_result_with_its_columns(backend: Backend) -> None:
     result = job(input=TABLE.slice(0, 0)).run(backend=backend)
     assert result.table().schema == pa.schema([("word", pa.string()), ("count", pa.int64())])
-    assert (result.report.status, result.report.output.rows) == ("ok", 0)
+    assert (result.report.status, result.report.main.output.rows) == ("ok", 0)
 
 
 def test_a_simulation_redistributes_as_a_real_run_does_and_reports_it() -> None:
     slow = SimulatedBackend(service_seconds=lambda stage, reducer: 0.02 if reducer == 0 else 0.001)
     limits = {"batch_records": 10, "split_records": 100, "quantum_records": 5}
     report = job(limits=limits, balance={"min_delay": 0.05, "check_seconds": 0.1}).run(backend=slow).report
-    assert report.redistributions
+    assert report.main.redistributions
     assert report.records.forwarded >= 0
     assert report.seconds.stream > report.seconds.total, "virtual seconds, of which there are more than real ones"
 
@@ -197,14 +205,14 @@ def test_a_simulation_redistributes_as_a_real_run_does_and_reports_it() -> None:
 def test_a_result_is_published_whole(backend: Backend, tmp_path: Path) -> None:
     result = job(output={"path": str(tmp_path / "out")}).run(backend=backend)
     assert entries(tmp_path) == ["out"]
-    assert entries(tmp_path / "out") == [MARK, *result.report.output.files]
+    assert entries(tmp_path / "out") == [MARK, *result.report.main.output.files]
     assert counts(result) == COUNTS
 
 
 @backends
 def test_of_an_empty_result_one_file_has_the_columns(backend: Backend, tmp_path: Path) -> None:
     result = job(input=TABLE.slice(0, 0), output={"path": str(tmp_path / "out")}).run(backend=backend)
-    assert result.report.output.files == ("part-00000.parquet",)
+    assert result.report.main.output.files == ("part-00000.parquet",)
     assert result.table().column_names == ["word", "count"]
 
 
@@ -221,7 +229,7 @@ def test_a_job_whose_reducer_raises_reports_that_and_publishes_nothing(backend: 
     result = given.run(observed, backend=backend, check=False)
     assert result.report.status == "failed"
     assert "Broken.reduce failed on key 'a'" in (result.report.error or "")
-    assert (result.report.output.path, result.report.output.unpublished) == (None, path)
+    assert (result.report.main.output.path, result.report.main.output.unpublished) == (None, path)
     assert "merge" not in observed.phases
     assert entries(tmp_path) == []
     with pytest.raises(JobFailedError, match="no luck"):
@@ -234,8 +242,8 @@ def test_a_failed_run_reports_what_was_known_by_then() -> None:
     stages = (StageSnapshot(MAPPER, "streaming", mappers), StageSnapshot(REDUCER, "streaming", reducers))
     known = Snapshot("stream", 2.0, 700, stages, ((MAPPER, REDUCER),))
 
-    def break_off(observe: Callable[[Snapshot], None], warn: Callable[[str], None]) -> None:
-        observe(known)
+    def break_off(hooks: RunHooks) -> None:
+        hooks.observe(known)
         raise JobFailedError("reducer 1 died")
 
     observed = Observed()
@@ -243,7 +251,7 @@ def test_a_failed_run_reports_what_was_known_by_then() -> None:
     assert (report.status, report.error) == ("failed", "reducer 1 died")
     assert (report.records.read, report.records.processed, report.is_stale) == (200, 150, True)
     assert observed.phases == ["load", "startup", "stream"]
-    assert report.output.rows == 0
+    assert report.main.output.rows == 0
 
 
 def test_the_result_of_an_earlier_job_stays_if_this_one_fails(tmp_path: Path) -> None:
@@ -269,7 +277,7 @@ def test_a_result_that_cannot_be_put_in_its_place_fails_the_job(tmp_path: Path) 
     report = job(output={"path": str(out)}).run(backend=Around(after=come_between), check=False).report
     assert report.status == "failed"
     assert "holds mine.txt" in (report.error or "")
-    assert report.output.rows == len(COUNTS), "the result was known"
+    assert report.main.output.rows == len(COUNTS), "the result was known"
     assert entries(out) == ["mine.txt"] and entries(tmp_path) == ["out"]
 
 
@@ -297,6 +305,13 @@ def test_a_job_without_input_is_refused() -> None:
         Job(file=parse({"key": "word", "reducer": "count"})).run(backend=LocalBackend())
 
 
+def test_objects_stand_for_what_a_checked_file_leaves_out_and_are_named_in_its_place() -> None:
+    table = pa.table({"word": ["a", "b", "a"]})
+    made = Job(file=parse({"key": "word"}), input=table, objects={"reducer": Count()})
+    assert made.config.reducer.use == "dpa.aggregates.Count"
+    assert dict(zip(*made.run(backend=LocalBackend()).table().to_pydict().values(), strict=True)) == {"a": 2, "b": 1}
+
+
 @backends
 def test_partial_results_of_an_older_run_are_removed_and_the_user_hears_that_none_follow(
     backend: Backend, tmp_path: Path
@@ -321,8 +336,8 @@ def test_phases_redistributions_and_publishing_are_logged(caplog: pytest.LogCapt
         f"words: phase {name}" for name in ("load", "startup", "stream", "merge")
     ]
     moved = [line for line in lines if line.startswith("words: redistribution for reducer")]
-    assert len(moved) == len(report.redistributions) > 0
-    assert report.redistributions[0].reason in moved[0]
+    assert len(moved) == len(report.main.redistributions) > 0
+    assert report.main.redistributions[0].reason in moved[0]
     assert lines[-1] == f"words: published {len(COUNTS)} rows at {tmp_path / 'out'}"
 
 

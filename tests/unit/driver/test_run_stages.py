@@ -12,11 +12,10 @@ from builders import Total
 
 from dpa import Flow
 from dpa.driver.backend import Backend
-from dpa.driver.outputs import MARK
 from dpa.errors import ConfigError, TableError
-from dpa.protocol.plan import Control, RunOutcome, RunPlan
-from dpa.protocol.wire.metrics import Snapshot
+from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
 from dpa.simulation.backend import SimulatedBackend
+from dpa.sinks.replacement import MARK
 from dpa.testing import LocalBackend
 
 WORDS = [f"w{number * number % 17}" for number in range(300)]
@@ -46,14 +45,8 @@ class Before(LocalBackend):
         super().__init__()
         self._happens = happens
 
-    def run(
-        self,
-        plan: RunPlan,
-        observe: Callable[[Snapshot], None],
-        warn: Callable[[str], None],
-        control: Control | None = None,
-    ) -> RunOutcome:
-        outcome = super().run(plan, observe, warn, control)
+    def run(self, plan: RunPlan, hooks: RunHooks) -> RunOutcome:
+        outcome = super().run(plan, hooks)
         self._happens()
         return outcome
 
@@ -137,7 +130,8 @@ def test_a_step_that_is_no_result_publishes_its_rounds(tmp_path: Path) -> None:
             return super().run(plan, *arguments)
 
     made.run(backend=Noting())
-    assert plans[0].partial_results == {"counts": str(tmp_path / "rounds")}
+    published = {name: to.rounds.place for name, to in plans[0].deliveries.items() if to.rounds is not None}
+    assert published == {"counts": str(tmp_path / "rounds")}
 
 
 def test_a_result_column_that_is_named_as_the_key_is_refused_before_anything_starts() -> None:

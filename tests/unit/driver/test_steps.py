@@ -20,6 +20,9 @@ from dpa.errors import ConfigError
 from dpa.logical.step import Step
 from dpa.operators import JoinOptions
 
+SMALL = "input: {format: records, records: [{word: to, user: ann}]}\n"
+"""The input of a job of one mapper and one reducer."""
+
 LINES = """\
 stages:
   lines:
@@ -135,7 +138,7 @@ def test_a_result_is_what_no_step_takes_or_what_is_written_or_checked(opened) ->
 def test_a_join_is_by_the_columns_of_either_side(opened) -> None:
     found = opened(step("from: lines\nkey_by: word\njoin: {with: lines, how: left, key_by: user, value: word}"))
     left, right = found["counts"].feeds
-    assert found["counts"].receiver == JoinOptions("left", (("word",), ("user",)))
+    assert found["counts"].receiver.executor == JoinOptions("left", (("word",), ("user",)))
     assert (left.keying.key, left.side, right.keying.key, right.keying.values, right.side) == (
         "word",
         0,
@@ -279,7 +282,7 @@ ERRORS = {
     ),
     "a directory without a path": (
         step(COUNT + "\nwrite: {mode: overwrite}"),
-        "4: stages.counts: `write` needs a `path`; the rows of a result without `write` stay in memory",
+        "4: stages.counts: `write` needs a `path`, or `use`; the rows of a result without `write` stay in memory",
     ),
     "one directory for two results": (
         step(COUNT + "\nwrite: out/x") + "  more: {from: lines, map: mine:same, write: out/x}\n",
@@ -407,3 +410,37 @@ def test_a_directory_that_is_not_empty_is_refused_with_the_key_to_change(opened,
         ConfigError, match=r"stages\.counts\.write\.path: out is not empty: set stages\.counts\.write\."
     ):
         opened(step(COUNT + "\nwrite: out"))
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("key: wrod\nreducer: count", "2: key: the input has no column 'wrod'; it has word, user"),
+        ("key: word\nvalue: wrod\nreducer: count", "3: value: the input has no column 'wrod'; it has word, user"),
+        ("key: word\nreducer: sum", "3: reducer: dpa.aggregates.Sum "),
+        ("mapper: mine:Visits\nreducer: count", "2: mapper: <test_steps.Visits object"),
+        ("key: word\nreducer: mine:Visits", "3: reducer: <test_steps.Visits object"),
+        ("key: word", "reducer: a job needs a reducer: `package.module:Name`, or one of count, sum"),
+        ("key: word\nreducer: mine:Marked", "balance.strategy: a redistributed key has states on several tasks"),
+        (
+            "key: word\nreducer: count\ntesting: {slow_factor: [1, 5]}",
+            "4: testing: slow_factor needs a factor for each task, or none at all, not 2 for 4 tasks",
+        ),
+        (
+            "key: word\nreducer: count\ntesting: {cpu_contention: [0, 4]}",
+            "4: testing: cpu_contention names task 4, and the last one is 3",
+        ),
+        (
+            "key: word\nreducer: count\ntesting: {cpu_contention: [1, 1]}",
+            "4: testing: cpu_contention names task 1 more",
+        ),
+        (
+            "key: word\nreducer: count\nelastic: {min_tasks: 5}",
+            "4: elastic: the stage begins with 4 tasks, not between",
+        ),
+    ],
+)
+def test_a_job_of_one_mapper_and_one_reducer_is_told_its_own_keys(opened, text: str, line: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        opened(text, head=SMALL)
+    assert f"job.yaml:{line}" in str(error.value) or f"job.yaml: {line}" in str(error.value)

@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 
 from dpa.config import parse
-from dpa.driver.stage_summary import StageOutcome, load_of
+from dpa.driver.stage_summary import StageOutcome
 from dpa.driver.summary import build_report
 from dpa.execution.key_stats import KeyStats
 from dpa.measure.lives import Life
 from dpa.measure.traffic import Traffic
 from dpa.protocol.graph import MAPPER, REDUCER
-from dpa.protocol.plan import TaskOutput
+from dpa.protocol.task.delivery import TaskOutput
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.metrics import AggregationStats, LoadSample, PlanStep, Snapshot, StageSnapshot, TaskStats
 from dpa.protocol.wire.use import TaskUse
@@ -30,6 +30,7 @@ from dpa.result import (
     Seconds,
     TrafficReport,
 )
+from dpa.telemetry.loads import load_of
 
 STATS = KeyStats.of(pa.chunked_array([pa.array(["a", "b"])]), pa.array([1, 1]).to_numpy())
 SECONDS = Seconds(0.0, 0.0, 2.0, 0.0, 0.0, 2.0)
@@ -37,7 +38,7 @@ SECONDS = Seconds(0.0, 0.0, 2.0, 0.0, 0.0, 2.0)
 
 def share(states: int) -> TaskOutput:
     """Of a reducer with two keys in its result."""
-    return TaskOutput(2, states, None, None, STATS, None)
+    return TaskOutput(2, states, (), STATS, None)
 
 
 def built(snapshot: Snapshot | None, **outcomes: StageOutcome) -> Report:
@@ -59,22 +60,23 @@ def report(aggregation: AggregationStats | None = None, initial_load: tuple[int,
 
 @pytest.mark.parametrize("aggregation", [None, AggregationStats()])
 def test_replication_is_states_by_keys(aggregation: AggregationStats | None) -> None:
-    assert report(aggregation).grouping.replication == 1
+    assert report(aggregation).main.grouping.replication == 1
 
 
 def test_replication_is_unknown_once_a_round_has_moved_states() -> None:
-    assert report(AggregationStats(2, 0.1, 3)).grouping.replication is None
+    assert report(AggregationStats(2, 0.1, 3)).main.grouping.replication is None
 
 
 def test_parts_of_the_keys_are_moved_by_those_that_feed_a_stage() -> None:
-    assert (report().grouping.kind, report().grouping.moved) == ("key", 3)
+    grouping = report().main.grouping
+    assert (grouping.kind, grouping.moved) == ("key", 3)
 
 
 @pytest.mark.parametrize(("initial_load", "static"), [((2, 2), 0.0), ((4, 0), 1.0), ((), None)])
 def test_the_static_skew_is_that_of_the_load_by_the_first_table_where_it_is_known(
     initial_load: tuple[int, ...], static: float | None
 ) -> None:
-    assert report(initial_load=initial_load).skew.static == static
+    assert report(initial_load=initial_load).main.skew.static == static
 
 
 def test_records_are_summed_over_the_tasks_of_a_stage_and_over_stages() -> None:
@@ -104,11 +106,13 @@ def test_shares_of_the_time_are_means_over_the_tasks_and_at_most_all_of_it() -> 
         TaskStats("s", 0, busy_seconds=1.0, blocked_seconds=0.5, peak_queue=7),
         TaskStats("s", 1, busy_seconds=2.0, peak_queue=9),
     )
-    load = load_of(tasks, [LoadSample(0.5, (4, 0), (0, 0)), LoadSample(1.0, (6, 2), (0, 0))], 2.0)
+    samples = (LoadSample(0.5, (4, 0), (0, 0)), LoadSample(1.0, (6, 2), (0, 0)))
+    stage = StageSnapshot("s", "done", tasks, samples=samples)
+    load = built(Snapshot("done", 2.0, 0, (stage,))).stages[0].load
     assert (load.busy, load.blocked, load.busiest) == (0.75, 0.125, 1.0)
     assert (load.mean_queue, load.peak_queue) == (3.0, 9)
-    assert load_of(tasks, (), 1.0).busiest == 1.0
-    assert load_of(tasks, (), 0.0).busy == 0.0
+    assert load_of(stage, 1.0).busiest == 1.0
+    assert load_of(stage, 0.0).busy == 0.0
 
 
 def grown(first: int = 600, second: int = 200, **changes: Any) -> Report:
@@ -131,13 +135,13 @@ def test_a_task_is_judged_by_the_time_in_which_it_took_part() -> None:
         (1.0, 0.25, 0.25),
     ]
     assert (found.main.load.busy, found.main.load.busiest) == (1.0, 1.0)
-    assert (found.skew.dpa, found.skew.static) == (0.0, 0.0)
+    assert (found.main.skew.dpa, found.main.skew.static) == (0.0, 0.0)
     assert "its busiest task, 0, is busy 100% of the time, the average 100%" in found.bottleneck.reason
 
 
 def test_whoever_came_late_and_got_more_than_its_part_makes_a_stage_uneven() -> None:
     found = grown(first=400, second=400)
-    assert found.skew.dpa == pytest.approx((400 - 200) / (800 - 200))
+    assert found.main.skew.dpa == pytest.approx((400 - 200) / (800 - 200))
 
 
 def test_the_mean_of_a_stage_that_shrank_is_not_above_its_busiest_task() -> None:
@@ -152,7 +156,7 @@ def test_the_records_of_a_task_that_moved_are_held_to_the_even_share_of_both() -
     stage = StageSnapshot(REDUCER, "done", tasks, lives=lives, members=(0, 2))
     mapper = StageSnapshot(MAPPER, "done", (TaskStats(MAPPER, 0, emitted=(800,)),))
     found = built(Snapshot("done", 2.0, 800, (mapper, stage), ((MAPPER, REDUCER),), steps=(step,)))
-    assert found.skew.dpa == 0.0
+    assert found.main.skew.dpa == 0.0
 
 
 def test_a_key_is_hot_by_the_even_share_of_a_task_that_was_there_throughout() -> None:
@@ -206,7 +210,7 @@ def test_comparisons_of_several_stages_are_summed_up_and_their_differences_named
 def test_of_a_job_in_which_no_task_started_its_results_are_known() -> None:
     output = OutputReport(unpublished="/data/out")
     found = replace(built(None, reducer=StageOutcome("key", output=output)), status="failed")
-    assert (found.output, found.records, found.edges) == (output, RecordCounts(), ())
+    assert (found.main.output, found.records, found.edges) == (output, RecordCounts(), ())
 
 
 def test_what_tasks_used_and_sent_is_reported_by_task_and_by_pair_of_stages() -> None:

@@ -160,7 +160,8 @@ def test_routing_with_key_splits_gives_every_record_once_to_one_that_may_have_it
 def test_the_records_of_a_split_key_are_distributed_by_weight_and_other_keys_stay_whole() -> None:
     block = block_of(["hot"] * 400 + ["cold"] * 30)
     ordinary = table_giving({"hot": 0, "cold": 2}, reducers=3)
-    assignments = (KeySplit((0, 1), (0.25, 0.75), (1.0, 0.0), since=1), Single(1), Single(2))
+    hot = KeySplit((0, 1), (0.25, 0.75), (1.0, 0.0), since=1)
+    assignments = tuple(hot if given == Single(0) else given for given in ordinary.assignments)
     table = RoutingTable(1, ordinary.positions, ordinary.assigned, assignments, 3)
     parts = {owner: part.rows for owner, part in block.route(RingGrouping(table))}
     assert parts == {0: pytest.approx(100, abs=1), 1: pytest.approx(300, abs=1), 2: 30}

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from dpa.aggregates import Count, Sum
 from dpa.errors import ConfigError, ExecutorError, KeyTypeError, TableError
-from dpa.execution.emission import Emission, Step
+from dpa.execution.emission import Emission
+from dpa.execution.mapping import Emitted
 from dpa.execution.running import running
 from dpa.executors import as_mapper, batch_mapper
 from dpa.operators import RowKind, RowOperator, as_row_operator, batch_filter
@@ -78,11 +79,11 @@ OPERATORS = [
 operators = st.lists(st.sampled_from(OPERATORS), max_size=4).map(tuple)
 
 
-def steps_of(emission: Emission, table: pa.Table, clock: Any = lambda: 0.0) -> list[Step]:
+def steps_of(emission: Emission, table: pa.Table, clock: Any = lambda: 0.0) -> list[Emitted]:
     return list(emission.steps(MemorySplit(table), clock))
 
 
-def records_for(edge: int, steps: list[Step]) -> list[tuple[Any, Any]]:
+def records_for(edge: int, steps: list[Emitted]) -> list[tuple[Any, Any]]:
     return [record for step in steps for to, block in step.blocks if to == edge for record in records_of(block)]
 
 
@@ -113,9 +114,9 @@ def test_every_edge_gets_what_the_operators_before_it_make(records, shared, firs
 def test_one_edge_without_operators_is_its_map_task(records, batch_records: int) -> None:
     task = map_task(as_mapper(pairs), Total(), batch_records=batch_records)
     emission = steps_of(Emission((task,)), table_of(records))
-    alone = list(task.blocks(MemorySplit(table_of(records)), lambda: 0.0))
+    alone = list(task.steps(MemorySplit(table_of(records)), lambda: 0.0))
     assert [(step.read, step.mapped) for step in emission] == [(step.read, step.mapped) for step in alone]
-    assert records_for(0, emission) == [record for step in alone if step.block for record in records_of(step.block)]
+    assert records_for(0, emission) == records_for(0, alone)
 
 
 def test_a_shared_operator_runs_once_for_all_edges() -> None:

@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from builders import chunks, map_task, tables
+from builders import chunks, map_task, reduce_task, tables
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpa.errors import ConfigError, ExecutorError
-from dpa.execution.empty import Known, join_columns
-from dpa.execution.reduce_task import ReduceStage, ReduceTask
+from dpa.execution.receivers import receiver_of
+from dpa.execution.reduce_task import ReduceTask
 from dpa.execution.schemas import agreed
-from dpa.execution.stores import states_for
 from dpa.operators import JOINS, JoinOptions
 from dpa.routing.table import RoutingTable
 from dpa.sources.splits import MemorySplit
@@ -58,7 +57,7 @@ def expected(left: Sequence[Row], right: Sequence[Row], how: str, width: int = 1
 def blocks_of(options: JoinOptions, side: int, table: pa.Table, batch_records: int) -> list[Any]:
     on = options.on[side]
     task = map_task(None, options, key=on[0] if len(on) == 1 else on, side=side, batch_records=batch_records)
-    return [step.block for step in task.blocks(MemorySplit(table), lambda: 0.0) if step.block is not None]
+    return [block for step in task.steps(MemorySplit(table), lambda: 0.0) for _, block in step.blocks]
 
 
 def rows_of(table: pa.Table) -> Counter[Row]:
@@ -97,7 +96,7 @@ def test_a_join_is_that_of_sql_wherever_its_rows_were_and_went(
     ]
     order = data.draw(st.permutations(blocks))
     routing = [data.draw(tables(version=number, reducers=3)) for number in range(1, 3)]
-    tasks = [ReduceTask(ReduceStage(options, options.key), index) for index in range(3)]
+    tasks = [reduce_task(options, options.key, index) for index in range(3)]
     for number, some in enumerate(chunks(order, [len(order) // 2])):
         for block in some:
             tasks[data.draw(st.integers(0, 2))].process(block)
@@ -112,7 +111,7 @@ def test_a_join_is_that_of_sql_wherever_its_rows_were_and_went(
 
 def test_the_key_comes_first_then_the_left_and_the_right_columns_with_their_types() -> None:
     options = JoinOptions("full", ONE)
-    store = ReduceTask(ReduceStage(options, "k"), 0)
+    store = reduce_task(options, "k")
     for side, schema, rows in ((0, LEFT, [("a", 1, "p")]), (1, RIGHT, [("b", 2, True)])):
         for block in blocks_of(options, side, of(schema, rows), 5):
             store.process(block)
@@ -129,7 +128,7 @@ def test_the_key_comes_first_then_the_left_and_the_right_columns_with_their_type
 @pytest.mark.parametrize(("how", "alone"), [("left", 0), ("right", 1), ("full", 0), ("full", 1)])
 def test_a_reducer_without_a_row_of_one_side_still_has_its_columns_by_their_final_names(how: str, alone: int) -> None:
     options = JoinOptions(how, ONE)
-    tasks = [ReduceTask(ReduceStage(options, "k"), index) for index in range(2)]
+    tasks = [reduce_task(options, "k", index) for index in range(2)]
     given_rows = [of(LEFT, [("a", 1, "p"), ("b", 1, "p")]), of(RIGHT, [("a", 1, True), ("b", 2, True)])]
     for side, table in enumerate(given_rows):
         tasks[0].process(blocks_of(options, side, table.slice(0, 1), 5)[0])
@@ -145,7 +144,7 @@ def test_a_reducer_without_a_row_of_one_side_still_has_its_columns_by_their_fina
 
 def test_columns_that_were_read_as_dictionaries_are_plain_in_the_result() -> None:
     texts = [pa.array(["p", "q"]).dictionary_encode(), pa.array(["q", "r"])]
-    task = ReduceTask(ReduceStage(JoinOptions("inner", (("k",), ("k",))), "k"), 0)
+    task = reduce_task(JoinOptions("inner", (("k",), ("k",))), "k")
     for side in (0, 1):
         for text in texts:
             for block in blocks_of(JoinOptions("inner", (("k",), ("k",))), side, pa.table({"k": text, "x": text}), 5):
@@ -157,7 +156,7 @@ def test_columns_that_were_read_as_dictionaries_are_plain_in_the_result() -> Non
 
 def test_columns_that_are_known_beforehand_are_there_without_a_row() -> None:
     columns = (pa.schema([("x", pa.int32())]), pa.schema([("x", pa.bool_())]))
-    task = ReduceTask(ReduceStage(JoinOptions("left", ONE, columns), "k"), 0)
+    task = reduce_task(JoinOptions("left", ONE, columns), "k")
     task.process(blocks_of(JoinOptions("left", ONE), 0, pa.table({"k": ["a"], "x": pa.array([1], pa.int32())}), 5)[0])
     task.conform(agreed([task.finish()]))
     assert task.share.table.to_pylist() == [{"k": "a", "x": 1, "x_right": None}]
@@ -167,7 +166,8 @@ def test_columns_that_are_known_beforehand_are_there_without_a_row() -> None:
 def test_an_empty_join_has_the_columns_of_both_sides() -> None:
     options = JoinOptions("inner", ONE)
     tasks = map_task(None, options, key="k"), map_task(None, options, key="id", side=1)
-    found = join_columns([(tasks[0], Known(LEFT)), (tasks[1], Known(RIGHT))])
+    blocks = [task.empty_block(schema) for task, schema in zip(tasks, (LEFT, RIGHT), strict=True)]
+    found = receiver_of(options).columns("k", blocks, is_complete=True)
     assert found.is_complete
     assert found.schema.names == ["k", "x", "both", "y", "both_right"]
     assert found.schema.field("y").type == pa.decimal128(9, 2)
@@ -178,7 +178,7 @@ def test_an_empty_join_has_the_columns_of_both_sides() -> None:
 )
 def test_columns_that_are_named_exist_where_a_side_without_rows_is_not_known(side: int, rows: dict[str, Any]) -> None:
     options = JoinOptions("full", (("k",), ("k",)), named=("k", "x_right" if side else "x", "y"))
-    tasks = [ReduceTask(ReduceStage(options, "k"), index) for index in range(2)]
+    tasks = [reduce_task(options, "k", index) for index in range(2)]
     tasks[1].process(blocks_of(options, side, pa.table({"k": ["a"], "x": [1]}), 5)[0])
     schema = agreed([task.finish() for task in tasks])
     for task in tasks:
@@ -189,7 +189,7 @@ def test_columns_that_are_named_exist_where_a_side_without_rows_is_not_known(sid
 
 def test_a_name_that_neither_side_has_is_no_column_where_both_have_rows() -> None:
     options = JoinOptions("full", (("k",), ("k",)), named=("y",))
-    task = ReduceTask(ReduceStage(options, "k"), 0)
+    task = reduce_task(options, "k")
     for side in (0, 1):
         task.process(blocks_of(options, side, pa.table({"k": ["a"], "x": [1]}), 5)[0])
     task.conform(agreed([task.finish()]))
@@ -198,7 +198,7 @@ def test_a_name_that_neither_side_has_is_no_column_where_both_have_rows() -> Non
 
 def test_keys_without_values_may_be_joined() -> None:
     options = JoinOptions("inner", (("k",), ("k",)))
-    store = states_for(options)
+    store = receiver_of(options).store()
     for side in (0, 1):
         for block in blocks_of(options, side, pa.table({"k": ["a", "b", "a"]}), 5):
             store.reduce(block)
@@ -207,7 +207,7 @@ def test_keys_without_values_may_be_joined() -> None:
 
 def test_of_the_right_side_of_a_semi_join_only_keys_are_kept() -> None:
     options = JoinOptions("semi", ONE)
-    store = states_for(options)
+    store = receiver_of(options).store()
     for block in blocks_of(options, 1, of(RIGHT, [("a", 1, True)] * 100), 50):
         store.reduce(block)
     assert store.size == 2
@@ -227,7 +227,7 @@ def test_a_store_keeps_no_memory_of_the_block_that_it_was_given() -> None:
 
 def test_a_column_of_two_types_fails_by_name() -> None:
     options = JoinOptions("inner", ONE)
-    store = states_for(options)
+    store = receiver_of(options).store()
     for values in ([1], ["x"]):
         store.reduce(blocks_of(options, 0, pa.table({"k": ["a"], "x": values}), 5)[0])
     with pytest.raises(ExecutorError, match=r"a side of a join must have columns of one type each: column 'x'"):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from dpa.aggregates import Count, Max, Mean, Min, Sum
 from dpa.errors import ConfigError, DpaError, ExecutorError, KeyTypeError, TableError
-from dpa.execution.mapping import Mapped, MapTask, check_columns
+from dpa.execution.mapping import Emitted, MapTask, check_columns
 from dpa.executors import BatchMapper, BatchReducer, Mapper, as_mapper, batch_mapper
 from dpa.sources.splits import MemorySplit
 
@@ -34,8 +34,12 @@ def table_of(records: list[tuple[Any, Any]]) -> pa.Table:
     return pa.table({"key": pa.array(keys, pa.string()), "value": pa.array(values, pa.int64())})
 
 
-def steps_of(task: MapTask, table: pa.Table = ANY, clock: Any = lambda: 0.0) -> list[Mapped]:
-    return list(task.blocks(MemorySplit(table), clock))
+def steps_of(task: MapTask, table: pa.Table = ANY, clock: Any = lambda: 0.0) -> list[Emitted]:
+    return list(task.steps(MemorySplit(table), clock))
+
+
+def blocks_of(task: MapTask, table: pa.Table) -> list[Any]:
+    return [block for step in steps_of(task, table) for _, block in step.blocks]
 
 
 def task_of(mapper: Any, **changes: Any) -> MapTask:
@@ -52,10 +56,10 @@ every_kind = pytest.mark.parametrize("mapper", [pairs, columns, None], ids=["rec
 @given(records=rows, batch_records=st.integers(1, 12))
 def test_blocks_hold_all_records_in_order_and_are_never_too_large(mapper, records, batch_records: int) -> None:
     steps = steps_of(task_of(mapper, batch_records=batch_records), table_of(records))
-    blocks = [step.block for step in steps if step.block is not None]
+    blocks = [block for step in steps for _, block in step.blocks]
     assert [record for block in blocks for record in records_of(block)] == records
     assert all(0 < block.rows <= batch_records for block in blocks)
-    assert [step.mapped for step in steps] == [0 if step.block is None else step.block.rows for step in steps]
+    assert [step.mapped for step in steps] == [sum(block.rows for _, block in step.blocks) for step in steps]
     assert sum(step.read for step in steps) == len(records)
 
 
@@ -67,10 +71,10 @@ def test_a_combiner_leaves_one_record_a_key_that_stands_for_all(mapper, reducer,
     plain = task_of(mapper, reducer=reducer, batch_records=batch_records)
     for step, before in zip(steps_of(task, table_of(records)), steps_of(plain, table_of(records)), strict=True):
         assert (step.read, step.mapped) == (before.read, before.mapped)
-        if step.block is not None and before.block is not None:
-            assert step.block.combined
-            assert dict(records_of(step.block)) == naive(records_of(before.block), sum)
-            assert step.block.mapped().tolist() == before.block.counts().tolist()
+        for (_, combined), (_, single) in zip(step.blocks, before.blocks, strict=True):
+            assert combined.combined
+            assert dict(records_of(combined)) == naive(records_of(single), sum)
+            assert combined.mapped().tolist() == single.counts().tolist()
 
 
 def test_a_mapper_may_make_many_records_of_a_row_or_none() -> None:
@@ -84,7 +88,7 @@ def test_a_mapper_may_make_many_records_of_a_row_or_none() -> None:
 def test_a_batch_mapper_may_drop_all_rows_and_they_still_count_as_read() -> None:
     nothing = batch_mapper(lambda batch: batch.slice(0, 0))
     steps = steps_of(task_of(nothing, batch_records=2), table_of([("a", 1)] * 5))
-    assert [(step.block, step.read, step.mapped) for step in steps] == [(None, 2, 0), (None, 2, 0), (None, 1, 0)]
+    assert steps == [Emitted((), 2, 0), Emitted((), 2, 0), Emitted((), 1, 0)]
 
 
 def test_what_a_batch_mapper_makes_too_much_is_cut() -> None:
@@ -106,17 +110,15 @@ def test_a_slow_mapper_hands_over_what_it_has_when_its_time_is_up() -> None:
 )
 def test_without_a_mapper_the_named_columns_are_the_value(values: Any, objects: list[Any]) -> None:
     table = pa.table({"x": [1], "word": ["a"], "y": ["p"]})
-    [step] = steps_of(task_of(None, key="word", values=values), table)
-    assert step.block is not None
-    assert (step.block.keys.to_pylist(), step.block.objects()) == (["a"], objects)
+    [block] = blocks_of(task_of(None, key="word", values=values), table)
+    assert (block.keys.to_pylist(), block.objects()) == (["a"], objects)
 
 
 def test_values_for_a_batch_reducer_become_columns() -> None:
-    [single] = steps_of(task_of(lambda record: [("a", 1), ("a", None)], reducer=Sum()), ANY.slice(0, 1))
-    [several] = steps_of(task_of(lambda record: [("a", {"x": 1}), ("b", {"x": 2, "y": 3})], reducer=Sum("x")), ANY[:1])
-    assert single.block is not None and several.block is not None
-    assert single.block.values.to_pydict() == {"value": [1, None]}
-    assert several.block.values.to_pydict() == {"x": [1, 2], "y": [None, 3]}
+    [single] = blocks_of(task_of(lambda record: [("a", 1), ("a", None)], reducer=Sum()), ANY.slice(0, 1))
+    [several] = blocks_of(task_of(lambda record: [("a", {"x": 1}), ("b", {"x": 2, "y": 3})], reducer=Sum("x")), ANY[:1])
+    assert single.values.to_pydict() == {"value": [1, None]}
+    assert several.values.to_pydict() == {"x": [1, 2], "y": [None, 3]}
 
 
 # --- what user code gets wrong
@@ -235,7 +237,7 @@ def test_a_struct_is_refused_as_the_one_key_column(mapper: Any) -> None:
 @pytest.mark.parametrize("reducer", [Total(), Sum()], ids=["objects", "columns"])
 def test_the_columns_of_a_composite_key_are_no_values(mapper: Any, reducer: Any) -> None:
     table = pa.table({"one": ["x", "y", "x"], "value": [1, 2, 3], "two": [None, 5, None]})
-    (block,) = [step.block for step in steps_of(task_of(mapper, key=COMPOSITE, reducer=reducer, combine=True), table)]
+    [block] = blocks_of(task_of(mapper, key=COMPOSITE, reducer=reducer, combine=True), table)
     assert dict(records_of(block)) == {("x", None): 4, ("y", 5): 2}
 
 

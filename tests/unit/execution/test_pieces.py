@@ -2,12 +2,11 @@
 
 import pyarrow as pa
 import pytest
-from builders import Total, block_of, table_giving
+from builders import Total, block_of, reduce_task, table_giving
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dpa.aggregates import Sum
-from dpa.execution.reduce_task import ReduceStage, ReduceTask
 from dpa.operators import JoinOptions
 from dpa.routing.hashing import hash_column, within
 
@@ -19,7 +18,7 @@ from dpa.routing.hashing import hash_column, within
 def test_pieces_together_have_all_that_others_own_the_hottest_first(receiver, data, size: int, most: int) -> None:
     names = [f"key {number}" for number in range(size)]
     owners = {name: data.draw(st.integers(0, 2)) for name in names} or {"": 0}
-    table, task = table_giving(owners, reducers=3), ReduceTask(ReduceStage(receiver, "key"), 0)
+    table, task = table_giving(owners, reducers=3), reduce_task(receiver)
     records = [name for name in names for _ in range(data.draw(st.integers(1, 5)))]
     task.process(block_of(records))
     pieces = [task.extract_piece(table, most)]

@@ -2,25 +2,34 @@
 
 from collections.abc import Iterable
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from builders import Total, block_of, chunks, key_lists, map_task, naive, name_for, records_of, table_giving, tables
+from builders import (
+    Total,
+    block_of,
+    chunks,
+    key_lists,
+    map_task,
+    naive,
+    name_for,
+    records_of,
+    reduce_task,
+    table_giving,
+    tables,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dpa.aggregates import Count, Sum, TopRows
 from dpa.errors import ConfigError, ExecutorError, ProtocolError
 from dpa.execution.emission import Emission
-from dpa.execution.empty import Known, result_columns
 from dpa.execution.mapping import MapTask
-from dpa.execution.reduce_task import ReduceStage, ReduceTask
+from dpa.execution.receivers import receiver_of
 from dpa.execution.schemas import agreed
-from dpa.executors import BatchReducer, Groups, Process, RowsReducer, as_process, as_reducer, is_mergeable
+from dpa.executors import BatchReducer, Groups, Process, RowsReducer, as_process, as_reducer
 from dpa.operators import JoinOptions, RowKind, as_row_operator
 from dpa.routing.keys import Key, to_python
 from dpa.sources.splits import MemorySplit
@@ -39,10 +48,6 @@ class Rising(Process[Any, int]):
         yield {"of": key, "last": state}
 
 
-def task_of(receiver: Any, key: Any = "key", **how: Any) -> ReduceTask:
-    return ReduceTask(ReduceStage(receiver, key, **how), 0)
-
-
 def values(of_keys: list[Any], numbers: list[int]) -> Any:
     return block_of(of_keys, pa.record_batch({"value": pa.array(numbers, pa.int64())}))
 
@@ -57,8 +62,7 @@ def edge(key: Any = "of", **changes: Any) -> MapTask:
 @pytest.mark.parametrize("reducer", [Total(), Sum()], ids=["records", "batches"])
 @given(data=st.data(), keys=key_lists(least=1, composite=False))
 def test_tasks_that_exchange_states_agree_on_one_result(reducer, data, keys: list[Key]) -> None:
-    stage = ReduceStage(reducer, name_for(keys))
-    tasks = [ReduceTask(stage, index) for index in range(3)]
+    tasks = [reduce_task(reducer, name_for(keys), index) for index in range(3)]
     for some in chunks(keys, [len(keys) // 3, len(keys) // 2]):
         tasks[data.draw(st.integers(0, 2))].process(values(some, [1] * len(some)))
     table = data.draw(tables(reducers=3))
@@ -82,26 +86,24 @@ def test_tasks_that_exchange_states_agree_on_one_result(reducer, data, keys: lis
     assert found == naive(((key, 1) for key in keys), sum)
 
 
-def test_the_share_is_emitted_as_rows_and_written_as_a_file(tmp_path: Path) -> None:
-    task = task_of(Sum())
+def test_the_share_is_emitted_as_rows() -> None:
+    task = reduce_task(Sum())
     assert task.process(values(["a", "b", "a"], [1, 2, 3])) == ()
     task.conform(agreed([task.finish()]))
     assert task.most_keys == 2
     emission = Emission((edge("key", reducer=Sum()),))
     [step] = emission.steps(task.rows(), lambda: 0.0)
     assert dict(records_of(step.blocks[0][1])) == {"a": 4, "b": 2}
-    task.write(tmp_path / "part.parquet")
-    assert pq.read_table(tmp_path / "part.parquet") == task.share.table
 
 
 def test_shares_that_are_all_empty_take_the_columns_that_are_known() -> None:
-    task, columns = task_of(Sum()), pa.table({"key": pa.nulls(0, pa.string()), "value": pa.nulls(0, pa.int64())})
+    task, columns = reduce_task(Sum()), pa.table({"key": pa.nulls(0, pa.string()), "value": pa.nulls(0, pa.int64())})
     task.conform(agreed([task.finish()]), columns)
     assert task.share.table == columns
 
 
 def test_the_records_of_a_task_are_those_that_a_table_gives_to_each_reducer() -> None:
-    task = task_of(Count())
+    task = reduce_task(Count())
     task.process(block_of(["a", "b", "c", "a"]))
     task.finish()
     assert task.loads(table_giving({"a": 0, "b": 2, "c": 1})).tolist() == [2, 1, 1]
@@ -127,7 +129,7 @@ class Wrong(Twice):
 
 
 def test_a_rows_reducer_has_several_rows_a_key() -> None:
-    task = task_of(Twice())
+    task = reduce_task(Twice())
     task.process(values(["a", "b", "a"], [1, 2, 3]))
     task.conform(agreed([task.finish()]))
     assert task.share.table.to_pydict() == {"key": ["a", "a", "b", "b"], "value": [4, 4, 2, 2]}
@@ -137,7 +139,7 @@ def test_a_rows_reducer_has_several_rows_a_key() -> None:
 
 
 def test_a_rows_reducer_that_returns_something_else_is_refused() -> None:
-    task = task_of(Wrong())
+    task = reduce_task(Wrong())
     task.process(values(["a"], [1]))
     with pytest.raises(ExecutorError, match=r"Wrong\.finish_rows must return a pyarrow.RecordBatch and an array"):
         task.finish()
@@ -156,8 +158,8 @@ def test_a_rows_reducer_that_returns_something_else_is_refused() -> None:
 )
 def test_an_empty_result_has_the_columns_that_are_known(receiver: Any, key: Any, columns: dict[str, Any]) -> None:
     value = "value" if isinstance(receiver, Twice) else "n"
-    rows = Known(pa.schema([("tag", pa.string()), (value, pa.int64())]))
-    assert result_columns(edge(key, reducer=receiver), rows).schema == pa.schema(columns)
+    block = edge(key, reducer=receiver).empty_block(pa.schema([("tag", pa.string()), (value, pa.int64())]))
+    assert receiver_of(receiver).columns(key, [block], is_complete=True).schema == pa.schema(columns)
 
 
 # --- processes
@@ -165,7 +167,7 @@ def test_an_empty_result_has_the_columns_that_are_known(receiver: Any, key: Any,
 
 def test_a_process_emits_rows_at_once_and_at_the_end() -> None:
     double = as_row_operator(RowKind.MAP, lambda record: {**record, "to": record["to"] * 2})
-    task = task_of(Rising(), emission=Emission((edge(), Emission((edge(values=("to",)),), (double,)))))
+    task = reduce_task(Rising(), emission=Emission((edge(), Emission((edge(values=("to",)),), (double,)))))
     blocks = task.process(values(["a", "a", "b", "a"], [1, 3, 5, 4]))
     assert [(to, records_of(block)) for to, block in blocks] == [(0, [("a", 3), ("a", 4)]), (1, [("a", 6), ("a", 8)])]
     assert task.process(values(["b"], [1])) == ()
@@ -182,14 +184,14 @@ def test_a_process_emits_rows_at_once_and_at_the_end() -> None:
 
 
 def test_without_a_sink_rows_are_not_kept() -> None:
-    task = task_of(Rising(), emission=Emission((edge(),)), keeps_rows=False)
+    task = reduce_task(Rising(), emission=Emission((edge(),)), keeps_rows=False)
     task.process(values(["a", "a"], [1, 3]))
     task.conform(agreed([task.finish()]))
     assert task.share.table.to_pylist() == [{"of": "a", "last": 3}]
 
 
 def test_shares_of_a_process_need_not_have_the_same_columns() -> None:
-    tasks = [task_of(Rising()) for _ in range(2)]
+    tasks = [reduce_task(Rising()) for _ in range(2)]
     tasks[0].process(values(["a", "a"], [1, 3]))
     tasks[1].process(values(["b"], [1]))
     schema = agreed([task.finish() for task in tasks])
@@ -200,7 +202,7 @@ def test_shares_of_a_process_need_not_have_the_same_columns() -> None:
 
 @given(data=st.data(), rows=st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 9)), max_size=30))
 def test_a_key_may_move_to_another_task_with_its_state(data, rows: list[tuple[str, int]]) -> None:
-    tasks = [ReduceTask(ReduceStage(Rising(), "key"), index) for index in range(3)]
+    tasks = [reduce_task(Rising(), index=index) for index in range(3)]
     routing = [data.draw(tables(version=number, reducers=3)) for number in range(2)]
     for table, some in zip(routing, (rows[: len(rows) // 2], rows[len(rows) // 2 :]), strict=True):
         moved = [part for task in tasks for part in task.extract(table).items()]
@@ -219,7 +221,7 @@ def test_a_key_may_move_to_another_task_with_its_state(data, rows: list[tuple[st
 
 
 def test_two_states_of_one_key_cannot_be_merged() -> None:
-    tasks = [task_of(Rising()) for _ in range(2)]
+    tasks = [reduce_task(Rising()) for _ in range(2)]
     for task in tasks:
         task.process(values(["a"], [1]))
     [part] = tasks[0].extract(table_giving({"a": 1})).values()
@@ -247,11 +249,11 @@ class Failing(Rising):
 )
 def test_what_a_process_gets_wrong_names_the_key_and_the_value(number: int, message: str) -> None:
     with pytest.raises(ExecutorError, match=message):
-        task_of(Failing()).process(values(["a"], [number]))
+        reduce_task(Failing()).process(values(["a"], [number]))
 
 
 def test_an_error_at_the_end_of_a_process_names_the_key() -> None:
-    task = task_of(Failing())
+    task = reduce_task(Failing())
     with pytest.raises(ExecutorError, match="process"):
         task.process(values(["a"], [2]))
     with pytest.raises(ExecutorError, match=r"Failing\.finish failed on key 'a': LookupError"):
@@ -260,8 +262,8 @@ def test_an_error_at_the_end_of_a_process_names_the_key() -> None:
 
 def test_what_can_be_merged_is_known_of_every_kind() -> None:
     mergeable = [Count(), Total(), TopRows(), JoinOptions("inner", (("a",), ("b",)))]
-    assert [is_mergeable(receiver) for receiver in mergeable] == [True] * 4
-    assert not is_mergeable(as_process(Rising))
+    assert [receiver_of(executor).can_merge for executor in mergeable] == [True] * 4
+    assert not receiver_of(as_process(Rising)).can_merge
 
 
 def test_what_is_no_process_is_refused() -> None:
@@ -279,11 +281,11 @@ def test_what_is_no_process_is_refused() -> None:
 
 
 def test_a_stage_without_state_passes_its_rows_on() -> None:
-    task = task_of(None, (), emission=Emission((edge("tag"),)), keeps_rows=False)
+    task = reduce_task(None, (), emission=Emission((edge("tag"),)), keeps_rows=False)
     source = edge((), reducer=None)
-    [step] = source.blocks(MemorySplit(pa.table({"tag": ["a", "b"], "n": [1, 2]})), lambda: 0.0)
-    assert step.block is not None
-    [(to, block)] = task.process(step.block)
+    [step] = source.steps(MemorySplit(pa.table({"tag": ["a", "b"], "n": [1, 2]})), lambda: 0.0)
+    [(_, sent)] = step.blocks
+    [(to, block)] = task.process(sent)
     assert (to, records_of(block)) == (0, [("a", 1), ("b", 2)])
     assert task.finish() is None
     assert task.extract(table_giving({"a": 1})) == {}

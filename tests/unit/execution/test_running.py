@@ -1,7 +1,7 @@
 """Which piece of user code runs, read from a frame: here the user code itself looks, from its own frame."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,9 @@ import pytest
 from builders import map_task
 
 from dpa.execution.block import Block
+from dpa.execution.receivers import receiver_of
+from dpa.execution.rows import Portions
 from dpa.execution.running import running
-from dpa.execution.stores import states_for
 from dpa.executors import BatchMapper, BatchReducer, Groups, Mapper, Reducer
 from dpa.routing.ring import TokenRing
 from dpa.sources.generated import GeneratedTable, Generator
@@ -58,9 +59,9 @@ class LooksAtBatches(BatchReducer):
 
 def through(reducer: Reducer[Any, Any] | BatchReducer) -> None:
     """Reduce, merge and finish a block."""
-    states, block = states_for(reducer), Block.of(pa.array(["a", "b"]), pa.record_batch({"value": [1, 2]}), 0)
+    states, block = receiver_of(reducer).store(), Block.of(pa.array(["a", "b"]), pa.record_batch({"value": [1, 2]}), 0)
     states.reduce(block)
-    other = states_for(reducer)
+    other = receiver_of(reducer).store()
     other.reduce(block)
     for part in other.pack(TokenRing(1, 1).snapshot(0), keep=1).values():
         states.merge(part)
@@ -98,19 +99,23 @@ class MapsBatches(BatchMapper):
     ids=["records", "batches"],
 )
 def test_a_mapper_is_named_with_the_record_or_the_size_of_the_batch(mapper: Any, last: str) -> None:
-    list(map_task(mapper, Looks()).blocks(MemorySplit(ROWS), lambda: 0.0))
+    list(map_task(mapper, Looks()).steps(MemorySplit(ROWS), lambda: 0.0))
     assert seen[-1] == last
 
 
-def test_reading_is_told_apart_from_the_record_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    def at_once(table: pa.Table, max_chunksize: int) -> list[pa.RecordBatch]:
-        return look(table.to_batches())
+def as_read(rows: Any) -> Portions:
+    portions = Portions(rows)
+    portions.at_once = 100
+    return portions
 
-    class Slow:
-        to_batches: Callable[..., Any] = lambda self, max_chunksize: at_once(ROWS, max_chunksize)
 
-    list(map_task(Maps(), Looks()).blocks(MemorySplit(Slow()), lambda: 0.0))  # type: ignore[arg-type]
-    assert seen[0] == "its input, which it reads"
+def test_reading_is_told_apart_from_the_record_before_whatever_is_read() -> None:
+    class OfSomebodyElse:
+        def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
+            yield from (look(batch) for batch in ROWS.to_batches(max_chunksize=1))
+
+    list(map_task(Maps(), Looks()).steps(as_read(OfSomebodyElse()), lambda: 0.0))
+    assert seen[::2] == ["its input, which it reads"] * ROWS.num_rows
 
 
 class LooksWhileItGenerates(Generator):
@@ -121,7 +126,7 @@ class LooksWhileItGenerates(Generator):
 def test_generating_rows_is_reading() -> None:
     [split] = GeneratedTable(LooksWhileItGenerates(), 3).splits(3)
     seen.clear()
-    list(map_task(Maps(), Looks()).blocks(split, lambda: 0.0))
+    list(map_task(Maps(), Looks()).steps(as_read(split), lambda: 0.0))
     assert seen[0] == "its input, which it reads"
 
 

@@ -35,10 +35,10 @@ def test_steps_come_one_after_the_other(name: str) -> None:
 
 @every_example
 def test_the_page_explains_each_step_of(name: str) -> None:
-    page = (ROOT / "docs" / "migration.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
     _, shown, below = page.partition(f"]({name}.png)")
     assert shown
-    numbers = re.findall(r"^(\d+)\. ", below.partition("\n## ")[0], re.MULTILINE)
+    numbers = re.findall(r"^(\d+)\. ", below.partition("\n### ")[0], re.MULTILINE)
     explained = list(itertools.takewhile(lambda pair: pair[0] == int(pair[1]), enumerate(numbers, 1)))
     assert len(explained) == len(story_of(name).steps)
 

@@ -37,9 +37,11 @@ def table(*rows: Row) -> str:
     return render_table({"speed": SPEED}, Findings(rows, ()))
 
 
-def test_each_target_is_marked_as_met_or_missed() -> None:
-    assert "| met | rate | >= 1 | 1.25 |" in page()
-    assert "| **missed** | peak | <= 10 | 1,234 |" in page()
+def test_a_section_counts_the_targets_that_were_missed() -> None:
+    assert "**1 of 2 targets missed.**" in page()
+    met, both = replace(SPEED, targets=(RATE,)), replace(SPEED, targets=(RATE, RATE))
+    assert "The target is met." in page(met, replace(FINDING, missed=()))
+    assert "All 2 targets are met." in page(both, replace(FINDING, missed=()))
 
 
 def test_missed_targets_are_listed_first_with_a_link_to_their_section() -> None:

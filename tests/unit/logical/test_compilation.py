@@ -22,7 +22,9 @@ from dpa.errors import ConfigError
 from dpa.execution.emission import Emission
 from dpa.logical.columns import columns_read
 from dpa.logical.compilation import Compilation
+from dpa.protocol.plan import JobLimits
 from dpa.protocol.task.credit import CreditLimits
+from dpa.protocol.task.flow_control import FlowControl
 from dpa.simulation.backend import SimulatedBackend
 from dpa.testing import LocalBackend
 
@@ -81,8 +83,8 @@ def test_the_bounds_of_a_step_are_those_of_its_stage(flow: Flow) -> None:
     words.reduce(Count(), name="bounded", limits=limits)
     words.reduce(Count(), name="usual")
     graph = compiled(flow).compiled({}).graph
-    assert graph.credit("bounded") == CreditLimits(300_000, 3 * 2**20, None)
-    assert graph.credit("usual") == CreditLimits(1_048_576, 256 * 2**20, 0.5, graph.credit("usual").first)
+    assert graph.credit("bounded") == CreditLimits(FlowControl(**limits))
+    assert graph["usual"].flow == JobLimits()
 
 
 def test_a_stream_of_ready_made_batch_reducers_begins_with_windows_for_microseconds_a_record(flow: Flow) -> None:
@@ -180,9 +182,9 @@ def test_edges_leave_a_stage_in_the_order_of_its_emission(flow: Flow) -> None:
     made = compiled(flow, schema)
     emission = made.compiled({}).tasks["read"]
     assert isinstance(emission, Emission)
-    key_of = {step.name: step.feeds[0].keying.key for step in made.steps if step.receiver is not None}
+    key_of = {step.name: step.feeds[0].keying.key for step in made.steps if step.receiver.keeps_states}
     ends = [edge.target for _, edge in made.compiled({}).graph.out_of("read") if edge.target in key_of]
-    assert [key_of[end] for end in ends] == [edge.key for edge in emission.edges if edge.reducer is not None]
+    assert [key_of[end] for end in ends] == [edge.key for edge in emission.edges if edge.receiver.keeps_states]
     assert [taker.name for _, taker, _ in made.edges("read") if taker.name in key_of] == ends
 
 

@@ -10,16 +10,7 @@ from dpa.errors import PlacementError
 from dpa.placement import scores
 from dpa.placement.allocators.top_down import TopDownAllocator
 from dpa.placement.model import Cluster, Edge, Node, Placement, TaskGraph, TaskGroup
-from dpa.placement.relaxations import balanced, divided, regranulated
-
-
-def test_finer_tasks_fit_where_coarse_ones_do_not() -> None:
-    graph, cluster = pipeline((3, 2), cost=1.5), Cluster.alike(3, 1.0)
-    with pytest.raises(PlacementError, match="tasks of 'stage"):
-        TopDownAllocator().allocate(graph, cluster)
-    finer = regranulated(graph, cluster)
-    assert [group.tasks for group in finer.groups] == [3, 3]
-    assert scores.overloaded(TopDownAllocator().allocate(finer, cluster)) == []
+from dpa.placement.relaxations import balanced, divided
 
 
 def test_balanced_nodes_get_their_share_whatever_they_have() -> None:
@@ -72,4 +63,3 @@ def test_a_part_does_not_take_the_name_of_another_group() -> None:
 def test_idle_tasks_divide_traffic_by_their_number() -> None:
     graph = TaskGraph((TaskGroup("a", 2, 0.0), TaskGroup("b", 1, 0.0)), (Edge("a", "b", 8.0),))
     assert divided(graph, {"a": [0.0, 0.0]}).graph.edges[0].traffic == pytest.approx(8.0)
-    assert np.isclose(regranulated(graph, Cluster.alike(1, 1.0)).groups[0].tasks, 1)

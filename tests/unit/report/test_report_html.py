@@ -201,7 +201,7 @@ def test_of_a_graph_the_page_has_a_section_a_stage() -> None:
         assert f"Stage {stage} " in text
     assert page.tags.count("svg") == 1 + 3 * 5
     assert "priced limits the run: its busiest task, 0, is busy 97% of the time" in text
-    assert "Result 20 rows out/last, 0 files Reference match 20 rows, computed by Spark" in text
+    assert "Result 20 rows out/last Reference match 20 rows, computed by Spark" in text
 
 
 def test_the_tasks_of_a_source_are_listed() -> None:

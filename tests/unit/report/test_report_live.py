@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 import report_samples as samples
-from progress_samples import Clock, Terminal, at_share, working_off
+from progress_samples import Clock, Terminal, at_share, show, working_off
 
 from dpa.driver.run import Run
 from dpa.errors import ConfigError
@@ -18,17 +18,18 @@ from dpa.protocol.wire.metrics import Snapshot
 from dpa.report import MODES, make_progress
 from dpa.report._live import REDISTRIBUTION_LINES, NoProgress, PlainProgress
 from dpa.report._panel import RichProgress
+from dpa.telemetry.tracker import RunTracker
 from dpa.testing import LocalBackend
 
 
 def fed(snapshots: list[Snapshot], seconds_apart: float) -> list[str]:
     """The lines that the plain view writes after `stream`, from snapshots that many seconds apart."""
-    clock, stream = Clock(), io.StringIO()
+    clock, stream, tracker = Clock(), io.StringIO(), RunTracker()
     progress = PlainProgress(stream, "job", clock).__enter__()
     progress.phase("stream")
     for snapshot in snapshots:
         clock.now += seconds_apart
-        progress.update(snapshot)
+        progress.update(tracker.update(snapshot))
     return [line.split("job: ", 1)[1] for line in stream.getvalue().splitlines()][1:]
 
 
@@ -80,8 +81,7 @@ def test_every_view_takes_a_whole_run(mode: str) -> None:
     with make_progress(mode, io.StringIO(), "job") as progress:
         progress.phase("startup", "Ray")
         progress.phase("stream")
-        for snapshot in samples.snapshots():
-            progress.update(snapshot)
+        show(progress, *samples.snapshots())
         progress.phase("merge")
 
 
@@ -89,14 +89,14 @@ def test_progress_leaves_stdout_alone(capsys: pytest.CaptureFixture[str]) -> Non
     for mode in MODES:
         with make_progress(mode) as progress:
             progress.phase("stream")
-            progress.update(samples.snapshot(2.0))
+            show(progress, samples.snapshot(2.0))
     assert capsys.readouterr().out == ""
 
 
 def test_none_writes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with make_progress("none") as progress:
         progress.phase("stream")
-        progress.update(samples.snapshot(2.0))
+        show(progress, samples.snapshot(2.0))
     assert capsys.readouterr() == ("", "")
 
 
@@ -173,7 +173,7 @@ def test_the_end_of_the_stream_is_summed_up() -> None:
     with PlainProgress(stream, "job", clock) as progress:
         progress.phase("stream")
         clock.now += 5
-        progress.update(samples.snapshot(5.0, rounds=1))
+        show(progress, samples.snapshot(5.0, rounds=1))
         progress.phase("merge", "4 reducers")
     written = stream.getvalue()
     assert "stream ended: 20,000,000 rows read, 24,000,000 records processed, 1 redistribution\n" in written
@@ -198,7 +198,7 @@ def test_a_stream_that_failed_is_not_said_to_have_ended() -> None:
     stream = io.StringIO()
     with PlainProgress(stream, "job", Clock()) as progress:
         progress.phase("stream")
-        progress.update(at_share(0.5))
+        show(progress, at_share(0.5))
         progress.ended("failed")
     assert "stream ended" not in stream.getvalue()
 
@@ -239,7 +239,7 @@ def test_lines_hold_no_control_characters() -> None:
     nasty = samples.decision(reason="key \x1b[31m\nred\r \u202e")
     with PlainProgress(stream, "jo\x1bb", Clock()) as progress:
         progress.phase("st\nream", "detail\x07")
-        progress.update(samples.with_stage(at_share(0.5), REDUCER, decisions=(nasty,)))
+        show(progress, samples.with_stage(at_share(0.5), REDUCER, decisions=(nasty,)))
     assert all(line.isprintable() for line in stream.getvalue().split("\n"))
 
 
@@ -257,7 +257,7 @@ def test_a_reader_that_went_away_does_not_stop_the_job() -> None:
 
     with PlainProgress(Gone(), "job", Clock()) as progress:
         progress.phase("stream")
-        progress.update(at_share(0.5))
+        show(progress, at_share(0.5))
 
 
 def test_a_line_names_the_stage_that_limits_the_run() -> None:

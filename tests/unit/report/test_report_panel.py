@@ -10,7 +10,7 @@ from functools import cache
 
 import pytest
 import report_samples as samples
-from progress_samples import Clock, Terminal, working_off
+from progress_samples import Clock, Terminal, show, working_off
 from rich.console import Console
 
 from dpa.protocol.graph import REDUCER
@@ -32,11 +32,8 @@ def panel(
     clock = Clock()
     progress = RichProgress(None, "wordcount", clock, console=console, refresh_thread=False)
     progress.phase("stream", "from data/words.parquet")
-    for snapshot in snapshots(reducers):
-        if snapshot.at <= at:
-            last = samples.with_stage(snapshot, REDUCER, **changes)
-            progress.update(last)
-    progress.update(replace(last, steps=steps))
+    seen = [samples.with_stage(found, REDUCER, **changes) for found in snapshots(reducers) if found.at <= at]
+    show(progress, *seen, replace(seen[-1], steps=steps))
     console.print(Panel(progress.state, clock()))
     return console.export_text()
 
@@ -76,8 +73,7 @@ def test_once_all_rows_are_read_the_bar_shows_what_the_reducers_have_yet_to_do()
     console = Console(file=io.StringIO(), width=80, height=24, record=True)
     progress = RichProgress(None, "job", Clock(), console=console, refresh_thread=False)
     progress.phase("stream")
-    for snapshot in (working_off(10.0, 12_000_000), working_off(14.0, 16_000_000)):
-        progress.update(snapshot)
+    show(progress, working_off(10.0, 12_000_000), working_off(14.0, 16_000_000))
     console.print(Panel(progress.state, 100.0))
     drawn = console.export_text()
     assert re.search(r"input +all 20,000,000 rows read", drawn)
@@ -139,7 +135,7 @@ def drawn_on_terminal(error: BaseException | None, status: str = "ok") -> str:
     progress = RichProgress(None, "job", Clock(), console=console, refresh_thread=False)
     with contextlib.suppress(KeyboardInterrupt, ValueError), progress:
         progress.phase("stream")
-        progress.update(samples.snapshot(2.0))
+        show(progress, samples.snapshot(2.0))
         if error is not None:
             raise error
         progress.ended(status)
@@ -169,8 +165,7 @@ def graph_panel(width: int = 80, height: int = 24, limit: str = "priced") -> str
     console = Console(file=io.StringIO(), width=width, height=height, record=True, markup=False, highlight=False)
     progress = RichProgress(None, "bargains", Clock(), console=console, refresh_thread=False)
     progress.phase("stream")
-    for at in (0.0, 1.0, 2.0, 3.0):
-        progress.update(samples.graph_snapshot(at=at, limit=limit))
+    show(progress, *(samples.graph_snapshot(at=at, limit=limit) for at in (0.0, 1.0, 2.0, 3.0)))
     console.print(Panel(progress.state, 100.0))
     return console.export_text()
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpa.balance.options import AdaptiveOptions, BalanceOptions, DoublingOptions, HalvingOptions
+from dpa.balance.policy import BalancedStage
 from dpa.errors import ProtocolError
 from dpa.routing.assignment import KeySplit, Single
 from dpa.routing.change import TableChange
@@ -30,7 +31,7 @@ def joined(table: RoutingTable, *new: int) -> RoutingTable:
 
 @pytest.mark.parametrize("options", POLICIES, ids=lambda options: options.strategy)
 def test_a_policy_lets_reducers_join_leave_and_be_replaced(options: BalanceOptions) -> None:
-    policy = options.policy(3)
+    policy = options.policy(BalancedStage(3))
     policy.change_members(MemberChange(joins=(3,)))
     before = policy.table
     assert before.members == (0, 1, 2, 3) and np.any(before.owners_of(HASHES) == 3)

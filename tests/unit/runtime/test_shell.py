@@ -6,6 +6,7 @@ import threading
 
 from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.graph import map_reduce
+from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import Event, Start
 from dpa.protocol.wire.instructions import Instruction
 from dpa.protocol.wire.use import TaskUse
@@ -16,21 +17,24 @@ def test_a_coordinator_whose_tasks_take_long_to_start_says_that_it_starts_them()
     warnings: list[str] = []
     begun, over = threading.Event(), threading.Event()
 
-    def work(instruction: Instruction) -> Event | None:
-        begun.set()
-        over.wait()
-        return None
+    class Starting:
+        """A host on which tasks start until the test is over."""
 
-    shell = Shell(
-        CoordinatorMachine(map_reduce((), 1, 1)),
-        send=lambda envelope: None,
-        work=work,
-        at_once=lambda instruction: False,
-        fail=warnings.append,
-        warn=warnings.append,
-        use=TaskUse,
-        stuck_seconds=1e-9,
-    )
+        warn = failed = staticmethod(warnings.append)
+        use = TaskUse
+
+        def send(self, envelope: Envelope) -> None:
+            """Nowhere."""
+
+        def at_once(self, instruction: Instruction) -> bool:
+            return False
+
+        def work(self, instruction: Instruction) -> Event | None:
+            begun.set()
+            over.wait()
+            return None
+
+    shell = Shell(CoordinatorMachine(map_reduce((), 1, 1)), Starting(), stuck_seconds=1e-9)
     shell.start()
     shell.post(Start())
     begun.wait()

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import pytest
 
 from dpa.errors import ConfigError
 from dpa.protocol.graph import MAPPER, REDUCER, map_reduce
-from dpa.protocol.plan import RunPlan
+from dpa.protocol.plan import RunPlan, SlowTasks
 from dpa.protocol.wire.addresses import Address
 from dpa.runtime.slowness import Slowness
 
 
-def plan(**slow: Any) -> RunPlan:
-    return RunPlan(map_reduce((), 1, 3), tasks={}, empty_results={}, results={}, **slow)
+def plan(slow: dict[str, SlowTasks]) -> RunPlan:
+    return RunPlan(map_reduce((), 1, 3), tasks={}, deliveries={}, testing=slow)
 
 
 def slowness(of_plan: RunPlan, index: int, slept: list[float] | None = None) -> Slowness:
@@ -26,14 +25,14 @@ def slowness(of_plan: RunPlan, index: int, slept: list[float] | None = None) -> 
     ("slow", "waits"),
     [
         ({}, []),
-        ({"slow_factor": {REDUCER: (5.0, 1.0, 2.5)}}, [1.0, 0.375]),
-        ({"slow_factor": {MAPPER: (5.0,)}}, []),
+        ({REDUCER: SlowTasks(slow_factor=[5.0, 1.0, 2.5])}, [1.0, 0.375]),
+        ({MAPPER: SlowTasks(slow_factor=[5.0])}, []),
     ],
 )
-def test_a_task_waits_for_as_long_as_it_would_take_longer(slow: dict[str, Any], waits: list[float]) -> None:
+def test_a_task_waits_for_as_long_as_it_would_take_longer(slow: dict[str, SlowTasks], waits: list[float]) -> None:
     slept: list[float] = []
     for index in range(3):
-        made = slowness(plan(**slow), index, slept)
+        made = slowness(plan(slow), index, slept)
         made.prolong(0.25)
         made.end()
     assert slept == waits
@@ -41,7 +40,7 @@ def test_a_task_waits_for_as_long_as_it_would_take_longer(slow: dict[str, Any], 
 
 def test_where_processes_cannot_be_pinned_a_reducer_that_is_to_be_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "sched_setaffinity", raising=False)
-    contended = plan(cpu_contention={REDUCER: (2,)})
+    contended = plan({REDUCER: SlowTasks(cpu_contention=[2])})
     slowness(contended, 1)
     with pytest.raises(ConfigError, match=r"testing.cpu_contention: \w+ cannot pin reducer 2 to a processor"):
         slowness(contended, 2)

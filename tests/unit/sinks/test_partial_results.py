@@ -5,13 +5,15 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from output_samples import of
 
 import dpa
 from dpa import partial_results
-from dpa.config import JobFile, parse
-from dpa.driver.partial_results import PartialResultsDirectory
+from dpa.config import JobFile
+from dpa.driver.partial_results import RoundsPublication, check_partial_results
 from dpa.errors import ConfigError, TableError
 from dpa.sinks import partial_results as rounds
+from dpa.sinks.partial_results import RoundsDirectory
 
 
 def share(*keys: str) -> pa.Table:
@@ -19,19 +21,24 @@ def share(*keys: str) -> pa.Table:
 
 
 def publish(directory: Path, number: int, *shares: pa.Table) -> None:
-    for reducer, table in enumerate(shares):
-        rounds.write_share(str(directory), number, reducer, table)
-    rounds.commit(str(directory), number, number / 2, [table.num_rows for table in shares])
+    sink = RoundsDirectory(str(directory))
+    sink.commit([sink.stage(table, reducer, number) for reducer, table in enumerate(shares)], number, number / 2)
 
 
 def job(directory: Path, **sections: object) -> JobFile:
-    return parse({"key": "word", "aggregation": {"seconds": 1, "path": str(directory)}, **sections}, origin="job")
+    return of({"key": "word", "aggregation": {"seconds": 1, "path": str(directory)}, **sections})
+
+
+def rounds_of(file: JobFile) -> RoundsPublication:
+    assert file.config.aggregation is not None
+    assert file.config.aggregation.path is not None
+    return RoundsPublication(file, file.config.aggregation.path, "aggregation")
 
 
 def test_the_newest_complete_round_is_read(tmp_path: Path) -> None:
     publish(tmp_path, 1, share("a"), share("b"))
     publish(tmp_path, 2, share("a", "cc"), share("b"))
-    rounds.write_share(str(tmp_path), 3, 0, share("a", "cc", "ddd"))
+    RoundsDirectory(str(tmp_path)).stage(share("a", "cc", "ddd"), 0, 3)
     found = partial_results(tmp_path)
     assert (found.round, found.seconds) == (2, 1.0)
     assert found.table.to_pydict() == {"key": ["a", "cc", "b"], "count": [1, 2, 1]}
@@ -91,7 +98,7 @@ def test_a_round_that_is_deleted_while_it_is_read_gives_way_to_the_newest(
 
 def test_a_reader_says_that_there_is_no_round_yet(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    rounds.write_share(str(tmp_path), 1, 0, share("a"))
+    RoundsDirectory(str(tmp_path)).stage(share("a"), 0, 1)
     for place in (tmp_path, tmp_path / "nowhere", tmp_path / "file"):
         with pytest.raises(TableError, match=f"{place} has no complete round of aggregation, or not yet"):
             partial_results(place)
@@ -116,8 +123,8 @@ def test_a_reader_says_that_shares_are_of_different_types(tmp_path: Path) -> Non
 def test_rounds_of_an_older_run_are_removed_when_a_job_begins(tmp_path: Path) -> None:
     for number in (1, 2, 3):
         publish(tmp_path, number, share("a"))
-    PartialResultsDirectory.check_all(job(tmp_path))
-    with PartialResultsDirectory(job(tmp_path)) as directory:
+    check_partial_results(job(tmp_path))
+    with rounds_of(job(tmp_path)) as directory:
         assert partial_results(tmp_path).round == 3
         directory.clear()
         directory.clear()
@@ -126,19 +133,14 @@ def test_rounds_of_an_older_run_are_removed_when_a_job_begins(tmp_path: Path) ->
 
 def test_a_directory_that_is_missing_is_made(tmp_path: Path) -> None:
     place = tmp_path / "some" / "where"
-    PartialResultsDirectory.check_all(job(place))
-    with PartialResultsDirectory(job(place)) as directory:
+    check_partial_results(job(place))
+    with rounds_of(job(place)) as directory:
         directory.clear()
     assert list(place.iterdir()) == []
 
 
-def test_without_a_path_nothing_is_looked_at_and_nothing_made() -> None:
-    for given in (None, {"seconds": 1}):
-        file = parse({"key": "word", "aggregation": given}, origin="job")
-        PartialResultsDirectory.check_all(file)
-        with PartialResultsDirectory(file) as directory:
-            directory.clear()
-            assert directory.path is None
+def test_without_a_path_nothing_is_looked_at() -> None:
+    check_partial_results(of({"key": "word", "aggregation": {"seconds": 1}}))
 
 
 @pytest.mark.parametrize("stranger", ["data.csv", "round-1", "round-000001.txt", "LATEST.old", ".hidden"])
@@ -146,16 +148,16 @@ def test_a_directory_that_holds_anything_else_is_refused(tmp_path: Path, strange
     publish(tmp_path, 1, share("a"))
     (tmp_path / stranger).touch()
     with pytest.raises(ConfigError, match=f"aggregation.path: .* holds {stranger}, no round of aggregation"):
-        PartialResultsDirectory.check_all(job(tmp_path))
+        check_partial_results(job(tmp_path))
 
 
 def test_a_round_that_holds_anything_else_is_refused_and_never_removed(tmp_path: Path) -> None:
     publish(tmp_path, 1, share("a"))
     (tmp_path / "round-000001" / "notes.txt").touch()
     with pytest.raises(ConfigError, match=r"holds round-000001/notes.txt, no round of aggregation"):
-        PartialResultsDirectory.check_all(job(tmp_path))
+        check_partial_results(job(tmp_path))
     with (
-        PartialResultsDirectory(job(tmp_path)) as directory,
+        rounds_of(job(tmp_path)) as directory,
         pytest.raises(ConfigError, match="cannot remove the rounds"),
     ):
         directory.clear()
@@ -165,16 +167,16 @@ def test_a_round_that_holds_anything_else_is_refused_and_never_removed(tmp_path:
 
 
 def test_a_second_job_is_refused_while_the_first_one_publishes_there(tmp_path: Path) -> None:
-    with PartialResultsDirectory(job(tmp_path)):
+    with rounds_of(job(tmp_path)):
         publish(tmp_path, 1, share("a"))
-        PartialResultsDirectory.check_all(job(tmp_path))
+        check_partial_results(job(tmp_path))
         with (
             pytest.raises(ConfigError, match=r"aggregation.path: another job publishes .* now; wait for its end"),
-            PartialResultsDirectory(job(tmp_path)),
+            rounds_of(job(tmp_path)),
         ):
             pass
         assert partial_results(tmp_path).round == 1
-    with PartialResultsDirectory(job(tmp_path)) as directory:
+    with rounds_of(job(tmp_path)) as directory:
         directory.clear()
 
 
@@ -182,7 +184,7 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with (
         pytest.raises(ConfigError, match=r"aggregation.path: cannot write there: .*file"),
-        PartialResultsDirectory(job(tmp_path / "file" / "so-far")),
+        rounds_of(job(tmp_path / "file" / "so-far")),
     ):
         pass
 
@@ -190,16 +192,14 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
 def test_a_file_or_a_uri_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match=r"aggregation.path: .*/file is a file; name a directory"):
-        PartialResultsDirectory.check_all(job(tmp_path / "file"))
+        check_partial_results(job(tmp_path / "file"))
     with pytest.raises(ConfigError, match="s3://bucket/x is a URI"):
-        PartialResultsDirectory.check_all(parse({"aggregation": {"seconds": 1, "path": "s3://bucket/x"}}, origin="job"))
+        check_partial_results(of({"aggregation": {"seconds": 1, "path": "s3://bucket/x"}}))
 
 
 @pytest.mark.parametrize(("output", "path"), [("out", "out"), ("out", "out/so-far"), ("out/result", "out")])
 def test_rounds_and_the_result_may_not_lie_one_in_the_other(tmp_path: Path, output: str, path: str) -> None:
     file = job(tmp_path / path, output={"path": str(tmp_path / output)})
-    with pytest.raises(ConfigError, match=r"aggregation.path: .* lie one in the other; name two directories"):
-        PartialResultsDirectory.check_all(file)
-    PartialResultsDirectory.check_all(
-        job(tmp_path / "out" / "so-far", output={"path": str(tmp_path / "out" / "result")})
-    )
+    with pytest.raises(ConfigError, match=r"aggregation.path: .* (lie one in the other|are one directory); name two"):
+        check_partial_results(file)
+    check_partial_results(job(tmp_path / "out" / "so-far", output={"path": str(tmp_path / "out" / "result")}))

@@ -1,25 +1,16 @@
-"""What is left of a split once some of its rows have been read."""
+"""What is left of a split of Parquet once some of its rows have been read."""
 
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from dpa.errors import TableError
-from dpa.sources.generated import BLOCK_ROWS, GeneratedTable, Generator
 from dpa.sources.parquet import parquet_table
-from dpa.sources.splits import ParquetSplit, Split, memory_splits
+from dpa.sources.splits import ParquetSplit, Split
 
 ROWS = 100
-
-
-class Squares(Generator):
-    def batch(self, start: int, rows: int, random: np.random.Generator) -> pa.RecordBatch:
-        return pa.record_batch({"id": pa.array(range(start, start + rows), pa.int64())})
 
 
 def ids(split: Split, batch_rows: int = 7) -> list[int]:
@@ -33,32 +24,6 @@ def parquet_split(tmp_path_factory: pytest.TempPathFactory) -> ParquetSplit:
     pq.write_table(pa.table({"id": range(ROWS + 10)}), directory / "rows.parquet", row_group_size=10)
     [_, split] = parquet_table(["rows.parquet"], str(directory)).splits(ROWS)
     return split
-
-
-def split_of(kind: str, parquet_split: ParquetSplit) -> Split:
-    match kind:
-        case "memory":
-            [split] = memory_splits(pa.table({"id": range(ROWS)}), ROWS)
-            return split
-        case "generated":
-            return GeneratedTable(Squares(), BLOCK_ROWS + ROWS).splits(BLOCK_ROWS - 50 + ROWS)[0]
-    return parquet_split
-
-
-@pytest.mark.parametrize("kind", ["memory", "generated", "parquet"])
-@given(st.lists(st.integers(0, 40), max_size=4), st.integers(1, 30))
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-def test_the_rest_is_all_that_was_not_read(
-    kind: str, parquet_split: ParquetSplit, read: list[int], batch_rows: int
-) -> None:
-    split = split_of(kind, parquet_split)
-    expected = ids(split)
-    for wanted in read:
-        rows = min(wanted, split.rows)
-        split, expected = split.after(rows), expected[rows:]
-    assert split.rows == len(expected)
-    assert ids(split, batch_rows) == expected
-    assert all(batch.num_rows <= batch_rows for batch in split.batches(batch_rows))
 
 
 def test_row_groups_that_were_read_are_not_read_again(

@@ -18,7 +18,7 @@ from dpa.balance.delegation import Delegation, DelegationOptions
 from dpa.routing.compiled import compiled
 from dpa.routing.groupings.base import Grouping
 from dpa.routing.hashing import Hashes
-from dpa.simulation.replication import Replication
+from experiments.replication import Replication
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""Derives from the snapshots of a run what the live views show: totals, rates, and new redistributions.
+"""Derives from the snapshots of a run what its observers look at: totals, rates, loads, and what is new.
 
 No clock and no output: times are those of the snapshots.
 """
@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 from dpa.balance.decision import Decision, Outcome
 from dpa.measure.bottleneck import Bottleneck, StageLoad, bottleneck
-from dpa.measure.lives import mean_part, part_of
 from dpa.protocol.wire.metrics import PlanStep, Snapshot, StageSnapshot, TaskStats
+from dpa.telemetry.loads import load_since
 
 RATE_SECONDS = 3.0
 """Rates are means over about this many seconds of the stream."""
@@ -118,6 +118,19 @@ News: TypeAlias = "Redistribution | PlanStep"
 """What is told of as it happens: keys go to other tasks, or tasks come, go or move."""
 
 
+@dataclass(frozen=True)
+class TrackedSnapshot(Snapshot):
+    """A snapshot with what follows from it and those before it.
+
+    Attributes:
+        totals: the sums, and rates of the last seconds.
+        news: what no earlier snapshot held: redistributions, stage by stage in order, and changes of tasks.
+    """
+
+    totals: Totals = field(default_factory=Totals)
+    news: tuple[News, ...] = ()
+
+
 class RunTracker:
     """Follows a run through its snapshots, oldest first; `totals` are the sums and rates of the newest."""
 
@@ -128,9 +141,8 @@ class RunTracker:
         self._seen: dict[str, int] = {}
         self._history: deque[tuple[Snapshot, Totals]] = deque()
 
-    def update(self, snapshot: Snapshot) -> list[News]:
-        """Take in a snapshot. Returns what no earlier snapshot held: redistributions, stage by stage in order, and
-        changes of tasks."""
+    def update(self, snapshot: Snapshot) -> TrackedSnapshot:
+        """Take in a snapshot; returns it with what follows from it."""
         news: list[News] = []
         news += [Redistribution(stage.name, decision) for stage in snapshot.stages for decision in self._new(stage)]
         steps = [step for step in snapshot.steps if step.number > self._steps]
@@ -140,7 +152,7 @@ class RunTracker:
         self._history.append((snapshot, self.totals))
         while len(self._history) > 2 and self.totals.at - self._history[1][1].at >= RATE_SECONDS:
             self._history.popleft()
-        return news
+        return TrackedSnapshot(**vars(snapshot), totals=self.totals, news=tuple(news))
 
     def _new(self, stage: StageSnapshot) -> list[Decision]:
         """The redistributions of a stage since the last snapshot."""
@@ -188,6 +200,8 @@ class RunTracker:
         is_source = stage in _sources(snapshot)
         records = _records(stage, is_source)
         earlier = 0 if before is None else _records(before, is_source)
+        has_passed = elapsed > 0
+        load = load_since(stage, before, snapshot.at, elapsed) if has_passed else replace(last.load, name=stage.name)
         return StageTotals(
             name=stage.name,
             tasks=len(stage.present),
@@ -196,7 +210,7 @@ class RunTracker:
             rate=_rate(records - earlier, elapsed, last.rate),
             queue=sum(task.queue for task in stage.tasks),
             redistributions=max(stage.decision_counts.get(Outcome.APPLIED.value, 0), self._seen[stage.name]),
-            load=_load(stage, before, snapshot.at, elapsed) if elapsed > 0 else replace(last.load, name=stage.name),
+            load=load,
         )
 
 
@@ -221,17 +235,3 @@ def _rate(more: int, elapsed: float, last: float) -> float:
     """Records/s; the `last` if no time has passed. Counts may go back from one snapshot to the next; a rate is never
     below zero."""
     return max(more, 0) / elapsed if elapsed > 0 else last
-
-
-def _load(stage: StageSnapshot, before: StageSnapshot | None, at: float, elapsed: float) -> StageLoad:
-    """What the tasks of a stage did in the last `elapsed` seconds, `at` seconds after the stream began."""
-    known = {} if before is None else {task.index: task for task in before.tasks}
-    tasks = [task for task in stage.tasks if task.index in stage.present]
-    pairs = [(task, known.get(task.index, TaskStats(stage.name, task.index))) for task in tasks]
-    busy = [max(task.busy_seconds - old.busy_seconds, 0.0) for task, old in pairs]
-    blocked = [max(task.blocked_seconds - old.blocked_seconds, 0.0) for task, old in pairs]
-    lived = [min(stage.life(task.index).seconds(at), elapsed) for task in tasks]
-    parts = list(map(part_of, busy, lived))
-    busiest = max(parts, default=0.0)
-    index = tasks[parts.index(busiest)].index if tasks else 0
-    return StageLoad(stage.name, mean_part(busy, lived, elapsed), mean_part(blocked, lived, elapsed), busiest, index)

@@ -1,4 +1,4 @@
-"""States of batch reducers, kept as columns.
+"""Batch reducers, whose states are columns.
 
 Each reduced block leaves a small table of partial states. When the partial ones outgrow the folded ones, all are
 folded by the reducer's `merge`: every state is folded a logarithmic number of times, and memory stays within a small
@@ -15,29 +15,100 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dpa._util import inference
-from dpa._util.declared import Declared
-from dpa.errors import ExecutorError
-from dpa.execution.block import Block, copied
+from dpa.aggregates import READY_MADE, TopRows
+from dpa.errors import DpaError, ExecutorError
+from dpa.execution.block import Block, Values, copied
 from dpa.execution.calls import columns, rows
+from dpa.execution.failures import USER_ERRORS
 from dpa.execution.keys import cast, encode, key_columns
 from dpa.execution.pieces import of_columns, owners_within
-from dpa.execution.states import Reduced, StatePart, result_table
+from dpa.execution.receivers.base import Receiver
+from dpa.execution.receivers.known import Known, as_declared
+from dpa.execution.states import Reduced, StatePart, States, result_table
 from dpa.executors import BatchReducer, Groups, RowsReducer, name_of
 from dpa.routing.hashing import ALL_HASHES, Interval, hash_column
-from dpa.routing.keys import KeyName, one_type
+from dpa.routing.keys import KeyName, names_of, one_type
 from dpa.routing.table import RoutingTable
+
+_KERNEL_SECONDS = 1e-6
+"""A record of a ready-made batch reducer takes about so long at most."""
 
 _FOLD_FROM = 131_072
 """Partial states are not folded before there are so many."""
 
 
-class BatchStates:
+class BatchReceiver(Receiver):
+    """A batch reducer."""
+
+    executors = (BatchReducer,)
+    has_row_a_key = True
+
+    executor: BatchReducer
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return self.executor.reads
+
+    @property
+    def expected_seconds(self) -> float | None:
+        return _KERNEL_SECONDS if type(self.executor) in READY_MADE.values() else None
+
+    def check_values(self, values: pa.Schema) -> None:
+        self.executor.check_values(values)
+
+    def columns(self, key: KeyName, blocks: Sequence[Block], *, is_complete: bool) -> Known:
+        block = blocks[0]  # rows of one union have the same columns
+        try:
+            states = columns(self.executor, "reduce", Groups(block.keys, block.codes, block.columns), 0)
+            states = columns(self.executor, "merge", Groups(block.keys, block.codes, states), 0)  # as any state is
+            found, _ = self.finished(states, block.keys)
+        except (DpaError, *USER_ERRORS):
+            found, is_complete = pa.record_batch({}), False
+        results = dict(zip(found.schema.names, found.columns, strict=True))
+        known = Known(result_table(self.executor, key, block.keys, results).schema, is_complete)
+        return as_declared(known, self.declared, f"{name_of(self.executor)}.finish", names_of(key))
+
+    def store(self) -> States:
+        return BatchStates(self)
+
+    def combined(self, block: Block) -> Values:
+        groups = Groups(block.keys, block.codes, block.columns)
+        return columns(self.executor, "reduce", groups, len(groups))
+
+    def finished(self, states: pa.RecordBatch, keys: pa.Array) -> tuple[pa.RecordBatch, pa.Array]:
+        """The result of states, and the key of each of its rows; `keys` are those of the states.
+
+        Raises:
+            ExecutorError: the reducer raised, or returned something else than rows.
+        """
+        return columns(self.executor, "finish", states, len(keys)), keys
+
+
+class RowsReceiver(BatchReceiver):
+    """A batch reducer whose result may have several rows for a key, or none."""
+
+    executors = (RowsReducer,)
+    has_row_a_key = False
+
+    executor: RowsReducer
+
+    def does(self, by: str) -> str:
+        match self.executor:
+            case TopRows(k=k, by=column, descending=descending):
+                return f"{'top' if descending else 'least'} {k} by {column} of {f'each {by}' if by else 'all records'}"
+        return super().does(by)
+
+    def finished(self, states: pa.RecordBatch, keys: pa.Array) -> tuple[pa.RecordBatch, pa.Array]:
+        found, places = rows(self.executor, states)
+        return found, keys.take(pa.array(places))
+
+
+class BatchStates(States):
     """The store. Parts are aligned arrays: key, states, records, mapped."""
 
-    def __init__(self, reducer: BatchReducer, declared: Declared | None = None) -> None:
-        """`declared` are the columns that the result is declared to have."""
-        self._reducer = reducer
-        self._declared = declared
+    def __init__(self, receiver: BatchReceiver) -> None:
+        self._receiver = receiver
+        self._reducer = receiver.executor
         self._parts: list[StatePart] = []
         self._partial = 0
         self._folded = 0
@@ -49,7 +120,6 @@ class BatchStates:
         return 0 if whole is None else len(whole.keys)
 
     def reduce(self, block: Block) -> None:
-        """Reduce a block's groups to partial states."""
         groups = Groups(block.keys, block.codes, block.columns)
         states = groups.values if block.combined else columns(self._reducer, "reduce", groups, len(groups))
         records = np.ones(len(block.codes), dtype=np.int64) if block.combined else block.counts()
@@ -65,20 +135,13 @@ class BatchStates:
         if self._partial > max(self._folded, _FOLD_FROM):
             self._fold()
 
-    def install(self, part: StatePart) -> None:
-        """Take in states that came from another reducer, of keys that it has none of."""
-        self.merge(part)
-
     def pieces(self, table: RoutingTable, keep: int, most: int) -> list[Interval]:
-        """The keys that the table does not give to reducer `keep`, in pieces of `most` or more, the hottest first."""
         whole = self._fold()
         if whole is None:
             return [ALL_HASHES]
         return of_columns(hash_column(whole.keys, table.seed), whole.records, table, keep, most)
 
     def pack(self, table: RoutingTable, keep: int, interval: Interval = ALL_HASHES) -> dict[int, StatePart]:
-        """Take out the states of all keys in an interval of hashes that the table does not give to reducer `keep`, by
-        their owner."""
         whole = self._fold()
         if whole is None:
             return {}
@@ -97,14 +160,12 @@ class BatchStates:
         return self.finish(key)
 
     def finish(self, key: KeyName) -> Reduced:
-        """The result, with the key column named `key`, or the columns of a composite key."""
         whole = self._fold()
         if whole is None:
-            nobody = np.zeros(0, np.int64)
-            return Reduced(pa.table(key_columns(pa.nulls(0), key)), pa.nulls(0), nobody, nobody)
-        found, keys = finished(self._reducer, whole.states, whole.keys)
+            return Reduced.of_nobody(pa.table(key_columns(pa.nulls(0), key)))
+        found, keys = self._receiver.finished(whole.states, whole.keys)
         results = dict(zip(found.schema.names, found.columns, strict=True))
-        table = result_table(self._reducer, key, keys, results, self._declared)
+        table = result_table(self._reducer, key, keys, results, self._receiver.declared)
         return Reduced(table, whole.keys, whole.records, whole.mapped)
 
     def _fold(self) -> StatePart | None:
@@ -124,18 +185,6 @@ class BatchStates:
         whole = self._parts[0]
         self._partial, self._folded = 0, len(whole.keys)
         return whole
-
-
-def finished(reducer: BatchReducer, states: pa.RecordBatch, keys: pa.Array) -> tuple[pa.RecordBatch, pa.Array]:
-    """The result of states, and the key of each of its rows; `keys` are those of the states.
-
-    Raises:
-        ExecutorError: the reducer raised, or returned something else than rows.
-    """
-    if not isinstance(reducer, RowsReducer):
-        return columns(reducer, "finish", states, len(keys)), keys
-    found, places = rows(reducer, states)
-    return found, keys.take(pa.array(places))
 
 
 def stacked(reducer: BatchReducer, states: Sequence[Any]) -> pa.RecordBatch:

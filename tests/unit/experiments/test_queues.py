@@ -13,8 +13,8 @@ from dpa.routing.groupings.consistent import ConsistentGrouping
 from dpa.routing.groupings.key import KeyGrouping
 from dpa.routing.groupings.random_choices import RandomChoicesGrouping
 from dpa.routing.groupings.shuffle import ShuffleGrouping
-from dpa.simulation.queues import Arrivals, QueueSetup, simulate
-from dpa.simulation.replication import Replication
+from experiments.queues import Arrivals, QueueSetup, simulate
+from experiments.replication import Replication
 
 HASHES = np.arange(7, dtype=np.uint32) * np.uint32(2_654_435_761)
 SLOT = 10.0

@@ -1,4 +1,4 @@
-"""`python -m dpa.testing.hosts -- COMMAND...`: several hosts on this machine with a Ray on them (docs/cluster.md), for
+"""`python -m experiments.hosts -- COMMAND...`: several hosts on this machine with a Ray on them (docs/cluster.md), for
 as long as a command runs, or until Ctrl-C.
 
 Exit status: the command's; 1 if the hosts cannot be made, 130 if interrupted.
@@ -17,8 +17,7 @@ import typer
 
 from dpa._util.streams import say
 from dpa.driver.interrupts import Interrupts
-from dpa.testing._network import HostsError, InterfaceBytes
-from dpa.testing.namespaces import NamespaceCluster
+from experiments.hosts import HostsError, InterfaceBytes, NamespaceCluster
 
 _GRACE_SECONDS = 10.0
 """How long a command may take to end after an interrupt, and once more after SIGTERM, before it is killed."""

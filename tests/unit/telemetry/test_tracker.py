@@ -11,7 +11,7 @@ from progress_samples import at_share, working_off
 from dpa.measure.lives import Life
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.wire.metrics import TaskStats
-from dpa.report._tracker import RunTracker
+from dpa.telemetry.tracker import RunTracker
 
 
 def test_rates_are_of_the_last_seconds() -> None:

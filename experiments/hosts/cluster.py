@@ -14,7 +14,7 @@ from tempfile import gettempdir
 from dpa._util.owned import OwnedDirectory, found
 from dpa._util.signals import interrupts_held
 from dpa.runtime.cluster import keep_others_out
-from dpa.testing._network import SWITCH, HostsError, InterfaceBytes, Network, lacking, remove_namespaces
+from experiments.hosts.network import SWITCH, HostsError, InterfaceBytes, Network, lacking, remove_namespaces
 
 _PREFIX, _DIGITS = "dpa-hosts-", 8
 """Of the cluster's directory, whose path must be short, as Ray has sockets in it; and of its namespaces."""

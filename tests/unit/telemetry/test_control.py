@@ -7,21 +7,23 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from dpa.control import app
-from dpa.driver import control as module
-from dpa.driver.control import Control, RunningJob, runs_directory
+from dpa.driver.control import RunningJob
 from dpa.errors import ControlError
-from dpa.protocol.plan import CancelJob
+from dpa.protocol.plan import CancelJob, Request
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import CancelChange, MoveTasks, Rescale
 from dpa.protocol.wire.instructions import Answer
 from dpa.protocol.wire.metrics import Snapshot, StageSnapshot, TaskStats
 from dpa.protocol.wire.nodes import BackendNode, TaskProcess
+from dpa.telemetry import mailbox as module
+from dpa.telemetry.mailbox import Mailbox, runs_directory
 
 SLEEP = time.sleep
 
@@ -37,16 +39,16 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def job() -> Iterator[Control]:
-    with Control("word-count") as control:
+def job() -> Iterator[Mailbox]:
+    with Mailbox("word-count") as control:
         yield control
 
 
 class Answering:
     """A job that answers all requests for a while, in a thread of its own."""
 
-    def __init__(self, job: Control, *, refuses: bool = False) -> None:
-        self.asked: list[Rescale | MoveTasks | CancelChange | CancelJob] = []
+    def __init__(self, job: Mailbox, *, refuses: bool = False) -> None:
+        self.asked: list[Request] = []
         self._job, self._refuses = job, refuses
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._answer)
@@ -54,8 +56,8 @@ class Answering:
     def _answer(self) -> None:
         while not self._over.wait(0.01):
             for request in self._job.requests():
-                self.asked.append(request)
-                self._job.answer(Answer(request.request, f"answer {request.request}", self._refuses))
+                self.asked.append(replace(request, request=0))
+                self._job.answer(Answer(request.request, f"answer {len(self.asked)}", self._refuses))
 
     def __enter__(self) -> Answering:
         self._thread.start()
@@ -71,26 +73,26 @@ def snapshot(*queues: int) -> Snapshot:
     return Snapshot("stream", 3.0, 10, (StageSnapshot("reducer", "streaming", tasks, members=(0, 2, 3, 4)),))
 
 
-def tell(job: Control, *queues: int) -> None:
+def tell(job: Mailbox, *queues: int) -> None:
     """The job says how it is, of a cluster with 4 processors, on one node of which all tasks but one are."""
     nodes = [BackendNode("1f", "big", 3.0), BackendNode("2f", "small", 1.0)]
     processes = {Address("reducer", task): TaskProcess("1f", 100 + task) for task in (0, 2, 3)}
     job.tell(snapshot(*queues), processes, lambda: nodes)
 
 
-def test_a_request_comes_to_the_job_and_its_answer_back(job: Control) -> None:
+def test_a_request_comes_to_the_job_and_its_answer_back(job: Mailbox) -> None:
     with Answering(job) as answering:
         found = RunningJob.find("word-count")
         assert found.scale("reducer", 4, ["node 1"]) == "answer 1"
         assert found.move("reducer", [0, 2]) == "answer 2"
-    assert answering.asked == [Rescale(1, "reducer", 4, ("node 1",)), MoveTasks(2, "reducer", (0, 2))]
+    assert answering.asked == [Rescale(0, "reducer", 4, ("node 1",)), MoveTasks(0, "reducer", (0, 2))]
     assert [path.name for path in (runs_directory() / found.name).iterdir()] == ["lock"]
 
 
 def test_an_answer_is_read_though_the_job_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.time, "sleep", SLEEP)
     answers: list[str] = []
-    with Control("short") as job:
+    with Mailbox("short") as job:
         found = RunningJob.find("short")
         asking = threading.Thread(target=lambda: answers.append(found.scale("reducer", 2)))
         asking.start()
@@ -101,20 +103,20 @@ def test_an_answer_is_read_though_the_job_ends_at_once(monkeypatch: pytest.Monke
     assert answers == ["done"] and not (runs_directory() / found.name).exists()
 
 
-def test_a_refusal_is_an_error(job: Control) -> None:
+def test_a_refusal_is_an_error(job: Mailbox) -> None:
     with Answering(job, refuses=True), pytest.raises(ControlError, match=r"word-count-\d+: answer 1"):
         RunningJob.find("word-count").scale("reducer", 4)
 
 
-def test_what_cannot_be_read_is_refused_and_the_job_goes_on(job: Control) -> None:
+def test_what_cannot_be_read_is_refused_and_the_job_goes_on(job: Mailbox) -> None:
     directory = runs_directory() / RunningJob.find("word-count").name
     contents = [
         "{",
         "[]",
         "[" * 100_000,
-        '{"kind": "rescale", "stage": "s", "tasks": 1e400, "nodes": []}',
+        '{"kind": "Rescale", "request": 1, "stage": "s", "tasks": 1e400, "nodes": []}',
         '{"kind": "other"}',
-        '{"kind": "rescale", "depth": 3}',
+        '{"kind": "Rescale", "depth": 3}',
     ]
     for number, content in enumerate(contents):
         (directory / f"{number}.request").write_text(content)
@@ -135,7 +137,7 @@ def test_who_waits_learns_that_the_job_has_ended(is_read: bool, monkeypatch: pyt
         except ControlError as error:
             errors.append(str(error))
 
-    with Control("short") as job:
+    with Mailbox("short") as job:
         found = RunningJob.find("short")
         asking = threading.Thread(target=ask)
         asking.start()
@@ -151,24 +153,24 @@ def test_who_waits_learns_that_the_job_has_ended(is_read: bool, monkeypatch: pyt
         found.scale("reducer", 2)
 
 
-def test_jobs_are_found_by_their_name_if_only_one_has_it(job: Control) -> None:
+def test_jobs_are_found_by_their_name_if_only_one_has_it(job: Mailbox) -> None:
     with pytest.raises(ControlError, match=r"no job named 'other' runs here; running jobs: word-count-\d+"):
         RunningJob.find("other")
-    with Control("word-count"):
+    with Mailbox("word-count"):
         with pytest.raises(ControlError, match="several jobs named 'word-count' run"):
             RunningJob.find("word-count")
         second = f"word-count-{os.getpid()}.2"
         assert RunningJob.find(second).name == second
 
 
-def test_two_jobs_of_one_name_in_one_process_do_not_share_a_directory(job: Control) -> None:
-    with Control("word-count"):
+def test_two_jobs_of_one_name_in_one_process_do_not_share_a_directory(job: Mailbox) -> None:
+    with Mailbox("word-count"):
         names = [found.name for found in RunningJob.all()]
         assert names == [f"word-count-{os.getpid()}", f"word-count-{os.getpid()}.2"]
     assert [found.name for found in RunningJob.all()] == names[:1]
 
 
-def test_directories_of_jobs_that_were_killed_are_removed_and_nothing_else(job: Control) -> None:
+def test_directories_of_jobs_that_were_killed_are_removed_and_nothing_else(job: Mailbox) -> None:
     left, other = runs_directory() / f"killed-{os.getpid()}", runs_directory() / "notes-1"
     for directory in (left, other):
         directory.mkdir()
@@ -189,7 +191,7 @@ def test_a_directory_that_others_can_change_is_not_used(kind: str, tmp_path: Pat
     else:
         (tmp_path / "home").rename(runs_directory())
         runs_directory().chmod(0o777)
-    with Control("careful") as job:
+    with Mailbox("careful") as job:
         assert job.requests() == [] and RunningJob.all() == []
     assert (runs_directory() / "photos-1" / "lock").exists()
 
@@ -197,12 +199,12 @@ def test_a_directory_that_others_can_change_is_not_used(kind: str, tmp_path: Pat
 def test_a_job_that_cannot_listen_runs_all_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(module, "gettempdir", lambda: str(tmp_path / "file"))
-    with Control("deaf") as job:
+    with Mailbox("deaf") as job:
         tell(job, 1)
         assert job.requests() == []
 
 
-def test_the_list_shows_the_tasks_that_there_are(job: Control) -> None:
+def test_the_list_shows_the_tasks_that_there_are(job: Mailbox) -> None:
     assert CliRunner().invoke(app, ["list"]).output.split()[-2:] == [RunningJob.all()[0].name, "startup"]
     tell(job, 1, 0, 2000, 0, 40)
     header, *rows = CliRunner().invoke(app, ["list"]).output.splitlines()
@@ -218,7 +220,7 @@ def test_a_wrong_argument_is_told_by_its_name() -> None:
         assert refused.exit_code == 2 and f"for 'tasks': Input should be {why}" in said, said
 
 
-def test_more_tasks_than_processors_are_asked_for_with_a_warning(job: Control) -> None:
+def test_more_tasks_than_processors_are_asked_for_with_a_warning(job: Mailbox) -> None:
     tell(job, 0)
     run = CliRunner()
     with Answering(job) as answering:
@@ -231,16 +233,16 @@ def test_more_tasks_than_processors_are_asked_for_with_a_warning(job: Control) -
     assert [asked.tasks for asked in answering.asked if isinstance(asked, Rescale)] == [5, 4, 6]
 
 
-def test_changes_of_a_stage_are_cancelled_or_the_whole_job(job: Control) -> None:
+def test_changes_of_a_stage_are_cancelled_or_the_whole_job(job: Mailbox) -> None:
     run = CliRunner()
     with Answering(job) as answering:
         assert run.invoke(app, ["cancel", "word-count", "reducer"]).stdout == "answer 1\n"
         assert run.invoke(app, ["cancel", "word-count"]).stdout == "answer 2\n"
         assert RunningJob.find("word-count").cancel() == "answer 3"
-    assert answering.asked == [CancelChange(1, "reducer"), CancelJob(2), CancelJob(3)]
+    assert answering.asked == [CancelChange(0, "reducer"), CancelJob(0), CancelJob(0)]
 
 
-def test_status_is_told_twice_a_second_at_most(job: Control, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_status_is_told_twice_a_second_at_most(job: Mailbox, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [time.monotonic() + 10]
     monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
     found = RunningJob.find("word-count")

@@ -1,4 +1,4 @@
-"""The store of a join: the rows of both sides, as blocks, until the end. A key's rows move and merge like any state.
+"""Joins: the rows of both sides are kept, as blocks, until the end. A key's rows move and merge like any state.
 
 Keys are dictionary-encoded in every block, so that the join needs no hash table of rows: with all distinct keys
 numbered, the rows of a key are found by position. The side with fewer rows is sorted by key; the blocks of the other
@@ -7,7 +7,8 @@ side are joined with it one by one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -18,9 +19,11 @@ from dpa.errors import ExecutorError
 from dpa.execution.block import Block
 from dpa.execution.keys import by_position, cast, encode, key_columns
 from dpa.execution.pieces import of_columns, owners_within
+from dpa.execution.receivers.base import Receiver
+from dpa.execution.receivers.known import NOTHING_KNOWN, Known
 from dpa.execution.rows import concatenated
 from dpa.execution.schemas import RIGHT, SUFFIX, named
-from dpa.execution.states import Reduced, StatePart
+from dpa.execution.states import Reduced, StatePart, States
 from dpa.operators import JoinOptions
 from dpa.routing.hashing import ALL_HASHES, Interval
 from dpa.routing.keys import KeyName, names_of, one_type
@@ -55,7 +58,59 @@ class _Keys(NamedTuple):
     records: npt.NDArray[np.int64]
 
 
-class JoinStates:
+class JoinReceiver(Receiver):
+    """A join of two sides."""
+
+    executors = (JoinOptions,)
+    noun = "a join"
+    word = "join"
+    has_sides = True
+    may_lack_columns = True
+
+    executor: JoinOptions
+
+    def does(self, by: str) -> str:
+        return f"{self.executor.how} join by {by}"
+
+    def knowing(self, columns: Sequence[pa.Schema | None], names: Sequence[str]) -> Receiver:
+        left, right = columns
+        return replace(self, executor=replace(self.executor, columns=(left, right), named=tuple(names)))
+
+    def columns(self, key: KeyName, blocks: Sequence[Block], *, is_complete: bool) -> Known:
+        store = self.store()
+        try:
+            for block in blocks:
+                store.reduce(block)
+            return Known(named(store.finish(key).table).schema, is_complete)
+        except ExecutorError:
+            return NOTHING_KNOWN
+
+    def store(self) -> States:
+        return JoinStates(self.executor)
+
+    def completed(self, rows: pa.Table) -> pa.Table:
+        """The result, in the columns that all reducers agree on, under the names that its columns have in the end.
+
+        A side without any value column had no rows. If its columns are not known either, it has those of
+        `JoinOptions.named` that are missing, as nulls: on the left side `x` where the right one has it and `x_right` is
+        named.
+        """
+        options, key = self.executor, names_of(self.executor.key)
+        right = {name.removeprefix(RIGHT) for name in rows.column_names if name.startswith(RIGHT)}
+        has_left = options.columns[0] is not None or len(right) + len(key) < rows.num_columns
+        has_right = options.columns[1] is not None or bool(right)
+        missing = [name for name in options.named if name not in right and name not in rows.column_names]
+        for name in [] if has_left else [name.removesuffix(SUFFIX) for name in missing]:
+            if name in right and name not in rows.column_names:
+                rows = rows.add_column(len(key), name, pa.nulls(rows.num_rows))
+        table = named(rows)
+        for name in [] if has_left and has_right else missing:
+            if name not in table.column_names:
+                table = table.append_column(name, pa.nulls(table.num_rows))
+        return table
+
+
+class JoinStates(States):
     """The store. Of the right side of a semi or an anti join it keeps a row a key and block, without values."""
 
     def __init__(self, options: JoinOptions) -> None:
@@ -64,7 +119,7 @@ class JoinStates:
 
     @property
     def size(self) -> int:
-        """How many rows it holds: what its memory goes by."""
+        """Rows, not keys: what its memory goes by."""
         return sum(block.rows for block in self._blocks)
 
     @property
@@ -86,13 +141,8 @@ class JoinStates:
         self._blocks.append(block.copy())
 
     def merge(self, part: StatePart) -> None:
-        """Take in the rows that came from another reducer."""
         assert isinstance(part.states, tuple)
         self._blocks += part.states
-
-    def install(self, part: StatePart) -> None:
-        """Take in rows that came from another reducer, of keys that it has none of."""
-        self.merge(part)
 
     def pieces(self, table: RoutingTable, keep: int, most: int) -> list[Interval]:
         """The keys that the table does not give to reducer `keep`, in pieces of `most` or more, those with most rows
@@ -104,18 +154,12 @@ class JoinStates:
         return of_columns(hashes, rows, table, keep, most)
 
     def pack(self, table: RoutingTable, keep: int, interval: Interval = ALL_HASHES) -> dict[int, StatePart]:
-        """Take out the rows of all keys in an interval of hashes that the table does not give to reducer `keep`, by
-        their owner."""
         parts: dict[int, list[Block]] = {keep: []}
         for block in self._blocks:
             for owner, part in block.by_key(owners_within(table, block.hashes, keep, interval)):
                 parts.setdefault(owner, []).append(part)
         self._blocks = parts.pop(keep)
         return {owner: _part(blocks) for owner, blocks in sorted(parts.items())}
-
-    def preview(self, key: KeyName) -> Reduced:
-        """What `finish` would give now."""
-        return self.finish(key)
 
     def finish(self, key: KeyName) -> Reduced:
         """The joined rows: the key columns, named `key`, the left side's columns, and those of the right, whose names
@@ -178,27 +222,6 @@ class JoinStates:
         for block, own, places in zip(self._blocks, keys.of_block, keys.places, strict=True):
             if block.side == side:
                 yield block, own, places
-
-
-def completed(result: pa.Table, options: JoinOptions) -> pa.Table:
-    """The result, in the columns that all reducers agree on, under the names that its columns have in the end.
-
-    A side without any value column had no rows. If its columns are not known either, it has those of `options.named`
-    that are missing, as nulls: on the left side `x` where the right one has it and `x_right` is named.
-    """
-    key = names_of(options.key)
-    right = {name.removeprefix(RIGHT) for name in result.column_names if name.startswith(RIGHT)}
-    has_left = options.columns[0] is not None or len(right) + len(key) < result.num_columns
-    has_right = options.columns[1] is not None or bool(right)
-    missing = [name for name in options.named if name not in right and name not in result.column_names]
-    for name in [] if has_left else [name.removesuffix(SUFFIX) for name in missing]:
-        if name in right and name not in result.column_names:
-            result = result.add_column(len(key), name, pa.nulls(result.num_rows))
-    table = named(result)
-    for name in [] if has_left and has_right else missing:
-        if name not in table.column_names:
-            table = table.append_column(name, pa.nulls(table.num_rows))
-    return table
 
 
 class _Build:

@@ -1,0 +1,20 @@
+"""The kinds of receivers: what takes the records of a stage. A new kind is a file like its neighbours, and a name in
+`KINDS`."""
+
+from __future__ import annotations
+
+from dpa._util.declared import Declared
+from dpa.execution.receivers.base import Receiver
+from dpa.execution.receivers.batch import BatchReceiver, RowsReceiver
+from dpa.execution.receivers.join import JoinReceiver
+from dpa.execution.receivers.process import ProcessReceiver
+from dpa.execution.receivers.record import RecordReceiver
+
+KINDS: tuple[type[Receiver], ...] = (RecordReceiver, RowsReceiver, BatchReceiver, ProcessReceiver, JoinReceiver)
+"""The kinds that work by key; a subclass stands before what it derives from."""
+
+
+def receiver_of(executor: object, declared: Declared | None = None) -> Receiver:
+    """The receiver whose records an executor takes: a reducer, a process or the options of a join; `declared` are the
+    columns that its rows are declared to have."""
+    return next(kind for kind in KINDS if isinstance(executor, kind.executors))(executor, declared)

@@ -1,0 +1,129 @@
+"""What takes the records of a stage, and all that depends on its kind."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from dpa._util.declared import Declared
+from dpa.execution.block import Block, Values
+from dpa.execution.receivers.known import Known
+from dpa.execution.schemas import named
+from dpa.execution.states import States
+from dpa.executors import name_of
+from dpa.operators import RowOperator
+from dpa.routing.keys import KeyName
+
+
+@dataclass(frozen=True)
+class Receiver(ABC):
+    """A receiver, of which each task of a stage has a copy. What is said here holds for most kinds.
+
+    Attributes:
+        executors: the classes of the executors that make a receiver of this kind.
+        noun: what messages call such an executor.
+        word: the key of a job file that names it.
+        keeps_states: whether it keeps a state for each key.
+        takes_objects: whether values come as Python objects rather than as columns.
+        has_sides: whether records are of one of two sides.
+        needs_order: whether its rows depend on the order of the records of a key.
+        keeps_order: whether one task emits rows in the order of the records that it takes.
+        gives_key: whether its rows have the key columns.
+        has_row_a_key: whether no two of its rows have the same key.
+        may_lack_columns: whether the rows of one task may lack columns that those of others have.
+        unmergeable: why two states of a key cannot be merged, where they cannot, as a message continues its name.
+        executor: what does the work; None where nothing has to be done.
+        declared: the columns that its rows are declared to have, or None.
+    """
+
+    executors: ClassVar[tuple[type, ...]] = ()
+    noun: ClassVar[str] = "a reducer"
+    word: ClassVar[str] = "reduce"
+    keeps_states: ClassVar[bool] = True
+    takes_objects: ClassVar[bool] = False
+    has_sides: ClassVar[bool] = False
+    needs_order: ClassVar[bool] = False
+    keeps_order: ClassVar[bool] = False
+    gives_key: ClassVar[bool] = True
+    has_row_a_key: ClassVar[bool] = False
+    may_lack_columns: ClassVar[bool] = False
+    unmergeable: ClassVar[str] = "has no `merge`; give it one, or"
+
+    executor: Any = None
+    declared: Declared | None = None
+
+    @property
+    def can_merge(self) -> bool:
+        """Whether two states of a key can be merged; so they can where it keeps none."""
+        return True
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The value columns that it needs, as far as it can say."""
+        return ()
+
+    @property
+    def operators(self) -> tuple[RowOperator, ...]:
+        """What changes rows, where it works on rows and not by key."""
+        return ()
+
+    @property
+    def expected_seconds(self) -> float | None:
+        """About how long a record takes, before any is measured; None: it may be anything."""
+        return None
+
+    def does(self, by: str) -> str:
+        """What it does, in a few words; `by` are the key columns, empty where all records have one key."""
+        name = name_of(self.executor).rpartition(".")[2]
+        return f"{self.word} {name} {f'by {by}' if by else 'of all records'}"
+
+    def check_values(self, values: pa.Schema) -> None:  # noqa: B027  (optional)
+        """Check the columns of the values, where they are known before a job starts.
+
+        Raises:
+            ConfigError: it cannot work on such values. The message continues the executor's name.
+        """
+
+    def knowing(self, columns: Sequence[pa.Schema | None], names: Sequence[str]) -> Receiver:
+        """The same receiver, if it `has_sides` knowing what their rows are like.
+
+        Args:
+            columns: the value columns of the left side and of the right one; None where they are not known.
+            names: the columns of its rows that later steps name.
+        """
+        return self
+
+    @abstractmethod
+    def columns(self, key: KeyName, blocks: Sequence[Block], *, is_complete: bool) -> Known:
+        """The columns of its rows, as far as they can be known before there are any.
+
+        Args:
+            key: name of the key column, or names of several.
+            blocks: for each edge a block without records, of the types of those that will come: the same for all
+                edges of one side.
+            is_complete: whether these types are all known.
+
+        Raises:
+            ExecutorError: a column has the name of a key column.
+            ConfigError: the columns are not those declared, as far as they are known.
+        """
+
+    @abstractmethod
+    def store(self) -> States:
+        """An empty store."""
+
+    def combined(self, block: Block) -> Values:
+        """The state of each key of a block, shape (keys,): what a combiner sends in place of the records.
+
+        Raises:
+            ExecutorError: the executor failed.
+        """
+        raise NotImplementedError(f"records of {self.noun} cannot be combined")
+
+    def completed(self, rows: pa.Table) -> pa.Table:
+        """A task's rows, in the columns that all tasks agree on, under the names that these have in the end."""
+        return named(rows)

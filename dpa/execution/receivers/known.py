@@ -1,0 +1,64 @@
+"""The columns of rows before there are any, as far as they can be known: what is checked before a run, and what a
+result without rows has.
+
+Batch executors are run on no rows at all, which tells every type. Functions of a record give no columns before they are
+called; a per-record reducer is asked for the result of its `zero`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from dpa._util.declared import Declared
+from dpa.errors import ConfigError, ExecutorError
+from dpa.routing.keys import key_type
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of the columns of some rows. The type null stands for one that is not known.
+
+    Attributes:
+        schema: the columns that an empty table of such rows has.
+        is_complete: whether the rows have these columns and no others, so that a missing one is an error.
+    """
+
+    schema: pa.Schema
+    is_complete: bool = True
+
+    def with_names(self, names: Iterable[str]) -> Known:
+        """The same with null columns of these names, if there may be more columns than are known."""
+        if self.is_complete:
+            return self
+        missing = dict.fromkeys(name for name in names if name not in self.schema.names)
+        return Known(pa.schema([*self.schema, *((name, pa.null()) for name in missing)]), is_complete=False)
+
+
+NOTHING_KNOWN = Known(pa.schema([]), is_complete=False)
+
+
+def as_declared(found: Known, declared: Declared | None, giver: str, names: Sequence[str] = ()) -> Known:
+    """The declared columns of rows that the method `giver` gives, behind the key columns with these names; what is
+    known where none are declared.
+
+    Raises:
+        ConfigError: they are not those that are known.
+    """
+    if declared is None:
+        return found
+    key = [found.schema.field(name) for name in names]
+    for field in declared.schema:
+        kept = key_type(field.type) if field.name in names else field.type
+        if kept != field.type:
+            raise ConfigError(f"{declared.place}: the key column {field.name!r} is kept as {kept}: declare it so")
+    if found.is_complete:
+        try:
+            declared.conformed(pa.RecordBatch.from_pylist([], found.schema), giver, names)
+        except ExecutorError as error:
+            raise ConfigError(str(error)) from None
+    others = [field for field in declared.schema if field.name not in names]
+    own = [declared.schema.field(field.name) if field.name in declared.schema.names else field for field in key]
+    return Known(pa.schema([*own, *others]))

@@ -1,0 +1,91 @@
+"""A stage that keeps no state: its rows are those that it receives, changed by an operator or as they are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from dpa.errors import DpaError, ProtocolError
+from dpa.execution.block import Block
+from dpa.execution.failures import USER_ERRORS
+from dpa.execution.receivers.base import Receiver
+from dpa.execution.receivers.known import NOTHING_KNOWN, Known, as_declared
+from dpa.execution.row_operators import Chunk, Limits, apply, schema_after
+from dpa.execution.rows import concatenated
+from dpa.execution.states import Reduced, StatePart, States
+from dpa.executors import name_of
+from dpa.operators import RowOperator
+from dpa.routing.hashing import ALL_HASHES, Interval
+from dpa.routing.keys import KeyName
+from dpa.routing.table import RoutingTable
+
+_ONE_QUANTUM = Limits(rows=2**31 - 1, seconds=math.inf, clock=lambda: 0.0)
+"""A block is a quantum of records, which is small enough to be handed over as a whole."""
+
+
+class StatelessReceiver(Receiver):
+    """Rows on their way; the executor is a `RowOperator`, or None where they stay as they are."""
+
+    noun = "an operator on rows"
+    word = "from"
+    keeps_states = False
+    keeps_order = True
+    gives_key = False
+    may_lack_columns = True
+
+    executor: RowOperator | None
+
+    @property
+    def operators(self) -> tuple[RowOperator, ...]:
+        return () if self.executor is None else (self.executor,)
+
+    def does(self, by: str) -> str:
+        if self.executor is None:
+            return "union"
+        return f"{self.executor.kind.value} {name_of(self.executor).rpartition('.')[2]}"
+
+    def columns(self, key: KeyName, blocks: Sequence[Block], *, is_complete: bool) -> Known:
+        try:
+            schema = schema_after(self.operators, blocks[0].columns.schema)
+        except (DpaError, pa.ArrowException, *USER_ERRORS):
+            schema = None
+        found = NOTHING_KNOWN if schema is None else Known(schema, is_complete)
+        for operator in self.operators:
+            found = as_declared(found, operator.declared, f"{name_of(operator)}.{operator.kind.value}")
+        return found
+
+    def store(self) -> States:
+        return NoStates(self.operators)
+
+
+class NoStates(States):
+    """The store of a stage that keeps no state: its rows are those that it receives, after its operators."""
+
+    def __init__(self, operators: Sequence[RowOperator] = ()) -> None:
+        """`operators` change the rows, in order."""
+        self._operators = operators
+
+    @property
+    def size(self) -> int:
+        return 0
+
+    def reduce(self, block: Block) -> pa.RecordBatch | None:
+        if not self._operators:
+            return block.columns
+        chunks = apply(self._operators, iter([Chunk(block.columns, block.rows)]), _ONE_QUANTUM)
+        made = [(chunk.batch, chunk.batch.num_rows) for chunk in chunks if chunk.batch.num_rows]
+        return pa.table(concatenated(made)).combine_chunks().to_batches()[0] if made else None
+
+    def merge(self, part: StatePart) -> None:
+        raise ProtocolError("a stage without state received states")
+
+    def pieces(self, table: RoutingTable, keep: int, most: int) -> list[Interval]:
+        return [ALL_HASHES]
+
+    def pack(self, table: RoutingTable, keep: int, interval: Interval = ALL_HASHES) -> dict[int, StatePart]:
+        return {}
+
+    def finish(self, key: KeyName) -> Reduced:
+        return Reduced.of_nobody(pa.table({}))

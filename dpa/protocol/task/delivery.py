@@ -1,0 +1,86 @@
+"""How a task delivers its finished share of its stage's result, and its shares of partial results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from dpa.errors import DpaError
+from dpa.execution.failures import USER_ERRORS, executor_error
+from dpa.execution.key_stats import KeyStats
+from dpa.execution.reduce_task import ReduceTask
+from dpa.execution.rows import plain
+from dpa.sinks.sink import Sink
+
+RESULT = 0
+"""The epoch of a result that is published once, at the end."""
+
+
+@dataclass(frozen=True, eq=False)
+class TaskOutput:
+    """One task's share of its stage's result.
+
+    Attributes:
+        rows: rows in it.
+        states: the most keys that it held before other tasks' states were merged in.
+        staged: what the sink must know to commit the share: one thing, or nothing if none was staged.
+        stats: how often its keys came.
+        key_counts: table of `key` and `records` (processed records), if the plan asks for it.
+    """
+
+    rows: int
+    states: int
+    staged: tuple[Any, ...]
+    stats: KeyStats
+    key_counts: pa.Table | None
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """Where the tasks of a stage deliver their shares.
+
+    Attributes:
+        sink: of the result; None if it is not wanted.
+        empty: the columns of a result without rows, where they are known.
+        counted: whether tasks also give back the number of records of every key.
+        rounds: the sink of partial results; None if none are published.
+    """
+
+    sink: Sink | None = None
+    empty: pa.Schema | None = None
+    counted: bool = False
+    rounds: Sink | None = None
+
+    def deliver(self, task: ReduceTask, index: int, schema: pa.Schema | None, *, is_first: bool) -> TaskOutput:
+        """Bring a task's share into the schema of all shares, and stage it. If all are empty, which None stands for,
+        the first task stages the columns.
+
+        Raises:
+            ExecutorError: the share does not fit the schema, or the sink failed.
+            JobFailedError: the share cannot be written.
+        """
+        stands_for_all = schema is None and is_first
+        task.conform(schema, plain(self.empty.empty_table()) if stands_for_all and self.empty is not None else None)
+        share = task.share
+        staged: tuple[Any, ...] = ()
+        if self.sink is not None and (share.table.num_rows or stands_for_all):
+            staged = (_staged(self.sink, share.table, index, RESULT),)
+        counts = pa.table({"key": share.keys, "records": share.records}) if self.counted else None
+        return TaskOutput(share.table.num_rows, task.most_keys, staged, task.key_stats(), counts)
+
+    def publish(self, rows: pa.Table, index: int, round: int) -> int:
+        """Stage a task's share of a round of aggregation; returns its rows."""
+        assert self.rounds is not None
+        _staged(self.rounds, rows, index, round)
+        return int(rows.num_rows)
+
+
+def _staged(sink: Sink, rows: pa.Table, task: int, epoch: int) -> Any:
+    try:
+        return sink.stage(rows, task, epoch)
+    except DpaError:
+        raise
+    except USER_ERRORS as error:
+        raise executor_error(sink, "stage", f"the share of task {task}", error) from None

@@ -1,0 +1,46 @@
+"""How far senders may be ahead of a stage, and how its tasks portion their work.
+
+A job file's section `limits` is made of the class, so its fields, defaults, bounds and docstrings are the keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Ge, Gt
+
+from dpa._util.bounds import FINITE
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowControl:
+    """Bounds on the records that wait for a stage, and on how long its tasks work before they read their messages."""
+
+    batch_records: Annotated[int, Ge(1)] = 262_144
+    """Most records in one pushed batch, and in one batch of a batch mapper."""
+    in_flight_records: Annotated[int, Ge(1)] = 1_048_576
+    """Most records of one sender that are emitted and not yet processed; at least `batch_records`."""
+    in_flight_mb: Annotated[int, Ge(1)] = 256
+    """About the most MiB of them."""
+    queue_seconds: Annotated[float, Gt(0), FINITE] | None = 0.5
+    """Seconds of queueing delay to aim at: senders keep as many records in flight to a task as it processes in this
+    time. Null: as many as the bounds allow."""
+    quantum_records: Annotated[int, Ge(1)] = 262_144
+    """Most records that a task processes before it reads its messages."""
+    quantum_seconds: Annotated[float, Gt(0)] = 0.1
+    """Most seconds that such a quantum should take: where records are slow, it has fewer."""
+    drain_seconds: Annotated[float, Ge(0), FINITE] = 2.0
+    """Most seconds for which a task that leaves processes its queue before it hands over the rest with its states; with
+    `consistency: migrate` it hands over at once."""
+
+    def __post_init__(self) -> None:
+        if self.batch_records > self.in_flight_records:
+            raise ValueError(
+                f"batch_records ({self.batch_records}) must not exceed in_flight_records ({self.in_flight_records})"
+            )
+
+    @property
+    def in_flight_bytes(self) -> float:
+        """`in_flight_mb` in bytes."""
+        return self.in_flight_mb * 2**20

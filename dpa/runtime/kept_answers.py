@@ -1,0 +1,42 @@
+"""The answers to requests that a job has been asked, until who asked fetches them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from dpa.protocol.wire.instructions import Answer
+
+_CLOSE_SECONDS, _LOOK_SECONDS = 0.5, 0.05
+"""How long a job that has ended keeps answers, and how often it looks whether there are any."""
+
+
+class KeptAnswers:
+    """Knows the requests that are not answered, or whose answers are not fetched; used from several threads."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, Answer | None] = {}
+
+    def expect(self, request: int) -> None:
+        """Keep the answer to a request when it comes."""
+        self._of[request] = None
+
+    def keep(self, answer: Answer) -> None:
+        """Keep an answer, if it is expected."""
+        if answer.request in self._of:
+            self._of[answer.request] = answer
+
+    def fetched(self, requests: Sequence[int]) -> list[Answer]:
+        """The answers to these requests, as far as there are any; each is given once."""
+        found = {request: answer for request in requests if (answer := self._of.get(request)) is not None}
+        for request in found:
+            del self._of[request]
+        return list(found.values())
+
+    def close(self, why: str) -> None:
+        """Refuse what is not answered, and wait a moment until all is fetched."""
+        for request in [request for request, answer in self._of.items() if answer is None]:
+            self.keep(Answer(request, why, refused=True))
+        until = time.monotonic() + _CLOSE_SECONDS
+        while self._of and time.monotonic() < until:
+            time.sleep(_LOOK_SECONDS)

@@ -1,0 +1,105 @@
+"""Requests to a job that runs on a cluster: its coordinator is a named actor there, which whoever reaches the cluster
+can ask. Where the cluster has a token, that takes the token."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+from dpa.errors import ControlError
+from dpa.protocol.plan import Request
+from dpa.protocol.wire.events import MoveTasks, Rescale
+from dpa.protocol.wire.instructions import Answer
+from dpa.runtime.cluster import alive_nodes
+from dpa.telemetry.mailbox import run_names
+from dpa.telemetry.status import Status
+
+_NAMESPACE = "dpa"
+"""Ray's namespace of the coordinators that have names."""
+
+_LOOK_SECONDS = 0.05
+"""How often who waits for an answer asks for it."""
+
+_STATUS_SECONDS = 5.0
+"""How long a job may take to say how it is."""
+
+
+class NamedJob:
+    """The asking side, in a process that is connected to the cluster.
+
+    Attributes:
+        name: the job's name, with the number of its process.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @staticmethod
+    def all() -> list[NamedJob]:
+        """The jobs that run on the cluster, by name."""
+        from ray.util import list_named_actors
+
+        found: list[Any] = list_named_actors(all_namespaces=True)
+        return [NamedJob(name) for name in sorted(each["name"] for each in found if each["namespace"] == _NAMESPACE)]
+
+    def status(self) -> Status | None:
+        """How it is; None if it has not begun to stream, or has ended."""
+        import ray
+        from ray.exceptions import RayError
+
+        try:
+            told = ray.get(self._coordinator().status.remote(), timeout=_STATUS_SECONDS)
+        except (ControlError, RayError):
+            return None
+        if told is None:
+            return None
+        job, snapshot, processes = told
+        return Status.of(job, snapshot, processes, alive_nodes())
+
+    def ask(self, request: Request) -> Answer:
+        """The answer to a request, when there is one.
+
+        Raises:
+            ControlError: the job has ended.
+        """
+        import ray
+        from ray.exceptions import RayError
+
+        coordinator, asked = self._coordinator(), with_node_ids(request)
+        if isinstance(asked, Answer):
+            return asked
+        try:
+            coordinator.ask.remote(asked)
+            while not (answers := ray.get(coordinator.answers.remote((request.request,)))):
+                time.sleep(_LOOK_SECONDS)
+        except RayError:
+            raise ControlError(f"{self.name} ended before it had answered") from None
+        found: Answer = answers[0]
+        return found
+
+    def _coordinator(self) -> Any:
+        import ray
+
+        try:
+            return ray.get_actor(self.name, namespace=_NAMESPACE)
+        except ValueError:
+            raise ControlError(f"{self.name} has ended") from None
+
+
+def free_name(job: str) -> dict[str, str]:
+    """Ray's options for the coordinator of a job, by which it is found."""
+    taken = {running.name for running in NamedJob.all()}
+    return {"name": next(name for name in run_names(job) if name not in taken), "namespace": _NAMESPACE}
+
+
+def with_node_ids(request: Request) -> Request | Answer:
+    """A request with the `id` of each node in place of its name; or the refusal, if there is no such node."""
+    if not isinstance(request, Rescale | MoveTasks) or not request.nodes:
+        return request
+    ids = {node.name: node.id for node in alive_nodes()}
+    unknown = [node for node in request.nodes if node not in ids]
+    if unknown:
+        text = f"there is no node {unknown[0]!r}; the nodes are {', '.join(sorted(ids))}"
+        return Answer(request.request, text, refused=True)
+    return replace(request, nodes=tuple(ids[node] for node in request.nodes))

@@ -1,0 +1,139 @@
+"""A result as a directory of Parquet files, a file a task, which replaces an earlier result as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dpa._util.disk import why, writing
+from dpa._util.links import is_of_file_system
+from dpa._util.signals import interrupts_held
+from dpa.errors import TableError
+from dpa.sinks.replacement import MARK, Replacement, files_of_result, is_unsettled, settle_abandoned
+from dpa.sinks.sink import Sink
+
+
+class ParquetDirectory(Sink):
+    """A directory of Parquet files.
+
+    Attributes:
+        staging: where tasks write their files; None before `begin`.
+    """
+
+    def __init__(
+        self, path: str, mode: str = "error", *, section: str = "output", mark: Callable[[], str] = str
+    ) -> None:
+        """A result at `path`.
+
+        Args:
+            mode: `overwrite` replaces the result of an earlier job; `error` wants nothing there, or an empty directory.
+            section: where a job file has these, for messages.
+            mark: returns the text of the file `_job.yaml` beside the result.
+        """
+        self.staging: str | None = None
+        self._given = path
+        self._path = Path(path).absolute()
+        self._mode = mode
+        self._section = section
+        self._mark = mark
+        self._replacement: Replacement | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"staging": self.staging}  # all that tasks need
+
+    @property
+    def place(self) -> str:
+        """The directory; without links once the result is begun."""
+        return str(self._path)
+
+    def check(self) -> None:
+        """Check that nothing is there that must not be overwritten."""
+        target = self._path.resolve()
+        if not is_unsettled(target):  # if it is, `begin` checks once it has settled it
+            self._accept(target)
+
+    def begin(self) -> None:
+        """Make the staging directory. Refused while another job writes there, too."""
+        self._path = target = self._path.resolve()
+        try:
+            with interrupts_held():
+                self._replacement = Replacement.begin(target, self._mark())
+                others = [place for place in settle_abandoned(target) if place != self._replacement.work]
+            self.staging = str(self._replacement.new)
+            if others:
+                busy = f"another job writes to {target} now"
+                raise TableError(f"{busy}; wait for its end, or name another directory")
+            self._accept(target)
+        except OSError as error:
+            raise TableError(f"cannot write there: {why(error)}") from None
+
+    def stage(self, rows: pa.Table, task: int, epoch: int) -> str:
+        """Write a task's file; returns its name."""
+        assert self.staging is not None
+        name = f"part-{task:05d}.parquet"
+        with writing(path := Path(self.staging) / name):
+            pq.write_table(rows, path)
+        return name
+
+    def commit(self, staged: Sequence[str], epoch: int, seconds: float) -> Sequence[str]:
+        """Put the complete result in its place; returns the names of its files. If it cannot be put there, or something
+        came there meanwhile, what was there before stays."""
+        assert self._replacement is not None
+        try:
+            with interrupts_held():
+                self._replacement.publish(self._accept_still)
+        except OSError as error:
+            raise TableError(f"the result cannot be put at {self._path}: {why(error)}") from None
+        return tuple(sorted(staged))
+
+    def abort(self) -> None:
+        """Remove the staging directory, and what was replaced."""
+        if self._replacement is None:
+            return
+        try:
+            with interrupts_held():
+                self._replacement.settle()
+        except OSError as error:
+            left = f"{self._replacement.work}: the next job with this output will try again to settle what is left here"
+            raise TableError(f"{left}: {error}") from None
+
+    def read(self, staged: Sequence[str]) -> pa.Table:
+        """The rows of the staged files."""
+        assert self.staging is not None
+        return pa.concat_tables([pq.read_table(Path(self.staging) / name) for name in staged])
+
+    def _accept_still(self, directory: Path) -> None:
+        try:
+            self._accept(directory)
+        except TableError as error:
+            raise TableError(f"{error}; it was not so when the job began") from None
+
+    def _accept(self, directory: Path) -> None:
+        """Check that the content of a directory, the result's or a former one, may be replaced.
+
+        Raises:
+            TableError: it must not be.
+        """
+        if directory.exists() and not directory.is_dir():
+            raise TableError(f"{self._given} is a file; name a directory")
+        known = files_of_result(directory)
+        own = None if self._replacement is None else self._replacement.work
+        entries = directory.iterdir() if directory.is_dir() else ()
+        others = [entry for entry in entries if entry.name not in known and entry != own]
+        strangers = sorted(entry.name for entry in others if not is_of_file_system(entry))
+        path = self._given
+        more = f" and {len(strangers) - 1} more" if len(strangers) > 1 else ""
+        if self._mode == "error" and (known or strangers):
+            remedy = f"it holds {strangers[0]}{more}" if strangers else f"set {self._section}.mode to `overwrite`"
+            raise TableError(f"{path} is not empty: {remedy}; or name another directory")
+        if strangers:
+            reason = "`overwrite` replaces the result of a job and nothing else"
+            holds = f"{path} holds {strangers[0]}{more}, no file of a result"
+            raise TableError(f"{holds}; {reason}: name another directory")
+        if known and MARK not in known:
+            holds = f"{path} holds {known[0]} and no {MARK}"
+            raise TableError(f"{holds}, so it is no result of a job; name another directory")

@@ -1,0 +1,100 @@
+"""Feeds that other packages bring: their splits travel pickled, and their failures are said in the name of the feed."""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from dpa.errors import DpaError, TableError
+from dpa.sources.feed import Feed, Page, never
+from dpa.sources.splits import Split
+
+
+@dataclass(frozen=True)
+class ForeignSplit:
+    """A split of a foreign feed, still pickled: only the tasks that read must be able to import its module.
+
+    Attributes:
+        pickled: the split.
+        name: of the feed, for messages.
+        rows: how many of its rows are read.
+        skipped: how many come before those.
+    """
+
+    pickled: bytes
+    name: str
+    rows: int
+    skipped: int = 0
+
+    def after(self, rows: int) -> ForeignSplit:
+        """What is left of the split once its first `rows` rows have been read."""
+        return replace(self, rows=self.rows - rows, skipped=self.skipped + rows)
+
+    def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """Yield the split's rows in order, at most `batch_rows` of them at a time.
+
+        Raises:
+            TableError: the split cannot be imported here, or cannot be read.
+        """
+        try:
+            split: Split = pickle.loads(self.pickled)
+        except Exception as error:
+            raise TableError(f"the splits of {self.name} cannot be imported where they are read: {error}") from None
+        with _naming(f"reading a split of {self.name}"):
+            yield from (split.after(self.skipped) if self.skipped else split).batches(batch_rows)
+
+
+class ForeignFeed(Feed):
+    """A feed of somebody else's class."""
+
+    def __init__(self, feed: Feed, name: str) -> None:
+        """`name` is what the job file calls it."""
+        self._feed = feed
+        self._name = name
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The columns, as the feed says."""
+        with _naming(f"{self._name}.schema"):
+            return self._feed.schema
+
+    def poll(self, split_rows: int, position: Any = None) -> Page:
+        """A page of the feed, its splits packed."""
+        with _naming(f"{self._name}.poll"):
+            page = self._feed.poll(split_rows, position)
+            return Page([self._packed(split) for split in page.splits], page.position)
+
+    def sample(self, max_rows: int, seed: int = 0, enough: Callable[[], bool] = never) -> pa.Table:
+        """A sample, as the feed draws it."""
+        with _naming(f"{self._name}.sample"):
+            return self._feed.sample(max_rows, seed, enough)
+
+    def _packed(self, split: Split) -> ForeignSplit:
+        if not isinstance(split, Split):
+            raise TableError(f"{type(split).__name__} is no split: it lacks `rows`, `after` or `batches`")
+        return ForeignSplit(pickle.dumps(split), self._name, split.rows)
+
+
+@contextmanager
+def _naming(what: str) -> Iterator[None]:
+    """A block of foreign code.
+
+    Raises:
+        TableError: it failed; `what` begins the message.
+    """
+    try:
+        yield
+    except TableError:
+        raise
+    except Exception as error:
+        if isinstance(error, DpaError):
+            raise TableError(f"{what}: {error}") from error
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{last.filename}:{last.lineno}"
+        raise TableError(f"{what}: {type(error).__name__}: {error} ({where})") from error

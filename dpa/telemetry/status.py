@@ -1,0 +1,66 @@
+"""How a running job is, for who asks: its stages, with the nodes and processes of their tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.metrics import Snapshot, StageSnapshot
+from dpa.protocol.wire.nodes import BackendNode, TaskProcess
+
+
+@dataclass(frozen=True)
+class ProcessStatus:
+    """The process of a task: the name of its node, and its number there; empty and None where a task is not up."""
+
+    node: str = ""
+    pid: int | None = None
+
+
+@dataclass(frozen=True)
+class StageStatus:
+    """A stage of a running job: its tasks by number, the records in their queues, and the processes of these tasks."""
+
+    name: str
+    phase: str
+    tasks: tuple[int, ...]
+    queued: int
+    processes: tuple[ProcessStatus, ...]
+
+
+@dataclass(frozen=True)
+class Status:
+    """How a running job is; `at`: seconds since its stream began; `processors`: of all nodes of the cluster."""
+
+    job: str
+    phase: str
+    at: float
+    stages: tuple[StageStatus, ...]
+    processors: float
+
+    @staticmethod
+    def of(
+        job: str, snapshot: Snapshot, processes: Mapping[Address, TaskProcess], nodes: Sequence[BackendNode]
+    ) -> Status:
+        """That of a job of this name.
+
+        Args:
+            job: its name.
+            snapshot: its statistics.
+            processes: where its tasks are, and others that it had.
+            nodes: of the cluster.
+        """
+        names = {node.id: node.name for node in nodes}
+
+        def process(address: Address) -> ProcessStatus:
+            found = processes.get(address)
+            return ProcessStatus() if found is None else ProcessStatus(names.get(found.node, found.node), found.pid)
+
+        def stage(found: StageSnapshot) -> StageStatus:
+            queued = sum(task.queue for task in found.tasks)
+            where = tuple(process(Address(found.name, task)) for task in found.present)
+            return StageStatus(found.name, found.phase, found.present, queued, where)
+
+        processors = sum(node.processors for node in nodes)
+        return Status(job, snapshot.phase, snapshot.at, tuple(map(stage, snapshot.stages)), processors)

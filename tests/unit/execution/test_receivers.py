@@ -1,0 +1,101 @@
+"""What every kind of receiver keeps to. A kind is a file, its name in `KINDS`, and an example here."""
+
+import pickle
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from builders import Total, chunks, key_lists, receiver, tables
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpa.aggregates import Sum, TopRows
+from dpa.execution.block import Block
+from dpa.execution.keys import column_of
+from dpa.execution.receivers import KINDS, receiver_of
+from dpa.execution.receivers.base import Receiver
+from dpa.execution.receivers.batch import BatchReceiver, RowsReceiver
+from dpa.execution.receivers.join import JoinReceiver
+from dpa.execution.receivers.process import ProcessReceiver
+from dpa.execution.receivers.record import RecordReceiver
+from dpa.execution.rows import plain
+from dpa.execution.states import Reduced
+from dpa.executors import Process
+from dpa.operators import JoinOptions
+from dpa.routing.keys import Key
+
+
+class CountsThem(Process[int, int]):
+    """Emits how many values a key had, at the end."""
+
+    def zero(self) -> int:
+        return 0
+
+    def process(self, key: Any, state: int, value: int) -> tuple[int, Iterable[dict[str, Any]]]:
+        return state + 1, []
+
+    def finish(self, key: Any, state: int) -> Iterable[dict[str, Any]]:
+        return [{"of": key, "values": state}]
+
+
+EXAMPLES: dict[type[Receiver], Any] = {
+    RecordReceiver: Total(),
+    BatchReceiver: Sum(),
+    RowsReceiver: TopRows(2, "value"),
+    ProcessReceiver: CountsThem(),
+    JoinReceiver: JoinOptions("full", (("key",), ("key",))),
+}
+"""An executor of each kind; its values are numbers, in the column `value`."""
+
+every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+
+
+def blocks_of(keys: list[Key], sides: Iterable[int]) -> list[Block]:
+    values = pa.record_batch({"value": pa.array(range(len(keys)), pa.int64())})
+    return [Block.of(column_of(keys, "key"), values, 0, side) for side in sides]
+
+
+def rows_of(made: Receiver, shares: list[Reduced]) -> Counter[str]:
+    return Counter(repr(row) for share in shares for row in made.completed(plain(share.table)).to_pylist())
+
+
+@every_kind
+def test_an_executor_is_of_the_first_kind_that_takes_it(kind: type[Receiver]) -> None:
+    made = receiver_of(EXAMPLES[kind])
+    assert type(made) is kind
+    assert type(pickle.loads(pickle.dumps(made))) is kind
+    assert made.does("tag") != made.does("")
+
+
+@every_kind
+def test_without_rows_a_result_has_the_columns_that_were_foretold(kind: type[Receiver]) -> None:
+    made = receiver(EXAMPLES[kind])
+    blocks = [block.slice(0, 0) for block in blocks_of(["a"], range(1 + made.has_sides))]
+    foretold = made.columns("key", blocks, is_complete=True).schema
+    store = made.store()
+    for block in blocks_of(["a"], range(1 + made.has_sides)):
+        store.reduce(block)
+    found = made.completed(plain(store.finish("key").table)).schema
+    known = [field.name for field in foretold if field.name in found.names]
+    assert known == foretold.names if made.gives_key else known == []
+
+
+@every_kind
+@given(data=st.data(), keys=key_lists(least=1, composite=False))
+def test_states_that_move_and_meet_give_what_one_store_gives(kind: type[Receiver], data: Any, keys: list[Key]) -> None:
+    """Records of a key go to one task before all others, as a kind without a merge needs."""
+    made, table = receiver(EXAMPLES[kind]), data.draw(tables(reducers=2))
+    whole, stores = made.store(), [made.store(), made.store()]
+    for part in chunks(keys, [len(keys) // 2]):
+        for block in blocks_of(list(part), range(1 + made.has_sides)):
+            whole.reduce(block)
+            stores[0].reduce(block)
+    for interval in stores[0].pieces(table, 0, 2):
+        for owner, states in stores[0].pack(table, 0, interval).items():
+            assert owner == 1
+            stores[1].install(states)
+    shares = [store.finish("key") for store in stores]
+    assert rows_of(made, shares) == rows_of(made, [whole.finish("key")])
+    assert sum(int(share.records.sum()) for share in shares) == len(keys) * (1 + made.has_sides)

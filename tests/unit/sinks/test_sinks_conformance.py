@@ -1,0 +1,147 @@
+"""What every sink promises, wherever rows go. A new sink is a line of `SINKS`."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dpa import partial_results
+from dpa.errors import TableError
+from dpa.sinks.memory import Memory
+from dpa.sinks.parquet import ParquetDirectory
+from dpa.sinks.partial_results import RoundsDirectory
+from dpa.sinks.sink import Sink
+from jobs.json_lines import JsonLines
+
+SHARES = [pa.table({"key": [f"{task}{row}" for row in range(3 - task)], "n": range(3 - task)}) for task in range(3)]
+ALL = pa.concat_tables(SHARES)
+
+
+class Case:
+    """A sink in an empty directory, and how a reader finds its rows there."""
+
+    def __init__(self, make: Callable[[Path], Sink], find: Callable[[Path], pa.Table] | None, directory: Path) -> None:
+        self.directory = directory
+        self.sink = make(directory / "place")
+        self._make = make
+        self._find = find
+
+    def again(self) -> Case:
+        """The same for another job."""
+        return Case(self._make, self._find, self.directory)
+
+    def found(self) -> pa.Table | None:
+        """What readers see; None: nothing."""
+        try:
+            return None if self._find is None else self._find(self.directory / "place")
+        except (FileNotFoundError, TableError):
+            return None
+
+    def staged(self, tables: Sequence[pa.Table] = SHARES, epoch: int = 1) -> list[Any]:
+        """What tasks have staged, each in a process of its own."""
+        here = range(len(tables))
+        return [pickle.loads(pickle.dumps(self.sink)).stage(tables[task], task, epoch) for task in here]
+
+    def files(self) -> list[str]:
+        """All files that there are but locks."""
+        inside = (path for path in self.directory.rglob("*") if path.is_file() and path.name != ".lock")
+        return sorted(str(path.relative_to(self.directory)) for path in inside)
+
+
+def files(place: Path) -> pa.Table:
+    return pa.concat_tables([pq.read_table(part) for part in sorted(place.iterdir()) if part.suffix == ".parquet"])
+
+
+def json_lines(place: Path) -> pa.Table:
+    return JsonLines(str(place)).read([str(place)])
+
+
+SINKS: dict[str, tuple[Callable[[Path], Sink], Callable[[Path], pa.Table] | None]] = {
+    "memory": (lambda place: Memory(), None),
+    "parquet": (lambda place: ParquetDirectory(str(place), "overwrite", mark=lambda: "key: word\n"), files),
+    "rounds": (lambda place: RoundsDirectory(str(place)), lambda place: partial_results(place).table),
+    "of one's own": (lambda place: JsonLines(str(place)), json_lines),
+}
+
+
+@pytest.fixture(params=SINKS)
+def case(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
+    make, find = SINKS[request.param]
+    return Case(make, find, tmp_path)
+
+
+def rows(table: pa.Table) -> list[Any]:
+    return sorted(table.to_pylist(), key=lambda row: row["key"])
+
+
+def test_a_check_writes_nothing(case: Case) -> None:
+    case.sink.check()
+    assert case.files() == []
+
+
+def test_readers_see_all_rows_once_they_are_committed_and_none_before(case: Case) -> None:
+    case.sink.begin()
+    staged = case.staged()
+    assert case.found() is None
+    names = case.sink.commit(staged, 1, 0.5)
+    case.sink.abort()
+    if case.sink.place is None:
+        assert rows(case.sink.read(staged)) == rows(ALL)
+    else:
+        assert rows(case.found()) == rows(ALL)
+        assert all(list(case.directory.rglob(name)) for name in names)
+
+
+def test_an_abort_leaves_nothing_and_what_was_committed_stays(case: Case) -> None:
+    case.sink.begin()
+    case.sink.commit(case.staged(), 1, 0.5)
+    case.sink.abort()
+    before, seen = case.files(), case.found()
+    again = case.again()
+    again.sink.begin()
+    again.staged([SHARES[0]], epoch=2)
+    again.sink.abort()
+    assert case.found() == seen
+    if not isinstance(case.sink, RoundsDirectory):  # whose next round overwrites what was staged
+        assert case.files() == before
+
+
+def test_a_new_commit_replaces_what_readers_see(case: Case) -> None:
+    for epoch, tables in ((1, SHARES), (2, SHARES[:2])):
+        job = case.again()
+        job.sink.check()
+        job.sink.begin()
+        job.sink.commit(job.staged(tables, epoch), epoch, 0.5)
+        job.sink.abort()
+    assert case.sink.place is None or rows(case.found()) == rows(pa.concat_tables(SHARES[:2]))
+
+
+def test_what_is_staged_can_be_read_back_or_the_sink_says_that_it_cannot(case: Case) -> None:
+    case.sink.begin()
+    staged = case.staged()
+    if type(case.sink).read is Sink.read:
+        with pytest.raises(TableError, match=r"has no `read`"):
+            case.sink.read(staged)
+    else:
+        assert rows(case.sink.read(staged)) == rows(ALL)
+    case.sink.abort()
+
+
+def test_columns_without_rows_are_a_result(case: Case) -> None:
+    case.sink.begin()
+    staged = case.staged([ALL.slice(0, 0)])
+    case.sink.commit(staged, 1, 0.5)
+    case.sink.abort()
+    found = case.found()
+    assert case.sink.place is None or (found is not None and found.num_rows == 0)
+
+
+def test_an_abort_before_anything_was_begun_is_good(case: Case) -> None:
+    case.sink.abort()
+    assert case.files() == []

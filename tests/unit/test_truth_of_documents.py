@@ -1,0 +1,116 @@
+"""What documents say of the code is so, in plain words; and a name means one thing."""
+
+import re
+from collections import Counter
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCES = {path: path.read_text(encoding="utf-8") for path in sorted((ROOT / "dpa").rglob("*.py"))}
+TESTS = {path: path.read_text(encoding="utf-8") for path in sorted((ROOT / "tests").rglob("test_*.py"))}
+
+# --- names in docs/design.md
+
+DESIGN = re.sub(r"^```.*?^```", "", (ROOT / "docs" / "design.md").read_text(encoding="utf-8"), flags=re.M | re.S)
+QUOTED = sorted(set(re.findall(r"`([^`]+)`", DESIGN)))
+DEFINED = re.compile(
+    r"^\s*(?:async )?(?:class|def) (\w+)"  # classes and functions
+    r"|^\s*(?:self\.)?(\w+)(?:: [^=\n]+)?(?: =|$)"  # variables, attributes and fields
+    r"|[(,] ?(\w+): |^\s+(\w+): [^\n]+,$",  # parameters
+    re.MULTILINE,
+)
+NOT_OF_THE_PACKAGE = {
+    "make lint": "a target of the Makefile",
+    "make test": "a target of the Makefile",
+    "experiments/results/NAME.json": "stands for all results",
+    ".md": "the end of a file's name",
+    ".png": "the end of a file's name",
+}
+
+
+NAMES = {
+    path: {
+        *(name for match in DEFINED.finditer(text) for name in match.groups() if name),
+        *path.relative_to(ROOT).with_suffix("").parts,
+    }
+    for path, text in {**SOURCES, **TESTS}.items()
+}
+"""The classes, functions, variables, attributes and parameters of each module, and its own name."""
+EVERYWHERE = set().union(*NAMES.values())
+
+
+def exists(quoted: str) -> bool:
+    """Whether there is what a document names: a module that can be run, a file, or a name of the code. An attribute
+    must be in the module of its class."""
+    if module := re.match(r"python -m ([\w.]+)", quoted):
+        return find_spec(module[1]) is not None
+    if "/" in quoted or quoted.endswith(".py"):
+        return (ROOT / quoted).exists() or any(path.name == quoted for path in NAMES)
+    identifier = re.fullmatch(r"([\w.]+)(?:=|: .*|\(.*\))?", quoted)
+    if identifier is None:
+        return False
+    owner, *attributes = identifier[1].split(".")
+    if not attributes:
+        return owner in EVERYWHERE
+    classes = [NAMES[path] for path, text in SOURCES.items() if re.search(rf"^class {owner}\b", text, re.MULTILINE)]
+    return owner in EVERYWHERE and set(attributes) <= (set().union(*classes) or EVERYWHERE)
+
+
+def test_everything_exists_that_the_design_names() -> None:
+    assert [quoted for quoted in QUOTED if quoted not in NOT_OF_THE_PACKAGE and not exists(quoted)] == []
+
+
+@pytest.mark.parametrize("gone", ["_CLASSES", "GroupingConfig", "Emission.of_kind", "dpa/protocol/bins.py"])
+def test_what_does_not_exist_is_found(gone: str) -> None:
+    assert not exists(gone)
+
+
+# --- public classes
+
+TWICE = {
+    "Arrivals": 2,
+    "Control": 2,
+    "Demand": 2,
+    "Edge": 2,
+    "LoadReport": 2,
+    "Migration": 2,
+    "Network": 2,
+    "Pace": 2,
+    "Process": 3,
+    "Progress": 2,
+    "Rows": 2,
+    "Sample": 2,
+    "Stage": 2,
+    "Step": 3,
+}
+"""Public classes of one name that there are, and how many: none is added, and those that are renamed leave the list."""
+
+
+def test_no_two_public_classes_have_one_name() -> None:
+    names = Counter(name for text in SOURCES.values() for name in re.findall(r"^class ([A-Z]\w*)", text, re.MULTILINE))
+    assert {name: count for name, count in names.items() if count > TWICE.get(name, 1)} == {}
+
+
+# --- words
+
+UNCLEAR = re.compile(r"\bso (?:many|long)\b|\b(?:tells?|told|telling)\b", re.IGNORECASE)
+"""Words that stand for a parameter, a unit or a verb that has a name of its own."""
+
+PAGES = ["README.md", "CONTRIBUTING.md", *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md")))]
+PACKAGES = ["balance/options", "config", "logical", "result", "routing/groupings", "sinks"]
+"""Those whose docstrings have been gone through. The page of transitions waits for those of dpa/protocol."""
+
+
+def prose(written: str) -> str:
+    """What is written for people: all of a page, the docstrings and comments of a package."""
+    if written in PAGES:
+        return (ROOT / written).read_text(encoding="utf-8")
+    text = "\n".join(text for path, text in SOURCES.items() if path.is_relative_to(ROOT / "dpa" / written))
+    return "\n".join(re.findall(r'""".*?"""|# [^\n]*', text, re.DOTALL))
+
+
+@pytest.mark.parametrize("written", [page for page in PAGES if page != "docs/protocol.md"] + PACKAGES)
+def test_words_are_plain_in(written: str) -> None:
+    assert [line for line in prose(written).splitlines() if UNCLEAR.search(line)] == []
