@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import platform
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
@@ -60,7 +61,7 @@ def build_report(
         bottleneck=bottleneck(loads, edges),
         stages=stages,
         edges=_edges(snapshot, held_up(loads, edges)) if snapshot else (),
-        traffic=traffic_between(used),
+        traffic=traffic_between(used, snapshot),
         placement_looks=snapshot.placement_looks if snapshot else (),
         placement_counts=dict(snapshot.placement_counts) if snapshot else {},
         reference=_verdict(stages),
@@ -71,21 +72,29 @@ def build_report(
     )
 
 
-def traffic_between(use: Mapping[Address, TaskUse]) -> tuple[TrafficReport, ...]:
-    """What the tasks of each pair of stages sent, in the order of stages."""
-    tasks: dict[str, int] = {}
+def traffic_between(use: Mapping[Address, TaskUse], snapshot: Snapshot | None = None) -> tuple[TrafficReport, ...]:
+    """What the tasks of each pair of stages sent, in the order of stages. Those that are forgotten, of which the
+    snapshot has no statistics, are in the sums alone."""
+    tasks: dict[str, Sequence[int]] = {}
     for address in use:
-        tasks[address.stage] = max(tasks.get(address.stage, 0), address.index + 1)
+        tasks[address.stage] = range(max(len(tasks.get(address.stage, ())), address.index + 1))
+    for stage in snapshot.stages if snapshot is not None else ():
+        if stage.name in tasks and stage.forgotten is not None:
+            tasks[stage.name] = [task.index for task in stage.tasks]
+    totals: defaultdict[tuple[str, str], Traffic] = defaultdict(Traffic)
+    for address, used in use.items():
+        for receiver, traffic in used.sent.items():
+            totals[address.stage, receiver.stage] += traffic
     found = []
     for source, target in itertools.product(tasks, tasks):
         sent = [
             [
                 use.get(Address(source, one), TaskUse()).sent.get(Address(target, other), Traffic())
-                for other in range(tasks[target])
+                for other in tasks[target]
             ]
-            for one in range(tasks[source])
+            for one in tasks[source]
         ]
-        total = sum((each for row in sent for each in row), Traffic())
+        total = totals[source, target]
         if total.messages:
             pairs = tuple(tuple(each.bytes for each in row) for row in sent)
             found.append(TrafficReport(source, target, total.messages, total.records, total.bytes, pairs))

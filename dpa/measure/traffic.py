@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -33,6 +33,17 @@ class TrafficMeter(Generic[R]):
         sums[0] += 1
         sums[1] += records
         sums[2] += size
+
+    @property
+    def receivers(self) -> list[R]:
+        """To whom anything was sent, in the order of the first message."""
+        return list(self._found)
+
+    def merge(self, receivers: Iterable[R], into: R) -> None:
+        """Count what was sent to some receivers as sent to another."""
+        for receiver in receivers:
+            sums = zip(self._found.get(into, (0, 0, 0)), self._found.pop(receiver), strict=True)
+            self._found[into] = [one + other for one, other in sums]
 
     def found(self) -> Mapping[R, Traffic]:
         """What was sent so far."""

@@ -12,7 +12,7 @@ from dpa.protocol.rules import RuledMachine, State
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.channel import Inbox, Outbox
 from dpa.protocol.wire.envelopes import Envelope, Message
-from dpa.protocol.wire.events import Event
+from dpa.protocol.wire.events import Event, TasksGone
 from dpa.protocol.wire.instructions import Instruction, Send
 
 
@@ -38,6 +38,9 @@ class Machine(RuledMachine):
         if isinstance(event, Envelope):
             for message in self._inbox.accept(event):
                 self._take(event.sender, message)
+        elif isinstance(event, TasksGone):
+            self._inbox.forget(event.present)
+            self._outbox.forget(event.present)
         else:
             self._take(self.address, event)
         instructions, self._instructions = self._instructions, []

@@ -28,14 +28,23 @@ from dpa.protocol.machine import Machine
 from dpa.protocol.machines import task_of
 from dpa.protocol.plan import RunPlan
 from dpa.protocol.task.delivery import TaskOutput
-from dpa.protocol.wire.addresses import COORDINATOR, RESERVED, Address
+from dpa.protocol.wire.addresses import COORDINATOR, RESERVED, Address, Present
 from dpa.protocol.wire.envelopes import Envelope
-from dpa.protocol.wire.events import Event, ExtractDone, FinishDone, MergeDone, ProcessDone, StepDone, TaskDied
+from dpa.protocol.wire.events import (
+    Event,
+    ExtractDone,
+    FinishDone,
+    MergeDone,
+    ProcessDone,
+    StepDone,
+    TaskDied,
+    TasksGone,
+)
 from dpa.protocol.wire.instructions import CloseSplit, Instruction, OpenSplit, Process
 from dpa.protocol.wire.messages.data import Push
 from dpa.protocol.wire.messages.migration import RangeTransfer
 from dpa.protocol.wire.nodes import TaskProcess
-from dpa.protocol.wire.use import TaskUse
+from dpa.protocol.wire.use import TaskUse, forget_receivers
 from dpa.runtime.core_wait import CoreWait
 from dpa.runtime.freed_memory import keep_freed_memory
 from dpa.runtime.packed_plan import PackedPlan
@@ -86,9 +95,18 @@ class TaskActor:
     def meet(self, handles: Handles) -> None:
         """Learn of tasks that were started later, and open the channels to them: the first message of one process to
         another takes longer, and records may wait for it."""
-        self._handles = {**self._handles, **handles}
+        with self._shell.lock:
+            self._handles = {**self._handles, **handles}
         with suppress(RayError):  # who watches the task says that it has died
             ray.get([handle.greet.remote() for handle in handles.values()])
+
+    @ray.method(concurrency_group="control", num_returns=0)
+    def part(self, present: Present) -> None:
+        """Learn that tasks of a stage have ended."""
+        with self._shell.lock:
+            self._handles = {task: handle for task, handle in self._handles.items() if not present.has_gone(task)}
+            forget_receivers(self._traffic, present)
+            self._shell.post(TasksGone(present))
 
     @ray.method(concurrency_group="control")
     def greet(self) -> None:

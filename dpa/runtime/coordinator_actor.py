@@ -19,7 +19,7 @@ from dpa.errors import JobFailedError
 from dpa.protocol.balancer.machine import LoadBalancerMachine, load_balancer_of
 from dpa.protocol.coordinator.machine import CoordinatorMachine, CoordinatorState
 from dpa.protocol.plan import CancelJob, Request, RunPlan, Times
-from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
+from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address, Present
 from dpa.protocol.wire.events import (
     Event,
     FailureKind,
@@ -27,6 +27,7 @@ from dpa.protocol.wire.events import (
     Start,
     StartFailed,
     TaskDied,
+    TasksGone,
     TaskStarted,
 )
 from dpa.protocol.wire.instructions import (
@@ -58,7 +59,7 @@ class Polled:
     Attributes:
         snapshot: statistics, without their history unless the job has failed.
         warnings: those that have come since the last poll.
-        processes: where all tasks are and have been that were started.
+        processes: where all tasks are that there are.
         error: why the job has failed; None: it has not.
         is_cancelled: whether it is to end without a result.
     """
@@ -274,9 +275,8 @@ class CoordinatorActor(TaskActor):
         match instruction:
             case StartTasks(addresses):
                 return self._start_first(addresses)
-            case StopTasks(addresses):
-                for address in addresses:
-                    ray.kill(self._handles[address])
+            case StopTasks(addresses, present):
+                self._stop(addresses, present)
             case Commit(stage, number, at, rows):
                 sink = self._plan.deliveries[stage].rounds if stage in self._plan.deliveries else None
                 if sink is not None:
@@ -316,12 +316,25 @@ class CoordinatorActor(TaskActor):
         processes = require_all({address: handle.connect.remote(handles) for address, handle in started.items()})
         others = {address: handle for address, handle in before.items() if address != COORDINATOR}
         require_all({address: handle.meet.remote(started) for address, handle in others.items()}, "died")
-        self._handles = {**self._handles, **started}  # those that are stopped may still have to be ended
         with self._shell.lock:
+            self._handles = {**self._handles, **started}  # those that are stopped may still have to be ended
             self._processes |= processes
         threading.Thread(target=self._watch, args=(started,), name="watch", daemon=True).start()
         for address in started:
             self._shell.post(TaskStarted(address))
+
+    def _stop(self, addresses: tuple[Address, ...], present: Present) -> None:
+        """End tasks, and tell all others."""
+        with self._shell.lock:
+            ended = [self._handles[address] for address in addresses]
+            self._handles = {task: handle for task, handle in self._handles.items() if task not in addresses}
+            self._processes = {task: process for task, process in self._processes.items() if task not in addresses}
+        for handle in ended:
+            ray.kill(handle)
+        for address, handle in self._handles.items():
+            if address != COORDINATOR:
+                handle.part.remote(present)
+        self._shell.post(TasksGone(present))
 
     def _made(
         self,
@@ -399,7 +412,7 @@ class CoordinatorActor(TaskActor):
                     ray.get(reference)
                 except Exception as error:
                     if joins[reference] in self._stopped:
-                        del joins[reference]
+                        self._stopped.discard(joins.pop(reference))
                         continue
                     if not self._ended.is_set():
                         why = cause_of(error) if isinstance(error, RayError) else repr(error)

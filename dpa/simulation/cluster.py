@@ -37,6 +37,7 @@ from dpa.protocol.wire.events import (
     StartFailed,
     StepDone,
     TaskDied,
+    TasksGone,
     TaskStarted,
     Tick,
     UserCodeDone,
@@ -108,6 +109,7 @@ class SimulatedCluster:
         self._watch = watch
         self._random = random.Random(seed)
         self._starts = random.Random(f"starts of {seed}")
+        self._late = random.Random(f"ends of {seed}")
         self._clock = 0.0
         self._order = itertools.count()
         self._events: list[tuple[float, int, Address, Event | _StartEnds]] = []
@@ -231,6 +233,9 @@ class SimulatedCluster:
             self._invariants.started(event.address)
         if isinstance(event, Redistribute):
             self._invariants.asked(event)
+        if isinstance(event, TasksGone):
+            self._invariants.knows(address, event.present)
+            self._hosts.learns(address, event.present)
         instructions = machine.handle(event, self._clock)
         if isinstance(event, Envelope):
             self._invariants.received(event, machine)
@@ -288,9 +293,12 @@ class SimulatedCluster:
                     self._events = [entry for entry in self._events if entry[3] is not self._starting]
                     heapq.heapify(self._events)
                     self._not_up(self._starting, "was not to start any more")
-            case StopTasks(addresses):
+            case StopTasks(addresses, present):
                 self._stopped |= set(addresses)
                 self._invariants.stopped(addresses)
+                for address in self.machines:
+                    if address not in self._stopped:
+                        self._schedule(self._job.network.delay(self._late), address, TasksGone(present))
             case Answer(int(request)):
                 self.answers[request] = instruction
 

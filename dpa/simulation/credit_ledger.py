@@ -87,7 +87,7 @@ class CreditLedger:
         """
         self._allowed.clear()
         for emitter in self._of_sender.get(task, ()):
-            known = {receiver: records for receiver, records in enumerate(emitter.in_flight_to) if records}
+            known = emitter.in_flight_to
             used = {receiver: records for receiver, records in self._used[task, emitter.edge].items() if records}
             if known != used or emitter.in_flight != sum(used.values()):
                 raise ProtocolError(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 
 from dpa.measure.traffic import TrafficMeter
-from dpa.protocol.wire.addresses import RESERVED, Address
+from dpa.protocol.wire.addresses import RESERVED, Address, Present
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.messages.data import Push
 from dpa.protocol.wire.nodes import Placed
-from dpa.protocol.wire.use import TaskUse
+from dpa.protocol.wire.use import TaskUse, forget_receivers
 from dpa.simulation.cores import Cores
 
 _MESSAGE_BYTES = 100
@@ -47,6 +47,10 @@ class Hosts:
         if envelope.receiver.stage not in RESERVED:
             size = _MESSAGE_BYTES if block is None else block.size
             self._sent[envelope.sender].sent(envelope.receiver, 0 if block is None else block.rows, size)
+
+    def learns(self, address: Address, present: Present) -> None:
+        """A task learns which tasks of a stage there are."""
+        forget_receivers(self._sent[address], present)
 
     def use(self, address: Address) -> TaskUse | None:
         """What a task has used so far; None where nothing is placed."""

@@ -21,9 +21,9 @@ from dpa.protocol.machine import Machine
 from dpa.protocol.task.emitter import Emitter
 from dpa.protocol.task.machine import TaskMachine
 from dpa.protocol.task.operator import OperatorMachine
-from dpa.protocol.wire.addresses import COORDINATOR, Address
+from dpa.protocol.wire.addresses import COORDINATOR, Address, Present
 from dpa.protocol.wire.envelopes import Envelope
-from dpa.protocol.wire.events import Event, Redistribute, Tick
+from dpa.protocol.wire.events import Event, Redistribute, TasksGone, Tick
 from dpa.protocol.wire.instructions import Instruction, NextStep, Process
 from dpa.protocol.wire.messages.data import Ack, CreditTransfer, Push
 from dpa.protocol.wire.messages.end import Drain
@@ -54,6 +54,7 @@ class Invariants:
         self._delivered: dict[tuple[Address, Address], int] = {}
         self._at_work: set[Address] = set()
         self._up: set[Address] = {COORDINATOR}
+        self._known: dict[tuple[Address, str], Present] = {}
         self._under_way: defaultdict[Address, set[tuple[Address, int]]] = defaultdict(set)
         self._credit = CreditLedger(graph, tasks)
         self._concerned = {
@@ -83,7 +84,7 @@ class Invariants:
 
     def lost(self, address: Address, event: Event) -> None:
         """Something comes for a task that was stopped."""
-        idle = isinstance(event, Tick) or (
+        idle = isinstance(event, Tick | TasksGone) or (
             isinstance(event, Envelope)
             and (isinstance(event.message, Ack | CreditTransfer | TableUpdate | Drain) or self._is_copy(event))
         )
@@ -97,6 +98,10 @@ class Invariants:
         """A task is up."""
         self._up.add(address)
 
+    def knows(self, address: Address, present: Present) -> None:
+        """A machine learns which tasks of a stage there are."""
+        self._known[address, present.stage] = present
+
     def asked(self, event: Redistribute) -> None:
         """Somebody asks for a redistribution."""
         self._by_name[event.stage].asked()
@@ -105,6 +110,9 @@ class Invariants:
         """A message leaves its sender."""
         self._credit.sent(envelope)  # 5
         message = envelope.message
+        known = self._known.get((envelope.sender, envelope.receiver.stage))
+        if known is not None and known.has_gone(envelope.receiver):
+            broken(f"{envelope.sender} sent {envelope.receiver} a message, which it knows to be gone")
         if isinstance(message, Begin | Push) or envelope.sender == COORDINATOR:
             early = f"{envelope.receiver} is sent a {type(message).__name__} while it is not up"
             require(envelope.receiver in self._up, early)

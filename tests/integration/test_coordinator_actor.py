@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 import ray
 
-from dpa.protocol.wire.addresses import Address
-from dpa.protocol.wire.events import Event, TaskStarted
+from dpa.protocol.wire.addresses import Address, Present
+from dpa.protocol.wire.events import Event, TasksGone, TaskStarted
 from dpa.protocol.wire.instructions import StopTasks
 from dpa.protocol.wire.nodes import TaskProcess
 from dpa.runtime.actors import Handles, TaskActor, create
@@ -22,6 +22,10 @@ pytestmark = pytest.mark.usefixtures("ray")
 def test_tasks_are_ended_though_others_start_between_the_wish_and_the_deed() -> None:
     class Task(TaskActor):
         """Tells whom it knows; a class of a function, as workers cannot import this module."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self._shell = SimpleNamespace(lock=threading.RLock(), post=lambda event: None)  # type: ignore[assignment]
 
         @ray.method(concurrency_group="control")
         def connect(self, handles: Handles) -> TaskProcess:
@@ -39,7 +43,7 @@ def test_tasks_are_ended_though_others_start_between_the_wish_and_the_deed() -> 
     coordinator._shell = SimpleNamespace(lock=threading.Lock(), post=posted.append)  # type: ignore[assignment]
     coordinator._handles = {address: handles[address] for address in (staying, leaving)}
     try:
-        stop = StopTasks((leaving,))
+        stop = StopTasks((leaving,), Present("reducer", (0,), 2))
         assert not coordinator.at_once(stop), "the worker does it later"
         coordinator._connect({coming: handles[coming]})
         assert posted == [TaskStarted(coming)]
@@ -52,6 +56,9 @@ def test_tasks_are_ended_though_others_start_between_the_wish_and_the_deed() -> 
         with pytest.raises(ray.exceptions.ActorDiedError):
             ray.get(handles[leaving].known.remote(), timeout=30)
         assert ray.get(handles[staying].known.remote()) == {coming}
+        assert ray.get(handles[coming].known.remote()) == {staying, coming}
+        assert coordinator._handles.keys() == {staying, coming}
+        assert posted[-1] == TasksGone(stop.present)
     finally:
         coordinator._ended.set()
         for handle in handles.values():

@@ -7,7 +7,7 @@ from wires import mapper, reducer
 
 from dpa.errors import ProtocolError
 from dpa.measure.load import Load
-from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
+from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address, Present
 from dpa.protocol.wire.channel import Inbox, Outbox
 from dpa.protocol.wire.messages.tables import LoadReport
 
@@ -86,3 +86,23 @@ def test_nothing_is_expected_of_a_sender_that_was_never_heard_but_its_first_mess
 )
 def test_an_address_reads_as_people_say_it(address: Address, text: str) -> None:
     assert str(address) == text
+
+
+def test_what_comes_from_a_task_that_is_gone_is_a_copy() -> None:
+    inbox, outbox = Inbox(), Outbox(reducer(0))
+    first, second = numbered(mapper(1), [3, 4])
+    assert inbox.accept(first)
+    for end in (inbox, outbox):
+        end.forget(Present("mapper", (0, 2), 3))
+        end.forget(Present("mapper", (0, 1, 2), 3))  # what was said before comes after it
+    assert inbox.accept(first) == inbox.accept(second) == [] and inbox.empty
+    [other], [later] = numbered(mapper(0), [5]), numbered(mapper(3), [6])
+    assert inbox.accept(other) and inbox.accept(later)
+
+
+def test_a_sender_counts_anew_for_nobody_that_is_there() -> None:
+    outbox = Outbox(mapper(0))
+    for task in (reducer(0), reducer(1)):
+        outbox.envelope(task, LoadReport(Load(0, 0)))
+    outbox.forget(Present("reducer", (1,), 2))
+    assert (outbox.sent(reducer(0)), outbox.sent(reducer(1))) == (0, 1)

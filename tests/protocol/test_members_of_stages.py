@@ -15,7 +15,7 @@ from dpa.measure.load import Load, Offered, Sample
 from dpa.protocol.balancer.machine import load_balancer_of
 from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.graph import MAPPER, REDUCER, Edge, Graph, Stage, map_reduce
-from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
+from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address, Present
 from dpa.protocol.wire.envelopes import Message
 from dpa.protocol.wire.events import CancelChange, Event, MoveTasks, Rescale, Start, StartFailed, TaskStarted, Tick
 from dpa.protocol.wire.instructions import Answer, CancelStart, Instruction, JobFailed, StartTasks, StopTasks
@@ -186,7 +186,7 @@ def test_a_task_that_leaves_is_stopped_when_all_have_let_it_go() -> None:
     assert coordinator(reducer(0), left(0)) == []
     assert sent(coordinator(BALANCER, MembersChanged(REDUCER)), Unsubscribe) == [(BALANCER, Unsubscribe(reducer(0)))]
     done = coordinator(BALANCER, Unsubscribed(reducer(0)))
-    assert StopTasks((reducer(0),)) in done
+    assert StopTasks((reducer(0),), Present(REDUCER, (1, 2, 3), 4)) in done
     [answer] = coordinator.answers(done)
     assert "reducer 0 is reducer 3 now" in answer.text
     snapshot = coordinator.machine.snapshot()

@@ -59,7 +59,7 @@ class Demand:
         speeds: records a second of each reducer, shape (reducers,).
         errors: the standard error of each speed, as a part of it, shape (reducers,); 0 where it is not known.
         arriving: those of all that have not come yet.
-        unreported: reducers whose work is not known: nothing is to be moved to them.
+        unreported: members whose work is not known: nothing is to be moved to them.
         names: the keys that are known by hash, whether or not they have work.
     """
 
@@ -103,9 +103,10 @@ class Demand:
             coming = coming.scaled(min(coming.total, horizon * float(speeds[list(table.members)].sum())))
         _add(table, coming, records, parts, keys)
         hot = {hashed: KeyDemand(expected.names[hashed], hashed, work) for hashed, work in keys.items() if work}
-        unreported = frozenset(range(table.reducers)) - loads.keys()
+        unreported = frozenset(table.members) - loads.keys()
         known = np.ones(table.reducers) if speeds is None else speeds
-        errors = np.array([_relative_error(loads.get(reducer)) for reducer in range(table.reducers)])
+        errors = np.zeros(table.reducers)
+        errors[list(loads)] = [_relative_error(load) for load in loads.values()]
         return Demand(table, records, parts, hot, known, errors, coming.total, unreported, expected.names)
 
     @property
@@ -222,10 +223,10 @@ def _error(load: Load) -> float:
     return load.error if math.isfinite(load.error) else _HICCUP / load.evidence
 
 
-def _relative_error(load: Load | None) -> float:
+def _relative_error(load: Load) -> float:
     """The standard error of the time of a usual record, as a part of it; 0 if nothing is known."""
-    usual = None if load is None else _usual(load)
-    return _error(load) / usual if load is not None and usual and load.evidence else 0.0
+    usual = _usual(load)
+    return _error(load) / usual if usual and load.evidence else 0.0
 
 
 def _speeds(reducers: int, loads: Mapping[int, Load]) -> npt.NDArray[np.float64] | None:
@@ -234,5 +235,6 @@ def _speeds(reducers: int, loads: Mapping[int, Load]) -> npt.NDArray[np.float64]
     measured = {reducer: seconds for reducer, load in loads.items() if (seconds := _usual(load))}
     if not measured:
         return None
-    median = float(np.median(list(measured.values())))
-    return np.array([1 / measured.get(reducer, median) for reducer in range(reducers)])
+    speeds = np.full(reducers, 1 / float(np.median(list(measured.values()))))
+    speeds[list(measured)] = [1 / seconds for seconds in measured.values()]
+    return speeds

@@ -37,7 +37,8 @@ class Draft:
     def __init__(self, demand: Demand, max_moved: float) -> None:
         """`max_moved` is the most of all work that may change its owner, as a share."""
         self.demand = demand
-        self.reported = np.array([reducer not in demand.unreported for reducer in range(demand.table.reducers)])
+        self.reported = np.zeros(demand.table.reducers, dtype=bool)
+        self.reported[[member for member in demand.table.members if member not in demand.unreported]] = True
         self._table = demand.table
         self._loads: Records = demand.loads
         self.total = float(self._loads[self.reported].sum())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -144,10 +143,10 @@ def _waiting(load: Load, waited: float) -> Load:
     return replace(load, usual_seconds=load.usual_seconds * factor, error=load.error * factor)
 
 
-def by_owner(table: RoutingTable, sample: Sample) -> list[Sample]:
-    """Each reducer's part of a sample, without keys that are split."""
+def by_owner(table: RoutingTable, sample: Sample) -> dict[int, Sample]:
+    """Each member's part of a sample, without keys that are split."""
     owners = table.sole_owners[table.tokens_of(sample.hashes)]
     order = np.argsort(owners, kind="stable")  # so hashes stay ascending within each part
-    bounds = np.searchsorted(owners[order], np.arange(table.reducers + 1))
-    parts = (order[start:stop] for start, stop in itertools.pairwise(bounds.tolist()))
-    return [Sample(sample.hashes[part], sample.records[part], sample.rows) for part in parts]
+    starts, ends = (np.searchsorted(owners[order], table.members, side).tolist() for side in ("left", "right"))
+    parts = zip(table.members, (order[start:end] for start, end in zip(starts, ends, strict=True)), strict=True)
+    return {member: Sample(sample.hashes[part], sample.records[part], sample.rows) for member, part in parts}

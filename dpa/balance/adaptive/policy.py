@@ -224,7 +224,7 @@ class AdaptivePolicy:
         latest = self._arrivals.latest
         if self._arrivals.is_steady or not latest.total:
             return False
-        parts = [part.total / latest.total for part in by_owner(self.table, latest)]
+        parts = [part.total / latest.total for part in by_owner(self.table, latest).values()]
         return max(parts) > (1 + _MOMENTARY) / len(self.table.members)
 
     def _demand(self, loads: Mapping[int, Load]) -> Demand:

@@ -25,7 +25,7 @@ def spread(demand: Demand) -> Rebalance:
     """The table in which each arc is split over all reducers that have reported, by their speeds; arcs that are split
     already, or belong to another, stay as they are."""
     table, seconds = demand.table, demand.seconds
-    reported = [reducer for reducer in range(table.reducers) if reducer not in demand.unreported]
+    reported = [reducer for reducer in sorted(table.members) if reducer not in demand.unreported]
     speed = {reducer: float(demand.speeds[reducer]) for reducer in reported}
     share = {reducer: one / sum(speed.values()) for reducer, one in speed.items()}
     splits = {reducer: _split(reducer, share, table.version + 1) for reducer in reported}

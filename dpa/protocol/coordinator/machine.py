@@ -36,7 +36,7 @@ from dpa.protocol.wire.messages.members import Left, MembersChanged, Unsubscribe
 from dpa.protocol.wire.messages.splits import Begin, SplitRequest, SplitReturned
 from dpa.protocol.wire.messages.tables import DecisionReport
 from dpa.protocol.wire.metrics import PlacementLook, PlanStep, Snapshot
-from dpa.protocol.wire.use import TaskUse
+from dpa.protocol.wire.use import TaskUse, with_sums
 from dpa.sources.splits import total_rows
 
 
@@ -109,8 +109,8 @@ class CoordinatorMachine(Machine):
         return None if None in drained else max((moment for moment in drained if moment is not None), default=None)
 
     def snapshot(self, *, history: bool = True) -> Snapshot:
-        """What is known now; without `history`, only the last applied decisions, no samples, no latency and no use,
-        which is little to send however long the job runs."""
+        """What is known now; without `history`, only the last changes and applied decisions, no samples, no latency and
+        no use, which is little to send however long the job runs."""
         return Snapshot(
             phase=self._phase(),
             at=0.0 if self.started_at is None else self.now - self.started_at,
@@ -121,13 +121,20 @@ class CoordinatorMachine(Machine):
             ),
             edges=tuple((edge.source, edge.target) for edge in self._graph.edges),
             use=dict(self._use) if history else {},
-            steps=tuple(replace(step, at=step.at - (self.started_at or 0.0)) for step in self._membership.steps),
+            steps=tuple(
+                replace(step, at=step.at - (self.started_at or 0.0)) for step in self._membership.kept(history=history)
+            ),
             placement_looks=() if self._relocation is None or not history else self._looks(self._relocation.looks),
             placement_counts={} if self._relocation is None else dict(self._relocation.counts),
         )
 
     def _looks(self, looks: Iterable[PlacementLook]) -> tuple[PlacementLook, ...]:
         return tuple(replace(look, at=look.at - (self.started_at or 0.0)) for look in looks)
+
+    @property
+    def known(self) -> list[Address]:
+        """All tasks of stages that there are and have been, but for those that are forgotten."""
+        return [Address(name, index) for name, stage in self.stages.items() for index in stage.tasks]
 
     @property
     def present(self) -> list[Address]:
@@ -235,6 +242,8 @@ class CoordinatorMachine(Machine):
 
     def _tasks_changed(self, step: PlanStep) -> None:
         self._elastic.changed(step)
+        if step.stopped:
+            self._use = with_sums(self._use, {*self.known})
         if self._relocation is not None:
             self._relocation.changed(step)
 
@@ -252,7 +261,7 @@ class CoordinatorMachine(Machine):
         one that is fed by others than sources."""
         if not all(self._graph.is_source(feeder.name) for feeder in self._graph.upstream(name)):
             return None
-        read = sum(task.read for stage in self.stages.values() if stage.is_source for task in stage.every_task)
+        read = sum(task.read for stage in self.stages.values() if stage.is_source for task in stage.roster.every_task)
         if not read or self.started_at is None:
             return None
         return (self.now - self.started_at) * max(self._rows - read, 0) / read

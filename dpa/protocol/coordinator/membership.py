@@ -22,7 +22,7 @@ from dpa._util.words import plural
 from dpa.protocol.coordinator.stage_progress import StageProgress
 from dpa.protocol.machine import Machine
 from dpa.protocol.rules import Rule, RuledMachine, State, on, on_each, when
-from dpa.protocol.wire.addresses import BALANCER, Address
+from dpa.protocol.wire.addresses import BALANCER, Address, Present
 from dpa.protocol.wire.events import CancelChange, MoveTasks, Rescale, StartFailed, TaskRequest, TaskStarted, Tick
 from dpa.protocol.wire.instructions import Answer, CancelStart, StartTasks, StopTasks
 from dpa.protocol.wire.messages.members import ChangeMembers, Leave, Left, MembersChanged, Unsubscribe, Unsubscribed
@@ -43,6 +43,9 @@ class MembershipState(State):
 
 _STEPS_KEPT = 1_000
 """Changes that are kept one by one, with the tasks that went by them; of those before, sums are kept."""
+
+_RECENT = 100
+"""The same in snapshots without history."""
 
 _NOT_UP = (MembershipState.STARTING, MembershipState.CANCELLING)
 _UP = tuple(state for state in MembershipState if state not in _NOT_UP)
@@ -97,6 +100,10 @@ class Membership(RuledMachine):
         self._is_published = False
         self._why_cancelled = ""
         self._cancels: list[CancelChange] = []  # that wait until it is known whether they came in time
+
+    def kept(self, *, history: bool) -> list[PlanStep]:
+        """The changes in a snapshot."""
+        return [*self.steps] if history else [*self.steps][-_RECENT:]
 
     def ask(self, request: TaskRequest, not_before: float = 0.0) -> None:
         """Carry out a request when those before it are, and not before a moment; one for which nothing is to be done
@@ -309,7 +316,8 @@ class Membership(RuledMachine):
             return None
         change, self._change = self._current, None
         if change.going:
-            self._coordinator.instruct(StopTasks(tuple(sorted(change.going))))
+            present = Present(change.stage.name, tuple(change.stage.members), change.stage.roster.next)
+            self._coordinator.instruct(StopTasks(tuple(sorted(change.going)), present))
         seconds = self._coordinator.now - change.began
         self._carried_out += 1
         step = PlanStep(
@@ -323,9 +331,12 @@ class Membership(RuledMachine):
             reason=change.request.reason,
         )
         self.steps.append(step)
+        if len(self.steps) > _RECENT:
+            last = self.steps[-_RECENT - 1]
+            self._stages[last.stage].forget(last.stopped, history=False)
         if len(self.steps) > _STEPS_KEPT:
             oldest = self.steps.popleft()
-            self._stages[oldest.stage].forget(oldest.stopped)
+            self._stages[oldest.stage].forget(oldest.stopped, history=True)
         change.stage.end_change()
         self._answer(change.request, step.in_words(len(change.stage.members)))
         self._changed(step)
@@ -374,7 +385,7 @@ class Membership(RuledMachine):
 
 def _members_of(request: TaskRequest, stage: StageProgress) -> MemberChange:
     """Who comes and goes. Of a stage that shrinks those that have nothing to do any more go first, then the newest."""
-    first = stage.next_task
+    first = stage.roster.next
     if isinstance(request, MoveTasks):
         return MemberChange(replaces=tuple((old, first + turn) for turn, old in enumerate(request.tasks)))
     more = request.tasks - len(stage.members)

@@ -36,6 +36,11 @@ class SplitQueue:
         self._read.pop(task, None)
         self._asking.append(task)
 
+    def keep(self, members: Collection[int]) -> None:
+        """Others than these tasks have ended."""
+        for tasks in (self._readers, self._told, self._left):
+            tasks.intersection_update(members)
+
     def gives_back(self, task: int, read: int) -> None:
         """A task that leaves has read so many rows of the split that it was granted, and will not read the rest."""
         rest = self._read.pop(task).after(read)

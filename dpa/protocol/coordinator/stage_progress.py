@@ -52,6 +52,7 @@ class StageProgress(RuledMachine):
 
     Attributes:
         members: the numbers of those that there are, without those that leave.
+        roster: the tasks that there are and have been.
         leaving: the numbers of those that leave: they have been told, and are there still.
         is_source: whether its tasks read splits.
         why_fixed: why its tasks cannot be changed while it runs; None if they can.
@@ -90,7 +91,8 @@ class StageProgress(RuledMachine):
         self._rounds = Rounds(stage.name, stage.aggregate_seconds, stage.tasks)
         self._decisions = Decisions()
         self._history = LoadHistory()
-        self._roster = Roster(stage.name, stage.tasks)
+        self.roster = Roster(stage.name, stage.tasks)
+        self._recent = Roster(stage.name, stage.tasks)
         self._heard_at = dict.fromkeys(self.members, 0.0)
         self.leaving: frozenset[int] = frozenset()
         self._up = list(self.members)
@@ -100,21 +102,11 @@ class StageProgress(RuledMachine):
     @property
     def tasks(self) -> Mapping[int, TaskStats]:
         """The newest statistics of each task that there is or has been, by number, but for those that are forgotten."""
-        return self._roster.tasks
+        return self.roster.tasks
 
-    @property
-    def every_task(self) -> Sequence[TaskStats]:
-        """Statistics that add up to those of all tasks that there have been."""
-        return self._roster.every_task
-
-    @property
-    def next_task(self) -> int:
-        """The number of the next task to come."""
-        return self._roster.next
-
-    def forget(self, tasks: Iterable[int]) -> None:
-        """The change by which these tasks went is the oldest that is kept, and is kept no more."""
-        self._roster.forget(tasks)
+    def forget(self, tasks: Iterable[int], *, history: bool) -> None:
+        """The change by which these tasks went is in no snapshot any more that is made with, or without, `history`."""
+        (self.roster if history else self._recent).forget(tasks)
 
     @property
     def is_done(self) -> bool:
@@ -165,13 +157,15 @@ class StageProgress(RuledMachine):
     def begin_change(self, change: MemberChange) -> None:
         """Some tasks are to come, others to leave. Until that is over the stage does not end."""
         self._change = change
-        self._roster.expect(change.coming, *self._moment)
+        for roster in (self.roster, self._recent):
+            roster.expect(change.coming, *self._moment)
         self._heard_at |= dict.fromkeys(change.coming, self._coordinator.now)
 
     def all_up(self) -> None:
         """The tasks that come are up: they are told what the others know, and the others leave."""
         assert self._change is not None
-        self._roster.change(self._change.coming, self._change.going, *self._moment)
+        for roster in (self.roster, self._recent):
+            roster.change(self._change.coming, self._change.going, *self._moment)
         if self.is_draining:
             for index in self._change.coming:
                 self._coordinator.send(Address(self.name, index), Drain())
@@ -191,7 +185,8 @@ class StageProgress(RuledMachine):
     def abandon_change(self) -> None:
         """The tasks that were to come could not be started: all is as it was."""
         assert self._change is not None
-        self._roster.abandon(self._change.coming)
+        for roster in (self.roster, self._recent):
+            roster.abandon(self._change.coming)
         self.end_change()
 
     def end_change(self) -> None:
@@ -199,6 +194,7 @@ class StageProgress(RuledMachine):
         self._change, self.leaving, self._up = None, frozenset(), self.members
         self._heard_at = {index: self._heard_at[index] for index in self.members}
         self._done.intersection_update(self.members)
+        self._splits.keep(self.members)
 
     def used_queue(self, index: int) -> float:
         """The used part of a task's queue, 0 to 1: the time that it takes to process what is queued, by that at which
@@ -217,11 +213,11 @@ class StageProgress(RuledMachine):
     @property
     def processed(self) -> int:
         """Records processed as far as reported."""
-        return sum(stats.processed for stats in self.every_task)
+        return sum(stats.processed for stats in self.roster.every_task)
 
     def emitted_on(self, position: int) -> int:
         """Records emitted on the edge at this position among those that leave the stage; final once it is done."""
-        return sum(stats.emitted[position] for stats in self.every_task if stats.emitted)
+        return sum(stats.emitted[position] for stats in self.roster.every_task if stats.emitted)
 
     def start(self, now: float) -> None:
         """The stream begins."""
@@ -230,10 +226,11 @@ class StageProgress(RuledMachine):
 
     def snapshot(self, *, history: bool) -> StageSnapshot:
         """What is known now; without `history` little enough to send several times a second."""
+        roster = self.roster if history else self._recent
         return StageSnapshot(
             name=self.name,
             phase=str(self.state.value),
-            tasks=tuple(self.tasks.values()),
+            tasks=tuple(roster.tasks.values()),
             version=self._decisions.version,
             decisions=self._decisions.kept(history=history),
             decision_counts=dict(self._decisions.counts),
@@ -243,8 +240,8 @@ class StageProgress(RuledMachine):
             initial_load=self._initial_load(),
             aggregation=self._rounds.stats,
             members=tuple(self.members),
-            lives=self._roster.lives,
-            forgotten=self._roster.forgotten,
+            lives=roster.lives,
+            forgotten=roster.forgotten,
             began=self._since_start(self.began_at),
             ended=self._since_start(self.drained_at),
         )
@@ -352,7 +349,7 @@ class StageProgress(RuledMachine):
             self._changed_at = self._coordinator.now
         if self.began_at is None and (stats.read or stats.processed):
             self.began_at = self._coordinator.now
-        self._roster.tasks[stats.index] = stats
+        self.roster.tasks[stats.index] = self._recent.tasks[stats.index] = stats
         self._heard_at[stats.index] = self._coordinator.now
 
     def _check_progress(self, now: float) -> None:

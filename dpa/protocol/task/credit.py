@@ -8,6 +8,8 @@ queue of a slow one fills up no others' credit.
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from dpa.errors import ProtocolError
@@ -85,33 +87,33 @@ class Credit:
     Attributes:
         most: records that may be in flight, to all receivers together.
         in_flight: records pushed and not acknowledged yet.
-        in_flight_to: those of them that each receiver has, as far as it is known here.
+        in_flight_to: those of them that each receiver has, as far as it is known here; not of all that have none.
     """
 
-    def __init__(self, limits: CreditLimits, receivers: int) -> None:
+    def __init__(self, limits: CreditLimits, receivers: Collection[int]) -> None:
         self.most = limits.flow.in_flight_records
         self.in_flight = 0
-        self.in_flight_to = [0] * receivers
+        self.in_flight_to: Counter[int] = Counter()
         self._limits = limits
-        self._windows: list[int | None] = [None] * receivers
+        self._receivers = receivers
+        self._windows: dict[int, int] = {}
 
-    def reach(self, receivers: int) -> None:
-        """There are at least so many receivers: a later one may be heard of before the table that has it comes."""
-        new = receivers - len(self._windows)
-        if new > 0:
-            self.in_flight_to += [0] * new
-            self._windows += [None] * new
+    def serve(self, receivers: Collection[int], following: int) -> None:
+        """These receive from now on. One numbered `following` or above may be heard of before the table that has it
+        comes; who is gone has an account as long as it has records."""
+        self._receivers = receivers
+        self.in_flight_to = Counter({receiver: records for receiver, records in self.in_flight_to.items() if records})
+        told = self._windows.items()
+        self._windows = {one: window for one, window in told if one in receivers or one >= following}
 
     def window(self, receiver: int) -> int:
         """Records that may be in flight to a receiver."""
-        told = self._windows[receiver]
-        return min(self._limits.first_window if told is None else told, self.most)
+        return min(self._windows.get(receiver, self._limits.first_window), self.most)
 
     @property
-    def told(self) -> list[int]:
+    def told(self) -> Collection[int]:
         """The receivers that have told their window; all as long as none has."""
-        told = [receiver for receiver, window in enumerate(self._windows) if window is not None]
-        return told or list(range(len(self._windows)))
+        return [receiver for receiver in self._receivers if receiver in self._windows] or self._receivers
 
     @property
     def free(self) -> int:
@@ -137,14 +139,12 @@ class Credit:
         """
         if records > self.in_flight:
             raise ProtocolError(f"{records} credits came back, with {self.in_flight} in use")
-        self.reach(receiver + 1)
         self.in_flight -= records
         self.in_flight_to[receiver] -= records
 
     def transfer(self, sender: int, receiver: int, records: int) -> None:
         """A task has forwarded records to another. What that one has processed already may be known earlier, so its
         account is below zero for a moment; so is that of a task of which nothing is known yet."""
-        self.reach(max(sender, receiver) + 1)
         self.in_flight_to[sender] -= records
         self.in_flight_to[receiver] += records
 

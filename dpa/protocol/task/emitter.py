@@ -85,10 +85,10 @@ class Emitter:
         self._moved_before = 0
         self._meter = meter
         self._migrates = migrates
-        self._credit = Credit(limits, table.reducers)
-        self._waiting: list[deque[_Part]] = [deque() for _ in range(table.reducers)]
-        self._held_for = [0] * table.reducers
-        self._shares = [1.0 / table.reducers] * table.reducers
+        self._credit = Credit(limits, table.members)
+        self._waiting: dict[int, deque[_Part]] = {one: deque() for one in table.members}
+        self._held_for = dict.fromkeys(table.members, 0)
+        self._shares = dict.fromkeys(table.members, 1.0 / len(table.members))
         self._blocks = 0
         self._row_bytes: float | None = None
 
@@ -98,9 +98,9 @@ class Emitter:
         return self._credit.in_flight
 
     @property
-    def in_flight_to(self) -> tuple[int, ...]:
+    def in_flight_to(self) -> dict[int, int]:
         """Those of them that each receiver has: below 0 for a moment where it processed what was forwarded to it."""
-        return tuple(self._credit.in_flight_to)
+        return {receiver: records for receiver, records in self._credit.in_flight_to.items() if records}
 
     @property
     def is_open(self) -> bool:
@@ -108,7 +108,7 @@ class Emitter:
         it were in flight; of one receiver's records as many as its window may wait besides."""
         if self.held > max(0, self._credit.free):
             return False
-        return all(held <= self._credit.window(receiver) for receiver, held in enumerate(self._held_for) if held)
+        return all(held <= self._credit.window(receiver) for receiver, held in self._held_for.items() if held)
 
     @property
     def is_empty(self) -> bool:
@@ -118,8 +118,7 @@ class Emitter:
     @property
     def step_records(self) -> int:
         """How many records a step should make."""
-        told = (receiver for receiver in self._credit.told if receiver < len(self._shares))  # by the table known here
-        shares = ((receiver, self._shares[receiver]) for receiver in told)
+        shares = ((receiver, self._shares[receiver]) for receiver in self._credit.told)
         windows = (self._credit.window(receiver) / share for receiver, share in shares if share > 0)
         most = self._credit.most
         return max(1, round(min(most / _STEPS_OF_ALL, min(windows, default=most) / _STEPS)))
@@ -136,13 +135,13 @@ class Emitter:
         self._weigh(block)
         self._blocks += 1
         self.held += block.rows
-        for receiver, rows in enumerate(self._route(_Part(self._blocks, block, read_at))):
+        for receiver, rows in self._route(_Part(self._blocks, block, read_at)).items():
             self._shares[receiver] = _MEMORY * self._shares[receiver] + (1 - _MEMORY) * rows / block.rows
 
     def release(self, now: float) -> list[tuple[Address, Push]]:
         """The pushes that credit allows by now, with their receivers; those that wait longest come first."""
         pushes = []
-        waiting = [(parts[0].number, receiver) for receiver, parts in enumerate(self._waiting) if parts]
+        waiting = [(parts[0].number, receiver) for receiver, parts in self._waiting.items() if parts]
         for _, receiver in sorted(waiting):
             parts = self._waiting[receiver]
             while parts and (rows := self._credit.room(receiver, parts[0].block.rows)):
@@ -200,20 +199,20 @@ class Emitter:
         has_new_members = before.members != table.members
         if has_new_members:
             self._moved_before, self._grouping = self.regrouped, self._regroup(table)
-            self._credit.reach(table.reducers)
-            self._shares = [1.0 / len(table.members) if one in table.members else 0.0 for one in range(table.reducers)]
+            self._credit.serve(table.members, table.reducers)
+            self._shares = dict.fromkeys(table.members, 1.0 / len(table.members))
         else:
             self._grouping.adopt(table)
         if has_new_members or (self._grouping.forwards and self.held):
-            parts = sorted((part for parts in self._waiting for part in parts), key=lambda part: part.number)
-            self._waiting = [deque() for _ in range(table.reducers)]
-            self._held_for = [0] * table.reducers
+            parts = sorted((part for parts in self._waiting.values() for part in parts), key=lambda part: part.number)
+            self._waiting = {one: deque() for one in table.members}
+            self._held_for = dict.fromkeys(table.members, 0)
             for part in parts:
                 self._route(part)
 
-    def _route(self, whole: _Part) -> list[int]:
+    def _route(self, whole: _Part) -> dict[int, int]:
         """Have records wait for the credit of their receivers; returns how many there are for each."""
-        rows = [0] * len(self._waiting)
+        rows = dict.fromkeys(self._waiting, 0)
         for receiver, block in whole.block.route(self._grouping):
             self._waiting[receiver].append(_Part(whole.number, block, whole.read_at))
             self._held_for[receiver] += block.rows

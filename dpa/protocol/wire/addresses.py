@@ -15,6 +15,18 @@ class Address(NamedTuple):
         return self.stage if self.stage in RESERVED else f"{self.stage} {self.index}"
 
 
+class Present(NamedTuple):
+    """Which tasks of a stage there are, of those numbered below `following`: all others of these are gone for good."""
+
+    stage: str
+    tasks: tuple[int, ...]
+    following: int
+
+    def has_gone(self, task: Address) -> bool:
+        """Whether a task is one of those that are gone."""
+        return task.stage == self.stage and task.index < self.following and task.index not in self.tasks
+
+
 COORDINATOR = Address("coordinator")
 BALANCER = Address("load balancer")
 RESERVED = (COORDINATOR.stage, BALANCER.stage)

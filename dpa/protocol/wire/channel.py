@@ -7,7 +7,7 @@ repaired: an actor that died takes its messages with it, and the job fails.
 from __future__ import annotations
 
 from dpa.errors import ProtocolError
-from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.addresses import Address, Present
 from dpa.protocol.wire.envelopes import Envelope, Message
 
 
@@ -29,6 +29,10 @@ class Outbox:
         """How many messages have been sent to the receiver."""
         return self._next.get(receiver, 0)
 
+    def forget(self, present: Present) -> None:
+        """Close the channels to the tasks of a stage that are gone."""
+        self._next = {to: seq for to, seq in self._next.items() if not present.has_gone(to)}
+
 
 class Inbox:
     """The receiving ends of one task's channels. What senders of an older generation have left on the way is dropped.
@@ -40,6 +44,7 @@ class Inbox:
 
     def __init__(self, generation: int = 0) -> None:
         self._generation = generation
+        self._present: dict[str, Present] = {}
         self._expected: dict[Address, int] = {}
         self._early: dict[Address, dict[int, Message]] = {}
         self.duplicates = self.outdated = 0
@@ -54,6 +59,9 @@ class Inbox:
         if envelope.generation != self._generation:
             return self._of_another_generation(envelope)
         expected = self._expected.get(sender, 0)
+        if not expected and self._has_gone(sender):
+            self.duplicates += 1
+            return []
         early = self._early.setdefault(sender, {})
         if seq < expected or seq in early:
             self.duplicates += 1
@@ -76,6 +84,17 @@ class Inbox:
     def expected(self, sender: Address) -> int:
         """The number of the next message that the sender's channel will deliver: all before it have been."""
         return self._expected.get(sender, 0)
+
+    def forget(self, present: Present) -> None:
+        """Close the channels from the tasks of a stage that are gone: what comes from them is a copy."""
+        before = self._present.get(present.stage, present)
+        self._present[present.stage] = max(before, present, key=lambda known: (known.following, -len(known.tasks)))
+        self._expected = {of: seq for of, seq in self._expected.items() if not present.has_gone(of)}
+        self._early = {of: early for of, early in self._early.items() if not present.has_gone(of)}
+
+    def _has_gone(self, sender: Address) -> bool:
+        present = self._present.get(sender.stage)
+        return present is not None and present.has_gone(sender)
 
     @property
     def empty(self) -> bool:

@@ -12,7 +12,7 @@ from dpa.execution.mapping import Emitted
 from dpa.execution.reduce_task import Piece
 from dpa.execution.schemas import ShareSchema
 from dpa.execution.states import StatePart
-from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.addresses import Address, Present
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.use import TaskUse
 
@@ -64,6 +64,13 @@ class TaskDied:
         """Who and why, for the user; `place`: where the task was, if that is to be told."""
         who = f"{self.address} on {place}" if place else str(self.address)
         return f"{who}: {self.cause}" if self.kind is FailureKind.RAISED else f"{who} died: {self.cause}"
+
+
+@dataclass(frozen=True)
+class TasksGone:
+    """Tasks of a stage have ended. Nothing of them comes any more that matters, and nothing is to be sent to them."""
+
+    present: Present
 
 
 @dataclass(frozen=True)
@@ -227,6 +234,7 @@ Event = (
     | TaskStarted
     | StartFailed
     | TaskDied
+    | TasksGone
     | Tick
     | Redistribute
     | Rescale

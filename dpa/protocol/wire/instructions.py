@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from dpa.execution.block import Block
 from dpa.execution.states import StatePart
-from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.addresses import Address, Present
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.routing.table import RoutingTable
 from dpa.sources.splits import Split
@@ -43,9 +43,10 @@ class CancelStart:
 
 @dataclass(frozen=True)
 class StopTasks:
-    """Coordinator: end these tasks, which have nothing any more. No event answers it."""
+    """Coordinator: end these tasks, which have nothing any more, and tell all others which there are: `TasksGone`."""
 
     addresses: tuple[Address, ...]
+    present: Present
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 
-from dpa.measure.traffic import Traffic
-from dpa.protocol.wire.addresses import Address
+from dpa.measure.traffic import Traffic, TrafficMeter
+from dpa.protocol.wire.addresses import Address, Present
+
+EARLIER = -1
+"""The number that stands for all tasks of a stage that are forgotten."""
+
+_GONE_KEPT = 1_000
+"""Receivers of a stage that are gone and counted one by one still: those to whom something was sent last."""
 
 
 @dataclass(frozen=True)
@@ -24,3 +31,28 @@ class TaskUse:
     peak_memory: int = 0
     cpu_seconds: float = 0.0
     sent: Mapping[Address, Traffic] = field(default_factory=dict)
+
+
+def with_sums(use: Mapping[Address, TaskUse], known: Container[Address]) -> dict[Address, TaskUse]:
+    """The same with what all other tasks used than those that are known as the use of one of each stage, `EARLIER`."""
+    found = {task: used for task, used in use.items() if task in known}
+    for task, used in use.items():
+        if task not in known:
+            all_of = Address(task.stage, EARLIER)
+            found[all_of] = _sum(found.get(all_of, TaskUse()), used)
+    return found
+
+
+def _sum(one: TaskUse, other: TaskUse) -> TaskUse:
+    """What two tasks used together; what they sent, by the stage of the receivers."""
+    sent: defaultdict[Address, Traffic] = defaultdict(Traffic)
+    for receiver, traffic in (*one.sent.items(), *other.sent.items()):
+        sent[Address(receiver.stage, EARLIER)] += traffic
+    peak = max(one.peak_memory, other.peak_memory)
+    return TaskUse("", peak, one.cpu_seconds + other.cpu_seconds, dict(sent))
+
+
+def forget_receivers(sent: TrafficMeter[Address], present: Present) -> None:
+    """Count what was sent to the first of those that are gone as sent to one, `EARLIER`."""
+    gone = [to for to in sent.receivers if to.index != EARLIER and present.has_gone(to)]
+    sent.merge(gone[:-_GONE_KEPT], Address(present.stage, EARLIER))
