@@ -87,7 +87,7 @@ def counts_of(plan: RunPlan, directory: str, meanwhile: Callable[[ActorHandle, f
                 meanwhile(coordinator, time.time() - began)
 
         outcome = run_on(coordinator, plan, RunHooks(observe, progress))
-    return pa.concat_tables(share.table for share in outcome.outputs[REDUCER] if share.table is not None)
+    return pa.concat_tables(rows for share in outcome.outputs[REDUCER] for rows in share.staged)
 
 
 def counts_with_stops(

@@ -64,7 +64,7 @@ def run(load: Load, seed: int) -> Outcome:
                     started.append(snapshot.at - (time.time() - began))
 
             outcome = run_on(coordinator, plan, RunHooks(observe, progress))
-        counted = pa.concat_tables(share.table for share in outcome.outputs[REDUCER] if share.table is not None)
+        counted = pa.concat_tables(rows for share in outcome.outputs[REDUCER] for rows in share.staged)
         check_counts(counted, records, KEYS, load.name)
         done = np.sort(noted(Path(directory)).done)
     changes = [replace(change, at=change.at - started[0]) for change in changes_of(last[0], load.begins)]

@@ -50,5 +50,5 @@ def require_exact_sums(
         expected.append({"key": key, "value": value, "so_far": so_far[key]})
     assert sorted(result.table().to_pylist(), key=lambda row: row["value"]) == expected
     report = result.report["sums"]
-    assert report.main.redistributions
+    assert report.redistributions
     return report
