@@ -46,7 +46,7 @@ _LOOK_SECONDS = 0.05
 """How often who waits for an answer looks for it."""
 
 _LOOKS = 10
-"""For so many looks a job that has ended leaves its answers where they are."""
+"""For so many looks a job that has ended waits until its answers are read."""
 
 
 def runs_directory() -> Path:
@@ -82,8 +82,8 @@ class Mailbox:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        """Listen no more: who still waits is told that the job has ended. Answers are left there until they are read,
-        for a moment."""
+        """Listen no more: who still waits is told that the job has ended. Answers stay until they are read: the
+        directory is removed now if they are at once, else by who reads the last one, or looks for jobs later."""
         if self._directory is not None:
             self.requests()
             for number in self.waiting:
@@ -92,7 +92,8 @@ class Mailbox:
                 if not any(self._directory.glob(f"*{_ANSWER}")):
                     break
                 time.sleep(_LOOK_SECONDS)
-            _remove(self._directory)
+            if not any(self._directory.glob(f"*{_ANSWER}")):
+                _remove(self._directory)
         if self._lock is not None:
             self._lock.close()
 
@@ -204,11 +205,13 @@ class JobByFiles:
         try:
             _write(self._directory / f"{stem}{_REQUEST}", {"kind": type(request).__name__, **asdict(request)})
             while not answer.exists():
-                if not self._directory.exists() or not self.is_alive:
+                if not self.is_alive and not answer.exists():  # a job that ends answers first
                     raise ControlError(f"{self.name} ended before it had answered")
                 time.sleep(_LOOK_SECONDS)
             told = Answer(**json.loads(answer.read_text()))
             answer.unlink(missing_ok=True)
+            if not self.is_alive and not any(self._directory.glob(f"*{_ANSWER}")):
+                _remove(self._directory)
         except OSError:
             raise ControlError(f"{self.name} has ended") from None
         return told

@@ -153,6 +153,30 @@ def test_who_waits_learns_that_the_job_has_ended(is_read: bool, monkeypatch: pyt
         found.scale("reducer", 2)
 
 
+def test_who_is_slow_to_look_learns_what_the_job_answered_before_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine the command may not look for longer than the job waits at its end."""
+    has_ended = threading.Event()
+    told: list[str] = []
+
+    def sleep(seconds: float) -> None:
+        if threading.current_thread() is asking:
+            has_ended.wait()
+
+    monkeypatch.setattr(module.time, "sleep", sleep)
+    with Mailbox("quick") as job:
+        found = RunningJob.find("quick")
+        asking = threading.Thread(target=lambda: told.append(found.scale("reducer", 2)))
+        asking.start()
+        while not (requests := job.requests()):
+            SLEEP(0.01)
+        SLEEP(0.1)
+        job.answer(Answer(requests[0].request, "done"))
+    has_ended.set()
+    asking.join()
+    assert told == ["done"]
+    assert not list(runs_directory().iterdir())
+
+
 def test_jobs_are_found_by_their_name_if_only_one_has_it(job: Mailbox) -> None:
     with pytest.raises(ControlError, match=r"no job named 'other' runs here; running jobs: word-count-\d+"):
         RunningJob.find("other")
