@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from dpa._util.arrow_types import type_named
+from dpa._util._arrow_types import type_named
 from dpa._util.inference import lossless
 from dpa.errors import ExecutorError
 

@@ -1,10 +1,10 @@
 """The job file: its schema, defaults, overrides and errors."""
 
-from dpa.config.files import JobFile, load, parse
+from dpa.config._files import JobFile, load, parse
+from dpa.config._schema import JobConfig, json_schema
+from dpa.config._sinks import OutputConfig, ReferenceConfig
+from dpa.config._stage import AggregationConfig, ExecutorConfig
 from dpa.config.inputs import InputConfig
-from dpa.config.schema import JobConfig, json_schema
-from dpa.config.sinks import OutputConfig, ReferenceConfig
-from dpa.config.stage import AggregationConfig, ExecutorConfig
 from dpa.config.stages import StepConfig
 
 __all__ = [

@@ -10,7 +10,7 @@ from typing import Any
 
 from dpa.config._overrides import short_for
 from dpa.config._places import KeyPath, Places, place_of, written_at
-from dpa.config.schema import json_schema
+from dpa.config._schema import json_schema
 from dpa.config.variants import VARIANTS, Variants, choice
 
 _CHOICE = re.compile(r"(str|int|float|bool|list|dict)(\[.*\])?|\w+Config")

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from dpa.config.section import Section, SparkText
+from dpa.config._section import Section, SparkText
 
 _OF_FORMATS = {
     **dict.fromkeys(("use", "args"), ("generated", "feed")),

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
-from dpa.config.section import Section
+from dpa.config._section import Section
 from dpa.config.variants import Plain
 from dpa.placement.online import OnlineOptions
 

@@ -1,7 +1,7 @@
 """`stages:` of a job file: a graph of steps, in the words of `dpa.Flow`.
 
 Every step has a name and does one thing: it reads, changes rows, reduces, processes, joins or ranks. Which executors
-fit, and whether the steps that a step names exist, is checked where the graph is made (`dpa.driver.steps`).
+fit, and whether the steps that a step names exist, is checked where the graph is made (`dpa.driver._steps`).
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from dpa.config.inputs import InputConfig, SampleConfig
-from dpa.config.section import Section
-from dpa.config.sinks import Output, ReferenceConfig
-from dpa.config.stage import (
+from dpa.config._section import Section
+from dpa.config._sinks import Output, ReferenceConfig
+from dpa.config._stage import (
     AggregationConfig,
     Balance,
     Columns,
@@ -30,6 +29,7 @@ from dpa.config.stage import (
     Testing,
     as_key,
 )
+from dpa.config.inputs import InputConfig, SampleConfig
 from dpa.config.variants import BALANCE, VARIANTS, with_strategy
 from dpa.protocol.graph import Consistency
 from dpa.protocol.plan import SlowTasks

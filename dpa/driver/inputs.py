@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from dpa.config import InputConfig, JobConfig, JobFile
 from dpa.config.inputs import OF_OTHERS
-from dpa.driver.loading import feed_of, generator_of
+from dpa.driver._loading import feed_of, generator_of
 from dpa.driver.spec import JobSpec
 from dpa.errors import ExecutorError, JobFailedError, SparkLostError, TableError
 from dpa.logical.columns import columns_read

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import ClassVar
 
-from dpa.driver.graph_walk import ALL, GraphWalk, LocalTask
+from dpa.driver._graph_walk import ALL, GraphWalk, LocalTask
 from dpa.execution.schemas import agreed
 from dpa.protocol.graph import Stage
 from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan, Times

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpa.config.placement import NodeConfig, PlacementConfig
+from dpa.driver._pilot import piloted
 from dpa.driver.inputs import OpenedInput
-from dpa.driver.pilot import piloted
 from dpa.driver.spec import JobSpec
 from dpa.errors import PlacementError
 from dpa.placement import scores

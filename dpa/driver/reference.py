@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from dpa.driver._loading import reference_of
 from dpa.driver.inputs import OpenedInput, blaming
-from dpa.driver.loading import reference_of
 from dpa.driver.spec import JobSpec
 from dpa.errors import JobFailedError, TableError
 from dpa.logical.step import Step

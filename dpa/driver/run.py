@@ -14,8 +14,10 @@ import pyarrow as pa
 
 from dpa._util.logs import chosen_level
 from dpa.config import JobFile, OutputConfig
+from dpa.driver._first_tables import with_first_tables
+from dpa.driver._stage_summary import StageOutcome
+from dpa.driver._stopwatch import Stopwatch
 from dpa.driver.backend import Backend, Runner
-from dpa.driver.first_tables import with_first_tables
 from dpa.driver.inputs import Inputs, OpenedInput, lazy_session
 from dpa.driver.interrupts import ProgramEnd
 from dpa.driver.outputs import Publication, written
@@ -23,8 +25,6 @@ from dpa.driver.partial_results import RoundsPublication, published
 from dpa.driver.placing import Placing
 from dpa.driver.reference import Reference
 from dpa.driver.spec import JobSpec
-from dpa.driver.stage_summary import StageOutcome
-from dpa.driver.stopwatch import Stopwatch
 from dpa.driver.summary import build_report
 from dpa.errors import ConfigError, DpaError, JobCancelledError, JobFailedError
 from dpa.logical.step import Step

@@ -11,11 +11,11 @@ import pyarrow as pa
 from dpa._util.words import plural
 from dpa.config import ExecutorConfig, InputConfig, JobConfig, JobFile, ReferenceConfig
 from dpa.config.inputs import SampleConfig
-from dpa.driver.loading import actors_path, reference_of, sink_of
+from dpa.driver._loading import actors_path, reference_of, sink_of
+from dpa.driver._step_executors import Objects
+from dpa.driver._steps import steps_of
 from dpa.driver.outputs import check_outputs, written
 from dpa.driver.partial_results import check_partial_results
-from dpa.driver.step_executors import Objects
-from dpa.driver.steps import steps_of
 from dpa.errors import ConfigError
 from dpa.executors import name_of
 from dpa.logical.compilation import Compilation

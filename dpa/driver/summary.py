@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
 from dpa.config import JobConfig
-from dpa.driver.stage_summary import StageOutcome, stage_report
+from dpa.driver._stage_summary import StageOutcome, stage_report
 from dpa.measure.bottleneck import bottleneck, held_up
 from dpa.measure.traffic import Traffic
 from dpa.protocol.wire.addresses import Address

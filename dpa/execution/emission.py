@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 
+from dpa.execution._row_operators import Chunk, Limits, apply
 from dpa.execution.mapping import Emitted, MapTask
-from dpa.execution.row_operators import Chunk, Limits, apply
 from dpa.execution.rows import OneBatch, Rows
 from dpa.operators import RowOperator
 

@@ -18,11 +18,11 @@ import numpy.typing as npt
 from annotated_types import Ge, Le
 
 from dpa.errors import PlacementError
+from dpa.placement._moves import Plan, aligned
 from dpa.placement.allocators import ALLOCATORS
 from dpa.placement.allocators.base import Allocator
 from dpa.placement.allocators.local_search import Climb
 from dpa.placement.model import Cluster, Counts, Placement, TaskGraph
-from dpa.placement.moves import Plan, aligned
 from dpa.placement.otd import Measured, OnlineTaskDeployment
 from dpa.placement.profile import Profile
 from dpa.placement.relaxations import Division, Task, balanced, least_tolerance

@@ -21,8 +21,8 @@ from dpa._util.sharing import Shared, in_lasting_thread
 from dpa._util.signals import interrupts_held, terminal_kept_away
 from dpa.errors import ConfigError, JobFailedError
 from dpa.protocol.wire.nodes import BackendNode
-from dpa.runtime.lean_ray import few_processes
-from dpa.runtime.ray_messages import ray_messages_logged
+from dpa.runtime._lean_ray import few_processes
+from dpa.runtime._ray_messages import ray_messages_logged
 
 _log = logging.getLogger(__name__)
 

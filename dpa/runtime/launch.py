@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ray import ObjectRef
     from ray.actor import ActorHandle
 
-    from dpa.runtime.coordinator_actor import Polled
+    from dpa.runtime._coordinator_actor import Polled
 
 _POLL_SECONDS = 0.2
 
@@ -48,8 +48,8 @@ def actors(tasks: int, placed: Placed | None = None, job: str = "job") -> Iterat
     """
     import ray
 
-    from dpa.runtime.actors import create
-    from dpa.runtime.coordinator_actor import CoordinatorActor
+    from dpa.runtime._actors import create
+    from dpa.runtime._coordinator_actor import CoordinatorActor
 
     named = {} if is_of_this_process() else free_name(job)
     coordinator = create(CoordinatorActor, ray.get_runtime_context().get_node_id(), **named)
@@ -79,7 +79,7 @@ def run_on(coordinator: ActorHandle, plan: RunPlan, hooks: RunHooks, mailbox: Ma
     """
     from ray.exceptions import RayError
 
-    from dpa.runtime.failures import cause_of
+    from dpa.runtime._failures import cause_of
 
     packed = PackedPlan.pack(plan)
     try:
@@ -149,7 +149,7 @@ def _fetched(calls: Mapping[Address, ObjectRef]) -> dict[Address, Any]:
     """
     from ray.exceptions import OwnerDiedError, RayError
 
-    from dpa.runtime.failures import cause_of
+    from dpa.runtime._failures import cause_of
 
     answers = {}
     for address, call in calls.items():

@@ -58,10 +58,10 @@ from dpa.protocol.wire.instructions import (
     StartTasks,
     StopTasks,
 )
-from dpa.simulation.hosts import Hosts
-from dpa.simulation.invariants import Invariants, require
+from dpa.simulation._hosts import Hosts
+from dpa.simulation._invariants import Invariants, require
+from dpa.simulation._rounds import PublishedRounds
 from dpa.simulation.job import SimulatedJob, SimulatedRun
-from dpa.simulation.rounds import PublishedRounds
 
 _EXCHANGE_SECONDS = 0.001
 """Virtual time to extract, merge, finish or write states."""

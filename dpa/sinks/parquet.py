@@ -13,7 +13,7 @@ from dpa._util.disk import why, writing
 from dpa._util.links import is_of_file_system
 from dpa._util.signals import interrupts_held
 from dpa.errors import TableError
-from dpa.sinks.replacement import MARK, Replacement, files_of_result, is_unsettled, settle_abandoned
+from dpa.sinks._replacement import MARK, Replacement, files_of_result, is_unsettled, settle_abandoned
 from dpa.sinks.sink import Sink
 
 

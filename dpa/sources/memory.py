@@ -1,4 +1,4 @@
-"""Inputs that are in memory already, as Arrow tables. `dpa.spark.frames` adds Spark's own DataFrames."""
+"""Inputs that are in memory already, as Arrow tables. `dpa.spark` adds Spark's own DataFrames."""
 
 from __future__ import annotations
 

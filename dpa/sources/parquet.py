@@ -1,6 +1,6 @@
 """Parquet files as splits, read in place: without Spark. To make splits, only the footers are read.
 
-Partition columns in directory names (`year=2024/...`) are not read: `dpa.spark.stage` has Spark read such a directory.
+Partition columns in directory names (`year=2024/...`) are not read: `dpa.spark._stage` has Spark read such a directory.
 """
 
 from __future__ import annotations

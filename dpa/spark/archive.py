@@ -17,14 +17,14 @@ import pyarrow as pa
 
 from dpa._util.disk import why
 from dpa.errors import DpaError, TableError
+from dpa.spark._baseline import spark_loads
 from dpa.spark._errors import as_table_error, brief
+from dpa.spark._java import java_home
 from dpa.spark._jvm import QUIET, archive_file
-from dpa.spark.baseline import spark_loads
-from dpa.spark.java import java_home
-from dpa.spark.reference import check_reference, compute
-from dpa.spark.session import spark_session
-from dpa.spark.source import Source, load
-from dpa.spark.stage import input_table
+from dpa.spark._reference import check_reference, compute
+from dpa.spark._session import spark_session
+from dpa.spark._source import Source, load
+from dpa.spark._stage import input_table
 
 _WRITE_SECONDS = 300
 """How long a JVM may take to end that writes its archive; on an idle machine it takes ten seconds."""

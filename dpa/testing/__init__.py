@@ -8,9 +8,9 @@ redistribution half way, so what only shows with more than one reducer shows her
 
 from dpa.driver.local_backend import LocalBackend
 from dpa.errors import ExecutorError
-from dpa.testing.cluster import LocalCluster
-from dpa.testing.laws import LawError, check_reducer_laws
-from dpa.testing.local import run_local
+from dpa.testing._cluster import LocalCluster
+from dpa.testing._laws import LawError, check_reducer_laws
+from dpa.testing._local import run_local
 
 __all__ = [
     "ExecutorError",

@@ -43,7 +43,7 @@ def main(
         raise SystemExit(
             "the working tree has changes, and a result belongs to a commit; commit them, or put them away"
         )
-    with one_at_a_time():
+    with one_at_a_time(LOCK):
         return measure_all(asked, run or run_command)
 
 
@@ -93,8 +93,8 @@ def _await_end(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def one_at_a_time(path: Path = LOCK) -> Iterator[None]:
-    """A block in which no other process of this machine is.
+def one_at_a_time(path: Path) -> Iterator[None]:
+    """A block in which no other process is that locks the same file.
 
     Raises:
         SystemExit: one is in it.

@@ -13,8 +13,8 @@ from dpa.protocol.wire.addresses import Address, Present
 from dpa.protocol.wire.events import Event, TasksGone, TaskStarted
 from dpa.protocol.wire.instructions import StopTasks
 from dpa.protocol.wire.nodes import TaskProcess
-from dpa.runtime.actors import Handles, TaskActor, create
-from dpa.runtime.coordinator_actor import CoordinatorActor
+from dpa.runtime._actors import Handles, TaskActor, create
+from dpa.runtime._coordinator_actor import CoordinatorActor
 
 pytestmark = pytest.mark.usefixtures("ray")
 

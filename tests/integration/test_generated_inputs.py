@@ -45,7 +45,7 @@ def test_spark_writes_the_rows_that_tasks_generate(spark: SparkSession, table: G
 def test_rows_are_written_in_order_over_several_partitions(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dpa.spark.generated._PARTITION_ROWS", 3_000)
+    monkeypatch.setattr("dpa.spark._generated._PARTITION_ROWS", 3_000)
     written = write_generated(spark, GeneratedTable(Numbers(), 10_000), str(tmp_path / "rows"))
     assert len(written.files) == 4
     assert written.read()["n"].to_pylist() == list(range(10_000))

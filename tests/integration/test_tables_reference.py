@@ -5,7 +5,8 @@ import pyarrow as pa
 import pytest
 
 from dpa.errors import TableError
-from dpa.spark import as_table, check_reference, compute, exchange, sample_rows, spark_loads
+from dpa.spark import _exchange as exchange
+from dpa.spark import as_table, check_reference, compute, sample_rows, spark_loads
 from dpa.spark._errors import as_table_error
 from dpa.spark.comparison import compare
 

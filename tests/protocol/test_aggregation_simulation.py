@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dpa.execution.receivers.record import RecordStates
+from dpa.execution.receivers._record import RecordStates
 from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.graph import REDUCER
 from dpa.protocol.rules import on

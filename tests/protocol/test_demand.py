@@ -8,7 +8,7 @@ import pytest
 from wires import INPUT, CoordinatorWire
 
 from dpa.balance.elastic import ElasticOptions
-from dpa.protocol.coordinator.demand import Demand
+from dpa.protocol.coordinator._demand import Demand
 from dpa.protocol.coordinator.elasticity import Elasticity
 from dpa.protocol.graph import Edge, Graph, Stage
 from dpa.protocol.wire.addresses import BALANCER, Address

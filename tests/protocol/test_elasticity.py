@@ -13,7 +13,7 @@ from builders import map_task
 
 from dpa.balance.elastic import ElasticOptions
 from dpa.balance.options import NoBalancingOptions
-from dpa.driver.stage_summary import StageOutcome, stage_report
+from dpa.driver._stage_summary import StageOutcome, stage_report
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.simulation.cluster import SimulatedCluster
 from dpa.simulation.job import Network, SimulatedRun, map_reduce_job

@@ -221,7 +221,7 @@ class TellsOldMembersOnly(StageBalance):
 
 
 PROGRESS = "dpa.protocol.coordinator.machine.StageProgress"
-GIVING = "dpa.protocol.task.migration.Giving"
+GIVING = "dpa.protocol.task._migration.Giving"
 BALANCER = "dpa.protocol.balancer.machine.LoadBalancerMachine"
 BROKEN: dict[str, tuple[str, Any, str]] = {
     "ends while tasks change": (

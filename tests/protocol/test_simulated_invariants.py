@@ -17,8 +17,8 @@ from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.messages.data import Push
 from dpa.protocol.wire.messages.splits import Begin, SplitGrant
 from dpa.routing.members import MemberChange
-from dpa.simulation.input_order import InputOrder
-from dpa.simulation.invariants import Invariants
+from dpa.simulation._input_order import InputOrder
+from dpa.simulation._invariants import Invariants
 from dpa.sources.splits import memory_splits
 
 INPUT = pa.table({"number": range(6)})

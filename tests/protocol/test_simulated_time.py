@@ -17,8 +17,8 @@ from dpa.protocol.task.operator import OperatorMachine
 from dpa.protocol.wire.events import Event, MoveTasks, ProcessDone
 from dpa.protocol.wire.instructions import Instruction
 from dpa.protocol.wire.metrics import StageSnapshot
+from dpa.simulation._cores import Cores
 from dpa.simulation.cluster import SimulatedCluster
-from dpa.simulation.cores import Cores
 from dpa.simulation.job import Network, SimulatedJob, map_reduce_job
 from dpa.simulation.pauses import NEVER, Pauses
 from dpa.simulation.random_jobs import Collect, random_job

@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpa.protocol.coordinator.split_queue import SplitQueue
+from dpa.protocol.coordinator._split_queue import SplitQueue
 from dpa.sources.splits import MemorySplit
 
 NOBODY: frozenset[int] = frozenset()

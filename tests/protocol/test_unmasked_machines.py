@@ -18,7 +18,7 @@ from builders import map_task
 
 from dpa.balance.options.tokens import HalvingOptions
 from dpa.protocol.balancer.machine import BalanceState, StageBalance
-from dpa.protocol.coordinator.split_queue import SplitQueue
+from dpa.protocol.coordinator._split_queue import SplitQueue
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.rules import State
 from dpa.protocol.task.migrating_queue import MigratingQueue

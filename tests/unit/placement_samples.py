@@ -6,8 +6,8 @@ import itertools
 
 from hypothesis import strategies as st
 
+from dpa.placement._moves import Plan
 from dpa.placement.model import Cluster, Edge, Node, TaskGraph, TaskGroup
-from dpa.placement.moves import Plan
 
 MEGABYTE = 1e6
 

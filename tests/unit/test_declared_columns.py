@@ -13,7 +13,7 @@ import pytest
 
 import dpa
 from dpa import BatchMapper, BatchReducer, Flow, Job, Process, Reducer
-from dpa._util.arrow_types import type_named
+from dpa._util._arrow_types import type_named
 from dpa._util.inference import lossless
 from dpa.aggregates import Count, Sum
 from dpa.config import parse
@@ -21,7 +21,7 @@ from dpa.driver.backend import Backend
 from dpa.errors import ConfigError, JobFailedError
 from dpa.executors import Groups
 from dpa.flow import Rows
-from dpa.simulation.backend import SimulatedBackend
+from dpa.simulation._backend import SimulatedBackend
 from dpa.testing import LocalBackend
 
 ROWS = pa.table({"word": ["to", "be", "to"], "n": [1, 2, 3]})

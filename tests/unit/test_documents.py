@@ -12,7 +12,7 @@ from dpa.aggregates import READY_MADE
 from dpa.balance.decision import Outcome
 from dpa.balance.options import BY_STRATEGY
 from dpa.config import json_schema, parse
-from dpa.config.section import Section
+from dpa.config._section import Section
 from dpa.config.variants import VARIANTS
 from dpa.testing import LocalBackend, run_local
 from experiments.report import tables

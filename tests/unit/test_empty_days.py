@@ -14,7 +14,7 @@ from dpa.aggregates import Count, Distinct, Max, Mean, Min, Sum, TopK
 from dpa.driver.backend import Backend
 from dpa.flow import Rows
 from dpa.operators import JOINS
-from dpa.simulation.backend import SimulatedBackend
+from dpa.simulation._backend import SimulatedBackend
 from dpa.testing import LocalBackend, run_local
 
 LEFT = pa.table({"id": [1, 2, 2], "day": ["Mon", "Tue", "Tue"], "n": [3, 1, 2]})

@@ -14,7 +14,7 @@ from dpa import Flow
 from dpa.aggregates import Count
 from dpa.driver.backend import Backend
 from dpa.errors import ConfigError, JobFailedError
-from dpa.simulation.backend import SimulatedBackend
+from dpa.simulation._backend import SimulatedBackend
 from dpa.testing import LocalBackend
 
 LEFT = pa.table({"id": [1, 2, 2], "x": ["a", "b", "c"]})

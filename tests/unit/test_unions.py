@@ -15,7 +15,7 @@ from dpa.config import parse
 from dpa.driver.backend import Backend
 from dpa.errors import ConfigError, JobFailedError
 from dpa.flow import Rows
-from dpa.simulation.backend import SimulatedBackend
+from dpa.simulation._backend import SimulatedBackend
 from dpa.testing import LocalBackend
 
 NUMBERS = pa.table({"k": [1, 2], "x": [10, 20]})

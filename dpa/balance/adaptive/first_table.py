@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dpa.balance.adaptive.arrivals import Arrivals
+from dpa.balance.adaptive._arrivals import Arrivals
 from dpa.balance.adaptive.demand import Demand, Expected
 from dpa.balance.adaptive.rebalance import RebalanceOptions, rebalance
 from dpa.measure.load import Load, Sample

@@ -8,16 +8,16 @@ from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dpa.balance.adaptive.arrivals import Arrivals
+from dpa.balance._trigger import Trigger, Verdict
+from dpa.balance.adaptive._arrivals import Arrivals
+from dpa.balance.adaptive._known_loads import KnownLoads, by_owner
+from dpa.balance.adaptive._spread import is_spread, spread
+from dpa.balance.adaptive._unsplitting import Unsplitting
+from dpa.balance.adaptive._worth import Worth
 from dpa.balance.adaptive.demand import Demand, Expected
-from dpa.balance.adaptive.known_loads import KnownLoads, by_owner
 from dpa.balance.adaptive.rebalance import Rebalance, rebalance
-from dpa.balance.adaptive.spread import is_spread, spread
-from dpa.balance.adaptive.unsplitting import Unsplitting
-from dpa.balance.adaptive.worth import Worth
 from dpa.balance.decision import Decision, Outcome
 from dpa.balance.policy import BalancedStage, require_reducer
-from dpa.balance.trigger import Trigger, Verdict
 from dpa.measure.load import Load, Offered
 from dpa.routing.members import MemberChange, with_members
 from dpa.routing.table import RoutingTable

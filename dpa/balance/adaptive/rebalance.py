@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpa.balance.adaptive.compaction import compacted
+from dpa.balance.adaptive._compaction import compacted
+from dpa.balance.adaptive._draft import Draft
 from dpa.balance.adaptive.demand import Demand
-from dpa.balance.adaptive.draft import Draft
 from dpa.routing.table import RoutingTable
 
 _MIN_FIT = 0.25

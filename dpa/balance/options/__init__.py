@@ -6,8 +6,8 @@ job file's schema, its documentation's tests and the suites that run every strat
 
 from __future__ import annotations
 
+from dpa.balance.options._base import BalanceOptions, LoadReportOptions
 from dpa.balance.options.adaptive import AdaptiveOptions
-from dpa.balance.options.base import BalanceOptions, LoadReportOptions
 from dpa.balance.options.tokens import DoublingOptions, HalvingOptions, NoBalancingOptions, TokenOptions
 
 BY_STRATEGY: dict[str, type[BalanceOptions]] = {

@@ -11,7 +11,7 @@ from annotated_types import Ge, Gt, Le
 from dpa.balance.adaptive.first_table import FirstTable, planned
 from dpa.balance.adaptive.policy import AdaptivePolicy
 from dpa.balance.adaptive.rebalance import RebalanceOptions
-from dpa.balance.options.base import LoadReportOptions, TriggeredOptions
+from dpa.balance.options._base import LoadReportOptions, TriggeredOptions
 from dpa.balance.policy import BalancedStage, BalancePolicy
 from dpa.measure.load import Sample
 from dpa.routing.keys import Key

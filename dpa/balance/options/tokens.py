@@ -7,11 +7,11 @@ from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge, Gt
 
-from dpa.balance.options.base import BalanceOptions, LoadReportOptions, TriggeredOptions
+from dpa.balance._token_policy import TokenPolicy
+from dpa.balance._trigger import QueueLengthTrigger
+from dpa.balance.options._base import BalanceOptions, LoadReportOptions, TriggeredOptions
 from dpa.balance.policy import BalancedStage, BalancePolicy
 from dpa.balance.strategies import Doubling, Halving, NoBalancing, Strategy
-from dpa.balance.token_policy import TokenPolicy
-from dpa.balance.trigger import QueueLengthTrigger
 
 
 @dataclass(frozen=True, kw_only=True)

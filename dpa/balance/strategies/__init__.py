@@ -5,9 +5,9 @@ A strategy proposes and never enforces: rounds, thresholds and table versions be
 
 from __future__ import annotations
 
-from dpa.balance.strategies.base import Proposal, Refusal, Strategy
-from dpa.balance.strategies.doubling import Doubling
-from dpa.balance.strategies.halving import Halving
-from dpa.balance.strategies.none import NoBalancing
+from dpa.balance.strategies._base import Proposal, Refusal, Strategy
+from dpa.balance.strategies._doubling import Doubling
+from dpa.balance.strategies._halving import Halving
+from dpa.balance.strategies._none import NoBalancing
 
 __all__ = ["Doubling", "Halving", "NoBalancing", "Proposal", "Refusal", "Strategy"]

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from dpa._util.declared import Declared
+from dpa.execution.receivers._join import JoinReceiver
+from dpa.execution.receivers._process import ProcessReceiver
+from dpa.execution.receivers._record import RecordReceiver
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.receivers.batch import BatchReceiver, RowsReceiver
-from dpa.execution.receivers.join import JoinReceiver
-from dpa.execution.receivers.process import ProcessReceiver
-from dpa.execution.receivers.record import RecordReceiver
 
 KINDS: tuple[type[Receiver], ...] = (RecordReceiver, RowsReceiver, BatchReceiver, ProcessReceiver, JoinReceiver)
 """The kinds that work by key; a subclass stands before what it derives from."""

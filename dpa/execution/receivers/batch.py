@@ -17,11 +17,11 @@ import pyarrow as pa
 from dpa._util import inference
 from dpa.aggregates import READY_MADE, TopRows
 from dpa.errors import DpaError, ExecutorError
+from dpa.execution._pieces import of_columns, owners_within
 from dpa.execution.block import Block, Values, copied
 from dpa.execution.calls import columns, rows
 from dpa.execution.failures import USER_ERRORS
 from dpa.execution.keys import cast, encode, key_columns
-from dpa.execution.pieces import of_columns, owners_within
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.receivers.known import Known, as_declared
 from dpa.execution.states import Reduced, StatePart, States, result_table

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from dpa.errors import DpaError, ProtocolError
+from dpa.execution._row_operators import Chunk, Limits, apply, schema_after
 from dpa.execution.block import Block
 from dpa.execution.failures import USER_ERRORS
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.receivers.known import NOTHING_KNOWN, Known, as_declared
-from dpa.execution.row_operators import Chunk, Limits, apply, schema_after
 from dpa.execution.rows import concatenated
 from dpa.execution.states import Reduced, StatePart, States
 from dpa.executors import name_of

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from dpa.balance.elastic import ElasticPolicy, StageWork
-from dpa.protocol.coordinator.demand import Demand, StageRates
+from dpa.protocol.coordinator._demand import Demand, StageRates
 from dpa.protocol.coordinator.stage_progress import StageProgress
 from dpa.protocol.graph import Graph
 from dpa.protocol.wire.addresses import Address

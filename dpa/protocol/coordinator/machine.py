@@ -9,10 +9,10 @@ from functools import partial
 from typing import ClassVar
 
 from dpa.placement.online import OnlinePlacement
-from dpa.protocol.coordinator.demand import emitted_to
+from dpa.protocol.coordinator._demand import emitted_to
+from dpa.protocol.coordinator._relocation import Relocation
 from dpa.protocol.coordinator.elasticity import Elasticity
 from dpa.protocol.coordinator.membership import Membership
-from dpa.protocol.coordinator.relocation import Relocation
 from dpa.protocol.coordinator.stage_progress import StageProgress
 from dpa.protocol.graph import Graph
 from dpa.protocol.machine import Machine

@@ -14,11 +14,11 @@ from typing import ClassVar
 from dpa.errors import ProtocolError
 from dpa.execution.schemas import ShareSchema, agreed
 from dpa.measure.latency import LatencySketch
-from dpa.protocol.coordinator.decisions import Decisions
-from dpa.protocol.coordinator.load_history import LoadHistory
-from dpa.protocol.coordinator.roster import Roster
-from dpa.protocol.coordinator.rounds import Rounds
-from dpa.protocol.coordinator.split_queue import SplitQueue
+from dpa.protocol.coordinator._decisions import Decisions
+from dpa.protocol.coordinator._load_history import LoadHistory
+from dpa.protocol.coordinator._roster import Roster
+from dpa.protocol.coordinator._rounds import Rounds
+from dpa.protocol.coordinator._split_queue import SplitQueue
 from dpa.protocol.graph import Stage
 from dpa.protocol.machine import Machine
 from dpa.protocol.rules import Rule, RuledMachine, State, on, when

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpa.errors import ProtocolError
-from dpa.protocol.task.record_queue import Forwards, Queued, RecordQueue
+from dpa.protocol.task._record_queue import Forwards, Queued, RecordQueue
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.messages.data import Push
 from dpa.routing.hashing import ALL_HASHES, Hashes, Interval, within

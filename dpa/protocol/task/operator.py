@@ -12,15 +12,15 @@ from dpa.balance.delegation import DelegationOptions
 from dpa.balance.options import LoadReportOptions
 from dpa.errors import ProtocolError
 from dpa.protocol.rules import Rule, State, on, when
+from dpa.protocol.task._load_reporter import LoadReporter
+from dpa.protocol.task._migration import Migration
+from dpa.protocol.task._record_queue import Forwards, RecordQueue
 from dpa.protocol.task.credit import ActiveSenders, CreditLimits
 from dpa.protocol.task.emitter import Emitter
 from dpa.protocol.task.hand_over import MigrationOptions
-from dpa.protocol.task.load_reporter import LoadReporter
 from dpa.protocol.task.machine import TaskMachine
 from dpa.protocol.task.migrating_queue import MigratingQueue
-from dpa.protocol.task.migration import Migration
 from dpa.protocol.task.quantum import QuantumSizer
-from dpa.protocol.task.record_queue import Forwards, RecordQueue
 from dpa.protocol.task.state_exchange import StateExchange
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.events import FinishDone, ProcessDone, Tick, WriteDone

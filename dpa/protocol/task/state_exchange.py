@@ -14,7 +14,7 @@ from dpa.errors import ProtocolError
 from dpa.execution.states import StatePart
 from dpa.protocol.machine import Machine
 from dpa.protocol.rules import Rule, RuledMachine, State, on, when
-from dpa.protocol.task.record_queue import RecordQueue
+from dpa.protocol.task._record_queue import RecordQueue
 from dpa.protocol.wire.addresses import COORDINATOR, Address
 from dpa.protocol.wire.events import ExtractDone, MergeDone
 from dpa.protocol.wire.instructions import Extract, MergeStates

@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 import numpy as np
 from annotated_types import Ge, Gt, Le
 
-from dpa.routing.groupings.among_members import AmongMembers
+from dpa.routing.groupings._among_members import AmongMembers
 from dpa.routing.groupings.base import Grouping
 from dpa.routing.groupings.ring import RingGrouping
 from dpa.routing.table import RoutingTable

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpa.balance.adaptive._ranges import HashRange, SortedRanges
 from dpa.balance.adaptive.demand import KeyDemand
-from dpa.balance.adaptive.ranges import HashRange, SortedRanges
 
 LAST = 2**32 - 1
 edges = st.one_of(st.integers(0, LAST), st.sampled_from([0, 1, LAST]))

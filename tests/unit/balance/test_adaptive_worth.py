@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 from adaptive_samples import demand_of, table_of
 
-from dpa.balance.adaptive.arrivals import Arrivals
+from dpa.balance.adaptive._arrivals import Arrivals
+from dpa.balance.adaptive._worth import Worth
 from dpa.balance.adaptive.demand import Demand
 from dpa.balance.adaptive.rebalance import Rebalance
-from dpa.balance.adaptive.worth import Worth
 from dpa.balance.options import AdaptiveOptions
 from dpa.measure.load import Offered, Sample
 

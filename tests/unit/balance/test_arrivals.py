@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
-from dpa.balance.adaptive.arrivals import Arrivals, has_changed
+from dpa.balance.adaptive._arrivals import Arrivals, has_changed
 from dpa.measure.load import Offered, Sample
 from dpa.routing.hashing import hash_column
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpa.balance._trigger import BothTrigger, QueueingDelayTrigger, QueueLengthTrigger, Trigger, UtilisationTrigger
 from dpa.balance.options import (
     BY_STRATEGY,
     AdaptiveOptions,
@@ -16,7 +17,6 @@ from dpa.balance.options import (
     NoBalancingOptions,
 )
 from dpa.balance.policy import BalancedStage
-from dpa.balance.trigger import BothTrigger, QueueingDelayTrigger, QueueLengthTrigger, Trigger, UtilisationTrigger
 from dpa.errors import BalanceError
 from dpa.measure.load import Load, Offered, Sample
 from dpa.routing.table import RoutingTable

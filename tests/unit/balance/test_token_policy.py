@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpa.balance._token_policy import TokenPolicy
+from dpa.balance._trigger import QueueLengthTrigger
 from dpa.balance.decision import Decision, Outcome
 from dpa.balance.strategies import Doubling, Halving, NoBalancing, Strategy
-from dpa.balance.token_policy import TokenPolicy
-from dpa.balance.trigger import QueueLengthTrigger
 from dpa.errors import DpaError
 from dpa.measure.load import Load
 from dpa.routing.ring import TokenRing

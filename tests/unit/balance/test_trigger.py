@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpa.balance.trigger import BothTrigger, QueueingDelayTrigger, QueueLengthTrigger, UtilisationTrigger, Verdict
+from dpa.balance._trigger import BothTrigger, QueueingDelayTrigger, QueueLengthTrigger, UtilisationTrigger, Verdict
 from dpa.measure.load import Load
 
 queue_lengths = st.dictionaries(st.integers(0, 5), st.integers(0, 10**6), min_size=1)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from dpa import Flow, Job
-from dpa.driver.first_tables import with_first_tables
+from dpa.driver._first_tables import with_first_tables
 from dpa.driver.inputs import Inputs, lazy_session
 from dpa.errors import ConfigError
 from dpa.protocol.graph import REDUCER, Graph

@@ -23,8 +23,8 @@ from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
 from dpa.protocol.wire.metrics import Snapshot, StageSnapshot, TaskStats
 from dpa.protocol.wire.nodes import Place
-from dpa.simulation.backend import SimulatedBackend
-from dpa.sinks.replacement import MARK
+from dpa.simulation._backend import SimulatedBackend
+from dpa.sinks._replacement import MARK
 from dpa.telemetry.observers import Observers, Unobserved
 from dpa.testing import LocalBackend
 

@@ -14,8 +14,8 @@ from dpa import Flow
 from dpa.driver.backend import Backend
 from dpa.errors import ConfigError, TableError
 from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
-from dpa.simulation.backend import SimulatedBackend
-from dpa.sinks.replacement import MARK
+from dpa.simulation._backend import SimulatedBackend
+from dpa.sinks._replacement import MARK
 from dpa.testing import LocalBackend
 
 WORDS = [f"w{number * number % 17}" for number in range(300)]

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from dpa.config import parse
-from dpa.driver.stage_summary import StageOutcome
+from dpa.driver._stage_summary import StageOutcome
 from dpa.driver.summary import build_report
 from dpa.execution.key_stats import KeyStats
 from dpa.measure.lives import Life

@@ -9,7 +9,7 @@ from builders import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpa.execution.object_table import ObjectTable
+from dpa.execution._object_table import ObjectTable
 from dpa.routing.hashing import hash_key
 
 

@@ -15,11 +15,11 @@ from dpa.aggregates import Sum, TopRows
 from dpa.execution.block import Block
 from dpa.execution.keys import column_of
 from dpa.execution.receivers import KINDS, receiver_of
+from dpa.execution.receivers._join import JoinReceiver
+from dpa.execution.receivers._process import ProcessReceiver
+from dpa.execution.receivers._record import RecordReceiver
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.receivers.batch import BatchReceiver, RowsReceiver
-from dpa.execution.receivers.join import JoinReceiver
-from dpa.execution.receivers.process import ProcessReceiver
-from dpa.execution.receivers.record import RecordReceiver
 from dpa.execution.rows import plain
 from dpa.execution.states import Reduced
 from dpa.executors import Process

@@ -20,7 +20,7 @@ import jobs.paced
 from dpa import Flow, Job
 from dpa.aggregates import Count
 from dpa.operators import RowKind, as_row_operator
-from dpa.simulation.backend import SimulatedBackend
+from dpa.simulation._backend import SimulatedBackend
 from dpa.simulation.job import Network
 from dpa.testing import LocalBackend, check_reducer_laws, run_local
 from jobs.bargains import Alerts, Vwap, prices

@@ -25,7 +25,7 @@ from dpa.logical.compilation import Compilation
 from dpa.protocol.plan import JobLimits
 from dpa.protocol.task.credit import CreditLimits
 from dpa.protocol.task.flow_control import FlowControl
-from dpa.simulation.backend import SimulatedBackend
+from dpa.simulation._backend import SimulatedBackend
 from dpa.testing import LocalBackend
 
 ROWS = [{"word": "to", "n": 1}, {"word": "be", "n": 2}, {"word": "to", "n": 3}]

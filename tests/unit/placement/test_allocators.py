@@ -13,6 +13,7 @@ from placement_samples import MEGABYTE, clusters, figure_2, graphs, moved, pipel
 
 from dpa.errors import PlacementError, TooLargeError
 from dpa.placement import scores
+from dpa.placement._moves import Plan, aligned
 from dpa.placement._rooms import Rooms
 from dpa.placement.allocators import ALLOCATORS, Allocator
 from dpa.placement.allocators.even import EvenAllocator
@@ -24,7 +25,6 @@ from dpa.placement.allocators.random_order import RandomAllocator
 from dpa.placement.allocators.task_level import TaskLevelAllocator
 from dpa.placement.allocators.top_down import TopDownAllocator, by_priority
 from dpa.placement.model import Cluster, Edge, Node, Placement, TaskGraph, TaskGroup
-from dpa.placement.moves import Plan, aligned
 from dpa.placement.objectives import KeptTraffic, Makespan, Unevenness
 from experiments.placement import elastic
 from experiments.placement.graphs import Case, as_published, crowded, dense, full, trees, unlike_nodes

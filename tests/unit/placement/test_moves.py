@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from placement_samples import moved, pipeline
 
 from dpa.errors import PlacementError
+from dpa.placement._moves import Plan, aligned
 from dpa.placement.model import Cluster, Placement
-from dpa.placement.moves import Plan, aligned
 
 COUNTS = st.lists(st.lists(st.integers(0, 3), min_size=3, max_size=3), min_size=2, max_size=2)
 

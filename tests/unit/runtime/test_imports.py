@@ -6,7 +6,7 @@ import sys
 import pytest
 
 LATE = {
-    "dpa.runtime.actors": (
+    "dpa.runtime._actors": (
         "dpa.placement",
         "dpa.protocol.coordinator.machine",
         "dpa.protocol.balancer.machine",

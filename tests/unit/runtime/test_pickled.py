@@ -14,7 +14,7 @@ from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.messages.exchange import StateTransfer
 from dpa.protocol.wire.messages.migration import RangeTransfer
-from dpa.runtime.pickled import PickledEnvelope
+from dpa.runtime._pickled import PickledEnvelope
 
 COUNTS = np.array([1])
 

@@ -10,7 +10,7 @@ from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import Event, Start
 from dpa.protocol.wire.instructions import Instruction
 from dpa.protocol.wire.use import TaskUse
-from dpa.runtime.shell import Shell
+from dpa.runtime._shell import Shell
 
 
 def test_a_coordinator_whose_tasks_take_long_to_start_says_that_it_starts_them() -> None:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from dpa._util.owned import OwnedDirectory
-from dpa.sinks import replacement
-from dpa.sinks.replacement import MARK, Replacement, files_of_result, settle_abandoned
+from dpa.sinks import _replacement as replacement
+from dpa.sinks._replacement import MARK, Replacement, files_of_result, settle_abandoned
 
 OLD = {MARK: "old", "part-00000.parquet": "old 0", "part-00001.parquet": "old 1", "part-00002.parquet": "old 2"}
 NEW = {MARK: "new", "part-00001.parquet": "new 1", "part-00003.parquet": "new 3"}

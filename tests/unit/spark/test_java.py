@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dpa.errors import TableError
-from dpa.spark import java
+from dpa.spark import _java as java
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 
 from dpa.errors import TableError
 from dpa.spark import input_table, schema_of
-from dpa.spark.source import Sample, Source, View, reads_in_place, require_paths
+from dpa.spark._source import Sample, Source, View, reads_in_place, require_paths
 
 
 def test_a_source_is_made_of_what_a_job_file_says(tmp_path) -> None:

@@ -1,0 +1,227 @@
+"""A rebalance under construction: moves of ranges between reducers, and the loads and the routing table they make."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from dpa.balance.adaptive._ranges import HashRange, SortedRanges
+from dpa.balance.adaptive.demand import Demand, KeyDemand
+from dpa.measure.load import Records
+from dpa.routing.assignment import Assignment, KeySplit, Single
+from dpa.routing.change import TableChange
+from dpa.routing.table import RoutingTable
+
+_AS_MUCH = 0.8
+"""The reducer that keeps the states of a split token gets it back if it has this part of the greatest part."""
+
+_NAMED_STEPS = 4
+"""Steps that are named one by one; the rest are counted."""
+
+
+class Draft:
+    """Work is in records.
+
+    Attributes:
+        demand: the work ahead as measured.
+        reported: which reducers have reported, shape (reducers,).
+        total: the work of those.
+        mean: seconds of work of each of them if all had the same.
+        allowed: the work that may still change its owner.
+        moved: the work that has changed its owner, keys that were unsplit aside.
+        split: the work that goes to a further reducer besides its owner, as it did not before.
+        touched: reducers of the tokens that were assigned to one, by position.
+    """
+
+    def __init__(self, demand: Demand, max_moved: float) -> None:
+        """`max_moved` is the most of all work that may change its owner, as a share."""
+        self.demand = demand
+        self.reported = np.zeros(demand.table.reducers, dtype=bool)
+        self.reported[[member for member in demand.table.members if member not in demand.unreported]] = True
+        self._table = demand.table
+        self._loads: Records = demand.loads
+        self.total = float(self._loads[self.reported].sum())
+        self.mean = self.total / (float(demand.speeds[self.reported].sum()) or 1.0)
+        self.allowed = max_moved * self.total
+        self.moved = self.split = 0.0
+        self.touched: dict[int, int] = {}
+        owners = self._table.sole_owners
+        self._order = np.argsort(owners, kind="stable")
+        self._bounds = np.searchsorted(owners[self._order], np.arange(self._table.reducers + 1))
+        self._keys_of = self._keys_by_token()
+        self._ranges: dict[int, SortedRanges] = {}
+        self._split_tokens = {int(self._table.positions[token]): token for token in demand.parts}
+        self._parts = {position: dict(demand.parts[token]) for position, token in self._split_tokens.items()}
+        self._split_anew: set[int] = set()
+        self._unsplit: dict[int, dict[int, float]] = {}
+        self._split_names: dict[int, str] = {}
+        self._steps: Counter[str] = Counter()
+
+    @property
+    def seconds(self) -> Records:
+        """Seconds of work of each reducer, shape (reducers,)."""
+        return self._loads / self.demand.speeds
+
+    def seconds_of(self, reducer: int) -> float:
+        """Seconds of work of one reducer."""
+        return float(self._loads[reducer] / self.demand.speeds[reducer])
+
+    def longest(self) -> float:
+        """Seconds of work of the most loaded reducer, of those that have reported."""
+        return float(np.max(self.seconds[self.reported], initial=0.0))
+
+    def ranges_of(self, reducer: int) -> SortedRanges:
+        """What the reducer can give away. Keys must have been unsplit before this is first called."""
+        if reducer not in self._ranges:
+            own = self._order[self._bounds[reducer] : self._bounds[reducer + 1]]
+            ranges = [self._range(token, float(self.demand.records[token])) for token in own.tolist()]
+            for position, token in self._split_tokens.items():
+                of_each = self._parts.get(position)
+                if of_each is None and self.touched[position] == reducer:  # unsplit
+                    ranges.append(self._range(token, sum(self._unsplit[position].values())))
+                elif of_each is not None and reducer in of_each:
+                    ranges.append(self._range(token, of_each[reducer], shared=True))
+            self._ranges[reducer] = SortedRanges([one for one in ranges if one.records > 0])
+        return self._ranges[reducer]
+
+    def unsplit(self, token: int) -> int | None:
+        """Give a split token to the one of its reducers that has most of it; it may be split again, more narrowly.
+
+        Returns that reducer, or None if that would move more than is allowed.
+        """
+        position = int(self._table.positions[token])
+        of_each = self._parts[position]
+        owner, most = self._table.splits[token].reducers[0], max(of_each.values())
+        if of_each.get(owner, 0.0) >= _AS_MUCH * most:
+            keeper = owner  # parts of about the same size: else all tokens that were split alike would go to one
+        else:
+            keeper = max(of_each, key=lambda reducer: (of_each[reducer], -reducer))
+        away = sum(records for reducer, records in of_each.items() if reducer != keeper)
+        if away > self.allowed:
+            return None
+        self.allowed -= away
+        del self._parts[position]
+        for reducer, records in of_each.items():
+            if reducer != keeper:
+                self._transfer(records, reducer, keeper)
+        self.touched[position] = keeper
+        self._unsplit[position] = of_each
+        self._steps[f"unsplit {self._name(token)}, which is below the unsplit threshold"] += 1
+        return keeper
+
+    def cut(self, whole: HashRange, records: float, owner: int) -> None:
+        """Split a range of the owner so that a part of it has about `records`, or is its hottest key."""
+        ranges = self.ranges_of(owner)
+        ranges.remove(whole)
+        for part in whole.split(records):
+            ranges.add(part)
+            self.touched[part.stop] = owner
+
+    def move(self, moved: HashRange, donor: int, receiver: int) -> None:
+        """Give one of the donor's ranges, or its part of a shared one, to the receiver."""
+        self.ranges_of(donor).remove(moved)
+        self._transfer(moved.records, donor, receiver)
+        if moved.stop not in self._unsplit:
+            self.moved += moved.records
+            self.allowed -= moved.records
+        if moved.shared:
+            of_each = self._parts[moved.stop]
+            of_each[receiver] = of_each.get(receiver, 0.0) + of_each.pop(donor)
+            self._split_anew.add(moved.stop)
+        else:
+            self.touched[moved.stop] = receiver
+        what = f"move {moved.name}" if moved.single and moved.keys else "move tokens"
+        self._steps[f"{what} from task {donor} to {receiver}"] += 1
+
+    def share(self, shared: HashRange, records: float, donor: int, receiver: int) -> None:
+        """Split the key of one of the donor's ranges: `records` of it go to the receiver as well."""
+        ranges = self.ranges_of(donor)
+        ranges.remove(shared)
+        of_each = self._parts.setdefault(shared.stop, {donor: shared.records})
+        of_each[donor] -= records
+        of_each[receiver] = of_each.get(receiver, 0.0) + records
+        ranges.add(HashRange(shared.start, shared.stop, shared.records - records, shared.keys, shared=True))
+        self._split_anew.add(shared.stop)
+        self._transfer(records, donor, receiver)
+        if shared.stop not in self._unsplit:
+            self.split += records
+        self._split_names[shared.stop] = shared.name
+
+    def moved_by_unsplitting(self) -> float:
+        """Work of unsplit tokens that comes to a reducer, compared with where it was before."""
+        moved = 0.0
+        for position, was in self._unsplit.items():
+            now = self._parts.get(position, {self.touched[position]: sum(was.values())})
+            moved += sum(max(records - was.get(reducer, 0.0), 0.0) for reducer, records in now.items())
+        return moved
+
+    def next_table(self) -> RoutingTable:
+        """The table with all changes. A split that is not changed stays the same, and so its records stay."""
+        assignments: dict[int, Assignment] = {at: Single(reducer) for at, reducer in self.touched.items()}
+        assignments.update((position, self._assignment(position)) for position in self._split_anew)
+        return TableChange.of(self._table, assignments).apply(self._table)
+
+    def in_words(self) -> str:
+        """The steps as one phrase, splits first; empty if there are none."""
+        words = [f"split {name} over {len(self._parts[at])} tasks" for at, name in self._split_names.items()]
+        words += [what if number == 1 else f"{what} ({number} of them)" for what, number in self._steps.items()]
+        more = len(words) - _NAMED_STEPS
+        return ", ".join(words[:_NAMED_STEPS]) + (f" and {more} more steps" if more > 0 else "")
+
+    def _transfer(self, records: float, donor: int, receiver: int) -> None:
+        self._loads[donor] -= records
+        self._loads[receiver] += records
+
+    def _range(self, token: int, records: float, *, shared: bool = False) -> HashRange:
+        """The range of a token. The estimates of its hot keys are scaled down to what was measured of the token."""
+        keys = self._keys_of.get(token, [])
+        known = sum(key.records for key in keys)
+        scale = min(1.0, records / known) if known else 1.0
+        scaled = (KeyDemand(key.key, key.hash, key.records * scale) for key in keys)
+        ordered = tuple(sorted(scaled, key=lambda key: -key.records))
+        start, stop = int(self._table.positions[token - 1]), int(self._table.positions[token])
+        return HashRange(start, stop, records, ordered, shared)
+
+    def _keys_by_token(self) -> dict[int, list[KeyDemand]]:
+        hashes = np.fromiter(self.demand.keys, dtype=np.uint32, count=len(self.demand.keys))
+        found: dict[int, list[KeyDemand]] = {}
+        for token, key in zip(self._table.tokens_of(hashes).tolist(), self.demand.keys.values(), strict=True):
+            found.setdefault(token, []).append(key)
+        return found
+
+    def _name(self, token: int) -> str:
+        """For people: the hottest key of a token, or the one that alone is in its range; else the token."""
+        keys = self._keys_of.get(token)
+        if keys:
+            return max(keys, key=lambda key: key.records).name
+        position = int(self._table.positions[token])
+        before = position - 1 & 0xFFFFFFFF
+        if before in self.demand.names and self._range(token, 0.0).single:
+            return KeyDemand(self.demand.names[before], before, 0.0).name
+        return f"token {position:08x}"
+
+    def _assignment(self, position: int) -> Assignment:
+        """What the parts of a token make: a split, or the one reducer if only one is left."""
+        of_each = self._parts[position]
+        total = sum(of_each.values())
+        shares = {reducer: records / total for reducer, records in of_each.items() if records > 1e-6 * total}
+        if len(shares) == 1:
+            return Single(next(iter(shares)))
+        token = self._split_tokens.get(position)
+        former: tuple[int, ...] = () if token is None else self._table.splits[token].reducers
+        reducers = [reducer for reducer in former if reducer in shares]
+        reducers += [reducer for reducer in shares if reducer not in reducers]
+        if token is None:  # it had one owner, the first part that was made
+            before = {reducers[0]: 1.0}
+        else:
+            was = self.demand.parts[token]
+            was_total = sum(was.values()) or 1.0
+            before = {reducer: records / was_total for reducer, records in was.items()}
+        rounding = sum(shares[reducer] for reducer in reducers)
+        return KeySplit(
+            tuple(reducers),
+            tuple(shares[reducer] / rounding for reducer in reducers),
+            tuple(before.get(reducer, 0.0) for reducer in reducers),
+            self._table.version + 1,
+        )

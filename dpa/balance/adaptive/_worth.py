@@ -1,0 +1,95 @@
+"""Whether a rebalance is worth it: what it evens out must exceed chance and patience, and its gain what it moves."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from dpa.balance.adaptive._arrivals import Arrivals
+from dpa.balance.adaptive.demand import Demand
+from dpa.balance.adaptive.rebalance import Rebalance
+
+if TYPE_CHECKING:
+    from dpa.balance.options.adaptive import AdaptiveOptions
+
+_NOISE = 3.0
+"""A gain of less than the time of this many records may be none: each reducer is somewhere in a record of its own."""
+
+_ONCE = 0.05
+"""Where nothing comes any more, a gain of less than this part of the stream's time so far is not worth a table."""
+
+_CERTAIN = 2.0
+"""An excess counts as far as it exceeds so many standard errors of what it is estimated from."""
+
+_LEARNT = (4.0, 16.0)
+"""From so many times the evidence that the last table was made of up to so many, a plan is at least twice as precise:
+what is still uneven then is worth another table, whatever patience and chance say."""
+
+
+class Worth:
+    """The judge of one stage's rebalances. Each change of the table for the same keys makes it ask for more, so that a
+    stream that stays as it is comes to rest."""
+
+    def __init__(self, options: AdaptiveOptions, arrivals: Arrivals) -> None:
+        self._options = options
+        self._arrivals = arrivals
+        self._changes = self._first = self._version = 0
+        self._began: float | None = None
+        self._age = 0.0
+        self._evidence = self._used = 0.0
+
+    def look(self, version: int, now: float) -> None:
+        """There is a look, at a stage with this table. If the keys have changed, patience begins anew."""
+        self._began = now if self._began is None else self._began
+        if version != self._version:
+            self._used = self._evidence
+        self._age, self._version, self._evidence = now - self._began, version, self._arrivals.sample.rows
+        if self._arrivals.changes != self._changes:
+            self._changes, self._first = self._arrivals.changes, version
+
+    @property
+    def rounds(self) -> int:
+        """How often the table was changed for the keys that come now; for all, if those say nothing of the next."""
+        return self._version - self._first if self._arrivals.is_steady else self._version
+
+    @property
+    def _has_learnt(self) -> bool:
+        """Whether it is time to mend what the last table left uneven, as more is known of the same keys by now."""
+        least, most = _LEARNT
+        return self.rounds > 0 and least * self._used <= self._evidence < most * self._used
+
+    @property
+    def backlog(self) -> float:
+        """What a queued record counts beside one that is to come. A backlog passes, and a table that was made for it
+        would have to be undone: it counts less with each that is made for the same keys."""
+        return 1 / (1 + self.rounds / 2)
+
+    def why_not(self, proposal: Rebalance, demand: Demand, suspect: int) -> str | None:
+        """Why a rebalance that is to relieve `suspect` is not worth it, or None."""
+        options = self._options
+        error = self._error(demand, suspect)
+        limit = 1 + options.max_imbalance
+        if not self._has_learnt:
+            limit += options.max_imbalance * self.rounds / 2 + _CERTAIN * error
+        if proposal.before <= limit * proposal.mean:
+            before, mean = proposal.before, proposal.mean
+            return f"with what will arrive, {before:.3g} s of work do not exceed {mean:.3g} s x {limit:.3g}"
+        gain = proposal.before - proposal.after
+        once = 0.0 if demand.arriving else _ONCE * self._age
+        least = max(options.min_gain, once, _NOISE / float(demand.speeds[suspect]))
+        if gain < least:
+            return f"the best rebalance gains {gain:.3g} s, not {least:.3g} s"
+        cost = options.movement_cost * (proposal.moved + proposal.split) * proposal.mean
+        if gain < cost:
+            return f"the best rebalance gains {gain:.3g} s and moves {proposal.moved + proposal.split:.0%} of the load"
+        return None
+
+    def _error(self, demand: Demand, suspect: int) -> float:
+        """The standard error of a reducer's work, as a part of it: what will arrive is estimated from a sample, and its
+        speed from some quanta."""
+        loads, sample = demand.loads, self._arrivals.sample
+        own = float(loads[suspect] / (loads.sum() or 1.0))
+        if not sample.rows or not own:
+            return 0.0
+        of_arrivals = math.sqrt((1 - own) / (own * sample.rows)) * demand.arriving / float(loads.sum())
+        return math.hypot(of_arrivals, float(demand.errors[suspect]))

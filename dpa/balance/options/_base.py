@@ -1,0 +1,148 @@
+"""What the options of every strategy have in common: the ring that a stage starts with, and what machines ask of them.
+
+The classes are plain and frozen. A job file's section `balance` is made of them, so their fields, defaults, bounds and
+docstrings are its keys (docs/job-files.md).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+from annotated_types import Ge, Gt, Le
+
+from dpa.balance._trigger import (
+    Against,
+    BothTrigger,
+    QueueingDelayTrigger,
+    QueueLengthTrigger,
+    Trigger,
+    UtilisationTrigger,
+)
+from dpa.balance.adaptive.first_table import FirstTable
+from dpa.balance.policy import BalancedStage, BalancePolicy
+from dpa.measure.load import Sample
+from dpa.routing.hashing import Hashes
+from dpa.routing.keys import Key
+from dpa.routing.ring import PAPER_TOKEN_FORMAT, TokenRing, token_position
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadReportOptions:
+    """When a reducer reports its load to the load balancer, and what a report holds.
+
+    Attributes:
+        report_every: dequeued records between two reports; None: their number causes none.
+        report_seconds: time after which the next report is due at a tick; None: time causes none.
+        report_when_idle: whether a queue that runs empty is reported at once.
+        half_life: seconds after which a measurement counts half.
+        measures_keys: whether senders report the keys of what they offer, and reducers those of their queues and what
+            they cost; a report is then due whether or not anything is queued.
+    """
+
+    report_every: int | None
+    report_seconds: float | None
+    report_when_idle: bool
+    half_life: float
+    measures_keys: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class BalanceOptions(ABC):
+    """How one stage is balanced."""
+
+    moves_keys: ClassVar[bool] = True
+    """Whether a key may get another reducer while the stage runs."""
+
+    strategy: str
+    """When and how load moves between reducers."""
+    initial_tokens: Annotated[int, Ge(1)]
+    """Tokens that each reducer starts with; `halving` needs a power of two."""
+    token_format: str = PAPER_TOKEN_FORMAT
+    """How a token is named before it is hashed; must contain `{node}` and `{token}`."""
+    hash_seed: Annotated[int, Ge(0), Le(2**32 - 1)] = 0
+    """Seed of the Murmur3 hash of tokens and keys."""
+
+    def __post_init__(self) -> None:
+        if not _names_tokens(self.token_format):
+            raise ValueError("token_format must contain {node} and {token}, and no other placeholder")
+
+    def ring(self, reducers: int) -> TokenRing:
+        """The ring that a stage of `reducers` tasks starts with."""
+        return TokenRing(reducers, self.initial_tokens, token_format=self.token_format, seed=self.hash_seed)
+
+    def positions(self, reducer: int) -> Hashes:
+        """Where the first tokens of a reducer lie, shape (initial_tokens,)."""
+        tokens = range(self.initial_tokens)
+        found = [token_position(self.token_format, reducer, token, self.hash_seed) for token in tokens]
+        return np.array(found, dtype=np.uint32)
+
+    @property
+    def plans_first_table(self) -> bool:
+        """Whether the first table is planned from a sample of the stage's records."""
+        return False
+
+    def planned(
+        self, reducers: int, keys: Sample, names: Mapping[int, Key], *, may_split: bool = True
+    ) -> FirstTable | None:
+        """The first table of `reducers` tasks that get such records: the `keys` of a sample, and the `names` of those
+        that are known, by hash. None: that of the ring."""
+        return None
+
+    @abstractmethod
+    def policy(self, stage: BalancedStage) -> BalancePolicy:
+        """A balancing policy for a stage, on a new ring."""
+
+    @property
+    @abstractmethod
+    def reports(self) -> LoadReportOptions | None:
+        """The load reports that the policy needs; None: none."""
+
+    @property
+    def forwards_eagerly(self) -> bool:
+        """Whether queued records that moved are forwarded as soon as the table comes, not at the head of the queue."""
+        return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class TriggeredOptions(BalanceOptions):
+    """What every strategy that redistributes has: what makes a reducer overloaded, and how often that is judged."""
+
+    trigger: Literal["utilisation", "queue_length", "queueing_delay", "both"]
+    """What makes a reducer overloaded: its queue in records, in seconds of work, or both, each of which must then
+    exceed those of others; `utilisation`: that it is busy nearly all the time, or has `min_delay` of work queued."""
+    min_queue: Annotated[int, Ge(0)] = 1_000
+    """With the triggers `queue_length` and `both`: records below which no queue counts as overloaded (the paper: 1).
+    Lower it where a record takes long."""
+    min_delay: Annotated[float, Ge(0)] = 0.25
+    """With the triggers `utilisation`, `queueing_delay` and `both`: seconds of work below which no queue counts as
+    overloaded."""
+    check_seconds: Annotated[float, Ge(0)] = 0.5
+    """Least seconds between two evaluations of the trigger, with `halving` and `doubling` also before the first; 0: at
+    every report, as in the paper's code."""
+    half_life: Annotated[float, Gt(0)] = 1.0
+    """Seconds of work after which a measurement of the time a record takes counts half."""
+
+    def _trigger(self, tau: float, against: Against) -> Trigger:
+        length = QueueLengthTrigger(tau, self.min_queue, against)
+        delay = QueueingDelayTrigger(tau, self.min_delay, against)
+        match self.trigger:
+            case "utilisation":
+                return UtilisationTrigger(min_delay=self.min_delay)
+            case "queue_length":
+                return length
+            case "queueing_delay":
+                return delay
+        return BothTrigger(length, delay)
+
+
+def _names_tokens(token_format: str) -> bool:
+    """Whether a format gives every token of every node a name of its own."""
+    try:
+        pairs = [(1, 23), (12, 3), (12, 33), (1, 22)]
+        return len({token_format.format(node=node, token=token) for node, token in pairs}) == len(pairs)
+    except (KeyError, IndexError, ValueError, AttributeError):
+        return False

@@ -1,0 +1,128 @@
+"""Reading a job file: overrides, placeholders, and errors that name file, line and key.
+
+`load(path, overrides)` returns a `JobFile` or raises `ConfigError` with one line for each problem. Nothing is imported,
+opened or started here: see `dpa.job` for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from dpa.aggregates import READY_MADE
+from dpa.config._errors import explained
+from dpa.config._map_reduce import IN_STAGES, as_steps, written_as
+from dpa.config._overrides import override, set_aside
+from dpa.config._placeholders import substitute
+from dpa.config._places import KeyPath, Places, line_numbers, place_of
+from dpa.config._schema import OF_ANY_JOB, JobConfig
+from dpa.config.stages import StepConfig
+from dpa.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class JobFile:
+    """A job's configuration and where it was written, for error messages.
+
+    Attributes:
+        origin: the job file's path, or a name for a job built in Python.
+        places: where each key path was written: `file:line`, or the `--set` option that overrode it.
+        set_aside: a line for each key of the file that does not count, as an option has chosen another strategy or
+            grouping than the one it belongs to.
+    """
+
+    config: JobConfig
+    origin: str = "job"
+    places: Places = field(default_factory=dict)
+    set_aside: tuple[str, ...] = ()
+
+    @property
+    def directory(self) -> Path:
+        """Where relative paths start: the job file's directory, or the working directory."""
+        return Path(self.origin).resolve().parent if self.places else Path.cwd()
+
+    @cached_property
+    def stages(self) -> Mapping[str, StepConfig]:
+        """The steps of the job, by name.
+
+        Raises:
+            ConfigError: there is none, or a job of one mapper and one reducer names no input, or no reducer.
+        """
+        if self.config.stages:
+            return self.config.stages
+        if "stages" in self.config.model_fields_set:
+            raise self.error("stages", "there is no step: a graph has one that reads, and others that take its rows")
+        if self.config.input is None:
+            raise self.error("input", "a job needs an input")
+        if self.config.reducer is None:
+            known = ", ".join(READY_MADE)
+            raise self.error("reducer", f"a job needs a reducer: `package.module:Name`, or one of {known}")
+        return as_steps(self.config)
+
+    def at(self, step: str, key: str) -> str:
+        """The key path of a key of a step, as the job file writes it."""
+        return f"stages.{step}.{key}" if self.config.stages else written_as(key)
+
+    def error(self, key: str, message: str) -> ConfigError:
+        """The error that something is wrong with what stands at a key such as `input.path`."""
+        return ConfigError(f"{place_of(self.origin, self.places, key.split('.'))}: {key}: {message}")
+
+
+def load(path: str | Path, overrides: Sequence[str] = ()) -> JobFile:
+    """Read a job file and apply `a.b=value` overrides (values are YAML).
+
+    Raises:
+        ConfigError: the file cannot be read, is not YAML, or does not fit the schema.
+    """
+    path = Path(path)
+    document, lines = _read(path)
+    places: dict[KeyPath, str] = {key: f"{path}:{line}" for key, line in lines.items()}
+    for given in overrides:
+        override(document, places, given)
+    notes = set_aside(document, places)
+    return replace(parse(document, origin=str(path), places=places), set_aside=tuple(notes))
+
+
+def parse(document: Mapping[str, Any], *, origin: str = "job", places: Places | None = None) -> JobFile:
+    """Check a job given as a mapping; `origin` and `places` name the place in error messages.
+
+    Raises:
+        ConfigError: with one line for each problem.
+    """
+    places = places or {}
+    try:
+        config = JobConfig.model_validate(substitute(dict(document), origin))
+    except ValidationError as error:
+        raise ConfigError("\n".join(explained(error.errors(), document, origin, places))) from None
+    file = JobFile(config, origin, places)
+    for key in document if config.stages else ():
+        if key not in OF_ANY_JOB:
+            instead = f"beside `stages` write `stages.STEP.{IN_STAGES.get(key, key)}`"
+            raise file.error(key, f"belongs to a job of one mapper and one reducer; {instead}")
+    return file
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[KeyPath, int]]:
+    """The document of a file, and the line of each of its keys."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot read the job file: {error}") from None
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        document = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        where = "" if error.problem_mark is None else f":{error.problem_mark.line + 1}"
+        raise ConfigError(f"{path}{where}: not valid YAML: {error}") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not valid YAML: {error}") from None
+    document = {} if document is None else document
+    if not isinstance(document, dict):
+        raise ConfigError(f"{path}: a job file is a mapping of keys, not {type(document).__name__}")
+    return document, line_numbers(node, str(path))

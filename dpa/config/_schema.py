@@ -1,0 +1,152 @@
+"""The schema of a job file: its sections and keys, their types and defaults."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Annotated, Any, TypeAlias
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from dpa.balance.options import AdaptiveOptions
+from dpa.config._section import Section, SparkText
+from dpa.config._sinks import OutputConfig, ReferenceConfig
+from dpa.config._stage import (
+    AggregationConfig,
+    Balance,
+    Columns,
+    Elastic,
+    Executor,
+    Grouping,
+    KeyColumns,
+    Schema,
+    Tasks,
+    Testing,
+)
+from dpa.config.inputs import InputConfig, SampleConfig
+from dpa.config.placement import PlacementConfig
+from dpa.config.stages import StepConfig, StepName
+from dpa.config.variants import Plain, with_strategy
+from dpa.protocol.graph import Consistency
+from dpa.protocol.plan import JobLimits, SlowTasks
+from dpa.routing.groupings.options import RingOptions
+
+OF_ANY_JOB = {"name", "seed", "python_path", "limits", "stages", "placement", "spark", "ray"}
+"""The keys that go with `stages`; all others are of a job of one mapper and one reducer."""
+
+_NAME = r"^[A-Za-z0-9_.-]+$"
+
+
+def _as_name(value: Any) -> Any:
+    if isinstance(value, str) and not re.fullmatch(_NAME, value):
+        raise ValueError(f"the name of a job has ASCII letters, digits, `_`, `.` and `-`, not {json.dumps(value)}")
+    return value
+
+
+JobName: TypeAlias = Annotated[str, Field(pattern=_NAME), BeforeValidator(_as_name)]
+
+
+class ParallelismConfig(Section):
+    """How many tasks each stage has."""
+
+    mappers: Tasks = 2
+    """Mapper tasks, each a process."""
+    reducers: Tasks = 4
+    """Reducer tasks, each a process."""
+
+
+class SparkConfig(Section):
+    """The Spark session, if one is needed at all."""
+
+    master: str = "local[*]"
+    """Spark master URL."""
+    conf: dict[str, SparkText] = {}
+    """Further Spark configuration."""
+    stage_dir: str | None = None
+    """Directory in which inputs are staged; on a cluster one that all machines share; null: the machine's temporary
+    one."""
+
+
+class RayConfig(Section):
+    """The Ray cluster."""
+
+    address: str | None = None
+    """Address of a running cluster: `auto`, `host:port` or `ray://host:port`; null: the job starts a Ray of its own."""
+    runtime_env: dict[str, Any] = {}
+    """Ray's runtime environment for the actors, with an address only."""
+    object_store_mb: int = Field(default=1024, ge=80)
+    """Size in MiB of the object store of a Ray that the job starts."""
+
+
+class JobConfig(Section):
+    """A job: what to read, how to map and reduce it, and how to check the result."""
+
+    name: JobName = "job"
+    """Name in reports and on screen: letters, digits, `_`, `.` and `-`."""
+    seed: int = 0
+    """Seed of everything random: samples, generated inputs."""
+    python_path: list[str] = []
+    """Further directories in which executors are looked up, relative to the job file's."""
+    input: InputConfig | None = None
+    """Where the records come from; only a job built in Python with a table of its own may leave it out."""
+    sample: SampleConfig | None = None
+    """Work on a sample of the input; null: on all of it."""
+    mapper: Executor | None = None
+    """Makes (key, value) pairs of records; null: `key` and `value` name input columns."""
+    reducer: Executor | None = None
+    """Folds the values of a key; only a job built in Python may leave it out."""
+    combiner: bool = False
+    """Whether mappers fold equal keys of a batch before they send it; needs a reducer that can merge."""
+    key: KeyColumns = "key"
+    """Name of the key column in the input (without a mapper), in what a batch mapper returns, and in the result; a
+    list: the columns that together are the key; null: all records have one key."""
+    value: Columns | None = None
+    """Without a mapper: the input columns that the reducer gets; `[]`: none; null: all but the key."""
+    schema_: Schema | None = Field(default=None, alias="schema")
+    """Columns of the result with their Arrow types: the result is checked against them, and an empty one has them. Key
+    columns may be left out."""
+    parallelism: ParallelismConfig = ParallelismConfig()
+    """How many tasks map and reduce."""
+    grouping: Grouping = RingOptions()
+    """How mappers choose the reducer of a record."""
+    balance: Balance = AdaptiveOptions()
+    """When keys are redistributed, and how; `none` beside any other grouping than `ring`."""
+    consistency: Consistency = "merge"
+    """What becomes of the state of a key that moves: it stays and is merged in the end, or it migrates with the key."""
+    elastic: Elastic | None = None
+    """Let the number of tasks follow the load; null: it stays."""
+    aggregation: AggregationConfig | None = None
+    """Partial results while the job runs; null: there are none."""
+    limits: Annotated[JobLimits, Plain(JobLimits)] = JobLimits()
+    """Bounds on memory, and on what a task does at a time."""
+    testing: Testing = SlowTasks()
+    """Reducers that are slow on purpose."""
+    output: OutputConfig = OutputConfig()
+    """Where the result goes."""
+    reference: ReferenceConfig | None = None
+    """What the result is checked against; null: it is not checked."""
+    stages: dict[StepName, StepConfig] = {}
+    """A graph of steps, in place of one mapper and one reducer."""
+    placement: PlacementConfig | None = None
+    """Which node runs which task; null: Ray spreads them."""
+    spark: SparkConfig = SparkConfig()
+    """The Spark session."""
+    ray: RayConfig = RayConfig()
+    """The Ray cluster that runs the tasks."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _strategy_is_named(cls, document: Any) -> Any:
+        return with_strategy(document)
+
+    def resolved(self) -> dict[str, Any]:
+        """The configuration as a document: with all defaults, and for steps with what differs from them."""
+        if not self.stages:
+            return self.model_dump(exclude={"stages"}, by_alias=True)
+        document = self.model_dump(include=OF_ANY_JOB, by_alias=True)
+        return {**document, "stages": {name: step.resolved() for name, step in self.stages.items()}}
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON schema of a job file, for editors."""
+    return JobConfig.model_json_schema()

@@ -1,0 +1,84 @@
+"""The sections of a job file that belong to one stage: what it runs, and how its work is divided and kept even.
+
+A job of one mapper and one reducer has them at its top. They refer to nothing but each other, so that each stage of a
+graph can have its own.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, TypeAlias
+
+from pydantic import BeforeValidator, Field
+
+from dpa._util.declared import type_names
+from dpa.balance.elastic import ElasticOptions
+from dpa.balance.options import BalanceOptions
+from dpa.config._section import Section
+from dpa.config.variants import BALANCE, GROUPING, Plain
+from dpa.protocol.plan import SlowTasks
+from dpa.protocol.task.flow_control import FlowControl
+from dpa.routing.groupings.options import GroupingOptions
+from dpa.routing.keys import KeyName
+from dpa.routing.members import MOST_TASKS
+
+Tasks: TypeAlias = Annotated[int, Field(ge=1, le=MOST_TASKS)]
+"""How many tasks a stage has."""
+
+Grouping: TypeAlias = Annotated[GroupingOptions, GROUPING]
+Balance: TypeAlias = Annotated[BalanceOptions, BALANCE]
+
+
+class ExecutorConfig(Section):
+    """A mapper or reducer named in a job file."""
+
+    use: str
+    """`module:Name` of a class or function; of a reducer also the name of a ready-made one, such as `count`."""
+    args: dict[str, Any] = {}
+    """Keyword arguments of the class."""
+
+
+def _as_executor(value: Any) -> Any:
+    return {"use": value} if isinstance(value, str) else value
+
+
+def _as_columns(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+def as_key(value: Any) -> KeyName:
+    """A key column's name, or the names of several: a list of one is that name; null means one key of all rows."""
+    if value is None or value == ():
+        return ()
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"a key is the name of a column, or a list of names, not {json.dumps(value, default=str)}")
+    twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    if twice:
+        raise ValueError(f"the column {twice[0]!r} is named more than once")
+    return names[0] if len(names) == 1 else tuple(names)
+
+
+Executor: TypeAlias = Annotated[
+    ExecutorConfig, BeforeValidator(_as_executor, json_schema_input_type=str | ExecutorConfig)
+]
+Schema: TypeAlias = Annotated[dict[str, str], BeforeValidator(type_names, json_schema_input_type=dict[str, str])]
+"""Columns, each with the name of its Arrow type."""
+Columns: TypeAlias = Annotated[list[str], BeforeValidator(_as_columns, json_schema_input_type=str | list[str])]
+KeyColumns: TypeAlias = Annotated[KeyName, BeforeValidator(as_key, json_schema_input_type=str | list[str] | None)]
+
+
+class AggregationConfig(Section):
+    """Partial results while the stream runs: partial states are folded every few seconds (consistent grouping paper,
+    section V-C)."""
+
+    seconds: float = Field(gt=0)
+    """Seconds from the end of a round to the start of the next; in effect a multiple of a quarter of a second."""
+    path: str | None = None
+    """Directory for the partial results, relative to the working directory; null: states are folded, and nothing is
+    published."""
+
+
+Elastic: TypeAlias = Annotated[ElasticOptions, Plain(ElasticOptions)]
+StageLimits: TypeAlias = Annotated[FlowControl, Plain(FlowControl)]
+Testing: TypeAlias = Annotated[SlowTasks, Plain(SlowTasks)]

@@ -1,0 +1,242 @@
+"""The first routing tables of a run, planned from a sample of its inputs while its tasks start.
+
+The sample goes through the job's own mappers and operators, in copies of their own and a thread of this process, as far
+as the first stage that keeps states. What a reducer or a join would emit is not foreseen: a sample's groups and pairs
+are not those of the whole input. So the stages behind them begin with the ring, as does every stage whose mapper fails
+on the sample, or takes too long for it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from dpa.balance.adaptive.first_table import FirstTable
+from dpa.driver._forecast_walk import Walk
+from dpa.driver.inputs import OpenedInput
+from dpa.driver.spec import JobSpec
+from dpa.execution.block import Block
+from dpa.logical.compilation import Compilation
+from dpa.measure.load import Sample
+from dpa.protocol.graph import Graph, Stage
+from dpa.routing.keys import Key, to_python
+from dpa.runtime.packed_plan import copied
+from dpa.sources.splits import total_rows
+
+SECONDS = 0.3
+"""How long a start may wait for the sample: what passes before the tasks can start is no waiting."""
+
+_PLANNING_SECONDS = 1.0
+"""How long in all where user code is done: what is left is a few milliseconds of work, for which a busy machine
+may have no processor."""
+
+_LOOK_SECONDS = 0.02
+"""How often to look whether a sample is complete, or they can."""
+
+_ROWS = 20_000
+"""Rows of each input that are sampled at most, approximately."""
+
+_READING, _MAPPING = 0.3, 0.7
+"""Parts of the time after which no more is read, and no more is mapped."""
+
+_FIRST_ROWS, _MORE = 20, 4
+"""Rows that are mapped after the very first one, and how many times as many have been after each further turn."""
+
+_PRECISE = 0.1
+"""A sample is too small if the standard error of an even share is more than this part of it."""
+
+_NAMED = 0.002
+"""A key with this part of a block's records is named."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The first table of one stage.
+
+    Attributes:
+        words: what it was planned from, or why it is the ring's, in a few words.
+        table: what was planned, or None.
+    """
+
+    words: str
+    table: FirstTable | None = None
+
+
+def plans(stage: Stage) -> bool:
+    """Whether a stage is to begin with a planned table."""
+    return stage.tasks > 1 and stage.grouping.is_ring and stage.balance.plans_first_table
+
+
+def with_first_tables(
+    graph: Graph,
+    spec: JobSpec,
+    opened: Mapping[str, OpenedInput],
+    is_ready: Callable[[], bool],
+    seconds: float = SECONDS,
+) -> tuple[Graph, dict[str, str]]:
+    """The graph of a job with first tables from a sample of these inputs, and by stage in words what came of it.
+
+    Args:
+        graph: of the job.
+        spec: its steps.
+        opened: its inputs, by the step that reads each.
+        is_ready: whether tasks could be started now.
+        seconds: how long to wait for the sample from then on; user code that takes longer goes on by itself to its next
+            return, or for the quarter of a second after which it hands over records.
+    """
+    wanted = [stage.name for stage in graph.in_order if plans(stage)]
+    if not wanted:
+        return graph, {}
+    waited = _Waited(is_ready)
+    sampling = _Sampling(spec, opened, seconds, waited.seconds)
+    thread = threading.Thread(target=sampling.run, args=(frozenset(wanted),), name="dpa-sample", daemon=True)
+    thread.start()
+    while thread.is_alive() and waited.seconds() < (_PLANNING_SECONDS if sampling.is_mapped else seconds):
+        thread.join(_LOOK_SECONDS)
+    late = Planned(f"the ring: the sample took longer than {seconds:g} s")
+    found = {name: sampling.found.get(name, late) for name in wanted}
+    stages = (replace(stage, first=found[stage.name].table) if stage.name in found else stage for stage in graph.stages)
+    return replace(graph, stages=tuple(stages)), {name: one.words for name, one in found.items()}
+
+
+class _Waited:
+    """How long somebody who is ready has waited."""
+
+    def __init__(self, is_ready: Callable[[], bool]) -> None:
+        self._is_ready = is_ready
+        self._since: float | None = None
+
+    def seconds(self) -> float:
+        """Until now; 0 before they are ready."""
+        now = time.monotonic()
+        if self._since is None and self._is_ready():
+            self._since = now
+        return 0.0 if self._since is None else now - self._since
+
+
+class _Sampling:
+    """One sample on its way.
+
+    Attributes:
+        found: what is known of each stage so far.
+        is_mapped: whether the sample has gone through the mappers.
+    """
+
+    def __init__(
+        self, spec: JobSpec, opened: Mapping[str, OpenedInput], seconds: float, waited: Callable[[], float]
+    ) -> None:
+        """`waited`: the seconds so far of the `seconds` that there are."""
+        self.found: dict[str, Planned] = {}
+        self.is_mapped = False
+        self._spec = spec
+        self._opened = opened
+        self._seconds = seconds
+        self._waited = waited
+        self._rows = dict.fromkeys(opened, 0)
+        self._is_whole = False
+
+    def run(self, wanted: frozenset[str]) -> None:
+        """Plan the tables of these stages. What goes wrong here is found again when the job runs, and blamed there."""
+        try:
+            self._plan(wanted)
+        except Exception as error:
+            why = (str(error).strip() or type(error).__name__).splitlines()[0]
+            for name in wanted - self.found.keys():
+                self.found[name] = Planned(f"the ring: the sample failed: {why}")
+
+    def _plan(self, wanted: frozenset[str]) -> None:
+        schemas = {name: found.schema for name, found in self._opened.items()}
+        steps = [replace(step, combine=False) for step in self._spec.steps]  # a combiner is a reducer's code
+        compiled = Compilation(steps, schemas).compiled({})
+        walk = Walk(replace(compiled, tasks=copied(compiled.tasks)), self._require_time)
+        self._read(walk)
+        self.is_mapped = True
+        weights = {
+            name: total_rows(found.splits) / self._rows[name] if self._rows[name] else 0.0
+            for name, found in self._opened.items()
+        }
+        steps_of = {step.name: step for step in self._spec.steps}
+        for stage in compiled.graph.queue_fed():
+            unknown = [sender.name for sender in compiled.graph.upstream(stage.name) if sender.name not in weights]
+            if unknown:
+                if stage.name in wanted:
+                    self.found[stage.name] = Planned(f"the ring: what {unknown[0]} emits is not known before it runs")
+                continue
+            reached = [
+                (weights[compiled.graph.edges[number].source], block) for number, _, block in walk.reached(stage.name)
+            ]
+            step = steps_of[stage.name]
+            if stage.name in wanted:
+                batch = step.flow.batch_records if step.combine else None
+                self.found[stage.name] = self._planned(stage, reached, batch)
+            elif not step.receiver.keeps_states:
+                walk.pass_on(stage.name, [block for _, block in reached])
+                records = sum(block.rows for _, block in reached)
+                weights[stage.name] = sum(weight * block.rows for weight, block in reached) / (records or 1)
+
+    def _read(self, walk: Walk) -> None:
+        """Emit what the sources make of their samples, some rows of each at a time, for as long as there is time."""
+        drawn = {}
+        for number, (name, found) in enumerate(self._opened.items(), start=1):
+            until = self._seconds * _READING * number / len(self._opened)
+            drawn[name] = _shuffled(found.sample(_ROWS, lambda until=until: self._waited() > until)[1])  # type: ignore[misc]
+        self._require_time()
+        largest = max(table.num_rows for table in drawn.values())
+        bounds, taken = [0, min(1, largest), min(_FIRST_ROWS, largest)], 0.0
+        while bounds[-1] < largest:
+            bounds.append(min(bounds[-1] * _MORE, largest))
+        for start, stop in pairwise(bounds):
+            growth = _MORE if start > _FIRST_ROWS else 1  # the first rows take longer, as code is loaded
+            if start and (waited := self._waited()) and waited + taken * growth > self._seconds * _MAPPING:
+                return
+            turn = time.monotonic()
+            for name, table in drawn.items():
+                first, last = (round(table.num_rows * bound / (largest or 1)) for bound in (start, stop))
+                if last > first:
+                    walk.sample(name, table.slice(first, last - first))
+                    self._rows[name] = last
+            taken = time.monotonic() - turn
+        self._is_whole = all(self._rows[name] == total_rows(found.splits) for name, found in self._opened.items())
+
+    def _require_time(self) -> None:
+        """Check that somebody waits for the sample still.
+
+        Raises:
+            TimeoutError: nobody does.
+        """
+        if self._waited() > (_PLANNING_SECONDS if self.is_mapped else self._seconds):
+            raise TimeoutError(f"it took longer than {self._seconds:g} s")
+
+    def _planned(self, stage: Stage, reached: list[tuple[float, Block]], batch: int | None) -> Planned:
+        """The first table of a stage that gets these blocks, each record of which stands for as many as its weight; if
+        senders combine, in blocks of `batch` records."""
+        rows = sum(self._rows.values())
+        random = np.random.default_rng(0)
+        found = ((weight * block.rows, block.sample(block.rows, random)[0]) for weight, block in reached)
+        keys = Sample.union(sample.scaled(records) for records, sample in found)
+        keys = replace(keys, rows=min(keys.rows, float(rows)))  # several records of one row are not independent
+        if not keys.rows:
+            return Planned("the ring: the sample has no records")
+        if not self._is_whole and keys.rows * _PRECISE**2 < stage.tasks - 1:
+            return Planned(f"the ring: a sample of {rows:,} rows says too little of {stage.tasks} tasks")
+        if batch is not None:
+            keys = replace(keys, records=1 - (1 - keys.records / keys.total) ** batch)
+        names: dict[int, Key] = {}
+        for _, block in reached:
+            often = np.flatnonzero(block.counts() >= _NAMED * block.rows)
+            names |= zip(block.hashes[often].tolist(), to_python(block.keys.take(pa.array(often))), strict=True)
+        table = stage.balance.planned(stage.tasks, keys, names, may_split=not stage.migrates)
+        splits = 0 if table is None else table.splits
+        split = "no hot key" if not splits else "1 hot key" if splits == 1 else f"{splits} hot keys"
+        return Planned(f"from a sample of {rows:,} rows, {split} split", table)
+
+
+def _shuffled(table: pa.Table) -> pa.Table:
+    """The rows in random order, so that the first of them are a sample of all."""
+    return table.take(pa.array(np.random.default_rng(0).permutation(table.num_rows)))

@@ -1,0 +1,205 @@
+"""The steps of a job file, with their executors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from dpa.aggregates import TopRows
+from dpa.balance.options import AdaptiveOptions, BalanceOptions, NoBalancingOptions
+from dpa.config import ExecutorConfig, JobFile, StepConfig
+from dpa.config.stages import JoinConfig
+from dpa.driver._step_executors import Objects, declared, fitting
+from dpa.driver._step_names import check_names, taken
+from dpa.errors import ConfigError
+from dpa.execution.receivers import receiver_of
+from dpa.execution.receivers.base import Receiver
+from dpa.execution.receivers.stateless import StatelessReceiver
+from dpa.executors import AnyMapper, as_mapper, as_process, as_reducer
+from dpa.logical.step import Keying, Step, StepInput, in_order
+from dpa.operators import JoinOptions, RowKind, RowOperator, as_row_operator
+from dpa.protocol.graph import Consistency
+from dpa.routing.groupings.options import GroupingOptions, RingOptions, ShuffleOptions
+from dpa.routing.keys import names_of
+
+_READERS, _BY_KEY, _ONE_KEY = 2, 4, 1
+"""Tasks of a step that does not say: one that reads or changes rows, one by key, one for one key of all records."""
+
+_OF_TASKS = ("grouping", "balance", "limits", "testing")
+"""Keys of a step that say something of its tasks."""
+
+_FUNCTION_KEY = "key"
+"""The result's key column where a function gives the key."""
+
+
+def steps_of(file: JobFile, objects: Objects) -> tuple[Step, ...]:
+    """The steps of a job, each after all whose rows it takes.
+
+    Raises:
+        ConfigError: an executor cannot be found or does not fit its place, or a step names none that there is.
+    """
+    check_names(file)
+    steps = [_Builder(file, objects, name, config).step() for name, config in file.stages.items()]
+    try:
+        return in_order(steps)
+    except ConfigError as error:
+        step, _, message = str(error).partition(": ")
+        raise file.error(step, message) from None
+
+
+class _Builder:
+    """One step in the making."""
+
+    def __init__(self, file: JobFile, objects: Objects, name: str, config: StepConfig) -> None:
+        self._file = file
+        self._objects = objects
+        self._name = name
+        self._config = config
+        self._at = partial(file.at, name)
+
+    def step(self) -> Step:
+        """The step.
+
+        Raises:
+            ConfigError: an executor cannot be found, or does not fit.
+        """
+        config = self._config
+        if config.read is not None:
+            columns = declared(None, config.schema_, self._at, "read")
+            readers = config.parallelism or _READERS
+            return Step(self._name, config, declared=columns, tasks=readers, written_as=self._file.at)
+        operation = config.operation
+        receiver = self._receiver(operation)
+        by_key = receiver.keeps_states
+        feeds = self._feeds(receiver)
+        is_result, tasks = self._is_result(), config.parallelism
+        if tasks is None and by_key:
+            tasks = _BY_KEY if feeds[0].keying.key or feeds[0].keying.function else _ONE_KEY
+        elif tasks is None and is_result:
+            tasks = _READERS
+        self._check_tasks(tasks, by_key)
+        grouping = config.grouping or (RingOptions() if by_key else ShuffleOptions())
+        return Step(
+            self._name,
+            config,
+            feeds=feeds,
+            receiver=receiver,
+            word=operation or "from",
+            combine=config.combiner or config.top_k is not None,  # a few rows stand for all of a block
+            tasks=tasks,
+            grouping=grouping,
+            balance=config.balance or _default_balance(receiver, grouping, config.consistency),
+            flow=config.limits or self._file.config.limits,
+            is_result=is_result,
+            written_as=self._file.at,
+        )
+
+    def _operator(self, operation: str | None) -> RowOperator | None:
+        section = {"map": self._config.map, "flat_map": self._config.flat_map, "filter": self._config.filter}.get(
+            operation or ""
+        )
+        if operation is None or section is None:
+            return None
+        return self._row_operator(operation, section)
+
+    def _row_operator(self, word: str, section: ExecutorConfig) -> RowOperator:
+        path, kind = self._at(word), RowKind(word)
+        makes_rows = kind in (RowKind.MAP, RowKind.FLAT_MAP)
+
+        def operator(made: Any) -> RowOperator:
+            columns = declared(made, self._config.schema_, self._at, word) if makes_rows else None
+            return replace(as_row_operator(kind, made), declared=columns)
+
+        return fitting(self._file, self._objects, path, section, operator)
+
+    def _receiver(self, operation: str | None) -> Receiver:
+        config = self._config
+        if config.join is not None:
+            return receiver_of(self._join(config.join))
+        if config.reduce is not None:
+            made: Any = fitting(self._file, self._objects, self._at("reduce"), config.reduce, as_reducer)
+        elif config.process is not None:
+            made = fitting(self._file, self._objects, self._at("process"), config.process, as_process)
+        elif config.top_k is not None:
+            if not isinstance(config.key_by, ExecutorConfig) and config.top_k.by in names_of(config.key_by):
+                why = "is what rows are grouped by, and the same in all rows of a key: name another column"
+                raise self._error("top_k.by", f"{config.top_k.by!r} {why}")
+            made = TopRows(config.top_k.k, config.top_k.by, descending=config.top_k.descending)
+        else:
+            return StatelessReceiver(self._operator(operation))
+        assert operation is not None
+        try:
+            return receiver_of(made, declared(made, config.schema_, self._at, operation))
+        except ConfigError as error:
+            raise self._error(operation, str(error)) from None
+
+    def _mapper(self) -> AnyMapper | None:
+        """What makes keys and values of the rows, where the job has a mapper: its reducer is the only step by key."""
+        section = self._file.config.mapper
+        return None if section is None else fitting(self._file, self._objects, "mapper", section, as_mapper)
+
+    def _join(self, join: JoinConfig) -> JoinOptions:
+        key = self._config.key_by
+        if isinstance(key, ExecutorConfig) or not key:
+            made = "make one with `map` and name it" if key else "name one, or several"
+            raise self._error("key_by", f"a join is by columns: {made}")
+        left = names_of(key)
+        right = left if join.key_by is None else names_of(join.key_by)
+        if len(left) != len(right):
+            sides = f"{', '.join(left)} on the left side, and {', '.join(right) or 'none'} on the right one"
+            raise self._error("join.key_by", f"a join needs as many columns of either side; these are {sides}")
+        return JoinOptions(join.how, (left, right))
+
+    def _feeds(self, receiver: Receiver) -> tuple[StepInput, ...]:
+        config = self._config
+        keying = Keying()
+        if isinstance(config.key_by, ExecutorConfig):
+            keying = Keying(_FUNCTION_KEY, _values(config.value), self._row_operator("key_by", config.key_by))
+        elif receiver.keeps_states:
+            own = names_of(config.key_by) if receiver.has_sides else ()  # which a join's rows have anyway
+            values = None if config.value is None else [name for name in config.value if name not in own]
+            keying = Keying(config.key_by, _values(values), mapper=self._mapper())
+        feeds = [StepInput(name, keying) for name in config.from_ or []]
+        if config.join is not None:
+            on = receiver.executor.on[1]
+            right = Keying(on[0] if len(on) == 1 else on, _values(config.join.value))
+            feeds += [StepInput(name, right, side=1) for name in config.join.with_]
+        return tuple(feeds)
+
+    def _is_result(self) -> bool:
+        """Whether the step's rows are a result: where it says so, or no other step takes them."""
+        config = self._config
+        return config.write is not None or config.reference is not None or self._name not in taken(self._file)
+
+    def _check_tasks(self, tasks: int | None, by_key: bool) -> None:
+        """Check that what is said of the step's tasks fits them."""
+        config = self._config
+        if tasks is None:
+            for key in _OF_TASKS:
+                if key in config.model_fields_set:
+                    why = f"the step runs in the tasks before it: give it `parallelism`, or leave `{key}` out"
+                    raise self._error(key, why)
+            return
+        if not by_key and config.grouping is not None and not config.grouping.splits_keys:
+            why = f"`{config.grouping.kind}` is by key, and rows have none here: leave it out, or use `shuffle`"
+            raise self._error("grouping", why)
+        if not by_key and config.balance is not None and config.balance.moves_keys:
+            raise self._error("balance", "moves keys, and rows have none here: leave it out")
+        try:
+            config.testing.require_tasks(tasks)
+        except ValueError as error:
+            raise self._error("testing", str(error)) from None
+
+    def _error(self, key: str, message: str) -> ConfigError:
+        return self._file.error(self._at(key), message)
+
+
+def _values(columns: Sequence[str] | None) -> tuple[str, ...] | None:
+    return None if columns is None else tuple(columns)
+
+
+def _default_balance(receiver: Receiver, grouping: GroupingOptions, consistency: Consistency) -> BalanceOptions:
+    may_move = receiver.keeps_states and (consistency == "migrate" or receiver.can_merge)
+    return AdaptiveOptions() if may_move and grouping.is_ring else NoBalancingOptions()

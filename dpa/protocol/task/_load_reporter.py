@@ -1,0 +1,131 @@
+"""What an operator task measures of its own load, and when it reports that to the load balancer."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dpa.balance.delegation import Delegation, DelegationOptions
+from dpa.balance.options import LoadReportOptions
+from dpa.execution.block import Block
+from dpa.measure.busy_time import BusyTime
+from dpa.measure.key_costs import KeyCosts
+from dpa.measure.latency import LatencySketch
+from dpa.measure.load import Load
+from dpa.measure.pace import Pace
+from dpa.measure.service_time import ServiceTime
+from dpa.protocol.task._record_queue import RecordQueue
+from dpa.protocol.wire.events import ProcessDone
+from dpa.routing.groupings.signal import Signal
+
+_MEASURED_RECORDS = 8_192
+"""Quanta of more records are not explained by their keys: a record costs so little then that looking costs more."""
+
+_NEWEST = 0.5
+"""What the newest tick counts in the mean of how busy processors are."""
+
+
+class LoadReporter:
+    """One task's measurements.
+
+    Attributes:
+        latency: from source to processed.
+        stage_latency: from emitted to processed.
+        is_due: whether dequeued records call for a report.
+    """
+
+    def __init__(self, options: LoadReportOptions | None, delegation: DelegationOptions | None = None) -> None:
+        """`options`: what the load balancer wants to know, None if nothing; `delegation`: how the task judges its load
+        for its senders, None if they do not listen."""
+        self.latency = LatencySketch()
+        self.stage_latency = LatencySketch()
+        self.is_due = False
+        self._options = options
+        self._service_time = ServiceTime(1.0 if options is None else options.half_life)
+        self._delegation = None if delegation is None else Delegation(delegation)
+        self._costs = KeyCosts() if options is not None and options.measures_keys else None
+        self._dequeued = 0
+        self._reported_at = -math.inf
+        self._busy = BusyTime()
+        self._pace = Pace()
+        self._cores_busy: float | None = None
+
+    @property
+    def pace_seconds(self) -> float | None:
+        """The time that a record takes now; None before the first."""
+        return self._pace.seconds
+
+    @property
+    def signal(self) -> Signal | None:
+        """The last finding of the task's load, for senders that listen."""
+        return None if self._delegation is None else self._delegation.signal
+
+    def ticked(self, cores_busy: float) -> None:
+        """So busy were the processors of the task's node since the last tick."""
+        before = cores_busy if self._cores_busy is None else self._cores_busy
+        self._cores_busy = before + _NEWEST * (cores_busy - before)
+
+    def arriving(self, records: int, queue: int, now: float) -> None:
+        """Records come, while `queue` records are waiting."""
+        self._busy.arrived(now)
+        if self._delegation is not None:
+            self._delegation.advance(now, queue)
+            self._delegation.arrived(records)
+
+    def began(self, now: float) -> None:
+        """User code gets a block."""
+        self._busy.began(now)
+
+    def processed(self, block: Block, done: ProcessDone, queue: int, now: float) -> None:
+        """User code is done with a block, with `queue` records waiting, these included."""
+        records, seconds = block.rows, done.seconds
+        self._service_time.observe(records, seconds)
+        self._pace.observe(records, seconds, done.waited)
+        self._busy.ended(now, done.waited)
+        if self._costs is not None and records <= _MEASURED_RECORDS:
+            self._costs.observe(block.hashes, block.counts().astype(np.float64), seconds - done.waited)
+        if self._delegation is not None:
+            self._delegation.worked(records, seconds)
+            self._delegation.advance(now, queue)
+
+    def dequeued(self, records: int) -> None:
+        """Records have left the queue; forwarded ones count too (as in the DPA authors' code)."""
+        every = None if self._options is None else self._options.report_every
+        if every is not None and records:
+            before, self._dequeued = self._dequeued, self._dequeued + records
+            self.is_due |= before // every != self._dequeued // every
+
+    def is_due_at(self, now: float, *, queued: bool) -> bool:
+        """Whether a report is due at a tick."""
+        options = self._options
+        if options is None or options.report_seconds is None:
+            return False
+        return (queued or options.measures_keys) and now - self._reported_at >= options.report_seconds
+
+    @property
+    def reports_when_idle(self) -> bool:
+        """Whether a report is due when the queue has run empty."""
+        return self._options is not None and self._options.report_when_idle
+
+    def report(self, queue: RecordQueue, now: float) -> Load:
+        """The load at `now`, with this queue."""
+        usual, costs = (None, {}) if self._costs is None else self._costs.found()
+        busy, waited = self._busy.report(now)
+        self.is_due = False
+        self._reported_at = now
+        return Load(
+            queue=queue.length,
+            version=queue.table.version,
+            service_seconds=self._service_time.seconds,
+            error=self._service_time.error,
+            evidence=self._service_time.evidence,
+            busy=busy,
+            waited=waited,
+            cores_busy=self._cores_busy or 0.0,
+            forwarded_out=queue.forwarded_out,
+            forwarded_in=queue.forwarded_in,
+            queued=None if self._costs is None else queue.sample(),
+            usual_seconds=usual,
+            costs=costs,
+        )

@@ -1,0 +1,157 @@
+"""States that move while records flow, as a task sees it: one hand-over after the other, each settled before the next.
+
+In migrate mode every table moves states. In merge mode they stay where they are until the last exchange, unless a task
+leaves: that one processes what is queued for a while, then hands over all that it has, and the others merge it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dpa.errors import ProtocolError
+from dpa.protocol.machine import Machine
+from dpa.protocol.task._record_queue import Forwards, RecordQueue
+from dpa.protocol.task.hand_over import Giving, GivingState, MigrationOptions, Taking, TakingState
+from dpa.protocol.wire.addresses import BALANCER, Address
+from dpa.protocol.wire.messages.migration import Marker, Settled
+from dpa.routing.members import left_by
+from dpa.routing.moves import Moves, hand_overs
+from dpa.routing.table import RoutingTable
+
+
+@dataclass(frozen=True)
+class _PutOff:
+    """The table in which a task has no part any more, and the moment at which it adopts that at last."""
+
+    table: RoutingTable
+    until: float
+
+
+class Migration:
+    """What a task gives and takes by the newest table.
+
+    Attributes:
+        giving, taking: the two sides.
+        senders: who emits records to the task.
+    """
+
+    def __init__(
+        self,
+        task: Machine,
+        queue: RecordQueue,
+        options: MigrationOptions,
+        senders: tuple[Address, ...],
+        forward: Callable[[Forwards], None],
+    ) -> None:
+        """Of a task with this queue, to which `senders` emit records; `forward` sends on what the queue gives back."""
+        self.giving = Giving(task, queue, forward, options)
+        self.taking = Taking(task, queue, options)
+        self._task = task
+        self._queue = queue
+        self._options = options
+        self.senders = senders
+        self._forward = forward
+        self._settled = queue.table.version
+        self._is_leaving = False
+        self._put_off: _PutOff | None = None
+        task.include(self.giving)
+        task.include(self.taking)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the newest table that has come is settled."""
+        return self._settled == self._queue.table.version and self._put_off is None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no hand-over is under way, and none has begun elsewhere."""
+        return self.is_settled and self.giving.is_idle and self.taking.is_idle
+
+    @property
+    def has_left(self) -> bool:
+        """Whether the task is no member any more and has handed over all that it had."""
+        return self._is_leaving and self.is_settled
+
+    @property
+    def occupies_user_code(self) -> bool:
+        """Whether user code extracts or installs states now."""
+        return self.giving.state is GivingState.EXTRACTING or self.taking.state is TakingState.INSTALLING
+
+    def restart(self, table: RoutingTable, senders: tuple[Address, ...]) -> None:
+        """The task was started after the job, when this table was the newest."""
+        self.senders = senders
+        self._forward(self._queue.retable(table))
+        self._settled = table.version
+        self.taking.restart()
+
+    def adopt(self, table: RoutingTable, senders: tuple[Address, ...] | None) -> None:
+        """The next table has come; `senders`: who emits records from now on, None: as before.
+
+        Raises:
+            ProtocolError: the last one is not settled, or this one splits keys whose states migrate.
+        """
+        before, own = self._queue.table, self._task.address.index
+        if not self.is_settled:
+            raise ProtocolError(f"{self._task.address} got table {table.version} before {before.version} was settled")
+        self.senders = self.senders if senders is None else senders
+        if not self._options.in_order and own in left_by(before, table) and not self._queue.is_empty:
+            self._put_off = _PutOff(table, self._task.now + self._options.flow.drain_seconds)
+        else:
+            self._adopt(table)
+
+    def _adopt(self, table: RoutingTable) -> None:
+        before, own = self._queue.table, self._task.address.index
+        gone = left_by(before, table)
+        between = hand_overs(before, table) if self._options.in_order else _all_of(gone, table)
+        receivers = [to for source, to in between if source == own]
+        sources = [source for source, to in between if to == own]
+        self._forward(self._queue.migrate(table, self.senders, gives=bool(receivers), takes=bool(sources)))
+        self._mark(gone, before, table)
+        self._is_leaving = self._is_leaving or own in gone
+        takes_part = (self._options.in_order or gone) and own in {*before.members, *table.members}
+        if not takes_part:
+            self._settled = table.version
+        self.giving.begin(receivers, self._markers_for(own, before))
+        self.taking.begin(sources, self.senders)
+
+    def _mark(self, gone: frozenset[int], before: RoutingTable, table: RoutingTable) -> None:
+        """Tell tasks that leave that nothing is forwarded to them any more. In migrate mode nothing was, as the table
+        before is settled."""
+        own = self._task.address.index
+        if not self._options.in_order and own in before.members:
+            for index in sorted(gone - {own}):
+                self._task.send(Address(self._task.address.stage, index), Marker(table.version))
+
+    def _markers_for(self, own: int, before: RoutingTable) -> list[Address]:
+        """Whose markers a task that gives waits for."""
+        peers = () if self._options.in_order else before.members
+        stage = self._task.address.stage
+        return [*self.senders, *(Address(stage, peer) for peer in peers if peer != own)]
+
+    def advance(self, *, is_free: bool, has_work: bool) -> None:
+        """Let user code extract or install states if it is free and that is due. Where it has records to process, it
+        gets them between two pieces that it extracts, for a while."""
+        if self._put_off is not None and (self._queue.is_empty or self._task.now >= self._put_off.until):
+            table, self._put_off = self._put_off.table, None
+            self._adopt(table)
+        if self.is_settled:
+            return
+        if is_free and not self.occupies_user_code and not (has_work and self._task.now < self.giving.rests_until):
+            self.giving.advance()
+        if is_free and not self.occupies_user_code:
+            self.taking.advance()
+
+    def end(self) -> None:
+        """Report once that the newest table is settled."""
+        if self.is_settled or self._put_off is not None:
+            return
+        is_over = self.giving.state is GivingState.IDLE and self.taking.state is TakingState.IDLE
+        if is_over and not (self._is_leaving and not self._queue.is_empty):
+            self._settled = self._queue.table.version
+            self._task.send(BALANCER, Settled(self._settled))
+
+
+def _all_of(gone: frozenset[int], table: RoutingTable) -> Moves:
+    """Each task that leaves gives something to each that stays, perhaps nothing."""
+    return frozenset((source, to) for source in gone for to in table.members)

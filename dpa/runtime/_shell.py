@@ -1,0 +1,183 @@
+"""The shell around a state machine: a lock, a thread for user code, a ticker, and nothing that thinks.
+
+Messages are handled on whichever thread brings them, one at a time; user code runs on a thread of its own, so control
+messages are taken in while it works.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import queue
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from typing import Protocol
+
+from dpa._util.disk import is_full, why
+from dpa.errors import DpaError
+from dpa.execution.running import running
+from dpa.protocol.history.recorder import Recorder
+from dpa.protocol.history.recording import Recording
+from dpa.protocol.machine import Machine
+from dpa.protocol.wire.envelopes import Envelope
+from dpa.protocol.wire.events import Event, FailureKind, TaskDied, Tick
+from dpa.protocol.wire.instructions import Instruction, Send, StartTasks
+from dpa.protocol.wire.use import TaskUse
+from dpa.runtime._cores_busy import CoresBusy
+from dpa.runtime._pickled import PickledEnvelope
+from dpa.runtime._state_log import StateLog
+
+_log = logging.getLogger(__name__)
+
+TICK_SECONDS = 0.25
+"""How often a task reports its statistics."""
+
+_USE_TICKS = 4
+"""Every so many ticks it reports what it has used, too."""
+
+_WITHOUT_USER_CODE: dict[type, str] = {
+    StartTasks: "starting tasks, which import the modules of user code; not all of them are up"
+}
+"""What takes long though it is no user code of this task."""
+
+
+class Host(Protocol):
+    """Carries out what the machine in a shell says."""
+
+    def send(self, envelope: Envelope) -> None:
+        """Deliver an envelope."""
+
+    def at_once(self, instruction: Instruction) -> bool:
+        """Carry out an instruction that takes no time and need not wait until user code returns; whether it was one."""
+        ...
+
+    def work(self, instruction: Instruction) -> Event | None:
+        """Carry out any other instruction, on the thread of user code; returns the event that answers it."""
+        ...
+
+    def failed(self, died: TaskDied) -> None:
+        """Report that the task has failed, which ends the job."""
+
+    def warn(self, message: str) -> None:
+        """Report what the user should know while the job goes on."""
+
+    def use(self) -> TaskUse:
+        """What the task has used so far."""
+        ...
+
+
+class Shell:
+    """Drives one machine until `stop`. Whoever looks into the machine from outside holds `lock` meanwhile."""
+
+    def __init__(self, machine: Machine, host: Host, stuck_seconds: float) -> None:
+        """`host` is warned of an instruction whenever it has taken another `stuck_seconds`."""
+        self._machine = machine
+        self._host = host
+        self._recorder = Recorder(machine)
+        self._states = StateLog(machine)
+        self._stuck_seconds = stuck_seconds
+        self._work_began: float | None = None
+        self._works_on: Instruction | None = None
+        self._warnings = 0
+        self._worker = threading.Thread(target=self._run_jobs, name="user-code", daemon=True)
+        self.lock = threading.RLock()
+        self._clock_start = time.time() - time.monotonic()  # setting the clock back stops nothing
+        self._jobs: queue.SimpleQueue[Instruction | None] = queue.SimpleQueue()
+        self._stopped = threading.Event()
+
+    def start(self) -> None:
+        """Start the threads."""
+        _log.info("started")
+        self._worker.start()
+        threading.Thread(target=self._tick, name="ticker", daemon=True).start()
+
+    def stop(self) -> None:
+        """End the threads, once user code returns."""
+        self._stopped.set()
+        self._jobs.put(None)
+
+    def receive(self, pickled: PickledEnvelope) -> None:
+        """Open a pickled and hand the message to the machine."""
+        try:
+            envelope = pickled.open()
+        except BaseException as error:
+            self._failed(error)
+            return
+        self.post(envelope)
+
+    def post(self, event: Event) -> None:
+        """Hand an event to the machine and carry out what it says."""
+        try:
+            with self.lock:
+                instructions = self._recorder.handle(event, self._clock_start + time.monotonic())
+                self._states.look()
+                for instruction in instructions:
+                    if isinstance(instruction, Send):
+                        self._host.send(instruction.envelope)
+                    elif not self._host.at_once(instruction):
+                        self._jobs.put(instruction)
+        except BaseException as error:
+            self._failed(error)
+
+    def aside(self, work: Callable[[], Event | None]) -> None:
+        """Carry out something that may take long, and that user code need not wait for, on a thread of its own."""
+
+        def run() -> None:
+            try:
+                event = work()
+            except BaseException as error:
+                self._failed(error)
+                return
+            if event is not None:
+                self.post(event)
+
+        threading.Thread(target=run, name="aside", daemon=True).start()
+
+    def recording(self) -> Recording:
+        """The machine's last events."""
+        with self.lock:
+            return self._recorder.recording()
+
+    def _run_jobs(self) -> None:
+        while (instruction := self._jobs.get()) is not None and not self._stopped.is_set():
+            self._warnings, self._works_on, self._work_began = 0, instruction, time.monotonic()
+            try:
+                event = self._host.work(instruction)
+            except BaseException as error:  # user code may call sys.exit(), and a panic in Rust is no Exception
+                self._failed(error)
+                return
+            finally:
+                self._work_began = None
+            if event is not None:
+                self.post(event)
+
+    def _tick(self) -> None:
+        cores = CoresBusy()
+        for number in itertools.count(1):
+            if self._stopped.wait(TICK_SECONDS):
+                return
+            self.post(Tick(cores.since_last(), self._host.use() if number % _USE_TICKS == 0 else None))
+            self._look_at_work()
+
+    def _look_at_work(self) -> None:
+        """Warn if the worker has been at one instruction for too long."""
+        began = self._work_began
+        if began is None or (taken := time.monotonic() - began) < (self._warnings + 1) * self._stuck_seconds:
+            return
+        self._warnings += 1
+        at = running(sys._current_frames().get(self._worker.ident or 0))
+        doing = f"in {at}" if at is not None else _WITHOUT_USER_CODE.get(type(self._works_on), "in no user code")
+        self._host.warn(f"{self._machine.address} has been at one step for {taken:.0f} s; it is {doing}")
+
+    def _failed(self, error: BaseException) -> None:
+        if not self._stopped.is_set():
+            self.stop()
+            text = str(error) if isinstance(error, DpaError) else traceback.format_exc()
+            if is_full(error) and not isinstance(error, DpaError):
+                text = f"{why(error)}\n{text}"
+            self._recorder.end(text)
+            _log.error("failed: %s", text)
+            self._host.failed(TaskDied(self._machine.address, FailureKind.RAISED, text))

@@ -1,0 +1,80 @@
+"""Tasks that are started while records flow: a few at a time, for no longer than a time limit, and only until that is
+cancelled."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import ray
+from ray import ObjectRef
+from ray.exceptions import RayError
+
+from dpa.errors import JobFailedError
+from dpa.protocol.wire.addresses import Address
+from dpa.runtime._failures import cause_of
+
+_LOOK_SECONDS = 0.1
+"""How often to look whether a start is cancelled, or takes too long."""
+
+
+class LateStart:
+    """One start of tasks. What is cancelled too late is as if it had not been."""
+
+    def __init__(self, seconds: float) -> None:
+        """A task may take `seconds` to be up."""
+        self._seconds = seconds
+        self._cancelled = threading.Event()
+
+    def cancel(self) -> None:
+        """End it where tasks are not up yet."""
+        self._cancelled.set()
+
+    def require_all(self, calls: Mapping[Address, ObjectRef]) -> None:
+        """Wait for the first calls to new actors.
+
+        Raises:
+            JobFailedError: one is not answered, or not in time, or the start is cancelled.
+        """
+        until = time.monotonic() + self._seconds
+        for address, reference in calls.items():
+            while not ray.wait([reference], timeout=_LOOK_SECONDS)[0]:
+                if self.is_cancelled:
+                    raise JobFailedError(f"{address} was not to start any more")
+                if time.monotonic() >= until:
+                    limit = f"within {self._seconds:g} s, as limits.start_seconds says"
+                    raise JobFailedError(f"{address} did not start {limit}")
+        require_all(calls)
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether it is."""
+        return self._cancelled.is_set()
+
+
+def require_all(calls: Mapping[Address, ObjectRef], otherwise: str = "did not start") -> dict[Address, Any]:
+    """The results of calls to actors; when the first to a new one is answered, it is known to be up.
+
+    Raises:
+        JobFailedError: one is not answered; `otherwise` says what has become of that actor.
+    """
+    found = {}
+    for address, reference in calls.items():
+        try:
+            found[address] = ray.get(reference)
+        except RayError as error:
+            raise JobFailedError(f"{address} {otherwise}: {cause_of(error)}") from None
+    return found
+
+
+def starts_at_once(nodes: Iterable[str | None]) -> int:
+    """How many tasks are started at a time while records flow, if they are wanted on these nodes: to start one takes a
+    processor about a second, which the tasks that are there would miss. One for every two processors of the nodes, if
+    all hosts have as many as this one."""
+    wanted = set(nodes)
+    alive = [node for node in ray.nodes() if node["Alive"]]
+    hosts = {node["NodeManagerAddress"] for node in alive if None in wanted or node["NodeID"] in wanted}
+    return max(1, len(hosts) * (os.cpu_count() or 1) // 2)

@@ -1,0 +1,118 @@
+"""The reference: what Spark computes from the same inputs, by a query or by a function of DataFrames.
+
+Spark chooses how, with its own partitioning and aggregation: nothing of dpa's is in it but the inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, TypeAlias
+
+import pyarrow as pa
+
+from dpa.errors import TableError
+from dpa.routing.keys import KeyName, names_of
+from dpa.sources.columns import listed, require_columns
+from dpa.spark._errors import as_table_error, spark_errors
+from dpa.spark._exchange import fetched, in_spark
+from dpa.spark._views import temporary_view
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Frames: TypeAlias = "Mapping[str, DataFrame | pa.Table]"
+"""The inputs of a job by name, in Spark or in memory."""
+
+VIEW = "input"
+"""Another name for a job's input in a reference query, if it is the only one."""
+
+_QUERY = "the reference query"
+
+
+def check_reference(spark: SparkSession, frames: Frames, sql: str, key: KeyName) -> None:
+    """Have Spark resolve a reference query against the columns of the inputs; nothing is computed.
+
+    Args:
+        frames: the inputs, named in the query as in `compute`.
+        key: the columns that the query must yield; `()`: any.
+
+    Raises:
+        TableError: the query is wrong, or its result lacks a column of the key.
+    """
+    columns_only = {
+        name: frame.schema.empty_table() if isinstance(frame, pa.Table) else frame for name, frame in frames.items()
+    }
+    with _all_in_spark(spark, columns_only) as given:
+        asked = _resolved(spark, given, sql)
+        with as_table_error(_QUERY):
+            columns = asked.columns
+    require_columns(columns, names_of(key), f"the result of {_QUERY}")
+
+
+def compute(
+    spark: SparkSession,
+    frames: Frames,
+    sql: str | None = None,
+    function: Callable[..., DataFrame] | None = None,
+    stage_dir: str | None = None,
+) -> pa.Table:
+    """Compute the reference of a job.
+
+    Args:
+        frames: the inputs.
+        sql: a query in which each input is a view of its name; a single one is also the view `input`.
+        function: from the inputs to the reference, instead of `sql`. It receives a single input as its one argument,
+            several as keyword arguments of their names.
+        stage_dir: the directory through which large tables are exchanged with Spark, as in `staged`.
+
+    Raises:
+        TableError: the query or function is wrong, fails, or gives no DataFrame, or Spark cannot take an input.
+    """
+    with _all_in_spark(spark, frames, stage_dir) as given:
+        if sql is not None and function is None:
+            return fetched(_resolved(spark, given, sql), stage_dir, _QUERY)
+        if function is not None and sql is None:
+            what = f"the reference function {getattr(function, '__qualname__', repr(function))}"
+            return fetched(_called(spark, function, given, what), stage_dir, what)
+    raise TableError("a reference is computed by `sql` or by `function`: give one of them")
+
+
+@contextmanager
+def _all_in_spark(spark: SparkSession, frames: Frames, stage_dir: str | None = None) -> Iterator[dict[str, DataFrame]]:
+    """Yield all inputs as DataFrames that can be used within the block."""
+    with ExitStack() as stack:
+        yield {
+            name: stack.enter_context(in_spark(spark, frame, stage_dir, f"the table `{name}` in memory"))
+            for name, frame in frames.items()
+        }
+
+
+def _resolved(spark: SparkSession, given: Mapping[str, DataFrame], sql: str) -> DataFrame:
+    also = [VIEW] if len(given) == 1 and VIEW not in map(str.lower, given) else []  # names of views have no case
+    columns = []
+    with ExitStack() as views:
+        for name, frame in given.items():
+            names = [*also, name]
+            with as_table_error(_QUERY):
+                columns.append(f"of {' and '.join(f'`{each}`' for each in names)} are {listed(frame.columns)}")
+            for each in names:
+                views.enter_context(temporary_view(frame, each))
+        with as_table_error(_QUERY, f"the columns {'; '.join(columns)}"):
+            return spark.sql(sql)
+
+
+def _called(
+    spark: SparkSession, function: Callable[..., DataFrame], given: Mapping[str, DataFrame], what: str
+) -> DataFrame:
+    with as_table_error(what):
+        try:
+            made = function(**given) if len(given) > 1 else function(*given.values())
+        except Exception as error:
+            _ = spark.version  # fails as well if Spark has died, whatever the function made of that
+            if isinstance(error, spark_errors()):
+                raise
+            raise TableError(f"{what} raised {type(error).__name__}: {error}") from error
+    if not hasattr(made, "toArrow"):
+        raise TableError(f"{what} must return a DataFrame, not {type(made).__name__}")
+    return made

@@ -1,0 +1,274 @@
+"""A quiet Spark session that leaves nothing behind: no process, no directory, no signal handler. If its process is
+killed, its directory is removed by the next session.
+
+A session that the user has already started is used as it is and left running; nothing of it is reconfigured.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpa._util.environment import environment
+from dpa._util.owned import temporary_directory
+from dpa._util.sharing import Shared
+from dpa._util.signals import interrupts_held
+from dpa.errors import TableError
+from dpa.spark import _leftovers
+from dpa.spark._errors import as_table_error, brief, tidying_up
+from dpa.spark._java import java_home
+from dpa.spark._jvm import archive_file, jvm_options
+from dpa.spark._process import quiet_interrupts, restore_interrupts
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_log = logging.getLogger(__name__)
+
+_STOP_SECONDS = 30
+"""How long Spark's JVM may take to end by itself before it is killed."""
+
+_CHATTER = re.compile(r"^\s|^WARNING|^Picked up |^Using |^Setting |^To adjust |\bWARN\b|\bINFO\b")
+"""Lines of a JVM's log that do not explain why it did not start."""
+
+_OPEN_COST_BYTES = 256 * 1024
+"""What opening a file costs, in bytes that could have been read instead. On a local disk it is little, and with Spark's
+4 MiB a task would get only 32 files, however small: each task writes a file of its own."""
+
+_PREFIX = re.compile(r"^[\d/]+ [\d:]+ |^Exception in thread \S+ ")
+
+_PYTHON = "PYSPARK_PYTHON"
+"""The variable that names the Python in which Spark runs Python UDFs."""
+
+_SHARED: Shared[SparkSession] = Shared()
+
+
+@contextmanager
+def spark_session(
+    name: str, master: str = "local[*]", conf: Mapping[str, str] | None = None, stop_seconds: float = _STOP_SECONDS
+) -> Iterator[SparkSession]:
+    """Yield the active Spark session, or start one and end it, with its JVM, however the block is left.
+
+    A session started here writes nothing to the terminal, has no UI, keeps its files in a temporary directory and its
+    session time zone is UTC. Ctrl-C raises KeyboardInterrupt at once, also while a Spark job runs. Blocks that run at
+    the same time, in threads of this process, share the session of the first, and the last of them ends it.
+
+    Args:
+        name: the application's name.
+        master: Spark master URL. With a `local` one Spark listens on the loopback interface only.
+        conf: further Spark configuration; overrides every default here.
+        stop_seconds: how long its JVM may take to end by itself before it is killed.
+
+    All four are ignored if a session is active.
+
+    Raises:
+        TableError: there is no Java to run Spark on, or Spark does not start.
+    """
+    with _SHARED.use(lambda: _ready(name, master, conf or {}, stop_seconds)) as session:
+        yield session
+
+
+@contextmanager
+def _ready(name: str, master: str, conf: Mapping[str, str], stop_seconds: float) -> Iterator[SparkSession]:
+    """The active session, left as it is, or one that is started and ended."""
+    active = _active()
+    if active is not None:
+        _log.debug("using the Spark session of this process")
+        yield active
+        return
+    local, began = master.startswith("local"), time.monotonic()
+    with ExitStack() as stack:
+        stack.callback(_log.info, "Spark has ended")
+        scratch = stack.enter_context(temporary_directory("dpa-spark-"))
+        stack.enter_context(quiet_interrupts())
+        stack.callback(_leftovers.remove_all)
+        settings = {**_defaults(scratch, local=local), **conf, "spark.app.name": name, "spark.master": master}
+        variables = _variables(scratch, local=local)
+        gateway = stack.enter_context(_jvm(settings, variables, scratch / "jvm.log", stop_seconds))
+        session = stack.enter_context(_session(settings, gateway, scratch / "jvm.log"))
+        if _PYTHON in variables:
+            session.sparkContext.pythonExec = variables[_PYTHON]
+        _log.info("Spark is ready with master %s after %.1f s", settings["spark.master"], time.monotonic() - began)
+        yield session
+
+
+def _active() -> SparkSession | None:
+    """The session that the process has running."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    with as_table_error("the Spark session of this process"):
+        try:
+            session = SparkSession.active()
+        except PySparkException:
+            return None
+    stopped = isinstance(session, SparkSession) and session.sparkContext._jsc is None
+    return None if stopped else session
+
+
+def _defaults(scratch: Path, *, local: bool) -> dict[str, str]:
+    places = f'-Djava.io.tmpdir="{scratch}" -Dderby.stream.error.file="{scratch / "derby.log"}"'
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
+        "spark.driver.defaultJavaOptions": f"{places} {jvm_options(archive_file())}",
+    }
+    if local:
+        settings |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.local.dir": str(scratch),
+            "spark.sql.files.openCostInBytes": str(_OPEN_COST_BYTES),
+            # The workers of Python UDFs run here too: they can import whatever this process can.
+            "spark.executorEnv.PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        }
+    return settings
+
+
+def _variables(scratch: Path, *, local: bool) -> dict[str, str]:
+    """Environment variables that the JVM looks at when it starts."""
+    variables = {"JAVA_HOME": str(java_home(scratch))}
+    if local:
+        variables[_PYTHON] = os.environ.get(_PYTHON, sys.executable)
+        # A machine whose own name does not resolve must not keep Spark from starting.
+        variables["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
+    return variables
+
+
+@contextmanager
+def _jvm(settings: Mapping[str, str], variables: Mapping[str, str], log: Path, stop_seconds: float) -> Iterator[Any]:
+    """Start a JVM that writes to `log` instead of the terminal, yield pyspark's gateway to it, and end it.
+
+    Yields None if the process has a JVM already, left by a session that the user has stopped: that one stays.
+    """
+    from pyspark import SparkContext
+
+    if SparkContext._gateway is not None:
+        yield None
+        return
+    gateway = None
+    try:
+        with environment(variables), _processes_noted() as started, interrupts_held(hurry=partial(_kill, started)):
+            gateway = _launched(settings, log)
+        yield gateway
+    finally:
+        if gateway is not None:
+            with interrupts_held():
+                _end(gateway, stop_seconds)
+
+
+@contextmanager
+def _processes_noted() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """The processes that pyspark starts in this block: it gives out none before its JVM is up, seconds later."""
+    from pyspark import java_gateway
+
+    started: list[subprocess.Popen[bytes]] = []
+
+    def noted(*command: Any, **options: Any) -> subprocess.Popen[bytes]:
+        started.append(subprocess.Popen(*command, **options))
+        return started[-1]
+
+    module: Any = java_gateway
+    before, module.Popen = module.Popen, noted
+    try:
+        yield started
+    finally:
+        module.Popen = before
+
+
+def _kill(processes: Iterable[subprocess.Popen[bytes]]) -> None:
+    """Kill processes that have sessions of their own, with what they have started."""
+    for process in processes:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def _launched(settings: Mapping[str, str], log: Path) -> Any:
+    from pyspark import SparkConf
+    from pyspark.errors import PySparkException
+    from pyspark.java_gateway import launch_gateway
+
+    launch: Any = launch_gateway
+    with log.open("wb") as output:
+        try:
+            conf = SparkConf().setAll(list(settings.items()))
+            # In a session of its own, so that a terminal cannot end it: that is for this process to do.
+            quiet = {"stdout": output, "stderr": subprocess.STDOUT, "start_new_session": True}
+            return launch(conf, popen_kwargs=quiet)
+        except PySparkException:
+            raise TableError(f"Spark's JVM did not start: {_complaint(log)}") from None
+
+
+@contextmanager
+def _session(settings: Mapping[str, str], gateway: Any, log: Path) -> Iterator[SparkSession]:
+    """Start a session in the JVM behind `gateway`, and stop it."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    handler, search_path = signal.getsignal(signal.SIGINT), list(sys.path)
+    try:
+        try:
+            with as_table_error(f"Spark did not start with master {settings['spark.master']!r}"):
+                context = SparkContext(conf=SparkConf().setAll(list(settings.items())), gateway=gateway)
+                session = SparkSession(context)
+        except TableError as error:
+            raise TableError(f"{error}; its log says: {_complaint(log)}") from None
+        # Spark's own handler first asks the JVM to cancel, on the very connection that waits for the running job.
+        restore_interrupts(handler)
+        yield session
+    finally:
+        with interrupts_held():
+            _stop()
+        restore_interrupts(handler)
+        sys.path[:] = [path for path in sys.path if path in search_path or not path.startswith(str(log.parent))]
+
+
+def _complaint(log: Path) -> str:
+    """What a JVM's log ends with, without stack traces and the usual warnings."""
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    kept = [_PREFIX.sub("", line) for line in lines if line.strip() and not _CHATTER.search(line)]
+    return brief("; ".join(kept[-3:]) or "nothing")
+
+
+def _stop() -> None:
+    """Stop the process's Spark session and context, also if they were only partly started or their JVM has died."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    running = SparkSession._instantiatedSession or SparkContext._active_spark_context
+    with warnings.catch_warnings(), tidying_up():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        if running is not None:
+            running.stop()
+    SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
+
+
+def _end(gateway: Any, stop_seconds: float) -> None:
+    """End the JVM behind a gateway, and forget it, so that the next session starts a new one."""
+    from pyspark import SparkContext
+
+    with tidying_up():
+        gateway.shutdown()
+    process = gateway.proc
+    if process is not None:  # None: spark-submit started the JVM, and this process is its child.
+        process.stdin.close()
+        try:
+            process.wait(stop_seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    SparkContext._gateway = SparkContext._jvm = None

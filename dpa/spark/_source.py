@@ -1,0 +1,185 @@
+"""What to read, in plain values, and how Spark reads it.
+
+The fields of `Source` and `Sample` mean what the sections `input` and `sample` of a job file say. Nothing is computed
+here: `load` returns a DataFrame that Spark has checked against the columns there are, and not run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dpa.errors import TableError
+from dpa.sources.columns import listed
+from dpa.sources.paths import (
+    exists,
+    for_hadoop,
+    is_partitioned,
+    is_readable_by_arrow,
+    is_surely_local,
+    not_there,
+    pruned,
+    resolved,
+)
+from dpa.spark._errors import as_table_error
+from dpa.spark._sample import Sample, sampled
+from dpa.spark._settings import SharedSetting
+from dpa.spark._views import temporary_view
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_LISTED_BY_DRIVER = SharedSetting(
+    "spark.sql.sources.parallelPartitionDiscovery.threshold", value=str(2**31 - 1), default="32"
+)
+
+FILE_FORMATS = ("parquet", "csv", "json", "text")
+
+
+@dataclass(frozen=True)
+class View:
+    """A table that an SQL query may name: files of one format, and the options of Spark's reader for them."""
+
+    format: str
+    path: str | Sequence[str]
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Source:
+    """An input table. Relative paths start at the directory `base`; `path` and the rest are as in a job file."""
+
+    format: str
+    path: str | Sequence[str] | None = None
+    glob: str | None = None
+    recursive: bool = False
+    exclude: Sequence[str] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+    query: str | None = None
+    views: Mapping[str, View] = field(default_factory=dict)
+    table: str | None = None
+    select: Sequence[str] = ()
+    where: str | None = None
+    base: str = "."
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], base: str = ".") -> Source:
+        """Make a source of plain nested values, such as a job file's section `input`; `records` is left out."""
+        given = {name: value for name, value in values.items() if name not in ("records", "views")}
+        views = {name: View(**view) for name, view in values.get("views", {}).items()}
+        return cls(**given, views=views, base=base)
+
+    @property
+    def paths(self) -> list[str]:
+        """The paths, absolute or URIs."""
+        return _absolute(self.path, self.base)
+
+    @property
+    def name(self) -> str:
+        """What the input is and where, for messages."""
+        if self.format in FILE_FORMATS:
+            return f"{self.format} files at {listed(self.paths)}"
+        names = {"sql": "the query", "jdbc": f"JDBC {self.options.get('url', '(no option `url`)')}"}
+        return names.get(self.format, f"the table {self.table!r}")
+
+
+def require_paths(source: Source) -> None:
+    """Check, without Spark, that there is something at each local path of an input's files and of its query's views.
+
+    Raises:
+        TableError: names the first path at which there is nothing.
+    """
+    paths = source.paths if source.format in FILE_FORMATS else []
+    if source.format == "sql":
+        paths = [path for view in source.views.values() for path in _absolute(view.path, source.base)]
+    for path in paths:
+        if is_surely_local(path) and not exists(path):
+            raise not_there(path)
+
+
+def reads_in_place(source: Source, sample: Sample | None = None) -> bool:
+    """Whether the input is Parquet already, wanted as it is, where pyarrow can read it: then no Spark is needed.
+
+    A directory that is partitioned (`year=2024/...`) is Spark's: it knows how to make columns of directory names.
+    """
+    if source.format != "parquet" or source.select or source.where or source.options or sample:
+        return False
+    if not all(is_readable_by_arrow(path) for path in [*source.paths, source.glob or ""]):
+        return False
+    return source.recursive or not any(is_partitioned(path) for path in source.paths)
+
+
+def load(spark: SparkSession, source: Source, sample: Sample | None = None) -> DataFrame:
+    """The input as a DataFrame: read, then `where`, then `select`, then sampled.
+
+    `where` comes first, so that it may use columns that `select` drops and, on files, Spark's `_metadata.file_path`.
+
+    Raises:
+        TableError: a path, table or column is missing, a query or expression is wrong, or a database cannot be reached.
+    """
+    frame = _read(spark, source)
+    columns = f"the columns are {listed(frame.columns)}"
+    if source.where is not None:
+        with as_table_error(f"`where`: {source.where}", columns):
+            frame = frame.where(source.where)
+    if source.select:
+        with as_table_error(f"`select`: {', '.join(source.select)}", columns):
+            frame = frame.selectExpr(*source.select)
+    return frame if sample is None else sampled(frame, sample)
+
+
+def _read(spark: SparkSession, source: Source) -> DataFrame:
+    if source.format in FILE_FORMATS:
+        tree = {"recursiveFileLookup": "true"} if source.recursive else {}
+        glob = {"pathGlobFilter": source.glob} if source.glob is not None else {}
+        options = {**tree, **glob, **source.options}
+        return _read_files(spark, source.format, _roots(source), options, source.name)
+    if source.format == "sql" and source.query:
+        with ExitStack() as views:
+            for name, view in source.views.items():
+                files = _read_files(spark, view.format, _absolute(view.path, source.base), view.options)
+                views.enter_context(temporary_view(files, name))
+            with as_table_error(source.name, f"the views are {listed(source.views)}"):
+                return spark.sql(source.query)
+    if source.format == "jdbc":
+        with as_table_error(source.name):
+            return spark.read.format("jdbc").options(**source.options).load()
+    if source.format == "table" and source.table:
+        with as_table_error(source.name):
+            return spark.table(source.table)
+    raise TableError(f"an input of the format {source.format!r} that Spark can read lacks its path, query or table")
+
+
+def _read_files(
+    spark: SparkSession, kind: str, paths: list[str], options: Mapping[str, str], name: str = ""
+) -> DataFrame:
+    """The files as a DataFrame; `name` says in messages where they are, if that is not `paths`."""
+    if not paths:
+        raise TableError(f"an input of the format {kind!r} needs a path")
+    with as_table_error(name or f"{kind} files at {listed(paths)}"), _listing(spark, paths):
+        return spark.read.format(kind).options(**options).load(paths)
+
+
+def _listing(spark: SparkSession, paths: list[str]) -> AbstractContextManager[object]:
+    """A block in which Spark finds the files at `paths`: on this machine by itself, as a job of its own for every few
+    directories takes longer than to look into them."""
+    return _LISTED_BY_DRIVER.of(spark) if all(map(is_surely_local, paths)) else nullcontext()
+
+
+def _roots(source: Source) -> list[str]:
+    """The paths of an input's files as Spark takes them: without what is excluded."""
+    if not (source.exclude and source.paths):
+        return source.paths
+    if not all(map(is_readable_by_arrow, source.paths)):
+        raise TableError(f"`exclude` cannot be applied at {listed(source.paths)}: name the directories to read instead")
+    kept = [for_hadoop(place.name) for path in source.paths for place in pruned(path, source.exclude, source.glob)]
+    if not kept:
+        raise TableError(f"{listed(source.paths)}: nothing is left without {listed(source.exclude)}")
+    return kept
+
+
+def _absolute(path: str | Sequence[str] | None, base: str) -> list[str]:
+    paths = [path] if isinstance(path, str) else list(path or ())
+    return [resolved(each, base) for each in paths]
