@@ -5,13 +5,13 @@ Importing this package imports neither pyspark, as functions that need a session
 """
 
 from dpa.spark._baseline import spark_loads
+from dpa.spark._frames import as_table
 from dpa.spark._generated import generated_frame, write_generated
 from dpa.spark._reference import check_reference, compute
 from dpa.spark._sample import Sample, sample_rows, sampled
 from dpa.spark._session import spark_session
 from dpa.spark._source import Source, View, load, reads_in_place
 from dpa.spark._stage import input_table, schema_of, staged
-from dpa.spark._frames import as_table
 
 __all__ = [
     "Sample",
