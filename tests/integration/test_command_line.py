@@ -73,7 +73,7 @@ def test_json_is_the_only_thing_on_standard_output_and_the_report_is_written(job
     assert "small: stream" in done.stderr
     for logged in ("runtime.cluster: a Ray of this process is ready", "run: small: phase stream", "has ended"):
         assert re.search(rf"^[-\d]+ [\d:,]+ INFO    driver dpa\..*{logged}", done.stderr, re.MULTILINE), done.stderr
-    assert re.search(r"INFO    [a-z]+ 0 dpa\.runtime\.state_log: state: .* -> done", done.stderr), done.stderr
+    assert re.search(r"INFO    [a-z]+ 0 dpa\.runtime\._state_log: state: .* -> done", done.stderr), done.stderr
     assert json.loads((tmp_path / "report" / "report.json").read_text(encoding="utf-8")) == report
     assert "<svg" in (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
 
