@@ -244,7 +244,7 @@ class FreezesBeforeAllHaveSettled(StageBalance):
 
 
 QUEUE, GIVING, TAKING = (
-    f"dpa.protocol.task.{place}" for place in ("operator.MigratingQueue", "migration.Giving", "migration.Taking")
+    f"dpa.protocol.task.{place}" for place in ("operator.MigratingQueue", "_migration.Giving", "_migration.Taking")
 )
 BALANCE = "dpa.protocol.balancer.machine.StageBalance"
 IN_DISORDER = "records of key .* from mapper . are out of order at task"
