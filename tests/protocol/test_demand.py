@@ -64,3 +64,15 @@ def test_one_look_after_a_change_of_another_stage_decides_nothing() -> None:
         if elasticity.tick(now, 0.0, lambda stage: math.inf, can_change=not 1.5 < now < 8):
             asked.append(now)
     assert asked[0] == 10.5
+
+
+def test_the_time_of_a_change_of_another_stage_is_none_in_which_a_stage_was_behind() -> None:
+    seen = Seen(ElasticOptions(backlog_seconds=10.0))
+    elasticity = Elasticity(seen.wire.graph, seen.wire.coordinator.stages)
+    for number in range(65):
+        now = number / 2
+        seen.wire.progress(READ, emitted=(round(50 * now) + 900,), supply=50.0, now=now)
+        processed = round(50 * now)
+        seen.wire.progress(SUMS, processed=processed, queue=900, ready_seconds=now / 2, emitted=(0,), now=now)
+        can_change = now < 2.5 or now >= 30
+        assert elasticity.tick(now, 0.0, lambda stage: math.inf, can_change=can_change) == []

@@ -85,6 +85,10 @@ class StageBalance(RuledMachine):
         self._senders.append(task)
         self._tell(task, self.table)
 
+    def keeps(self, task: Address) -> bool:
+        """Whether a report of the task waits until all have settled the table."""
+        return task in self._postponed
+
     def remove(self, task: Address) -> None:
         """A task is gone: a sender, or one of the stage itself."""
         self._leaving.discard(task)
@@ -294,15 +298,16 @@ class LoadBalancerMachine(Machine):
         for stage in self.stages.values():
             stage.advance()
         for leaving in list(self._leaving):
-            task, has_all = leaving.task, self.delivered(leaving.task) >= leaving.reports
+            task, own = leaving.task, self.stages.get(leaving.task.stage)
+            has_all = self.delivered(task) >= leaving.reports and not (own is not None and own.keeps(task))
             if has_all and all(stage.is_settled for stage in self._fed_by(task.stage)):
                 self._leaving.remove(leaving)
                 for stage in self._fed_by(task.stage):
                     stage.remove(task)
                 for number, edge in self._graph.out_of(task.stage):
                     self.stages[edge.target].forget_sender(task, number)
-                if task.stage in self.stages:
-                    self.stages[task.stage].remove(task)
+                if own is not None:
+                    own.remove(task)
                 self.send(COORDINATOR, Unsubscribed(task))
 
     def _tick(self, sender: Address, event: Tick) -> None:

@@ -79,6 +79,8 @@ class Elasticity:
     def _begin_again(self) -> None:
         """What comes from now on is compared with nothing before it."""
         self._blocked.clear()
+        for since in self._behind_since.values():
+            since.clear()
         for policy in self._policies.values():
             policy.forget()
 

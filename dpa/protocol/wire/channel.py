@@ -6,6 +6,8 @@ repaired: an actor that died takes its messages with it, and the job fails.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from dpa.errors import ProtocolError
 from dpa.protocol.wire.addresses import Address, Present
 from dpa.protocol.wire.envelopes import Envelope, Message
@@ -49,37 +51,37 @@ class Inbox:
         self._early: dict[Address, dict[int, Message]] = {}
         self.duplicates = self.outdated = 0
 
-    def accept(self, envelope: Envelope) -> list[Message]:
-        """The messages that this one makes deliverable, in order: none if it is early, outdated or was seen before.
+    def accept(self, envelope: Envelope) -> Iterator[Message]:
+        """Yield the messages that this one makes deliverable, in order: none if it is early, outdated or was seen
+        before. `expected` counts each one as it is yielded.
 
         Raises:
             ProtocolError: its sender belongs to a newer generation.
         """
         sender, seq = envelope.sender, envelope.seq
         if envelope.generation != self._generation:
-            return self._of_another_generation(envelope)
+            self._drop_of_another_generation(envelope)
+            return
         expected = self._expected.get(sender, 0)
         if not expected and self._has_gone(sender):
             self.duplicates += 1
-            return []
+            return
         early = self._early.setdefault(sender, {})
         if seq < expected or seq in early:
             self.duplicates += 1
-            return []
+            return
         early[seq] = envelope.message
-        ready = []
         while expected in early:
-            ready.append(early.pop(expected))
+            message = early.pop(expected)
             expected += 1
-        self._expected[sender] = expected
-        return ready
+            self._expected[sender] = expected
+            yield message
 
-    def _of_another_generation(self, envelope: Envelope) -> list[Message]:
+    def _drop_of_another_generation(self, envelope: Envelope) -> None:
         if envelope.generation > self._generation:
             newer = f"generation {envelope.generation} of {envelope.sender}"
             raise ProtocolError(f"{envelope.receiver} of generation {self._generation} got a message from {newer}")
         self.outdated += 1
-        return []
 
     def expected(self, sender: Address) -> int:
         """The number of the next message that the sender's channel will deliver: all before it have been."""
