@@ -12,6 +12,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+from dpa._util.secrets import without_secrets
 from dpa.aggregates import READY_MADE
 from dpa.config import ExecutorConfig, InputConfig, JobFile, OutputConfig, ReferenceConfig
 from dpa.execution.failures import USER_ERRORS
@@ -188,4 +189,5 @@ def loaded(file: JobFile, section: str, executor: ExecutorConfig, group: str | N
     try:
         return found(**executor.args)
     except USER_ERRORS as error:
-        raise file.error(f"{section}.args", f"{executor.use} cannot be made of {executor.args}: {error!r}") from None
+        given = without_secrets(executor.args)
+        raise file.error(f"{section}.args", f"{executor.use} cannot be made of {given}: {error!r}") from None

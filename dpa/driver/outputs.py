@@ -111,11 +111,17 @@ class Publication:
             JobFailedError: it cannot be published; readers see what they saw before.
         """
         try:
-            return tuple(self.sink.commit(staged, RESULT, seconds))
+            files = self.sink.commit(staged, RESULT, seconds)
         except JobFailedError:
             raise
         except Exception as error:
             raise JobFailedError(f"{self._key}: {_words(error)}") from error
+        if isinstance(files, (list, tuple)) and all(isinstance(name, str) for name in files):
+            return tuple(files)
+        if files is not None:  # the rows are published, so this fails no job
+            found = f"{type(self.sink).__name__}.commit returned {files!r}, which names no files"
+            warnings.warn(f"{self._key}: {found}", RuntimeWarning, stacklevel=2)
+        return ()
 
     @contextmanager
     def _refusing(self) -> Iterator[None]:

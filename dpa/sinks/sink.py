@@ -45,7 +45,7 @@ class Sink(ABC):
         """
 
     @abstractmethod
-    def commit(self, staged: Sequence[Any], epoch: int, seconds: float) -> Sequence[str]:
+    def commit(self, staged: Sequence[Any], epoch: int, seconds: float) -> Sequence[str] | None:
         """Show readers what was staged, all of it or, if this raises, none; returns the names of files, if there are.
 
         Args:
@@ -55,7 +55,8 @@ class Sink(ABC):
         """
 
     def abort(self) -> None:  # noqa: B027
-        """Leave nothing of what was staged; what was committed stays. What this raises is a warning to the user."""
+        """Leave nothing of what was staged; what was committed stays. Called where `begin` has raised, too: another job
+        may stage to the same place, so only what this object has made goes. What this raises is a warning."""
 
     def read(self, staged: Sequence[Any]) -> pa.Table:
         """What was staged and is not committed yet, to be compared with a reference.

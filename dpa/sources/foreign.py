@@ -46,8 +46,15 @@ class ForeignSplit:
             split: Split = pickle.loads(self.pickled)
         except Exception as error:
             raise TableError(f"the splits of {self.name} cannot be imported where they are read: {error}") from None
+        given = 0
         with _naming(f"reading a split of {self.name}"):
-            yield from (split.after(self.skipped) if self.skipped else split).batches(batch_rows)
+            for batch in (split.after(self.skipped) if self.skipped else split).batches(batch_rows):
+                if not isinstance(batch, pa.RecordBatch):
+                    raise TypeError(f"`batches` gives a {type(batch).__name__}, where a RecordBatch of pyarrow is due")
+                given += batch.num_rows
+                yield batch
+            if given != self.rows:
+                raise ValueError(f"the split has {self.rows} rows by its `rows`, and {given} by its `batches`")
 
 
 class ForeignFeed(Feed):
@@ -62,12 +69,17 @@ class ForeignFeed(Feed):
     def schema(self) -> pa.Schema | None:
         """The columns, as the feed says."""
         with _naming(f"{self._name}.schema"):
-            return self._feed.schema
+            schema = self._feed.schema
+            if schema is not None and not isinstance(schema, pa.Schema):
+                raise TypeError(f"it is a {type(schema).__name__}, where a Schema of pyarrow, or None, is due")
+            return schema
 
     def poll(self, split_rows: int, position: Any = None) -> Page:
         """A page of the feed, its splits packed."""
         with _naming(f"{self._name}.poll"):
             page = self._feed.poll(split_rows, position)
+            if not isinstance(page, Page):
+                raise TypeError(f"it gives a {type(page).__name__}, where a dpa.Page is due")
             return Page([self._packed(split) for split in page.splits], page.position)
 
     def sample(self, max_rows: int, seed: int = 0, enough: Callable[[], bool] = never) -> pa.Table:

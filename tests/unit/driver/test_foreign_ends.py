@@ -179,6 +179,39 @@ def test_whatever_a_sink_raises_is_said_with_its_key(tmp_path: Path) -> None:
         run("Deaf", reference={"sql": "SELECT line, count(*) AS count FROM input GROUP BY line"})
 
 
+class Shown(Deaf):
+    """Publishes, and returns what is no list of names."""
+
+    names: Any = None
+
+    def commit(self, staged: Any, epoch: int, seconds: float) -> Any:
+        return self.names
+
+    def abort(self) -> None:
+        """There is nothing to remove."""
+
+
+class Counted(Shown):
+    names = 1
+
+
+def test_what_is_published_fails_no_job_whatever_commit_returns(tmp_path: Path) -> None:
+    def run(name: str) -> Any:
+        file = parse(document(tmp_path, output={"use": f"test_foreign_ends:{name}"}))
+        return Job(file=file).run(backend=LocalBackend()).report
+
+    assert (run("Shown").status, run("Shown").main.output.files) == ("ok", ())
+    with pytest.warns(RuntimeWarning, match="output: Counted.commit returned 1, which names no files"):
+        assert run("Counted").status == "ok"
+
+
+def test_an_error_shows_no_password(tmp_path: Path) -> None:
+    output = {"use": "json_lines", "args": {"path": "x", "password": "hunter2"}}
+    with pytest.raises(ConfigError, match="json_lines cannot be made of") as error:
+        Job(file=parse(document(tmp_path, output=output))).run(backend=LocalBackend())
+    assert "hunter2" not in str(error.value)
+
+
 class Torn(Feed):
     """Fails wherever it is asked to."""
 
@@ -211,3 +244,35 @@ def test_whatever_a_feed_raises_is_a_table_error_in_its_name() -> None:
         table_of([pickle.loads(pickle.dumps(split))])
     with pytest.raises(TableError, match="cannot be imported where they are read"):
         list(type(split)(b"cno_such_module\nName\n.", "torn", 1).batches(1))  # type: ignore[call-arg]
+
+
+class Wrong(Torn):
+    """Gives what is no page, and has what is no schema."""
+
+    schema: Any = ("n",)
+
+    def poll(self, split_rows: int, position: Any = None) -> Any:
+        return [TornSplit()]
+
+
+class WrongSplit(TornSplit):
+    given: Any = pa.record_batch({"n": [1, 2]})
+
+    def batches(self, batch_rows: int) -> Iterator[Any]:
+        yield self.given
+
+
+class TableSplit(WrongSplit):
+    given = pa.table({"n": [1, 2, 3]})
+
+
+def test_whatever_a_feed_gives_is_checked() -> None:
+    feed = ForeignFeed(Wrong(), "wrong")
+    with pytest.raises(TableError, match=r"wrong.schema: TypeError: it is a tuple, where a Schema of pyarrow, or None"):
+        _ = feed.schema
+    with pytest.raises(TableError, match=r"wrong.poll: TypeError: it gives a list, where a dpa.Page is due"):
+        feed.poll(1)
+    for kind, said in ((WrongSplit, "3 rows by its `rows`, and 2 by its `batches`"), (TableSplit, "gives a Table")):
+        split = ForeignFeed(Torn(), "torn")._packed(kind())
+        with pytest.raises(TableError, match=f"reading a split of torn: .*{said}"):
+            table_of([split])
