@@ -44,10 +44,7 @@ def generator_of(file: JobFile, key: str, section: InputConfig) -> Generator:
     Raises:
         ConfigError: it cannot be found or made, or is no generator.
     """
-    assert section.use is not None
-    made = loaded(file, key, ExecutorConfig(use=section.use, args=section.args))
-    if not isinstance(made, Generator):
-        raise file.error(f"{key}.use", f"{section.use!r} is {type(made).__name__}, not a `dpa.Generator`")
+    made: Generator = _one_of(Generator, file, key, section)
     return made
 
 
@@ -58,10 +55,7 @@ def feed_of(file: JobFile, key: str, section: InputConfig) -> ForeignFeed:
         ConfigError: it cannot be found or made, or is no feed.
     """
     assert section.use is not None
-    made = loaded(file, key, ExecutorConfig(use=section.use, args=section.args), SOURCES)
-    if not isinstance(made, Feed):
-        raise file.error(f"{key}.use", f"{section.use!r} is {type(made).__name__}, not a `dpa.Feed`")
-    return ForeignFeed(made, section.use)
+    return ForeignFeed(_one_of(Feed, file, key, section, SOURCES), section.use)
 
 
 def sink_of(file: JobFile, key: str, section: OutputConfig) -> Sink:
@@ -70,10 +64,17 @@ def sink_of(file: JobFile, key: str, section: OutputConfig) -> Sink:
     Raises:
         ConfigError: it cannot be found or made, or is no sink.
     """
+    made: Sink = _one_of(Sink, file, key, section, SINKS)
+    return made
+
+
+def _one_of(
+    kind: type[object], file: JobFile, key: str, section: InputConfig | OutputConfig, group: str | None = None
+) -> Any:
     assert section.use is not None
-    made = loaded(file, key, ExecutorConfig(use=section.use, args=section.args), SINKS)
-    if not isinstance(made, Sink):
-        raise file.error(f"{key}.use", f"{section.use!r} is {type(made).__name__}, not a `dpa.Sink`")
+    made = loaded(file, key, ExecutorConfig(use=section.use, args=section.args), group)
+    if not isinstance(made, kind):
+        raise file.error(f"{key}.use", f"{section.use!r} is {type(made).__name__}, not a `dpa.{kind.__name__}`")
     return made
 
 
