@@ -1,4 +1,4 @@
-"""The Ray actors of the coordinator, which creates all others, and of the load balancer."""
+"""The Ray actor of the coordinator, which creates all others."""
 
 from __future__ import annotations
 
@@ -16,14 +16,12 @@ from ray.actor import ActorHandle
 from ray.exceptions import RayError
 
 from dpa.errors import JobFailedError
-from dpa.protocol.balancer.machine import LoadBalancerMachine, load_balancer_of
 from dpa.protocol.coordinator.machine import CoordinatorMachine, CoordinatorState
 from dpa.protocol.plan import CancelJob, Request, RunPlan, Times
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address, Present
 from dpa.protocol.wire.events import (
     Event,
     FailureKind,
-    Redistribute,
     Start,
     StartFailed,
     TaskDied,
@@ -42,8 +40,8 @@ from dpa.protocol.wire.instructions import (
 )
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.nodes import Placed, TaskProcess
-from dpa.routing.keys import Key
 from dpa.runtime._actors import Handles, StageActor, TaskActor, create
+from dpa.runtime._balancer_actor import load_balancer
 from dpa.runtime._failures import cause_of
 from dpa.runtime._kept_answers import KeptAnswers
 from dpa.runtime._starting import LateStart, require_all, starts_at_once
@@ -69,35 +67,6 @@ class Polled:
     processes: dict[Address, TaskProcess]
     error: str | None
     is_cancelled: bool
-
-
-class LoadBalancerActor(TaskActor):
-    """The load balancer, with the DPA paper's two calls (section 4.2) for tools and tests."""
-
-    _machine: LoadBalancerMachine
-
-    @ray.method(concurrency_group="control")
-    def become(self, plan: RunPlan) -> None:
-        """Be the load balancer of a plan, of which nothing but the graph matters."""
-        self._machine = load_balancer_of(plan.graph)
-        self.host(self._machine, plan)
-
-    @ray.method(concurrency_group="control")
-    def key_lookup(self, key: Key, stage: str) -> int:
-        """The task of a stage that owns a key now."""
-        with self._shell.lock:
-            return self._machine.key_lookup(key, stage)
-
-    @ray.method(concurrency_group="control")
-    def redistribute(self, node_id: int, stage: str) -> None:
-        """Relieve a task whatever its load.
-
-        Raises:
-            BalanceError: there is no such task.
-        """
-        with self._shell.lock:
-            self._machine.require_task(stage, node_id)
-        self._shell.post(Redistribute(stage, node_id))
 
 
 class CoordinatorActor(TaskActor):
@@ -129,7 +98,7 @@ class CoordinatorActor(TaskActor):
         """Create the actors of a plan that is to come, which will have so many tasks of stages; on these nodes, if they
         are given. The load balancer is on this node: where another one dies, a task does that the user knows."""
         self._placed = placed
-        self._balancer = _load_balancer()
+        self._balancer = load_balancer()
         if placed is None:
             self._idle = [create(StageActor) for _ in range(tasks)]
             return
@@ -248,8 +217,8 @@ class CoordinatorActor(TaskActor):
             if self._started and self._machine.state is CoordinatorState.DONE:
                 self._answers.keep(Answer(request, _TOO_LATE, refused=True))
                 return
-            self._is_cancelled = True
-        self._answers.keep(Answer(request, "the job ends, and publishes nothing"))
+            self._answers.keep(Answer(request, "the job ends, and publishes nothing"))
+            self._is_cancelled = True  # who polls this looks for the answer once more, and then never again
         self._changed.set()
 
     def at_once(self, instruction: Instruction) -> bool:
@@ -363,7 +332,7 @@ class CoordinatorActor(TaskActor):
         """An actor that waits to become a task, or a new one; on this node, if it matters."""
         if address == BALANCER:
             idle, self._balancer = self._balancer, None
-            return idle or _load_balancer()
+            return idle or load_balancer()
         if node is not None:
             return create(StageActor, node)
         if self._placed is not None:
@@ -418,8 +387,3 @@ class CoordinatorActor(TaskActor):
                         why = cause_of(error) if isinstance(error, RayError) else repr(error)
                         self.fail(TaskDied(joins[reference], FailureKind.DIED, why))
                     return
-
-
-def _load_balancer() -> ActorHandle:
-    """A new one, on this node."""
-    return create(LoadBalancerActor, ray.get_runtime_context().get_node_id())
