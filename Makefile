@@ -39,7 +39,8 @@ $(INSTALLED): requirements.lock setup.cfg pyproject.toml
 	@# of every process of a job here, or all the processes of the first job would, side by side.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-compile -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	$(BIN)/python -c "import dpa.driver.run, dpa.runtime._coordinator_actor, ray.dashboard.agent" || true  # then each process compiles them
+	$(BIN)/python -c "import dpa.driver.run, dpa.runtime._coordinator_actor"
+	$(BIN)/python -c "import ray.dashboard.agent" || true  # another Ray may have none: its processes start as they do
 	$(ARCHIVE) || true  # Spark starts sooner with it, and works without it
 	@touch $@
 
