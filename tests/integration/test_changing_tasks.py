@@ -207,9 +207,14 @@ class Asking:
         self._thread.join()
 
 
-def test_a_start_that_takes_too_long_keeps_no_job_from_its_end(tmp_path: Path) -> None:
+def slow_to_start(tmp_path: Path, **limits: float) -> tuple[Flow, Path, Path]:
+    """A flow, the file while which its tasks do not come up, and the one that ends its delays."""
     slow, enough = tmp_path / "slow", tmp_path / "enough"
-    flow = flow_of("slow-start", SlowToCome(SECONDS, str(enough), str(slow)), start_seconds=4.0)
+    return flow_of("slow-start", SlowToCome(SECONDS, str(enough), str(slow)), **limits), slow, enough
+
+
+def test_a_start_is_given_up_when_it_takes_too_long_or_is_cancelled(tmp_path: Path) -> None:
+    flow, slow, enough = slow_to_start(tmp_path, start_seconds=3.0)
     with Running(flow) as running:
         job = running.job()
         slow.touch()
@@ -217,12 +222,24 @@ def test_a_start_that_takes_too_long_keeps_no_job_from_its_end(tmp_path: Path) -
             time.sleep(1.0)
             assert job.cancel("sums") == "the change of sums is cancelled"
         assert "nothing was changed: it was cancelled" in asking.answer
-        with pytest.raises(ControlError, match=r"sums 2 did not start within 4 s, as limits.start_seconds says"):
+        with pytest.raises(ControlError, match=r"sums 2 did not start within 3 s, as limits.start_seconds says"):
             job.scale("sums", 3, warn=print)
+        enough.touch()
+    assert_unchanged(running.result())
+
+
+def test_a_start_that_takes_too_long_keeps_no_job_from_its_end(tmp_path: Path) -> None:
+    flow, slow, enough = slow_to_start(tmp_path, start_seconds=300.0)
+    with Running(flow) as running:
+        job = running.job()
+        slow.touch()
         with Asking(lambda: job.scale("sums", 3, warn=print)) as asking:
-            time.sleep(1.0)
+            time.sleep(0.5)
             enough.touch()
         assert asking.answer == f"{job.name}: nothing was changed: sums has processed all its records"
-    result = running.result()
+    assert_unchanged(running.result())
+
+
+def assert_unchanged(result: Result) -> None:
     assert sorted(result.table().to_pylist(), key=lambda row: row["key"]) == expected("merge")
     assert not result.report["sums"].changes
