@@ -48,7 +48,7 @@ class Flow:
         self._stages: dict[str, dict[str, Any]] = {}
         self._objects: dict[str, Any] = {}
 
-    def read(self, input: Any, *, name: str | None = None, **options: Any) -> Rows:
+    def read(self, input: Any, *, name: str | None = None, **options: Any) -> Stream:
         """Read an input.
 
         Args:
@@ -65,7 +65,7 @@ class Flow:
         step = self._add(name, "read", {"read": input if is_section else {"format": "given"}}, options)
         if not is_section:
             self._objects[f"stages.{step}.read"] = as_table(input)
-        return Rows(self, step)
+        return Stream(self, step)
 
     def job(self) -> Job:
         """The flow as a job.
@@ -141,7 +141,7 @@ class Flow:
         return {"use": name_of(given)}
 
 
-class Rows:
+class Stream:
     """The rows of one step of a flow. Every call adds a step and returns its rows.
 
     Attributes:
@@ -154,7 +154,7 @@ class Rows:
         self.flow = flow
         self.step = step
 
-    def map(self, function: Any, *, name: str | None = None, **options: Any) -> Rows:
+    def map(self, function: Any, *, name: str | None = None, **options: Any) -> Stream:
         """Make a row of each row.
 
         Args:
@@ -165,22 +165,22 @@ class Rows:
         """
         return self._changed("map", function, name, options)
 
-    def flat_map(self, function: Any, *, name: str | None = None, **options: Any) -> Rows:
+    def flat_map(self, function: Any, *, name: str | None = None, **options: Any) -> Stream:
         """Make any number of rows of each row; `function` returns or yields records. Otherwise as `map`."""
         return self._changed("flat_map", function, name, options)
 
-    def filter(self, function: Any, *, name: str | None = None, **options: Any) -> Rows:
+    def filter(self, function: Any, *, name: str | None = None, **options: Any) -> Stream:
         """Keep the rows for which `function` is true; of batches, marked `batch_filter`, it returns an array of
         booleans. Otherwise as `map`."""
         return self._changed("filter", function, name, options)
 
     def union(
         self,
-        *others: Rows | Sequence[Rows],
+        *others: Stream | Sequence[Stream],
         allow_missing_columns: bool = False,
         name: str | None = None,
         **options: Any,
-    ) -> Rows:
+    ) -> Stream:
         """The rows of all, in no order. Columns go together by name, and must be of one type.
 
         Args:
@@ -189,11 +189,11 @@ class Rows:
             name: of the step, by default `union`.
             options: other keys of the step; `parallelism` gives it tasks of its own.
         """
-        all_rows: list[Rows] = [self]
+        all_rows: list[Stream] = [self]
         for other in others:
-            all_rows += [other] if isinstance(other, Rows) or not isinstance(other, Sequence) else other
+            all_rows += [other] if isinstance(other, Stream) or not isinstance(other, Sequence) else other
         for rows in all_rows:
-            if not isinstance(rows, Rows):
+            if not isinstance(rows, Stream):
                 raise ConfigError(
                     f"a union is of rows of a flow, such as `read` and `map` return, not of {_kind(rows)}"
                 )
@@ -201,7 +201,7 @@ class Rows:
         section: dict[str, Any] = {"from": [rows.step for rows in all_rows]}
         if allow_missing_columns and len(all_rows) > 1:
             section["allow_missing_columns"] = True
-        return Rows(self.flow, self.flow._add(name, "union", section, options))
+        return Stream(self.flow, self.flow._add(name, "union", section, options))
 
     def key_by(self, *key: Any, value: str | Sequence[str] | None = None) -> KeyedRows:
         """Group the rows by key for what is called next.
@@ -215,28 +215,28 @@ class Rows:
         only = key[0] if len(key) == 1 else list(key)
         return KeyedRows(self, only, [value] if isinstance(value, str) else value)
 
-    def top_k(self, k: int, *, by: str, descending: bool = True, name: str | None = None, **options: Any) -> Rows:
+    def top_k(self, k: int, *, by: str, descending: bool = True, name: str | None = None, **options: Any) -> Stream:
         """The first `k` of all rows in the order of the column `by`, each with its `rank` from 1 on."""
         return self.key_by(None).top_k(k, by=by, descending=descending, name=name, **options)
 
-    def write(self, path: str | PathLike[str], *, mode: str = "error") -> Rows:
+    def write(self, path: str | PathLike[str], *, mode: str = "error") -> Stream:
         """Write the rows to a directory as Parquet; `mode` is `error` or `overwrite`, as in a job file. Once a step."""
         text = fspath(path) if isinstance(path, PathLike) else path
         self.flow._give(self.step, {"write": {"path": text, "mode": mode}})
         return self
 
-    def reference(self, sql: str | None = None, **options: Any) -> Rows:
+    def reference(self, sql: str | None = None, **options: Any) -> Stream:
         """Check the rows against what Spark computes from the inputs: `sql` sees each under the name of the step that
         reads it. `options` are the other keys of the section `reference` of a job file. Once a step."""
         self.flow._give(self.step, {"reference": {**({} if sql is None else {"sql": sql}), **options}})
         return self
 
-    def _changed(self, word: str, function: Any, name: str | None, options: Mapping[str, Any]) -> Rows:
+    def _changed(self, word: str, function: Any, name: str | None, options: Mapping[str, Any]) -> Stream:
         step = self.flow._add(name, word, {"from": [self.step]}, options)
         self.flow._give(step, {word: self.flow._section(step, word, function)})
-        return Rows(self.flow, step)
+        return Stream(self.flow, step)
 
-    def _require_same_flow(self, other: Rows | KeyedRows) -> None:
+    def _require_same_flow(self, other: Stream | KeyedRows) -> None:
         if other.flow is not self.flow:
             raise ConfigError(
                 f"rows of the flow {other.flow.name!r} cannot be used in {self.flow.name!r}: make one flow"
@@ -246,14 +246,14 @@ class Rows:
 class KeyedRows:
     """Rows grouped by key: the next call says what becomes of each group."""
 
-    def __init__(self, rows: Rows, key: KeyBy, value: Sequence[str] | None) -> None:
-        """Made by `Rows.key_by`."""
+    def __init__(self, rows: Stream, key: KeyBy, value: Sequence[str] | None) -> None:
+        """Made by `Stream.key_by`."""
         self.flow = rows.flow
         self.rows = rows
         self.key = key
         self.value = value
 
-    def reduce(self, reducer: Any, *, name: str | None = None, **options: Any) -> Rows:
+    def reduce(self, reducer: Any, *, name: str | None = None, **options: Any) -> Stream:
         """Fold the values of each key: a row of key and result columns for each.
 
         Args:
@@ -265,12 +265,12 @@ class KeyedRows:
         """
         return self._add("reduce", reducer, name, options)
 
-    def process(self, process: Any, *, name: str | None = None, **options: Any) -> Rows:
+    def process(self, process: Any, *, name: str | None = None, **options: Any) -> Stream:
         """Process the values of each key in order, one task a key: the rows that a `dpa.Process` emits. Otherwise as
         `reduce`."""
         return self._add("process", process, name, options)
 
-    def join(self, other: KeyedRows, how: str = "inner", *, name: str | None = None, **options: Any) -> Rows:
+    def join(self, other: KeyedRows, how: str = "inner", *, name: str | None = None, **options: Any) -> Stream:
         """Join with other rows, whose key has as many columns: `inner`, `left`, `right`, `full`, `semi` or `anti`.
 
         The result has the key under its names here, the value columns of this side, and those of the other; a name
@@ -287,22 +287,22 @@ class KeyedRows:
             join["value"] = list(other.value)
         return self._made(name, "join", {"join": join}, options)
 
-    def top_k(self, k: int, *, by: str, descending: bool = True, name: str | None = None, **options: Any) -> Rows:
+    def top_k(self, k: int, *, by: str, descending: bool = True, name: str | None = None, **options: Any) -> Stream:
         """The first `k` rows of each key in the order of the column `by`, each with its `rank` from 1 on."""
         return self._made(name, "top_k", {"top_k": {"k": k, "by": by, "descending": descending}}, options)
 
-    def _add(self, word: str, executor: Any, name: str | None, options: Mapping[str, Any]) -> Rows:
+    def _add(self, word: str, executor: Any, name: str | None, options: Mapping[str, Any]) -> Stream:
         rows = self._made(name, word, options)
         self.flow._give(rows.step, {word: self.flow._section(rows.step, word, executor)})
         return rows
 
-    def _made(self, name: str | None, word: str, *sections: Mapping[str, Any]) -> Rows:
+    def _made(self, name: str | None, word: str, *sections: Mapping[str, Any]) -> Stream:
         step = self.flow._add(name, word, {"from": [self.rows.step]})
         key = self.flow._section(step, "key_by", self.key) if callable(self.key) else self.key
         self.flow._give(step, {"key_by": key, **({} if self.value is None else {"value": list(self.value)})})
         for section in sections:
             self.flow._give(step, section)
-        return Rows(self.flow, step)
+        return Stream(self.flow, step)
 
 
 def _kind(given: object) -> str:

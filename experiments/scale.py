@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from dpa.balance.adaptive.demand import Demand, Expected
 from dpa.balance.adaptive.rebalance import RebalanceOptions, rebalance
-from dpa.measure.load import Load, Sample
+from dpa.measure.load import KeySample, Load
 from dpa.routing.change import TableChange
 from dpa.routing.hashing import hash_column
 from dpa.routing.ring import TokenRing
@@ -158,12 +158,12 @@ def _offered(
 ) -> Expected:
     """What senders offer: the hot keys one by one, the hottest by name, and the tail by token."""
     inside = table.positions - np.uint32(1)  # the last hash before each token: its own
-    tail = Sample(inside, world.tail_by_token(table), KEYS)
+    tail = KeySample(inside, world.tail_by_token(table), KEYS)
     order = np.argsort(hashes)
-    hot = Sample(hashes[order], world.loads[order], KEYS)
+    hot = KeySample(hashes[order], world.loads[order], KEYS)
     named = np.flatnonzero(world.loads >= NAMED / table.reducers)
     return Expected(
-        1.0, Sample.union([tail, hot]), dict(zip(hashes[named].tolist(), names[named].tolist(), strict=True))
+        1.0, KeySample.union([tail, hot]), dict(zip(hashes[named].tolist(), names[named].tolist(), strict=True))
     )
 
 

@@ -23,7 +23,7 @@ from dpa.driver.inputs import OpenedInput
 from dpa.driver.spec import JobSpec
 from dpa.execution.block import Block
 from dpa.logical.compilation import Compilation
-from dpa.measure.load import Sample
+from dpa.measure.load import KeySample
 from dpa.protocol.graph import Graph, Stage
 from dpa.routing.keys import Key, to_python
 from dpa.runtime.packed_plan import copied
@@ -219,7 +219,7 @@ class _Sampling:
         rows = sum(self._rows.values())
         random = np.random.default_rng(0)
         found = ((weight * block.rows, block.sample(block.rows, random)[0]) for weight, block in reached)
-        keys = Sample.union(sample.scaled(records) for records, sample in found)
+        keys = KeySample.union(sample.scaled(records) for records, sample in found)
         keys = replace(keys, rows=min(keys.rows, float(rows)))  # several records of one row are not independent
         if not keys.rows:
             return Planned("the ring: the sample has no records")

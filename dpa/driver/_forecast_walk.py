@@ -19,7 +19,7 @@ from dpa.logical.compilation import Compiled
 from dpa.protocol.task.user_code import UserCode
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import FinishDone, ProcessDone
-from dpa.protocol.wire.instructions import Finish, OpenResult, OpenSplit, Process, Write
+from dpa.protocol.wire.instructions import Finish, OpenResult, OpenSplit, ProcessBlock, Write
 from dpa.sources.splits import MemorySplit
 
 MAX_JOINED = 1_000_000
@@ -59,7 +59,7 @@ class Walk(GraphWalk):
         task = self._tasks[stage]
         if self.graph.out_of(stage):
             task.carry_out(Write(agreed([task.event(Finish((), None), FinishDone).schema]), is_first=True))
-            if task.code.operator.share.table.num_rows:
+            if task.code.reduce_task.share.table.num_rows:
                 self.read(task, OpenResult())
         return blocks
 
@@ -72,8 +72,8 @@ class Walk(GraphWalk):
         if not self.graph.out_of(stage):
             return
         task = self._tasks[stage]
-        for block in thinned(blocks, MAX_JOINED) if task.code.operator.receiver.has_sides else blocks:
-            self.emit(task, task.event(Process(block, 0), ProcessDone).blocks)
+        for block in thinned(blocks, MAX_JOINED) if task.code.reduce_task.receiver.has_sides else blocks:
+            self.emit(task, task.event(ProcessBlock(block, 0), ProcessDone).blocks)
 
 
 def thinned(blocks: Sequence[Block], most: int) -> Iterator[Block]:

@@ -15,14 +15,14 @@ from dpa.measure.lives import even_shares
 from dpa.measure.skew import skew
 from dpa.protocol.task.delivery import TaskOutput
 from dpa.protocol.wire.addresses import Address
-from dpa.protocol.wire.metrics import PlanStep, Snapshot, StageSnapshot, TaskStats
+from dpa.protocol.wire.metrics import Snapshot, StageSnapshot, TaskChange, TaskStats
 from dpa.protocol.wire.use import TaskUse
 from dpa.result import (
     GroupingReport,
     HotKey,
     KeyDistribution,
     LatencyReport,
-    LoadReport,
+    LoadShares,
     OutputReport,
     RecordCounts,
     ReferenceReport,
@@ -119,7 +119,7 @@ def stage_report(
     )
 
 
-def _by_place(stage: StageSnapshot, steps: Sequence[PlanStep], numbers: Sequence[N]) -> list[N]:
+def _by_place(stage: StageSnapshot, steps: Sequence[TaskChange], numbers: Sequence[N]) -> list[N]:
     """A number of each task, such as its records; those of one that moved together, wherever it was."""
     found = {task.index: number for task, number in zip(stage.tasks, numbers, strict=True)}
     for step in steps:
@@ -129,10 +129,10 @@ def _by_place(stage: StageSnapshot, steps: Sequence[PlanStep], numbers: Sequence
     return list(found.values())
 
 
-def _load(stage: StageSnapshot, seconds: float) -> LoadReport:
+def _load(stage: StageSnapshot, seconds: float) -> LoadShares:
     """What tasks did with their part of `seconds` seconds."""
     load = load_of(stage, seconds)
-    return LoadReport(
+    return LoadShares(
         busy=load.busy,
         blocked=load.blocked,
         busiest=load.busiest,

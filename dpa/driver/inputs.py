@@ -20,12 +20,12 @@ from dpa.errors import ExecutorError, JobFailedError, SparkLostError, TableError
 from dpa.logical.columns import columns_read
 from dpa.logical.step import Step
 from dpa.sources.feed import Feed, all_splits, never, table_of
-from dpa.sources.generated import GeneratedFeed, GeneratedTable, Pace
+from dpa.sources.generated import GeneratedFeed, GeneratedTable, ReadRate
 from dpa.sources.memory import MemoryFeed, columns_of
 from dpa.sources.parquet import ParquetFeed
 from dpa.sources.splits import Split, total_rows
 from dpa.spark import (
-    Sample,
+    RowSample,
     Source,
     as_table,
     generated_frame,
@@ -172,7 +172,7 @@ class _Input:
         drawn = None
         if self._drawn is not None:
             seed = config.seed if self._drawn.seed is None else self._drawn.seed
-            drawn = Sample(self._drawn.fraction, self._drawn.by, seed)
+            drawn = RowSample(self._drawn.fraction, self._drawn.by, seed)
         if stage or reads_in_place(source, drawn):
             return self._as_parquet(stack, spark, source, drawn)
         frame = cache(lambda: load(spark(), source, drawn))
@@ -181,7 +181,7 @@ class _Input:
         )
 
     def _as_parquet(
-        self, stack: ExitStack, spark: Callable[[], SparkSession], source: Source, drawn: Sample | None
+        self, stack: ExitStack, spark: Callable[[], SparkSession], source: Source, drawn: RowSample | None
     ) -> OpenedInput:
         """An input that tasks read as Parquet, in place or as Spark has staged it."""
         config, split_rows = self._spec.config, self._spec.config.limits.split_records
@@ -203,7 +203,7 @@ class _Input:
         table = GeneratedTable(generator_of(self._spec.file, self._key, given), given.rows, seed, given.padding)
         pace, tasks = None, self._source.tasks or 1
         if given.rate is not None:
-            pace = Pace(given.rate / tasks, time.monotonic, time.sleep)
+            pace = ReadRate(given.rate / tasks, time.monotonic, time.sleep)
         split_rows = max(1, -(-given.rows // tasks))  # something for every task
         return self._opened(GeneratedFeed(table, pace), cache(lambda: generated_frame(spark(), table)), split_rows)
 

@@ -29,7 +29,7 @@ from dpa.protocol.wire.instructions import (
     InstallStates,
     OpenResult,
     OpenSplit,
-    Process,
+    ProcessBlock,
     Write,
 )
 from dpa.protocol.wire.metrics import Snapshot, StageSnapshot
@@ -146,7 +146,7 @@ class _LocalRun:
                 grouping.adopt(table)
             for owner, part in block.route(grouping):
                 sender.traffic.sent(tasks[owner].address, part.rows, part.size)
-                done = tasks[owner].event(Process(part, table.version), ProcessDone)
+                done = tasks[owner].event(ProcessBlock(part, table.version), ProcessDone)
                 self._walk.emit(tasks[owner], done.blocks)
                 tasks[owner].processed += part.rows
         finished = self._finished(tasks, table, first, exchange=can_merge and not stage.migrates)

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from dpa._util.secrets import as_yaml
 from dpa.config import JobFile, OutputConfig
+from dpa.driver._directories import check_place, holds, inspecting
 from dpa.driver._loading import sink_of
-from dpa.driver._places import check_place, holds, inspecting
 from dpa.errors import ConfigError, DpaError, JobFailedError, TableError
 from dpa.protocol.plan import RunOutcome
 from dpa.protocol.task.delivery import RESULT

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from dpa.execution.arrivals import Input
 from dpa.execution.keys import encode, renumbered
-from dpa.measure.load import Sample
+from dpa.measure.load import KeySample
 from dpa.routing.groupings.base import Grouping
 from dpa.routing.hashing import Hashes, hash_column
 from dpa.routing.table import Owners, RoutingTable
@@ -147,7 +147,7 @@ class Block:
             return self
         return self._select(np.arange(start, min(stop, self.rows)))
 
-    def sample(self, most: int, random: np.random.Generator) -> tuple[Sample, npt.NDArray[np.intp]]:
+    def sample(self, most: int, random: np.random.Generator) -> tuple[KeySample, npt.NDArray[np.intp]]:
         """Its keys and about how many records each has, exactly in a small block, from `most` rows of a large one; and
         the positions of these keys in `keys`."""
         if self.rows <= most:
@@ -227,7 +227,7 @@ def object_array(objects: list[Any]) -> npt.NDArray[np.object_]:
 
 def _sampled(
     hashes: Hashes, positions: npt.NDArray[np.intp], records: npt.NDArray[np.float64], rows: float
-) -> tuple[Sample, npt.NDArray[np.intp]]:
+) -> tuple[KeySample, npt.NDArray[np.intp]]:
     """The sample of keys at these positions, with so many records each, and a position for each hash: different keys
     may have the same one, and a dictionary may repeat a key."""
     order = np.argsort(hashes[positions], kind="stable")
@@ -236,7 +236,7 @@ def _sampled(
     first = np.flatnonzero(np.r_[True, ascending[1:] != ascending[:-1]]) if len(ascending) else order
     if len(first) < len(positions):
         ascending, positions, records = ascending[first], positions[first], np.add.reduceat(records, first)
-    return Sample(ascending, records, rows), positions
+    return KeySample(ascending, records, rows), positions
 
 
 def copied(arrow: T) -> T:

@@ -15,7 +15,7 @@ Records = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Sample:
+class KeySample:
     """The hashes of keys, and about how many records have each.
 
     Attributes:
@@ -29,21 +29,21 @@ class Sample:
     rows: float
 
     @staticmethod
-    def empty() -> Sample:
+    def empty() -> KeySample:
         """Of no records."""
-        return Sample(np.empty(0, dtype=np.uint32), np.empty(0), 0.0)
+        return KeySample(np.empty(0, dtype=np.uint32), np.empty(0), 0.0)
 
     @staticmethod
-    def union(samples: Iterable[Sample]) -> Sample:
+    def union(samples: Iterable[KeySample]) -> KeySample:
         """All samples as one. Its rows are those that an even sample of the same accuracy would have."""
         parts = [sample for sample in samples if len(sample.hashes)]
         if len(parts) <= 1:
-            return parts[0] if parts else Sample.empty()
+            return parts[0] if parts else KeySample.empty()
         hashes, at = np.unique(np.concatenate([part.hashes for part in parts]), return_inverse=True)
         records = np.bincount(at, np.concatenate([part.records for part in parts]), len(hashes)).astype(np.float64)
         totals = [part.total for part in parts]
         errors = sum(total**2 / part.rows for total, part in zip(totals, parts, strict=True) if part.rows)
-        return Sample(hashes, records, sum(totals) ** 2 / errors if errors else 0.0)
+        return KeySample(hashes, records, sum(totals) ** 2 / errors if errors else 0.0)
 
     @property
     def total(self) -> float:
@@ -57,14 +57,14 @@ class Sample:
         at = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
         return np.where(self.hashes[at] == hashes, self.records[at], 0.0)
 
-    def scaled(self, records: float) -> Sample:
+    def scaled(self, records: float) -> KeySample:
         """The same keys in the same proportions, with so many records in all."""
         total = self.total
         return replace(self, records=self.records * (records / total)) if total else self
 
-    def faded(self, share: float) -> Sample:
+    def faded(self, share: float) -> KeySample:
         """With this share of its weight as evidence."""
-        return Sample(self.hashes, self.records * share, self.rows * share)
+        return KeySample(self.hashes, self.records * share, self.rows * share)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +79,7 @@ class Offered:
     """
 
     seconds: float
-    sample: Sample
+    sample: KeySample
     names: Mapping[int, Key] = field(default_factory=dict)
     ended: bool = False
 
@@ -115,16 +115,16 @@ class Load:
     cores_busy: float = 0.0
     forwarded_out: int = 0
     forwarded_in: int = 0
-    queued: Sample | None = None
+    queued: KeySample | None = None
     costs: Mapping[int, float] = field(default_factory=dict)
 
-    def aged(self, seconds: float, arrived: Sample) -> Load:
+    def aged(self, seconds: float, arrived: KeySample) -> Load:
         """The load expected `seconds` later: records have arrived, and the reducer has worked."""
         if seconds <= 0:
             return self
         done = seconds / self.service_seconds if self.service_seconds else 0.0
         queue = max(0.0, self.queue + arrived.total - done)
-        queued = None if self.queued is None else Sample.union([self.queued, arrived]).scaled(queue)
+        queued = None if self.queued is None else KeySample.union([self.queued, arrived]).scaled(queue)
         return replace(self, queue=round(queue), queued=queued)
 
     @property

@@ -24,7 +24,7 @@ _PRIOR = 0.05
 """Seconds of work without waiting that are assumed at first: a quantum of a moment may wait for many."""
 
 
-class Pace:
+class ServicePace:
     """One task's. `dpa.measure.service_time` is a mean over seconds with its error; this one is for the next moment."""
 
     def __init__(self) -> None:

@@ -94,7 +94,7 @@ class _Table:
         self._objective = objective
         self.contents = counts.T.astype(float)
         self._peaks, self._sums = objective.of_nodes(self.contents, np.arange(len(self.contents)))
-        self._least_gain = _ROUNDING * (1.0 + abs(float(self._sums.sum())))
+        self._min_gain = _ROUNDING * (1.0 + abs(float(self._sums.sum())))
 
     def counts(self) -> Counts:
         """Groups x nodes."""
@@ -116,7 +116,7 @@ class _Table:
         now = np.maximum(np.maximum(self._peaks[one], self._peaks[others]), elsewhere)
         gains = (now + self._sums[one] + self._sums[others])[partner] - values
         best = int(gains.argmax())
-        if not gains[best] > self._least_gain:
+        if not gains[best] > self._min_gain:
             return None, len(mine)
         other = int(nodes[best])
         for node, row in ((one, best), (other, len(mine) + best)):

@@ -49,7 +49,7 @@ class TaskGroup:
 
 
 @dataclass(frozen=True)
-class Edge:
+class GroupEdge:
     """Records that flow from one group to another.
 
     Attributes:
@@ -74,7 +74,7 @@ class TaskGraph:
     """A job: its task groups, sources first, and what flows between them."""
 
     groups: tuple[TaskGroup, ...]
-    edges: tuple[Edge, ...] = ()
+    edges: tuple[GroupEdge, ...] = ()
 
     def __post_init__(self) -> None:
         names = [group.name for group in self.groups]

@@ -28,7 +28,7 @@ from dpa.placement.profile import Profile
 from dpa.placement.relaxations import Division, Task, balanced, least_tolerance
 from dpa.placement.scores import Floats, rooms, task_costs
 
-Homes = npt.NDArray[np.int64]
+NodeOfTask = npt.NDArray[np.int64]
 """The node of each task, shape (tasks,)."""
 
 _HIGH = 0.8
@@ -54,7 +54,7 @@ class OnlineOptions:
     all that the section's `allocator` would put elsewhere."""
     seconds: Annotated[float, Ge(1), Le(3600)] = 5.0
     """Seconds from one look to the next (N-Storm's cycle)."""
-    least_gain: Annotated[float, Ge(0), Le(1)] = 0.05
+    min_gain: Annotated[float, Ge(0), Le(1)] = 0.05
     """With `improve`: least gain of all moves together, as a share of the busiest node's time or of the traffic between
     nodes."""
     fetch_seconds: Annotated[float, Ge(0), Le(3600)] = 0.0
@@ -95,7 +95,7 @@ class Deployment:
 
     Attributes:
         tasks: the stage and the number of each, stage after stage.
-        homes: the node of each.
+        node_of_task: the node of each.
         costs: processors that each kept busy, shape (tasks,).
         traffic: bytes a second from each to each other, shape (tasks, tasks).
         queues: the used part of each one's queue, shape (tasks,).
@@ -103,29 +103,29 @@ class Deployment:
     """
 
     tasks: tuple[Task, ...]
-    homes: Homes
+    node_of_task: NodeOfTask
     costs: Floats
     traffic: Floats
     queues: Floats
     movable: npt.NDArray[np.bool_]
 
-    def busy(self, cluster: Cluster, homes: Homes) -> Floats:
+    def busy(self, cluster: Cluster, node_of_task: NodeOfTask) -> Floats:
         """The used part of each node's processors, if tasks were there."""
         nodes = cluster.nodes
         reserved, capacity = [node.reserved for node in nodes], np.array([node.capacity for node in nodes])
-        part: Floats = (reserved + np.bincount(homes, self.costs, len(nodes))) / capacity
+        part: Floats = (reserved + np.bincount(node_of_task, self.costs, len(nodes))) / capacity
         return part
 
-    def crossing(self, homes: Homes) -> float:
+    def crossing(self, node_of_task: NodeOfTask) -> float:
         """Bytes a second between nodes, if tasks were there."""
-        return float(self.traffic[homes[:, None] != homes[None, :]].sum())
+        return float(self.traffic[node_of_task[:, None] != node_of_task[None, :]].sum())
 
     def of_movable(self) -> Deployment:
         """The tasks that can move, alone."""
         free = np.flatnonzero(self.movable)
         return Deployment(
             tuple(self.tasks[task] for task in free),
-            self.homes[free],
+            self.node_of_task[free],
             self.costs[free],
             self.traffic[np.ix_(free, free)],
             self.queues[free],
@@ -134,7 +134,7 @@ class Deployment:
 
     def room_for_movable(self, cluster: Cluster) -> Cluster:
         """The nodes without what tasks that cannot move take of them."""
-        taken = np.bincount(self.homes[~self.movable], self.costs[~self.movable], len(cluster.nodes))
+        taken = np.bincount(self.node_of_task[~self.movable], self.costs[~self.movable], len(cluster.nodes))
         return Cluster(
             tuple(
                 replace(node, reserved=min(node.reserved + used, node.capacity * _MOST_RESERVED))
@@ -142,10 +142,10 @@ class Deployment:
             )
         )
 
-    def with_movable(self, homes: Homes) -> Homes:
-        """The homes of all tasks, if those that can move had these."""
-        found = self.homes.copy()
-        found[self.movable] = homes
+    def with_movable(self, node_of_task: NodeOfTask) -> NodeOfTask:
+        """The nodes of all tasks, if those that can move had these."""
+        found = self.node_of_task.copy()
+        found[self.movable] = node_of_task
         return found
 
     def division(self) -> Division:
@@ -206,17 +206,17 @@ class OneTaskACycle:
 
     def look(self, deployment: Deployment) -> Look:
         """One cycle."""
-        homes = deployment.homes
+        node_of_task = deployment.node_of_task
         queues = np.zeros(len(self._cluster.nodes))
-        np.maximum.at(queues, homes, deployment.queues)
+        np.maximum.at(queues, node_of_task, deployment.queues)
         measured = Measured(
             deployment.traffic,
             # A task's part of a node depends on the node where they differ: that of the smallest is safe.
             deployment.costs / rooms(self._cluster).min(),
-            deployment.busy(self._cluster, homes),
+            deployment.busy(self._cluster, node_of_task),
             queues,
         )
-        step = self._otd.step(homes.tolist(), measured, fixed=np.flatnonzero(~deployment.movable).tolist())
+        step = self._otd.step(node_of_task.tolist(), measured, fixed=np.flatnonzero(~deployment.movable).tolist())
         moves = () if step.migration is None else ((step.migration.task, step.migration.worker),)
         return Look(moves, step.case.name.lower(), step.reason)
 
@@ -237,22 +237,24 @@ class Replanning:
         except PlacementError as error:
             return Look((), "no placement", str(error))
         placement = Placement(division.graph, cluster, counts)
-        homes = deployment.with_movable(_homes(movable, division, placement))
-        moves = _moves(deployment, homes)
-        return Look(moves, "moves" if moves else "the same placement", _in_words(deployment, self._cluster, homes))
+        node_of_task = deployment.with_movable(_node_of_task(movable, division, placement))
+        moves = _moves(deployment, node_of_task)
+        return Look(
+            moves, "moves" if moves else "the same placement", _in_words(deployment, self._cluster, node_of_task)
+        )
 
 
 class Improving:
     """Ours: the moves that make the placement better from where tasks are; from scratch only where that gains more.
 
     While a node holds the job up, the time that the busiest takes is to fall; what goes between nodes is to fall
-    always. Nothing moves for less than `least_gain`, so measurements that vary move nothing.
+    always. Nothing moves for less than `min_gain`, so measurements that vary move nothing.
     """
 
     def __init__(self, online: OnlinePlacement) -> None:
         self._cluster, self._tolerance = online.cluster, online.tolerance
         self._allocator = ALLOCATORS[online.allocator]()
-        self._least_gain = online.options.least_gain
+        self._min_gain = online.options.min_gain
 
     def look(self, deployment: Deployment) -> Look:
         """The better of the two ways, if it gains enough."""
@@ -261,19 +263,19 @@ class Improving:
             division = movable.division()
         except PlacementError as error:
             return Look((), "not measured", str(error))
-        best, gained = deployment.homes, 0.0
+        best, gained = deployment.node_of_task, 0.0
         for candidate in self._candidates(deployment, movable, division):
-            homes = deployment.with_movable(candidate)
-            gain = self._gain(deployment, homes)
-            if gain > gained + self._least_gain:
-                best, gained = homes, gain
+            node_of_task = deployment.with_movable(candidate)
+            gain = self._gain(deployment, node_of_task)
+            if gain > gained + self._min_gain:
+                best, gained = node_of_task, gain
         moves = _moves(deployment, best)
         if not moves:
             now = f"busiest node {deployment.busy(self._cluster, best).max():.0%}"
             return Look((), "no better placement", f"{now}, {deployment.crossing(best) / 1e6:.1f} MB/s between nodes")
         return Look(moves, "moves", _in_words(deployment, self._cluster, best))
 
-    def _candidates(self, deployment: Deployment, movable: Deployment, division: Division) -> list[Homes]:
+    def _candidates(self, deployment: Deployment, movable: Deployment, division: Division) -> list[NodeOfTask]:
         """Where tasks that can move could be: by single moves and swaps from where they are, and from scratch."""
         graph, cluster = division.graph, deployment.room_for_movable(self._cluster)
         room = self._room(deployment, graph, cluster)
@@ -281,25 +283,25 @@ class Improving:
         found = [Climb(graph, room).from_(relieved(task_costs(graph), room, now))]
         with suppress(PlacementError):  # tasks are too coarse for it; what is near may do
             found.append(self._allocator.allocate(graph, room).counts)
-        return [_homes(movable, division, Placement(graph, cluster, counts.copy())) for counts in found]
+        return [_node_of_task(movable, division, Placement(graph, cluster, counts.copy())) for counts in found]
 
     def _room(self, deployment: Deployment, graph: TaskGraph, cluster: Cluster) -> Cluster:
         """What each node may have: about its share where one holds the job up, else as much as holds nothing up."""
         room = balanced(graph, cluster, self._tolerance)
-        if deployment.busy(self._cluster, deployment.homes).max() >= _HIGH:
+        if deployment.busy(self._cluster, deployment.node_of_task).max() >= _HIGH:
             return room
         pairs = zip(room.nodes, self._cluster.nodes, strict=True)
         return Cluster(
             tuple(replace(share, capacity=max(share.capacity, _HIGH * whole.capacity)) for share, whole in pairs)
         )
 
-    def _gain(self, deployment: Deployment, homes: Homes) -> float:
-        """What other homes are better by: the part of the busiest node's time, where that counts, and the part of all
+    def _gain(self, deployment: Deployment, node_of_task: NodeOfTask) -> float:
+        """What this division is better by: the part of the busiest node's time, where that counts, and the part of all
         traffic that would not go between nodes any more."""
-        now = deployment.homes
-        before, after = (float(deployment.busy(self._cluster, each).max()) for each in (now, homes))
+        now = deployment.node_of_task
+        before, after = (float(deployment.busy(self._cluster, each).max()) for each in (now, node_of_task))
         time = 1 - after / before if max(before, after) >= _HIGH else 0.0
-        less = deployment.crossing(now) - deployment.crossing(homes)
+        less = deployment.crossing(now) - deployment.crossing(node_of_task)
         return time + (less / float(deployment.traffic.sum()) if abs(less) >= _LEAST_BYTES else 0.0)
 
 
@@ -347,7 +349,7 @@ def _allocated(allocator: Allocator, graph: TaskGraph, cluster: Cluster, toleran
 
 def _counts(deployment: Deployment, division: Division, nodes: int) -> Counts:
     """Tasks of each group on each node now."""
-    place = dict(zip(deployment.tasks, deployment.homes.tolist(), strict=True))
+    place = dict(zip(deployment.tasks, deployment.node_of_task.tolist(), strict=True))
     return np.array(
         [
             np.bincount([place[task] for task in division.tasks[group.name]], minlength=nodes)
@@ -357,25 +359,27 @@ def _counts(deployment: Deployment, division: Division, nodes: int) -> Counts:
     )
 
 
-def _homes(deployment: Deployment, division: Division, placement: Placement) -> Homes:
+def _node_of_task(deployment: Deployment, division: Division, placement: Placement) -> NodeOfTask:
     """The node of each task by a placement, of equal tasks and nodes so that as many as possible stay where they
     are."""
     place = {task: position for position, task in enumerate(deployment.tasks)}
     groups = [[place[task] for task in division.tasks[group.name]] for group in division.graph.groups]
-    homes = deployment.homes.copy()
+    node_of_task = deployment.node_of_task.copy()
     now = Placement(placement.graph, placement.cluster, _counts(deployment, division, len(placement.cluster.nodes)))
-    current = Plan(0, now, tuple(tuple(homes[group].tolist()) for group in groups))
+    current = Plan(0, now, tuple(tuple(node_of_task[group].tolist()) for group in groups))
     for group, nodes in zip(groups, current.next(aligned(placement, now)).nodes, strict=True):
-        homes[group] = nodes
-    return homes
+        node_of_task[group] = nodes
+    return node_of_task
 
 
-def _moves(deployment: Deployment, homes: Homes) -> tuple[tuple[int, int], ...]:
-    return tuple((int(task), int(homes[task])) for task in np.flatnonzero(homes != deployment.homes))
+def _moves(deployment: Deployment, node_of_task: NodeOfTask) -> tuple[tuple[int, int], ...]:
+    return tuple(
+        (int(task), int(node_of_task[task])) for task in np.flatnonzero(node_of_task != deployment.node_of_task)
+    )
 
 
-def _in_words(deployment: Deployment, cluster: Cluster, homes: Homes) -> str:
+def _in_words(deployment: Deployment, cluster: Cluster, node_of_task: NodeOfTask) -> str:
     """What becomes of the busiest node, and of what goes between nodes."""
-    busy = [float(deployment.busy(cluster, each).max()) for each in (deployment.homes, homes)]
-    crossing = [deployment.crossing(each) / 1e6 for each in (deployment.homes, homes)]
+    busy = [float(deployment.busy(cluster, each).max()) for each in (deployment.node_of_task, node_of_task)]
+    crossing = [deployment.crossing(each) / 1e6 for each in (deployment.node_of_task, node_of_task)]
     return f"busiest node {busy[0]:.0%} to {busy[1]:.0%}, {crossing[0]:.1f} to {crossing[1]:.1f} MB/s between nodes"

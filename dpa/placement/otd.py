@@ -29,7 +29,7 @@ class OtdOptions:
         low_cpu, low_queue: used parts up to which it is low, both.
         smoothing: cycles whose mean is judged.
         rest: cycles that a task which moved stays where it is.
-        least_gain: what an optimising move must keep inside nodes, as part of all traffic of the task that moves.
+        min_gain: what an optimising move must keep inside nodes, as part of all traffic of the task that moves.
     """
 
     high: float = 0.8
@@ -37,7 +37,7 @@ class OtdOptions:
     low_queue: float = 0.2
     smoothing: int = 3
     rest: int = 3
-    least_gain: float = 0.01
+    min_gain: float = 0.01
 
 
 class Case(Enum):
@@ -50,7 +50,7 @@ class Case(Enum):
 
 
 @dataclass(frozen=True)
-class Migration:
+class TaskMove:
     """A task goes to a worker; `gain` bytes a second fewer cross between nodes (ASC, equation 5)."""
 
     task: int
@@ -59,12 +59,12 @@ class Migration:
 
 
 @dataclass(frozen=True)
-class Step:
+class CycleStep:
     """What one cycle decides, and why."""
 
     case: Case
     reason: str
-    migration: Migration | None = None
+    migration: TaskMove | None = None
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class OnlineTaskDeployment:
         self._recent: list[tuple[Floats, Floats]] = []  # cpu and queues of the last cycles
         self._resting: dict[int, int] = {}  # task -> cycles left
 
-    def step(self, workers: Sequence[int], measured: Measured, fixed: Collection[int] = ()) -> Step:
+    def step(self, workers: Sequence[int], measured: Measured, fixed: Collection[int] = ()) -> CycleStep:
         """Decide on this cycle.
 
         Args:
@@ -112,13 +112,13 @@ class OnlineTaskDeployment:
         movable = [task for task in range(len(place)) if task not in self._resting and task not in fixed]
         if high.any() and not low.any():
             worst = int(np.maximum(cpu, queues).argmax())
-            return Step(Case.LACKING, f"worker {worst} is loaded {cpu[worst]:.0%}, and no worker has a low load")
+            return CycleStep(Case.LACKING, f"worker {worst} is loaded {cpu[worst]:.0%}, and no worker has a low load")
         if high.any():
             step = self._balance(movable, place, measured, cpu, queues, high, low)
         elif low.any():
             step = self._optimise(movable, place, measured, cpu, low)
         else:
-            step = Step(Case.QUIET, "no worker's load is high or low")
+            step = CycleStep(Case.QUIET, "no worker's load is high or low")
         if step.migration is not None:
             self._resting[step.migration.task] = self._options.rest + 1  # this cycle is over when the next begins
         return step
@@ -132,38 +132,40 @@ class OnlineTaskDeployment:
         queues: Floats,
         high: npt.NDArray[np.bool_],
         low: npt.NDArray[np.bool_],
-    ) -> Step:
+    ) -> CycleStep:
         """Algorithm 1: the pair of greatest ASC between the most loaded worker's tasks and low workers."""
         worst = int(np.where(high, np.maximum(cpu, queues), -1.0).argmax())
         found = self._best([task for task in movable if place[task] == worst], place, measured, cpu, low)
         if found is None:
-            return Step(Case.BALANCE, f"worker {worst} is loaded {cpu[worst]:.0%}, but no task of it fits elsewhere")
-        return Step(Case.BALANCE, f"worker {worst} is loaded {cpu[worst]:.0%}", found)
+            return CycleStep(
+                Case.BALANCE, f"worker {worst} is loaded {cpu[worst]:.0%}, but no task of it fits elsewhere"
+            )
+        return CycleStep(Case.BALANCE, f"worker {worst} is loaded {cpu[worst]:.0%}", found)
 
     def _optimise(
         self, movable: list[int], place: Ints, measured: Measured, cpu: Floats, low: npt.NDArray[np.bool_]
-    ) -> Step:
+    ) -> CycleStep:
         """Algorithm 2: of all tasks the pair of greatest ASC, if it gains enough; else the first of two that do."""
         found = self._best(movable, place, measured, cpu, low)
         if found is None:
-            return Step(Case.OPTIMISE, "no task fits another node")
+            return CycleStep(Case.OPTIMISE, "no task fits another node")
         own = measured.traffic[found.task].sum() + measured.traffic[:, found.task].sum()
-        if found.gain > self._options.least_gain * own:
-            return Step(Case.OPTIMISE, "less traffic between nodes", found)
+        if found.gain > self._options.min_gain * own:
+            return CycleStep(Case.OPTIMISE, "less traffic between nodes", found)
         first = self._first_of_pair(movable, place, measured, cpu, low)
         if first is None:
-            return Step(Case.OPTIMISE, f"the best move gains {found.gain:.3g} bytes/s, which is not enough")
-        return Step(Case.OPTIMISE, "less traffic between nodes once a second task has followed", first)
+            return CycleStep(Case.OPTIMISE, f"the best move gains {found.gain:.3g} bytes/s, which is not enough")
+        return CycleStep(Case.OPTIMISE, "less traffic between nodes once a second task has followed", first)
 
     def _best(
         self, tasks: list[int], place: Ints, measured: Measured, cpu: Floats, low: npt.NDArray[np.bool_]
-    ) -> Migration | None:
+    ) -> TaskMove | None:
         """The pair of greatest ASC of one of `tasks` and each node's least loaded low worker that stays below high."""
         targets, gains = self._candidates(tasks, place, measured, cpu, low)
         if not len(targets) or not np.isfinite(gains).any():
             return None
         row, column = (int(i) for i in np.unravel_index(int(gains.argmax()), gains.shape))
-        return Migration(tasks[row], int(targets[column]), float(gains[row, column]))
+        return TaskMove(tasks[row], int(targets[column]), float(gains[row, column]))
 
     def _candidates(
         self, tasks: list[int], place: Ints, measured: Measured, cpu: Floats, low: npt.NDArray[np.bool_]
@@ -191,13 +193,13 @@ class OnlineTaskDeployment:
 
     def _first_of_pair(
         self, tasks: list[int], place: Ints, measured: Measured, cpu: Floats, low: npt.NDArray[np.bool_]
-    ) -> Migration | None:
+    ) -> TaskMove | None:
         """The first move of the best pair to one worker that gains enough together, past a saddle of the traffic."""
         targets, gains = self._candidates(tasks, place, measured, cpu, low)
         both = measured.traffic + measured.traffic.T
         nodes_of_tasks = self._nodes[place]
         own = both.sum(axis=1)[tasks]
-        best: tuple[float, Migration] | None = None
+        best: tuple[float, TaskMove] | None = None
         for column, worker in enumerate(targets.tolist()):
             away = np.flatnonzero(np.isfinite(gains[:, column]) & (nodes_of_tasks[tasks] != self._nodes[worker]))
             if len(away) < 2:
@@ -210,12 +212,12 @@ class OnlineTaskDeployment:
             room = self._options.high - cpu[worker]
             cost = measured.task_cpu[here]
             together[cost[:, None] + cost[None, :] >= room] = -np.inf
-            needed = self._options.least_gain * (own[away][:, None] + own[away][None, :])
+            needed = self._options.min_gain * (own[away][:, None] + own[away][None, :])
             together[together <= needed] = -np.inf
             row, other = (int(i) for i in np.unravel_index(int(together.argmax()), together.shape))
             gain = float(together[row, other])
             if np.isfinite(gain) and (best is None or gain > best[0]):
-                best = gain, Migration(int(here[row]), worker, float(gains[away[row], column]))
+                best = gain, TaskMove(int(here[row]), worker, float(gains[away[row], column]))
         return None if best is None else best[1]
 
     def _smoothed(self, measured: Measured) -> tuple[Floats, Floats]:

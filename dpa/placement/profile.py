@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dpa.errors import PlacementError
-from dpa.placement.model import Edge, TaskGraph, TaskGroup
+from dpa.placement.model import GroupEdge, TaskGraph, TaskGroup
 from dpa.placement.relaxations import Division, divided
 
 
@@ -85,7 +85,9 @@ class Profile:
                 raise PlacementError(f"there is no cost of stage {name!r}, only of {', '.join(self.costs)}")
         groups = [TaskGroup(name, count, sum(self.costs[name])) for name, count in tasks.items()]
         edges = [
-            Edge(one, other, size) for (one, other), size in self.traffic.items() if one in tasks and other in tasks
+            GroupEdge(one, other, size)
+            for (one, other), size in self.traffic.items()
+            if one in tasks and other in tasks
         ]
         same = {name: self.costs[name] for name, count in tasks.items() if divide and len(self.costs[name]) == count}
         return divided(TaskGraph(tuple(groups), tuple(edges)), same)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from dpa.errors import PlacementError, TooLargeError
 from dpa.placement._packing import evenly_packed
-from dpa.placement.model import SLACK, Cluster, Edge, Placement, TaskGraph, TaskGroup
+from dpa.placement.model import SLACK, Cluster, GroupEdge, Placement, TaskGraph, TaskGroup
 from dpa.placement.scores import busy
 
 _STEP, _STEPS = 1.15, 40
@@ -123,7 +123,7 @@ def divided(graph: TaskGraph, costs: Mapping[str, Sequence[float]], margin: floa
         for group in graph.groups
     }
     edges = [
-        Edge(one.name, other.name, edge.traffic * _share(one, upstream) * _share(other, downstream))
+        GroupEdge(one.name, other.name, edge.traffic * _share(one, upstream) * _share(other, downstream))
         for edge in graph.edges
         for upstream, downstream in [([*parts[edge.upstream]], [*parts[edge.downstream]])]
         for one in upstream

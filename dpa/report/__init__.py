@@ -6,14 +6,14 @@ draw only.
 """
 
 from dpa.report._files import ReportError, check_directory, schema, to_json, write
-from dpa.report._live import MODES, Progress, make_progress
+from dpa.report._live import MODES, ProgressDisplay, make_progress
 from dpa.report._plan import plan_json, show_plan
 from dpa.report._plan_picture import draw_plan
 from dpa.report._show import show
 
 __all__ = [
     "MODES",
-    "Progress",
+    "ProgressDisplay",
     "ReportError",
     "check_directory",
     "draw_plan",

@@ -29,7 +29,7 @@ REDISTRIBUTION_LINES = 20
 """Redistributions that the plain view names; later ones are only counted."""
 
 
-class Progress(Observer, Protocol):
+class ProgressDisplay(Observer, Protocol):
     """A view of one run: enter it, announce each phase as it begins, hand it snapshots in order, report the run's
     status, leave it. To show a snapshot is cheap enough for ten a second.
 
@@ -37,7 +37,7 @@ class Progress(Observer, Protocol):
     no status.
     """
 
-    def __enter__(self) -> Progress: ...
+    def __enter__(self) -> ProgressDisplay: ...
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -47,7 +47,7 @@ class Progress(Observer, Protocol):
         """The run has ended: `ok`, `failed` or `mismatch`, as in `Report.status`."""
 
 
-def make_progress(mode: str = "auto", stream: TextIO | None = None, name: str = "job") -> Progress:
+def make_progress(mode: str = "auto", stream: TextIO | None = None, name: str = "job") -> ProgressDisplay:
     """The view for `mode`, one of `MODES`, on `stream` (stderr if None), of the job called `name`.
 
     `auto` is `rich` if the stream is a UTF-8 terminal that can move its cursor, else `plain`.

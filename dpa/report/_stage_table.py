@@ -14,7 +14,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dpa.protocol.wire.metrics import AggregationStats, PlanStep
+from dpa.protocol.wire.metrics import AggregationStats, TaskChange
 from dpa.report._text import (
     bar,
     change_in_words,
@@ -195,7 +195,7 @@ def _redistributions(stage: StageReport, most: int) -> Iterator[RenderableType]:
         yield Text(f"  and {len(found) - most:,} more, in the report", FAINT)
 
 
-def _changes(found: Sequence[PlanStep], most: int) -> Iterator[RenderableType]:
+def _changes(found: Sequence[TaskChange], most: int) -> Iterator[RenderableType]:
     yield Text(f"{plural(len(found), 'change')} of tasks")
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(justify="right", no_wrap=True, min_width=8, style=FAINT)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from dpa._util import words
 from dpa.balance.decision import Outcome
-from dpa.protocol.wire.metrics import PlanStep
+from dpa.protocol.wire.metrics import TaskChange
 
 _ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _MIN_LIMIT = 32
@@ -92,7 +92,7 @@ def clock(duration: float) -> str:
     return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
 
 
-def change_in_words(step: PlanStep) -> str:
+def change_in_words(step: TaskChange) -> str:
     """What came and went: `2, 3 came`, `0 is 4 now`."""
     if step.moved:
         return ", ".join(f"{old} is {new} now" for old, new in step.moved)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from dpa.balance.decision import Decision
 from dpa.measure.lives import part_of
-from dpa.protocol.wire.metrics import AggregationStats, LoadSample, PlanStep
+from dpa.protocol.wire.metrics import AggregationStats, LoadSample, TaskChange
 from dpa.routing.groupings.options import RING
 from dpa.routing.keys import Key
 
@@ -85,7 +85,7 @@ class TaskReport:
 
 
 @dataclass(frozen=True)
-class LoadReport:
+class LoadShares:
     """What the tasks of a stage did with the time of the stream in which they took part, as parts of it (0 to 1), and
     what waited for them.
 
@@ -286,7 +286,7 @@ class StageReport:
     began: float | None = None
     ended: float | None = None
     records: RecordCounts = RecordCounts()
-    load: LoadReport = LoadReport()
+    load: LoadShares = LoadShares()
     tasks: tuple[TaskReport, ...] = ()
     grouping: GroupingReport | None = None
     skew: SkewReport | None = None
@@ -297,7 +297,7 @@ class StageReport:
     stage_latency: LatencyReport | None = None
     hot_keys: tuple[HotKey, ...] = ()
     key_distribution: KeyDistribution = KeyDistribution()
-    changes: tuple[PlanStep, ...] = ()
+    changes: tuple[TaskChange, ...] = ()
     scaling_counts: dict[str, int] = field(default_factory=dict)
     samples: tuple[LoadSample, ...] = ()
     aggregation: AggregationStats | None = None

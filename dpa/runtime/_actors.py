@@ -40,7 +40,7 @@ from dpa.protocol.wire.events import (
     TaskDied,
     TasksGone,
 )
-from dpa.protocol.wire.instructions import CloseSplit, Instruction, OpenSplit, Process
+from dpa.protocol.wire.instructions import CloseSplit, Instruction, OpenSplit, ProcessBlock
 from dpa.protocol.wire.messages.data import Push
 from dpa.protocol.wire.messages.migration import RangeTransfer
 from dpa.protocol.wire.nodes import TaskProcess
@@ -211,7 +211,7 @@ class StageActor(TaskActor):
             self._core_wait = CoreWait()  # of this thread
         began, waited, ran = time.perf_counter(), self._core_wait.seconds, time.thread_time()
         event = self._user_code.carry_out(instruction)
-        if isinstance(instruction, Process):
+        if isinstance(instruction, ProcessBlock):
             self._slowness.prolong(time.perf_counter() - began)
         if isinstance(event, FinishDone):
             self._slowness.end()

@@ -104,7 +104,7 @@ class CoordinatorActor(TaskActor):
             return
         self._waiting = {
             Address(stage, index): create(StageActor, node)
-            for stage, nodes in placed.homes.items()
+            for stage, nodes in placed.nodes.items()
             for index, node in enumerate(nodes)
         }
 
@@ -336,7 +336,7 @@ class CoordinatorActor(TaskActor):
         if node is not None:
             return create(StageActor, node)
         if self._placed is not None:
-            homes = self._placed.homes[address.stage]
+            homes = self._placed.nodes[address.stage]
             return self._waiting.pop(address, None) or create(StageActor, homes[address.index % len(homes)])
         return self._idle.pop(0) if self._idle else create(StageActor)
 

@@ -29,7 +29,7 @@ class Hosts:
 
     def started(self, address: Address, node: str | None) -> None:
         """A task starts, on a node if it matters; else where the stage's tasks were placed, in turn."""
-        homes = () if self._placed is None else self._placed.homes.get(address.stage, ())
+        homes = () if self._placed is None else self._placed.nodes.get(address.stage, ())
         self._node[address] = node or (homes[address.index % len(homes)] if homes else "")
 
     def begin(self, address: Address, seconds: float) -> float:

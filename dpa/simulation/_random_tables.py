@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from dpa.measure.load import Sample
+from dpa.measure.load import KeySample
 from dpa.protocol.graph import Graph, Stage
 from dpa.routing.hashing import Hashes
 
@@ -28,7 +28,7 @@ def _drawn(stage: Stage, draw: random.Random, hashes: Hashes) -> Stage:
     if draw.random() < 0.5 or not stage.balance.plans_first_table or not stage.grouping.is_ring:
         return stage
     found, first = np.unique(np.array(keys, dtype=np.uint32), return_index=True)
-    sample = Sample(found, 1000 / (first + 1.0) ** exponent, draw.choice([10.0, 1000.0]))
+    sample = KeySample(found, 1000 / (first + 1.0) ** exponent, draw.choice([10.0, 1000.0]))
     names = {hashed: f"hash {hashed}" for hashed in found.tolist()}
     planned = stage.balance.planned(stage.tasks, sample, names, may_split=not stage.migrates)
     return replace(stage, first=planned)

@@ -13,7 +13,7 @@ from dpa.errors import ProtocolError
 from dpa.execution.block import Block
 from dpa.execution.keys import key_column
 from dpa.execution.states import Reduced
-from dpa.protocol.wire.instructions import Extract, Instruction, Process
+from dpa.protocol.wire.instructions import Extract, Instruction, ProcessBlock
 from dpa.routing.keys import Key, KeyName, to_python
 from dpa.routing.table import RoutingTable
 
@@ -38,7 +38,7 @@ class PublishedRounds:
 
     def works(self, reducer: int, instruction: Instruction) -> None:
         """User code carries out an instruction."""
-        if isinstance(instruction, Process):
+        if isinstance(instruction, ProcessBlock):
             self._process(reducer, instruction.block)
         elif isinstance(instruction, Extract):
             self._at_packs[reducer].append(Counter(self._processed[reducer]))

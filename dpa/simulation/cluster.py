@@ -53,7 +53,7 @@ from dpa.protocol.wire.instructions import (
     MergeStates,
     OpenResult,
     OpenSplit,
-    Process,
+    ProcessBlock,
     Send,
     StartTasks,
     StopTasks,
@@ -184,7 +184,8 @@ class SimulatedCluster:
         return SimulatedRun(
             {
                 stage.name: tuple(
-                    self.user_code[address].operator.share for address in self.coordinator.stages[stage.name].addresses
+                    self.user_code[address].reduce_task.share
+                    for address in self.coordinator.stages[stage.name].addresses
                 )
                 for stage in self._job.graph.queue_fed()
             },
@@ -353,7 +354,7 @@ class SimulatedCluster:
         if isinstance(event, StepDone):
             records = 0 if event.step is None else event.step.mapped
             return records * job.step_seconds(stage) * job.slowness(stage, index, self._clock)
-        if isinstance(instruction, Process):
+        if isinstance(instruction, ProcessBlock):
             work = job.work_of(stage, instruction.block)
             return work * job.service_seconds(stage, index) * job.slowness(stage, index, self._clock)
         return _EXCHANGE_SECONDS

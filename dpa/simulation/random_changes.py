@@ -108,7 +108,7 @@ def with_random_placement(job: SimulatedJob, seed: int) -> SimulatedJob:
     options = OnlineOptions(
         policy=draw.choice(["improve", "otd", "replan"]),
         seconds=draw.choice([0.01, 0.05, 0.3]),
-        least_gain=draw.choice([0.0, 0.05]),
+        min_gain=draw.choice([0.0, 0.05]),
         fetch_seconds=draw.choice([0.0, 0.0, 0.1]),
         read_seconds=draw.choice([0.0, 0.0, 0.07]),
     )

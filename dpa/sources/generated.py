@@ -1,6 +1,6 @@
 """Generated inputs: every row is a pure function of a seed and its position, so any task can make any part of a table.
 
-Nothing here reads a clock or sleeps by itself: a `Pace` is given both.
+Nothing here reads a clock or sleeps by itself: a `ReadRate` is given both.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Generator(ABC):
 
 
 @dataclass(frozen=True)
-class Pace:
+class ReadRate:
     """How fast a split is read. Its record number i is released i / `rate` seconds after the split was opened, by the
     thread that reads, so what the thread does between two batches delays nothing.
 
@@ -93,7 +93,7 @@ class GeneratedSplit:
     start: int
     rows: int
     padding: int = 0
-    pace: Pace | None = None
+    pace: ReadRate | None = None
 
     def after(self, rows: int) -> GeneratedSplit:
         """What is left of the split once so many of its rows have been read."""
@@ -157,7 +157,7 @@ class GeneratedTable:
         """
         return padded(_generated_block(self.generator, self.seed, 0), self.padding).schema
 
-    def splits(self, split_rows: int, pace: Pace | None = None) -> list[GeneratedSplit]:
+    def splits(self, split_rows: int, pace: ReadRate | None = None) -> list[GeneratedSplit]:
         """Cut the table into splits of `split_rows` rows, or of about a second if that is fewer, in order.
 
         Raises:
@@ -191,7 +191,7 @@ class GeneratedFeed(Feed):
     """A generated table, whose splits generate their rows: each at the pace, or as fast as possible if that is None."""
 
     table: GeneratedTable
-    pace: Pace | None = None
+    pace: ReadRate | None = None
 
     @property
     def schema(self) -> pa.Schema:

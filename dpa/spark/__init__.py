@@ -8,13 +8,13 @@ from dpa.spark._baseline import spark_loads
 from dpa.spark._frames import as_table
 from dpa.spark._generated import generated_frame, write_generated
 from dpa.spark._reference import check_reference, compute
-from dpa.spark._sample import Sample, sample_rows, sampled
+from dpa.spark._sample import RowSample, sample_rows, sampled
 from dpa.spark._session import spark_session
 from dpa.spark._source import Source, View, load, reads_in_place
 from dpa.spark._stage import input_table, schema_of, staged
 
 __all__ = [
-    "Sample",
+    "RowSample",
     "Source",
     "View",
     "as_table",

@@ -21,7 +21,7 @@ _DRAW, _PART, _RANK = "_dpa_draw", "_dpa_part", "_dpa_rank"
 
 
 @dataclass(frozen=True)
-class Sample:
+class RowSample:
     """Which share of the rows to keep (`fraction`, above 0 and at most 1), within each value of `by` if given."""
 
     fraction: float
@@ -29,7 +29,7 @@ class Sample:
     seed: int = 0
 
 
-def sampled(frame: DataFrame, sample: Sample) -> DataFrame:
+def sampled(frame: DataFrame, sample: RowSample) -> DataFrame:
     """Keep each row with the probability `sample.fraction`.
 
     Without `by`, rows are drawn one by one (Bernoulli). With `by`, that would leave a value's share as uncertain as

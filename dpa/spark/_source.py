@@ -1,7 +1,7 @@
 """What to read, in plain values, and how Spark reads it.
 
-The fields of `Source` and `Sample` mean what the sections `input` and `sample` of a job file say. Nothing is computed
-here: `load` returns a DataFrame that Spark has checked against the columns there are, and not run.
+The fields of `Source` and `RowSample` mean what the sections `input` and `sample` of a job file say. Nothing is
+computed here: `load` returns a DataFrame that Spark has checked against the columns there are, and not run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dpa.sources.paths import (
     resolved,
 )
 from dpa.spark._errors import as_table_error
-from dpa.spark._sample import Sample, sampled
+from dpa.spark._sample import RowSample, sampled
 from dpa.spark._settings import SharedSetting
 from dpa.spark._views import temporary_view
 
@@ -99,7 +99,7 @@ def require_paths(source: Source) -> None:
             raise not_there(path)
 
 
-def reads_in_place(source: Source, sample: Sample | None = None) -> bool:
+def reads_in_place(source: Source, sample: RowSample | None = None) -> bool:
     """Whether the input is Parquet already, wanted as it is, where pyarrow can read it: then no Spark is needed.
 
     A directory that is partitioned (`year=2024/...`) is Spark's: it knows how to make columns of directory names.
@@ -111,7 +111,7 @@ def reads_in_place(source: Source, sample: Sample | None = None) -> bool:
     return source.recursive or not any(is_partitioned(path) for path in source.paths)
 
 
-def load(spark: SparkSession, source: Source, sample: Sample | None = None) -> DataFrame:
+def load(spark: SparkSession, source: Source, sample: RowSample | None = None) -> DataFrame:
     """The input as a DataFrame: read, then `where`, then `select`, then sampled.
 
     `where` comes first, so that it may use columns that `select` drops and, on files, Spark's `_metadata.file_path`.

@@ -24,7 +24,7 @@ from dpa.sources.parquet import ParquetTable, parquet_table
 from dpa.sources.paths import Location, locate, resolved
 from dpa.spark import _leftovers
 from dpa.spark._errors import as_table_error, quoted, tidying_up
-from dpa.spark._sample import Sample
+from dpa.spark._sample import RowSample
 from dpa.spark._settings import SharedSetting
 from dpa.spark._source import Source, load, reads_in_place, require_paths
 
@@ -45,7 +45,7 @@ _ROW_GROUP_ROWS = "parquet.block.row.count.limit"
 def input_table(
     spark: Callable[[], SparkSession],
     source: Source,
-    sample: Sample | None = None,
+    sample: RowSample | None = None,
     *,
     columns: Sequence[str] = (),
     split_rows: int = 1_000_000,

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from dpa.balance.decision import Decision, Outcome
 from dpa.measure.bottleneck import Bottleneck, StageLoad, bottleneck
-from dpa.protocol.wire.metrics import PlanStep, Snapshot, StageSnapshot, TaskStats
+from dpa.protocol.wire.metrics import Snapshot, StageSnapshot, TaskChange, TaskStats
 from dpa.telemetry.loads import load_since
 
 RATE_SECONDS = 3.0
@@ -114,7 +114,7 @@ class Totals:
         return max(self.emitted - self.processed, 0)
 
 
-News: TypeAlias = "Redistribution | PlanStep"
+News: TypeAlias = "Redistribution | TaskChange"
 """What is told of as it happens: keys go to other tasks, or tasks come, go or move."""
 
 

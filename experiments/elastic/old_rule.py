@@ -13,7 +13,7 @@ from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.coordinator.stage_progress import StageProgress
 from dpa.protocol.graph import Graph
 from dpa.protocol.wire.events import Rescale
-from dpa.protocol.wire.metrics import PlanStep
+from dpa.protocol.wire.metrics import TaskChange
 
 _BUSY, _IDLE, _SECONDS, _LOOK_SECONDS, _FIRST_COST = 0.9, 0.4, 2.0, 1.0, 2.0
 
@@ -34,7 +34,7 @@ class _OldRule(Elasticity):
     def counts_of(self, stage: str) -> dict[str, int]:
         return dict(self._counted) if stage == self._stage.name else {}
 
-    def changed(self, step: PlanStep) -> None:
+    def changed(self, step: TaskChange) -> None:
         self._looked, self._cost = None, step.seconds
         self._since.clear()
 

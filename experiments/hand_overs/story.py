@@ -26,7 +26,7 @@ from dpa.protocol.wire.instructions import (
     ExtractRanges,
     InstallStates,
     Instruction,
-    Process,
+    ProcessBlock,
     Send,
     StartTasks,
     StopTasks,
@@ -275,7 +275,7 @@ def _lives(told: Sequence[Happening]) -> dict[Address, tuple[float, float]]:
 
 def _work(told: Iterable[Happening]) -> Iterator[Stretch]:
     """User code at work: one piece at a time in each task."""
-    kinds = {Process: Kind.RECORDS, ExtractRanges: Kind.STATES, InstallStates: Kind.STATES}
+    kinds = {ProcessBlock: Kind.RECORDS, ExtractRanges: Kind.STATES, InstallStates: Kind.STATES}
     begun: dict[Address, tuple[float, Kind]] = {}
     for happening in told:
         if isinstance(happening.event, UserCodeDone) and happening.who in begun:

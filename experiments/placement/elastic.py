@@ -23,7 +23,7 @@ from dpa.placement.allocators.greedy_matching import GreedyMatchingAllocator, Im
 from dpa.placement.allocators.pairwise import PairwiseAllocator
 from dpa.placement.allocators.random_order import RandomAllocator
 from dpa.placement.allocators.top_down import TopDownAllocator
-from dpa.placement.model import Cluster, Edge, Node, Placement, TaskGraph, TaskGroup
+from dpa.placement.model import Cluster, GroupEdge, Node, Placement, TaskGraph, TaskGroup
 from dpa.placement.objectives import Unevenness
 from experiments.charts import COLOURS, panels
 from experiments.harness import Findings, Target, markdown_table
@@ -114,9 +114,9 @@ def top_k(rate: float) -> TaskGraph:
         TaskGroup("merge", 1, 0.0003 * rate),
     )
     edges = (
-        Edge("read", "count", 12_000.0 * rate),
-        Edge("count", "rank", 8_000.0 * rate),
-        Edge("rank", "merge", 800.0 * rate),
+        GroupEdge("read", "count", 12_000.0 * rate),
+        GroupEdge("count", "rank", 8_000.0 * rate),
+        GroupEdge("rank", "merge", 800.0 * rate),
     )
     return TaskGraph(groups, edges)
 
@@ -172,7 +172,8 @@ def _small_cases(cases: int, seed: int) -> list[float]:
             for number in range(int(random.integers(2, 5)))
         ]
         edges = [
-            Edge(f"g{number}", f"g{number + 1}", float(random.uniform(1e6, 4e6))) for number in range(len(groups) - 1)
+            GroupEdge(f"g{number}", f"g{number + 1}", float(random.uniform(1e6, 4e6)))
+            for number in range(len(groups) - 1)
         ]
         nodes = [
             replace(node, reserved=float(random.uniform(0.0, 0.5)))

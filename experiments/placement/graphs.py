@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from dpa.placement.model import Cluster, Edge, Node, TaskGraph, TaskGroup
+from dpa.placement.model import Cluster, GroupEdge, Node, TaskGraph, TaskGroup
 
 TASKS, COST, NODES = 17, 5.0, 8
 FAN_OUT = (0.70, 0.25, 0.05)
@@ -123,5 +123,5 @@ def _groups(names: list[str], tasks: np.ndarray, costs: np.ndarray) -> tuple[Tas
     )
 
 
-def _edge(random: np.random.Generator, one: str, other: str) -> Edge:
-    return Edge(one, other, float(random.uniform(5, 20)) * MEGABYTE)
+def _edge(random: np.random.Generator, one: str, other: str) -> GroupEdge:
+    return GroupEdge(one, other, float(random.uniform(5, 20)) * MEGABYTE)

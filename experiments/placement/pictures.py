@@ -9,7 +9,7 @@ import numpy as np
 
 from dpa.placement import scores
 from dpa.placement.allocators import ALLOCATORS
-from dpa.placement.model import Cluster, Edge, Placement, TaskGraph, TaskGroup
+from dpa.placement.model import Cluster, GroupEdge, Placement, TaskGraph, TaskGroup
 from experiments.charts import COLOURS, panels
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ PICTURE = Path(__file__).parents[2] / "docs" / "placement.png"
 
 GRAPH = TaskGraph(
     (TaskGroup("read", 4, 1.2), TaskGroup("parse", 8, 2.0), TaskGroup("count", 6, 1.5), TaskGroup("rank", 2, 0.4)),
-    (Edge("read", "parse", 80e6), Edge("parse", "count", 60e6), Edge("count", "rank", 10e6)),
+    (GroupEdge("read", "parse", 80e6), GroupEdge("parse", "count", 60e6), GroupEdge("count", "rank", 10e6)),
 )
 CLUSTER = Cluster.alike(4, 2.0, bandwidth=25e6)
 

@@ -11,7 +11,7 @@ from dpa.placement import scores
 from dpa.placement.allocators.base import Allocator
 from dpa.placement.allocators.task_level import TaskLevelAllocator
 from dpa.placement.allocators.top_down import TopDownAllocator
-from dpa.placement.model import Cluster, Edge, TaskGraph, TaskGroup
+from dpa.placement.model import Cluster, GroupEdge, TaskGraph, TaskGroup
 from experiments.charts import COLOURS, panels
 from experiments.harness import Findings, Target, markdown_table
 
@@ -67,14 +67,14 @@ def measure(options: argparse.Namespace) -> Findings:
 def running_example() -> tuple[TaskGraph, Cluster]:
     """Figure 2: four groups of 40 %, the second with twenty tasks, on nodes with 40 % to spare."""
     groups = [TaskGroup(f"v{number}", tasks, 0.4) for number, tasks in enumerate((10, 20, 10, 10), start=1)]
-    edges = (Edge("v1", "v2", 10.0), Edge("v2", "v3", 9.9), Edge("v3", "v4", 1.0))
+    edges = (GroupEdge("v1", "v2", 10.0), GroupEdge("v2", "v3", 9.9), GroupEdge("v3", "v4", 1.0))
     return TaskGraph(tuple(groups), edges), Cluster.alike(5, 0.4)
 
 
 def prioritised(ratio: float) -> tuple[TaskGraph, Cluster]:
     """Figure 4a: a pipeline of two groups of equal cost and a much dearer one."""
     groups = (TaskGroup("v1", 10, 0.4), TaskGroup("v2", 10, 0.4), TaskGroup("v3", 10, 1.6))
-    edges = (Edge("v1", "v2", TRAFFIC), Edge("v2", "v3", ratio * TRAFFIC))
+    edges = (GroupEdge("v1", "v2", TRAFFIC), GroupEdge("v2", "v3", ratio * TRAFFIC))
     return TaskGraph(groups, edges), Cluster.alike(6, 0.8)
 
 
@@ -82,7 +82,7 @@ def lopsided(factor: int) -> tuple[TaskGraph, Cluster]:
     """Figure 4b: two groups that each cost twice what a node can do, the second with more and more tasks; of each of
     six nodes 80 % are to spare."""
     groups = (TaskGroup("v1", 10, 2.0), TaskGroup("v2", 10 * factor, 2.0))
-    return TaskGraph(groups, (Edge("v1", "v2", TRAFFIC),)), Cluster.alike(6, 0.8)
+    return TaskGraph(groups, (GroupEdge("v1", "v2", TRAFFIC),)), Cluster.alike(6, 0.8)
 
 
 def _kept(allocator: Allocator, graph: TaskGraph, cluster: Cluster) -> float:

@@ -17,7 +17,7 @@ from dpa.placement.allocators.local_search import TopDownSearchAllocator
 from dpa.placement.allocators.pairwise import PairwiseAllocator
 from dpa.placement.allocators.task_level import TaskLevelAllocator
 from dpa.placement.allocators.top_down import TopDownAllocator
-from dpa.placement.model import Cluster, Edge, TaskGraph, TaskGroup
+from dpa.placement.model import Cluster, GroupEdge, TaskGraph, TaskGroup
 from experiments.charts import COLOURS, panels
 from experiments.harness import Findings, Target, markdown_table, progress
 
@@ -75,7 +75,7 @@ def pipeline(tasks: int) -> TaskGraph:
     """Groups of equal cost and about equal traffic, one after the other (7.2)."""
     groups = [TaskGroup(f"g{number}", tasks // GROUPS, 1.0) for number in range(GROUPS)]
     edges = [
-        Edge(one.name, other.name, 10e6 + number) for number, (one, other) in enumerate(itertools.pairwise(groups))
+        GroupEdge(one.name, other.name, 10e6 + number) for number, (one, other) in enumerate(itertools.pairwise(groups))
     ]
     return TaskGraph(tuple(groups), tuple(edges))
 

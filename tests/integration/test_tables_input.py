@@ -11,7 +11,7 @@ import pytest
 from dpa._util.owned import OwnedDirectory
 from dpa.errors import TableError
 from dpa.sources.splits import total_rows
-from dpa.spark import Sample, Source, View, input_table, load, sampled, schema_of, staged
+from dpa.spark import RowSample, Source, View, input_table, load, sampled, schema_of, staged
 
 WORDS = ["the", "quick", "brown", "the"]
 
@@ -159,14 +159,14 @@ def skewed(spark):
 
 @pytest.mark.parametrize("by", [None, "word"])
 def test_a_sample_is_the_same_for_the_same_seed_and_another_for_another(skewed, by) -> None:
-    first, again, other = (rows(sampled(skewed, Sample(0.1, by, seed)).select("id")) for seed in (1, 1, 2))
+    first, again, other = (rows(sampled(skewed, RowSample(0.1, by, seed)).select("id")) for seed in (1, 1, 2))
     assert first == again != other
     assert 1_500 < len(first) < 2_500
 
 
 def test_a_stratified_sample_keeps_the_share_of_every_value_null_too(skewed) -> None:
     whole = Counter(row.word for row in skewed.collect())
-    drawn = sampled(skewed, Sample(0.1, "word", seed=5))
+    drawn = sampled(skewed, RowSample(0.1, "word", seed=5))
     assert drawn.columns == skewed.columns
     for word, count in Counter(row.word for row in drawn.collect()).items():
         assert abs(count - 0.1 * whole[word]) <= 4, "at most one row off in each partition"
@@ -174,19 +174,19 @@ def test_a_stratified_sample_keeps_the_share_of_every_value_null_too(skewed) -> 
 
 def test_the_rows_of_a_stratified_sample_have_equal_chances(spark) -> None:
     frame = spark.range(0, 3_000, 1, 1).selectExpr("id % 3 AS place", "id DIV 3 AS word")
-    drawn = Counter(row.place for row in sampled(frame, Sample(0.5, "word")).collect())
+    drawn = Counter(row.place for row in sampled(frame, RowSample(0.5, "word")).collect())
     assert all(400 <= drawn[place] <= 600 for place in range(3)), "about half of a thousand threes, wherever they lie"
 
 
 def test_a_sample_of_everything_is_everything(skewed) -> None:
-    assert sampled(skewed, Sample(1.0, "word")).count() == 20_000
+    assert sampled(skewed, RowSample(1.0, "word")).count() == 20_000
 
 
 def test_a_sample_by_a_missing_column_or_of_no_share_is_refused(skewed) -> None:
     with pytest.raises(TableError, match="sample: the input has no column 'wrd'; did you mean 'word'"):
-        sampled(skewed, Sample(0.1, "wrd"))
+        sampled(skewed, RowSample(0.1, "wrd"))
     with pytest.raises(TableError, match="must be above 0"):
-        sampled(skewed, Sample(0.0))
+        sampled(skewed, RowSample(0.0))
 
 
 def no_spark():

@@ -17,7 +17,7 @@ from dpa.protocol.task.operator import OperatorState
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.envelopes import Message
 from dpa.protocol.wire.events import ExtractDone, MergeDone, ProcessDone, Tick
-from dpa.protocol.wire.instructions import Commit, Extract, Instruction, MergeStates, Process
+from dpa.protocol.wire.instructions import Commit, Extract, Instruction, MergeStates, ProcessBlock
 from dpa.protocol.wire.messages.end import Freeze, LastTable, Progress
 from dpa.protocol.wire.messages.exchange import BeginExchange, RoundDone, StateTransfer
 from dpa.protocol.wire.metrics import AggregationStats
@@ -377,4 +377,4 @@ def test_user_code_has_one_thing_to_do_at_a_time() -> None:
     for at_work in (extracting, merging):
         reducer_0 = at_work()
         given = [*reducer_0.push("abc"), *reducer_0.update(2), *reducer_0.task.handle(Tick(), 1.0)]
-        assert instructed(given, Process) == instructed(given, Extract) == instructed(given, MergeStates) == []
+        assert instructed(given, ProcessBlock) == instructed(given, Extract) == instructed(given, MergeStates) == []

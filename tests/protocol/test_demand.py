@@ -8,7 +8,7 @@ import pytest
 from wires import INPUT, CoordinatorWire
 
 from dpa.balance.elastic import ElasticOptions
-from dpa.protocol.coordinator._demand import Demand
+from dpa.protocol.coordinator._demand import TrueRates
 from dpa.protocol.coordinator.elasticity import Elasticity
 from dpa.protocol.graph import Edge, Graph, Stage
 from dpa.protocol.wire.addresses import BALANCER, Address
@@ -23,7 +23,7 @@ class Seen:
     def __init__(self, elastic: ElasticOptions | None = None) -> None:
         stages = (Stage("read", 1, splits=INPUT), Stage("sums", 1, elastic=elastic), Stage("last", 1))
         self.wire = CoordinatorWire(graph=Graph(stages, (Edge("read", "sums"), Edge("sums", "last"))))
-        self.demand = Demand(self.wire.graph, self.wire.coordinator.stages)
+        self.demand = TrueRates(self.wire.graph, self.wire.coordinator.stages)
 
     def offered(self, stage: str, now: float) -> float:
         return self.demand.look(now)[stage].offered

@@ -10,7 +10,7 @@ from wires import Wire, mapper, reducer, sent
 from dpa.balance.decision import Outcome
 from dpa.balance.options import BY_STRATEGY, BalanceOptions
 from dpa.errors import BalanceError, ProtocolError
-from dpa.measure.load import Load, Offered, Sample
+from dpa.measure.load import KeySample, Load, Offered
 from dpa.protocol.balancer.machine import StageBalance, load_balancer_of
 from dpa.protocol.graph import REDUCER, Edge, Graph, Stage, map_reduce
 from dpa.protocol.wire.addresses import COORDINATOR, Address
@@ -139,7 +139,7 @@ def test_with_balancing_off_nothing_is_published() -> None:
 def offered(*hashes: int, seconds: float = 0.5) -> Offered:
     """A thousand records of each of these keys."""
     found = np.array(sorted(hashes), np.uint32)
-    return Offered(seconds, Sample(found, np.full(len(found), 1_000.0), 1_000.0), {int(one): one for one in found})
+    return Offered(seconds, KeySample(found, np.full(len(found), 1_000.0), 1_000.0), {int(one): one for one in found})
 
 
 def busy(balancer: Balancer, hot: int) -> list[Instruction]:

@@ -11,7 +11,7 @@ from dpa.balance.options import BY_STRATEGY
 from dpa.errors import ProtocolError
 from dpa.measure.latency import LatencySketch
 from dpa.measure.lives import Life
-from dpa.measure.load import Load, Offered, Sample
+from dpa.measure.load import KeySample, Load, Offered
 from dpa.protocol.balancer.machine import load_balancer_of
 from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.graph import MAPPER, REDUCER, Edge, Graph, Stage, map_reduce
@@ -121,7 +121,7 @@ def test_a_task_is_let_go_when_its_last_report_has_come() -> None:
 
 def test_a_task_that_left_offers_a_stage_nothing_any_more() -> None:
     balancer = Wire(load_balancer_of(graph_of(balance=BY_STRATEGY["adaptive"]())))
-    sample = Sample(np.array([1], dtype=np.uint32), np.array([50.0]), 50.0)
+    sample = KeySample(np.array([1], dtype=np.uint32), np.array([50.0]), 50.0)
     for task in (mapper(0), mapper(1)):
         balancer(task, OfferedReport(REDUCER, 0, Offered(1.0, sample)))
     arrivals = balancer.machine.stages[REDUCER]._policy._arrivals

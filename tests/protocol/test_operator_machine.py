@@ -29,7 +29,7 @@ from dpa.protocol.task.flow_control import FlowControl
 from dpa.protocol.task.quantum import QuantumSizer
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.events import ProcessDone, StepDone, Tick
-from dpa.protocol.wire.instructions import Instruction, Process
+from dpa.protocol.wire.instructions import Instruction, ProcessBlock
 from dpa.protocol.wire.messages.data import Ack, Push
 from dpa.protocol.wire.messages.splits import SplitGrant
 from dpa.protocol.wire.messages.tables import LoadReport
@@ -144,7 +144,7 @@ def test_a_batch_of_a_newer_version_waits_for_its_table(eager: bool) -> None:
     assert reducer_0.update(1) == []
     instructions = reducer_0.update(2)
     assert processing(instructions) == ["ac"]
-    assert instructed(instructions, Process)[0].version == 2
+    assert instructed(instructions, ProcessBlock)[0].version == 2
 
 
 @both_ways

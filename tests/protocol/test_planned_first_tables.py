@@ -13,7 +13,7 @@ from builders import map_task
 
 from dpa.balance.options import AdaptiveOptions
 from dpa.errors import ConfigError
-from dpa.measure.load import Sample
+from dpa.measure.load import KeySample
 from dpa.measure.skew import skew
 from dpa.protocol.graph import REDUCER, Stage
 from dpa.protocol.wire.metrics import StageSnapshot
@@ -32,7 +32,7 @@ def planned_stage() -> Stage:
     names, counts = zip(*sorted(Counter(KEYS).items()), strict=True)
     hashes = hash_column(pa.array(names))
     order = np.argsort(hashes)
-    sample = Sample(hashes[order], np.array(counts, float)[order], len(KEYS))
+    sample = KeySample(hashes[order], np.array(counts, float)[order], len(KEYS))
     first = BALANCE.planned(REDUCERS, sample, dict(zip(hashes.tolist(), names, strict=True)))
     return Stage(REDUCER, REDUCERS, balance=BALANCE, first=first)
 

@@ -29,7 +29,7 @@ from dpa.protocol.machines import task_of
 from dpa.protocol.wire.addresses import COORDINATOR, Address
 from dpa.protocol.wire.envelopes import Envelope, Message
 from dpa.protocol.wire.events import Event, ProcessDone, StepDone, Tick
-from dpa.protocol.wire.instructions import Instruction, Process
+from dpa.protocol.wire.instructions import Instruction, ProcessBlock
 from dpa.protocol.wire.messages.data import Push
 from dpa.protocol.wire.messages.end import Deliver
 from dpa.routing.groupings.options import BY_KIND, KINDS
@@ -222,7 +222,7 @@ def test_all_that_machines_do_not_look_at_is_known_by_its_field() -> None:
     for kind in (*get_args(Event), *get_args(Message), *get_args(Instruction)):
         hints = get_type_hints(kind)
         large = [name for name, hint in hints.items() if any(map(has_lean_form, _parts(hint)))]
-        assert large == ([LARGE[kind]] if kind in LARGE and kind is not Process else large), kind
+        assert large == ([LARGE[kind]] if kind in LARGE and kind is not ProcessBlock else large), kind
         assert not large or kind in LARGE, f"{kind.__name__}.{large[0]}"
 
 

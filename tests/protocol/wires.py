@@ -31,7 +31,7 @@ from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.channel import Outbox
 from dpa.protocol.wire.envelopes import Message
 from dpa.protocol.wire.events import ProcessDone, Start, StepDone, TaskStarted
-from dpa.protocol.wire.instructions import Instruction, Process, Send
+from dpa.protocol.wire.instructions import Instruction, ProcessBlock, Send
 from dpa.protocol.wire.messages.data import Push
 from dpa.protocol.wire.messages.end import Finished, Progress
 from dpa.protocol.wire.messages.splits import Begin, SplitGrant, SplitRequest
@@ -228,7 +228,7 @@ class OperatorWire(Wire):
 
 def processing(instructions: list[Instruction]) -> list[str]:
     """The keys of the records that user code is to process."""
-    return ["".join(key for key, _ in records_of(given.block)) for given in instructed(instructions, Process)]
+    return ["".join(key for key, _ in records_of(given.block)) for given in instructed(instructions, ProcessBlock)]
 
 
 def pushed(instructions: list[Instruction]) -> list[tuple[int, str]]:

@@ -14,7 +14,7 @@ from dpa.balance.adaptive.policy import AdaptivePolicy
 from dpa.balance.decision import Decision, Outcome
 from dpa.balance.options import AdaptiveOptions
 from dpa.balance.policy import BalancedStage
-from dpa.measure.load import Load, Offered, Sample
+from dpa.measure.load import KeySample, Load, Offered
 from dpa.routing.hashing import hash_column
 from dpa.routing.table import RoutingTable
 
@@ -60,7 +60,7 @@ class Stage:
     def offer(self, shares: np.ndarray, *, rate: float = 2 * ALL_CAN_DO, rows: float = 2_000, feed: int = 0) -> None:
         """A sender of one of the feeds has offered keys in these proportions for a quarter of a second."""
         order = np.argsort(HASHES)
-        keys = Sample(HASHES[order], shares[order] * 0.25 * rate, rows)
+        keys = KeySample(HASHES[order], shares[order] * 0.25 * rate, rows)
         names = {int(HASHES[key]): NAMES[key] for key in np.flatnonzero(shares >= 0.01)}
         sender = "sender" if feed == 0 else f"sender on edge {feed}"
         self.policy.offered(sender, Offered(0.25, keys, names), self.now, feed)
@@ -70,7 +70,7 @@ class Stage:
         fields = {"queue": 250, "busy": 1.0, "error": 0.02 * SERVICE_SECONDS, **more}
         order = np.argsort(HASHES)
         mine = self.table.owners_of(HASHES[order]) == reducer
-        queued = Sample(HASHES[order][mine], shares[order][mine], 100.0).scaled(fields["queue"])
+        queued = KeySample(HASHES[order][mine], shares[order][mine], 100.0).scaled(fields["queue"])
         return Load(
             version=fields.pop("version", self.table.version),
             service_seconds=fields.pop("service_seconds", SERVICE_SECONDS),

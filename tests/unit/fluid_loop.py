@@ -10,7 +10,7 @@ import pyarrow as pa
 from dpa.balance.decision import Decision, Outcome
 from dpa.balance.options import AdaptiveOptions
 from dpa.balance.policy import BalancedStage
-from dpa.measure.load import Load, Offered, Sample
+from dpa.measure.load import KeySample, Load, Offered
 from dpa.routing.hashing import hash_column
 from dpa.routing.table import RoutingTable
 
@@ -170,10 +170,10 @@ class FluidLoop:
         self.balancer.offered("sender", offered, self.now)
         self.offered = np.zeros(len(self.hashes))
 
-    def _sample(self, records: Floats) -> Sample:
+    def _sample(self, records: Floats) -> KeySample:
         """Records of each key, exactly."""
         some = self.by_hash[records[self.by_hash] > 1e-9]
-        return Sample(self.hashes[some], records[some], float(records.sum()))
+        return KeySample(self.hashes[some], records[some], float(records.sum()))
 
     def _report(self, reducer: int) -> None:
         off = 1 + self.noise * self.random.uniform(-1, 1)

@@ -7,7 +7,7 @@ import itertools
 from hypothesis import strategies as st
 
 from dpa.placement._moves import Plan
-from dpa.placement.model import Cluster, Edge, Node, TaskGraph, TaskGroup
+from dpa.placement.model import Cluster, GroupEdge, Node, TaskGraph, TaskGroup
 
 MEGABYTE = 1e6
 
@@ -15,14 +15,14 @@ MEGABYTE = 1e6
 def figure_2() -> tuple[TaskGraph, Cluster]:
     """The task allocation paper's running example: four groups of 40 %, nodes with room for 40 %."""
     groups = [TaskGroup(f"v{number}", tasks, 0.4) for number, tasks in enumerate((10, 20, 10, 10), start=1)]
-    edges = (Edge("v1", "v2", 10.0), Edge("v2", "v3", 9.9), Edge("v3", "v4", 1.0))
+    edges = (GroupEdge("v1", "v2", 10.0), GroupEdge("v2", "v3", 9.9), GroupEdge("v3", "v4", 1.0))
     return TaskGraph(tuple(groups), edges), Cluster.alike(5, 0.4)
 
 
 def pipeline(tasks: tuple[int, ...], cost: float = 1.0, traffic: float = MEGABYTE) -> TaskGraph:
     """Groups one after the other, all of one cost."""
     groups = [TaskGroup(f"stage {number}", count, cost) for number, count in enumerate(tasks)]
-    edges = [Edge(one.name, other.name, traffic) for one, other in itertools.pairwise(groups)]
+    edges = [GroupEdge(one.name, other.name, traffic) for one, other in itertools.pairwise(groups)]
     return TaskGraph(tuple(groups), tuple(edges))
 
 
@@ -40,7 +40,7 @@ def graphs(draw: st.DrawFn, max_tasks: int = 6) -> TaskGraph:
         for number in range(draw(st.integers(1, 5)))
     ]
     edges = [
-        Edge(one.name, other.name, draw(st.floats(0.0, 20.0)) * MEGABYTE)
+        GroupEdge(one.name, other.name, draw(st.floats(0.0, 20.0)) * MEGABYTE)
         for place, one in enumerate(groups)
         for other in groups[place + 1 :]
         if draw(st.booleans())

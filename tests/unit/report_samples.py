@@ -20,7 +20,7 @@ from dpa.driver._stage_summary import StageOutcome
 from dpa.driver.summary import build_report
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.wire.addresses import Address
-from dpa.protocol.wire.metrics import LoadSample, PlanStep, Snapshot, StageSnapshot, TaskStats
+from dpa.protocol.wire.metrics import LoadSample, Snapshot, StageSnapshot, TaskChange, TaskStats
 from dpa.protocol.wire.use import TaskUse
 from dpa.result import (
     GroupingReport,
@@ -61,15 +61,15 @@ def decisions(rounds: int = 4) -> tuple[Decision, ...]:
     return tuple(made)
 
 
-def moved() -> PlanStep:
+def moved() -> TaskChange:
     """A reducer moved by hand."""
-    return PlanStep(1, 1.5, REDUCER, started=(4,), stopped=(0,), moved=((0, 4),), seconds=1.2, reason="asked for")
+    return TaskChange(1, 1.5, REDUCER, started=(4,), stopped=(0,), moved=((0, 4),), seconds=1.2, reason="asked for")
 
 
-def grown() -> PlanStep:
+def grown() -> TaskChange:
     """Two more reducers, started for the load."""
     why = "busy 97% of the time for 2.0 s"
-    return PlanStep(2, 4.0, REDUCER, started=(5, 6), stopped=(), moved=(), seconds=1.3, reason=why)
+    return TaskChange(2, 4.0, REDUCER, started=(5, 6), stopped=(), moved=(), seconds=1.3, reason=why)
 
 
 def queue(reducer: int, at: float) -> int:

@@ -20,7 +20,7 @@ from dpa.config import parse
 from dpa.driver.backend import Backend
 from dpa.errors import ConfigError, JobFailedError
 from dpa.executors import Groups
-from dpa.flow import Rows
+from dpa.flow import Stream
 from dpa.simulation._backend import SimulatedBackend
 from dpa.testing import LocalBackend
 
@@ -32,7 +32,7 @@ def backend(request: pytest.FixtureRequest) -> Any:
     return request.param
 
 
-def flow_of(build: Callable[[Rows], Any]) -> Flow:
+def flow_of(build: Callable[[Stream], Any]) -> Flow:
     flow = Flow("tests", limits={"batch_records": 2, "in_flight_records": 10, "split_records": 2})
     build(flow.read(ROWS))
     return flow
@@ -98,7 +98,7 @@ def of_batches(value: Any) -> Any:
     return mapped
 
 
-GIVING: dict[str, Callable[[Rows, Any, Any], Any]] = {
+GIVING: dict[str, Callable[[Stream, Any, Any], Any]] = {
     "map": lambda rows, value, schema: rows.map(giving(value), schema=schema),
     "flat_map": lambda rows, value, schema: rows.flat_map(lambda row: [giving(value)(row)] * 2, schema=schema),
     "map with tasks": lambda rows, value, schema: rows.map(giving(value), schema=schema, parallelism=2),
@@ -257,7 +257,7 @@ def test_a_job_of_one_reducer_declares_its_result(backend: Backend) -> None:
         ),
     ],
 )
-def test_what_a_declaration_shows_is_found_before_anything_runs(build: Callable[[Rows], Any], message: str) -> None:
+def test_what_a_declaration_shows_is_found_before_anything_runs(build: Callable[[Stream], Any], message: str) -> None:
     with pytest.raises(ConfigError) as error:
         flow_of(build).check()
     assert message in str(error.value).replace(f"{__name__}.", "test_declared_columns.")

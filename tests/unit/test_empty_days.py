@@ -12,7 +12,7 @@ import dpa
 from dpa import Flow, Process, Reducer
 from dpa.aggregates import Count, Distinct, Max, Mean, Min, Sum, TopK
 from dpa.driver.backend import Backend
-from dpa.flow import Rows
+from dpa.flow import Stream
 from dpa.operators import JOINS
 from dpa.simulation._backend import SimulatedBackend
 from dpa.testing import LocalBackend, run_local
@@ -48,7 +48,7 @@ class Values(Process[int, Any]):
     "reaching", [lambda rows: rows, lambda rows: rows.filter(lambda row: False)], ids=["no rows", "all filtered"]
 )
 def test_a_process_by_several_columns_that_no_row_reaches_has_its_key_columns(
-    backend: Backend, reaching: Callable[[Rows], Rows]
+    backend: Backend, reaching: Callable[[Stream], Stream]
 ) -> None:
     flow = Flow("tests")
     reaching(flow.read(LEFT[:0])).key_by("id", "day").process(Values())
@@ -153,8 +153,8 @@ class Longest(Reducer[int, Any]):
         return {"longest": state, "half": state / 2}
 
 
-def _joined(how: str) -> Callable[[Rows, Rows], Any]:
-    def build(words: Rows, users: Rows) -> None:
+def _joined(how: str) -> Callable[[Stream, Stream], Any]:
+    def build(words: Stream, users: Stream) -> None:
         found = (
             words.flat_map(letters, schema=TEXT)
             .key_by("letter")
@@ -166,7 +166,7 @@ def _joined(how: str) -> Callable[[Rows, Rows], Any]:
     return build
 
 
-def _ready_made(words: Rows, users: Rows) -> None:
+def _ready_made(words: Stream, users: Stream) -> None:
     pairs = words.key_by("word").join(users.key_by("word", value="since"), "left")
     pairs.key_by("since", value="n").reduce(Distinct(), name="distinct")
     words.key_by("word", value="n").reduce(TopK(2), schema={"top": "list<int32>"}, name="greatest")
@@ -174,7 +174,7 @@ def _ready_made(words: Rows, users: Rows) -> None:
 
 
 BY_KEY = {"key": "int64", "rank": "int64", "word": "string", "n": "int32"}
-FLOWS: dict[str, Callable[[Rows, Rows], Any]] = {
+FLOWS: dict[str, Callable[[Stream, Stream], Any]] = {
     **{f"{how} join of declared rows": _joined(how) for how in JOINS},
     "union of declared rows": lambda words, users: (
         words.flat_map(letters, schema=TEXT)
@@ -219,7 +219,7 @@ FLOWS: dict[str, Callable[[Rows, Rows], Any]] = {
 
 @pytest.mark.parametrize("build", FLOWS.values(), ids=FLOWS)
 def test_columns_and_types_are_the_same_whatever_input_is_empty(
-    backend: Backend, build: Callable[[Rows, Rows], Any]
+    backend: Backend, build: Callable[[Stream, Stream], Any]
 ) -> None:
     found = []
     for empty in ((), ("words",), ("users",), ("words", "users")):

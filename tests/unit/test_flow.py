@@ -20,7 +20,7 @@ from dpa import Flow, Job
 from dpa.aggregates import Count, Sum
 from dpa.config import parse
 from dpa.errors import ConfigError, TableError
-from dpa.flow import Rows
+from dpa.flow import Stream
 from dpa.testing import LocalBackend, run_local
 
 WORDS = [{"word": "to", "n": 1}, {"word": "be", "n": 2}, {"word": "to", "n": 3}]
@@ -67,7 +67,7 @@ def above_one(batch: pa.RecordBatch) -> pa.Array:
     return pc.greater(batch.column("n"), 1)
 
 
-def rows_after(build: Callable[[Rows, Rows], Rows]) -> list[tuple[Any, ...]]:
+def rows_after(build: Callable[[Stream, Stream], Stream]) -> list[tuple[Any, ...]]:
     """The rows that a flow makes of words and people."""
     flow = Flow("tests")
     words, people = flow.read(WORDS, name="words"), flow.read(PEOPLE, name="people")
@@ -275,7 +275,7 @@ def test_a_flow_is_read_again_from_its_resolved_configuration() -> None:
 # --- errors
 
 
-def flow_of(build: Callable[[Rows], Any]) -> Flow:
+def flow_of(build: Callable[[Stream], Any]) -> Flow:
     flow = Flow("tests")
     build(flow.read(WORDS))
     return flow

@@ -14,7 +14,7 @@ from dpa.aggregates import Sum
 from dpa.config import parse
 from dpa.driver.backend import Backend
 from dpa.errors import ConfigError, JobFailedError
-from dpa.flow import Rows
+from dpa.flow import Stream
 from dpa.simulation._backend import SimulatedBackend
 from dpa.testing import LocalBackend
 
@@ -40,7 +40,7 @@ def described(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.record_batch({"k": batch.column("k"), "columns": names})
 
 
-def flow_of(build: Callable[[Rows, Rows], Any], right: pa.Table, left: pa.Table = NUMBERS) -> Flow:
+def flow_of(build: Callable[[Stream, Stream], Any], right: pa.Table, left: pa.Table = NUMBERS) -> Flow:
     flow = Flow("tests", limits={"batch_records": 3, "in_flight_records": 10, "split_records": 5})
     build(flow.read(left, name="a"), flow.read(right, name="b"))
     return flow
@@ -116,7 +116,7 @@ def test_missing_columns_that_are_allowed_are_null(backend: Backend) -> None:
 
 
 def test_functions_after_a_union_see_the_missing_columns(backend: Backend) -> None:
-    def united(a: Rows, b: Rows) -> Rows:
+    def united(a: Stream, b: Stream) -> Stream:
         return a.union([b], allow_missing_columns=True)
 
     flow = flow_of(lambda a, b: united(a, b).map(lambda row: {"n": len(row), "y": row["y"]}), OTHERS)
@@ -127,7 +127,7 @@ def test_functions_after_a_union_see_the_missing_columns(backend: Backend) -> No
 
 @pytest.mark.parametrize("values", [None, ["x"]], ids=["all values", "one value"])
 def test_missing_columns_are_there_by_key_too(backend: Backend, values: Any) -> None:
-    def summed(a: Rows, b: Rows) -> Rows:
+    def summed(a: Stream, b: Stream) -> Stream:
         return a.union(b, allow_missing_columns=True).key_by("k", value=values).reduce(Sum("x"))
 
     assert rows_of(flow_of(summed, OTHERS), backend) == [{"k": 1, "x": 10}, {"k": 2, "x": 20}, {"k": 3, "x": None}]
@@ -171,7 +171,7 @@ def test_a_key_that_a_function_gives_is_of_the_type_that_the_other_rows_have(bac
         flow.run(backend=backend)
 
 
-def behind(a: Rows, b: Rows, **options: Any) -> Rows:
+def behind(a: Stream, b: Stream, **options: Any) -> Stream:
     return a.map(same, name="f").union(b.map(same, name="g"), name="u", **options)
 
 
@@ -203,7 +203,7 @@ def test_a_union_behind_functions_is_named_while_it_runs(
 
 @pytest.mark.parametrize("values", [None, ["x"]], ids=["all values", "one value"])
 def test_columns_that_may_be_missing_behind_functions_are_null(backend: Backend, values: Any) -> None:
-    def united(a: Rows, b: Rows) -> Rows:
+    def united(a: Stream, b: Stream) -> Stream:
         return behind(a, b, allow_missing_columns=True)
 
     rows = rows_of(flow_of(united, OTHERS), backend)

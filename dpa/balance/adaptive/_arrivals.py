@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from dpa.measure.load import Offered, Records, Sample
+from dpa.measure.load import KeySample, Offered, Records
 from dpa.routing.hashing import Hashes
 from dpa.routing.keys import Key
 
@@ -78,13 +78,13 @@ class Arrivals:
         self.names: dict[int, Key] = {}
         self._names: dict[int, Key] = {}
         self._kept: frozenset[int] = frozenset()
-        self.sample = self.latest = Sample.empty()
+        self.sample = self.latest = KeySample.empty()
         self.changes = 0
         self.last_words = 0.0
-        self._fresh: list[Sample] = []
+        self._fresh: list[KeySample] = []
         self._paces: dict[Hashable, tuple[float, float]] = {}
-        self._recent = self._whole = Sample.empty()
-        self._before: Sample | None = None
+        self._recent = self._whole = KeySample.empty()
+        self._before: KeySample | None = None
         self._lasting = self._unchanged = 0
 
     def add(self, sender: Hashable, offered: Offered) -> None:
@@ -98,14 +98,14 @@ class Arrivals:
         self._fresh.append(offered.sample)
         self._names |= offered.names
         if len(self._fresh) > _MOST_FRESH:
-            self._fresh = [_condensed(Sample.union(self._fresh), self._arcs)]
+            self._fresh = [_condensed(KeySample.union(self._fresh), self._arcs)]
             self._names = self._named(self._fresh[0], 0.0)
 
     def forget(self, sender: Hashable) -> None:
         """A sender is gone, whether or not it has said so."""
         self._paces.pop(sender, None)
 
-    def expect(self, keys: Sample, names: Mapping[int, Key]) -> None:
+    def expect(self, keys: KeySample, names: Mapping[int, Key]) -> None:
         """Take a sample of the stream, drawn before it began, as the first evidence of its keys."""
         self._fresh.append(keys)
         self._names |= names
@@ -122,7 +122,7 @@ class Arrivals:
 
     def look(self) -> None:
         """Renew the evidence by what came since the last look."""
-        fresh, self._fresh = Sample.union(self._fresh), []
+        fresh, self._fresh = KeySample.union(self._fresh), []
         if not fresh.rows:
             return
         fresh = fresh.scaled(fresh.rows)  # each record that was looked at counts alike, whenever it came
@@ -135,8 +135,8 @@ class Arrivals:
             self._before, self._recent = self._recent, fresh
         else:
             self._unchanged += 1
-            self._recent = _condensed(Sample.union([self._recent.faded(_MEMORY), fresh]), self._arcs)
-        self._whole = _condensed(Sample.union([self._whole.faded(_LONG_MEMORY), fresh]), _WHOLE_ARCS)
+            self._recent = _condensed(KeySample.union([self._recent.faded(_MEMORY), fresh]), self._arcs)
+        self._whole = _condensed(KeySample.union([self._whole.faded(_LONG_MEMORY), fresh]), _WHOLE_ARCS)
         self.latest = fresh
         self.sample = self._recent if self.is_steady else _persistent(self._whole, fresh)
         self._name()
@@ -154,7 +154,7 @@ class Arrivals:
         self.names = self._named(sample, _TIMES * sample.total / (sample.rows or 1.0))
         self._names = self._named(sample, 0.0)
 
-    def _named(self, sample: Sample, least: float) -> dict[int, Key]:
+    def _named(self, sample: KeySample, least: float) -> dict[int, Key]:
         """The names of keys that have `least` records of a sample and more than none, and of those that are kept."""
         hashes = np.fromiter(self._names, dtype=np.uint32, count=len(self._names))
         enough = (sample.of(hashes) >= max(least, np.nextafter(0.0, 1.0))).tolist()
@@ -162,7 +162,7 @@ class Arrivals:
         return {hashed: key for (hashed, key), often in named if often or hashed in self._kept}
 
 
-def _condensed(sample: Sample, arcs: int) -> Sample:
+def _condensed(sample: KeySample, arcs: int) -> KeySample:
     """The same with at most about twice as many keys as `arcs`: those with less than an even share of them go together
     with their neighbours on the circle."""
     rare = sample.records * arcs < sample.total
@@ -174,20 +174,20 @@ def _condensed(sample: Sample, arcs: int) -> Sample:
     hashes = np.concatenate([sample.hashes[~rare], middles])
     merged, at = np.unique(hashes, return_inverse=True)
     amounts = np.bincount(at, np.concatenate([sample.records[~rare], records]), len(merged)).astype(np.float64)
-    return Sample(merged, amounts, sample.rows)
+    return KeySample(merged, amounts, sample.rows)
 
 
-def _persistent(whole: Sample, fresh: Sample) -> Sample:
+def _persistent(whole: KeySample, fresh: KeySample) -> KeySample:
     """What can be expected where keys come and go: those that are frequent in the whole stream and came lately too,
     and of the others nothing but that they lie evenly on the circle."""
     frequent = np.intersect1d(_frequent(whole), fresh.hashes)
     shares = np.minimum(_shares(whole, frequent), _shares(fresh, frequent))[: len(frequent)]
     others = np.arange(_EVENLY, dtype=np.uint32) * np.uint32(2**32 // _EVENLY)
-    even = Sample(others, np.full(_EVENLY, (1 - float(shares.sum())) / _EVENLY), whole.rows)
-    return replace(Sample.union([Sample(frequent, shares, whole.rows), even]), rows=whole.rows)
+    even = KeySample(others, np.full(_EVENLY, (1 - float(shares.sum())) / _EVENLY), whole.rows)
+    return replace(KeySample.union([KeySample(frequent, shares, whole.rows), even]), rows=whole.rows)
 
 
-def has_changed(before: Sample, after: Sample) -> bool:
+def has_changed(before: KeySample, after: KeySample) -> bool:
     """Whether two samples are of different keys, by more than chance and by enough to matter."""
     expected, found = _binned(before, after)
     if 0.5 * float(np.abs(found - expected).sum()) < _MATERIAL:
@@ -201,25 +201,25 @@ def has_changed(before: Sample, after: Sample) -> bool:
     return (chi_square - freedom) / math.sqrt(2 * freedom) > _SIGNIFICANT
 
 
-def _difference(one: Sample, other: Sample) -> float:
+def _difference(one: KeySample, other: KeySample) -> float:
     """The part of the records that has other keys, 0 to 1."""
     first, second = _binned(one, other)
     return 0.5 * float(np.abs(first - second).sum())
 
 
-def _binned(one: Sample, other: Sample) -> tuple[Records, Records]:
+def _binned(one: KeySample, other: KeySample) -> tuple[Records, Records]:
     """The shares of both in the same bins: the frequent keys of either, and arcs of the circle for the others."""
     frequent = np.union1d(_frequent(one), _frequent(other))
     return _shares(one, frequent), _shares(other, frequent)
 
 
-def _frequent(sample: Sample) -> Hashes:
+def _frequent(sample: KeySample) -> Hashes:
     """The keys that are not frequent by chance: of many rare ones, some always come twice."""
     least = max(_FREQUENT * sample.total, _TIMES * sample.total / (sample.rows or 1.0))
     return sample.hashes[sample.records >= least]
 
 
-def _shares(sample: Sample, frequent: Hashes) -> Records:
+def _shares(sample: KeySample, frequent: Hashes) -> Records:
     """The part of the records in each bin: those of single keys first."""
     bins = len(frequent) + (sample.hashes.astype(np.int64) * _ARCS >> 32)
     if len(frequent):

@@ -12,7 +12,7 @@ import numpy as np
 from dpa.balance.adaptive._arrivals import Arrivals
 from dpa.balance.adaptive._waiting import Waiting
 from dpa.balance.adaptive.demand import smoothed
-from dpa.measure.load import Load, Sample
+from dpa.measure.load import KeySample, Load
 from dpa.routing.table import RoutingTable
 
 if TYPE_CHECKING:
@@ -143,10 +143,10 @@ def _waiting(load: Load, waited: float) -> Load:
     return replace(load, usual_seconds=load.usual_seconds * factor, error=load.error * factor)
 
 
-def by_owner(table: RoutingTable, sample: Sample) -> dict[int, Sample]:
+def by_owner(table: RoutingTable, sample: KeySample) -> dict[int, KeySample]:
     """Each member's part of a sample, without keys that are split."""
     owners = table.sole_owners[table.tokens_of(sample.hashes)]
     order = np.argsort(owners, kind="stable")  # so hashes stay ascending within each part
     starts, ends = (np.searchsorted(owners[order], table.members, side).tolist() for side in ("left", "right"))
     parts = zip(table.members, (order[start:end] for start, end in zip(starts, ends, strict=True)), strict=True)
-    return {member: Sample(sample.hashes[part], sample.records[part], sample.rows) for member, part in parts}
+    return {member: KeySample(sample.hashes[part], sample.records[part], sample.rows) for member, part in parts}

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from dpa.measure.load import Load, Records, Sample
+from dpa.measure.load import KeySample, Load, Records
 from dpa.routing.keys import Key, in_words
 from dpa.routing.table import RoutingTable
 
@@ -43,7 +43,7 @@ class Expected:
     these keys are, by hash."""
 
     records: float
-    sample: Sample
+    sample: KeySample
     names: Mapping[int, Key]
 
 
@@ -133,7 +133,7 @@ class Demand:
 
 def _add(
     table: RoutingTable,
-    work: Sample,
+    work: KeySample,
     records: Records,
     parts: dict[int, dict[int, float]],
     keys: dict[int, float],
@@ -171,7 +171,7 @@ def _costs(loads: Mapping[int, Load]) -> dict[int, float]:
     return {hashed: float(np.median(costs)) for hashed, costs in said.items()}
 
 
-def _weighed(sample: Sample, costs: Mapping[int, float]) -> Sample:
+def _weighed(sample: KeySample, costs: Mapping[int, float]) -> KeySample:
     """The sample with records by what they cost."""
     if not costs or not len(sample.hashes):
         return sample

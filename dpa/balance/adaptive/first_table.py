@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from dpa.balance.adaptive._arrivals import Arrivals
 from dpa.balance.adaptive.demand import Demand, Expected
 from dpa.balance.adaptive.rebalance import RebalanceOptions, rebalance
-from dpa.measure.load import Load, Sample
+from dpa.measure.load import KeySample, Load
 from dpa.routing.keys import Key
 from dpa.routing.ring import TokenRing
 from dpa.routing.table import RoutingTable
@@ -29,7 +29,7 @@ class FirstTable:
     """
 
     table: RoutingTable
-    keys: Sample
+    keys: KeySample
     names: Mapping[int, Key]
 
     @property
@@ -38,7 +38,7 @@ class FirstTable:
         return len(self.table.splits)
 
 
-def planned(ring: TokenRing, keys: Sample, names: Mapping[int, Key], aim: RebalanceOptions) -> FirstTable:
+def planned(ring: TokenRing, keys: KeySample, names: Mapping[int, Key], aim: RebalanceOptions) -> FirstTable:
     """Plan the first table of a stage that would begin with `ring`.
 
     Args:

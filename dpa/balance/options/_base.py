@@ -24,7 +24,7 @@ from dpa.balance._trigger import (
 )
 from dpa.balance.adaptive.first_table import FirstTable
 from dpa.balance.policy import BalancedStage, BalancePolicy
-from dpa.measure.load import Sample
+from dpa.measure.load import KeySample
 from dpa.routing.hashing import Hashes
 from dpa.routing.keys import Key
 from dpa.routing.ring import PAPER_TOKEN_FORMAT, TokenRing, token_position
@@ -86,7 +86,7 @@ class BalanceOptions(ABC):
         return False
 
     def planned(
-        self, reducers: int, keys: Sample, names: Mapping[int, Key], *, may_split: bool = True
+        self, reducers: int, keys: KeySample, names: Mapping[int, Key], *, may_split: bool = True
     ) -> FirstTable | None:
         """The first table of `reducers` tasks that get such records: the `keys` of a sample, and the `names` of those
         that are known, by hash. None: that of the ring."""

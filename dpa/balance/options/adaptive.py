@@ -13,7 +13,7 @@ from dpa.balance.adaptive.policy import AdaptivePolicy
 from dpa.balance.adaptive.rebalance import RebalanceOptions
 from dpa.balance.options._base import LoadReportOptions, TriggeredOptions
 from dpa.balance.policy import BalancedStage, BalancePolicy
-from dpa.measure.load import Sample
+from dpa.measure.load import KeySample
 from dpa.routing.keys import Key
 
 
@@ -58,7 +58,7 @@ class AdaptiveOptions(TriggeredOptions):
         return self.first_table == "sample"
 
     def planned(
-        self, reducers: int, keys: Sample, names: Mapping[int, Key], *, may_split: bool = True
+        self, reducers: int, keys: KeySample, names: Mapping[int, Key], *, may_split: bool = True
     ) -> FirstTable | None:
         """The first table, by the adaptive planner."""
         return planned(self.ring(reducers), keys, names, replace(self.rebalance, may_split=may_split))

@@ -62,7 +62,7 @@ class StageRates:
     running: float
 
 
-class Demand:
+class TrueRates:
     """Of all stages of a job."""
 
     def __init__(self, graph: Graph, stages: Mapping[str, StageProgress]) -> None:

@@ -13,7 +13,7 @@ from dpa.placement.scores import Floats
 from dpa.protocol.coordinator.stage_progress import StageProgress
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import MoveTasks
-from dpa.protocol.wire.metrics import PlacementLook, PlanStep
+from dpa.protocol.wire.metrics import PlacementLook, TaskChange
 from dpa.protocol.wire.use import TaskUse
 
 _LOOKS_KEPT = 512
@@ -66,7 +66,7 @@ class Relocation:
         """A task says what it has used so far."""
         self._now[task] = _Reported(use, now)
 
-    def changed(self, step: PlanStep) -> None:
+    def changed(self, step: TaskChange) -> None:
         """The tasks of a stage have changed. One that takes another's place is the same to the policy; where others
         came or went, it knows nothing of before."""
         self._looked_at = None
@@ -125,8 +125,8 @@ class Relocation:
         look = self._policy.look(deployment)
         if not look.moves:
             self.counts[look.kind] += 1
-        busiest = float(deployment.busy(self._online.cluster, deployment.homes).max())
-        crossing = deployment.crossing(deployment.homes)
+        busiest = float(deployment.busy(self._online.cluster, deployment.node_of_task).max())
+        crossing = deployment.crossing(deployment.node_of_task)
         self.looks.append(PlacementLook(now, busiest, crossing, len(look.moves), look.kind, look.reason))
         return look
 
@@ -140,7 +140,7 @@ class Relocation:
         stages = [self._stages[task.stage] for task in tasks]
         return Deployment(
             tasks=tuple((task.stage, task.index) for task in tasks),
-            homes=np.array([number.get(now.use.node, 0) for _, now in pairs], dtype=np.int64),
+            node_of_task=np.array([number.get(now.use.node, 0) for _, now in pairs], dtype=np.int64),
             costs=np.array([max(0.0, now.processors(before)) for before, now in pairs]),
             traffic=np.stack([self._sent(before, now) for before, now in pairs]),
             queues=np.array([stage.used_queue(task.index) for stage, task in zip(stages, tasks, strict=True)]),

@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from dpa.balance.elastic import ElasticPolicy, StageWork
-from dpa.protocol.coordinator._demand import Demand, StageRates
+from dpa.protocol.coordinator._demand import StageRates, TrueRates
 from dpa.protocol.coordinator.stage_progress import StageProgress
 from dpa.protocol.graph import Graph
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import Rescale
-from dpa.protocol.wire.metrics import PlanStep
+from dpa.protocol.wire.metrics import TaskChange
 
 _LOOK_SECONDS = 0.5
 """From one look to the next: tasks report about twice meanwhile."""
@@ -34,7 +34,7 @@ class Elasticity:
     def __init__(self, graph: Graph, stages: Mapping[str, StageProgress]) -> None:
         self._graph = graph
         self._stages = stages
-        self._demand = Demand(graph, stages)
+        self._demand = TrueRates(graph, stages)
         self._policies = {
             stage.name: ElasticPolicy(stage.elastic) for stage in graph.in_order if stage.elastic is not None
         }
@@ -47,7 +47,7 @@ class Elasticity:
         """How often it was decided not to change the tasks of a stage, by reason."""
         return dict(self._counts.get(stage, {}))
 
-    def changed(self, step: PlanStep) -> None:
+    def changed(self, step: TaskChange) -> None:
         """The tasks of a stage have changed."""
         for task in step.stopped:
             self._blocked.pop(Address(step.stage, task), None)

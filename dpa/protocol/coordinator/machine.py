@@ -35,7 +35,7 @@ from dpa.protocol.wire.messages.exchange import RoundDone
 from dpa.protocol.wire.messages.members import Left, MembersChanged, Unsubscribed
 from dpa.protocol.wire.messages.splits import Begin, SplitRequest, SplitReturned
 from dpa.protocol.wire.messages.tables import DecisionReport
-from dpa.protocol.wire.metrics import PlacementLook, PlanStep, Snapshot
+from dpa.protocol.wire.metrics import PlacementLook, Snapshot, TaskChange
 from dpa.protocol.wire.use import TaskUse, with_sums
 from dpa.sources.splits import total_rows
 
@@ -240,7 +240,7 @@ class CoordinatorMachine(Machine):
             for move in self._relocation.tick(self.now, self._seconds_left_of_job()):
                 self._membership.ask(move, self._relocation.read_at(self.now))
 
-    def _tasks_changed(self, step: PlanStep) -> None:
+    def _tasks_changed(self, step: TaskChange) -> None:
         self._elastic.changed(step)
         if step.stopped:
             self._use = with_sums(self._use, {*self.known})

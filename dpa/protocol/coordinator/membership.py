@@ -26,7 +26,7 @@ from dpa.protocol.wire.addresses import BALANCER, Address, Present
 from dpa.protocol.wire.events import CancelChange, MoveTasks, Rescale, StartFailed, TaskRequest, TaskStarted, Tick
 from dpa.protocol.wire.instructions import Answer, CancelStart, StartTasks, StopTasks
 from dpa.protocol.wire.messages.members import ChangeMembers, Leave, Left, MembersChanged, Unsubscribe, Unsubscribed
-from dpa.protocol.wire.metrics import PlanStep
+from dpa.protocol.wire.metrics import TaskChange
 from dpa.routing.members import MOST_TASKS, MemberChange
 
 
@@ -81,7 +81,7 @@ class Membership(RuledMachine):
         self,
         coordinator: Machine,
         stages: Mapping[str, StageProgress],
-        changed: Callable[[PlanStep], None],
+        changed: Callable[[TaskChange], None],
         abandoned: Callable[[TaskRequest], None],
     ) -> None:
         """`changed` is called with each change that has been carried out, `abandoned` with each request for which tasks
@@ -89,7 +89,7 @@ class Membership(RuledMachine):
         super().__init__(MembershipState.IDLE)
         self._changed = changed
         self._abandoned = abandoned
-        self.steps: deque[PlanStep] = deque()
+        self.steps: deque[TaskChange] = deque()
         self._carried_out = 0
         self._coordinator = coordinator
         self._stages = stages
@@ -101,7 +101,7 @@ class Membership(RuledMachine):
         self._why_cancelled = ""
         self._cancels: list[CancelChange] = []  # that wait until it is known whether they came in time
 
-    def kept(self, *, history: bool) -> list[PlanStep]:
+    def kept(self, *, history: bool) -> list[TaskChange]:
         """The changes in a snapshot."""
         return [*self.steps] if history else [*self.steps][-_RECENT:]
 
@@ -320,7 +320,7 @@ class Membership(RuledMachine):
             self._coordinator.instruct(StopTasks(tuple(sorted(change.going)), present))
         seconds = self._coordinator.now - change.began
         self._carried_out += 1
-        step = PlanStep(
+        step = TaskChange(
             number=self._carried_out,
             at=change.began,
             stage=change.stage.name,

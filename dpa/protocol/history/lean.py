@@ -20,7 +20,7 @@ from dpa.execution.reduce_task import Piece
 from dpa.execution.states import StatePart
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import Event, ExtractDone, ProcessDone, RangesExtracted, StepDone, Tick
-from dpa.protocol.wire.instructions import Finish, InstallStates, MergeStates, OpenSplit, Process, Send
+from dpa.protocol.wire.instructions import Finish, InstallStates, MergeStates, OpenSplit, ProcessBlock, Send
 from dpa.protocol.wire.messages.data import Push
 from dpa.protocol.wire.messages.end import Progress
 from dpa.protocol.wire.messages.exchange import StateTransfer
@@ -34,7 +34,7 @@ A = TypeVar("A", bound=np.generic)
 
 LARGE: dict[type, str] = {
     Push: "block",
-    Process: "block",
+    ProcessBlock: "block",
     ProcessDone: "blocks",
     Emitted: "blocks",
     StepDone: "step",

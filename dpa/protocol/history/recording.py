@@ -20,7 +20,7 @@ from urllib.parse import quote
 from dpa._util.version import VERSION
 from dpa.balance.decision import Decision
 from dpa.errors import RecordingError
-from dpa.measure.load import Load, Offered, Sample
+from dpa.measure.load import KeySample, Load, Offered
 from dpa.protocol.history.lean import has_lean_form, lean_part, outline
 from dpa.protocol.machine import Machine
 from dpa.protocol.wire.addresses import Address
@@ -33,7 +33,7 @@ from dpa.routing.table import RoutingTable
 
 _FORMAT = "dpa-events-1"
 
-_SHARED = frozenset({Decision, Load, LoadSample, Offered, RoutingTable, Sample, TableChange, TaskStats, TaskUse})
+_SHARED = frozenset({Decision, Load, LoadSample, Offered, RoutingTable, KeySample, TableChange, TaskStats, TaskUse})
 """Types that nobody changes, so that a copy of a machine shares them with it."""
 
 Outcome = tuple[Instruction, ...] | str

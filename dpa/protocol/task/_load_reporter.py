@@ -13,7 +13,7 @@ from dpa.measure.busy_time import BusyTime
 from dpa.measure.key_costs import KeyCosts
 from dpa.measure.latency import LatencySketch
 from dpa.measure.load import Load
-from dpa.measure.pace import Pace
+from dpa.measure.pace import ServicePace
 from dpa.measure.service_time import ServiceTime
 from dpa.protocol.task._record_queue import RecordQueue
 from dpa.protocol.wire.events import ProcessDone
@@ -48,7 +48,7 @@ class LoadReporter:
         self._dequeued = 0
         self._reported_at = -math.inf
         self._busy = BusyTime()
-        self._pace = Pace()
+        self._pace = ServicePace()
         self._cores_busy: float | None = None
 
     @property

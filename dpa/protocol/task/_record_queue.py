@@ -15,7 +15,7 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from dpa.measure.load import Sample
+from dpa.measure.load import KeySample
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.messages.data import Push
 from dpa.routing.assignment import KeySplit
@@ -39,13 +39,13 @@ class Queued:
     push: Push
     random: np.random.Generator
     start: int = 0
-    measured: Sample | None = None
+    measured: KeySample | None = None
 
     def rest(self) -> Push:
         """The same push without the records before `start`."""
         return replace(self.push, block=self.push.block.slice(self.start, self.push.block.rows))
 
-    def sample(self) -> Sample:
+    def sample(self) -> KeySample:
         """The keys of its records, measured once for the whole push."""
         if self.measured is None:
             self.measured, _ = self.push.block.sample(_SAMPLED, self.random)
@@ -97,9 +97,9 @@ class RecordQueue:
         """Whether a record is queued."""
         return bool(self._queue)
 
-    def sample(self) -> Sample:
+    def sample(self) -> KeySample:
         """The keys of what is queued and held."""
-        return Sample.union(queued.sample() for queued in chain(self._queue, self._held))
+        return KeySample.union(queued.sample() for queued in chain(self._queue, self._held))
 
     def accept(self, push: Push) -> Forwards:
         """Queue a push, or hold it if its table has not come yet."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from dpa.execution.block import Block
-from dpa.measure.load import Offered, Sample
+from dpa.measure.load import KeySample, Offered
 from dpa.routing.keys import Key, to_python
 
 _ROWS = 2_048
@@ -41,7 +41,7 @@ class OfferedMeter:
         self._sampled_at = -np.inf
         self._looked_at = 0.0
         self._unsampled = 0
-        self._samples: list[Sample] = []
+        self._samples: list[KeySample] = []
         self._names: dict[int, Key] = {}
 
     def add(self, block: Block, now: float) -> None:
@@ -64,7 +64,7 @@ class OfferedMeter:
         """What was offered since the last report; None if nothing ever was."""
         if self._reported_at is None:
             return None
-        seconds, sample = now - self._reported_at, Sample.union(self._samples)
+        seconds, sample = now - self._reported_at, KeySample.union(self._samples)
         if self._unsampled:
             sample = sample.scaled(sample.total + self._unsampled)
         names = self._names

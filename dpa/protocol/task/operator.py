@@ -24,7 +24,7 @@ from dpa.protocol.task.quantum import QuantumSizer
 from dpa.protocol.task.state_exchange import StateExchange
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.events import FinishDone, ProcessDone, Tick, WriteDone
-from dpa.protocol.wire.instructions import Finish, OpenResult, Process, Write
+from dpa.protocol.wire.instructions import Finish, OpenResult, ProcessBlock, Write
 from dpa.protocol.wire.messages.data import Ack, CreditTransfer, Push
 from dpa.protocol.wire.messages.end import Deliver, Drain, Finished
 from dpa.protocol.wire.messages.exchange import BeginExchange
@@ -195,7 +195,7 @@ class OperatorMachine(TaskMachine):
         if self._working_on is not None:
             self._reporter.began(self.now)
             self._work_began = self.now
-            self.instruct(Process(self._working_on.block, self._working_on.version))
+            self.instruct(ProcessBlock(self._working_on.block, self._working_on.version))
         elif forwards:  # the queue had records of others alone: a task that leaves may go on with that
             self._migration.advance(is_free=True, has_work=False)
 

@@ -36,7 +36,7 @@ from dpa.protocol.wire.instructions import (
     NextStep,
     OpenResult,
     OpenSplit,
-    Process,
+    ProcessBlock,
     Write,
 )
 from dpa.routing.table import RoutingTable
@@ -59,7 +59,7 @@ class UserCode:
         """Of task `index`; `clock` gives seconds, and `delivery` says where its shares of results go, None: nowhere."""
         self.output: TaskOutput | None = None
         self.emission = task if isinstance(task, Emission) else task.emission
-        self._operator = None if isinstance(task, Emission) else ReduceTask(task, index)
+        self._reduce_task = None if isinstance(task, Emission) else ReduceTask(task, index)
         self._index = index
         self._clock = clock
         self._delivery = delivery
@@ -68,15 +68,15 @@ class UserCode:
         self._portions = Portions(OneBatch(pa.record_batch({})))
 
     @property
-    def operator(self) -> ReduceTask:
+    def reduce_task(self) -> ReduceTask:
         """The states, and in the end the share, of an operator."""
-        assert self._operator is not None
-        return self._operator
+        assert self._reduce_task is not None
+        return self._reduce_task
 
     @property
     def is_mergeable(self) -> bool:
         """Whether an operator's two states of one key can be merged."""
-        receiver = self.operator.receiver
+        receiver = self.reduce_task.receiver
         return receiver.keeps_states and receiver.can_merge
 
     def carry_out(self, instruction: Instruction) -> Event | None:
@@ -93,31 +93,31 @@ class UserCode:
                 self._portions.close()
                 return None
             case OpenResult():
-                self._open(self.operator.rows())
+                self._open(self.reduce_task.rows())
                 return None
             case NextStep(rows):
                 self._portions.at_once = rows
                 return StepDone(next(self._steps, None))
-            case Process(block):
-                return ProcessDone(0.0, self.operator.process(block))
+            case ProcessBlock(block):
+                return ProcessDone(0.0, self.reduce_task.process(block))
             case Extract(table):
-                return ExtractDone(self.operator.extract(table))
+                return ExtractDone(self.reduce_task.extract(table))
             case ExtractRanges(table, most):
-                return RangesExtracted(self.operator.extract_piece(table, most))
+                return RangesExtracted(self.reduce_task.extract_piece(table, most))
             case InstallStates(parts, rows, merges):
-                self.operator.keep(rows)
-                take_in = self.operator.merge if merges else self.operator.install
+                self.reduce_task.keep(rows)
+                take_in = self.reduce_task.merge if merges else self.reduce_task.install
                 take_in(parts)
                 return StatesInstalled()
             case MergeStates(table, parts, number):
-                self.operator.merge(parts)
+                self.reduce_task.merge(parts)
                 self._round_table = table
                 return MergeDone(self._published(number), 0.0)
             case Finish(parts, ring_table):
-                schema = self.operator.finish(parts)
-                if ring_table is None or not self.operator.receiver.keeps_states:  # which counts no keys
+                schema = self.reduce_task.finish(parts)
+                if ring_table is None or not self.reduce_task.receiver.keeps_states:  # which counts no keys
                     return FinishDone(schema)
-                return FinishDone(schema, tuple(self.operator.loads(ring_table).tolist()))
+                return FinishDone(schema, tuple(self.reduce_task.loads(ring_table).tolist()))
             case Write(schema, is_first):
                 self._deliver(schema, is_first)
                 return WriteDone()
@@ -126,7 +126,7 @@ class UserCode:
     def partial_share(self) -> Reduced:
         """The task's share of the newest round of aggregation; the states stay as they are."""
         assert self._round_table is not None
-        return self.operator.preview(self._round_table)
+        return self.reduce_task.preview(self._round_table)
 
     def _published(self, number: int) -> int:
         """Publish the share of a round of aggregation, if the job does; returns the number of keys published."""
@@ -136,9 +136,9 @@ class UserCode:
 
     def _deliver(self, schema: pa.Schema | None, is_first: bool) -> None:
         if self._delivery is None:
-            self.operator.conform(schema)
+            self.reduce_task.conform(schema)
         else:
-            self.output = self._delivery.deliver(self.operator, self._index, schema, is_first=is_first)
+            self.output = self._delivery.deliver(self.reduce_task, self._index, schema, is_first=is_first)
 
     def _open(self, rows: Rows) -> None:
         assert self.emission is not None

@@ -91,7 +91,7 @@ class NextStep:
 
 
 @dataclass(frozen=True, eq=False)
-class Process:
+class ProcessBlock:
     """Operator: process a block, all its keys owned here by the table of this version; answered by `ProcessDone`."""
 
     block: Block
@@ -197,7 +197,7 @@ Instruction = (
     | CloseSplit
     | OpenResult
     | NextStep
-    | Process
+    | ProcessBlock
     | Extract
     | ExtractRanges
     | InstallStates

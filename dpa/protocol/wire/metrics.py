@@ -125,7 +125,7 @@ class LoadSample:
 
 
 @dataclass(frozen=True)
-class PlanStep:
+class TaskChange:
     """A change of a stage's tasks that was carried out.
 
     Attributes:
@@ -264,7 +264,7 @@ class Snapshot:
     stages: tuple[StageSnapshot, ...]
     edges: tuple[tuple[str, str], ...] = ()
     use: Mapping[Address, TaskUse] = field(default_factory=dict)
-    steps: tuple[PlanStep, ...] = ()
+    steps: tuple[TaskChange, ...] = ()
     placement_looks: tuple[PlacementLook, ...] = ()
     placement_counts: dict[str, int] = field(default_factory=dict)
 

@@ -33,7 +33,7 @@ class TaskProcess:
     pid: int
 
 
-Homes = Mapping[str, Sequence[str]]
+NodesOfStages = Mapping[str, Sequence[str]]
 """The node of each task, by its stage; nodes by their `id`."""
 
 
@@ -41,7 +41,7 @@ Homes = Mapping[str, Sequence[str]]
 class Placed:
     """Where the tasks of a job are at first, and how they are placed again while it runs; `online` None: they stay."""
 
-    homes: Homes
+    nodes: NodesOfStages
     online: OnlinePlacement | None = None
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpa.balance.adaptive.demand import Demand, Expected, smoothed
-from dpa.measure.load import Load, Sample
+from dpa.measure.load import KeySample, Load
 from dpa.routing.assignment import KeySplit
 from dpa.routing.change import TableChange
 from dpa.routing.table import RoutingTable
@@ -21,9 +21,9 @@ def table() -> RoutingTable:
     return TableChange.of(unsplit, {30: KeySplit((0, 1), (0.75, 0.25), (1.0, 0.0), 1)}).apply(unsplit)
 
 
-def sample(records: Mapping[int, float]) -> Sample:
+def sample(records: Mapping[int, float]) -> KeySample:
     hashes = sorted(records)
-    return Sample(np.array(hashes, np.uint32), np.array([records[one] for one in hashes]), 100.0)
+    return KeySample(np.array(hashes, np.uint32), np.array([records[one] for one in hashes]), 100.0)
 
 
 def load(queued: Mapping[int, float], *, service: float | None = 0.1, **more) -> Load:

@@ -12,7 +12,7 @@ from dpa.balance.decision import Outcome
 from dpa.balance.options import AdaptiveOptions
 from dpa.balance.policy import BalancedStage
 from dpa.errors import BalanceError
-from dpa.measure.load import Load, Offered, Sample
+from dpa.measure.load import KeySample, Load, Offered
 from dpa.measure.service_time import ServiceTime
 from dpa.routing.assignment import KeySplit
 from dpa.routing.change import TableChange
@@ -277,7 +277,7 @@ def test_a_reducer_that_is_overloaded_is_seen_beside_one_with_more_to_come() -> 
 
 def test_a_single_reducer_is_never_looked_at() -> None:
     policy = AdaptiveOptions().policy(BalancedStage(1))
-    policy.offered("sender", Offered(0.25, Sample(HASHES[:1], np.ones(1), 1.0)), 0.0)
+    policy.offered("sender", Offered(0.25, KeySample(HASHES[:1], np.ones(1), 1.0)), 0.0)
     assert all(policy.report(0, Load(1_000, 0, 0.1, evidence=9.0, busy=1.0), now) is None for now in range(9))
 
 
@@ -288,7 +288,7 @@ def test_what_is_left_in_the_end_must_be_worth_a_table() -> None:
         for _ in range(looks):
             stage.offer(zipf(0.0), rows=1e5)
             stage.look(zipf(0.0), busy=0.5, queue=0)
-        stage.policy.offered("sender", Offered(0.25, Sample.empty(), ended=True), stage.now)
+        stage.policy.offered("sender", Offered(0.25, KeySample.empty(), ended=True), stage.now)
         stage.look(zipf(0.0), busy=0.5, queue=1)  # so that nobody waits for last words
         before = len(stage.applied)
         stage.look(zipf(0.0), queue=[250, 1, 1, 1])

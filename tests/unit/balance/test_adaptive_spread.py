@@ -8,13 +8,13 @@ import pytest
 from dpa.balance.adaptive._spread import is_spread, spread
 from dpa.balance.adaptive.demand import Demand, Expected
 from dpa.balance.options import AdaptiveOptions
-from dpa.measure.load import Load, Sample
+from dpa.measure.load import KeySample, Load
 from dpa.routing.assignment import Single
 from dpa.routing.table import RoutingTable
 
 TABLE = AdaptiveOptions(initial_tokens=8).ring(3).snapshot(0)
 HASHES = np.sort(np.random.default_rng(0).integers(0, 2**32, 1_000, dtype=np.uint32))
-EXPECTED = Expected(1_000.0, Sample(HASHES, np.ones(len(HASHES)), len(HASHES)), {})
+EXPECTED = Expected(1_000.0, KeySample(HASHES, np.ones(len(HASHES)), len(HASHES)), {})
 
 
 def load(service_seconds: float) -> Load:

@@ -12,7 +12,7 @@ from dpa.balance.adaptive._worth import Worth
 from dpa.balance.adaptive.demand import Demand
 from dpa.balance.adaptive.rebalance import Rebalance
 from dpa.balance.options import AdaptiveOptions
-from dpa.measure.load import Offered, Sample
+from dpa.measure.load import KeySample, Offered
 
 TABLE = table_of([10, 20], [0, 1], 2)
 DEMAND = demand_of(TABLE, {5: 1_200.0, 15: 800.0}, [1_000.0, 1_000.0])
@@ -32,7 +32,7 @@ class Looks:
         """Come to know so many times as much of the same keys."""
         rows = (times - 0.95) * self._arrivals.sample.rows or 1e6  # what was known before fades
         shares = np.array([0.6, 0.4])
-        self._arrivals.add("sender", Offered(LOOK, Sample(np.array([5, 15], np.uint32), rows * shares, rows)))
+        self._arrivals.add("sender", Offered(LOOK, KeySample(np.array([5, 15], np.uint32), rows * shares, rows)))
         self._arrivals.look()
 
     def acts(self, excess: float, *, version: int = 0, gain: float = 1.0, demand: Demand = DEMAND) -> bool:

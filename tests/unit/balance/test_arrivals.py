@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from dpa.balance.adaptive._arrivals import Arrivals, has_changed
-from dpa.measure.load import Offered, Sample
+from dpa.measure.load import KeySample, Offered
 from dpa.routing.hashing import hash_column
 
 LOOK_SECONDS = 0.25
@@ -35,16 +35,16 @@ def with_hot(key: int, share: float) -> Shares:
     return shares
 
 
-def drawn(shares: Shares, random: np.random.Generator, rows: int = ROWS, total: float | None = None) -> Sample:
+def drawn(shares: Shares, random: np.random.Generator, rows: int = ROWS, total: float | None = None) -> KeySample:
     """What looking at `rows` records of such a stream finds, of `total` in all."""
     counts = random.multinomial(rows, shares)
     some = np.flatnonzero(counts)
     some = some[np.argsort(HASHES[some])]
-    found = Sample(HASHES[some], counts[some].astype(float), rows)
+    found = KeySample(HASHES[some], counts[some].astype(float), rows)
     return found if total is None else found.scaled(total)
 
 
-def look(arrivals: Arrivals, sample: Sample, sender: int = 0) -> Arrivals:
+def look(arrivals: Arrivals, sample: KeySample, sender: int = 0) -> Arrivals:
     """A sender reports this sample, and all of it is looked at."""
     names = {int(hashed): f"name of {hashed}" for hashed in sample.hashes}
     arrivals.add(sender, Offered(LOOK_SECONDS, sample, names))
@@ -52,7 +52,7 @@ def look(arrivals: Arrivals, sample: Sample, sender: int = 0) -> Arrivals:
     return arrivals
 
 
-def share_of(key: int, sample: Sample) -> float:
+def share_of(key: int, sample: KeySample) -> float:
     """The part of the records that a key has."""
     return float(sample.records[sample.hashes == HASHES[key]].sum()) / sample.total
 
@@ -79,7 +79,7 @@ def test_the_keys_of_a_stationary_stream_never_change_where_tokens_are_few(token
     arrivals = Arrivals(tokens)
     for _ in range(40):
         counts = random.multinomial(ROWS, shares / shares.sum())
-        look(arrivals, Sample(hashes[counts > 0], counts[counts > 0].astype(float), ROWS))
+        look(arrivals, KeySample(hashes[counts > 0], counts[counts > 0].astype(float), ROWS))
     assert arrivals.changes == 0
 
 
@@ -143,7 +143,7 @@ def test_an_odd_look_between_two_of_the_same_keys_is_no_new_regime_for_long() ->
 # --- keys that come and go
 
 
-def sorted_looks(looks: int, hot: float = 0.0, seed: int = 0) -> list[Sample]:
+def sorted_looks(looks: int, hot: float = 0.0, seed: int = 0) -> list[KeySample]:
     """Sorted input: four of the keys, which are new, come between two looks; and a hot one with a share throughout."""
     random = np.random.default_rng(seed)
     made = []
@@ -240,7 +240,7 @@ def test_a_sender_that_ended_counts_no_more() -> None:
         arrivals.add(sender, Offered(1.0, drawn(zipf(1.0), random, total=1_000.0)))
     arrivals.add(0, Offered(0.1, drawn(zipf(1.0), random, total=100.0), ended=True))
     assert arrivals.rate == pytest.approx(1_000.0)
-    arrivals.add(1, Offered(0.1, Sample.empty(), ended=True))
+    arrivals.add(1, Offered(0.1, KeySample.empty(), ended=True))
     assert arrivals.rate == 0.0
 
 
@@ -248,7 +248,7 @@ def test_a_sender_that_is_held_back_offers_less() -> None:
     random, arrivals = np.random.default_rng(0), Arrivals(TOKENS)
     arrivals.add(0, Offered(1.0, drawn(zipf(1.0), random, total=1_000.0)))
     for _ in range(20):
-        arrivals.add(0, Offered(LOOK_SECONDS, Sample.empty()))
+        arrivals.add(0, Offered(LOOK_SECONDS, KeySample.empty()))
     assert arrivals.rate < 10.0
 
 

@@ -18,7 +18,7 @@ from dpa.balance.options import (
 )
 from dpa.balance.policy import BalancedStage
 from dpa.errors import BalanceError
-from dpa.measure.load import Load, Offered, Sample
+from dpa.measure.load import KeySample, Load, Offered
 from dpa.routing.table import RoutingTable
 
 every_strategy = pytest.mark.parametrize("strategy", BY_STRATEGY)
@@ -69,7 +69,7 @@ def test_every_trigger_can_be_chosen(name: Any, trigger: Trigger) -> None:
     """What each makes of loads is its own tests' matter: here it is what the policy says of some."""
     policy = AdaptiveOptions(trigger=name, max_imbalance=0.3, min_queue=7, min_delay=0.5).policy(BalancedStage(2))
     loads = {reducer: Load(20, 0, 0.01, busy=0.5, evidence=9.0) for reducer in range(2)}
-    policy.offered("sender", Offered(0.25, Sample(np.array([7], np.uint32), np.array([1.0]), 1.0)), 1.0)
+    policy.offered("sender", Offered(0.25, KeySample(np.array([7], np.uint32), np.array([1.0]), 1.0)), 1.0)
     decisions = [policy.report(reducer, load, 1.0) for reducer, load in loads.items()]
     assert decisions[-1] is not None
     assert decisions[-1].reason.startswith(trigger.judge(decisions[-1].reducer, loads).reason)

@@ -9,19 +9,19 @@ from adaptive_stage import BUSY, HASHES, NAMES, REDUCERS, Stage, hot, zipf
 
 from dpa.balance.adaptive.first_table import FirstTable
 from dpa.balance.options import BY_STRATEGY, AdaptiveOptions, DoublingOptions
-from dpa.measure.load import Sample
+from dpa.measure.load import KeySample
 from dpa.measure.skew import skew
 
 NAMED = dict(zip(HASHES.tolist(), NAMES, strict=True))
 OPTIONS = AdaptiveOptions()
 
 
-def sampled(shares: np.ndarray, rows: int = 20_000) -> Sample:
+def sampled(shares: np.ndarray, rows: int = 20_000) -> KeySample:
     """What a sample of a stream with these keys finds."""
     counts = np.random.default_rng(1).multinomial(rows, shares)
     order = np.argsort(HASHES)
     order = order[counts[order] > 0]
-    return Sample(HASHES[order], counts[order].astype(float), rows)
+    return KeySample(HASHES[order], counts[order].astype(float), rows)
 
 
 def planned(shares: np.ndarray, *, may_split: bool = True) -> FirstTable:
@@ -37,7 +37,7 @@ def skew_of(first: FirstTable, shares: np.ndarray) -> float:
 
 @pytest.mark.parametrize("shares", [zipf(1.2), zipf(0.8), hot(0.6), hot(0.1)], ids=["1.2", "0.8", "60 %", "10 %"])
 def test_keys_are_even_from_the_first_record(shares: np.ndarray) -> None:
-    ring = FirstTable(OPTIONS.ring(REDUCERS).snapshot(0), Sample.empty(), {})
+    ring = FirstTable(OPTIONS.ring(REDUCERS).snapshot(0), KeySample.empty(), {})
     assert skew_of(planned(shares), shares) < 0.04
     assert skew_of(ring, shares) > 0.05
 
@@ -65,7 +65,7 @@ def test_an_even_ring_stays_the_ring() -> None:
     order = np.sort(np.random.default_rng(0).integers(0, 2**32, 5_000, dtype=np.uint32))
     ring = OPTIONS.ring(2).snapshot(0)
     even = np.concatenate([order[ring.owners_of(order) == owner][:1_000] for owner in (0, 1)])
-    first = OPTIONS.planned(2, Sample(np.sort(even), np.ones(2_000), 2_000.0), {})
+    first = OPTIONS.planned(2, KeySample(np.sort(even), np.ones(2_000), 2_000.0), {})
     assert first is not None
     assert first.table.positions.tolist() == ring.positions.tolist()
 

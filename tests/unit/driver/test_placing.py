@@ -78,13 +78,13 @@ def test_a_pilot_takes_as_many_rows_as_there_is_time_for(tick: float, rows: list
 
 
 def test_every_task_has_a_node_of_those_that_are_named() -> None:
-    homes = placing(nodes=NODES).placed(THERE).homes
+    homes = placing(nodes=NODES).placed(THERE).nodes
     assert {stage: len(nodes) for stage, nodes in homes.items()} == {"mapper": 2, "reducer": 4}
     assert {node for nodes in homes.values() for node in nodes} == {"id-1", "id-2"}
 
 
 def test_without_names_all_nodes_are_used_as_far_as_they_are_needed() -> None:
-    homes = placing(allocator="even").placed(THERE).homes
+    homes = placing(allocator="even").placed(THERE).nodes
     assert {node for nodes in homes.values() for node in nodes} == {"id-1", "id-2", "id-3"}
 
 
@@ -161,9 +161,9 @@ def test_a_node_is_as_busy_as_its_tasks_make_it_whatever_others_use() -> None:
 
 def test_a_node_without_processors_is_left_alone_unless_some_are_declared() -> None:
     there = [*THERE, BackendNode("id-4", "head", 0.0)]
-    homes = placing(allocator="even").placed(there).homes
+    homes = placing(allocator="even").placed(there).nodes
     assert "id-4" not in {node for nodes in homes.values() for node in nodes}
-    homes = placing(allocator="even", nodes={"head": {"processors": 4.0}}).placed(there).homes
+    homes = placing(allocator="even", nodes={"head": {"processors": 4.0}}).placed(there).nodes
     assert {node for nodes in homes.values() for node in nodes} == {"id-4"}
     with pytest.raises(ConfigError, match=r"placement\.nodes: no node of this Ray has a processor"):
         placing().placed([BackendNode("id-4", "head", 0.0)])

@@ -17,7 +17,7 @@ from dpa.measure.traffic import Traffic
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.task.delivery import TaskOutput
 from dpa.protocol.wire.addresses import Address
-from dpa.protocol.wire.metrics import AggregationStats, LoadSample, PlanStep, Snapshot, StageSnapshot, TaskStats
+from dpa.protocol.wire.metrics import AggregationStats, LoadSample, Snapshot, StageSnapshot, TaskChange, TaskStats
 from dpa.protocol.wire.use import TaskUse
 from dpa.result import (
     EdgeReport,
@@ -88,7 +88,7 @@ def test_records_are_summed_over_the_tasks_of_a_stage_and_over_stages() -> None:
 
 
 def test_a_stage_has_the_span_in_which_it_processed_and_the_tasks_that_it_had_at_the_end() -> None:
-    step = PlanStep(1, 0.5, REDUCER, (2,), (0, 1), (), 0.5, "asked for")
+    step = TaskChange(1, 0.5, REDUCER, (2,), (0, 1), (), 0.5, "asked for")
     tasks = tuple(TaskStats(REDUCER, index) for index in range(3))
     stages = (StageSnapshot(MAPPER, "done", (TaskStats(MAPPER, 0),), began=0.1, ended=1.5),)
     stages += (StageSnapshot(REDUCER, "draining", tasks, began=0.4),)
@@ -150,7 +150,7 @@ def test_the_mean_of_a_stage_that_shrank_is_not_above_its_busiest_task() -> None
 
 
 def test_the_records_of_a_task_that_moved_are_held_to_the_even_share_of_both() -> None:
-    step = PlanStep(1, 0.5, REDUCER, (2,), (1,), ((1, 2),), 0.5, "asked for")
+    step = TaskChange(1, 0.5, REDUCER, (2,), (1,), ((1, 2),), 0.5, "asked for")
     tasks = tuple(TaskStats(REDUCER, index, processed=records) for index, records in enumerate((400, 100, 300)))
     lives = (Life(), Life(0.0, 1.0, 0, 300), Life(1.0, None, 300, None))
     stage = StageSnapshot(REDUCER, "done", tasks, lives=lives, members=(0, 2))

@@ -8,12 +8,12 @@ import pytest
 
 from dpa.placement.allocators.even import EvenAllocator
 from dpa.placement.allocators.top_down import TopDownAllocator
-from dpa.placement.model import Edge, TaskGraph, TaskGroup
+from dpa.placement.model import GroupEdge, TaskGraph, TaskGroup
 from experiments.placement.workloads import RATES, WORKLOADS, Comparison, features_kept, kept_at, kept_over_rates
 
 GRAPH = TaskGraph(
     (TaskGroup("read", 4, 2.0), TaskGroup("count", 4, 2.0), TaskGroup("rank", 1, 0.1)),
-    (Edge("read", "count", 8e6), Edge("count", "rank", 1e6)),
+    (GroupEdge("read", "count", 8e6), GroupEdge("count", "rank", 1e6)),
 )
 
 

@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpa.measure.load import Load, Sample
+from dpa.measure.load import KeySample, Load
 
 records_by_hash = st.dictionaries(st.integers(0, 9), st.floats(1, 1e6), max_size=8)
 
 
-def sample(records: dict[int, float], rows: float | None = None) -> Sample:
+def sample(records: dict[int, float], rows: float | None = None) -> KeySample:
     """Of these hashes, by default exact: as many rows as records."""
     hashes = sorted(records)
     amounts = np.array([records[hashed] for hashed in hashes], dtype=np.float64)
-    return Sample(np.array(hashes, np.uint32), amounts, amounts.sum() if rows is None else rows)
+    return KeySample(np.array(hashes, np.uint32), amounts, amounts.sum() if rows is None else rows)
 
 
-def as_dict(of: Sample) -> dict[int, float]:
+def as_dict(of: KeySample) -> dict[int, float]:
     return dict(zip(of.hashes.tolist(), of.records.tolist(), strict=True))
 
 
@@ -30,7 +30,7 @@ def as_dict(of: Sample) -> dict[int, float]:
 
 @given(st.lists(records_by_hash, max_size=5))
 def test_a_union_has_each_hash_once_in_order_with_all_its_records(parts: list[dict[int, float]]) -> None:
-    union = Sample.union(sample(part) for part in parts)
+    union = KeySample.union(sample(part) for part in parts)
     expected: Counter[int] = Counter()
     for part in parts:
         expected.update(part)
@@ -41,7 +41,7 @@ def test_a_union_has_each_hash_once_in_order_with_all_its_records(parts: list[di
 
 @given(st.lists(records_by_hash.filter(bool), min_size=1, max_size=5))
 def test_a_union_of_exact_counts_rests_on_all_of_them(parts: list[dict[int, float]]) -> None:
-    union = Sample.union(sample(part) for part in parts)
+    union = KeySample.union(sample(part) for part in parts)
     assert union.rows == pytest.approx(union.total)
 
 
@@ -51,13 +51,13 @@ def test_a_union_rests_on_no_more_rows_than_its_parts_and_on_no_fewer_than_the_o
 ) -> None:
     """A part of many records of which few were looked at makes the whole as rough as it is."""
     samples = [sample(records, rows) for records, rows in parts]
-    union = Sample.union(samples)
+    union = KeySample.union(samples)
     assert union.rows <= sum(part.rows for part in samples) * (1 + 1e-9)
     assert union.rows >= min(part.rows for part in samples) * (1 - 1e-9)
 
 
 def test_many_records_that_were_hardly_looked_at_spoil_an_accurate_sample() -> None:
-    union = Sample.union([sample({1: 100.0}), sample({1: 900.0}, rows=1)])
+    union = KeySample.union([sample({1: 100.0}), sample({1: 900.0}, rows=1)])
     assert union.rows == pytest.approx(1000**2 / (100 + 900**2))
 
 
@@ -70,7 +70,7 @@ def test_scaling_keeps_the_proportions_and_what_they_rest_on(records: dict[int, 
 
 
 def test_nothing_scaled_is_nothing() -> None:
-    assert Sample.empty().scaled(100.0).total == 0.0
+    assert KeySample.empty().scaled(100.0).total == 0.0
 
 
 def test_what_fades_weighs_less_in_the_same_proportions() -> None:
@@ -105,7 +105,7 @@ def test_without_a_known_service_time_nothing_is_done() -> None:
 
 
 def test_a_load_whose_keys_nobody_asked_for_ages_too() -> None:
-    aged = Load(40, 0, 0.1).aged(1.0, Sample.empty())
+    aged = Load(40, 0, 0.1).aged(1.0, KeySample.empty())
     assert (aged.queue, aged.queued) == (30, None)
 
 

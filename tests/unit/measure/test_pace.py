@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from dpa.measure.pace import Pace
+from dpa.measure.pace import ServicePace
 
 
 def pace(*quanta: tuple[int, float, float]) -> float | None:
-    found = Pace()
+    found = ServicePace()
     for records, seconds, waited in quanta:
         found.observe(records, seconds, waited)
     return found.seconds

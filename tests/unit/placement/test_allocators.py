@@ -24,7 +24,7 @@ from dpa.placement.allocators.pairwise import STARTS, PairwiseAllocator
 from dpa.placement.allocators.random_order import RandomAllocator
 from dpa.placement.allocators.task_level import TaskLevelAllocator
 from dpa.placement.allocators.top_down import TopDownAllocator, by_priority
-from dpa.placement.model import Cluster, Edge, Node, Placement, TaskGraph, TaskGroup
+from dpa.placement.model import Cluster, GroupEdge, Node, Placement, TaskGraph, TaskGroup
 from dpa.placement.objectives import KeptTraffic, Makespan, Unevenness
 from experiments.placement import elastic
 from experiments.placement.graphs import Case, as_published, crowded, dense, full, trees, unlike_nodes
@@ -75,7 +75,7 @@ def test_what_fits_easily_is_placed(name: str) -> None:
 
 @every_allocator
 def test_a_task_larger_than_any_node_is_refused_by_name(name: str) -> None:
-    graph = TaskGraph((TaskGroup("small", 2, 0.2), TaskGroup("large", 1, 3.0)), (Edge("small", "large", 1.0),))
+    graph = TaskGraph((TaskGroup("small", 2, 0.2), TaskGroup("large", 1, 3.0)), (GroupEdge("small", "large", 1.0),))
     with pytest.raises(PlacementError, match=r"large|no placement exists"):
         ALLOCATORS[name]().allocate(graph, Cluster.alike(3, 2.0))
 
@@ -105,7 +105,7 @@ def test_task_level_takes_all_pairs_of_the_first_task_first() -> None:
 
 
 def test_top_down_ends_where_not_even_one_balanced_split_fits() -> None:
-    graph = TaskGraph((TaskGroup("few", 2, 1.0), TaskGroup("many", 40, 4.0)), (Edge("few", "many", 1.0),))
+    graph = TaskGraph((TaskGroup("few", 2, 1.0), TaskGroup("many", 40, 4.0)), (GroupEdge("few", "many", 1.0),))
     placement = TopDownAllocator().allocate(graph, Cluster.alike(6, 1.0))
     kept = placement.counts[0] @ placement.counts[1]
     assert kept == 2 * 5  # one of few and as many of many as fit beside it
@@ -113,14 +113,14 @@ def test_top_down_ends_where_not_even_one_balanced_split_fits() -> None:
 
 @pytest.mark.parametrize("few", [2.0, 0.5])
 def test_tasks_that_cost_nothing_are_no_reason_to_exceed_a_node(few: float) -> None:
-    graph = TaskGraph((TaskGroup("few", 1, few), TaskGroup("free", 3, 0.0)), (Edge("few", "free", 1.0),))
+    graph = TaskGraph((TaskGroup("few", 1, few), TaskGroup("free", 3, 0.0)), (GroupEdge("few", "free", 1.0),))
     placement = allocated(TopDownAllocator(), graph, Cluster.alike(1, 1.0))
     assert (placement is None) == (few > 1)
 
 
 def test_traffic_between_tasks_that_cost_nothing_is_the_most_significant() -> None:
     costs = {"a": 0.9, "b": 0.5, "c": 0.0, "d": 0.0}
-    edges = (Edge("a", "b", 9.0), Edge("c", "d", 1.0), Edge("b", "d", 0.0))
+    edges = (GroupEdge("a", "b", 9.0), GroupEdge("c", "d", 1.0), GroupEdge("b", "d", 0.0))
     graph = TaskGraph(tuple(TaskGroup(name, 1, cost) for name, cost in costs.items()), edges)
     assert [link.per_pair for link in by_priority(graph, "significance")] == [1.0, 9.0, 0.0]
 
@@ -128,7 +128,7 @@ def test_traffic_between_tasks_that_cost_nothing_is_the_most_significant() -> No
 def test_top_down_joins_all_hosts_of_a_group_not_the_first_alone() -> None:
     graph = TaskGraph(
         (TaskGroup("one", 4, 1.0), TaskGroup("two", 4, 1.0), TaskGroup("three", 4, 0.8)),
-        (Edge("one", "two", 50.0), Edge("two", "three", 10.0)),
+        (GroupEdge("one", "two", 50.0), GroupEdge("two", "three", 10.0)),
     )
     counts = TopDownAllocator().allocate(graph, Cluster.alike(4, 1.4)).counts
     assert int(((counts[1] > 0) & (counts[2] > 0)).sum()) == 2
@@ -137,7 +137,7 @@ def test_top_down_joins_all_hosts_of_a_group_not_the_first_alone() -> None:
 def test_top_down_fuses_the_nodes_of_two_groups() -> None:
     graph = TaskGraph(
         tuple(TaskGroup(name, 1, 0.4) for name in "abcd"),
-        (Edge("a", "b", 90.0), Edge("c", "d", 80.0), Edge("b", "c", 1.0)),
+        (GroupEdge("a", "b", 90.0), GroupEdge("c", "d", 80.0), GroupEdge("b", "c", 1.0)),
     )
     counts = TopDownAllocator().allocate(graph, Cluster.alike(3, 2.0)).counts
     assert int(counts.any(axis=0).sum()) == 1
@@ -212,7 +212,7 @@ def test_improved_matching_is_as_even_as_can_be_in_most_small_cases() -> None:
     for _ in range(30):
         costs = random.uniform(0.2, 1.0, 3)
         groups = [TaskGroup(f"g{at}", int(random.integers(1, 4)), float(cost)) for at, cost in enumerate(costs)]
-        edges = [Edge(f"g{at}", f"g{at + 1}", float(random.uniform(1, 4)) * MEGABYTE) for at in range(2)]
+        edges = [GroupEdge(f"g{at}", f"g{at + 1}", float(random.uniform(1, 4)) * MEGABYTE) for at in range(2)]
         graph, cluster = TaskGraph(tuple(groups), tuple(edges)), Cluster.alike(3, 2.0, bandwidth=12 * MEGABYTE)
         found, best = (
             Unevenness(graph, cluster).value(allocator.allocate(graph, cluster).counts)
@@ -258,7 +258,7 @@ def test_nodes_that_are_to_be_full_to_the_brim_are_filled(nodes: int) -> None:
     costs, counts = random.uniform(0.1, 1.0, 6), random.integers(0, 3, (6, nodes))
     groups = [TaskGroup(f"g{at}", int(counts[at].sum()), float(counts[at].sum() * costs[at])) for at in range(6)]
     cluster = Cluster(tuple(Node(f"n{at}", float(costs @ counts[:, at])) for at in range(nodes)))
-    graph = TaskGraph(tuple(groups), (Edge("g0", "g1", MEGABYTE),))
+    graph = TaskGraph(tuple(groups), (GroupEdge("g0", "g1", MEGABYTE),))
     assert allocated(TopDownAllocator(), graph, cluster) is None
     assert scores.overloaded(TopDownSearchAllocator().allocate(graph, cluster)) == []
 

@@ -22,26 +22,28 @@ def policy(name: str, cluster: Cluster = NODES, **options: float) -> Policy:
 
 
 def deployment(
-    homes: list[int],
+    node_of_task: list[int],
     costs: list[float],
     traffic: dict[tuple[int, int], float],
     tasks: list[tuple[str, int]] | None = None,
     fixed: tuple[int, ...] = (),
 ) -> Deployment:
     """Tasks of stages of their own, unless they are named; `traffic` in MB/s between positions."""
-    names = tasks or [(f"stage {task}", 0) for task in range(len(homes))]
-    between = np.zeros((len(homes), len(homes)))
+    names = tasks or [(f"stage {task}", 0) for task in range(len(node_of_task))]
+    between = np.zeros((len(node_of_task), len(node_of_task)))
     for (one, other), size in traffic.items():
         between[one, other] = size * MB
-    movable = np.array([task not in fixed for task in range(len(homes))])
-    return Deployment(tuple(names), np.array(homes), np.array(costs), between, np.zeros(len(homes)), movable)
+    movable = np.array([task not in fixed for task in range(len(node_of_task))])
+    return Deployment(
+        tuple(names), np.array(node_of_task), np.array(costs), between, np.zeros(len(node_of_task)), movable
+    )
 
 
 def after(found: Look, before: Deployment) -> np.ndarray:
-    homes = before.homes.copy()
+    node_of_task = before.node_of_task.copy()
     for task, node in found.moves:
-        homes[task] = node
-    return homes
+        node_of_task[task] = node
+    return node_of_task
 
 
 @pytest.mark.parametrize("name", ["improve", "replan"])
@@ -65,7 +67,7 @@ def test_a_good_placement_stays_though_measurements_vary() -> None:
 def test_a_node_that_holds_the_job_up_is_relieved() -> None:
     before = deployment([0, 0, 0, 0, 1], [1.5, 1.5, 0.5, 0.5, 0.1], {(0, 1): 0.1})
     found = policy("improve").look(before)
-    assert before.busy(NODES, before.homes).max() == 1.0
+    assert before.busy(NODES, before.node_of_task).max() == 1.0
     assert before.busy(NODES, after(found, before)).max() < 0.7
     assert found.reason.startswith("busiest node 100% to 5")
 
@@ -101,44 +103,44 @@ def test_without_a_measurement_nothing_moves() -> None:
 def test_the_same_placement_asked_for_again_moves_nothing() -> None:
     replanning = policy("replan")
     before = deployment([0, 1, 1, 0], [0.5] * 4, {(0, 1): 50, (2, 3): 50})
-    homes = after(replanning.look(before), before)
-    again = deployment(homes.tolist(), [0.5] * 4, {(0, 1): 50, (2, 3): 50})
+    node_of_task = after(replanning.look(before), before)
+    again = deployment(node_of_task.tolist(), [0.5] * 4, {(0, 1): 50, (2, 3): 50})
     assert replanning.look(again).kind == "the same placement"
 
 
 def test_one_task_moves_in_a_cycle_of_otd_until_nothing_is_gained() -> None:
-    otd, homes, moved = policy("otd"), [0, 1, 1, 0], 0
+    otd, node_of_task, moved = policy("otd"), [0, 1, 1, 0], 0
     for _ in range(12):
-        before = deployment(homes, [0.3] * 4, {(0, 1): 50, (2, 3): 50})
+        before = deployment(node_of_task, [0.3] * 4, {(0, 1): 50, (2, 3): 50})
         found = otd.look(before)
         assert len(found.moves) <= 1
-        homes, moved = after(found, before).tolist(), moved + len(found.moves)
-    assert before.crossing(np.array(homes)) == 0
+        node_of_task, moved = after(found, before).tolist(), moved + len(found.moves)
+    assert before.crossing(np.array(node_of_task)) == 0
     assert moved == 2
 
 
 @settings(max_examples=80, deadline=None)
 @given(
     name=st.sampled_from(["improve", "otd", "replan"]),
-    homes=st.lists(st.integers(0, 2), min_size=4, max_size=4),
+    node_of_task=st.lists(st.integers(0, 2), min_size=4, max_size=4),
     costs=st.lists(st.floats(0.01, 1.5), min_size=4, max_size=4),
     amounts=st.lists(st.floats(0, 90), min_size=4, max_size=4),
     fixed=st.sets(st.integers(0, 3)),
 )
 def test_moves_are_of_movable_tasks_to_other_nodes_and_improve_what_they_are_for(
-    name: str, homes: list[int], costs: list[float], amounts: list[float], fixed: set[int]
+    name: str, node_of_task: list[int], costs: list[float], amounts: list[float], fixed: set[int]
 ) -> None:
     cluster = Cluster.alike(3, 2.0)
     pairs = [(0, 2), (0, 3), (1, 2), (1, 3)]
-    before = deployment(homes, costs, dict(zip(pairs, amounts, strict=True)), BRANCHES, tuple(fixed))
-    found = policy(name, cluster, least_gain=0.05).look(before)
+    before = deployment(node_of_task, costs, dict(zip(pairs, amounts, strict=True)), BRANCHES, tuple(fixed))
+    found = policy(name, cluster, min_gain=0.05).look(before)
     tasks = [task for task, _ in found.moves]
     assert len(set(tasks)) == len(tasks)
     assert not set(tasks) & fixed
-    assert all(homes[task] != node for task, node in found.moves)
+    assert all(node_of_task[task] != node for task, node in found.moves)
     assert found.kind and found.reason
     if name == "improve" and found.moves:
-        now, then = before.homes, after(found, before)
+        now, then = before.node_of_task, after(found, before)
         busy = [float(before.busy(cluster, each).max()) for each in (now, then)]
         less = before.crossing(now) - before.crossing(then)
         crossing = less / max(float(before.traffic.sum()), 1.0) if abs(less) >= MB else 0.0

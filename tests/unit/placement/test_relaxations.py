@@ -9,7 +9,7 @@ from placement_samples import pipeline
 from dpa.errors import PlacementError
 from dpa.placement import scores
 from dpa.placement.allocators.top_down import TopDownAllocator
-from dpa.placement.model import Cluster, Edge, Node, Placement, TaskGraph, TaskGroup
+from dpa.placement.model import Cluster, GroupEdge, Node, Placement, TaskGraph, TaskGroup
 from dpa.placement.relaxations import balanced, divided
 
 
@@ -28,7 +28,7 @@ def test_a_tolerance_beyond_the_capacity_changes_nothing() -> None:
 
 
 def test_a_skewed_group_becomes_groups_of_about_equal_tasks() -> None:
-    graph = TaskGraph((TaskGroup("read", 2, 0.4), TaskGroup("count", 4, 1.2)), (Edge("read", "count", 120.0),))
+    graph = TaskGraph((TaskGroup("read", 2, 0.4), TaskGroup("count", 4, 1.2)), (GroupEdge("read", "count", 120.0),))
     division = divided(graph, {"count": [0.1, 0.8, 0.11, 0.1]})
     result = division.graph
     assert [(group.name, group.tasks) for group in result.groups] == [("read", 2), ("count/0", 1), ("count/1", 3)]
@@ -61,5 +61,5 @@ def test_a_part_does_not_take_the_name_of_another_group() -> None:
 
 
 def test_idle_tasks_divide_traffic_by_their_number() -> None:
-    graph = TaskGraph((TaskGroup("a", 2, 0.0), TaskGroup("b", 1, 0.0)), (Edge("a", "b", 8.0),))
+    graph = TaskGraph((TaskGroup("a", 2, 0.0), TaskGroup("b", 1, 0.0)), (GroupEdge("a", "b", 8.0),))
     assert divided(graph, {"a": [0.0, 0.0]}).graph.edges[0].traffic == pytest.approx(8.0)

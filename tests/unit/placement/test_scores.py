@@ -10,7 +10,7 @@ from placement_samples import MEGABYTE, clusters, graphs, pipeline
 
 from dpa.errors import PlacementError
 from dpa.placement import scores
-from dpa.placement.model import Cluster, Edge, Node, Placement, TaskGraph, TaskGroup
+from dpa.placement.model import Cluster, GroupEdge, Node, Placement, TaskGraph, TaskGroup
 from dpa.placement.objectives import KeptTraffic, Makespan, Unevenness
 
 
@@ -89,7 +89,9 @@ def test_deviation_is_the_root_of_the_squares() -> None:
 
 
 def test_several_edges_between_two_groups_are_one_link() -> None:
-    graph = TaskGraph((TaskGroup("a", 2, 1.0), TaskGroup("b", 3, 1.0)), (Edge("a", "b", 6.0), Edge("a", "b", 12.0)))
+    graph = TaskGraph(
+        (TaskGroup("a", 2, 1.0), TaskGroup("b", 3, 1.0)), (GroupEdge("a", "b", 6.0), GroupEdge("a", "b", 12.0))
+    )
     assert [link.per_pair for link in graph.links] == [3.0]
 
 
@@ -98,9 +100,9 @@ def test_several_edges_between_two_groups_are_one_link() -> None:
     [
         (lambda: TaskGroup("count", 0, 1.0), "'count' has 0 tasks; it needs at least 1"),
         (lambda: TaskGroup("count", 1, -1.0), "'count' costs -1.0 processors"),
-        (lambda: Edge("a", "a", 1.0), "from task group 'a' to itself"),
+        (lambda: GroupEdge("a", "a", 1.0), "from task group 'a' to itself"),
         (
-            lambda: TaskGraph((TaskGroup("a", 1, 0.0),), (Edge("a", "b", 1.0),)),
+            lambda: TaskGraph((TaskGroup("a", 1, 0.0),), (GroupEdge("a", "b", 1.0),)),
             "leads to or from 'b'; the task groups are a",
         ),
         (lambda: TaskGraph(()), "needs at least one task group"),

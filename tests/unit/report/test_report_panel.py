@@ -14,7 +14,7 @@ from progress_samples import Clock, Terminal, show, working_off
 from rich.console import Console
 
 from dpa.protocol.graph import REDUCER
-from dpa.protocol.wire.metrics import PlanStep, TaskStats
+from dpa.protocol.wire.metrics import TaskChange, TaskStats
 from dpa.report._live import PlainProgress
 from dpa.report._panel import Panel, PanelState, RichProgress
 
@@ -25,7 +25,7 @@ snapshots = cache(samples.snapshots)
 
 
 def panel(
-    reducers: int, width: int, height: int, at: float = 3.2, steps: tuple[PlanStep, ...] = (), **changes: object
+    reducers: int, width: int, height: int, at: float = 3.2, steps: tuple[TaskChange, ...] = (), **changes: object
 ) -> str:
     """The panel as text, with these changes of tasks as the last news."""
     console = Console(file=io.StringIO(), width=width, height=height, record=True, markup=False, highlight=False)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from dpa.protocol.history.lean import has_lean_form
 from dpa.sources.feed import Feed, all_splits, table_of
 from dpa.sources.foreign import ForeignFeed
-from dpa.sources.generated import BLOCK_ROWS, GeneratedFeed, GeneratedTable, Generator, Pace
+from dpa.sources.generated import BLOCK_ROWS, GeneratedFeed, GeneratedTable, Generator, ReadRate
 from dpa.sources.memory import MemoryFeed
 from dpa.sources.parquet import ParquetFeed, parquet_table
 from dpa.sources.splits import Split
@@ -59,7 +59,7 @@ FEEDS: dict[str, tuple[Callable[[Path], Feed], pa.Table]] = {
     "memory without rows": (lambda _: MemoryFeed(TABLE.slice(0, 0)), TABLE.slice(0, 0)),
     "parquet": (parquet, TABLE.select(["line"])),
     "generated": (lambda _: GeneratedFeed(GENERATED), IDS),
-    "generated at a pace": (lambda _: GeneratedFeed(GENERATED, Pace(1e12, time.monotonic, no_wait)), IDS),
+    "generated at a pace": (lambda _: GeneratedFeed(GENERATED, ReadRate(1e12, time.monotonic, no_wait)), IDS),
     "of one's own": (text_files, TABLE.select(["line"])),
     "foreign": (lambda directory: ForeignFeed(text_files(directory), "text_files"), TABLE.select(["line"])),
 }
