@@ -42,7 +42,7 @@ class _OldRule(Elasticity):
         self, now: float, cores_busy: float, seconds_left: Callable[[str], float | None], *, can_change: bool
     ) -> list[Rescale]:
         stage = self._stage
-        if not can_change or stage.is_changing or not stage.is_running or stage.began_at is None:
+        if not can_change or stage.is_changing or not stage.is_running or stage.ledger.began_at is None:
             return []
         busy = {index: stage.tasks[index].busy_seconds for index in stage.members}
         before, then = self._busy, self._looked

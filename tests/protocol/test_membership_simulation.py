@@ -161,7 +161,7 @@ class ForgetsWhatLeft(StageProgress):
     """Does not count what tasks that have left had processed."""
 
     def left(self, message: Left) -> None:
-        self.tasks[message.stats.index] = TaskStats(self.name, message.stats.index)
+        self.roster.note(TaskStats(self.name, message.stats.index), 0.0)
 
     def _noted(self, sender: Address, message: Progress) -> None:
         if sender.index in self.members or message.done:

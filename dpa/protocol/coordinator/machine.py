@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
 from typing import ClassVar
 
 from dpa.placement.online import OnlinePlacement
-from dpa.protocol.coordinator._demand import emitted_to
 from dpa.protocol.coordinator._relocation import Relocation
 from dpa.protocol.coordinator.elasticity import Elasticity
 from dpa.protocol.coordinator.membership import Membership
@@ -82,15 +80,13 @@ class CoordinatorMachine(Machine):
         self._starting: set[Address] = set()
         self._use: dict[Address, TaskUse] = {}
         self._policies_rest_until = -math.inf
-        self.stages = {
-            stage.name: StageProgress(
-                self,
-                stage,
-                is_source=graph.is_source(stage.name),
-                emitted_to=partial(self._all_emitted_to, stage.name),
-            )
-            for stage in graph.in_order
-        }
+        self.stages: dict[str, StageProgress] = {}
+        for stage in graph.in_order:
+            feeders = [
+                (self.stages[edge.source], graph.out_of(edge.source).index((number, edge)))
+                for number, edge in graph.into(stage.name)
+            ]
+            self.stages[stage.name] = StageProgress(self, stage, feeders)
         self._membership = Membership(self, self.stages, self._tasks_changed, self._change_abandoned)
         self.include(self._membership)
         self._relocation = None if online is None else Relocation(self.stages, online)
@@ -99,13 +95,13 @@ class CoordinatorMachine(Machine):
     @property
     def first_record_at(self) -> float | None:
         """When the first record was known to be processed, or None."""
-        moments = (self.stages[stage.name].began_at for stage in self._graph.queue_fed())
+        moments = (self.stages[stage.name].ledger.began_at for stage in self._graph.queue_fed())
         return min((moment for moment in moments if moment is not None), default=None)
 
     @property
     def stream_ended_at(self) -> float | None:
         """When the last stage had processed all its records, or None."""
-        drained = [self.stages[stage.name].drained_at for stage in self._graph.queue_fed()]
+        drained = [self.stages[stage.name].ledger.drained_at for stage in self._graph.queue_fed()]
         return None if None in drained else max((moment for moment in drained if moment is not None), default=None)
 
     def snapshot(self, *, history: bool = True) -> Snapshot:
@@ -164,18 +160,6 @@ class CoordinatorMachine(Machine):
         self._membership.end(f"the job {_WHY_NOT_NOW[CoordinatorState.DONE]}")
         self.instruct(JobDone())
         return CoordinatorState.DONE
-
-    def _all_emitted_to(self, name: str) -> int | None:
-        """Records that a stage has to process; None: a stage that feeds it is not done."""
-        return self._emitted_to(name) if self._has_all_input(name) else None
-
-    def _has_all_input(self, name: str) -> bool:
-        """Whether all stages that feed a stage are done."""
-        return all(self.stages[feeder.name].is_done for feeder in self._graph.upstream(name))
-
-    def _emitted_to(self, name: str) -> int:
-        """Records that a stage has to process before its input is all processed."""
-        return emitted_to(name, self._graph, self.stages)
 
     def _start(self, sender: Address, event: Start) -> State:
         self._starting = {*self._graph.addresses, BALANCER}
@@ -261,7 +245,7 @@ class CoordinatorMachine(Machine):
         one that is fed by others than sources."""
         if not all(self._graph.is_source(feeder.name) for feeder in self._graph.upstream(name)):
             return None
-        read = sum(task.read for stage in self.stages.values() if stage.is_source for task in stage.roster.every_task)
+        read = sum(stage.ledger.read for stage in self.stages.values() if stage.is_source)
         if not read or self.started_at is None:
             return None
         return (self.now - self.started_at) * max(self._rows - read, 0) / read
