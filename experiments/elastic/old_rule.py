@@ -86,4 +86,4 @@ class OldCoordinator(CoordinatorMachine):
 
     def __init__(self, graph: Graph, online: OnlinePlacement | None = None) -> None:
         super().__init__(graph, online)
-        self._elastic = _OldRule(graph, self.stages)
+        self._planners._elastic = _OldRule(graph, self.stages)
