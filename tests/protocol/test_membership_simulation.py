@@ -29,9 +29,9 @@ from dpa.protocol.wire.metrics import TaskStats
 from dpa.routing.table import RoutingTable
 from dpa.simulation.cluster import InvariantViolationError, SimulatedCluster
 from dpa.simulation.job import SimulatedRun
-from dpa.simulation.random_changes import with_random_changes, with_random_death
-from dpa.simulation.random_graphs import run_random_graph
-from dpa.simulation.random_jobs import random_job, run_random_job
+from experiments.simulated_jobs.random_changes import with_random_changes, with_random_death
+from experiments.simulated_jobs.random_graphs import run_random_graph
+from experiments.simulated_jobs.random_jobs import random_job, run_random_job
 
 SEEDS, CHUNK = 66, 22
 
