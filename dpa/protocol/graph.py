@@ -21,7 +21,7 @@ from dpa.protocol.task.flow_control import FlowControl
 from dpa.protocol.wire.addresses import RESERVED, Address
 from dpa.routing.groupings.options import GroupingOptions, RingOptions
 from dpa.routing.table import RoutingTable
-from dpa.sources.splits import Split
+from dpa.sources.splits import Split, total_rows
 
 Consistency: TypeAlias = Literal["merge", "migrate"]
 """Where the state of a key is while keys are redistributed. `merge`: on every task that has processed records of it,
@@ -199,6 +199,11 @@ class Graph:
     def is_source(self, name: str) -> bool:
         """Whether the tasks of a stage read splits."""
         return not self.into(name)
+
+    @cached_property
+    def rows(self) -> int:
+        """Input rows in all."""
+        return sum(total_rows(stage.splits) for stage in self.stages)
 
     def upstream(self, name: str) -> list[Stage]:
         """The stages that feed a stage, each once."""

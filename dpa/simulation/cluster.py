@@ -278,7 +278,7 @@ class SimulatedCluster:
                 self._invariants.works(address, instruction)
                 event, seconds = self._user_code(address, instruction)
                 self._invariants.worked(address, event)
-                seconds = job.pauses(address.stage, address.index).lasting(self._clock, seconds)
+                seconds = job.lasting(address.stage, address.index, self._clock, seconds)
                 self._schedule(seconds, address, event)
 
     def _manage(self, instruction: StartTasks | CancelStart | StopTasks | Answer) -> None:

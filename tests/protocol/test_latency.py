@@ -20,9 +20,10 @@ from dpa.protocol.wire.messages.end import Finished, LastTable, Progress
 from dpa.protocol.wire.messages.exchange import BeginExchange
 from dpa.protocol.wire.messages.splits import Begin, SplitGrant
 from dpa.simulation.cluster import SimulatedCluster
-from dpa.simulation.job import Network, map_reduce_job
-from dpa.simulation.random_jobs import Collect, run_random_job
+from dpa.simulation.job import Network
 from dpa.sources.splits import MemorySplit, memory_splits
+from experiments.simulated_jobs.map_reduce import map_reduce_job
+from experiments.simulated_jobs.random_jobs import Collect, run_random_job
 
 SPLIT = MemorySplit(pa.table({"key": ["a"]}))
 

@@ -25,7 +25,7 @@ from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import Event, FailureKind, StartFailed, TaskDied
 from dpa.simulation.cluster import SimulatedCluster
-from dpa.simulation.random_jobs import run_random_job
+from experiments.simulated_jobs.random_jobs import run_random_job
 
 Change = tuple[str, State, State]
 

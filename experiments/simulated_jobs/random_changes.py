@@ -13,7 +13,7 @@ from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import CancelChange, MoveTasks, Redistribute, Rescale, TaskRequest
 from dpa.protocol.wire.nodes import Placed
 from dpa.simulation.job import SimulatedJob
-from dpa.simulation.pauses import NEVER, Pauses
+from experiments.simulated_jobs.pauses import Pauses
 
 Requests = tuple[tuple[float, TaskRequest | CancelChange | Redistribute], ...]
 
@@ -86,7 +86,9 @@ def _with_new_senders(job: SimulatedJob, draw: random.Random, feeder: str, stage
     return replace(
         job,
         requests=tuple(requests),
-        pauses=lambda name, index: of.get(index, NEVER) if name == stage else NEVER,
+        lasting=lambda name, index, begin, seconds: (
+            of[index].lasting(begin, seconds) if name == stage and index in of else seconds
+        ),
     )
 
 

@@ -23,11 +23,12 @@ from dpa.protocol.graph import REDUCER
 from dpa.routing.groupings.options import BY_KIND, KINDS, RING
 from dpa.routing.hashing import hash_column
 from dpa.routing.keys import Key, KeyName, to_python
-from dpa.simulation._random_tables import with_random_first_tables
 from dpa.simulation.cluster import InvariantViolationError, SimulatedCluster
-from dpa.simulation.job import Network, SimulatedJob, SimulatedRun, map_reduce_job
-from dpa.simulation.random_changes import with_random_changes, with_random_placement
+from dpa.simulation.job import Network, SimulatedJob, SimulatedRun
 from dpa.sources.splits import memory_splits
+from experiments.simulated_jobs.map_reduce import map_reduce_job
+from experiments.simulated_jobs.random_changes import with_random_changes, with_random_placement
+from experiments.simulated_jobs.random_tables import with_random_first_tables
 
 
 class CollectAlone(Reducer[list[int], int]):

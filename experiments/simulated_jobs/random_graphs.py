@@ -30,12 +30,13 @@ from dpa.protocol.task.user_code import StageTask
 from dpa.protocol.wire.events import Redistribute, Rescale
 from dpa.routing.groupings.options import KeyOptions
 from dpa.routing.hashing import hash_column
-from dpa.simulation._random_tables import with_random_first_tables
 from dpa.simulation.cluster import InvariantViolationError, SimulatedCluster
-from dpa.simulation.job import Network, SimulatedJob, SimulatedRun, stage_options
-from dpa.simulation.random_changes import with_random_changes, with_random_placement
-from dpa.simulation.random_jobs import Collect, random_network, random_stage_options, with_ticks_as_messages
+from dpa.simulation.job import Network, SimulatedJob, SimulatedRun
 from dpa.sources.splits import Split, memory_splits
+from experiments.simulated_jobs.map_reduce import stage_options
+from experiments.simulated_jobs.random_changes import with_random_changes, with_random_placement
+from experiments.simulated_jobs.random_jobs import Collect, random_network, random_stage_options, with_ticks_as_messages
+from experiments.simulated_jobs.random_tables import with_random_first_tables
 
 _MAX_STAGES = 6
 _MOST_KEYS = 12
