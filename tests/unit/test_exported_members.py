@@ -50,6 +50,16 @@ EXPORTED = {
     ],
     "dpa.balance.strategies": ["Doubling", "Halving", "NoBalancing", "Proposal", "Refusal", "Strategy"],
     "dpa.placement.allocators": ["ALLOCATORS", "Allocator"],
+    "dpa.checkpoints": [
+        "Chain",
+        "CheckpointStore",
+        "Collected",
+        "DataFiles",
+        "FileRef",
+        "Manifest",
+        "Part",
+        "TaskParts",
+    ],
     "dpa.config": [
         "AggregationConfig",
         "ExecutorConfig",
