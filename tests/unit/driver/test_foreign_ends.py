@@ -276,3 +276,56 @@ def test_whatever_a_feed_gives_is_checked() -> None:
         split = ForeignFeed(Torn(), "torn")._packed(kind())
         with pytest.raises(TableError, match=f"reading a split of torn: .*{said}"):
             table_of([split])
+
+
+class Drifted(WrongSplit):
+    """Gives rows of other columns than its feed declares, from the second batch on."""
+
+    def batches(self, batch_rows: int) -> Iterator[Any]:
+        yield pa.record_batch({"n": [1]})
+        yield self.given
+
+
+class Texts(Drifted):
+    given = pa.record_batch({"n": ["1", "2"]})
+
+
+class Renamed(Drifted):
+    given = pa.record_batch({"m": [1, 2]})
+
+
+class NotNull(Drifted):
+    """What may be null is no part of a type."""
+
+    given = pa.record_batch([[1, 2]], pa.schema([pa.field("n", pa.int64(), nullable=False)]))
+
+
+class Drifting(Torn):
+    def __init__(self, split: type[Drifted]) -> None:
+        self.split = split
+
+    def poll(self, split_rows: int, position: Any = None) -> Page:
+        return Page([self.split()])
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (Texts, r" of drifting has the column 'n' as string, and the feed's `schema` declares it as int64"),
+        (Renamed, r" of drifting has the column 'n' as missing, and the feed's `schema` declares it as int64"),
+    ],
+)
+def test_rows_are_held_against_the_columns_that_their_feed_declares(kind: type[Drifted], said: str) -> None:
+    feed = ForeignFeed(Drifting(kind), "drifting")
+    splits = [*all_splits(feed, 10)]
+    with pytest.raises(TableError, match=f"a split{said}"):
+        list(pickle.loads(pickle.dumps(splits[0])).after(0).batches(10))
+
+
+def test_a_sample_is_held_against_them_too_and_what_may_be_null_is_not() -> None:
+    [split] = all_splits(ForeignFeed(Drifting(NotNull), "drifting"), 10)
+    assert sum(batch.num_rows for batch in split.batches(10)) == 3
+    texts = Drifting(Texts)
+    texts.sample = lambda *given: pa.table({"n": ["1"]})  # type: ignore[method-assign]
+    with pytest.raises(TableError, match="the sample of drifting has the column 'n' as string"):
+        ForeignFeed(texts, "drifting").sample(1)
