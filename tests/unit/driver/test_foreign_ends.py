@@ -329,3 +329,73 @@ def test_a_sample_is_held_against_them_too_and_what_may_be_null_is_not() -> None
     texts.sample = lambda *given: pa.table({"n": ["1"]})  # type: ignore[method-assign]
     with pytest.raises(TableError, match="the sample of drifting has the column 'n' as string"):
         ForeignFeed(texts, "drifting").sample(1)
+
+
+class Nowhere(Shown):
+    """Does not know its place."""
+
+    @property
+    def place(self) -> str:
+        raise LookupError("no such cluster")
+
+
+class Misplaced(Shown):
+    place: Any = Path("there")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Nowhere", "output: Nowhere.place: LookupError: no such cluster"),
+        ("Misplaced", "output: Misplaced.place is PosixPath.*, where a text or None is due"),
+    ],
+)
+def test_a_sink_whose_place_is_wrong_is_named(tmp_path: Path, name: str, said: str) -> None:
+    file = parse(document(tmp_path, output={"use": f"test_foreign_ends:{name}"}))
+    with pytest.raises(ConfigError, match=said):
+        Job(file=file).check()
+    with pytest.raises(ConfigError, match=said):
+        Job(file=file).run(backend=LocalBackend())
+
+
+class Moving(Shown):
+    """Knows its place only while nothing is there."""
+
+    published = False
+
+    @property
+    def place(self) -> str:
+        if self.published:
+            raise LookupError("moved away")
+        return "here"
+
+    def commit(self, staged: Any, epoch: int, seconds: float) -> Any:
+        self.published = True
+
+
+def test_a_place_that_is_lost_once_rows_are_there_fails_no_job(tmp_path: Path) -> None:
+    file = parse(document(tmp_path, output={"use": "test_foreign_ends:Moving"}))
+    with pytest.warns(RuntimeWarning, match="output: Moving.place: LookupError: moved away"):
+        report = Job(file=file).run(backend=LocalBackend()).report
+    assert (report.status, report.main.output.path) == ("ok", "here")  # type: ignore[union-attr]
+
+
+class Made(Shown):
+    made = 0
+
+    def __init__(self) -> None:
+        type(self).made += 1
+
+    def read(self, staged: Any) -> pa.Table:
+        raise NotImplementedError
+
+
+def test_a_sink_is_made_once_for_a_run_and_the_checks_before_it(tmp_path: Path) -> None:
+    import test_foreign_ends as named
+
+    job = Job(file=parse(document(tmp_path, output={"use": "test_foreign_ends:Made"})))
+    job.check()
+    job.run(backend=LocalBackend())
+    assert named.Made.made == 1
+    job.run(backend=LocalBackend())
+    assert named.Made.made == 2
