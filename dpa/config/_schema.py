@@ -32,7 +32,7 @@ from dpa.protocol.plan import JobLimits, SlowTasks
 from dpa.routing.groupings.options import RingOptions
 
 OF_ANY_JOB = {"name", "seed", "python_path", "limits", "stages", "placement", "spark", "ray"}
-"""The keys that go with `stages`; all others are of a job of one mapper and one reducer."""
+"""The keys that go with `stages`."""
 
 _NAME = r"^[A-Za-z0-9_.-]+$"
 
@@ -145,6 +145,10 @@ class JobConfig(Section):
             return self.model_dump(exclude={"stages"}, by_alias=True)
         document = self.model_dump(include=OF_ANY_JOB, by_alias=True)
         return {**document, "stages": {name: step.resolved() for name, step in self.stages.items()}}
+
+
+OF_MAP_REDUCE = {field.alias or name for name, field in JobConfig.model_fields.items()} - OF_ANY_JOB
+"""The keys that do not go with `stages`."""
 
 
 def json_schema() -> dict[str, Any]:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 
 from dpa.config import InputConfig, JobConfig, JobFile
-from dpa.config.inputs import OF_OTHERS
 from dpa.driver._loading import feed_of, generator_of
 from dpa.driver.spec import JobSpec
 from dpa.errors import ExecutorError, JobFailedError, SparkLostError, TableError
@@ -168,7 +167,7 @@ class _Input:
             return self._generated(given, spark)
         if given.format == "feed":
             return self._foreign(given)
-        source = Source.of(given.model_dump(exclude=OF_OTHERS), base=str(self._spec.file.directory))
+        source = Source.of(given.model_dump(), base=str(self._spec.file.directory))
         drawn = None
         if self._drawn is not None:
             seed = config.seed if self._drawn.seed is None else self._drawn.seed

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from dpa.errors import TableError
@@ -66,10 +66,10 @@ class Source:
 
     @classmethod
     def of(cls, values: Mapping[str, Any], base: str = ".") -> Source:
-        """Make a source of plain nested values, such as a job file's section `input`; `records` is left out."""
-        given = {name: value for name, value in values.items() if name not in ("records", "views")}
+        """Make a source of plain nested values, such as a job file's section `input`, of which it takes what it has."""
+        given = {option.name: values[option.name] for option in fields(cls) if option.name in values}
         views = {name: View(**view) for name, view in values.get("views", {}).items()}
-        return cls(**given, views=views, base=base)
+        return cls(**{**given, "views": views, "base": base})
 
     @property
     def paths(self) -> list[str]:

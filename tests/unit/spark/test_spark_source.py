@@ -4,7 +4,7 @@ import pytest
 
 from dpa.errors import TableError
 from dpa.spark import input_table, schema_of
-from dpa.spark._source import Sample, Source, View, reads_in_place, require_paths
+from dpa.spark._source import RowSample, Source, View, reads_in_place, require_paths
 
 
 def test_a_source_is_made_of_what_a_job_file_says(tmp_path) -> None:
@@ -33,14 +33,14 @@ def test_relative_paths_start_at_the_base_and_uris_stay() -> None:
         (Source("parquet", "a", select=["x"]), None, False),
         (Source("parquet", "a", where="x > 1"), None, False),
         (Source("parquet", "a", options={"mergeSchema": "true"}), None, False),
-        (Source("parquet", "a"), Sample(0.5), False),
+        (Source("parquet", "a"), RowSample(0.5), False),
         (Source("parquet", "s3a://bucket/b"), None, False),
         (Source("parquet", "{a,b}"), None, False),
         (Source("csv", "a"), None, False),
     ],
 )
 def test_only_parquet_that_is_wanted_as_it_is_and_that_arrow_can_read_is_read_in_place(
-    source: Source, sample: Sample | None, in_place: bool
+    source: Source, sample: RowSample | None, in_place: bool
 ) -> None:
     assert reads_in_place(source, sample) == in_place
 
