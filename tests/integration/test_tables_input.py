@@ -209,7 +209,7 @@ def test_parquet_that_is_wanted_as_it_is_is_read_in_place_without_spark(files) -
 def test_everything_else_is_staged_for_as_long_as_it_is_needed(spark, files, tmp_path) -> None:
     source = Source("csv", "words.csv", options={"header": "true"}, base=str(files), where="n != 2")
     with input_table(lambda: spark, source, stage_dir=str(tmp_path / "stage")) as table:
-        splits = table.splits(1_000, columns=["word"], dictionary=["word"])
+        splits = replace(table, columns=("word",), dictionary=("word",)).splits(1_000)
         assert rows_of(splits) == [{"word": "the"}, {"word": "brown"}, {"word": "the"}]
         assert spark.read.parquet(*table.paths).count() == table.rows == 3
     assert list((tmp_path / "stage").iterdir()) == []
