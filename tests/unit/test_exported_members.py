@@ -98,9 +98,8 @@ EXPORTED = {
         "when_written",
     ],
     "dpa.spark": [
-        "Sample",
+        "RowSample",
         "Source",
-        "View",
         "as_table",
         "check_reference",
         "compute",

@@ -4,7 +4,7 @@ import pytest
 
 from dpa.errors import TableError
 from dpa.spark import input_table, schema_of
-from dpa.spark._source import RowSample, Source, View, reads_in_place, require_paths
+from dpa.spark._source import RowSample, Source, reads_in_place, require_paths
 
 
 def test_a_source_is_made_of_what_a_job_file_says(tmp_path) -> None:
@@ -16,7 +16,7 @@ def test_a_source_is_made_of_what_a_job_file_says(tmp_path) -> None:
     }
     source = Source.of(values, base=str(tmp_path))
     assert source == Source(
-        "sql", query="SELECT 1", views={"words": View("csv", "w.csv", {"header": "true"})}, base=str(tmp_path)
+        "sql", query="SELECT 1", views={"words": Source("csv", "w.csv", options={"header": "true"})}, base=str(tmp_path)
     )
 
 
@@ -75,7 +75,7 @@ def test_a_path_may_lie_on_another_file_system_where_hadoop_is_configured(monkey
 
 def test_so_is_one_of_a_view_and_the_name_that_was_meant_is_told(tmp_path) -> None:
     (tmp_path / "visits.csv").write_text("user\n")
-    views = {"good": View("csv", "visits.csv"), "bad": View("csv", "visit.csv")}
+    views = {"good": Source("csv", "visits.csv"), "bad": Source("csv", "visit.csv")}
     with pytest.raises(TableError, match=r"/visit\.csv: no such file or directory; did you mean 'visits\.csv'\?"):
         schema_of(no_spark, Source("sql", query="SELECT 1", views=views, base=str(tmp_path)))
 
