@@ -110,7 +110,6 @@ EXPORTED = {
     "dpa.spark": [
         "RowSample",
         "Source",
-        "View",
         "as_table",
         "check_reference",
         "compute",
