@@ -29,9 +29,10 @@ from dpa.config.stages import StepConfig, StepName
 from dpa.config.variants import Plain, with_strategy
 from dpa.protocol.graph import Consistency
 from dpa.protocol.plan import JobLimits, SlowTasks
+from dpa.protocol.recovery import RecoveryOptions
 from dpa.routing.groupings.options import RingOptions
 
-OF_ANY_JOB = {"name", "seed", "python_path", "limits", "stages", "placement", "spark", "ray"}
+OF_ANY_JOB = {"name", "seed", "python_path", "limits", "stages", "placement", "recovery", "spark", "ray"}
 """The keys that go with `stages`; all others are of a job of one mapper and one reducer."""
 
 _NAME = r"^[A-Za-z0-9_.-]+$"
@@ -129,6 +130,8 @@ class JobConfig(Section):
     """A graph of steps, in place of one mapper and one reducer."""
     placement: PlacementConfig | None = None
     """Which node runs which task; null: Ray spreads them."""
+    recovery: Annotated[RecoveryOptions, Plain(RecoveryOptions)] = RecoveryOptions()
+    """What becomes of the job when one of its processes dies."""
     spark: SparkConfig = SparkConfig()
     """The Spark session."""
     ray: RayConfig = RayConfig()

@@ -86,6 +86,7 @@ EXPORTED = {
         "LoadReport",
         "OutputReport",
         "RecordCounts",
+        "RecoveryReport",
         "ReferenceReport",
         "Report",
         "Result",

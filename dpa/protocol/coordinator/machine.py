@@ -126,6 +126,7 @@ class CoordinatorMachine(Machine):
             ),
             placement_looks=() if self._relocation is None or not history else self._looks(self._relocation.looks),
             placement_counts={} if self._relocation is None else dict(self._relocation.counts),
+            generation=self.generation,
         )
 
     def _looks(self, looks: Iterable[PlacementLook]) -> tuple[PlacementLook, ...]:
