@@ -65,7 +65,7 @@ EXPORTED = {
     ],
     "dpa.report": [
         "MODES",
-        "Progress",
+        "ProgressDisplay",
         "ReportError",
         "check_directory",
         "draw_plan",
@@ -83,7 +83,7 @@ EXPORTED = {
         "HotKey",
         "KeyDistribution",
         "LatencyReport",
-        "LoadReport",
+        "LoadShares",
         "OutputReport",
         "RecordCounts",
         "RecoveryReport",
@@ -99,7 +99,7 @@ EXPORTED = {
         "when_written",
     ],
     "dpa.spark": [
-        "Sample",
+        "RowSample",
         "Source",
         "View",
         "as_table",
