@@ -108,6 +108,7 @@ class CoordinatorMachine(Machine):
             phase=self._phase(),
             at=0.0 if self.started_at is None else self.now - self.started_at,
             rows=self._graph.rows,
+            checkpoints=self._cuts.stats,
             stages=tuple(
                 replace(stage.snapshot(history=history), scaling_counts=self._planners.scaling_counts(name))
                 for name, stage in self.stages.items()
