@@ -8,10 +8,11 @@ those that the rows read so far have made. Sources go on as soon as the states a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
+from dpa.protocol.coordinator.membership import Membership
 from dpa.protocol.coordinator.stage_progress import StageProgress
 from dpa.protocol.graph import CheckpointTimes
 from dpa.protocol.machine import Machine
@@ -50,16 +51,16 @@ class Cuts(RuledMachine):
         coordinator: Machine,
         stages: Mapping[str, StageProgress],
         times: CheckpointTimes | None,
-        members_stay: Callable[[], bool],
+        membership: Membership,
     ) -> None:
-        """`stages`: each after those that feed it; `members_stay`: whether no tasks come or go."""
+        """`stages`: each after those that feed it; `membership`: knows whether tasks come or go."""
         super().__init__(CutState.WAITING)
         self.stats = None if times is None else CheckpointStats(read=times.read, read_before=times.read)
         self._coordinator = coordinator
         self._stages = stages
         self._sources = [stage for stage in stages.values() if stage.is_source]
         self._operators = [stage for stage in stages.values() if not stage.is_source]
-        self._members_stay = members_stay
+        self._membership = membership
         self._every = math.inf if times is None else times.every
         self._slot = 0 if times is None else times.slot
         self._epoch = 0
@@ -93,7 +94,7 @@ class Cuts(RuledMachine):
 
     def _may_begin(self) -> bool:
         runs = all(stage.is_running and not stage.is_in_round for stage in self._operators)
-        return runs and self._members_stay() and not all(stage.has_nothing_left for stage in self._sources)
+        return runs and self._membership.is_idle and not all(stage.has_nothing_left for stage in self._sources)
 
     def _task_paused(self, sender: Address, message: Paused) -> None:
         self._stages[sender.stage].ledger.note(message.stats, self._coordinator.now)

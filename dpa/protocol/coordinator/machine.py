@@ -85,7 +85,7 @@ class CoordinatorMachine(Machine):
         self._planners = Planners(graph, self.stages, online)
         self._membership = Membership(self, self.stages, self._tasks_changed, self._change_abandoned)
         self.include(self._membership)
-        self._cuts = Cuts(self, self.stages, graph.checkpoints, lambda: self._membership.is_idle)
+        self._cuts = Cuts(self, self.stages, graph.checkpoints, self._membership)
         self.include(self._cuts)
 
     @property
