@@ -121,6 +121,7 @@ class JobSpec:
             name=self.config.name,
             limits=self.config.limits,
             recovery=self.config.recovery,
+            checkpoint=self.config.checkpoint,
         )
 
     def check(self) -> None:

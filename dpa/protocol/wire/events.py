@@ -206,9 +206,15 @@ class SnapshotDone:
 
 @dataclass(frozen=True)
 class CheckpointWritten:
-    """Coordinator: the checkpoint is complete, and what it holds is found after a failure. `slot`: of the next."""
+    """Coordinator: the checkpoint is complete, and what it holds is found after a failure.
+
+    Attributes:
+        slot: of the next.
+        size: bytes that were written.
+    """
 
     slot: int
+    size: int = 0
 
 
 @dataclass(frozen=True)
