@@ -59,7 +59,8 @@ from dpa.protocol.wire.instructions import (
     StopTasks,
 )
 from dpa.simulation._hosts import Hosts
-from dpa.simulation._invariants import Invariants, require
+from dpa.simulation._invariants import Invariants
+from dpa.simulation._require import require
 from dpa.simulation._rounds import PublishedRounds
 from dpa.simulation.job import SimulatedJob, SimulatedRun
 

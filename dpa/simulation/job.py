@@ -78,7 +78,7 @@ class SimulatedJob:
             its task, when it begins, and the seconds that it takes; they are more where the task pauses. Messages reach
             it meanwhile, so its queue fills up.
         numbered: whether the value of each record is the number of its row in the input, so that its order is checked.
-        due: the virtual time at which the first so many records of a source task are there: it waits for them, and
+        due: the virtual time by which a source task has a number of its first records: it waits for them, and
             catches up where it was held back; by default all are there from the start.
         deliveries: where the tasks of stages deliver their shares of results; by default they keep them.
     """
