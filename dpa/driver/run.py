@@ -20,7 +20,7 @@ from dpa.driver._stopwatch import Stopwatch
 from dpa.driver.backend import Backend, Runner
 from dpa.driver.inputs import Inputs, OpenedInput, lazy_session
 from dpa.driver.interrupts import ProgramEnd
-from dpa.driver.outputs import Publication, written
+from dpa.driver.outputs import Publication
 from dpa.driver.partial_results import RoundsPublication, published
 from dpa.driver.placing import Placing
 from dpa.driver.reference import Reference
@@ -51,20 +51,19 @@ class Run:
     """One run of a job, used once. Its attributes fill as it goes; the report is made of those that are known."""
 
     def __init__(self, spec: JobSpec, backend: Backend, observer: Observer | None = None) -> None:
-        self._spec = spec
-        self._inputs = Inputs(spec)
         self._backend = backend
         self._tracker = RunTracker()
         self._observers = Observers(RunLog(_log, spec.config.name), observer or Unobserved())
         self._stopwatch = Stopwatch()
         # Directories first: the executors that steps import may change the working directory.
-        outputs = {key: Publication.of(spec.file, output, key) for key, output in written(spec.file)}
         rounds = {
             key: RoundsPublication(spec.file, given.path, key)
             for key, given in published(spec.file)
             if given.path is not None
         }
-        self._sinks = [_Sink(spec.file, step, outputs.get(step.at("write"))) for step in spec.results]
+        self._spec = spec = spec.for_one_run()
+        self._inputs = Inputs(spec)
+        self._sinks = [_Sink(spec.file, step, spec.outputs.get(step.at("write"))) for step in spec.results]
         self._rounds = {
             step.name: rounds[step.at("aggregation")]
             for step in spec.steps
@@ -238,7 +237,7 @@ class _Sink:
         self.table: pa.Table | None = None
         self.compared = ReferenceReport()
         self.spark_skew: float | None = None
-        self.report = OutputReport(unpublished=self.output.sink.place)
+        self.report = OutputReport(unpublished=self.output.place)
         self._staged: list[Any] = []
 
     @property
@@ -248,7 +247,7 @@ class _Sink:
 
     def take(self, outcome: RunOutcome) -> None:
         """Take the complete result, not yet published."""
-        shares, place = outcome.outputs[self.name], self.output.sink.place
+        shares, place = outcome.outputs[self.name], self.output.place
         self._staged = [staged for part in shares for staged in part.staged]
         self.report = OutputReport(rows=sum(part.rows for part in shares), unpublished=place)
         self.table = self.read() if place is None else None
@@ -260,7 +259,7 @@ class _Sink:
     def publish(self, outcome: RunOutcome) -> None:
         """Put the complete result in its place."""
         files = self.output.commit(self._staged, outcome.times.merged - outcome.times.stream_started)
-        self.report = OutputReport(self.output.sink.place, self.report.rows, files)
+        self.report = OutputReport(self.output.place, self.report.rows, files)
 
     def completed(self, known: StageOutcome) -> StageOutcome:
         """What is known of the stage, with what is known of its result."""

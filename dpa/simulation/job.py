@@ -3,16 +3,21 @@ gives back."""
 
 from __future__ import annotations
 
+import pickle
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import cast
 
 from dpa.execution.block import Block
+from dpa.execution.reduce_task import TaskSnapshot
 from dpa.execution.states import Reduced
 from dpa.protocol.graph import Graph
+from dpa.protocol.restore import continued
 from dpa.protocol.task.delivery import Delivery
 from dpa.protocol.task.user_code import StageTask
 from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.cut import Cut
 from dpa.protocol.wire.events import CancelChange, Redistribute, TaskRequest
 from dpa.protocol.wire.instructions import Answer
 from dpa.protocol.wire.metrics import Snapshot
@@ -68,10 +73,14 @@ class SimulatedJob:
         work_of: how many records' worth of work a block is at a stage; by default as many as it has records.
         slowness: the factor by which a task of a stage, by number, takes longer for the records that it begins with at
             a virtual time, in seconds.
-        cores: how many cores the tasks of a node share (`Cores`); None: each task has one.
+        cores: how many cores the tasks of a node share (`Hosts`); None: each task has one.
         placed: the node of each task, and how they are placed again; None: all are on one, and nobody measures.
         requests: what the coordinator and the load balancer are asked for, with the virtual times, in seconds.
         deaths: which tasks die, if they are there, with the virtual times, in seconds.
+        write_seconds: the longest virtual time that it takes to write a checkpoint.
+        write_failures: how often one cannot be written, 0 to 1.
+        begins_with: the snapshots of each stage with which the job begins; none but where it goes on behind a cut.
+        whole: its graph with all splits, where it does.
         start_seconds: virtual time that it takes to start tasks that are to come while records flow.
         start_failures: how often tasks that are to come while records flow cannot be started, 0 to 1.
         lasting: virtual seconds from the begin of a piece of user code to its end, given the stage and the number of
@@ -97,12 +106,29 @@ class SimulatedJob:
     placed: Placed | None = None
     requests: tuple[tuple[float, TaskRequest | CancelChange | Redistribute], ...] = ()
     deaths: tuple[tuple[float, Address], ...] = ()
+    write_seconds: float = 0.1
+    write_failures: float = 0.0
+    begins_with: Mapping[str, tuple[TaskSnapshot, ...]] = field(default_factory=dict)
+    whole: Graph | None = None
     start_seconds: float = 0.0
     start_failures: float = 0.0
     lasting: Callable[[str, int, float, float], float] = lambda stage, index, begin, seconds: seconds
     numbered: bool = False
     due: Callable[[str, int, int], float] = lambda stage, index, records: 0.0
     deliveries: Mapping[str, Delivery] = field(default_factory=dict)
+
+
+def behind(job: SimulatedJob, cut: Cut | None) -> SimulatedJob:
+    """The job as it goes on behind a cut of it, with snapshots as `SimulatedCluster` writes them; None: as it begins.
+    Nobody dies, and nobody asks for anything."""
+    job = replace(job, deaths=(), requests=())
+    if cut is None:
+        return job
+    snapshots = {
+        name: tuple(pickle.loads(cast(bytes, written)) for written in stage.snapshots.values())
+        for name, stage in cut.operators.items()
+    }
+    return replace(job, graph=continued(job.graph, cut), begins_with=snapshots, whole=job.whole or job.graph)
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ Change = tuple[str, State, State]
 RUNS: tuple[tuple[int, dict[str, bool]], ...] = (
     *((seed, {"placed": True}) for seed in (36, 32, 14, 2)),
     *((seed, {"migrates": True}) for seed in (39, 2)),
+    (1, {"cuts": True}),
 )
 """Seeds that reach every change of state, and how they are run."""
 

@@ -86,10 +86,12 @@ PACKAGES = [
     "config",
     "logical",
     "protocol/coordinator",
+    "report",
     "result",
     "routing/groupings",
     "simulation",
     "sinks",
+    "telemetry",
 ]
 """Those whose docstrings have been gone through. The page of transitions waits for those of dpa/protocol."""
 

@@ -55,8 +55,15 @@ class Ledger:
 
     @property
     def is_settled(self) -> bool:
-        """Whether all that was emitted to the stage is processed."""
-        return self.processed == self.emitted_to
+        """Whether all that was emitted to the stage is processed; to be asked when what feeds it emits no more.
+
+        Raises:
+            ProtocolError: more was processed than was emitted.
+        """
+        emitted, processed = self.emitted_to, self.processed
+        if processed > emitted:
+            raise ProtocolError(f"{self._stage}: {processed} records were processed, but only {emitted} were emitted")
+        return processed == emitted
 
     def start(self, now: float) -> None:
         """The stream begins."""

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from dpa.placement.online import OnlinePlacement
 from dpa.protocol.coordinator._planners import Planners
+from dpa.protocol.coordinator.cuts import Cuts
 from dpa.protocol.coordinator.membership import Membership
 from dpa.protocol.coordinator.stage_progress import StageProgress
 from dpa.protocol.graph import Graph
@@ -15,6 +16,8 @@ from dpa.protocol.rules import Rule, State, on, on_each, when
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.events import (
     CancelChange,
+    CheckpointFailed,
+    CheckpointWritten,
     MoveTasks,
     Rescale,
     Start,
@@ -25,6 +28,7 @@ from dpa.protocol.wire.events import (
     Tick,
 )
 from dpa.protocol.wire.instructions import Answer, JobDone, JobFailed, StartTasks
+from dpa.protocol.wire.messages.cuts import Paused, SnapshotTaken
 from dpa.protocol.wire.messages.end import Finished, LastTable, Progress
 from dpa.protocol.wire.messages.exchange import RoundDone
 from dpa.protocol.wire.messages.members import Left, MembersChanged, Unsubscribed
@@ -81,6 +85,8 @@ class CoordinatorMachine(Machine):
         self._planners = Planners(graph, self.stages, online)
         self._membership = Membership(self, self.stages, self._tasks_changed, self._change_abandoned)
         self.include(self._membership)
+        self._cuts = Cuts(self, self.stages, graph.checkpoints, lambda: self._membership.is_idle)
+        self.include(self._cuts)
 
     @property
     def first_record_at(self) -> float | None:
@@ -132,10 +138,14 @@ class CoordinatorMachine(Machine):
         return "startup"
 
     def states(self) -> dict[str, object]:
-        """Also those of the stages."""
-        return {**super().states(), **{f"stage {name}": stage.state.value for name, stage in self.stages.items()}}
+        """Also those of the cut and of the stages."""
+        of_stages = {f"stage {name}": stage.state.value for name, stage in self.stages.items()}
+        return {**super().states(), "cut": self._cuts.state.value, **of_stages}
 
     def _go_on(self) -> State | None:
+        self._cuts.advance()
+        if self._cuts.is_holding:
+            return None
         self._membership.advance()
         for stage in self.stages.values():
             stage.advance()
@@ -157,6 +167,7 @@ class CoordinatorMachine(Machine):
         if self._starting:
             return None
         self.started_at = self.now
+        self._cuts.start(self.now)
         for stage in self._graph.in_order:
             self.stages[stage.name].start(self.now)
             if self._graph.is_source(stage.name):
@@ -189,10 +200,15 @@ class CoordinatorMachine(Machine):
     ) -> None:
         self.stages[sender.stage].dispatch(sender.stage, sender, message)
 
+    def _last_table(self, sender: Address, message: LastTable) -> None:
+        (self.hand_on if self._cuts.is_holding else self._of_stage)(sender, message)
+
     def _of_stage(self, sender: Address, message: LastTable | DecisionReport) -> None:
         self.stages[message.stage].dispatch(message.stage, sender, message)
 
     def _tick(self, sender: Address, event: Tick) -> None:
+        if self._cuts.is_holding:
+            return
         for stage in self.stages.values():
             stage.tick(self.now)
         self.hand_on(sender, event)
@@ -237,7 +253,14 @@ class CoordinatorMachine(Machine):
         *on_each(
             (SplitRequest, SplitReturned, RoundDone, Finished), [CoordinatorState.RUNNING], _of_task, "for the stage"
         ),
-        on(LastTable, CoordinatorState.RUNNING, _of_stage, "for the stage"),
+        on(LastTable, CoordinatorState.RUNNING, _last_table, "for the cut, or for the stage"),
+        *on_each(
+            (Paused, SnapshotTaken, CheckpointWritten, CheckpointFailed),
+            [CoordinatorState.RUNNING],
+            Machine.hand_on,
+            "for the cut",
+        ),
+        *on_each((CheckpointWritten, CheckpointFailed), [CoordinatorState.DONE], _ignore, "ignore"),
         on(DecisionReport, _ALIVE, _of_stage, "for the stage"),
         on(Tick, CoordinatorState.RUNNING, _tick, "sample queues; begin a round if one is due"),
         when(CoordinatorState.RUNNING, _go_on, "let all go on, to the last stage", (None, CoordinatorState.DONE)),
@@ -253,6 +276,10 @@ class CoordinatorMachine(Machine):
                 RoundDone,
                 Finished,
                 LastTable,
+                Paused,
+                SnapshotTaken,
+                CheckpointWritten,
+                CheckpointFailed,
                 DecisionReport,
                 MembersChanged,
                 Left,

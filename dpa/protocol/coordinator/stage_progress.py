@@ -32,6 +32,7 @@ from dpa.protocol.wire.messages.splits import SplitGrant, SplitRequest, SplitRet
 from dpa.protocol.wire.messages.tables import DecisionReport
 from dpa.protocol.wire.metrics import StageSnapshot, TaskStats
 from dpa.routing.members import MemberChange
+from dpa.sources.splits import Split
 
 
 class StagePhase(State):
@@ -55,6 +56,7 @@ class StageProgress(RuledMachine):
         roster: its tasks.
         ledger: its records.
         end: its last table and its tasks' shares.
+        feeders: the names of the stages that feed it.
     """
 
     def __init__(self, coordinator: Machine, stage: Stage, feeders: Sequence[tuple[StageProgress, int]]) -> None:
@@ -71,6 +73,7 @@ class StageProgress(RuledMachine):
         self.end = StageEnd(stage)
         self._coordinator = coordinator
         self._feeders = [feeder for feeder, _ in feeders]
+        self.feeders = frozenset(feeder.name for feeder in self._feeders)
         self._splits = SplitQueue(stage.splits)
         self._rounds = Rounds(stage.name, stage.aggregate_seconds, stage.tasks)
         self._decisions = Decisions()
@@ -136,6 +139,11 @@ class StageProgress(RuledMachine):
     def is_in_round(self) -> bool:
         """Whether a round of aggregation is in progress."""
         return self._rounds.in_progress
+
+    @property
+    def rest(self) -> tuple[Split, ...]:
+        """What a source has not read, while all its tasks pause."""
+        return self._splits.rest
 
     def begin_change(self, change: MemberChange) -> None:
         """Some tasks are to come, others to leave. Until that is over the stage does not end."""
@@ -207,7 +215,8 @@ class StageProgress(RuledMachine):
         self._splits.asks(sender.index)
 
     def _split_returned(self, sender: Address, message: SplitReturned) -> None:
-        self._splits.gives_back(sender.index, message.read)
+        given_back = self._splits.gives_back if sender.index in self.roster.leaving else self._splits.pauses
+        given_back(sender.index, message.read)
 
     def _noted(self, sender: Address, message: Progress) -> None:
         self.ledger.note(message.stats, self._coordinator.now)
@@ -239,17 +248,14 @@ class StageProgress(RuledMachine):
         return StagePhase.DONE if self.roster.all_ended and not self.is_changing else None
 
     def _freeze_if_drained(self) -> State | None:
-        emitted, processed = self.ledger.emitted_to, self.ledger.processed
-        if processed > emitted:
-            raise ProtocolError(f"{self.name}: {processed} records were processed, but only {emitted} were emitted")
-        if processed < emitted or self.is_changing:
+        if not self.ledger.is_settled or self.is_changing:
             return None
         self.ledger.drained_at = self._coordinator.now
         self._coordinator.send(BALANCER, Freeze(self.name))
         return StagePhase.FREEZING
 
     def _frozen(self, sender: Address, message: LastTable) -> None:
-        self.end.last_version = message.version
+        self.end.last_version = message.table.version
 
     def _round_done(self, sender: Address, message: RoundDone) -> None:
         commit = self._rounds.note(sender, message, self._coordinator.now)
