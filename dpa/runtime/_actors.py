@@ -77,7 +77,8 @@ class TaskActor:
 
     def host(self, machine: Machine, plan: RunPlan) -> None:
         """Be the task of a plan whose machine this is."""
-        name_process(plan.name, str(machine.address))
+        machine.live_in(plan.generation)
+        name_process(plan.name, f"{machine.address}#{plan.generation}" if plan.generation else str(machine.address))
         if plan.log_level is not None:
             log_to_stderr(plan.log_level, str(machine.address))
         self._shell = Shell(machine, self, plan.stuck_seconds)

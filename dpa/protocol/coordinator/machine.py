@@ -117,6 +117,7 @@ class CoordinatorMachine(Machine):
             steps=tuple(replace(step, at=step.at - started_at) for step in self._membership.kept(history=history)),
             placement_looks=self._planners.placement_looks(started_at) if history else (),
             placement_counts=self._planners.placement_counts,
+            generation=self.generation,
         )
 
     @property
