@@ -36,7 +36,7 @@ def pushed(*numbers: int, origin: int = 0) -> Push:
 def test_a_late_copy_for_a_task_that_was_stopped_is_not_lost() -> None:
     graph = graph_of(2)
     tasks = {address: task_of(graph, address) for address in graph.addresses}
-    invariants = Invariants(graph, tasks, numbered=None)
+    invariants = Invariants(graph, tasks, None)
     begin = Envelope(COORDINATOR, mapper(), 0, Begin())
     tasks[mapper()].handle(begin, 0.0)
     invariants.received(begin, tasks[mapper()])
