@@ -63,9 +63,8 @@ def input_table(
     Raises:
         TableError: the input cannot be read, or lacks a column.
     """
-    require_paths(source)
-    if reads_in_place(source, sample):
-        table = parquet_table(source.paths, glob=source.glob, recursive=source.recursive, exclude=source.exclude)
+    table = _in_place(source, sample)
+    if table is not None:
         require_columns(table.schema.names, columns, "the input")
         yield table
         return
@@ -76,6 +75,14 @@ def input_table(
     what = f"staging {source.name} in {resolved(stage_dir or gettempdir(), '.')}"
     with staged(frame, stage_dir, row_group_rows=split_rows, what=what) as table:
         yield table
+
+
+def _in_place(source: Source, sample: RowSample | None = None) -> ParquetTable | None:
+    """The input, if it is read in place."""
+    require_paths(source)
+    if not reads_in_place(source, sample):
+        return None
+    return parquet_table(source.paths, glob=source.glob, recursive=source.recursive, exclude=source.exclude)
 
 
 def _valid_text(frame: DataFrame) -> DataFrame:
@@ -176,8 +183,8 @@ def schema_of(spark: Callable[[], SparkSession], source: Source) -> pa.Schema:
     Raises:
         TableError: the input cannot be read.
     """
-    require_paths(source)
-    if reads_in_place(source):
-        return parquet_table(source.paths, glob=source.glob, recursive=source.recursive, exclude=source.exclude).schema
+    table = _in_place(source)
+    if table is not None:
+        return table.schema
     with as_table_error("the input"):
         return load(spark(), source).limit(0).toArrow().schema
