@@ -18,7 +18,6 @@ from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import CancelChange, TaskRequest
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.use import TaskUse
-from dpa.sources.splits import total_rows
 
 STUCK_SECONDS = 60.0
 
@@ -98,7 +97,7 @@ class RunPlan:
     @property
     def rows(self) -> int:
         """Input rows in all."""
-        return sum(total_rows(stage.splits) for stage in self.graph.stages)
+        return self.graph.rows
 
 
 @dataclass(frozen=True)

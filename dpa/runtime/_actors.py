@@ -113,12 +113,12 @@ class TaskActor:
         """Answer: the channel is open."""
 
     @ray.method(concurrency_group="control", num_returns=0)
-    def deliver(self, pickled: PickledEnvelope) -> None:
+    def deliver(self, pickled: PickledEnvelope | bytes) -> None:
         """Take in a control message."""
         self._shell.receive(pickled)
 
     @ray.method(concurrency_group="data", num_returns=0)
-    def push(self, pickled: PickledEnvelope) -> None:
+    def push(self, pickled: PickledEnvelope | bytes) -> None:
         """Take in records, or the states of ranges."""
         self._shell.receive(pickled)
 
@@ -151,7 +151,7 @@ class TaskActor:
         handle, message, pickled = self._handles[envelope.receiver], envelope.message, PickledEnvelope.of(envelope)
         records = message.block.rows if isinstance(message, Push) else 0
         self._traffic.sent(envelope.receiver, records, pickled.size)
-        (handle.push if isinstance(message, Push | RangeTransfer) else handle.deliver).remote(pickled)
+        (handle.push if isinstance(message, Push | RangeTransfer) else handle.deliver).remote(pickled.argument)
 
     def at_once(self, instruction: Instruction) -> bool:
         """Carry out an instruction that takes no time and need not wait until user code returns; whether it was one."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.messages.cuts import Pause, Paused, SnapshotTaken, TakeSnapshot, Thaw
 from dpa.protocol.wire.messages.data import Ack, CreditTransfer, Push
 from dpa.protocol.wire.messages.end import Deliver, Drain, Finished, Freeze, LastTable, Progress
 from dpa.protocol.wire.messages.exchange import BeginExchange, RoundDone, StateTransfer
@@ -51,6 +52,11 @@ Message = (
     | Unsubscribe
     | Unsubscribed
     | Progress
+    | Pause
+    | Paused
+    | TakeSnapshot
+    | SnapshotTaken
+    | Thaw
     | Drain
     | Freeze
     | LastTable

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import zip_longest
 
+from dpa._util.words import plural
 from dpa.balance.decision import Decision
 from dpa.measure.latency import LatencySketch
 from dpa.measure.lives import Life
@@ -154,7 +155,7 @@ class TaskChange:
             pairs = ", ".join(f"{self.stage} {old} is {self.stage} {new} now" for old, new in self.moved)
             return f"{pairs}, after {self.seconds:.2f} s"
         change = f"{len(self.started)} started" if self.started else f"{len(self.stopped)} stopped"
-        return f"{self.stage} has {tasks} tasks, {change}, after {self.seconds:.2f} s"
+        return f"{self.stage} has {plural(tasks, 'task')}, {change}, after {self.seconds:.2f} s"
 
 
 @dataclass(frozen=True)
