@@ -91,6 +91,8 @@ PACKAGES = [
     "routing/groupings",
     "simulation",
     "sinks",
+    "sources",
+    "spark",
     "telemetry",
 ]
 """Those whose docstrings have been gone through. The page of transitions waits for those of dpa/protocol."""
