@@ -124,6 +124,10 @@ class ObjectTable:
         self._remove(gone)
         return parts
 
+    def snapshot(self) -> StatePart | None:
+        """All states, by reference."""
+        return self._part(np.arange(self.size)) if self.size else None
+
     def _gone(self, table: RoutingTable, keep: int, interval: Interval) -> npt.NDArray[np.intp]:
         """The positions of the keys in the interval that belong to others."""
         hashes = self._hashes[: self.size]

@@ -67,6 +67,21 @@ class Piece:
     rows: tuple[pa.RecordBatch, ...] = ()
 
 
+@dataclass(frozen=True, eq=False)
+class TaskSnapshot:
+    """What a task has at a cut of the stream, when nothing is queued or on its way.
+
+    Attributes:
+        part: its states; None if there are none.
+        rows: of its share: those that it has emitted.
+        arrived: the schemas of what has come to it.
+    """
+
+    part: StatePart | None
+    rows: tuple[pa.RecordBatch, ...]
+    arrived: dict[Input, pa.Schema]
+
+
 class ReduceTask:
     """One task: its store, and in the end its share.
 
@@ -129,6 +144,25 @@ class ReduceTask:
     def keep(self, rows: Iterable[pa.RecordBatch]) -> None:
         """Take in rows that belong to the share, and were emitted by a task that left."""
         self._kept += rows
+
+    def snapshot(self) -> TaskSnapshot:
+        """All that it has, which stays: to be written before the task goes on."""
+        return TaskSnapshot(self._states.snapshot(), tuple(self._kept), dict(self._arrived))
+
+    def restore(self, snapshots: Iterable[TaskSnapshot], table: RoutingTable | None) -> None:
+        """Begin with what tasks of the stage had at a cut: with all of it, or with the states that a table gives to
+        this task. Rows that were emitted belong to nobody: those of each snapshot go to one task."""
+        for number, found in enumerate(snapshots):
+            self._arrived = merged((self._arrived, found.arrived))
+            if table is None or table.members[number % len(table.members)] == self._index:
+                self._kept += found.rows
+            own = found.part
+            if own is not None and table is not None:
+                store = self._stage.receiver.store()
+                store.install(own)
+                own = store.pack(table, keep=-1).get(self._index)
+            if own is not None:
+                (self._states.merge if self._stage.receiver.can_merge else self._states.install)(own)
 
     def install(self, parts: Iterable[StatePart]) -> None:
         """Take in states that came from other tasks, of keys that it has none of."""

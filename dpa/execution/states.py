@@ -105,6 +105,11 @@ class States(ABC):
         those in an interval of `pieces`."""
 
     @abstractmethod
+    def snapshot(self) -> StatePart | None:
+        """All states as they are; None if there are none. Python states are those of the store, so they are to be
+        written before the store goes on."""
+
+    @abstractmethod
     def merge(self, part: StatePart) -> None:
         """Fold in states that came from another reducer."""
 

@@ -70,6 +70,8 @@ def _body(report: Report) -> Iterator[str]:
     yield _heading("Time") + _table(run_content.phases(report))
     if report.seconds.first_record is not None:
         yield _note(f"First record processed {seconds(report.seconds.first_record)} after the start of the job.")
+    if report.recoveries:
+        yield _heading("Recoveries") + _table(run_content.recoveries(report))
     yield _heading("Configuration") + _block([as_yaml(report.config, width=120)])
     if report.warnings:
         yield _heading("Warnings") + _block(map(one_line, report.warnings))

@@ -76,6 +76,7 @@ def _parts(
         if report.is_graph:
             yield Text(f"\n{name}")
             yield facts(stage_content.facts(stage, report.status), ascii_only)
+    yield from table(run_content.recoveries(report), console, "\nthe job was begun again after")
     yield Text()
     known = [fact for fact in run_content.facts(report) if fact.name != "reference"]
     known += [*(run_content.brief(report) if report.is_graph and not verbose else ()), run_content.times(report)]

@@ -115,6 +115,23 @@ def stages(report: Report) -> Table:
     )
 
 
+def recoveries(report: Report) -> Table:
+    """Which deaths the job has survived, and what each cost."""
+    rows = [
+        (
+            seconds(found.at),
+            one_line(found.task),
+            one_line(found.node),
+            count(found.rows),
+            seconds(found.seconds, "never"),
+            one_line(found.cause),
+        )
+        for found in report.recoveries
+    ]
+    head = ("#after", "died", "node", "#rows again", "#flowed after", "cause")
+    return Table(plural(len(rows), "death"), head, rows, narrow=5)
+
+
 def looks(report: Report) -> Table:
     """What each look at the placement found, and did."""
     rows = [

@@ -77,7 +77,8 @@ class TaskActor:
 
     def host(self, machine: Machine, plan: RunPlan) -> None:
         """Be the task of a plan whose machine this is."""
-        name_process(plan.name, str(machine.address))
+        machine.live_in(plan.generation)
+        name_process(plan.name, f"{machine.address}#{plan.generation}" if plan.generation else str(machine.address))
         if plan.log_level is not None:
             log_to_stderr(plan.log_level, str(machine.address))
         self._shell = Shell(machine, self, plan.stuck_seconds)
@@ -113,12 +114,12 @@ class TaskActor:
         """Answer: the channel is open."""
 
     @ray.method(concurrency_group="control", num_returns=0)
-    def deliver(self, pickled: PickledEnvelope) -> None:
+    def deliver(self, pickled: PickledEnvelope | bytes) -> None:
         """Take in a control message."""
         self._shell.receive(pickled)
 
     @ray.method(concurrency_group="data", num_returns=0)
-    def push(self, pickled: PickledEnvelope) -> None:
+    def push(self, pickled: PickledEnvelope | bytes) -> None:
         """Take in records, or the states of ranges."""
         self._shell.receive(pickled)
 
@@ -151,7 +152,7 @@ class TaskActor:
         handle, message, pickled = self._handles[envelope.receiver], envelope.message, PickledEnvelope.of(envelope)
         records = message.block.rows if isinstance(message, Push) else 0
         self._traffic.sent(envelope.receiver, records, pickled.size)
-        (handle.push if isinstance(message, Push | RangeTransfer) else handle.deliver).remote(pickled)
+        (handle.push if isinstance(message, Push | RangeTransfer) else handle.deliver).remote(pickled.argument)
 
     def at_once(self, instruction: Instruction) -> bool:
         """Carry out an instruction that takes no time and need not wait until user code returns; whether it was one."""

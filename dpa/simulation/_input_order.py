@@ -23,11 +23,11 @@ _Part: TypeAlias = "tuple[int, Key, int | None]"
 class InputOrder:
     """Rows of a split are in order; so are all rows of a source as long as one task reads at a time."""
 
-    def __init__(self, graph: Graph, stage: str) -> None:
-        """Of the records that come from sources."""
+    def __init__(self, graph: Graph, whole: Graph, stage: str) -> None:
+        """Of the records that come from sources; `whole` is the graph with all splits."""
         self._stage = stage
         sources = [feeder for feeder in graph.upstream(stage) if graph.is_source(feeder.name)]
-        self._firsts = {source.name: _first_rows(source) for source in sources}
+        self._firsts = {source.name: _first_rows(whole[source.name]) for source in sources}
         self._one_reader = {source.name for source in sources if source.tasks == 1}
         self._last: dict[_Part, int] = {}
 

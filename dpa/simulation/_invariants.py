@@ -15,6 +15,7 @@ from dpa.balance.decision import Decision, Outcome
 from dpa.balance.options import TokenOptions
 from dpa.errors import ProtocolError
 from dpa.execution.block import Block
+from dpa.execution.states import StatePart
 from dpa.protocol.graph import Graph, Stage
 from dpa.protocol.history.words import in_words
 from dpa.protocol.machine import Machine
@@ -45,10 +46,10 @@ _NEEDED = Push | Ack | CreditTransfer | Marker | PassedMarkers | RangeTransfer
 class Invariants:
     """Numbers in comments are those of the design's list of invariants (docs/design.md)."""
 
-    def __init__(self, graph: Graph, tasks: Mapping[Address, TaskMachine], *, numbered: bool) -> None:
-        """`numbered`: whether the value of each record is the number of its row."""
+    def __init__(self, graph: Graph, tasks: Mapping[Address, TaskMachine], numbered: Graph | None) -> None:
+        """`numbered`: the graph with all splits, where the value of each record is the number of its row in these."""
         self._tasks = tasks
-        self._stages = [_StageInvariants(graph, stage, tasks, numbered=numbered) for stage in graph.queue_fed()]
+        self._stages = [_StageInvariants(graph, stage, tasks, numbered) for stage in graph.queue_fed()]
         self._by_name = {stage.name: stage for stage in self._stages}
         self._in_transit: dict[tuple[Address, Address, int], int] = {}
         self._delivered: dict[tuple[Address, Address], int] = {}
@@ -61,6 +62,10 @@ class Invariants:
             stage.name: [one for one in self._stages if one.name == stage.name or stage in graph.upstream(one.name)]
             for stage in graph.stages
         }
+
+    def begins_with(self, address: Address, part: StatePart) -> None:
+        """A task has these states from the start."""
+        self._by_name[address.stage].begins_with(address.index, part)
 
     def joined(self, address: Address) -> None:
         """A task is started while the job runs."""
@@ -206,7 +211,9 @@ class _Tally:
 class _StageInvariants:
     """The invariants of one operator stage and of the edges that enter it."""
 
-    def __init__(self, graph: Graph, stage: Stage, tasks: Mapping[Address, TaskMachine], *, numbered: bool) -> None:
+    def __init__(
+        self, graph: Graph, stage: Stage, tasks: Mapping[Address, TaskMachine], numbered: Graph | None
+    ) -> None:
         self._entering = {number for number, _ in graph.into(stage.name)}
         self._tasks = tasks
         self.name = stage.name
@@ -229,9 +236,14 @@ class _StageInvariants:
         self._rounds: dict[int, int] = defaultdict(int)
         self._migration = StatesAndOrder(stage.name) if stage.migrates else None
         self._asked = 0
-        self._order = InputOrder(graph, stage.name) if stage.migrates and numbered else None
+        self._order = InputOrder(graph, numbered, stage.name) if stage.migrates and numbered is not None else None
         self._rows_forwarded = 0
         self.rows_in_transit = 0
+
+    def begins_with(self, index: int, part: StatePart) -> None:
+        """A task has these states from the start."""
+        if self._migration is not None:
+            self._migration.begins_with(index, part)
 
     def joined(self, address: Address) -> None:
         """The stage has another task."""

@@ -30,6 +30,10 @@ class StatesAndOrder:
         self._places: dict[Key, _Place] = {}
         self._emitted: dict[tuple[Address, int, Key], deque[str]] = defaultdict(deque)
 
+    def begins_with(self, index: int, part: StatePart) -> None:
+        """Task `index` has these states from the start."""
+        self._places |= dict.fromkeys(to_python(part.keys), ("at", index))
+
     def emitted(self, push: Push) -> None:
         """A sender pushes records."""
         for key, value in _records(push.block):

@@ -12,7 +12,7 @@ from collections import Counter
 from dpa.errors import ProtocolError
 from dpa.execution.block import Block
 from dpa.execution.keys import key_column
-from dpa.execution.states import Reduced
+from dpa.execution.states import Reduced, StatePart
 from dpa.protocol.wire.instructions import Extract, Instruction, ProcessBlock
 from dpa.routing.keys import Key, KeyName, to_python
 from dpa.routing.table import RoutingTable
@@ -35,6 +35,12 @@ class PublishedRounds:
         self._at_packs: list[list[Counter[Key]]] = [[] for _ in range(home.reducers)]
         self._shares: dict[tuple[int, int], Reduced] = {}
         self._before: Counter[Key] = Counter()
+
+    def begins_with(self, reducer: int, part: StatePart) -> None:
+        """A reducer has these states from the start."""
+        for key, records in zip(to_python(part.keys), part.records.tolist(), strict=True):
+            self._processed[reducer][key] += records
+            self._homes[key] = self._home.key_lookup(key)
 
     def works(self, reducer: int, instruction: Instruction) -> None:
         """User code carries out an instruction."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import pyarrow as pa
 
 from dpa.errors import TableError
+from dpa.sources.columns import first_difference
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -147,10 +148,12 @@ class ParquetSplit:
         rows = sum(footer.row_group(group).num_rows for group in self.row_groups)
         if rows != self.skipped + self.rows:
             return f"the split's row groups have {rows:,} rows now, and had {self.skipped + self.rows:,}"
-        kinds = {field.name: field.type for field in footer.schema.to_arrow_schema()}
-        for field in self.schema or ():
-            if kinds.get(field.name) != field.type:
-                return f"the column {field.name!r} is {kinds.get(field.name, 'missing')} now, and was {field.type}"
+        schema = self.schema or pa.schema([])
+        now = pa.schema([field for field in footer.schema.to_arrow_schema() if field.name in schema.names])
+        changed = first_difference(schema, now)
+        if changed is not None:
+            name, before, here = changed
+            return f"the column {name!r} is {here} now, and was {before}"
         if self.size not in (None, size):
             return f"it has {size:,} bytes now, and had {self.size:,}"
         return None

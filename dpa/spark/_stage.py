@@ -25,7 +25,7 @@ from dpa.sources.paths import Location, locate, resolved
 from dpa.spark import _leftovers
 from dpa.spark._errors import as_table_error, quoted, tidying_up
 from dpa.spark._sample import RowSample
-from dpa.spark._settings import SharedSetting
+from dpa.spark._session_state import SharedSetting
 from dpa.spark._source import Source, load, reads_in_place, require_paths
 
 if TYPE_CHECKING:

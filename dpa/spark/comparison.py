@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from dpa.routing.keys import KeyName, in_words, names_of
 from dpa.spark._bags import Bags
+from dpa.spark._differences import LONGEST, difference, shown_value
 from dpa.spark._equality import IncomparableError, aligned, equal, series_of
-from dpa.spark._words import LONGEST, difference, shown_value
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,8 @@ from dpa.routing.groupings.options import BY_KIND
 from dpa.routing.hashing import ALL_HASHES, Hashes, Interval
 from dpa.routing.table import RoutingTable
 from dpa.simulation.cluster import InvariantViolationError
-from dpa.simulation.random_graphs import random_graph
-from dpa.simulation.random_jobs import run_random_job
+from experiments.simulated_jobs.random_graphs import random_graph
+from experiments.simulated_jobs.random_jobs import run_random_job
 
 SEEDS, CHUNK = 90, 30
 MOST = 150

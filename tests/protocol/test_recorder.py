@@ -35,9 +35,9 @@ from dpa.protocol.wire.messages.end import Deliver
 from dpa.routing.groupings.options import BY_KIND, KINDS
 from dpa.simulation.cluster import InvariantViolationError, SimulatedCluster
 from dpa.simulation.job import SimulatedJob
-from dpa.simulation.random_changes import with_random_changes, with_random_placement
-from dpa.simulation.random_graphs import random_graph
-from dpa.simulation.random_jobs import random_job
+from experiments.simulated_jobs.random_changes import with_random_changes, with_random_placement
+from experiments.simulated_jobs.random_graphs import random_graph
+from experiments.simulated_jobs.random_jobs import random_job
 
 SOURCE, OPERATOR = Address("mapper", 0), Address("reducer", 0)
 

@@ -8,6 +8,7 @@ import pytest
 
 from dpa.errors import ProtocolError
 from dpa.protocol.balancer.machine import LoadBalancerMachine, StageBalance
+from dpa.protocol.coordinator.cuts import Cuts
 from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.coordinator.membership import Membership
 from dpa.protocol.coordinator.stage_progress import StageProgress
@@ -116,7 +117,7 @@ def test_two_parts_that_take_one_kind_of_event_are_refused_when_the_machine_is_m
 # --- the machines of the protocol
 
 PARTS: dict[type[RuledMachine], list[type[RuledMachine]]] = {
-    CoordinatorMachine: [StageProgress, Membership],
+    CoordinatorMachine: [StageProgress, Membership, Cuts],
     LoadBalancerMachine: [StageBalance],
     SourceMachine: [Production],
     OperatorMachine: [Production, StateExchange, Giving, Taking],
@@ -128,9 +129,10 @@ RECEIVED: dict[type[RuledMachine], set[str]] = {
         *("Start", "TaskStarted", "StartFailed", "TaskDied", "Tick", "Rescale", "CancelChange", "MoveTasks"),
         *("MembersChanged", "Left", "Unsubscribed", "SplitReturned"),
         *("SplitRequest", "Progress", "DecisionReport", "RoundDone", "LastTable", "Finished"),
+        *("Paused", "SnapshotTaken", "CheckpointWritten", "CheckpointFailed"),
     },
     LoadBalancerMachine: {
-        *("Tick", "Redistribute", "LoadReport", "OfferedReport", "Settled", "Freeze"),
+        *("Tick", "Redistribute", "LoadReport", "OfferedReport", "Settled", "Freeze", "Thaw"),
         *("ChangeMembers", "Unsubscribe"),
     },
     SourceMachine: {
@@ -144,12 +146,21 @@ RECEIVED: dict[type[RuledMachine], set[str]] = {
             "TableUpdate",
             "CurrentTable",
             "Leave",
+            "Pause",
             "Flush",
         ),
     },
     OperatorMachine: {
         *("Tick", "StepDone", "ProcessDone", "ExtractDone", "MergeDone", "FinishDone", "WriteDone"),
-        *("RangesExtracted", "StatesInstalled", "Marker", "RangeTransfer", "PassedMarkers"),
+        *(
+            "RangesExtracted",
+            "StatesInstalled",
+            "TakeSnapshot",
+            "SnapshotDone",
+            "Marker",
+            "RangeTransfer",
+            "PassedMarkers",
+        ),
         *(
             "Push",
             "Ack",

@@ -19,10 +19,11 @@ from dpa.protocol.wire.instructions import Instruction
 from dpa.protocol.wire.metrics import StageSnapshot
 from dpa.simulation._cores import Cores
 from dpa.simulation.cluster import SimulatedCluster
-from dpa.simulation.job import Network, SimulatedJob, map_reduce_job
-from dpa.simulation.pauses import NEVER, Pauses
-from dpa.simulation.random_jobs import Collect, random_job
+from dpa.simulation.job import Network, SimulatedJob
 from dpa.sources.splits import memory_splits
+from experiments.simulated_jobs.map_reduce import map_reduce_job
+from experiments.simulated_jobs.pauses import Pauses
+from experiments.simulated_jobs.random_jobs import Collect, random_job
 
 
 def job(keys: Sequence[str], *, reducers: int = 1, **timing: Any) -> SimulatedJob:
@@ -98,7 +99,7 @@ def test_a_reducer_that_pauses_does_nothing_meanwhile_and_is_not_busy() -> None:
     first.run()
     began, done[:] = done[0] - 1.0, []
     pauses = Pauses.of([(began + 1.5, began + 6.0)])
-    paused = job(["a"] * 3, pauses=lambda stage, index: pauses if stage == REDUCER else NEVER)
+    paused = job(["a"] * 3, lasting=lambda stage, index, *work: pauses.lasting(*work) if stage == REDUCER else work[1])
     snapshot = SimulatedCluster(paused, 0, operator=Listens).run().snapshot
     assert [at - began for at in done] == pytest.approx([1.0, 6.5, 7.5])
     assert snapshot[REDUCER].tasks[0].busy_seconds == pytest.approx(3.0)

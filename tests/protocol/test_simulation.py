@@ -33,9 +33,10 @@ from dpa.protocol.wire.messages.data import CreditTransfer
 from dpa.protocol.wire.messages.end import Deliver, Freeze
 from dpa.protocol.wire.messages.tables import TableUpdate
 from dpa.simulation.cluster import InvariantViolationError, SimulatedCluster
-from dpa.simulation.job import Network, map_reduce_job
-from dpa.simulation.random_jobs import Collect, random_job, run_random_job
+from dpa.simulation.job import Network
 from dpa.sources.splits import memory_splits
+from experiments.simulated_jobs.map_reduce import map_reduce_job
+from experiments.simulated_jobs.random_jobs import Collect, random_job, run_random_job
 
 SEEDS, CHUNK = 90, 30
 

@@ -33,7 +33,7 @@ from dpa.protocol.wire.envelopes import Message
 from dpa.protocol.wire.events import ProcessDone, Start, StepDone, TaskStarted
 from dpa.protocol.wire.instructions import Instruction, ProcessBlock, Send
 from dpa.protocol.wire.messages.data import Push
-from dpa.protocol.wire.messages.end import Finished, Progress
+from dpa.protocol.wire.messages.end import Finished, LastTable, Progress
 from dpa.protocol.wire.messages.splits import Begin, SplitGrant, SplitRequest
 from dpa.protocol.wire.messages.tables import TableUpdate
 from dpa.protocol.wire.metrics import TaskStats
@@ -80,6 +80,16 @@ def sent(instructions: Iterable[Instruction], kind: type[M]) -> list[tuple[Addre
 def instructed(instructions: Iterable[Instruction], kind: type[M]) -> list[M]:
     """The instructions of one kind."""
     return [instruction for instruction in instructions if isinstance(instruction, kind)]
+
+
+def last_table(stage: str, version: int) -> LastTable:
+    """The load balancer's answer to a freeze, with any table of this version."""
+    return LastTable(stage, table_giving({"any": 0}, version=version))
+
+
+def last_versions(instructions: Iterable[Instruction]) -> list[tuple[Address, str, int]]:
+    """The answers to freezes among the instructions: to whom, the stage, and the version of its table."""
+    return [(to, last.stage, last.table.version) for to, last in sent(instructions, LastTable)]
 
 
 def update_between(old: RoutingTable, new: RoutingTable, stage: str = REDUCER) -> TableUpdate:

@@ -154,6 +154,9 @@ class BatchStates(States):
         self._folded = 0 if kept is None else len(kept.keys)
         return parts
 
+    def snapshot(self) -> StatePart | None:
+        return self._fold()
+
     def preview(self, key: KeyName) -> Reduced:
         """What `finish` would give now. States are Arrow columns, which nothing that the reducer makes of them (numpy,
         pandas, polars) can be written through, so they need no copy."""

@@ -87,5 +87,8 @@ class NoStates(States):
     def pack(self, table: RoutingTable, keep: int, interval: Interval = ALL_HASHES) -> dict[int, StatePart]:
         return {}
 
+    def snapshot(self) -> StatePart | None:
+        return None
+
     def finish(self, key: KeyName) -> Reduced:
         return Reduced.of_nobody(pa.table({}))

@@ -89,7 +89,7 @@ class Elasticity:
     ) -> Rescale | None:
         """The change of one stage."""
         stage = self._stages[name]
-        if stage.is_changing or not stage.is_running or (stage.began_at is None and not stage.is_source):
+        if stage.is_changing or not stage.is_running or (stage.ledger.began_at is None and not stage.is_source):
             return None
         work = StageWork(
             len(stage.members),

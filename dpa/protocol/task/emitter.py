@@ -93,6 +93,11 @@ class Emitter:
         self._row_bytes: float | None = None
 
     @property
+    def made(self) -> int:
+        """Records made for the stage: pushed, or waiting for credit."""
+        return self.emitted + self.held
+
+    @property
     def in_flight(self) -> int:
         """Records pushed and not acknowledged yet."""
         return self._credit.in_flight

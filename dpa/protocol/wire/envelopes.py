@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.messages.cuts import Pause, Paused, SnapshotTaken, TakeSnapshot, Thaw
 from dpa.protocol.wire.messages.data import Ack, CreditTransfer, Push
 from dpa.protocol.wire.messages.end import Deliver, Drain, Finished, Freeze, LastTable, Progress
 from dpa.protocol.wire.messages.exchange import BeginExchange, RoundDone, StateTransfer
@@ -51,6 +52,11 @@ Message = (
     | Unsubscribe
     | Unsubscribed
     | Progress
+    | Pause
+    | Paused
+    | TakeSnapshot
+    | SnapshotTaken
+    | Thaw
     | Drain
     | Freeze
     | LastTable
@@ -66,7 +72,7 @@ class Envelope:
     Attributes:
         sender, receiver: the channel.
         seq: the message's number in the channel, from 0 without gaps.
-        generation: which life of the graph the sender belongs to; always 0, as nothing rolls back yet.
+        generation: which life of the graph the sender belongs to, from 0.
     """
 
     sender: Address

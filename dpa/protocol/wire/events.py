@@ -197,6 +197,28 @@ class StatesInstalled:
     """The states given to user code last are in its store."""
 
 
+@dataclass(frozen=True, eq=False)
+class SnapshotDone:
+    """The task's states are written; what the driver's archive gave for them."""
+
+    written: object
+
+
+@dataclass(frozen=True)
+class CheckpointWritten:
+    """Coordinator: the checkpoint is complete, and what it holds is found after a failure. `slot`: of the next."""
+
+    slot: int
+
+
+@dataclass(frozen=True)
+class CheckpointFailed:
+    """Coordinator: it could not be written, and the one before it is the newest. `slot`: of the next."""
+
+    reason: str
+    slot: int
+
+
 @dataclass(frozen=True)
 class MergeDone:
     """This task's share of a round is complete: how many keys it published, and how many seconds that took."""
@@ -224,7 +246,15 @@ class WriteDone:
 
 
 UserCodeDone = (
-    StepDone | ProcessDone | ExtractDone | RangesExtracted | StatesInstalled | MergeDone | FinishDone | WriteDone
+    StepDone
+    | ProcessDone
+    | ExtractDone
+    | RangesExtracted
+    | StatesInstalled
+    | SnapshotDone
+    | MergeDone
+    | FinishDone
+    | WriteDone
 )
 """What answers an instruction: user code has returned."""
 
@@ -240,5 +270,7 @@ Event = (
     | Rescale
     | MoveTasks
     | CancelChange
+    | CheckpointWritten
+    | CheckpointFailed
     | UserCodeDone
 )

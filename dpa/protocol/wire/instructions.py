@@ -9,6 +9,7 @@ import pyarrow as pa
 from dpa.execution.block import Block
 from dpa.execution.states import StatePart
 from dpa.protocol.wire.addresses import Address, Present
+from dpa.protocol.wire.cut import Cut
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.routing.table import RoutingTable
 from dpa.sources.splits import Split
@@ -158,6 +159,22 @@ class Write:
 
 
 @dataclass(frozen=True)
+class WriteSnapshot:
+    """Operator: write all states, which stay as they are, for a slot of the store's chain. Answered by
+    `SnapshotDone`."""
+
+    slot: int
+
+
+@dataclass(frozen=True, eq=False)
+class WriteCheckpoint:
+    """Coordinator: write down a cut, whose snapshots are written, so that the job can begin with it. Answered by
+    `CheckpointWritten` or `CheckpointFailed`."""
+
+    cut: Cut
+
+
+@dataclass(frozen=True)
 class Commit:
     """Coordinator: all shares of a round are complete; show them to readers, if the job publishes them. No event
     answers it.
@@ -202,6 +219,8 @@ Instruction = (
     | ExtractRanges
     | InstallStates
     | MergeStates
+    | WriteSnapshot
+    | WriteCheckpoint
     | Finish
     | Write
     | Commit

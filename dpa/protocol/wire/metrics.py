@@ -257,6 +257,7 @@ class Snapshot:
         steps: the last changes of tasks that were carried out, in order.
         placement_looks: the last looks at the placement; empty if they were left out, or where tasks stay.
         placement_counts: how often no task was moved, by reason.
+        generation: which life of the graph this is; all numbers begin again with it.
     """
 
     phase: str
@@ -268,6 +269,7 @@ class Snapshot:
     steps: tuple[TaskChange, ...] = ()
     placement_looks: tuple[PlacementLook, ...] = ()
     placement_counts: dict[str, int] = field(default_factory=dict)
+    generation: int = 0
 
     def __getitem__(self, stage: str) -> StageSnapshot:
         """A stage by its name."""

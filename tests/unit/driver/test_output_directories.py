@@ -4,11 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from output_samples import job, of, write
+from output_samples import check_outputs, job, of, write
 
 from dpa import config
 from dpa.config import JobFile
-from dpa.driver.outputs import check_outputs
 from dpa.driver.partial_results import check_partial_results
 from dpa.driver.spec import JobSpec
 from dpa.errors import ConfigError

@@ -20,6 +20,7 @@ from dpa.result import (
     KeyDistribution,
     OutputReport,
     RecordCounts,
+    RecoveryReport,
     ReferenceReport,
     Report,
     Result,
@@ -254,6 +255,12 @@ def test_a_job_that_failed_before_its_stages_had_finished_has_no_static_skew() -
     early = samples.report(status="failed", error="no", skew=SkewReport(dpa=0.5))
     assert "static" not in shown(early)
     assert "static" not in repr(Result(early))
+
+
+def test_deaths_that_the_job_has_survived_are_listed() -> None:
+    found = RecoveryReport(0, 12.5, "reducer 1", "two", "it was killed", 1_234, 2.5)
+    text = words(shown(samples.report(recoveries=(found, replace(found, node="", seconds=None)))))
+    assert "after died node rows again flowed after 12.5 s reducer 1 two 1,234 2.50 s 12.5 s reducer 1 1,234" in text
 
 
 def test_a_failed_job_says_where_nothing_was_published() -> None:

@@ -10,6 +10,7 @@ from dpa.execution.schemas import ShareSchema
 from dpa.measure.latency import LatencySketch
 from dpa.protocol.wire.metrics import TaskStats
 from dpa.protocol.wire.use import TaskUse
+from dpa.routing.table import RoutingTable
 
 
 @dataclass(frozen=True)
@@ -29,17 +30,17 @@ class Drain:
 
 @dataclass(frozen=True)
 class Freeze:
-    """Publish no more tables of a stage."""
+    """Publish no more tables of a stage, but for a `Thaw`."""
 
     stage: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LastTable:
-    """The load balancer's answer to `Freeze`: the version of the stage's newest table."""
+    """The load balancer's answer to `Freeze`: the stage's newest table, which all tasks have settled."""
 
     stage: str
-    version: int
+    table: RoutingTable
 
 
 @dataclass(frozen=True, eq=False)

@@ -53,6 +53,3 @@ class Pauses:
         if since < until:
             parts.append((since, until))
         return parts
-
-
-NEVER = Pauses()

@@ -23,11 +23,17 @@ from dpa.protocol.graph import REDUCER
 from dpa.routing.groupings.options import BY_KIND, KINDS, RING
 from dpa.routing.hashing import hash_column
 from dpa.routing.keys import Key, KeyName, to_python
-from dpa.simulation._random_tables import with_random_first_tables
 from dpa.simulation.cluster import InvariantViolationError, SimulatedCluster
-from dpa.simulation.job import Network, SimulatedJob, SimulatedRun, map_reduce_job
-from dpa.simulation.random_changes import with_random_changes, with_random_placement
+from dpa.simulation.job import Network, SimulatedJob, SimulatedRun
 from dpa.sources.splits import memory_splits
+from experiments.simulated_jobs.map_reduce import map_reduce_job
+from experiments.simulated_jobs.random_changes import (
+    again,
+    with_random_changes,
+    with_random_cuts,
+    with_random_placement,
+)
+from experiments.simulated_jobs.random_tables import with_random_first_tables
 
 
 class CollectAlone(Reducer[list[int], int]):
@@ -204,11 +210,12 @@ def run_random_job(
     migrates: bool = False,
     changes: bool = False,
     placed: bool = False,
+    cuts: bool = False,
     **machines: Any,
 ) -> SimulatedRun:
     """Run the job of a seed, in at most so many steps, and check its result too; `migrates` as for `random_job`,
-    `changes`: whether tasks come and go, `placed`: whether their placement follows the load, and `machines` are those
-    of `SimulatedCluster`.
+    `changes`: whether tasks come and go, `placed`: whether their placement follows the load, `cuts`: whether it has
+    checkpoints, with some of which it is run again, and `machines` are those of `SimulatedCluster`.
 
     Raises:
         InvariantViolationError: an invariant was broken, the job could not end, or its result is wrong.
@@ -219,8 +226,18 @@ def run_random_job(
         job = with_random_changes(job, seed)
     if placed:
         job = with_random_placement(job, seed)
+    if cuts:
+        job = with_random_cuts(job, seed)
     cluster = SimulatedCluster(job, seed, **machines)
     run = cluster.run(max_steps)
+    _check(run, made, cluster)
+    for behind_cut in again(job, cluster.checkpoints, seed) if cuts else ():
+        cluster = SimulatedCluster(behind_cut, seed, **machines)
+        _check(cluster.run(max_steps), made, cluster)
+    return run
+
+
+def _check(run: SimulatedRun, made: RandomJob, cluster: SimulatedCluster) -> None:
     shares = run.shares[REDUCER]
     rows = _rows(shares, made.key)
     found = dict(rows)
@@ -232,7 +249,6 @@ def run_random_job(
     _check_rounds(run, made, cluster)
     if sum(int(share.mapped.sum()) for share in shares) != sum(map(len, made.expected.values())):
         raise InvariantViolationError("the counts of records by key are wrong", cluster.history())
-    return run
 
 
 def _rows(shares: Iterable[Reduced], key: KeyName) -> list[tuple[Key, list[int]]]:

@@ -30,12 +30,18 @@ from dpa.protocol.task.user_code import StageTask
 from dpa.protocol.wire.events import Redistribute, Rescale
 from dpa.routing.groupings.options import KeyOptions
 from dpa.routing.hashing import hash_column
-from dpa.simulation._random_tables import with_random_first_tables
 from dpa.simulation.cluster import InvariantViolationError, SimulatedCluster
-from dpa.simulation.job import Network, SimulatedJob, SimulatedRun, stage_options
-from dpa.simulation.random_changes import with_random_changes, with_random_placement
-from dpa.simulation.random_jobs import Collect, random_network, random_stage_options, with_ticks_as_messages
+from dpa.simulation.job import Network, SimulatedJob, SimulatedRun
 from dpa.sources.splits import Split, memory_splits
+from experiments.simulated_jobs.map_reduce import stage_options
+from experiments.simulated_jobs.random_changes import (
+    again,
+    with_random_changes,
+    with_random_cuts,
+    with_random_placement,
+)
+from experiments.simulated_jobs.random_jobs import Collect, random_network, random_stage_options, with_ticks_as_messages
+from experiments.simulated_jobs.random_tables import with_random_first_tables
 
 _MAX_STAGES = 6
 _MOST_KEYS = 12
@@ -212,11 +218,13 @@ def run_random_graph(
     changes: bool = False,
     placed: bool = False,
     asked: bool = False,
+    cuts: bool = False,
     **machines: Any,
 ) -> SimulatedRun:
     """Run the graph of a seed, in at most so many steps, and check the result of every stage; `changes`: whether tasks
-    come and go, `placed`: whether their placement follows the load, `asked`: whether it is that of `asked_graph`, and
-    `machines` are those of `SimulatedCluster`.
+    come and go, `placed`: whether their placement follows the load, `asked`: whether it is that of `asked_graph`,
+    `cuts`: whether it has checkpoints, with some of which it is run again, and `machines` are those of
+    `SimulatedCluster`.
 
     Raises:
         InvariantViolationError: an invariant was broken, the job could not end, or a result is wrong.
@@ -225,15 +233,24 @@ def run_random_graph(
     job = with_random_changes(made.job, seed) if changes else made.job
     if placed:
         job = with_random_placement(job, seed)
+    if cuts:
+        job = with_random_cuts(job, seed)
     cluster = SimulatedCluster(job, seed, **machines)
     run = cluster.run(max_steps)
+    _check(run, made, cluster)
+    for behind_cut in again(job, cluster.checkpoints, seed) if cuts else ():
+        cluster = SimulatedCluster(behind_cut, seed, **machines)
+        _check(cluster.run(max_steps), made, cluster)
+    return run
+
+
+def _check(run: SimulatedRun, made: RandomGraph, cluster: SimulatedCluster) -> None:
     for stage, expected in made.expected.items():
         rows = [row for share in run.shares[stage] for row in share.table.to_pylist()]
         found = _found(KINDS[made.kinds[stage]], rows, cluster)
         if found != expected:
             wrong = sorted((found - expected) + (expected - found))
             raise InvariantViolationError(f"wrong result of {stage}, a {made.kinds[stage]}: {wrong}", cluster.history())
-    return run
 
 
 def _step_seconds(seed: int, sources: list[str]) -> dict[str, float]:

@@ -4,16 +4,18 @@ cancelled, senders that come while states move, tasks that die, and placements t
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from dpa.placement.model import Cluster, Node
 from dpa.placement.online import OnlineOptions, OnlinePlacement
-from dpa.protocol.graph import Graph
+from dpa.protocol.graph import CheckpointTimes, Graph
 from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.cut import Cut
 from dpa.protocol.wire.events import CancelChange, MoveTasks, Redistribute, Rescale, TaskRequest
 from dpa.protocol.wire.nodes import Placed
-from dpa.simulation.job import SimulatedJob
-from dpa.simulation.pauses import NEVER, Pauses
+from dpa.simulation.job import SimulatedJob, behind
+from experiments.simulated_jobs.pauses import Pauses
 
 Requests = tuple[tuple[float, TaskRequest | CancelChange | Redistribute], ...]
 
@@ -86,8 +88,30 @@ def _with_new_senders(job: SimulatedJob, draw: random.Random, feeder: str, stage
     return replace(
         job,
         requests=tuple(requests),
-        pauses=lambda name, index: of.get(index, NEVER) if name == stage else NEVER,
+        lasting=lambda name, index, begin, seconds: (
+            of[index].lasting(begin, seconds) if name == stage and index in of else seconds
+        ),
     )
+
+
+def with_random_cuts(job: SimulatedJob, seed: int) -> SimulatedJob:
+    """The job with checkpoints, some of which may not be written."""
+    draw = random.Random(f"cuts of {seed}")
+    return replace(
+        job,
+        graph=replace(job.graph, checkpoints=CheckpointTimes(draw.choice([0.001, 0.01, 0.03]))),
+        write_seconds=draw.choice([0.0, 0.02]),
+        write_failures=draw.choice([0.0, 0.0, 0.5]),
+    )
+
+
+def again(job: SimulatedJob, cuts: Sequence[Cut], seed: int) -> Iterator[SimulatedJob]:
+    """The job as it goes on behind some of its cuts, or from the start, where there are none."""
+    draw = random.Random(f"restores of {seed}")
+    if not cuts:
+        yield behind(job, None)
+    for cut in draw.sample(cuts, min(2, len(cuts))):
+        yield behind(job, cut)
 
 
 def with_random_death(job: SimulatedJob, seed: int) -> SimulatedJob:

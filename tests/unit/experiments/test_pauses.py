@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpa.simulation.pauses import NEVER, Pauses
+from experiments.simulated_jobs.pauses import Pauses
 
 PAUSES = Pauses.of([(10.0, 15.0), (20.0, 30.0)])
 
@@ -30,7 +30,7 @@ def test_work_goes_on_after_each_pause(begin: float, seconds: float, passed: flo
 
 def test_pauses_that_overlap_are_one_and_those_that_end_before_they_begin_are_none() -> None:
     assert Pauses.of([(5.0, 8.0), (1.0, 3.0), (2.0, 5.0), (9.0, 9.0), (12.0, 10.0)]) == Pauses(((1.0, 8.0),))
-    assert NEVER.lasting(1.0, 2.0) == 2.0
+    assert Pauses().lasting(1.0, 2.0) == 2.0
 
 
 times = st.floats(0, 50)
