@@ -24,10 +24,15 @@ class Machine(RuledMachine):
         super().__init__(state)
         self.address = address
         self.now = 0.0
-        self._outbox = Outbox(address)
-        self._inbox = Inbox()
+        self.live_in(0)
         self._instructions: list[Instruction] = []
         self._part_of: dict[type, RuledMachine] = {}
+
+    def live_in(self, generation: int) -> None:
+        """Belong to this life of the graph; called before the first event."""
+        self.generation = generation
+        self._outbox = Outbox(self.address, generation)
+        self._inbox = Inbox(generation)
 
     def handle(self, event: Event, now: float) -> list[Instruction]:
         """Take in one event at time `now` (seconds, never decreasing) and return what is to be done, in order.

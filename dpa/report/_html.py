@@ -27,7 +27,7 @@ from dpa.report._stage_html import (
     stage_cards,
 )
 from dpa.report._style import CSS
-from dpa.report._text import count, lines, mebibytes, megabytes, one_line, percent, plural, seconds
+from dpa.report._text import count, lines, mebibytes, megabytes, one_line, percent, plural, recovery_words, seconds
 from dpa.result import OutputReport, Report
 
 # A second defence: a browser neither runs nor fetches anything that was not escaped.
@@ -84,6 +84,9 @@ def _body(report: Report) -> Iterator[str]:
     yield _times(report)
     yield heading("Configuration")
     yield block(resolved_yaml(report))
+    if report.recoveries:
+        yield heading("Recoveries")
+        yield block("\n".join(f"{recovery_words(found)}: {one_line(found.cause)}" for found in report.recoveries))
     if report.warnings:
         yield heading("Warnings")
         yield block("\n".join(one_line(warning) for warning in report.warnings))

@@ -37,6 +37,7 @@ from dpa.report._text import (
     mebibytes,
     one_line,
     plural,
+    recovery_words,
     seconds,
     short,
     skew,
@@ -62,6 +63,7 @@ ORDER = (
     "first table",
     "decisions",
     "redistributions",
+    "recoveries",
     "records",
     "throughput",
     "bottleneck",
@@ -210,6 +212,8 @@ def _listed(known: dict[str, RenderableType]) -> Table:
 def _job_facts(report: Report, files: Sequence[Path]) -> Iterator[tuple[str, RenderableType]]:
     """What is known of the whole run, each with its name."""
     records = report.records
+    if report.recoveries:
+        yield "recoveries", "\n".join(recovery_words(found) for found in report.recoveries)
     if records.read or report.status != "failed":
         words = [("as last reported: " if report.is_stale else "") + plural(records.read, "row") + " read"]
         words += [f"{count(getattr(records, name))} {name}" for name in ("mapped", "emitted", "processed")]

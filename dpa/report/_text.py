@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dpa._util import words
 from dpa.balance.decision import Outcome
 from dpa.protocol.wire.metrics import TaskChange
+from dpa.result import RecoveryReport
 
 _ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _MIN_LIMIT = 32
@@ -233,3 +234,11 @@ def _escape(character: str, quoted: bool) -> str:
     return _ESCAPES.get(character) or (
         f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
     )
+
+
+def recovery_words(recovery: RecoveryReport) -> str:
+    """Which death a job has survived, and what it cost, without the cause."""
+    where = f" on {one_line(recovery.node)}" if recovery.node else ""
+    flowed = "" if recovery.seconds is None else f", records flowed again after {seconds(recovery.seconds)}"
+    again = f"{plural(recovery.rows, 'row')} read again{flowed}"
+    return f"{one_line(recovery.task)}{where} died after {seconds(recovery.at)}: {again}"

@@ -96,6 +96,7 @@ EXPORTED = {
         "LoadShares",
         "OutputReport",
         "RecordCounts",
+        "RecoveryReport",
         "ReferenceReport",
         "Report",
         "Result",

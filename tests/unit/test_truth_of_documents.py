@@ -82,8 +82,19 @@ UNCLEAR = re.compile(r"\bso (?:many|long)\b|\b(?:tells?|told|telling)\b", re.IGN
 
 PAGES = ["README.md", "CONTRIBUTING.md", *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md")))]
 PACKAGES = [
-    *("balance/options", "config", "execution", "logical", "protocol/task", "protocol/wire", "report", "result"),
-    *("routing/groupings", "sinks", "telemetry"),
+    "balance/options",
+    "config",
+    "execution",
+    "logical",
+    "protocol/coordinator",
+    "protocol/task",
+    "protocol/wire",
+    "report",
+    "result",
+    "routing/groupings",
+    "simulation",
+    "sinks",
+    "telemetry",
 ]
 """Those whose docstrings have been gone through. The page of transitions waits for those of dpa/protocol."""
 

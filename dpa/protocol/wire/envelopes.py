@@ -16,7 +16,7 @@ class Envelope(Event):
     Attributes:
         sender, receiver: the channel.
         seq: the message's number in the channel, from 0 without gaps.
-        generation: which life of the graph the sender belongs to; always 0, as nothing rolls back yet.
+        generation: which life of the graph the sender belongs to, from 0.
     """
 
     sender: Address

@@ -213,9 +213,15 @@ class SnapshotDone(UserCodeDone):
 
 @dataclass(frozen=True)
 class CheckpointWritten(Event):
-    """Coordinator: the checkpoint is complete, and what it holds is found after a failure. `slot`: of the next."""
+    """Coordinator: the checkpoint is complete, and what it holds is found after a failure.
+
+    Attributes:
+        slot: of the next.
+        size: bytes that were written.
+    """
 
     slot: int
+    size: int = 0
 
 
 @dataclass(frozen=True)
