@@ -94,6 +94,8 @@ PACKAGES = [
     "routing/groupings",
     "simulation",
     "sinks",
+    "sources",
+    "spark",
     "telemetry",
 ]
 """Those whose docstrings have been gone through."""
