@@ -81,7 +81,7 @@ class TaskStats:
 
 @dataclass(frozen=True)
 class Forgotten:
-    """What is left of tasks that are gone and not told one by one any more.
+    """What is left of tasks that are gone and not kept one by one any more.
 
     Attributes:
         tasks: how many they were.
