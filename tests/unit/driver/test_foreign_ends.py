@@ -294,6 +294,10 @@ class Renamed(Drifted):
     given = pa.record_batch({"m": [1, 2]})
 
 
+class Widened(Drifted):
+    given = pa.record_batch({"n": [1, 2], "m": ["a", "b"]})
+
+
 class NotNull(Drifted):
     """What may be null is no part of a type."""
 
@@ -312,7 +316,8 @@ class Drifting(Torn):
     ("kind", "said"),
     [
         (Texts, r" of drifting has the column 'n' as string, and the feed's `schema` declares it as int64"),
-        (Renamed, r" of drifting has the column 'n' as missing, and the feed's `schema` declares it as int64"),
+        (Renamed, r" of drifting has no column 'n', and the feed's `schema` declares it as int64"),
+        (Widened, r" of drifting has the column 'm' as string, and the feed's `schema` does not declare it"),
     ],
 )
 def test_rows_are_held_against_the_columns_that_their_feed_declares(kind: type[Drifted], said: str) -> None:
