@@ -105,6 +105,18 @@ class Publication:
             raise
         return self
 
+    def restart(self) -> None:
+        """Begin anew, with nothing of what was staged.
+
+        Raises:
+            JobFailedError: rows cannot be staged any more.
+        """
+        self.__exit__()
+        try:
+            self.__enter__()
+        except ConfigError as error:
+            raise JobFailedError(f"the job cannot be begun again: {error}") from error
+
     def __exit__(self, *raised: object) -> None:
         try:
             self.sink.abort()

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from dpa._util.logs import chosen_level
+from dpa._util.words import plural
 from dpa.config import JobFile, OutputConfig
 from dpa.driver._first_tables import with_first_tables
 from dpa.driver._stage_summary import StageOutcome
@@ -29,10 +30,11 @@ from dpa.driver.summary import build_report
 from dpa.errors import ConfigError, DpaError, JobCancelledError, JobFailedError
 from dpa.logical.step import Step
 from dpa.protocol.plan import RunHooks, RunOutcome
+from dpa.protocol.recovery import Death
 from dpa.protocol.task.delivery import Delivery
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.nodes import Place
-from dpa.result import OutputReport, ReferenceReport, Report, Result, when_written
+from dpa.result import OutputReport, RecoveryReport, ReferenceReport, Report, Result, when_written
 from dpa.runtime.packed_plan import frozen
 from dpa.telemetry.observers import Observer, Observers, Unobserved
 from dpa.telemetry.run_log import RunLog
@@ -71,6 +73,7 @@ class Run:
         }
         self._snapshot: Snapshot | None = None
         self._warnings: list[str] = []
+        self._recoveries: list[RecoveryReport] = []
         self._outcome: RunOutcome | None = None
         self._program_end = ProgramEnd()
         self._first_tables: dict[str, str] = {}
@@ -160,7 +163,7 @@ class Run:
         )
         self._enter("startup")
         try:
-            outcome = tasks.run(plan, RunHooks(self._update, self._warn))
+            outcome = tasks.run(plan, RunHooks(self._update, self._warn, self._restart))
         finally:
             self._stopwatch.enter(None)
         times = outcome.times
@@ -187,10 +190,44 @@ class Run:
             self._enter("stream", ago=snapshot.at)
         self._snapshot = snapshot
         self._observers.update(self._tracker.update(snapshot))  # the stream's last numbers come before the next phase
+        self._note_flow()
         if self._stopwatch.phase == "stream" and snapshot.phase in _STREAM_ENDED:
             self._enter("merge")
         if snapshot.phase in _TASKS_ENDED:
             self._stopwatch.enter(None)  # ending what they ran on is no part of a phase
+
+    def _restart(self, death: Death) -> None:
+        """Leave nothing of what a dead generation has staged, and be ready for the next one, which reads all again."""
+        for sink in self._sinks:
+            sink.output.restart()
+        for rounds in self._rounds.values():
+            rounds.clear()
+        saved = None if self._snapshot is None else self._snapshot.checkpoints
+        behind = 0 if saved is None else saved.read
+        rows = max(0, self._tracker.totals.read - (0 if saved is None else saved.read - saved.read_before))
+        self._tracker = RunTracker()
+        lost = RecoveryReport(
+            generation=death.generation,
+            at=max(0.0, death.at - self._stopwatch.began),
+            task=str(death.task),
+            node=death.node,
+            cause=death.cause,
+            rows=rows,
+        )
+        self._recoveries.append(lost)
+        where = f"behind {plural(behind, 'row')}" if behind else "at the start"
+        begins = f"generation {death.generation + 1} begins {where} of the input"
+        again = f"reads {plural(rows, 'row')} again" if rows else "has lost no row"
+        self._observers.warn(f"{death.in_words()}; {begins} and {again}; all numbers begin again")
+        self._enter("startup")
+
+    def _note_flow(self) -> None:
+        """Note when records flow again after a death."""
+        last = self._recoveries[-1] if self._recoveries else None
+        if last is not None and last.seconds is None and self._tracker.totals.processed:
+            seconds = self._stopwatch.since_began - last.at
+            self._recoveries[-1] = replace(last, seconds=seconds)
+            self._observers.warn(f"records flow again, {seconds:.1f} s after the death of {last.task} was noticed")
 
     def _warn(self, message: str) -> None:
         self._warnings.append(message)
@@ -214,6 +251,7 @@ class Run:
             outcomes=outcomes,
             use=outcome.use if outcome is not None else snapshot.use if snapshot is not None else None,
             warnings=self._warnings,
+            recoveries=self._recoveries,
             error=error,
         )
 

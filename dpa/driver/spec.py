@@ -122,6 +122,8 @@ class JobSpec:
             testing={step.name: step.config.testing for step in self.steps},
             name=self.config.name,
             limits=self.config.limits,
+            recovery=self.config.recovery,
+            checkpoint=self.config.checkpoint,
         )
 
     def check(self) -> None:

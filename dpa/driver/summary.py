@@ -15,7 +15,16 @@ from dpa.measure.traffic import Traffic
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.use import TaskUse
-from dpa.result import EdgeReport, RecordCounts, ReferenceReport, Report, Seconds, StageReport, TrafficReport
+from dpa.result import (
+    EdgeReport,
+    RecordCounts,
+    RecoveryReport,
+    ReferenceReport,
+    Report,
+    Seconds,
+    StageReport,
+    TrafficReport,
+)
 from dpa.telemetry.loads import load_of
 
 _PACKAGES = ("dpa", "ray", "pyspark", "pyarrow", "polars", "numpy", "mmh3")
@@ -30,6 +39,7 @@ def build_report(
     outcomes: Mapping[str, StageOutcome] | None = None,
     use: Mapping[Address, TaskUse] | None = None,
     warnings: Sequence[str] = (),
+    recoveries: Sequence[RecoveryReport] = (),
     error: str | None = None,
 ) -> Report:
     """The report of a run, made of what is known at its end: the last statistics of all stages, or None if no task had
@@ -68,6 +78,7 @@ def build_report(
         config=config.resolved(),
         versions=versions(),
         warnings=tuple(warnings),
+        recoveries=tuple(recoveries),
         error=error,
     )
 

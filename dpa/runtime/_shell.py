@@ -22,6 +22,7 @@ from dpa.execution.running import running
 from dpa.protocol.history.recorder import Recorder
 from dpa.protocol.history.recording import Recording
 from dpa.protocol.machine import Machine
+from dpa.protocol.recovery import TaskDiedError
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import Event, FailureKind, TaskDied, Tick
 from dpa.protocol.wire.instructions import Instruction, Send, StartTasks
@@ -175,6 +176,9 @@ class Shell:
     def _failed(self, error: BaseException) -> None:
         if not self._stopped.is_set():
             self.stop()
+            if isinstance(error, TaskDiedError):
+                self._host.failed(TaskDied(error.death.task, FailureKind.DIED, error.death.cause))
+                return
             text = str(error) if isinstance(error, DpaError) else traceback.format_exc()
             if is_full(error) and not isinstance(error, DpaError):
                 text = f"{why(error)}\n{text}"

@@ -19,8 +19,11 @@ class Sink(ABC):
     that were pickled after `begin`; `commit`, when all have; and `abort` at last, whatever has happened. Partial
     results are committed by the coordinator, of a copy too; a result where the job was started.
 
+    Where a process dies, the job is begun again: `abort`, `begin`, and copies that are pickled after that. What copies
+    of before still stage must not be committed.
+
     What is committed together has one `epoch`: 0 for the result of a job, the number of the round for partial results.
-    Rows may be staged for an epoch that is never committed. Once jobs recover, an epoch may be staged and committed
+    Rows may be staged for an epoch that is never committed. Once there are checkpoints, an epoch may be committed
     again, which must then change nothing.
 
     All, and `place`, may raise `TableError`, with what is wrong and what would be right; any other exception is

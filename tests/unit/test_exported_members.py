@@ -96,6 +96,7 @@ EXPORTED = {
         "LoadShares",
         "OutputReport",
         "RecordCounts",
+        "RecoveryReport",
         "ReferenceReport",
         "Report",
         "Result",
@@ -190,9 +191,9 @@ def test_private_modules_are_imported_only_within_their_package(directory: str) 
 @pytest.mark.parametrize(
     ("name", "file", "refused"),
     [
-        ("dpa.report._text", "dpa/run.py", True),
-        ("dpa.report._text.bar", "experiments/charts.py", True),
-        ("dpa.report._text", "dpa/report/_table.py", False),
+        ("dpa.report._html", "dpa/run.py", True),
+        ("dpa.report._html.bar", "experiments/charts.py", True),
+        ("dpa.report._html", "dpa/report/_show.py", False),
         ("dpa._util.disk", "dpa/report/_files.py", False),
         ("dpa._util", "jobs/letters.py", True),
         ("dpa._util.disk", "experiments/hosts/network.py", False),

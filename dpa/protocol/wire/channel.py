@@ -1,7 +1,7 @@
 """Channels: one for each (sender, receiver), delivering each message once and in the order in which it was sent.
 
 Ray's concurrent actors keep no call order and may run a retried call twice; the numbers restore both. Loss is not
-repaired: an actor that died takes its messages with it, and the job fails.
+repaired: an actor that died takes its messages with it, and ends its generation.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 
 from dpa.errors import ProtocolError
 from dpa.protocol.wire.addresses import Address, Present
-from dpa.protocol.wire.envelopes import Envelope, Message
+from dpa.protocol.wire.envelopes import Envelope
+from dpa.protocol.wire.messages import Message
 
 
 class Outbox:
