@@ -336,6 +336,14 @@ def test_a_sample_is_held_against_them_too_and_what_may_be_null_is_not() -> None
         ForeignFeed(texts, "drifting").sample(1)
 
 
+def test_rows_have_their_columns_in_the_order_that_is_declared() -> None:
+    feed = Drifting(Widened)
+    feed.schema = pa.schema({"m": pa.string(), "n": pa.int64()})
+    feed.sample = lambda *given: pa.table({"n": [1], "m": ["a"]})  # type: ignore[method-assign]
+    with pytest.raises(TableError, match="the sample of drifting has the columns n, m, and `schema` orders m, n"):
+        ForeignFeed(feed, "drifting").sample(1)
+
+
 class Nowhere(Shown):
     """Does not know its place."""
 
