@@ -110,6 +110,18 @@ def prune(
             )
 
 
+@app.command()
+def remove(
+    context: typer.Context,
+    job: Annotated[str, typer.Argument(metavar="JOB", help="Its directory, or how that begins.")],
+) -> None:
+    """Delete all checkpoints of a job that has ended."""
+    with _reading("what was done") as console:
+        chain = _one(context.obj, job)
+        chain.remove()
+        console.print(f"{chain.job}: removed", overflow="fold")
+
+
 def _damages(chain: Chain) -> tuple[list[str], int]:
     """What is wrong with the files of a job, and how many it needs."""
     damages: list[str] = []

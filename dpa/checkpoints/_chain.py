@@ -207,6 +207,18 @@ class Chain:
         self._files.delete(f"{self.job}/files/{name}" for name in orphans)
         return Collected(len(old), len(orphans))
 
+    def remove(self) -> None:
+        """Delete all that there is of the job, whose coordinators have ended.
+
+        Raises:
+            CheckpointError: something cannot be deleted; the rest is left for another call.
+        """
+        for number in self._listed():
+            self._files.delete([self._path(number)])
+        self._files.delete(f"{self.job}/files/{name}" for name in self._files.names(f"{self.job}/files"))
+        self._files.unmake(self.job)
+        self._last = None
+
     def _put(self, slot: Slot, last: Slot | None) -> Slot | None:
         """Put a slot into the chain, behind the last one that is known.
 

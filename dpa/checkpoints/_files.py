@@ -27,6 +27,10 @@ class Files(ABC):
         """Make the directory of a new job, and what it lies in, for this user alone."""
 
     @abstractmethod
+    def unmake(self, job: str) -> None:
+        """Remove the directory of a job, in which no file is left."""
+
+    @abstractmethod
     def write(self, path: str, data: Sequence[memoryview]) -> None:
         """Write a new file, whose path nobody else uses; it is complete and durable when this returns."""
 

@@ -42,6 +42,12 @@ class LocalFiles(Files):
         for directory in ("", job):
             self._sync(directory)
 
+    def unmake(self, job: str) -> None:
+        """With those in it."""
+        with reaching(self._at(job)):
+            for directory in (f"{job}/files", f"{job}/chain", job):
+                os.rmdir(self._at(directory))
+
     def write(self, path: str, data: Sequence[memoryview]) -> None:
         """Of mode 0600; its name is durable once `put_if_absent` returns."""
         with reaching(self._at(path)), self._open(path, _NEW) as file:

@@ -58,6 +58,9 @@ class S3Files(Files):
     def make(self, job: str) -> None:
         """Nothing: there are no directories."""
 
+    def unmake(self, job: str) -> None:
+        """Nothing, as there are none."""
+
     def write(self, path: str, data: Sequence[memoryview]) -> None:
         """By Arrow."""
         with reaching(self._at(path)), self._arrow.open_output_stream(f"{self._bucket}/{self._key(path)}") as stream:

@@ -145,6 +145,9 @@ class FaultyFiles(Files):
     def make(self, job: str) -> None:
         self._files.make(job)
 
+    def unmake(self, job: str) -> None:
+        self._files.unmake(job)
+
     def write(self, path: str, data: Sequence[memoryview]) -> None:
         self._faults.step("write")
         self._files.write(path, data)

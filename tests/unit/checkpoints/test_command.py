@@ -69,6 +69,11 @@ def test_prune_keeps_what_was_asked_for(tmp_path: Path, chain: Chain) -> None:
     assert chain.numbers() == [2, 3]  # the last two stay
 
 
+def test_remove_leaves_nothing(tmp_path: Path, chain: Chain) -> None:
+    assert run(tmp_path, "remove", "word").stdout.replace("\n", "") == f"{chain.job}: removed"
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "why"),
     [

@@ -18,7 +18,7 @@ from dpa.errors import CheckpointError
 
 
 def test_a_walk_over_faults() -> None:
-    run_state_machine_as_test(CheckpointWalk, settings=settings(max_examples=30, stateful_step_count=30))
+    run_state_machine_as_test(CheckpointWalk, settings=settings(max_examples=20, stateful_step_count=30))
 
 
 BROKEN: dict[str, tuple[type, str, str, str]] = {

@@ -108,7 +108,7 @@ VALUES = st.recursive(
 
 
 @given(st.data())
-@settings(max_examples=300)
+@settings(max_examples=150)
 def test_a_manifest_that_holds_something_else_is_refused(data: st.DataObject) -> None:
     document = json.loads(SLOT.encode())["slot"]
     node: Any = document

@@ -80,6 +80,8 @@ def test_checkpoints_are_written_found_claimed_and_collected_and_nothing_else_is
     client(port).delete_object(Bucket="bucket", Key=keys[-2])
     with pytest.raises(CheckpointDamagedError, match=f"s3://bucket/{keys[-2]} is missing"):
         heir.data.read(new)
+    heir.remove()
+    assert "Contents" not in client(port).list_objects_v2(Bucket="bucket")
 
 
 def test_a_walk_over_faults(port: int) -> None:
@@ -98,7 +100,7 @@ def test_a_walk_over_faults(port: int) -> None:
         def teardown(self) -> None:
             pass
 
-    run_state_machine_as_test(Walk, settings=settings(max_examples=3, stateful_step_count=15))
+    run_state_machine_as_test(Walk, settings=settings(max_examples=2, stateful_step_count=15))
 
 
 def test_a_place_that_cannot_be_is_refused_without_its_secrets(port: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -243,6 +243,20 @@ def test_collection_leaves_what_is_needed_and_what_is_being_written(tmp_path: Pa
     assert chain.collect(1) == Collected()
 
 
+def test_a_job_that_has_ended_is_removed_as_a_whole(tmp_path: Path, chain: Chain) -> None:
+    other = CheckpointStore.open(str(tmp_path / "store")).create("other")
+    commit(chain, 1)
+    orphan = chain.data.write(chain.next, "orphan", b"")
+    CheckpointStore.open(str(tmp_path / "store")).chain(chain.job).remove()
+    assert [path.name for path in (tmp_path / "store").iterdir()] == [other.job]
+    with pytest.raises(CheckpointError):
+        chain.data.write(chain.next, "late", b"")
+    with pytest.raises(CheckpointError, match="No such file"):
+        chain.commit(epoch=2, coordinator=orphan, tasks=(), records=0, seconds=0.0)
+    with pytest.raises(CheckpointDamagedError, match="has no slot of a chain: it was removed"):
+        chain.newest()
+
+
 def commit_parts(chain: Chain) -> tuple[Part, ...]:
     """The parts of the newest checkpoint."""
     newest = chain.newest()
