@@ -26,7 +26,7 @@ _SLOT = re.compile(r"(\d{10})\.json")
 _FILE = re.compile(r"(\d{10})-.*")
 
 _LOOKS = 10
-"""How often the newest slot is looked for, where lists are old and slots vanish meanwhile."""
+"""How often the newest slot is looked for, where lists are old and slots come and go meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,9 @@ class Chain:
         """
         newest = self.newest_slot()
         generation = newest.generation + 1 if generation is None else generation
-        while newest.generation < generation:
+        for _ in range(_LOOKS):
+            if newest.generation >= generation:
+                break
             claim = Slot(self.job, newest.name, newest.number + 1, generation, self._claimant, newest.checkpoint)
             self._last = self._put(claim, newest)
             if self._last is not None:

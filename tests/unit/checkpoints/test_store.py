@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -127,6 +129,31 @@ def test_of_two_that_claim_a_generation_one_loses(tmp_path: Path, chain: Chain) 
     with pytest.raises(ClaimLostError, match="slot 1 belongs to generation 7"):
         other.claim(7)
     assert one.next == 2
+
+
+def test_of_many_that_claim_and_commit_at_once_each_slot_has_one(tmp_path: Path, chain: Chain) -> None:
+    store = CheckpointStore.open(str(tmp_path / "store"))
+    begin = Barrier(6)
+
+    def work(number: int) -> list[int]:
+        won = []
+        one = store.chain(chain.job)
+        begin.wait()
+        with suppress(ClaimLostError):
+            one.claim()
+            won.append(one.next - 1)
+            while len(won) < 5:
+                won.append(commit(one, number).number)
+                one.collect(1)
+        return won
+
+    with ThreadPoolExecutor(6) as workers:
+        won = [number for numbers in workers.map(work, range(6)) for number in numbers]
+    assert sorted(won) == list(range(1, len(won) + 1))
+    newest = chain.newest()
+    assert newest is not None
+    for file in newest.files().values():
+        chain.data.read(file)
 
 
 def test_a_coordinator_that_slept_while_its_next_slot_was_won_and_collected_has_lost(
