@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,6 +13,7 @@ from dpa.checkpoints._files import Files, reaching
 from dpa.errors import CheckpointError
 
 _NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
+_NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP)
 _OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -67,6 +69,11 @@ class LocalFiles(Files):
                 is_put = True
             except (FileExistsError, FileNotFoundError):
                 is_put = False
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+                another = "name a directory on another one, or s3://BUCKET/PREFIX"
+                raise CheckpointError(f"the file system of {self.place} has no hard links: {another}") from None
         self._sync(os.path.dirname(path))
         self.delete([draft])
         return is_put

@@ -85,7 +85,7 @@ class S3Files(Files):
         """By Arrow. Who can write it is the bucket's policy."""
         with reaching(self._at(path)):
             try:
-                stream = self._arrow.open_input_stream(f"{self._bucket}/{self._key(path)}")
+                stream = self._arrow.open_input_file(f"{self._bucket}/{self._key(path)}")
             except FileNotFoundError:
                 return None
             with stream:

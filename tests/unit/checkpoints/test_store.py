@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 from concurrent.futures import ThreadPoolExecutor
@@ -318,6 +319,15 @@ def test_a_commit_whose_answer_was_lost_is_found_in_the_chain(
     with pytest.raises(CheckpointError, match="is there already, from an attempt that had seemed to fail"):
         commit(chain, 1)
     assert commit(chain, 2).number == 2
+
+
+def test_a_file_system_without_hard_links_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def link(*paths: str) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", link)
+    with pytest.raises(CheckpointError, match="has no hard links: name a directory on another one"):
+        CheckpointStore.open(str(tmp_path)).create("job")
 
 
 def test_a_store_that_cannot_be_is_refused(tmp_path: Path) -> None:
