@@ -14,7 +14,6 @@ from dpa._util import words
 from dpa.balance.decision import Outcome
 from dpa.protocol.wire.metrics import TaskChange
 
-_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _MIN_LIMIT = 32
 """Characters shown of each component of a composite key at least."""
 
@@ -98,12 +97,6 @@ def change_in_words(step: TaskChange) -> str:
         return ", ".join(f"{old} is {new} now" for old, new in step.moved)
     found = [(step.started, "came"), (step.stopped, "went")]
     return "; ".join(f"{', '.join(map(str, tasks))} {verb}" for tasks, verb in found if tasks)
-
-
-def forwards(number: int, processed: int) -> str:
-    """The number of forwards, in all and for each processed record: `49,380 forwards (0.0021 per record)`."""
-    each = per_record(number, processed)
-    return plural(number, "forward") + (f" ({each})" if each else "")
 
 
 def per_record(number: int, processed: int) -> str:
@@ -225,9 +218,4 @@ def _escaped(text: str, quoted: bool = False) -> str:
 def _escape(character: str, quoted: bool) -> str:
     if quoted and character in '"\\':
         return "\\" + character
-    if character.isprintable():
-        return character
-    code = ord(character)
-    return _ESCAPES.get(character) or (
-        f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-    )
+    return character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
