@@ -42,10 +42,10 @@ def facts(report: Report) -> Iterator[Fact]:
     if records.read or report.status != "failed":
         read = "as last reported: " * report.is_stale + f"{plural(records.read, 'row')} read"
         mapped = f"{count(records.mapped)} mapped, {count(records.emitted)} emitted"
-        found["records"] = Fact("records", f"{count(records.processed)} processed", f"{read}, {mapped}")
+        found["records"] = Fact("records", count(records.processed), f"processed; {read}, {mapped}")
         found["forwards"] = stage_content.forwards(records)
-        rate = f"{count(report.records_per_second)} records/s"
-        found["throughput"] = Fact("throughput", rate, "mapped, in the mean of the stream")
+        rate = f"{count(report.records_per_second)}/s"
+        found["throughput"] = Fact("throughput", rate, "records mapped, in the mean of the stream")
     found["reference"] = stage_content.compared(report.reference)
     return iter(found.values())
 
