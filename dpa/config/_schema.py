@@ -17,7 +17,7 @@ from dpa.config.placement import PlacementConfig
 from dpa.config.stages import StepConfig, StepName
 from dpa.config.variants import Plain, with_strategy
 from dpa.protocol.plan import JobLimits
-from dpa.protocol.recovery import RecoveryOptions
+from dpa.protocol.recovery import CheckpointOptions, RecoveryOptions
 from dpa.routing.groupings.options import RingOptions
 
 _NAME = r"^[A-Za-z0-9_.-]+$"
@@ -79,6 +79,8 @@ class _AnyJob(Section):
     """Which node runs which task; null: Ray spreads them."""
     recovery: Annotated[RecoveryOptions, Plain(RecoveryOptions)] = RecoveryOptions()
     """What becomes of the job when one of its processes dies."""
+    checkpoint: Annotated[CheckpointOptions, Plain(CheckpointOptions)] | None = None
+    """What the job is begun again with when one of its processes dies; null: with the start of the input."""
     spark: SparkConfig = SparkConfig()
     """The Spark session."""
     ray: RayConfig = RayConfig()

@@ -178,13 +178,15 @@ def _words(error: Exception) -> str:
     return str(error) if isinstance(error, DpaError) else f"{type(error).__name__}: {error}"
 
 
-def outputs_of(file: JobFile) -> dict[str, Publication]:
-    """Where the results of all steps are to be published, by the key path that says so.
+def outputs_of(file: JobFile, made: Mapping[str, Publication] | None = None) -> Mapping[str, Publication]:
+    """Where the results of all steps are to be published, by the key path that says so. Of those that have been `made`
+    before, the ones with a sink of the user's are used again.
 
     Raises:
         ConfigError: a sink cannot be found or made, or is none.
     """
-    return {key: Publication.of(file, output, key) for key, output in written(file)}
+    again = {key: (made or {}).get(key) for key, output in written(file) if output.use is not None}
+    return {key: again.get(key) or Publication.of(file, output, key) for key, output in written(file)}
 
 
 def check_outputs(file: JobFile, outputs: Mapping[str, Publication]) -> None:

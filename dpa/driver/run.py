@@ -202,7 +202,9 @@ class Run:
             sink.output.restart()
         for rounds in self._rounds.values():
             rounds.clear()
-        rows = self._tracker.totals.read
+        saved = None if self._snapshot is None else self._snapshot.checkpoints
+        behind = 0 if saved is None else saved.read
+        rows = max(0, self._tracker.totals.read - (0 if saved is None else saved.read - saved.read_before))
         self._tracker = RunTracker()
         lost = RecoveryReport(
             generation=death.generation,
@@ -213,7 +215,8 @@ class Run:
             rows=rows,
         )
         self._recoveries.append(lost)
-        begins = f"generation {death.generation + 1} begins at the start of the input"
+        where = f"behind {plural(behind, 'row')}" if behind else "at the start"
+        begins = f"generation {death.generation + 1} begins {where} of the input"
         again = f"reads {plural(rows, 'row')} again" if rows else "has lost no row"
         self._observers.warn(f"{death.in_words()}; {begins} and {again}; all numbers begin again")
         self._enter("startup")

@@ -43,14 +43,16 @@ class JobSpec:
         return self.file.config
 
     def for_one_run(self) -> JobSpec:
-        """The same job, to be run once: the sinks that were made for checks are its own, and later checks make others.
+        """The same job, to be run once: the user's sinks that were made for checks are its own, and later checks make
+        others. Directories are looked up anew.
 
         Raises:
             ConfigError: a sink or an executor cannot be found or made.
         """
-        _ = self.outputs, self.steps  # in this order: executors that are imported may change the working directory
+        outputs = outputs_of(self.file, vars(self).pop("outputs", {}))
+        _ = self.steps  # after the directories: executors that are imported may change the working one
         taken = copy(self)
-        vars(self).pop("outputs", None)
+        taken.outputs = outputs
         return taken
 
     @cached_property
@@ -121,6 +123,7 @@ class JobSpec:
             name=self.config.name,
             limits=self.config.limits,
             recovery=self.config.recovery,
+            checkpoint=self.config.checkpoint,
         )
 
     def check(self) -> None:

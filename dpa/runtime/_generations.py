@@ -50,11 +50,17 @@ class Generations:
         Raises:
             JobFailedError: user code failed, or more processes died, one after the other, than the plan bears.
             JobCancelledError: a request asked for it.
+            CheckpointError: checkpoints cannot be written or read where they are to be.
         """
-        recoveries = Recoveries(plan.recovery)
+        recoveries, saved = Recoveries(plan.recovery), None
+        if plan.checkpoint is not None:
+            from dpa.runtime._checkpointing import SavedJob
+
+            saved = SavedJob.create(plan.name, plan.checkpoint)
         while True:
             try:
-                return run_on(self._launched, replace(plan, generation=recoveries.generation), hooks, mailbox)
+                generation = replace(plan, generation=recoveries.generation)
+                return run_on(self._launched, generation, hooks, mailbox, saved)
             except TaskDiedError as error:
                 death = replace(error.death, generation=recoveries.generation, at=time.time())
                 wait = recoveries.after(death)

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from ray import cloudpickle
 
-from dpa.protocol.wire.envelopes import Envelope, Message
+from dpa.protocol.wire.envelopes import Envelope
+from dpa.protocol.wire.messages import Message
 from dpa.protocol.wire.messages.data import Ack, CreditTransfer
 from dpa.protocol.wire.messages.end import Progress
 from dpa.protocol.wire.messages.exchange import StateTransfer

@@ -15,7 +15,7 @@ import pyarrow as pa
 from dpa.errors import DpaError, TableError
 from dpa.sources.columns import first_difference, listed
 from dpa.sources.feed import Feed, Page, never
-from dpa.sources.splits import Split
+from dpa.sources.splits import Split, unpickled
 
 
 @dataclass(frozen=True)
@@ -37,19 +37,10 @@ class ForeignSplit:
     skipped: int = 0
 
     def after(self, rows: int) -> ForeignSplit:
-        """What is left of the split once its first `rows` rows have been read."""
         return replace(self, rows=self.rows - rows, skipped=self.skipped + rows)
 
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield the split's rows in order, at most `batch_rows` of them at a time.
-
-        Raises:
-            TableError: the split cannot be imported here, cannot be read, or has other columns than the feed declares.
-        """
-        try:
-            split: Split = pickle.loads(self.pickled)
-        except Exception as error:
-            raise TableError(f"the splits of {self.name} cannot be imported where they are read: {error}") from None
+        split: Split = unpickled(self.pickled, f"the splits of {self.name} cannot be imported where they are read")
         given = 0
         with _naming(f"reading a split of {self.name}"):
             for batch in (split.after(self.skipped) if self.skipped else split).batches(batch_rows):
@@ -80,7 +71,6 @@ class ForeignFeed(Feed):
             return schema
 
     def poll(self, split_rows: int, position: Any = None) -> Page:
-        """A page of the feed, its splits packed."""
         with _naming(f"{self._name}.poll"):
             page = self._feed.poll(split_rows, position)
             if not isinstance(page, Page):
@@ -88,7 +78,6 @@ class ForeignFeed(Feed):
             return Page([self._packed(split) for split in page.splits], page.position)
 
     def sample(self, max_rows: int, seed: int = 0, enough: Callable[[], bool] = never) -> pa.Table:
-        """A sample, as the feed draws it."""
         with _naming(f"{self._name}.sample"):
             drawn = self._feed.sample(max_rows, seed, enough)
             if not isinstance(drawn, pa.Table):

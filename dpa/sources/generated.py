@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from dpa.errors import TableError
 from dpa.sources.feed import Feed, Page, never
+from dpa.sources.splits import unpickled
 
 BLOCK_ROWS = 4_096
 """Rows that are generated at a time, with random numbers of their own. Another value would give other tables."""
@@ -96,15 +97,9 @@ class GeneratedSplit:
     pace: ReadRate | None = None
 
     def after(self, rows: int) -> GeneratedSplit:
-        """What is left of the split once so many of its rows have been read."""
         return replace(self, start=self.start + rows, rows=self.rows - rows)
 
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield the split's rows in order, at most `batch_rows` of them at a time.
-
-        Raises:
-            TableError: the generator cannot be imported, raises, or returns other rows than it was asked for.
-        """
         if self.pace is None:
             yield from self._generated(batch_rows)
         else:
@@ -112,7 +107,7 @@ class GeneratedSplit:
             yield from self.pace.released(self._generated(min(batch_rows, due_together)))
 
     def _generated(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        generator = _unpickled(self.generator)
+        generator = unpickled(self.generator, "the input's generator cannot be imported where it is read")
         block = lru_cache(maxsize=1)(lambda number: self._block(generator, number))
         end = self.start + self.rows
         for first in range(self.start, end, batch_rows):
@@ -160,7 +155,6 @@ class GeneratedTable(Feed):
         return padded(_generated_block(self.generator, self.seed, 0), self.padding).schema
 
     def poll(self, split_rows: int, position: Any = None) -> Page:
-        """All splits."""
         return Page(self.splits(split_rows))
 
     def splits(self, split_rows: int) -> list[GeneratedSplit]:
@@ -180,7 +174,6 @@ class GeneratedTable(Feed):
         ]
 
     def sample(self, max_rows: int, seed: int = 0, enough: Callable[[], bool] = never) -> pa.Table:
-        """The rows of blocks drawn at random."""
         blocks, wanted = -(-self.rows // BLOCK_ROWS), -(-max_rows // BLOCK_ROWS)
         splits = replace(self, pace=None).splits(BLOCK_ROWS)
         parts: dict[int, list[pa.RecordBatch]] = {}
@@ -217,14 +210,6 @@ def _part(block: pa.RecordBatch, first: int, last: int) -> pa.RecordBatch:
     """The rows from `first` to before `last` that are in a block; both may lie outside of it."""
     first = max(first, 0)
     return block.slice(first, min(last, BLOCK_ROWS) - first)
-
-
-def _unpickled(packed: bytes) -> Generator:
-    try:
-        generator: Generator = pickle.loads(packed)
-    except Exception as error:
-        raise TableError(f"the input's generator cannot be imported where it is read: {error}") from None
-    return generator
 
 
 def _name(generator: Generator) -> str:

@@ -72,11 +72,9 @@ class ParquetTable(Feed):
         return sum(sum(file.row_groups) for file in self.files)
 
     def read(self) -> pa.Table:
-        """All rows, in memory."""
         return table_of(self.splits(_ROWS_AT_A_TIME), self.schema)
 
     def poll(self, split_rows: int, position: Any = None) -> Page:
-        """All splits."""
         return Page(self.splits(split_rows))
 
     def splits(self, split_rows: int) -> list[ParquetSplit]:

@@ -124,19 +124,16 @@ def load(spark: SparkSession, source: Source, sample: RowSample | None = None) -
 def _read(spark: SparkSession, source: Source) -> DataFrame:
     if source.format in FILE_FORMATS:
         return _read_files(spark, source)
-    if source.format == "sql" and source.query:
+    if source.format == "sql":
         with ExitStack() as views:
             for name, view in source.views.items():
                 views.enter_context(temporary_view(_read_files(spark, replace(view, base=source.base)), name))
             with as_table_error(source.name, f"the views are {listed(source.views)}"):
-                return spark.sql(source.query)
-    if source.format == "jdbc":
-        with as_table_error(source.name):
+                return spark.sql(str(source.query))
+    with as_table_error(source.name):
+        if source.format == "jdbc":
             return spark.read.format("jdbc").options(**source.options).load()
-    if source.format == "table" and source.table:
-        with as_table_error(source.name):
-            return spark.table(source.table)
-    raise TableError(f"an input of the format {source.format!r} that Spark can read lacks its path, query or table")
+        return spark.table(str(source.table))
 
 
 def _read_files(spark: SparkSession, source: Source) -> DataFrame:

@@ -1,6 +1,7 @@
 """Jobs on real Ray actors of which processes are killed: a death costs time, and no record is lost or counted twice."""
 
 import os
+import re
 import signal
 import time
 from collections import Counter
@@ -75,3 +76,35 @@ def test_a_job_survives_the_death_of_each_kind_of_its_processes(tmp_path: Path) 
     assert [recovery.generation for recovery in result.report.recoveries] == [0, 1, 2, 3]
     assert all(recovery.rows > 0 and recovery.seconds is not None for recovery in result.report.recoveries)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["go", "out"]
+
+
+@pytest.mark.parametrize("consistency", ["merge", "migrate"])
+def test_a_job_goes_on_behind_its_newest_checkpoint(consistency: str, tmp_path: Path) -> None:
+    rows = 20_000
+    keys = [f"key {number % 40}" for number in range(rows)]
+    killer = KillerBehindCheckpoints("saved", KINDS, tmp_path / "go")
+    result = Job(
+        name="saved",
+        input=pa.table({"key": keys, "value": [1] * rows}),
+        reducer=executors.SlowSum(0.002, str(tmp_path / "go")),
+        consistency=consistency,
+        parallelism={"mappers": 2, "reducers": 2},
+        limits={"batch_records": 50, "in_flight_records": 400, "split_records": 1_000},
+        recovery={"attempts": 4, "backoff": "200ms"},
+        checkpoint={"path": str(tmp_path / "saved"), "every": "300ms", "keep": 2},
+        output={"path": str(tmp_path / "out")},
+    ).run(killer)
+    found = dict(zip(*pq.read_table(tmp_path / "out").to_pydict().values(), strict=True))
+    assert found == Counter(keys)
+    assert [recovery.task for recovery in result.report.recoveries] == list(KINDS)
+    behind = [int(found) for found in re.findall(r"behind ([\d,]+) rows", " ".join(killer.warnings).replace(",", ""))]
+    assert len(behind) == len(KINDS) and 0 < behind[0] < behind[-1] and behind == sorted(behind)
+    assert result.report.records.read <= rows - behind[-1]
+
+
+class KillerBehindCheckpoints(Killer):
+    """Kills when there is a new checkpoint of the generation."""
+
+    def update(self, snapshot: TrackedSnapshot) -> None:
+        if snapshot.checkpoints is not None and snapshot.checkpoints.written:
+            super().update(snapshot)

@@ -140,7 +140,6 @@ def test_a_catalog_table_is_read_by_name(spark, files) -> None:
         ),
         (Source("table", table="none"), r"the table 'none': The table or view `none` cannot be found"),
         (Source("jdbc", options={"url": "jdbc:nosql:x", "dbtable": "t"}), r"JDBC jdbc:nosql:x: No suitable driver"),
-        (Source("records"), r"format 'records' that Spark can read"),
     ],
 )
 def test_a_wrong_input_is_explained_in_a_line(spark, files, capfd, source, message) -> None:
@@ -195,15 +194,10 @@ def no_spark():
 
 def test_parquet_that_is_wanted_as_it_is_is_read_in_place_without_spark(files) -> None:
     source = Source("parquet", "words.parquet", base=str(files))
-    with input_table(no_spark, source, columns=["word"]) as table:
+    with input_table(no_spark, source) as table:
         assert table.paths == [str(files / "words.parquet")]
         assert table.rows == 4
     assert schema_of(no_spark, source).names == ["word", "n"]
-    with (
-        pytest.raises(TableError, match="the input has no column 'wrd'"),
-        input_table(no_spark, source, columns=["wrd"]),
-    ):
-        pass
 
 
 def test_everything_else_is_staged_for_as_long_as_it_is_needed(spark, files, tmp_path) -> None:
@@ -220,17 +214,6 @@ def test_a_partitioned_directory_keeps_the_columns_of_its_names(spark, files) ->
     assert schema_of(lambda: spark, source).names == ["word", "n", "year"]
     with input_table(lambda: spark, source) as table:
         assert Counter(row["year"] for row in rows_of(table.splits(10))) == {2023: 4, 2024: 4}
-
-
-def test_a_column_that_is_missing_is_told_before_anything_is_staged(spark, files, tmp_path) -> None:
-    source = Source("csv", "words.csv", options={"header": "true"}, base=str(files))
-    asked = input_table(lambda: spark, source, columns=["wrd"], stage_dir=str(tmp_path / "stage"))
-    with (
-        pytest.raises(TableError, match=r"the input has no column 'wrd'; did you mean 'word'\? \(it has word, n\)"),
-        asked,
-    ):
-        pass
-    assert not (tmp_path / "stage").exists()
 
 
 def test_bytes_that_are_no_text_are_replaced_when_staged(spark, tmp_path) -> None:

@@ -16,9 +16,9 @@ from dpa.protocol.balancer.machine import load_balancer_of
 from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.graph import MAPPER, REDUCER, Edge, Graph, Stage, map_reduce
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address, Present
-from dpa.protocol.wire.envelopes import Message
 from dpa.protocol.wire.events import CancelChange, Event, MoveTasks, Rescale, Start, StartFailed, TaskStarted, Tick
 from dpa.protocol.wire.instructions import Answer, CancelStart, Instruction, JobFailed, StartTasks, StopTasks
+from dpa.protocol.wire.messages import Message
 from dpa.protocol.wire.messages.end import Freeze, Progress
 from dpa.protocol.wire.messages.members import ChangeMembers, Leave, Left, MembersChanged, Unsubscribe, Unsubscribed
 from dpa.protocol.wire.messages.migration import Settled

@@ -116,8 +116,8 @@ class Relocation:
         return [task for task, stage in stages if stage.is_running and not stage.has_ended(task.index)]
 
     def _is_due(self, waited: float) -> bool:
-        """Whether it is time, so many seconds after the last look: every task has said what it has used since. One that
-        says nothing, as user code holds the interpreter, is waited for twice as long."""
+        """Whether it is time, `waited` seconds after the last look: every task has said what it has used since. A task
+        that says nothing, as user code holds the interpreter, is waited for twice as long."""
         seconds = self._online.options.seconds
         reported = all(self._now[task].at > self._before[task].at for task in self._running())
         return waited >= seconds and (reported or waited >= 2 * seconds)

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 
 from dpa.errors import ProtocolError
 from dpa.protocol.wire.addresses import Address, Present
-from dpa.protocol.wire.envelopes import Envelope, Message
+from dpa.protocol.wire.envelopes import Envelope
+from dpa.protocol.wire.messages import Message
 
 
 class Outbox:

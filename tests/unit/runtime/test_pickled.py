@@ -11,7 +11,8 @@ import pytest
 
 from dpa.execution.states import StatePart
 from dpa.protocol.wire.addresses import Address
-from dpa.protocol.wire.envelopes import Envelope, Message
+from dpa.protocol.wire.envelopes import Envelope
+from dpa.protocol.wire.messages import Message
 from dpa.protocol.wire.messages.data import Ack
 from dpa.protocol.wire.messages.exchange import StateTransfer
 from dpa.protocol.wire.messages.migration import RangeTransfer
