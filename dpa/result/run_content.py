@@ -9,7 +9,6 @@ from dpa.result._report import Report
 from dpa.result._stage import StageReport
 from dpa.result.content import Bar, Cell, Fact, Table
 from dpa.result.text import (
-    SKEW_WORDS,
     count,
     latency,
     mebibytes,
@@ -22,7 +21,7 @@ from dpa.result.text import (
     skew,
 )
 
-STAGES_NOTE = f"{SKEW_WORDS}; MiB: a task at most; bar: when it processed"
+STAGES_NOTE = "S: skew of the records, 0 is even, 1 is all on one task; MiB: a task at most; bar: when it processed"
 _BRIEF = ("redistributions", "latency p99", "result")
 """Facts of a stage that are shown with those of the run where there are many stages."""
 _PHASES = {

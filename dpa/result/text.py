@@ -17,9 +17,6 @@ from dpa.protocol.wire.metrics import TaskChange
 _MIN_LIMIT = 32
 """Characters shown of each component of a composite key at least."""
 
-SKEW_WORDS = "S: skew of the records, 0 is even, 1 is all on one task"
-"""What S is, wherever it is shown."""
-
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _NUMBER_LIKE = re.compile(r"[+-]?[0-9]")
 
