@@ -91,9 +91,8 @@ def _cell(cell: Cell, name: str, wraps: bool, ascii_only: bool) -> RenderableTyp
     if isinstance(cell, Bar):
         width = max(len(name), _BAR_COLUMNS)
         if cell.first is None:
-            return Text(
-                f"{bar(cell.last, width, ascii_only=ascii_only):<{width}}", FILLED, no_wrap=True, overflow="crop"
-            )
+            drawn = bar(cell.last, width, ascii_only=ascii_only).ljust(width)
+            return Text(drawn, FILLED, no_wrap=True, overflow="crop")
         return Text(span(cell.first, cell.last, width, ascii_only=ascii_only), no_wrap=True, overflow="crop")
     words = cell.replace("→", ">") if ascii_only else cell
     return Text(words) if wraps else Text(words, no_wrap=True, overflow="ellipsis")

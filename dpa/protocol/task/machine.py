@@ -217,7 +217,7 @@ class TaskMachine(Machine):
     def _restart_emitters(self, sender: Address, message: CurrentTable) -> None:
         for emitter in self.emitters:
             if emitter.stage == message.stage:
-                emitter.restart(message.table)
+                emitter.adopt(message.table)
 
     def _ignore(self, sender: Address, event: object) -> None:
         """An event that no longer matters."""
