@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 
 import pytest
-from wires import INPUT, CoordinatorWire
+from wires import INPUT, CoordinatorWire, last_table
 
 from dpa.balance.elastic import ElasticOptions
 from dpa.protocol.coordinator._demand import TrueRates
 from dpa.protocol.coordinator.elasticity import Elasticity
 from dpa.protocol.graph import Edge, Graph, Stage
 from dpa.protocol.wire.addresses import BALANCER, Address
-from dpa.protocol.wire.messages.end import LastTable
 
 READ, SUMS, LAST = Address("read"), Address("sums"), Address("last")
 
@@ -46,7 +45,7 @@ def test_of_a_stage_that_emits_its_result_counts_what_it_makes_of_that_alone() -
     seen.wire.progress(SUMS, processed=9_000, ready_seconds=900.0, emitted=(0,))
     assert seen.offered("last", 100.0) == 0.0
     seen.wire.progress(SUMS, processed=10_000, ready_seconds=1_000.0, emitted=(0,))
-    seen.wire(BALANCER, LastTable("sums", 0))
+    seen.wire(BALANCER, last_table("sums", 0))
     seen.wire.finished(SUMS, 10_000)
     assert not seen.wire.coordinator.stages["sums"].is_running
     seen.wire.progress(SUMS, processed=10_000, ready_seconds=1_000.0, emitted=(40,), mapped=40, supply=80.0)

@@ -18,15 +18,6 @@ _MEMORY = 0.99
 """How much counts, from one look to the next, what has been made of a record: some that is made is not emitted yet."""
 
 
-def emitted_to(name: str, graph: Graph, stages: Mapping[str, StageProgress]) -> int:
-    """Records emitted to a stage, on all edges that enter it."""
-    total = 0
-    for number, edge in graph.into(name):
-        leaving = [other for other, _ in graph.out_of(edge.source)]
-        total += stages[edge.source].emitted_on(leaving.index(number))
-    return total
-
-
 @dataclass(frozen=True)
 class _Totals:
     """What all tasks of a stage have done: records processed, or made of rows, and seconds; emitted records by edge."""
@@ -106,7 +97,7 @@ class TrueRates:
             sum(task.ready_seconds for task in tasks),
             sum(task.busy_seconds for task in tasks),
             sum(task.running_seconds for task in tasks),
-            {number: stage.emitted_on(place) for place, (number, _) in enumerate(self._graph.out_of(name))},
+            {number: stage.ledger.emitted_on(place) for place, (number, _) in enumerate(self._graph.out_of(name))},
         )
 
     def _reads(self, name: str) -> bool:
@@ -172,6 +163,5 @@ class TrueRates:
         return total
 
     def _backlog(self, name: str) -> int:
-        if self._graph.is_source(name):
-            return 0
-        return max(emitted_to(name, self._graph, self._stages) - self._stages[name].processed, 0)
+        ledger = self._stages[name].ledger
+        return max(ledger.emitted_to - ledger.processed, 0)

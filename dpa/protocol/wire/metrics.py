@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import zip_longest
 
+from dpa._util.words import plural
 from dpa.balance.decision import Decision
 from dpa.measure.latency import LatencySketch
 from dpa.measure.lives import Life
@@ -80,7 +81,7 @@ class TaskStats:
 
 @dataclass(frozen=True)
 class Forgotten:
-    """What is left of tasks that are gone and not told one by one any more.
+    """What is left of tasks that are gone and not kept one by one any more.
 
     Attributes:
         tasks: how many they were.
@@ -125,6 +126,38 @@ class LoadSample:
 
 
 @dataclass(frozen=True)
+class CheckpointStats:
+    """The checkpoints of one generation of a job, or of several.
+
+    Attributes:
+        written: how many are complete.
+        failed: how many could not be written.
+        waited: seconds that sources waited for cuts.
+        size: bytes that were written.
+        read: input rows that had been read at the newest one, of all generations.
+        read_before: those that had been read at the one with which the first of these generations was begun.
+    """
+
+    written: int = 0
+    failed: int = 0
+    waited: float = 0.0
+    size: int = 0
+    read: int = 0
+    read_before: int = 0
+
+    def __add__(self, later: CheckpointStats) -> CheckpointStats:
+        """The sums with those of the next generation."""
+        return CheckpointStats(
+            self.written + later.written,
+            self.failed + later.failed,
+            self.waited + later.waited,
+            self.size + later.size,
+            later.read,
+            self.read_before,
+        )
+
+
+@dataclass(frozen=True)
 class TaskChange:
     """A change of a stage's tasks that was carried out.
 
@@ -154,7 +187,7 @@ class TaskChange:
             pairs = ", ".join(f"{self.stage} {old} is {self.stage} {new} now" for old, new in self.moved)
             return f"{pairs}, after {self.seconds:.2f} s"
         change = f"{len(self.started)} started" if self.started else f"{len(self.stopped)} stopped"
-        return f"{self.stage} has {tasks} tasks, {change}, after {self.seconds:.2f} s"
+        return f"{self.stage} has {plural(tasks, 'task')}, {change}, after {self.seconds:.2f} s"
 
 
 @dataclass(frozen=True)
@@ -256,6 +289,8 @@ class Snapshot:
         steps: the last changes of tasks that were carried out, in order.
         placement_looks: the last looks at the placement; empty if they were left out, or where tasks stay.
         placement_counts: how often no task was moved, by reason.
+        generation: which life of the graph this is; all numbers begin again with it.
+        checkpoints: those of the job; None: it has none.
     """
 
     phase: str
@@ -267,6 +302,8 @@ class Snapshot:
     steps: tuple[TaskChange, ...] = ()
     placement_looks: tuple[PlacementLook, ...] = ()
     placement_counts: dict[str, int] = field(default_factory=dict)
+    generation: int = 0
+    checkpoints: CheckpointStats | None = None
 
     def __getitem__(self, stage: str) -> StageSnapshot:
         """A stage by its name."""
