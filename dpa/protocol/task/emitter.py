@@ -116,11 +116,6 @@ class Emitter:
         return all(held <= self._credit.window(receiver) for receiver, held in self._held_for.items() if held)
 
     @property
-    def is_empty(self) -> bool:
-        """Whether no record waits for credit."""
-        return not self.held
-
-    @property
     def step_records(self) -> int:
         """How many records a step should make."""
         shares = ((receiver, self._shares[receiver]) for receiver in self._credit.known)

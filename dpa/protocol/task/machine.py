@@ -162,7 +162,7 @@ class TaskMachine(Machine):
 
     @property
     def _has_pushed_all(self) -> bool:
-        return all(emitter.is_empty for emitter in self.emitters)
+        return not any(emitter.held for emitter in self.emitters)
 
     def keep(self, blocks: Sequence[tuple[int, Block]], read_at: float) -> None:
         """Take blocks to be pushed, each with the position of its emitter."""

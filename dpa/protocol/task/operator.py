@@ -268,7 +268,7 @@ class OperatorMachine(TaskMachine):
         self.keep(event.blocks, push.read_at)
         if self.processed == rows:  # the first
             self.report_progress()
-        window = self._limits.window(self._reporter.pace_seconds, self._senders.number)
+        window = self._limits.window(self._reporter.pace.seconds, self._senders.number)
         self.send(push.origin, Ack(push.edge, rows, window, self._reporter.signal))
 
     def _report_load(self) -> None:
