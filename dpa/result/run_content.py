@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dpa.protocol.wire.metrics import CheckpointStats
 from dpa.result import stage_content
 from dpa.result._report import Report
 from dpa.result._stage import StageReport
@@ -46,8 +47,17 @@ def facts(report: Report) -> Iterator[Fact]:
         found["forwards"] = stage_content.forwards(records)
         rate = f"{count(report.records_per_second)} records/s"
         found["throughput"] = Fact("throughput", rate, "mapped, in the mean of the stream")
+    if report.checkpoints is not None:
+        found["checkpoints"] = _checkpoints(report.checkpoints, report.seconds.stream)
     found["reference"] = stage_content.compared(report.reference)
     return iter(found.values())
+
+
+def _checkpoints(made: CheckpointStats, stream: float) -> Fact:
+    failed = f", {made.failed} not written" if made.failed else ""
+    share = f", {percent(made.waited / stream)} of the stream" if stream > 0 else ""
+    of = f"{megabytes(made.size)}; sources waited {seconds(made.waited)}{share}"
+    return Fact("checkpoints", f"{made.written} written{failed}", of)
 
 
 def brief(report: Report) -> Iterator[Fact]:

@@ -125,15 +125,15 @@ class LoadSample:
 
 @dataclass(frozen=True)
 class CheckpointStats:
-    """The checkpoints of a job since it was begun, or begun again.
+    """The checkpoints of one generation of a job, or of several.
 
     Attributes:
         written: how many are complete.
         failed: how many could not be written.
         waited: seconds that sources waited for cuts.
         size: bytes that were written.
-        read: input rows that had been read at the newest one, also those before the job was begun again.
-        read_before: those that had been read at the one with which it was begun again.
+        read: input rows that had been read at the newest one, of all generations.
+        read_before: those that had been read at the one with which the first of these generations was begun.
     """
 
     written: int = 0
@@ -142,6 +142,17 @@ class CheckpointStats:
     size: int = 0
     read: int = 0
     read_before: int = 0
+
+    def __add__(self, later: CheckpointStats) -> CheckpointStats:
+        """The sums with those of the next generation."""
+        return CheckpointStats(
+            self.written + later.written,
+            self.failed + later.failed,
+            self.waited + later.waited,
+            self.size + later.size,
+            later.read,
+            self.read_before,
+        )
 
 
 @dataclass(frozen=True)
