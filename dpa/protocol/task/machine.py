@@ -179,7 +179,8 @@ class TaskMachine(Machine):
         for emitter in self.emitters:
             for receiver, push in emitter.release(self.now):
                 self.send(receiver, push)
-        self._production.advance()
+        if self.emitters:
+            self._production.advance()
         self.advance()
         self._note_blocked()
 
