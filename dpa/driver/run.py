@@ -21,7 +21,7 @@ from dpa.driver._stopwatch import Stopwatch
 from dpa.driver.backend import Backend, Runner
 from dpa.driver.inputs import Inputs, OpenedInput, lazy_session
 from dpa.driver.interrupts import ProgramEnd
-from dpa.driver.outputs import Publication, written
+from dpa.driver.outputs import Publication
 from dpa.driver.partial_results import RoundsPublication, published
 from dpa.driver.placing import Placing
 from dpa.driver.reference import Reference
@@ -53,20 +53,19 @@ class Run:
     """One run of a job, used once. Its attributes fill as it goes; the report is made of those that are known."""
 
     def __init__(self, spec: JobSpec, backend: Backend, observer: Observer | None = None) -> None:
-        self._spec = spec
-        self._inputs = Inputs(spec)
         self._backend = backend
         self._tracker = RunTracker()
         self._observers = Observers(RunLog(_log, spec.config.name), observer or Unobserved())
         self._stopwatch = Stopwatch()
         # Directories first: the executors that steps import may change the working directory.
-        outputs = {key: Publication.of(spec.file, output, key) for key, output in written(spec.file)}
         rounds = {
             key: RoundsPublication(spec.file, given.path, key)
             for key, given in published(spec.file)
             if given.path is not None
         }
-        self._sinks = [_Sink(spec.file, step, outputs.get(step.at("write"))) for step in spec.results]
+        self._spec = spec = spec.for_one_run()
+        self._inputs = Inputs(spec)
+        self._sinks = [_Sink(spec.file, step, spec.outputs.get(step.at("write"))) for step in spec.results]
         self._rounds = {
             step.name: rounds[step.at("aggregation")]
             for step in spec.steps
@@ -203,7 +202,9 @@ class Run:
             sink.output.restart()
         for rounds in self._rounds.values():
             rounds.clear()
-        rows = self._tracker.totals.read
+        saved = None if self._snapshot is None else self._snapshot.checkpoints
+        behind = 0 if saved is None else saved.read
+        rows = max(0, self._tracker.totals.read - (0 if saved is None else saved.read - saved.read_before))
         self._tracker = RunTracker()
         lost = RecoveryReport(
             generation=death.generation,
@@ -214,7 +215,8 @@ class Run:
             rows=rows,
         )
         self._recoveries.append(lost)
-        begins = f"generation {death.generation + 1} begins at the start of the input"
+        where = f"behind {plural(behind, 'row')}" if behind else "at the start"
+        begins = f"generation {death.generation + 1} begins {where} of the input"
         again = f"reads {plural(rows, 'row')} again, as last reported"
         self._observers.warn(f"{death.in_words()}; {begins} and {again}; all numbers begin again")
         self._enter("startup")
@@ -273,7 +275,7 @@ class _Sink:
         self.table: pa.Table | None = None
         self.compared = ReferenceReport()
         self.spark_skew: float | None = None
-        self.report = OutputReport(unpublished=self.output.sink.place)
+        self.report = OutputReport(unpublished=self.output.place)
         self._staged: list[Any] = []
 
     @property
@@ -283,7 +285,7 @@ class _Sink:
 
     def take(self, outcome: RunOutcome) -> None:
         """Take the complete result, not yet published."""
-        shares, place = outcome.outputs[self.name], self.output.sink.place
+        shares, place = outcome.outputs[self.name], self.output.place
         self._staged = [staged for part in shares for staged in part.staged]
         self.report = OutputReport(rows=sum(part.rows for part in shares), unpublished=place)
         self.table = self.read() if place is None else None
@@ -295,7 +297,7 @@ class _Sink:
     def publish(self, outcome: RunOutcome) -> None:
         """Put the complete result in its place."""
         files = self.output.commit(self._staged, outcome.times.merged - outcome.times.stream_started)
-        self.report = OutputReport(self.output.sink.place, self.report.rows, files)
+        self.report = OutputReport(self.output.place, self.report.rows, files)
 
     def completed(self, known: StageOutcome) -> StageOutcome:
         """What is known of the stage, with what is known of its result."""

@@ -71,7 +71,7 @@ def build_report(
         bottleneck=bottleneck(loads, edges),
         stages=stages,
         edges=_edges(snapshot, held_up(loads, edges)) if snapshot else (),
-        traffic=traffic_between(used, snapshot),
+        traffic=traffic_between(used, snapshot) if snapshot else (),
         placement_looks=snapshot.placement_looks if snapshot else (),
         placement_counts=dict(snapshot.placement_counts) if snapshot else {},
         reference=_verdict(stages),
@@ -83,15 +83,10 @@ def build_report(
     )
 
 
-def traffic_between(use: Mapping[Address, TaskUse], snapshot: Snapshot | None = None) -> tuple[TrafficReport, ...]:
+def traffic_between(use: Mapping[Address, TaskUse], snapshot: Snapshot) -> tuple[TrafficReport, ...]:
     """What the tasks of each pair of stages sent, in the order of stages. Those that are forgotten, of which the
     snapshot has no statistics, are in the sums alone."""
-    tasks: dict[str, Sequence[int]] = {}
-    for address in use:
-        tasks[address.stage] = range(max(len(tasks.get(address.stage, ())), address.index + 1))
-    for stage in snapshot.stages if snapshot is not None else ():
-        if stage.name in tasks and stage.forgotten is not None:
-            tasks[stage.name] = [task.index for task in stage.tasks]
+    tasks = {stage.name: [task.index for task in stage.tasks] for stage in snapshot.stages}
     totals: defaultdict[tuple[str, str], Traffic] = defaultdict(Traffic)
     for address, used in use.items():
         for receiver, traffic in used.sent.items():

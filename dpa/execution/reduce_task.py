@@ -81,6 +81,15 @@ class TaskSnapshot:
     rows: tuple[pa.RecordBatch, ...]
     arrived: dict[Input, pa.Schema]
 
+    def slices(self, keys: int) -> Iterator[TaskSnapshot]:
+        """The same in parts, each with the Python states of at most `keys` keys. States in columns stay together."""
+        if self.part is None or not isinstance(self.part.states, list):
+            yield self
+            return
+        yield TaskSnapshot(None, self.rows, self.arrived)
+        for start in range(0, len(self.part.keys), keys):
+            yield TaskSnapshot(self.part.slice(start, keys), (), {})
+
 
 class ReduceTask:
     """One task: its store, and in the end its share.

@@ -42,6 +42,13 @@ class StatePart:
     mapped: npt.NDArray[np.int64]
     hashes: Hashes | None = None
 
+    def slice(self, start: int, keys: int) -> StatePart:
+        """The Python states of at most `keys` keys, from one on."""
+        assert isinstance(self.states, list)
+        of = slice(start, start + keys)
+        hashes = None if self.hashes is None else self.hashes[of]
+        return StatePart(self.keys[of], self.states[of], self.records[of], self.mapped[of], hashes)
+
 
 @dataclass(frozen=True, eq=False)
 class Reduced:

@@ -131,10 +131,12 @@ class CheckpointTimes:
     Attributes:
         every: seconds from one that is written, or the start, to the cut of the next.
         slot: of the store's chain, for the first one.
+        read: rows of the input that were read before the checkpoint with which the job begins.
     """
 
     every: float
     slot: int = 0
+    read: int = 0
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,10 @@ from dpa.errors import ProtocolError
 from dpa.protocol.rules import RuledMachine, State
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.channel import Inbox, Outbox
-from dpa.protocol.wire.envelopes import Envelope, Message
+from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import Event, TasksGone
 from dpa.protocol.wire.instructions import Instruction, Send
+from dpa.protocol.wire.messages import Message
 
 
 class Machine(RuledMachine):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from annotated_types import Ge
+from annotated_types import Ge, Gt
 
 from dpa._util.durations import Duration
 from dpa.errors import JobFailedError
@@ -26,6 +26,18 @@ class RecoveryOptions:
     backoff: Duration = 1.0
     """Seconds from the first death to the next beginning, or a text as `500ms` or `2m`; each later one has twice those
     of the one before."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointOptions:
+    """Checkpoints, with the newest of which a job is begun again; without them that is the start of the input."""
+
+    path: str
+    """Directory, or `file://` or `s3://` URI, where the job has a directory of its own."""
+    every: Annotated[Duration, Gt(0)] = 10.0
+    """Seconds from one that is written to the next cut of the stream, or a text as `500ms` or `2m`."""
+    keep: Annotated[int, Ge(1)] = 3
+    """How many of the newest are kept."""
 
 
 @dataclass(frozen=True)

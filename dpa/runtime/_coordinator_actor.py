@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 from ray import ObjectRef
@@ -21,7 +21,9 @@ from dpa.protocol.coordinator.machine import CoordinatorMachine, CoordinatorStat
 from dpa.protocol.plan import CancelJob, Request, RunPlan, Times
 from dpa.protocol.recovery import Death, TaskDiedError
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address, Present
+from dpa.protocol.wire.cut import Cut
 from dpa.protocol.wire.events import (
+    CheckpointFailed,
     Event,
     FailureKind,
     Start,
@@ -39,6 +41,7 @@ from dpa.protocol.wire.instructions import (
     JobFailed,
     StartTasks,
     StopTasks,
+    WriteCheckpoint,
 )
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.nodes import Placed, TaskProcess
@@ -47,6 +50,9 @@ from dpa.runtime._failures import cause_of
 from dpa.runtime._kept_answers import RESTARTED, TOO_LATE, KeptAnswers
 from dpa.runtime._starting import LateStart, require_all, starts_at_once
 from dpa.runtime.packed_plan import PackedPlan
+
+if TYPE_CHECKING:
+    from dpa.runtime._checkpointing import Checkpointing, SavedJob
 
 
 @dataclass(frozen=True)
@@ -94,6 +100,7 @@ class CoordinatorActor(TaskActor):
         self._stopped: set[Address] = set()
         self._processes: dict[Address, TaskProcess] = {}
         self._late_start: LateStart | None = None
+        self._checkpointing: Checkpointing | None = None
         self._started = 0.0
 
     @ray.method(concurrency_group="control", num_returns=0)
@@ -103,8 +110,20 @@ class CoordinatorActor(TaskActor):
         self._waiting, self._idle, self._placed = waiting, idle, placed
 
     @ray.method(concurrency_group="control")
-    def begin(self, own_handle: ActorHandle, plan: RunPlan, packed: PackedPlan) -> TaskProcess:
-        """Start the job; `plan` is without user code, and `packed` with it. Returns where this actor is."""
+    def begin(
+        self, own_handle: ActorHandle, plan: RunPlan, packed: PackedPlan, saved: SavedJob | None = None
+    ) -> TaskProcess:
+        """Start the job; `plan` is without user code, and `packed` with it; `saved`: where its checkpoints are, with
+        the newest of which it begins. Returns where this actor is.
+
+        Raises:
+            CheckpointError: the newest checkpoint cannot be read, or a later generation has the job.
+        """
+        if saved is not None:
+            from dpa.runtime._checkpointing import Checkpointing
+
+            self._checkpointing = Checkpointing(saved, plan.graph, plan.generation)
+            plan = replace(plan, graph=self._checkpointing.graph)
         self._started = time.time()
         self._plan = plan
         self._machine = CoordinatorMachine(plan.graph, None if self._placed is None else self._placed.online)
@@ -227,6 +246,8 @@ class CoordinatorActor(TaskActor):
             case StartTasks(addresses, nodes) if BALANCER in self._handles:  # the worker has rounds to commit meanwhile
                 start = self._late_start = LateStart(self._plan.limits.start_seconds)
                 self._shell.aside(lambda: self._start_late(dict(zip(addresses, nodes, strict=True)), start))
+            case WriteCheckpoint(cut):
+                self._shell.aside(lambda: self._write(cut))
             case CancelStart():
                 assert self._late_start is not None
                 self._late_start.cancel()
@@ -255,6 +276,14 @@ class CoordinatorActor(TaskActor):
             case _:
                 return super().work(instruction)
         return None
+
+    def _write(self, cut: Cut) -> Event:
+        """Write a checkpoint while records flow."""
+        assert self._checkpointing is not None
+        event = self._checkpointing.write(cut)
+        if isinstance(event, CheckpointFailed):
+            self.warn(f"a checkpoint could not be written, and the one before it stays the newest: {event.reason}")
+        return event
 
     def _start_first(self, addresses: tuple[Address, ...]) -> StartFailed | None:
         try:
@@ -343,7 +372,8 @@ class CoordinatorActor(TaskActor):
     def _make(self, address: Address, actor: ActorHandle) -> ObjectRef:
         if address == BALANCER:
             return actor.become.remote(replace(self._plan, graph=self._plan.graph.without_splits()))
-        return actor.become.remote(address, self._packed)
+        beginning = None if self._checkpointing is None else self._checkpointing.beginning(address)
+        return actor.become.remote(address, self._packed, beginning)
 
     def failed(self, died: TaskDied) -> None:
         """End the job with an error of the coordinator, or with a death that it has found."""

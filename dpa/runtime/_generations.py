@@ -46,12 +46,18 @@ class Generations:
         Raises:
             JobFailedError: user code failed, or more processes died, one after the other, than the plan bears.
             JobCancelledError: a request asked for it.
+            CheckpointError: checkpoints cannot be written or read where they are to be.
         """
-        recoveries, until = Recoveries(plan.recovery), 0.0
+        recoveries, until, saved = Recoveries(plan.recovery), 0.0, None
+        if plan.checkpoint is not None:
+            from dpa.runtime._checkpointing import SavedJob
+
+            saved = SavedJob.create(plan.name, plan.checkpoint)
         while True:
             try:
                 self._wait(until, mailbox)
-                return run_on(self._launched, replace(plan, generation=recoveries.generation), hooks, mailbox)
+                generation = replace(plan, generation=recoveries.generation)
+                return run_on(self._launched, generation, hooks, mailbox, saved)
             except TaskDiedError as error:
                 death = replace(error.death, generation=recoveries.generation, at=time.time())
             wait = recoveries.after(death)

@@ -26,7 +26,7 @@ class KeptAnswers:
 
     def keep(self, answer: Answer) -> None:
         """Keep an answer, if it is expected; the first one counts."""
-        if self._of.get(answer.request, answer) is None:
+        if answer.request in self._of and self._of[answer.request] is None:
             self._of[answer.request] = answer
 
     def fetched(self, requests: Sequence[int]) -> list[Answer]:

@@ -28,7 +28,7 @@ from dpa.protocol.wire.events import Event, FailureKind, TaskDied, Tick
 from dpa.protocol.wire.instructions import Instruction, Send, StartTasks
 from dpa.protocol.wire.use import TaskUse
 from dpa.runtime._cores_busy import CoresBusy
-from dpa.runtime._pickled import PickledEnvelope
+from dpa.runtime._pickled import PickledEnvelope, opened
 from dpa.runtime._state_log import StateLog
 
 _log = logging.getLogger(__name__)
@@ -100,10 +100,10 @@ class Shell:
         self._stopped.set()
         self._jobs.put(None)
 
-    def receive(self, pickled: PickledEnvelope) -> None:
-        """Open a pickled and hand the message to the machine."""
+    def receive(self, pickled: PickledEnvelope | bytes) -> None:
+        """Open a pickled envelope and hand it to the machine."""
         try:
-            envelope = pickled.open()
+            envelope = opened(pickled)
         except BaseException as error:
             self._failed(error)
             return

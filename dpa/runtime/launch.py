@@ -23,6 +23,7 @@ from dpa.telemetry.mailbox import Mailbox
 if TYPE_CHECKING:
     from ray import ObjectRef
 
+    from dpa.runtime._checkpointing import SavedJob
     from dpa.runtime._coordinator_actor import Polled
 
 POLL_SECONDS = 0.2
@@ -73,18 +74,19 @@ class Launched:
         self._closed: ObjectRef | None = None
         self.coordinator.prepare.remote(waiting, idle, placed)
 
-    def begin(self, plan: RunPlan, checkpoint: None = None) -> None:
+    def begin(self, plan: RunPlan, saved: SavedJob | None = None) -> None:
         """Let the actors be the tasks of a plan.
 
         Args:
             plan: what to run.
-            checkpoint: what they begin with; None: the start of the input, so far the only way.
+            saved: where the checkpoints are, with the newest of which they begin; None, or where there is none yet:
+                with the start of the input.
 
         Raises:
             JobFailedError: the coordinator failed; a `TaskDiedError` if it has died.
         """
         packed = PackedPlan.pack(plan)
-        begun = self.coordinator.begin.remote(self.coordinator, plan.without_user_code(), packed)
+        begun = self.coordinator.begin.remote(self.coordinator, plan.without_user_code(), packed, saved)
         self._processes[COORDINATOR] = self._asked(begun)
 
     def poll(self, seconds: float = POLL_SECONDS, mailbox: Mailbox | None = None) -> Polled:
@@ -202,7 +204,13 @@ def actors(tasks: int) -> Iterator[Launched]:
         launched.end(TOO_LATE)
 
 
-def run_on(launched: Launched, plan: RunPlan, hooks: RunHooks, mailbox: Mailbox | None = None) -> RunOutcome:
+def run_on(
+    launched: Launched,
+    plan: RunPlan,
+    hooks: RunHooks,
+    mailbox: Mailbox | None = None,
+    saved: SavedJob | None = None,
+) -> RunOutcome:
     """Run one generation of a job to its end.
 
     Args:
@@ -210,13 +218,14 @@ def run_on(launched: Launched, plan: RunPlan, hooks: RunHooks, mailbox: Mailbox 
         plan: what to run.
         hooks: what is called meanwhile; statistics come a few times a second.
         mailbox: by which the job is asked for something; None: not by files.
+        saved: where its checkpoints are.
 
     Raises:
         JobFailedError: user code failed; carries the last events of the tasks that still answer.
         TaskDiedError: a process died.
         JobCancelledError: a request asked for it.
     """
-    launched.begin(plan)
+    launched.begin(plan, saved)
     while True:
         polled = launched.poll(mailbox=mailbox)
         assert polled.snapshot is not None

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import NoReturn
 
 import numpy as np
 
 from dpa.balance.decision import Decision, Outcome
 from dpa.balance.options import TokenOptions
-from dpa.errors import ProtocolError
 from dpa.execution.block import Block
 from dpa.execution.states import StatePart
 from dpa.protocol.graph import Graph, Stage
@@ -38,6 +36,7 @@ from dpa.routing.table import RoutingTable
 from dpa.simulation._credit_ledger import CreditLedger
 from dpa.simulation._input_order import InputOrder
 from dpa.simulation._migrations import StatesAndOrder
+from dpa.simulation._require import broken, require
 
 _NEEDED = Push | Ack | CreditTransfer | Marker | PassedMarkers | RangeTransfer
 """What must come, though its sender ends."""
@@ -261,7 +260,7 @@ class _StageInvariants:
         return sum(map(len, self._emitters.values())) * self.in_flight_records
 
     def _pact(self, version: int) -> RoutingTable | Grouping:
-        """What tells who may process which key by a table."""
+        """Who may process which key, by the table of a version."""
         if version not in self._pacts:
             table, grouping = self._tables[version], self._stage.grouping
             self._pacts[version] = table if grouping.is_ring else grouping.create(table, 0)
@@ -389,22 +388,3 @@ class _StageInvariants:
         self._rounds[decision.reducer] += 1
         within = self._rounds[decision.reducer] <= balance.max_rounds
         require(within, f"task {decision.reducer} caused more than {balance.max_rounds} rounds")  # 7
-
-
-def require(holds: bool, otherwise: str) -> None:
-    """Check an invariant.
-
-    Raises:
-        ProtocolError: it does not hold.
-    """
-    if not holds:
-        broken(otherwise)
-
-
-def broken(what: str) -> NoReturn:
-    """An invariant does not hold.
-
-    Raises:
-        ProtocolError: always.
-    """
-    raise ProtocolError(f"invariant broken: {what}")

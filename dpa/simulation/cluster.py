@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from dpa.errors import DpaError, JobFailedError
-from dpa.execution.reduce_task import ReduceStage, TaskSnapshot
+from dpa.execution.reduce_task import ReduceStage
 from dpa.protocol.balancer.machine import load_balancer_of
 from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.history.words import describe
@@ -65,7 +65,8 @@ from dpa.protocol.wire.instructions import (
     WriteCheckpoint,
 )
 from dpa.simulation._hosts import Hosts
-from dpa.simulation._invariants import Invariants, require
+from dpa.simulation._invariants import Invariants
+from dpa.simulation._require import require
 from dpa.simulation._rounds import PublishedRounds
 from dpa.simulation.job import SimulatedJob, SimulatedRun
 
@@ -151,11 +152,7 @@ class SimulatedCluster:
 
     def _user_code_of(self, address: Address) -> UserCode:
         work, delivery = self._job.work[address.stage], self._job.deliveries.get(address.stage)
-        code = UserCode(work, address.index, lambda: self._clock, delivery, self._archived)
-        return code
-
-    def _archived(self, slot: int, snapshot: TaskSnapshot) -> bytes:
-        return pickle.dumps(snapshot)
+        return UserCode(work, address.index, lambda: self._clock, delivery, lambda slot, found: pickle.dumps(found))
 
     def _restore(self) -> None:
         """Let tasks begin with the states that the job begins with."""

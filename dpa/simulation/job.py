@@ -73,7 +73,7 @@ class SimulatedJob:
         work_of: how many records' worth of work a block is at a stage; by default as many as it has records.
         slowness: the factor by which a task of a stage, by number, takes longer for the records that it begins with at
             a virtual time, in seconds.
-        cores: how many cores the tasks of a node share (`Cores`); None: each task has one.
+        cores: how many cores the tasks of a node share (`Hosts`); None: each task has one.
         placed: the node of each task, and how they are placed again; None: all are on one, and nobody measures.
         requests: what the coordinator and the load balancer are asked for, with the virtual times, in seconds.
         deaths: which tasks die, if they are there, with the virtual times, in seconds.
@@ -87,7 +87,7 @@ class SimulatedJob:
             its task, when it begins, and the seconds that it takes; they are more where the task pauses. Messages reach
             it meanwhile, so its queue fills up.
         numbered: whether the value of each record is the number of its row in the input, so that its order is checked.
-        due: the virtual time at which the first so many records of a source task are there: it waits for them, and
+        due: the virtual time by which a source task has a number of its first records: it waits for them, and
             catches up where it was held back; by default all are there from the start.
         deliveries: where the tasks of stages deliver their shares of results; by default they keep them.
     """

@@ -32,7 +32,17 @@ MARK = "_job.yaml"
 
 _IN_PLACE = ".dpa-result-"
 
-_PART = re.compile(r"part-\d{5}\.parquet")
+PART = re.compile(r"part-\d{5}\.parquet")
+
+
+def part_name(task: int) -> str:
+    """The name of a task's file, which `PART` matches."""
+    return f"part-{task:05d}.parquet"
+
+
+def shown(names: list[str]) -> str:
+    """The first of some names, and how many more there are."""
+    return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
 
 
 class Replacement:
@@ -186,7 +196,7 @@ def files_of_result(directory: Path) -> list[str]:
 
 
 def _is_of_result(entry: Path) -> bool:
-    named = entry.name == MARK or _PART.fullmatch(entry.name)
+    named = entry.name == MARK or PART.fullmatch(entry.name)
     return bool(named) and entry.is_file() and not entry.is_symlink()
 
 

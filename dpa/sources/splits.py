@@ -4,14 +4,16 @@ Arrow table in memory. Nothing here knows Spark: feeds make splits, backends rea
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from dpa.errors import TableError
+from dpa.sources.columns import first_difference
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -76,15 +78,9 @@ class ParquetSplit:
     skipped: int = 0
 
     def after(self, rows: int) -> ParquetSplit:
-        """What is left of the split once so many of its rows have been read."""
         return replace(self, rows=self.rows - rows, skipped=self.skipped + rows)
 
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield the split's rows in order, at most `batch_rows` of them at a time.
-
-        Raises:
-            TableError: the file is damaged or gone, or another than when the split was made; names what cannot be read.
-        """
         import pyarrow.parquet as pq
         from pyarrow import fs
 
@@ -147,10 +143,12 @@ class ParquetSplit:
         rows = sum(footer.row_group(group).num_rows for group in self.row_groups)
         if rows != self.skipped + self.rows:
             return f"the split's row groups have {rows:,} rows now, and had {self.skipped + self.rows:,}"
-        kinds = {field.name: field.type for field in footer.schema.to_arrow_schema()}
-        for field in self.schema or ():
-            if kinds.get(field.name) != field.type:
-                return f"the column {field.name!r} is {kinds.get(field.name, 'missing')} now, and was {field.type}"
+        schema = self.schema or pa.schema([])
+        now = pa.schema([field for field in footer.schema.to_arrow_schema() if field.name in schema.names])
+        changed = first_difference(schema, now)
+        if changed is not None:
+            name, before, here = changed
+            return f"the column {name!r} is {here} now, and was {before}"
         if self.size not in (None, size):
             return f"it has {size:,} bytes now, and had {self.size:,}"
         return None
@@ -174,15 +172,12 @@ class MemorySplit:
 
     @property
     def rows(self) -> int:
-        """The number of rows."""
         return int(self.table.num_rows)
 
     def after(self, rows: int) -> MemorySplit:
-        """What is left of the split once so many of its rows have been read."""
         return MemorySplit(_own(self.table.slice(rows)))
 
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield the table's rows in order, at most `batch_rows` of them at a time."""
         yield from self.table.to_batches(max_chunksize=batch_rows)
 
 
@@ -197,6 +192,18 @@ def _own(table: pa.Table) -> pa.Table:
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     return pa.ipc.open_stream(sink.getvalue()).read_all()
+
+
+def unpickled(packed: bytes, otherwise: str) -> Any:
+    """What a split brings along in pickled form.
+
+    Raises:
+        TableError: it cannot be unpickled in this process; `otherwise` begins the message.
+    """
+    try:
+        return pickle.loads(packed)
+    except Exception as error:
+        raise TableError(f"{otherwise}: {error}") from None
 
 
 def total_rows(splits: Iterable[Split]) -> int:

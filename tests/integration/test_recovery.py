@@ -1,6 +1,7 @@
 """Jobs on real Ray actors of which processes are killed: a death costs time, and no record is lost or counted twice."""
 
 import os
+import re
 import signal
 import threading
 from collections import Counter
@@ -48,10 +49,10 @@ def pid_of(job: str, task: str, generation: int) -> int:
 class Killer(Unobserved):
     """Kills a process of a job in each generation, once records flow; then lets the job work on at full speed.
 
-    The first death comes while a task is asked for that does not come up before it.
+    With `slow`, the first death comes while a task is asked for that does not come up as long as that file is there.
     """
 
-    def __init__(self, job: str, victims: tuple[str, ...], go: Path, slow: Path) -> None:
+    def __init__(self, job: str, victims: tuple[str, ...], go: Path, slow: Path | None = None) -> None:
         self.job, self.victims, self.go, self.slow = job, victims, go, slow
         self.warnings: list[str] = []
         self.answers: list[str] = []
@@ -72,7 +73,7 @@ class Killer(Unobserved):
             if status is not None and status.generation == self.killed:  # asked by who knew the first generation
                 self.go.touch()
             return
-        if not self.killed:
+        if not self.killed and self.slow is not None:
             self.looks += 1
             if self.looks == 1:
                 self.slow.touch()
@@ -84,7 +85,8 @@ class Killer(Unobserved):
         self.killed += 1
 
     def warn(self, message: str) -> None:
-        self.slow.unlink(missing_ok=True)
+        if self.slow is not None:
+            self.slow.unlink(missing_ok=True)
         self.warnings.append(message)
 
 
@@ -113,6 +115,38 @@ def test_a_job_survives_the_death_of_each_kind_of_its_processes(tmp_path: Path) 
     assert [answer.partition(": ")[2] for answer in killer.answers] == ["the job was restarted"]
     assert result.report.records.processed == len(keys)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["go", "out"]
+
+
+@pytest.mark.parametrize("consistency", ["merge", "migrate"])
+def test_a_job_goes_on_behind_its_newest_checkpoint(consistency: str, tmp_path: Path) -> None:
+    rows = 20_000
+    keys = [f"key {number % 40}" for number in range(rows)]
+    killer = KillerBehindCheckpoints("saved", KINDS, tmp_path / "go")
+    result = Job(
+        name="saved",
+        input=pa.table({"key": keys, "value": [1] * rows}),
+        reducer=executors.SlowSum(0.002, str(tmp_path / "go")),
+        consistency=consistency,
+        parallelism={"mappers": 2, "reducers": 2},
+        limits={"batch_records": 50, "in_flight_records": 400, "split_records": 1_000},
+        recovery={"attempts": 4, "backoff": "200ms"},
+        checkpoint={"path": str(tmp_path / "saved"), "every": "300ms", "keep": 2},
+        output={"path": str(tmp_path / "out")},
+    ).run(killer)
+    found = dict(zip(*pq.read_table(tmp_path / "out").to_pydict().values(), strict=True))
+    assert found == Counter(keys)
+    assert [recovery.task for recovery in result.report.recoveries] == list(KINDS)
+    behind = [int(found) for found in re.findall(r"behind ([\d,]+) rows", " ".join(killer.warnings).replace(",", ""))]
+    assert len(behind) == len(KINDS) and 0 < behind[0] < behind[-1] and behind == sorted(behind)
+    assert result.report.records.read <= rows - behind[-1]
+
+
+class KillerBehindCheckpoints(Killer):
+    """Kills when there is a new checkpoint of the generation."""
+
+    def update(self, snapshot: TrackedSnapshot) -> None:
+        if snapshot.checkpoints is not None and snapshot.checkpoints.written:
+            super().update(snapshot)
 
 
 def test_a_death_is_told_from_an_error_of_what_a_process_runs() -> None:

@@ -15,9 +15,9 @@ from dpa.protocol.coordinator.stage_progress import StagePhase
 from dpa.protocol.graph import REDUCER, map_reduce
 from dpa.protocol.task.operator import OperatorState
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
-from dpa.protocol.wire.envelopes import Message
 from dpa.protocol.wire.events import ExtractDone, MergeDone, ProcessDone, Tick
 from dpa.protocol.wire.instructions import Commit, Extract, Instruction, MergeStates, ProcessBlock
+from dpa.protocol.wire.messages import Message
 from dpa.protocol.wire.messages.end import Freeze, Progress
 from dpa.protocol.wire.messages.exchange import BeginExchange, RoundDone, StateTransfer
 from dpa.protocol.wire.metrics import AggregationStats

@@ -150,6 +150,14 @@ def test_queues_are_sampled_at_every_tick_of_the_stream() -> None:
     assert (sample.at, sample.queues, sample.processed) == (0.5, (0, 9), (0, 3))
 
 
+def test_a_task_that_left_keeps_what_it_had_processed_in_later_samples() -> None:
+    history = LoadHistory()
+    tasks = {index: TaskStats("reducer", index, processed=10 + index) for index in range(3)}
+    for at, up in enumerate(((0, 1), (0, 1, 2), (0, 1))):
+        history.add(float(at), [tasks[index] for index in up])
+    assert [sample.processed for sample in history.samples(tasks)] == [(10, 11, 0), (10, 11, 12), (10, 11, 12)]
+
+
 @given(st.integers(0, 6000))
 def test_samples_of_a_long_stream_are_thinned_evenly(number: int) -> None:
     history = LoadHistory()

@@ -15,6 +15,7 @@ from dpa.protocol.task.source import SourceMachine
 from dpa.protocol.wire.events import TaskStarted
 from dpa.protocol.wire.messages.data import Ack
 from dpa.protocol.wire.messages.tables import TableUpdate
+from dpa.protocol.wire.metrics import TaskStats
 from dpa.simulation.cluster import InvariantViolationError
 from experiments.simulated_jobs.random_graphs import random_graph, run_random_graph
 
@@ -78,13 +79,17 @@ class _Hasty(TaskMachine):
     def has_emitted_all(self) -> bool:
         return self._production.is_closed
 
+    @property
+    def stats(self) -> TaskStats:
+        return replace(super().stats, emitted=tuple(emitter.emitted for emitter in self.emitters))
+
 
 class HastySource(_Hasty, SourceMachine):
-    """Asks for the next split, or is done, while blocks wait for credit."""
+    """Asks for the next split, or is done, while blocks wait for credit, which it has not counted."""
 
 
 class HastyOperator(_Hasty, OperatorMachine):
-    """Is done while blocks of its result wait for credit."""
+    """Is done while blocks of its result wait for credit, which it has not counted."""
 
 
 class _Boundless(TaskMachine):

@@ -20,8 +20,8 @@ from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.rules import State
 from dpa.protocol.task.hand_over import Giving
 from dpa.protocol.wire.addresses import COORDINATOR, Address
-from dpa.protocol.wire.envelopes import Message
 from dpa.protocol.wire.events import CancelChange, FailureKind, MoveTasks, RangesExtracted, Rescale, TaskDied
+from dpa.protocol.wire.messages import Message
 from dpa.protocol.wire.messages.end import Progress
 from dpa.protocol.wire.messages.members import ChangeMembers, Left, MembersChanged
 from dpa.protocol.wire.messages.splits import Begin

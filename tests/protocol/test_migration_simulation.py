@@ -23,8 +23,8 @@ from dpa.protocol.task.hand_over import Giving, Taking
 from dpa.protocol.task.migrating_queue import MigratingQueue
 from dpa.protocol.task.source import SourceMachine
 from dpa.protocol.wire.addresses import Address
-from dpa.protocol.wire.envelopes import Message
 from dpa.protocol.wire.events import RangesExtracted
+from dpa.protocol.wire.messages import Message
 from dpa.protocol.wire.messages.end import Freeze
 from dpa.protocol.wire.messages.migration import Marker, RangeTransfer, Settled
 from dpa.routing.groupings.options import BY_KIND

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, get_args
+from typing import ClassVar
 
 import pytest
+from wires import kinds_of
 
 from dpa.errors import ProtocolError
 from dpa.protocol.balancer.machine import LoadBalancerMachine, StageBalance
@@ -20,8 +21,9 @@ from dpa.protocol.task.operator import OperatorMachine
 from dpa.protocol.task.source import SourceMachine
 from dpa.protocol.task.state_exchange import StateExchange
 from dpa.protocol.wire.addresses import COORDINATOR, Address
-from dpa.protocol.wire.envelopes import Envelope, Message
+from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import Event, TasksGone
+from dpa.protocol.wire.messages import Message
 
 
 class Light(State):
@@ -187,7 +189,7 @@ def test_a_machine_has_rules_for_what_it_receives_and_for_nothing_else(machine: 
 
 
 def test_every_message_and_every_event_is_received_by_some_machine() -> None:
-    kinds = {kind.__name__ for kind in (*get_args(Message), *get_args(Event)) if kind not in (Envelope, TasksGone)}
+    kinds = {kind.__name__ for kind in {*kinds_of(Message), *kinds_of(Event)} - {Envelope, TasksGone}}
     assert kinds == set().union(*RECEIVED.values())
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from builders import map_task
+from wires import reducer
 
 from dpa.balance.options import NoBalancingOptions
 from dpa.execution.block import Block
@@ -17,7 +18,7 @@ from dpa.protocol.task.operator import OperatorMachine
 from dpa.protocol.wire.events import Event, MoveTasks, ProcessDone
 from dpa.protocol.wire.instructions import Instruction
 from dpa.protocol.wire.metrics import StageSnapshot
-from dpa.simulation._cores import Cores
+from dpa.simulation._hosts import Hosts
 from dpa.simulation.cluster import SimulatedCluster
 from dpa.simulation.job import Network, SimulatedJob
 from dpa.sources.splits import memory_splits
@@ -129,12 +130,12 @@ def test_a_reducer_that_works_alone_has_the_core_to_itself() -> None:
 
 
 def test_a_piece_waits_for_a_core_by_the_number_that_run_when_it_begins() -> None:
-    cores = Cores(2)
-    assert [cores.begin(1.0) for _ in range(4)] == [0.0, 0.0, 0.5, 1.0]
-    cores.end()
-    cores.end()
-    assert cores.begin(2.0) == pytest.approx(1.0)  # the third at once
-    assert [Cores(None).begin(1.0) for _ in range(3)] == [0.0] * 3
+    hosts, boundless = Hosts(None, 2), Hosts(None, None)
+    assert [hosts.begin(reducer(index), 1.0) for index in range(4)] == [0.0, 0.0, 0.5, 1.0]
+    for index in (0, 1):
+        hosts.end(reducer(index))
+    assert hosts.begin(reducer(0), 2.0) == pytest.approx(1.0)  # the third at once
+    assert [boundless.begin(reducer(index), 1.0) for index in range(3)] == [0.0] * 3
 
 
 def test_a_reducer_is_told_how_long_it_waited_for_a_core() -> None:

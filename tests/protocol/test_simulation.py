@@ -26,9 +26,10 @@ from dpa.protocol.task.operator import OperatorMachine
 from dpa.protocol.task.source import SourceMachine
 from dpa.protocol.wire.addresses import BALANCER, Address
 from dpa.protocol.wire.channel import Inbox
-from dpa.protocol.wire.envelopes import Envelope, Message
+from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import Event, ProcessDone
 from dpa.protocol.wire.instructions import Instruction
+from dpa.protocol.wire.messages import Message
 from dpa.protocol.wire.messages.data import CreditTransfer
 from dpa.protocol.wire.messages.end import Deliver, Freeze
 from dpa.protocol.wire.messages.tables import TableUpdate

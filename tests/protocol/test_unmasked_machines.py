@@ -113,9 +113,11 @@ class MergesBeforeTheLastTable(StateExchange):
 class PublishesAfterTheFreeze(StageBalance):
     """Does what it is asked for after it has named the last table."""
 
-    def _ignore(self, sender: Address, event: object) -> None:
-        if isinstance(event, Redistribute) and self.state is BalanceState.FROZEN:
+    def _postpone(self, sender: Address, event: Redistribute) -> None:
+        if self.state is BalanceState.FROZEN:
             self._redistribute(sender, event)
+        else:
+            super()._postpone(sender, event)
 
 
 QUEUE = "dpa.protocol.task.operator.MigratingQueue"

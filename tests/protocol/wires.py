@@ -29,9 +29,9 @@ from dpa.protocol.task.quantum import QuantumSizer
 from dpa.protocol.task.source import SourceMachine
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.channel import Outbox
-from dpa.protocol.wire.envelopes import Message
 from dpa.protocol.wire.events import ProcessDone, Start, StepDone, TaskStarted
 from dpa.protocol.wire.instructions import Instruction, ProcessBlock, Send
+from dpa.protocol.wire.messages import Message
 from dpa.protocol.wire.messages.data import Push
 from dpa.protocol.wire.messages.end import Finished, LastTable, Progress
 from dpa.protocol.wire.messages.splits import Begin, SplitGrant, SplitRequest
@@ -296,3 +296,9 @@ class CoordinatorWire(Wire):
         """A task has finished its share of the result."""
         stats = TaskStats(task.stage, task.index, processed=processed)
         return self(task, Finished(stats, latency or LatencySketch(), LatencySketch(), schema, **fields))
+
+
+def kinds_of(base: type) -> set[type]:
+    """The events, messages or instructions that there are: what derives from `base` and is no base itself."""
+    below = base.__subclasses__()
+    return set().union(*map(kinds_of, below)) if below else {base}

@@ -50,6 +50,16 @@ EXPORTED = {
     ],
     "dpa.balance.strategies": ["Doubling", "Halving", "NoBalancing", "Proposal", "Refusal", "Strategy"],
     "dpa.placement.allocators": ["ALLOCATORS", "Allocator"],
+    "dpa.checkpoints": [
+        "Chain",
+        "CheckpointStore",
+        "Collected",
+        "DataFiles",
+        "FileRef",
+        "Manifest",
+        "Part",
+        "TaskParts",
+    ],
     "dpa.config": [
         "AggregationConfig",
         "ExecutorConfig",
@@ -101,7 +111,6 @@ EXPORTED = {
     "dpa.spark": [
         "RowSample",
         "Source",
-        "View",
         "as_table",
         "check_reference",
         "compute",
@@ -182,9 +191,9 @@ def test_private_modules_are_imported_only_within_their_package(directory: str) 
 @pytest.mark.parametrize(
     ("name", "file", "refused"),
     [
-        ("dpa.report._text", "dpa/run.py", True),
-        ("dpa.report._text.bar", "experiments/charts.py", True),
-        ("dpa.report._text", "dpa/report/_table.py", False),
+        ("dpa.report._html", "dpa/run.py", True),
+        ("dpa.report._html.bar", "experiments/charts.py", True),
+        ("dpa.report._html", "dpa/report/_show.py", False),
         ("dpa._util.disk", "dpa/report/_files.py", False),
         ("dpa._util", "jobs/letters.py", True),
         ("dpa._util.disk", "experiments/hosts/network.py", False),

@@ -81,7 +81,20 @@ UNCLEAR = re.compile(r"\bso (?:many|long)\b|\b(?:tells?|told|telling)\b", re.IGN
 """Words that stand for a parameter, a unit or a verb that has a name of its own."""
 
 PAGES = ["README.md", "CONTRIBUTING.md", *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md")))]
-PACKAGES = ["balance/options", "config", "logical", "result", "routing/groupings", "sinks"]
+PACKAGES = [
+    "balance/options",
+    "config",
+    "logical",
+    "protocol/coordinator",
+    "report",
+    "result",
+    "routing/groupings",
+    "simulation",
+    "sinks",
+    "sources",
+    "spark",
+    "telemetry",
+]
 """Those whose docstrings have been gone through. The page of transitions waits for those of dpa/protocol."""
 
 

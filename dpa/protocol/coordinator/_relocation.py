@@ -1,4 +1,4 @@
-"""The placement of a running job, looked at again at the ticks of the coordinator: `dpa.placement.online` decides."""
+"""The placement of a running job, looked at again at the ticks of the coordinator: `dpa.placement.policies` decide."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpa.placement.online import Deployment, Look, OnlinePlacement, policy_of
+from dpa.placement.online import Deployment, Look, OnlinePlacement
+from dpa.placement.policies import policy_of
 from dpa.placement.scores import Floats
 from dpa.protocol.coordinator.stage_progress import StageProgress
 from dpa.protocol.wire.addresses import Address
@@ -115,8 +116,8 @@ class Relocation:
         return [task for task, stage in stages if stage.is_running and not stage.has_ended(task.index)]
 
     def _is_due(self, waited: float) -> bool:
-        """Whether it is time, so many seconds after the last look: every task has said what it has used since. One that
-        says nothing, as user code holds the interpreter, is waited for twice as long."""
+        """Whether it is time, `waited` seconds after the last look: every task has said what it has used since. A task
+        that says nothing, as user code holds the interpreter, is waited for twice as long."""
         seconds = self._online.options.seconds
         reported = all(self._now[task].at > self._before[task].at for task in self._running())
         return waited >= seconds and (reported or waited >= 2 * seconds)

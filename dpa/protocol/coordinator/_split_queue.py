@@ -14,8 +14,8 @@ _Numbered: TypeAlias = tuple[int, Split]
 
 
 class SplitQueue:
-    """A task that asks is granted the next split, or told that there is none. Nobody is told so who could still read
-    the rest of a split that a leaving task gives back.
+    """A task that asks is granted the next split, or hears that there is none. A task that could still read the rest of
+    a split that a leaving task gives back has to wait instead.
 
     Splits are granted in their order. The rows of a split are emitted in order, whoever reads them, and where only one
     task reads, those of all splits: what a leaving task gives back is granted when all that it has emitted is
@@ -28,7 +28,7 @@ class SplitQueue:
         self._rests: dict[int, _Numbered] = {}  # by the task that has given it back, and has not left yet
         self._asking: list[int] = []
         self._readers: set[int] = set()  # that have been granted any
-        self._told: set[int] = set()  # that there is none
+        self._refused: set[int] = set()  # that have heard that there is none
         self._left: set[int] = set()
 
     @property
@@ -43,11 +43,11 @@ class SplitQueue:
 
     def keep(self, members: Collection[int]) -> None:
         """Others than these tasks have ended."""
-        for tasks in (self._readers, self._told, self._left):
+        for tasks in (self._readers, self._refused, self._left):
             tasks.intersection_update(members)
 
     def gives_back(self, task: int, read: int) -> None:
-        """A task that leaves has read so many rows of the split that it was granted, and will not read the rest."""
+        """A task that leaves has read `read` rows of the split that it was granted, and will not read the rest."""
         number, split = self._read.pop(task)
         rest = split.after(read)
         if rest.rows:
@@ -71,7 +71,7 @@ class SplitQueue:
             heappush(self._splits, self._rests.pop(task))
 
     def grants(self, members: Collection[int], leaving: Collection[int]) -> list[tuple[int, Split | None]]:
-        """What tasks that ask are to be told now; the others wait.
+        """The answers to tasks that ask, None where there is no split; those that are left out wait.
 
         Args:
             members: those that stay or have come.
@@ -80,7 +80,7 @@ class SplitQueue:
         if not self._asking:
             return []
         answers: list[tuple[int, _Numbered | None]] = []
-        others_read = not self._told.issuperset(members)
+        others_read = not self._refused.issuperset(members)
         in_order = len(members) == 1 and not self._left.issuperset(leaving)
         for task in self._asking:
             if task in leaving:
@@ -91,7 +91,7 @@ class SplitQueue:
                 answers.append((task, None))
         self._read |= {task: split for task, split in answers if split is not None}
         self._readers |= self._read.keys()
-        self._told |= {task for task, split in answers if split is None}
+        self._refused |= {task for task, split in answers if split is None}
         answered = {task for task, _ in answers}
         self._asking = [task for task in self._asking if task not in answered]
         return [(task, None if split is None else split[1]) for task, split in answers]

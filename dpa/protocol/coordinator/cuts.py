@@ -8,9 +8,11 @@ those that the rows read so far have made. Sources go on as soon as the states a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import ClassVar
 
+from dpa.protocol.coordinator.membership import Membership
 from dpa.protocol.coordinator.stage_progress import StageProgress
 from dpa.protocol.graph import CheckpointTimes
 from dpa.protocol.machine import Machine
@@ -21,6 +23,7 @@ from dpa.protocol.wire.events import CheckpointFailed, CheckpointWritten
 from dpa.protocol.wire.instructions import WriteCheckpoint
 from dpa.protocol.wire.messages.cuts import Pause, Paused, SnapshotTaken, TakeSnapshot, Thaw
 from dpa.protocol.wire.messages.end import Drain, Freeze, LastTable
+from dpa.protocol.wire.metrics import CheckpointStats
 from dpa.routing.table import RoutingTable
 
 
@@ -40,8 +43,7 @@ class Cuts(RuledMachine):
     snapshots are taken, none comes or goes, no split is granted and no stage ends.
 
     Attributes:
-        written: how many checkpoints are complete.
-        failed: how many could not be written, since the last that could.
+        stats: of the checkpoints so far; None: there are none to be.
     """
 
     def __init__(
@@ -49,16 +51,16 @@ class Cuts(RuledMachine):
         coordinator: Machine,
         stages: Mapping[str, StageProgress],
         times: CheckpointTimes | None,
-        members_stay: Callable[[], bool],
+        membership: Membership,
     ) -> None:
-        """`stages`: each after those that feed it; `members_stay`: whether no tasks come or go."""
+        """`stages`: each after those that feed it; `membership`: knows whether tasks come or go."""
         super().__init__(CutState.WAITING)
-        self.written = self.failed = 0
+        self.stats = None if times is None else CheckpointStats(read=times.read, read_before=times.read)
         self._coordinator = coordinator
         self._stages = stages
         self._sources = [stage for stage in stages.values() if stage.is_source]
         self._operators = [stage for stage in stages.values() if not stage.is_source]
-        self._members_stay = members_stay
+        self._membership = membership
         self._every = math.inf if times is None else times.every
         self._slot = 0 if times is None else times.slot
         self._epoch = 0
@@ -68,6 +70,7 @@ class Cuts(RuledMachine):
         self._quiet: set[str] = set()
         self._tables: dict[str, RoutingTable] = {}
         self._snapshots: dict[Address, object] = {}
+        self._cut: Cut | None = None
 
     @property
     def is_holding(self) -> bool:
@@ -91,7 +94,7 @@ class Cuts(RuledMachine):
 
     def _may_begin(self) -> bool:
         runs = all(stage.is_running and not stage.is_in_round for stage in self._operators)
-        return runs and self._members_stay() and not all(stage.has_nothing_left for stage in self._sources)
+        return runs and self._membership.is_idle and not all(stage.has_nothing_left for stage in self._sources)
 
     def _task_paused(self, sender: Address, message: Paused) -> None:
         self._stages[sender.stage].ledger.note(message.stats, self._coordinator.now)
@@ -138,15 +141,24 @@ class Cuts(RuledMachine):
         sources = {stage.name: SourceCut(stage.rest, stage.ledger.read, len(stage.members)) for stage in self._sources}
         seconds = self._coordinator.now - self._began_at
         at = self._began_at - self._started_at
-        self._coordinator.instruct(WriteCheckpoint(Cut(self._epoch, self._slot, at, seconds, sources, operators)))
+        self._cut = Cut(self._epoch, self._slot, at, seconds, sources, operators)
+        self._coordinator.instruct(WriteCheckpoint(self._cut))
         return CutState.WRITING
 
     def _is_written(self, sender: Address, event: CheckpointWritten) -> State:
-        self.written, self.failed = self.written + 1, 0
+        assert self.stats is not None and self._cut is not None
+        self.stats = replace(
+            self.stats,
+            written=self.stats.written + 1,
+            waited=self.stats.waited + self._cut.seconds,
+            size=self.stats.size + event.size,
+            read=self.stats.read_before + self._cut.read,
+        )
         return self._wait(event.slot)
 
     def _is_not_written(self, sender: Address, event: CheckpointFailed) -> State:
-        self.failed += 1
+        assert self.stats is not None
+        self.stats = replace(self.stats, failed=self.stats.failed + 1)
         return self._wait(event.slot)
 
     def _wait(self, slot: int) -> State:

@@ -19,7 +19,7 @@ _LOOK_SECONDS = 0.5
 """From one look to the next: tasks report about twice meanwhile."""
 
 _GAP = 2.0
-"""After so many seconds without a look, as while tasks change, what was seen before counts no more."""
+"""Seconds without a look, as while tasks change, after which what was seen before counts no more."""
 
 _HELD = 0.25
 """A task that is blocked for this part of the time is held back."""

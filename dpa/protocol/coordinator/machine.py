@@ -85,7 +85,7 @@ class CoordinatorMachine(Machine):
         self._planners = Planners(graph, self.stages, online)
         self._membership = Membership(self, self.stages, self._tasks_changed, self._change_abandoned)
         self.include(self._membership)
-        self._cuts = Cuts(self, self.stages, graph.checkpoints, lambda: self._membership.is_idle)
+        self._cuts = Cuts(self, self.stages, graph.checkpoints, self._membership)
         self.include(self._cuts)
 
     @property
@@ -108,6 +108,7 @@ class CoordinatorMachine(Machine):
             phase=self._phase(),
             at=0.0 if self.started_at is None else self.now - self.started_at,
             rows=self._graph.rows,
+            checkpoints=self._cuts.stats,
             stages=tuple(
                 replace(stage.snapshot(history=history), scaling_counts=self._planners.scaling_counts(name))
                 for name, stage in self.stages.items()

@@ -24,7 +24,7 @@ from dpa.protocol.graph import Stage
 from dpa.protocol.machine import Machine
 from dpa.protocol.rules import Rule, RuledMachine, State, on, when
 from dpa.protocol.wire.addresses import BALANCER, Address
-from dpa.protocol.wire.envelopes import Message
+from dpa.protocol.wire.messages import Message
 from dpa.protocol.wire.messages.end import Deliver, Drain, Finished, Freeze, LastTable, Progress
 from dpa.protocol.wire.messages.exchange import RoundDone
 from dpa.protocol.wire.messages.members import Left

@@ -94,7 +94,8 @@ class Credit:
         self.most = limits.flow.in_flight_records
         self.in_flight = 0
         self.in_flight_to: Counter[int] = Counter()
-        self._limits = limits
+        self._flow = limits.flow
+        self._first_window = limits.first_window
         self._receivers = receivers
         self._windows: dict[int, int] = {}
 
@@ -108,7 +109,7 @@ class Credit:
 
     def window(self, receiver: int) -> int:
         """Records that may be in flight to a receiver."""
-        return min(self._windows.get(receiver, self._limits.first_window), self.most)
+        return min(self._windows.get(receiver, self._first_window), self.most)
 
     @property
     def told(self) -> Collection[int]:
@@ -155,5 +156,4 @@ class Credit:
     def weigh(self, row_bytes: float) -> None:
         """Keep to the bound in bytes with records that have so many bytes each."""
         if row_bytes > 0:
-            flow = self._limits.flow
-            self.most = max(1, int(min(flow.in_flight_records, flow.in_flight_bytes / row_bytes)))
+            self.most = max(1, int(min(self._flow.in_flight_records, self._flow.in_flight_bytes / row_bytes)))

@@ -46,6 +46,14 @@ from dpa.routing.table import RoutingTable
 StageTask: TypeAlias = Emission | ReduceStage
 """What the tasks of a stage do: a source emits the rows that it reads, an operator receives records."""
 
+Archive: TypeAlias = Callable[[int, TaskSnapshot], object]
+"""Writes a task's snapshot for a slot of the store's chain, and returns how it is found again."""
+
+
+def no_archive(slot: int, snapshot: TaskSnapshot) -> object:
+    """Writes nothing: there are no checkpoints."""
+    return None
+
 
 class UserCode:
     """The user code of one task, with its states.
@@ -61,10 +69,10 @@ class UserCode:
         index: int,
         clock: Callable[[], float],
         delivery: Delivery | None = None,
-        archive: Callable[[int, TaskSnapshot], object] = lambda slot, snapshot: None,
+        archive: Archive = no_archive,
     ) -> None:
         """Of task `index`; `clock` gives seconds, `delivery` says where its shares of results go, None: nowhere;
-        `archive` writes a snapshot for a slot of the store's chain, and returns how it is found again."""
+        `archive` writes its snapshots."""
         self.output: TaskOutput | None = None
         self.emission = task if isinstance(task, Emission) else task.emission
         self._reduce_task = None if isinstance(task, Emission) else ReduceTask(task, index)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from dpa.routing.table import RoutingTable
 from dpa.sources.splits import Split
@@ -55,5 +55,10 @@ class Cut:
     slot: int
     at: float
     seconds: float
-    sources: Mapping[str, SourceCut] = field(default_factory=dict)
-    operators: Mapping[str, OperatorCut] = field(default_factory=dict)
+    sources: Mapping[str, SourceCut]
+    operators: Mapping[str, OperatorCut]
+
+    @property
+    def read(self) -> int:
+        """Rows of the input that were read before it, since the job was begun, or begun again."""
+        return sum(source.read for source in self.sources.values())

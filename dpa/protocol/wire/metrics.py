@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import zip_longest
 
+from dpa._util.words import plural
 from dpa.balance.decision import Decision
 from dpa.measure.latency import LatencySketch
 from dpa.measure.lives import Life
@@ -125,6 +126,27 @@ class LoadSample:
 
 
 @dataclass(frozen=True)
+class CheckpointStats:
+    """The checkpoints of a job since it was begun, or begun again.
+
+    Attributes:
+        written: how many are complete.
+        failed: how many could not be written.
+        waited: seconds that sources waited for cuts.
+        size: bytes that were written.
+        read: input rows that had been read at the newest one, also those before the job was begun again.
+        read_before: those that had been read at the one with which it was begun again.
+    """
+
+    written: int = 0
+    failed: int = 0
+    waited: float = 0.0
+    size: int = 0
+    read: int = 0
+    read_before: int = 0
+
+
+@dataclass(frozen=True)
 class TaskChange:
     """A change of a stage's tasks that was carried out.
 
@@ -154,7 +176,7 @@ class TaskChange:
             pairs = ", ".join(f"{self.stage} {old} is {self.stage} {new} now" for old, new in self.moved)
             return f"{pairs}, after {self.seconds:.2f} s"
         change = f"{len(self.started)} started" if self.started else f"{len(self.stopped)} stopped"
-        return f"{self.stage} has {tasks} tasks, {change}, after {self.seconds:.2f} s"
+        return f"{self.stage} has {plural(tasks, 'task')}, {change}, after {self.seconds:.2f} s"
 
 
 @dataclass(frozen=True)
@@ -257,6 +279,7 @@ class Snapshot:
         placement_looks: the last looks at the placement; empty if they were left out, or where tasks stay.
         placement_counts: how often no task was moved, by reason.
         generation: which life of the graph this is; all numbers begin again with it.
+        checkpoints: those of the job; None: it has none.
     """
 
     phase: str
@@ -269,6 +292,7 @@ class Snapshot:
     placement_looks: tuple[PlacementLook, ...] = ()
     placement_counts: dict[str, int] = field(default_factory=dict)
     generation: int = 0
+    checkpoints: CheckpointStats | None = None
 
     def __getitem__(self, stage: str) -> StageSnapshot:
         """A stage by its name."""

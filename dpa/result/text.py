@@ -1,7 +1,7 @@
 """Numbers, durations and arbitrary keys as plain text for people.
 
-Every screen, page and picture of this package shows foreign text (keys, reasons, errors) through `one_line`, `lines` or
-`key_text` and nothing else, so no control character of the data ever reaches a terminal. `_html.py` escapes HTML.
+Every screen, page and picture of `dpa.report` shows foreign text (keys, reasons, errors) through `one_line`, `lines` or
+`key_text` and nothing else, so no control character of the data ever reaches a terminal. The page escapes HTML.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dpa._util import words
 from dpa.balance.decision import Outcome
 from dpa.protocol.wire.metrics import TaskChange
-from dpa.result import RecoveryReport
 
 _ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _MIN_LIMIT = 32
@@ -143,13 +142,11 @@ def bar(share: float, width: int, *, ascii_only: bool = False) -> str:
     return "█" * whole + (_EIGHTHS[rest] if rest else "")
 
 
-def span(began: float | None, ended: float | None, whole: float, width: int, *, ascii_only: bool = False) -> str:
-    """A line of `width` characters that stands for `whole` seconds, filled from `began` to `ended`, or to its end for
-    None; not filled where it never began. What began is visible however short it was."""
+def span(first: float, last: float, width: int, *, ascii_only: bool = False) -> str:
+    """A line of `width` characters, filled from the part `first` (0 to 1) of it to the part `last`; what is filled is
+    visible however short it is."""
     full, rest = ("#", ".") if ascii_only else ("█", "·")
-    if began is None or whole <= 0:
-        return rest * width
-    first, last = (min(moment / whole, 1.0) * width for moment in (began, whole if ended is None else ended))
+    first, last = min(first, 1.0) * width, min(last, 1.0) * width
     start = min(int(first), width - 1)
     length = max(round(last) - start, 1)
     return rest * start + full * length + rest * (width - start - length)
@@ -234,11 +231,3 @@ def _escape(character: str, quoted: bool) -> str:
     return _ESCAPES.get(character) or (
         f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
     )
-
-
-def recovery_words(recovery: RecoveryReport) -> str:
-    """Which death a job has survived, and what it cost, without the cause."""
-    where = f" on {one_line(recovery.node)}" if recovery.node else ""
-    flowed = "" if recovery.seconds is None else f", records flowed again after {seconds(recovery.seconds)}"
-    again = f"{plural(recovery.rows, 'row')} read again{flowed}"
-    return f"{one_line(recovery.task)}{where} died after {seconds(recovery.at)}: {again}"

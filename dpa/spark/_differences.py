@@ -1,4 +1,4 @@
-"""Where two values that are not equal first differ, inside of lists and structs."""
+"""Where two values that are not equal first differ, inside of lists and structs, and the sentences that say so."""
 
 from __future__ import annotations
 
@@ -7,6 +7,25 @@ from typing import Any
 import polars as pl
 
 from dpa.spark._equality import equal
+
+LONGEST = 80
+"""Characters of a value that a sentence shows."""
+
+
+def shown_value(value: Any) -> str:
+    """A value in a sentence: text, bytes, lists and structs as in Python, cut to `LONGEST` characters."""
+    text = "null" if value is None else repr(value) if isinstance(value, str | bytes | list | dict) else str(value)
+    return cut(text, LONGEST)
+
+
+def cut(text: str, longest: int) -> str:
+    """The first `longest` characters of a text, and whether there are more."""
+    return text if len(text) <= longest else f"{text[:longest]}..."
+
+
+def difference(subject: str, column: str, here: Any, there: Any) -> str:
+    """The sentence that a row's value in a column is one in the result, and another one in the reference."""
+    return f"{subject}: {column} is {shown_value(here)}, but {shown_value(there)} in the reference"
 
 
 def divergence(name: str, left: pl.Series, right: pl.Series, tolerance: float) -> tuple[str, Any, Any]:

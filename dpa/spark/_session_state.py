@@ -1,16 +1,19 @@
-"""Settings of a running Spark session that are changed for a block, and then are what they were."""
+"""What a block changes of a running Spark session, and leaves as it was: settings, and the names of views."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 from dpa._util.sharing import Shared
-from dpa.spark._errors import tidying_up
+from dpa.spark._errors import as_table_error, quoted, tidying_up
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+_TURN = threading.RLock()
 
 
 class SharedSetting:
@@ -37,3 +40,24 @@ class SharedSetting:
         finally:
             with tidying_up():
                 spark.conf.set(self._name, before)
+
+
+@contextmanager
+def temporary_view(frame: DataFrame, name: str) -> Iterator[None]:
+    """Let queries in this block name a DataFrame; what they resolved to stays valid afterwards. Threads take turns, as
+    their jobs share a session, and may mean different things by one name.
+
+    Args:
+        name: any text; one that is no identifier, such as `my-trades`, is put into backticks in a query.
+
+    Raises:
+        TableError: the session has a temporary view of that name already, which is left alone.
+    """
+    with _TURN:
+        with as_table_error(f"the view {name!r}"):
+            frame.createTempView(quoted(name))
+        try:
+            yield
+        finally:
+            with tidying_up():
+                frame.sparkSession.catalog.dropTempView(name)
