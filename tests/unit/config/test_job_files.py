@@ -275,7 +275,7 @@ ERRORS = [
     ),
     (
         "nam: x\n",
-        "job.yaml:1: nam: unknown key; did you mean 'name'? (known here: aggregation, balance, checkpoint, combiner, consistency,",
+        "job.yaml:1: nam: unknown key; did you mean 'name'? (known here: aggregation, balance, checkpoint, combiner,",
     ),
     (
         SMALL + "  treshold: 1\n",
