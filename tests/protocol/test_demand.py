@@ -38,6 +38,12 @@ def test_a_stage_is_offered_what_one_that_feeds_it_makes_of_what_is_offered_to_t
     assert found["last"].offered == pytest.approx(125)
 
 
+def test_records_that_wait_for_credit_have_been_made_too() -> None:
+    seen = Seen()
+    seen.wire.progress(READ, emitted=(800,), held=(200,), mapped=1_000, supply=500.0)
+    assert seen.offered("sums", 2.0) == pytest.approx(500)
+
+
 def test_of_a_stage_that_emits_its_result_counts_what_it_makes_of_that_alone() -> None:
     """What it made of the records that it took, none, says nothing of the rows of its result; nor does the rate at
     which it took them bound that at which it reads these."""

@@ -15,7 +15,7 @@ from dpa.protocol.coordinator.stage_progress import StageProgress
 from dpa.protocol.graph import Graph, Stage
 
 _MEMORY = 0.99
-"""How much counts, from one look to the next, what has been made of a record: some that is made is not emitted yet."""
+"""How much counts, from one look to the next, what has been made of a record."""
 
 
 def emitted_to(name: str, graph: Graph, stages: Mapping[str, StageProgress]) -> int:
@@ -29,13 +29,14 @@ def emitted_to(name: str, graph: Graph, stages: Mapping[str, StageProgress]) -> 
 
 @dataclass(frozen=True)
 class _Totals:
-    """What all tasks of a stage have done: records processed, or made of rows, and seconds; emitted records by edge."""
+    """What all tasks of a stage have done: records processed, or made of rows, and seconds; records made for each edge,
+    emitted or held."""
 
     taken: int
     ready: float
     busy: float
     running: float
-    emitted: Mapping[int, int]
+    made: Mapping[int, int]
 
 
 _NOTHING = _Totals(0, 0.0, 0.0, 0.0, {})
@@ -106,7 +107,10 @@ class TrueRates:
             sum(task.ready_seconds for task in tasks),
             sum(task.busy_seconds for task in tasks),
             sum(task.running_seconds for task in tasks),
-            {number: stage.emitted_on(place) for place, (number, _) in enumerate(self._graph.out_of(name))},
+            {
+                number: stage.emitted_on(place) + sum(task.held[place] for task in tasks if task.held)
+                for place, (number, _) in enumerate(self._graph.out_of(name))
+            },
         )
 
     def _reads(self, name: str) -> bool:
@@ -125,9 +129,9 @@ class TrueRates:
         """The true rate of a task, and the share of its busy time that user code ran; notes what is made of a record
         for each edge."""
         taken, busy = after.taken - before.taken, after.busy - before.busy
-        for number, emitted in after.emitted.items():
+        for number, made in after.made.items():
             into, out = self._sums.get(number, (0.0, 0.0))
-            into, out = _MEMORY * into + max(taken, 0), _MEMORY * out + emitted - before.emitted.get(number, 0)
+            into, out = _MEMORY * into + max(taken, 0), _MEMORY * out + made - before.made.get(number, 0)
             self._sums[number], self._made[number] = (into, out), out / into if into > 0 else 0.0
         running = min((after.running - before.running) / busy, 1.0) if busy > 0 else 0.0
         if self._reads(name):

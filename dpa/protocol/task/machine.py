@@ -127,6 +127,7 @@ class TaskMachine(Machine):
             read=self.read,
             mapped=self.mapped,
             emitted=tuple(emitter.emitted for emitter in self.emitters),
+            held=tuple(emitter.held for emitter in self.emitters),
             regrouped=sum(emitter.regrouped for emitter in self.emitters),
             busy_seconds=self.busy_seconds,
             running_seconds=self.running_seconds,

@@ -23,6 +23,7 @@ class TaskStats:
         read: rows read: of the input, or of the stage's own result, as far as stages follow.
         mapped: records that the operators behind the task made of them, before any combiner.
         emitted: records pushed on each edge that leaves the stage, in the graph's order.
+        held: records made for each of these edges that wait for credit.
         regrouped: how often its groupings have given a part of the keys to another task because of signals.
         queue: records accepted and not yet processed.
         peak_queue: the longest that the queue has been, in records.
@@ -43,6 +44,7 @@ class TaskStats:
     read: int = 0
     mapped: int = 0
     emitted: tuple[int, ...] = ()
+    held: tuple[int, ...] = ()
     regrouped: int = 0
     queue: int = 0
     peak_queue: int = 0
@@ -64,6 +66,7 @@ class TaskStats:
             read=self.read + other.read,
             mapped=self.mapped + other.mapped,
             emitted=tuple(map(sum, zip_longest(self.emitted, other.emitted, fillvalue=0))),
+            held=tuple(map(sum, zip_longest(self.held, other.held, fillvalue=0))),
             regrouped=self.regrouped + other.regrouped,
             queue=self.queue + other.queue,
             peak_queue=max(self.peak_queue, other.peak_queue),
