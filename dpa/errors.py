@@ -80,6 +80,18 @@ class RecordingError(DpaError):
     exit_status = 2
 
 
+class CheckpointError(DpaError):
+    """A checkpoint cannot be written, found or read; or it may not be trusted."""
+
+
+class CheckpointDamagedError(CheckpointError):
+    """A manifest, or a file that one names, is missing or is not what was written."""
+
+
+class ClaimLostError(CheckpointError):
+    """Another coordinator has taken over the job: this one writes no more checkpoints, and stops."""
+
+
 class ReferenceMismatchError(DpaError):
     """The result differs from the Spark reference."""
 

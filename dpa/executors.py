@@ -170,8 +170,8 @@ class BatchReducer(ABC):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The names of the value columns that it needs, as far as it can say: where no row has told which columns there
-        are, it is given these, of type null. None by default."""
+        """The names of the value columns that it needs, as far as it can say: where no row has shown which there are,
+        it is given these, of type null. None by default."""
         return ()
 
     def check_values(self, values: pa.Schema) -> None:  # noqa: B027  (optional)

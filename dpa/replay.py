@@ -91,7 +91,8 @@ def _condition(machine: Machine) -> str:
             known = {name: value for name, value in asdict(machine.stats).items() if value and name != "stage"}
         case CoordinatorMachine():
             known = {
-                name: f"{stage.state.value}, {stage.processed:,} processed" for name, stage in machine.stages.items()
+                name: f"{stage.state.value}, {stage.ledger.processed:,} processed"
+                for name, stage in machine.stages.items()
             }
         case LoadBalancerMachine():
             known = {

@@ -137,8 +137,8 @@ def _run(job: Job, opened: OpenedInput, kind: Kind, table: ZipfTable, times: int
         plan = _with_rounds(job.spec.plan({MAPPER: opened.splits}, {MAPPER: opened.schema}), kind.seconds, published_in)
         reader = Reader(directory)
         reader.start()
-        with actors(len(plan.graph.addresses)) as coordinator:
-            outcome = run_on(coordinator, plan, RunHooks(warn=print))
+        with actors(len(plan.graph.addresses)) as launched:
+            outcome = run_on(launched, plan, RunHooks(warn=print))
         reader.stop()
         published = len(rounds_in(Path(directory)))
     result = in_memory(outcome, REDUCER)

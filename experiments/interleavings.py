@@ -15,10 +15,10 @@ from functools import partial
 from dpa.routing.groupings.options import KINDS, RING
 from dpa.simulation.cluster import InvariantViolationError
 from dpa.simulation.job import SimulatedRun
-from dpa.simulation.random_graphs import random_graph, run_random_graph
-from dpa.simulation.random_jobs import random_job, run_random_job
 from experiments import interleavings_coverage
 from experiments.harness import Findings, Target, main, markdown_table, progress
+from experiments.simulated_jobs.random_graphs import random_graph, run_random_graph
+from experiments.simulated_jobs.random_jobs import random_job, run_random_job
 
 _HISTORY_SHOWN = 60
 

@@ -10,11 +10,11 @@ from functools import partial
 
 from dpa.errors import JobFailedError
 from dpa.simulation.cluster import SimulatedCluster
-from dpa.simulation.random_changes import with_random_changes, with_random_death
-from dpa.simulation.random_graphs import run_random_graph
-from dpa.simulation.random_jobs import random_job, run_random_job
 from experiments.coverage import APART, UNREACHED, Coverage, Triple, cells, pairs
 from experiments.harness import Findings, Target, markdown_table, progress
+from experiments.simulated_jobs.random_changes import with_random_changes, with_random_death
+from experiments.simulated_jobs.random_graphs import run_random_graph
+from experiments.simulated_jobs.random_jobs import random_job, run_random_job
 
 _MODES = (
     run_random_job,

@@ -108,8 +108,8 @@ def _run(job: Job, opened: OpenedInput, records: int, tasks: int) -> dict[str, A
     peaks = Peaks()
     with ray_session(None, actors=2 * tasks + 2, object_store_mb=job.config.ray.object_store_mb):
         plan = job.spec.plan({MAPPER: opened.splits}, {MAPPER: opened.schema})
-        with actors(len(plan.graph.addresses)) as coordinator:
-            outcome = run_on(coordinator, plan, RunHooks(peaks.look, warn=print))
+        with actors(len(plan.graph.addresses)) as launched:
+            outcome = run_on(launched, plan, RunHooks(peaks.look, warn=print))
     stage = outcome.snapshot[REDUCER]
     assert sum(reducer.processed for reducer in stage.tasks) == records
     by_stage: dict[str, int] = {}

@@ -79,14 +79,14 @@ def plan_of(records: pa.Table, first: pa.Table, reducer: WatchedCount, reducers:
 def counts_of(plan: RunPlan, directory: str, meanwhile: Callable[[ActorHandle, float], None] | None = None) -> pa.Table:
     """Run a plan; returns the counts of all keys. `meanwhile` is called a few times a second with the coordinator, and
     the seconds since the stream began."""
-    with actors(len(plan.graph.addresses)) as coordinator:
+    with actors(len(plan.graph.addresses)) as launched:
 
         def observe(snapshot: Snapshot) -> None:
             began = began_at(directory)
             if meanwhile is not None and began is not None:
-                meanwhile(coordinator, time.time() - began)
+                meanwhile(launched.coordinator, time.time() - began)
 
-        outcome = run_on(coordinator, plan, RunHooks(observe, progress))
+        outcome = run_on(launched, plan, RunHooks(observe, progress))
     return pa.concat_tables(rows for share in outcome.outputs[REDUCER] for rows in share.staged)
 
 

@@ -21,7 +21,7 @@ from dpa.config._map_reduce import IN_STAGES, as_steps, written_as
 from dpa.config._overrides import override, set_aside
 from dpa.config._placeholders import substitute
 from dpa.config._places import KeyPath, Places, line_numbers, place_of
-from dpa.config._schema import OF_ANY_JOB, JobConfig
+from dpa.config._schema import OF_MAP_REDUCE, JobConfig
 from dpa.config.stages import StepConfig
 from dpa.errors import ConfigError
 
@@ -96,16 +96,16 @@ def parse(document: Mapping[str, Any], *, origin: str = "job", places: Places | 
         ConfigError: with one line for each problem.
     """
     places = places or {}
+    for key in document if document.get("stages") else ():
+        if key in OF_MAP_REDUCE:
+            instead = f"beside `stages` write `stages.STEP.{IN_STAGES.get(key, key)}`"
+            why = f"belongs to a job of one mapper and one reducer; {instead}"
+            raise ConfigError(f"{place_of(origin, places, [key])}: {key}: {why}")
     try:
         config = JobConfig.model_validate(substitute(dict(document), origin))
     except ValidationError as error:
         raise ConfigError("\n".join(explained(error.errors(), document, origin, places))) from None
-    file = JobFile(config, origin, places)
-    for key in document if config.stages else ():
-        if key not in OF_ANY_JOB:
-            instead = f"beside `stages` write `stages.STEP.{IN_STAGES.get(key, key)}`"
-            raise file.error(key, f"belongs to a job of one mapper and one reducer; {instead}")
-    return file
+    return JobFile(config, origin, places)
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[KeyPath, int]]:

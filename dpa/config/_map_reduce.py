@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dpa.config._schema import JobConfig
+from dpa.config._stage import StageConfig
 from dpa.config.stages import StepConfig
 from dpa.protocol.graph import MAPPER, REDUCER
 
@@ -11,20 +12,20 @@ IN_STAGES = {"input": "read", "mapper": "flat_map", "reducer": "reduce", "key": 
 
 _AT_TOP = {"from": "input", **{name: key for key, name in IN_STAGES.items()}}
 
-_SAME = ("value", "combiner", "grouping", "balance", "consistency", "elastic", "aggregation", "testing", "reference")
-
 
 def as_steps(job: JobConfig) -> dict[str, StepConfig]:
     """The step that reads and the one that reduces, of a job that has an input and a reducer."""
-    read = {"read": job.input, "sample": job.sample, "parallelism": job.parallelism.mappers}
+    same = {field.alias or name: getattr(job, name) for name, field in StageConfig.model_fields.items()}
+    read = {"read": job.input, "sample": same.pop("sample"), "parallelism": job.parallelism.mappers}
     reduced = {
         "from": [MAPPER],
         "key_by": job.key,
         "reduce": job.reducer,
-        "schema": job.schema_,
         "parallelism": job.parallelism.reducers,
+        "grouping": job.grouping,
+        "balance": job.balance,
         "write": job.output if job.output.path or job.output.use else None,
-        **{key: getattr(job, key) for key in _SAME},
+        **same,
     }
     return {MAPPER: StepConfig.model_validate(read), REDUCER: StepConfig.model_validate(reduced)}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any
 
@@ -16,6 +17,10 @@ from dpa.errors import ConfigError
 _OF_STAGE = {name: variants.by for name, variants in VARIANTS.items()}
 _OF_JOB = {"mapper": "use", "reducer": "use", **_OF_STAGE}
 _OF_STEP = {**dict.fromkeys(("map", "flat_map", "filter", "reduce", "process"), "use"), "write": "path", **_OF_STAGE}
+
+_PART = r'(?:"[^"]+"|[^".=]+)'
+_OPTION = re.compile(rf"({_PART}(?:\.{_PART})*)=(.*)", re.DOTALL)
+"""A key path, in which a part with dots or `=` of its own stands between quotes, and a value."""
 
 _LONGEST_OPTION = 100
 """Characters of an override that errors repeat."""
@@ -38,12 +43,13 @@ def override(document: dict[str, Any], places: MutableMapping[KeyPath, str], giv
         ConfigError: `given` is not `section.key=value`, or names no section, or a step that there is not.
     """
     option = OPTION + (given if len(given) <= _LONGEST_OPTION else f"{given[:_LONGEST_OPTION]}...")
-    key, equals, text = given.partition("=")
-    parts = key.strip().split(".")
-    if not equals or not all(parts):
-        raise ConfigError(f"{option}: write it as section.key=value, such as balance.strategy=none")
+    match = _OPTION.fullmatch(given)
+    if match is None:
+        dotted = """a part with a dot of its own is quoted: 'spark.conf."spark.driver.memory"=4g'"""
+        raise ConfigError(f"{option}: write it as section.key=value, such as balance.strategy=none; {dotted}")
+    parts = [part.strip().strip('"') for part in re.findall(_PART, match[1])]
     try:
-        value = yaml.safe_load(text)
+        value = yaml.safe_load(match[2])
     except yaml.YAMLError as error:
         raise ConfigError(f"{option}: the value is not YAML: {error}") from None
     stages = document.get("stages")

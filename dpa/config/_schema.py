@@ -10,29 +10,15 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from dpa.balance.options import AdaptiveOptions
 from dpa.config._section import Section, SparkText
-from dpa.config._sinks import OutputConfig, ReferenceConfig
-from dpa.config._stage import (
-    AggregationConfig,
-    Balance,
-    Columns,
-    Elastic,
-    Executor,
-    Grouping,
-    KeyColumns,
-    Schema,
-    Tasks,
-    Testing,
-)
-from dpa.config.inputs import InputConfig, SampleConfig
+from dpa.config._sinks import OutputConfig
+from dpa.config._stage import Balance, Executor, Grouping, KeyColumns, StageConfig, Tasks
+from dpa.config.inputs import InputConfig
 from dpa.config.placement import PlacementConfig
 from dpa.config.stages import StepConfig, StepName
 from dpa.config.variants import Plain, with_strategy
-from dpa.protocol.graph import Consistency
-from dpa.protocol.plan import JobLimits, SlowTasks
+from dpa.protocol.plan import JobLimits
+from dpa.protocol.recovery import CheckpointOptions, RecoveryOptions
 from dpa.routing.groupings.options import RingOptions
-
-OF_ANY_JOB = {"name", "seed", "python_path", "limits", "stages", "placement", "spark", "ray"}
-"""The keys that go with `stages`; all others are of a job of one mapper and one reducer."""
 
 _NAME = r"^[A-Za-z0-9_.-]+$"
 
@@ -78,8 +64,8 @@ class RayConfig(Section):
     """Size in MiB of the object store of a Ray that the job starts."""
 
 
-class JobConfig(Section):
-    """A job: what to read, how to map and reduce it, and how to check the result."""
+class _AnyJob(Section):
+    """The keys of every job."""
 
     name: JobName = "job"
     """Name in reports and on screen: letters, digits, `_`, `.` and `-`."""
@@ -87,52 +73,46 @@ class JobConfig(Section):
     """Seed of everything random: samples, generated inputs."""
     python_path: list[str] = []
     """Further directories in which executors are looked up, relative to the job file's."""
+    limits: Annotated[JobLimits, Plain(JobLimits)] = JobLimits()
+    """Bounds on memory, and on what a task does at a time."""
+    placement: PlacementConfig | None = None
+    """Which node runs which task; null: Ray spreads them."""
+    recovery: Annotated[RecoveryOptions, Plain(RecoveryOptions)] = RecoveryOptions()
+    """What becomes of the job when one of its processes dies."""
+    checkpoint: Annotated[CheckpointOptions, Plain(CheckpointOptions)] | None = None
+    """What the job is begun again with when one of its processes dies; null: with the start of the input."""
+    spark: SparkConfig = SparkConfig()
+    """The Spark session."""
+    ray: RayConfig = RayConfig()
+    """The Ray cluster that runs the tasks."""
+    stages: dict[StepName, StepConfig] = {}
+    """A graph of steps, in place of one mapper and one reducer."""
+
+
+class _MapReduce(Section):
+    """The keys of a job of one mapper and one reducer, beside those that a step has too."""
+
     input: InputConfig | None = None
     """Where the records come from; only a job built in Python with a table of its own may leave it out."""
-    sample: SampleConfig | None = None
-    """Work on a sample of the input; null: on all of it."""
     mapper: Executor | None = None
     """Makes (key, value) pairs of records; null: `key` and `value` name input columns."""
     reducer: Executor | None = None
     """Folds the values of a key; only a job built in Python may leave it out."""
-    combiner: bool = False
-    """Whether mappers fold equal keys of a batch before they send it; needs a reducer that can merge."""
     key: KeyColumns = "key"
     """Name of the key column in the input (without a mapper), in what a batch mapper returns, and in the result; a
     list: the columns that together are the key; null: all records have one key."""
-    value: Columns | None = None
-    """Without a mapper: the input columns that the reducer gets; `[]`: none; null: all but the key."""
-    schema_: Schema | None = Field(default=None, alias="schema")
-    """Columns of the result with their Arrow types: the result is checked against them, and an empty one has them. Key
-    columns may be left out."""
     parallelism: ParallelismConfig = ParallelismConfig()
     """How many tasks map and reduce."""
     grouping: Grouping = RingOptions()
     """How mappers choose the reducer of a record."""
     balance: Balance = AdaptiveOptions()
     """When keys are redistributed, and how; `none` beside any other grouping than `ring`."""
-    consistency: Consistency = "merge"
-    """What becomes of the state of a key that moves: it stays and is merged in the end, or it migrates with the key."""
-    elastic: Elastic | None = None
-    """Let the number of tasks follow the load; null: it stays."""
-    aggregation: AggregationConfig | None = None
-    """Partial results while the job runs; null: there are none."""
-    limits: Annotated[JobLimits, Plain(JobLimits)] = JobLimits()
-    """Bounds on memory, and on what a task does at a time."""
-    testing: Testing = SlowTasks()
-    """Reducers that are slow on purpose."""
     output: OutputConfig = OutputConfig()
     """Where the result goes."""
-    reference: ReferenceConfig | None = None
-    """What the result is checked against; null: it is not checked."""
-    stages: dict[StepName, StepConfig] = {}
-    """A graph of steps, in place of one mapper and one reducer."""
-    placement: PlacementConfig | None = None
-    """Which node runs which task; null: Ray spreads them."""
-    spark: SparkConfig = SparkConfig()
-    """The Spark session."""
-    ray: RayConfig = RayConfig()
-    """The Ray cluster that runs the tasks."""
+
+
+class JobConfig(StageConfig, _MapReduce, _AnyJob):
+    """A job: what to read, how to map and reduce it, and how to check the result."""
 
     @model_validator(mode="before")
     @classmethod
@@ -143,8 +123,12 @@ class JobConfig(Section):
         """The configuration as a document: with all defaults, and for steps with what differs from them."""
         if not self.stages:
             return self.model_dump(exclude={"stages"}, by_alias=True)
-        document = self.model_dump(include=OF_ANY_JOB, by_alias=True)
+        document = self.model_dump(include=set(_AnyJob.model_fields), by_alias=True)
         return {**document, "stages": {name: step.resolved() for name, step in self.stages.items()}}
+
+
+OF_MAP_REDUCE = {field.alias or name for of in (_MapReduce, StageConfig) for name, field in of.model_fields.items()}
+"""The keys that do not go with `stages`."""
 
 
 def json_schema() -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """The sections of a job file that belong to one stage: what it runs, and how its work is divided and kept even.
 
-A job of one mapper and one reducer has them at its top. They refer to nothing but each other, so that each stage of a
-graph can have its own.
+A job of one mapper and one reducer has them at its top, each stage of a graph its own.
 """
 
 from __future__ import annotations
@@ -15,7 +14,10 @@ from dpa._util.declared import type_names
 from dpa.balance.elastic import ElasticOptions
 from dpa.balance.options import BalanceOptions
 from dpa.config._section import Section
+from dpa.config._sinks import ReferenceConfig
+from dpa.config.inputs import SampleConfig
 from dpa.config.variants import BALANCE, GROUPING, Plain
+from dpa.protocol.graph import Consistency
 from dpa.protocol.plan import SlowTasks
 from dpa.protocol.task.flow_control import FlowControl
 from dpa.routing.groupings.options import GroupingOptions
@@ -79,6 +81,30 @@ class AggregationConfig(Section):
     published."""
 
 
-Elastic: TypeAlias = Annotated[ElasticOptions, Plain(ElasticOptions)]
 StageLimits: TypeAlias = Annotated[FlowControl, Plain(FlowControl)]
-Testing: TypeAlias = Annotated[SlowTasks, Plain(SlowTasks)]
+
+
+class StageConfig(Section):
+    """The keys that a job of one mapper and one reducer shares with a step."""
+
+    sample: SampleConfig | None = None
+    """Work on a sample of the input; null: on all of it."""
+    value: Columns | None = None
+    """Without a mapper, the columns that are the value, of a join those of the left side; `[]`: none; null: all but the
+    key."""
+    schema_: Schema | None = Field(default=None, alias="schema")
+    """Columns of the result, or of a step's rows, with their Arrow types: rows are checked against them, and an empty
+    result has them. Key columns may be left out; null: those that the rows show."""
+    combiner: bool = False
+    """Whether senders fold equal keys of a batch before they send it, as those of a `top_k` always do; needs a reducer
+    that can merge."""
+    consistency: Consistency = "merge"
+    """What becomes of the state of a key that moves: it stays and is merged in the end, or it migrates with the key."""
+    elastic: Annotated[ElasticOptions, Plain(ElasticOptions)] | None = None
+    """Let the number of tasks follow the load; null: it stays."""
+    aggregation: AggregationConfig | None = None
+    """Partial results of a `reduce` or `top_k` while the job runs; null: there are none."""
+    testing: Annotated[SlowTasks, Plain(SlowTasks)] = SlowTasks()
+    """Tasks that are slow on purpose."""
+    reference: ReferenceConfig | None = None
+    """What the result is checked against; null: it is not checked."""

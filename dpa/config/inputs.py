@@ -8,12 +8,18 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from dpa.config._section import Section, SparkText
 
+_FILES = ("parquet", "csv", "json", "text")
 _OF_FORMATS = {
+    **dict.fromkeys(("path", "glob", "recursive", "exclude"), _FILES),
+    "options": (*_FILES, "jdbc"),
+    **dict.fromkeys(("query", "views"), ("sql",)),
+    "table": ("table",),
+    "records": ("records",),
+    **dict.fromkeys(("select", "where"), (*_FILES, "sql", "jdbc", "table")),
     **dict.fromkeys(("use", "args"), ("generated", "feed")),
     **dict.fromkeys(("rows", "seed", "rate", "padding"), ("generated",)),
 }
-"""Keys of the section `input` that only some formats have, none of which Spark reads."""
-OF_OTHERS = set(_OF_FORMATS)
+"""The formats that have each key of the section `input`."""
 
 
 class ViewConfig(Section):
@@ -76,22 +82,20 @@ class InputConfig(Section):
         """Refuse a key in formats that do not have it. Defaults pass: a resolved configuration has all keys."""
         chosen, formats = info.data.get("format"), _OF_FORMATS[str(info.field_name)]
         if chosen not in (None, *formats) and value != cls.model_fields[str(info.field_name)].default:
-            raise ValueError(f"is a key of the format `{'` or `'.join(formats)}`, but the format is `{chosen}`")
+            *others, last = (f"`{name}`" for name in formats)
+            known = f"{', '.join(others)} or {last}" if others else last
+            raise ValueError(f"is a key of the format {known}, but the format is `{chosen}`")
         return value
 
     @model_validator(mode="after")
     def _has_what_its_format_needs(self) -> InputConfig:
-        needs = {"sql": "query", "table": "table", "records": "records", "jdbc": "options"}
-        needs |= {"generated": "use", "feed": "use"}
-        need = needs.get(self.format, "path")
-        if self.format == "given":
-            return self
-        if not getattr(self, need) and not (need == "records" and self.records == []):
+        needs = {**dict.fromkeys(_FILES, "path"), "sql": "query", "table": "table", "records": "records"}
+        needs |= {"jdbc": "options", "generated": "use", "feed": "use"}
+        need = needs.get(self.format)
+        if need is not None and not getattr(self, need) and not (need == "records" and self.records == []):
             raise ValueError(f"format {self.format!r} needs the key {need!r}")
         if self.exclude and not self.recursive:
             raise ValueError("`exclude` names sub-directories, which are read with `recursive: true` only")
-        if self.format in ("records", "generated", "feed") and (self.select or self.where):
-            raise ValueError(f"`select` and `where` are Spark's, which does not read the format {self.format!r}")
         return self
 
 

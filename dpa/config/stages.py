@@ -13,26 +13,21 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BeforeValidator, Field, model_validator
 
 from dpa.config._section import Section
-from dpa.config._sinks import Output, ReferenceConfig
+from dpa.config._sinks import Output
 from dpa.config._stage import (
-    AggregationConfig,
     Balance,
     Columns,
-    Elastic,
     Executor,
     ExecutorConfig,
     Grouping,
     KeyColumns,
-    Schema,
+    StageConfig,
     StageLimits,
     Tasks,
-    Testing,
     as_key,
 )
-from dpa.config.inputs import InputConfig, SampleConfig
+from dpa.config.inputs import InputConfig
 from dpa.config.variants import BALANCE, VARIANTS, with_strategy
-from dpa.protocol.graph import Consistency
-from dpa.protocol.plan import SlowTasks
 from dpa.routing.keys import KeyName
 
 OPERATIONS = ("read", "map", "flat_map", "filter", "reduce", "process", "join", "top_k")
@@ -125,8 +120,8 @@ class TopConfig(Section):
     """Whether the greatest values come first."""
 
 
-class StepConfig(Section):
-    """A step: what it does to which rows, and how its work is divided and kept even."""
+class _Operation(Section):
+    """What a step does to which rows."""
 
     from_: Names | None = Field(default=None, alias="from")
     """The step whose rows it takes, or several, with columns of the same names and types; all steps but those that read
@@ -135,8 +130,6 @@ class StepConfig(Section):
     """Whether rows of one of several steps may lack columns that those of another have; they are null there."""
     read: InputConfig | None = None
     """Read an input; the keys are those of the job's `input`."""
-    sample: SampleConfig | None = None
-    """Read a sample of that input."""
     map: Executor | None = None
     """Make a row of each row: a function of a record, or one of batches that is marked `batch_mapper`."""
     flat_map: Executor | None = None
@@ -146,8 +139,6 @@ class StepConfig(Section):
     key_by: KeyBy = Field(default=(), json_schema_extra={"default": None})
     """What `reduce`, `process`, `join` and `top_k` group records by: a column, several, or a function of a record as
     `{use: "module:name"}`; null: all records have one key."""
-    value: Columns | None = None
-    """The columns that are the value, of a join those of the left side; null: all but the key."""
     reduce: Executor | None = None
     """Fold the values of each key by a reducer."""
     process: Executor | None = None
@@ -156,11 +147,11 @@ class StepConfig(Section):
     """Join with the rows of another step, by key."""
     top_k: TopConfig | None = None
     """Keep the first rows of each key, with their rank."""
-    schema_: Schema | None = Field(default=None, alias="schema")
-    """Columns of the step's rows with their Arrow types; null: those that the rows show."""
-    combiner: bool = False
-    """Whether senders fold equal keys of a batch before they send it, as those of a `top_k` always do; needs a reducer
-    that can merge."""
+
+
+class StepConfig(StageConfig, _Operation):
+    """A step: what it does to which rows, and how its work is divided and kept even."""
+
     parallelism: Tasks | None = None
     """Tasks of the step; null: 2 that read, 4 by key, 1 for one key of all records. `map`, `flat_map` and `filter` run
     in the tasks before them, unless this gives them tasks of their own."""
@@ -169,20 +160,10 @@ class StepConfig(Section):
     balance: Balance | None = None
     """When keys are redistributed, and how; null: `adaptive` if states can be merged or migrate and the grouping is
     `ring`, else `none`."""
-    consistency: Consistency = "merge"
-    """What becomes of the state of a key that moves: it stays and is merged in the end, or it migrates with the key."""
-    elastic: Elastic | None = None
-    """Let the number of tasks follow the load; null: it stays."""
-    aggregation: AggregationConfig | None = None
-    """Partial results of a `reduce` or `top_k` while the job runs; null: there are none."""
     limits: StageLimits | None = None
     """Bounds on the records that wait for the step; null: the job's. A key that it leaves out has its own default."""
-    testing: Testing = SlowTasks()
-    """Tasks that are slow on purpose."""
     write: Output | None = None
     """Where its rows are written; a text is the path."""
-    reference: ReferenceConfig | None = None
-    """What its rows are checked against; null: they are not checked."""
 
     @model_validator(mode="before")
     @classmethod

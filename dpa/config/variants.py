@@ -47,11 +47,9 @@ class Variants:
         return [variant for variant in self.classes if key in self.keys_of(variant)]
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        choices: dict[Any, CoreSchema] = {}
-        for variant, options in self.classes.items():
-            schema = handler.resolve_ref_schema(handler.generate_schema(options))
-            schema["strict"] = False  # type: ignore[index]  # also made of a mapping, whose values stay strict
-            choices[variant] = schema
+        choices: dict[Any, CoreSchema] = {
+            name: _of_mappings(options, handler) for name, options in self.classes.items()
+        }
         union = core_schema.tagged_union_schema(choices, discriminator=self.by)
         return core_schema.no_info_before_validator_function(self._written_out, union)
 
@@ -62,8 +60,7 @@ class Variants:
             variant = section["properties"][self.by]["const"]
             if variant != self.default:
                 section["required"] = [self.by]
-            for key, description in _docstrings(self.classes[variant]).items():
-                section["properties"][key]["description"] = description
+            _describe(section, self.classes[variant])
         return {"anyOf": [{"type": "string", "enum": list(self.classes)}, union]}
 
     def _written_out(self, given: Any) -> Any:
@@ -79,19 +76,28 @@ class Plain:
     options: type
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        schema = handler.resolve_ref_schema(handler.generate_schema(self.options))
-        schema["strict"] = False  # type: ignore[index]  # also made of a mapping, whose values stay strict
-        return schema
+        return _of_mappings(self.options, handler)
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         reference = handler(schema)
         section = handler.resolve_ref_schema(reference)
-        for key, description in _docstrings(self.options).items():
-            section["properties"][key]["description"] = description
+        _describe(section, self.options)
         for field in dataclasses.fields(self.options):
             if field.default_factory is not dataclasses.MISSING:
                 section["properties"][field.name]["default"] = field.default_factory()
         return reference
+
+
+def _of_mappings(options: type, handler: GetCoreSchemaHandler) -> CoreSchema:
+    """The schema of a dataclass that is also made of a mapping, whose values stay strict."""
+    schema = handler.resolve_ref_schema(handler.generate_schema(options))
+    schema["strict"] = False  # type: ignore[index]
+    return schema
+
+
+def _describe(section: dict[str, Any], options: type) -> None:
+    for key, description in _docstrings(options).items():
+        section["properties"][key]["description"] = description
 
 
 @cache  # parsing takes a tenth of a second

@@ -34,8 +34,13 @@ class Stopwatch:
         """Replace what was measured from afar by what is known exactly."""
         self._spent.update(seconds)
 
+    @property
+    def since_began(self) -> float:
+        """Seconds since the creation."""
+        return self._clock() - self.began
+
     def seconds(self, first_record: float | None = None) -> Seconds:
         """The times so far; `first_record` is a moment, in seconds since the epoch."""
         self.enter(self.phase)
         first = None if first_record is None else first_record - self.began
-        return Seconds(**self._spent, total=self._clock() - self.began, first_record=first)
+        return Seconds(**self._spent, total=self.since_began, first_record=first)

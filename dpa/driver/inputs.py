@@ -13,16 +13,14 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 
 from dpa.config import InputConfig, JobConfig, JobFile
-from dpa.config.inputs import OF_OTHERS
 from dpa.driver._loading import feed_of, generator_of
 from dpa.driver.spec import JobSpec
 from dpa.errors import ExecutorError, JobFailedError, SparkLostError, TableError
 from dpa.logical.columns import columns_read
 from dpa.logical.step import Step
 from dpa.sources.feed import Feed, all_splits, never, table_of
-from dpa.sources.generated import GeneratedFeed, GeneratedTable, ReadRate
+from dpa.sources.generated import GeneratedTable, ReadRate
 from dpa.sources.memory import MemoryFeed, columns_of
-from dpa.sources.parquet import ParquetFeed
 from dpa.sources.splits import Split, total_rows
 from dpa.spark import (
     RowSample,
@@ -168,7 +166,7 @@ class _Input:
             return self._generated(given, spark)
         if given.format == "feed":
             return self._foreign(given)
-        source = Source.of(given.model_dump(exclude=OF_OTHERS), base=str(self._spec.file.directory))
+        source = Source.of(given.model_dump(), base=str(self._spec.file.directory))
         drawn = None
         if self._drawn is not None:
             seed = config.seed if self._drawn.seed is None else self._drawn.seed
@@ -191,9 +189,10 @@ class _Input:
         wanted, keys = columns_read(self._spec.steps, self._source.name)
         if wanted is not None:
             wanted = tuple(name for name in wanted if name in table.schema.names)
-        repeated = [name for name in keys if name in table.schema.names]
+        repeated = tuple(name for name in keys if name in table.schema.names)
         read = Source("parquet", table.paths)
-        return self._opened(ParquetFeed(table, wanted, repeated), cache(lambda: load(spark(), read)))
+        feed = replace(table, columns=wanted, dictionary=repeated)
+        return self._opened(feed, cache(lambda: load(spark(), read)))
 
     def _generated(self, given: InputConfig, spark: Callable[[], SparkSession]) -> OpenedInput:
         """A generated input, which each task reads at its share of the rate. Spark generates the rows for itself."""
@@ -205,7 +204,7 @@ class _Input:
         if given.rate is not None:
             pace = ReadRate(given.rate / tasks, time.monotonic, time.sleep)
         split_rows = max(1, -(-given.rows // tasks))  # something for every task
-        return self._opened(GeneratedFeed(table, pace), cache(lambda: generated_frame(spark(), table)), split_rows)
+        return self._opened(replace(table, pace=pace), cache(lambda: generated_frame(spark(), table)), split_rows)
 
     def _foreign(self, given: InputConfig) -> OpenedInput:
         """A feed of somebody else's. A reference has its rows in memory."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,14 +27,20 @@ class Publication:
 
     Attributes:
         sink: where rows go.
+        place: where the sink says that they are once they are committed.
     """
 
     def __init__(self, file: JobFile, sink: Sink, key: str, path: str | None = None) -> None:
-        """Of a sink that a job file names at `key`; `path` is its directory, as the file has it."""
+        """Of a sink that a job file names at `key`; `path` is its directory, as the file has it.
+
+        Raises:
+            ConfigError: the sink does not say its place.
+        """
         self.sink = sink
         self._file = file
         self._key = key
         self._path = path
+        self.place = self._located()
 
     @classmethod
     def of(cls, file: JobFile, output: OutputConfig, key: str) -> Publication:
@@ -93,10 +99,23 @@ class Publication:
         try:
             with self._refusing():
                 self.sink.begin()
+            self.place = self._located()
         except BaseException:
             self.__exit__()
             raise
         return self
+
+    def restart(self) -> None:
+        """Begin anew, with nothing of what was staged.
+
+        Raises:
+            JobFailedError: rows cannot be staged any more.
+        """
+        self.__exit__()
+        try:
+            self.__enter__()
+        except ConfigError as error:
+            raise JobFailedError(f"the job cannot be begun again: {error}") from error
 
     def __exit__(self, *raised: object) -> None:
         try:
@@ -116,9 +135,13 @@ class Publication:
             raise
         except Exception as error:
             raise JobFailedError(f"{self._key}: {_words(error)}") from error
+        try:  # the rows are published: what is wrong from here on fails no job
+            self.place = self._located()
+        except ConfigError as error:
+            warnings.warn(str(error), RuntimeWarning, stacklevel=2)
         if isinstance(files, (list, tuple)) and all(isinstance(name, str) for name in files):
             return tuple(files)
-        if files is not None:  # the rows are published, so this fails no job
+        if files is not None:
             found = f"{type(self.sink).__name__}.commit returned {files!r}, which names no files"
             warnings.warn(f"{self._key}: {found}", RuntimeWarning, stacklevel=2)
         return ()
@@ -137,6 +160,16 @@ class Publication:
         except Exception as error:
             raise self._error(_words(error)) from None
 
+    def _located(self) -> str | None:
+        what = f"{type(self.sink).__name__}.place"
+        try:
+            place = self.sink.place
+        except Exception as error:
+            raise self._error(f"{what}: {_words(error)}") from None
+        if place is None or isinstance(place, str):
+            return place
+        raise self._error(f"{what} is {place!r}, where a text or None is due")
+
     def _error(self, message: str) -> ConfigError:
         return self._file.error(self._key, message)
 
@@ -145,7 +178,18 @@ def _words(error: Exception) -> str:
     return str(error) if isinstance(error, DpaError) else f"{type(error).__name__}: {error}"
 
 
-def check_outputs(file: JobFile) -> None:
+def outputs_of(file: JobFile, made: Mapping[str, Publication] | None = None) -> Mapping[str, Publication]:
+    """Where the results of all steps are to be published, by the key path that says so. Of those that have been `made`
+    before, the ones with a sink of the user's are used again.
+
+    Raises:
+        ConfigError: a sink cannot be found or made, or is none.
+    """
+    again = {key: (made or {}).get(key) for key, output in written(file) if output.use is not None}
+    return {key: again.get(key) or Publication.of(file, output, key) for key, output in written(file)}
+
+
+def check_outputs(file: JobFile, outputs: Mapping[str, Publication]) -> None:
     """Check that the results of all steps may be published where they are to be. Nothing is written.
 
     Raises:
@@ -153,10 +197,9 @@ def check_outputs(file: JobFile) -> None:
     """
     before: dict[str, str | None] = {}
     for key, output in written(file):
-        publication = Publication.of(file, output, key)
-        publication.check()
+        outputs[key].check()
         for other, path in before.items():
-            publication.check_apart(other, path)
+            outputs[key].check_apart(other, path)
         before[key] = output.path
 
 

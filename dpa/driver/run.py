@@ -7,12 +7,14 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import cache
+from functools import cache, reduce
+from operator import add
 from typing import Any
 
 import pyarrow as pa
 
 from dpa._util.logs import chosen_level
+from dpa._util.words import plural
 from dpa.config import JobFile, OutputConfig
 from dpa.driver._first_tables import with_first_tables
 from dpa.driver._stage_summary import StageOutcome
@@ -20,7 +22,7 @@ from dpa.driver._stopwatch import Stopwatch
 from dpa.driver.backend import Backend, Runner
 from dpa.driver.inputs import Inputs, OpenedInput, lazy_session
 from dpa.driver.interrupts import ProgramEnd
-from dpa.driver.outputs import Publication, written
+from dpa.driver.outputs import Publication
 from dpa.driver.partial_results import RoundsPublication, published
 from dpa.driver.placing import Placing
 from dpa.driver.reference import Reference
@@ -29,10 +31,11 @@ from dpa.driver.summary import build_report
 from dpa.errors import ConfigError, DpaError, JobCancelledError, JobFailedError
 from dpa.logical.step import Step
 from dpa.protocol.plan import RunHooks, RunOutcome
+from dpa.protocol.recovery import Death
 from dpa.protocol.task.delivery import Delivery
-from dpa.protocol.wire.metrics import Snapshot
+from dpa.protocol.wire.metrics import CheckpointStats, Snapshot
 from dpa.protocol.wire.nodes import Place
-from dpa.result import OutputReport, ReferenceReport, Report, Result, when_written
+from dpa.result import OutputReport, RecoveryReport, ReferenceReport, Report, Result, when_written
 from dpa.runtime.packed_plan import frozen
 from dpa.telemetry.observers import Observer, Observers, Unobserved
 from dpa.telemetry.run_log import RunLog
@@ -51,20 +54,19 @@ class Run:
     """One run of a job, used once. Its attributes fill as it goes; the report is made of those that are known."""
 
     def __init__(self, spec: JobSpec, backend: Backend, observer: Observer | None = None) -> None:
-        self._spec = spec
-        self._inputs = Inputs(spec)
         self._backend = backend
         self._tracker = RunTracker()
         self._observers = Observers(RunLog(_log, spec.config.name), observer or Unobserved())
         self._stopwatch = Stopwatch()
         # Directories first: the executors that steps import may change the working directory.
-        outputs = {key: Publication.of(spec.file, output, key) for key, output in written(spec.file)}
         rounds = {
             key: RoundsPublication(spec.file, given.path, key)
             for key, given in published(spec.file)
             if given.path is not None
         }
-        self._sinks = [_Sink(spec.file, step, outputs.get(step.at("write"))) for step in spec.results]
+        self._spec = spec = spec.for_one_run()
+        self._inputs = Inputs(spec)
+        self._sinks = [_Sink(spec.file, step, spec.outputs.get(step.at("write"))) for step in spec.results]
         self._rounds = {
             step.name: rounds[step.at("aggregation")]
             for step in spec.steps
@@ -72,6 +74,8 @@ class Run:
         }
         self._snapshot: Snapshot | None = None
         self._warnings: list[str] = []
+        self._recoveries: list[RecoveryReport] = []
+        self._dead_checkpoints: list[CheckpointStats] = []
         self._outcome: RunOutcome | None = None
         self._program_end = ProgramEnd()
         self._first_tables: dict[str, str] = {}
@@ -161,7 +165,7 @@ class Run:
         )
         self._enter("startup")
         try:
-            outcome = tasks.run(plan, RunHooks(self._update, self._warn))
+            outcome = tasks.run(plan, RunHooks(self._update, self._warn, self._restart))
         finally:
             self._stopwatch.enter(None)
         times = outcome.times
@@ -188,10 +192,54 @@ class Run:
             self._enter("stream", ago=snapshot.at)
         self._snapshot = snapshot
         self._observers.update(self._tracker.update(snapshot))  # the stream's last numbers come before the next phase
+        self._note_flow()
         if self._stopwatch.phase == "stream" and snapshot.phase in _STREAM_ENDED:
             self._enter("merge")
         if snapshot.phase in _TASKS_ENDED:
             self._stopwatch.enter(None)  # ending what they ran on is no part of a phase
+
+    def _restart(self, death: Death) -> None:
+        """Leave nothing of what a dead generation has staged, and be ready for the next one, which reads all again."""
+        for sink in self._sinks:
+            sink.output.restart()
+        for rounds in self._rounds.values():
+            rounds.clear()
+        saved = (self._snapshot and self._snapshot.checkpoints) or CheckpointStats()
+        behind, rows = saved.read, max(0, self._tracker.totals.read - (saved.read - saved.read_before))
+        self._dead_checkpoints.append(saved)
+        self._tracker = RunTracker()
+        lost = RecoveryReport(
+            generation=death.generation,
+            at=max(0.0, death.at - self._stopwatch.began),
+            task=str(death.task),
+            node=death.node,
+            cause=death.cause,
+            rows=rows,
+        )
+        self._recoveries.append(lost)
+        where = f"behind {plural(behind, 'row')}" if behind else "at the start"
+        begins = f"generation {death.generation + 1} begins {where} of the input"
+        again = f"reads {plural(rows, 'row')} again" if rows else "has lost no row"
+        self._observers.warn(f"{death.in_words()}; {begins} and {again}; all numbers begin again")
+        self._enter("startup")
+
+    @property
+    def _checkpoints(self) -> CheckpointStats | None:
+        """Those of all generations."""
+        if self._spec.config.checkpoint is None:
+            return None
+        known, snapshot = self._dead_checkpoints, self._snapshot
+        if snapshot is not None and snapshot.checkpoints is not None and snapshot.generation == len(known):
+            known = [*known, snapshot.checkpoints]
+        return reduce(add, known, CheckpointStats())
+
+    def _note_flow(self) -> None:
+        """Note when records flow again after a death."""
+        last = self._recoveries[-1] if self._recoveries else None
+        if last is not None and last.seconds is None and self._tracker.totals.processed:
+            seconds = self._stopwatch.since_began - last.at
+            self._recoveries[-1] = replace(last, seconds=seconds)
+            self._observers.warn(f"records flow again, {seconds:.1f} s after the death of {last.task} was noticed")
 
     def _warn(self, message: str) -> None:
         self._warnings.append(message)
@@ -215,6 +263,8 @@ class Run:
             outcomes=outcomes,
             use=outcome.use if outcome is not None else snapshot.use if snapshot is not None else None,
             warnings=self._warnings,
+            recoveries=self._recoveries,
+            checkpoints=self._checkpoints,
             error=error,
         )
 
@@ -238,7 +288,7 @@ class _Sink:
         self.table: pa.Table | None = None
         self.compared = ReferenceReport()
         self.spark_skew: float | None = None
-        self.report = OutputReport(unpublished=self.output.sink.place)
+        self.report = OutputReport(unpublished=self.output.place)
         self._staged: list[Any] = []
 
     @property
@@ -248,7 +298,7 @@ class _Sink:
 
     def take(self, outcome: RunOutcome) -> None:
         """Take the complete result, not yet published."""
-        shares, place = outcome.outputs[self.name], self.output.sink.place
+        shares, place = outcome.outputs[self.name], self.output.place
         self._staged = [staged for part in shares for staged in part.staged]
         self.report = OutputReport(rows=sum(part.rows for part in shares), unpublished=place)
         self.table = self.read() if place is None else None
@@ -260,7 +310,7 @@ class _Sink:
     def publish(self, outcome: RunOutcome) -> None:
         """Put the complete result in its place."""
         files = self.output.commit(self._staged, outcome.times.merged - outcome.times.stream_started)
-        self.report = OutputReport(self.output.sink.place, self.report.rows, files)
+        self.report = OutputReport(self.output.place, self.report.rows, files)
 
     def completed(self, known: StageOutcome) -> StageOutcome:
         """What is known of the stage, with what is known of its result."""

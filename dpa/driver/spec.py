@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
 
@@ -11,10 +12,10 @@ import pyarrow as pa
 from dpa._util.words import plural
 from dpa.config import ExecutorConfig, InputConfig, JobConfig, JobFile, ReferenceConfig
 from dpa.config.inputs import SampleConfig
-from dpa.driver._loading import actors_path, reference_of, sink_of
+from dpa.driver._loading import actors_path, reference_of
 from dpa.driver._step_executors import Objects
 from dpa.driver._steps import steps_of
-from dpa.driver.outputs import check_outputs, written
+from dpa.driver.outputs import Publication, check_outputs, outputs_of, written
 from dpa.driver.partial_results import check_partial_results
 from dpa.errors import ConfigError
 from dpa.executors import name_of
@@ -40,6 +41,24 @@ class JobSpec:
     def config(self) -> JobConfig:
         """The resolved configuration."""
         return self.file.config
+
+    def for_one_run(self) -> JobSpec:
+        """The same job, to be run once: the user's sinks that were made for checks are its own, and later checks make
+        others. Directories are looked up anew.
+
+        Raises:
+            ConfigError: a sink or an executor cannot be found or made.
+        """
+        outputs = outputs_of(self.file, vars(self).pop("outputs", {}))
+        _ = self.steps  # after the directories: executors that are imported may change the working one
+        taken = copy(self)
+        taken.outputs = outputs
+        return taken
+
+    @cached_property
+    def outputs(self) -> Mapping[str, Publication]:
+        """Where results go, by the key path that says so."""
+        return outputs_of(self.file)
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
@@ -103,6 +122,8 @@ class JobSpec:
             testing={step.name: step.config.testing for step in self.steps},
             name=self.config.name,
             limits=self.config.limits,
+            recovery=self.config.recovery,
+            checkpoint=self.config.checkpoint,
         )
 
     def check(self) -> None:
@@ -111,7 +132,7 @@ class JobSpec:
         Raises:
             ConfigError: naming what is wrong and where.
         """
-        check_outputs(self.file)  # before executors are imported, which may change the working directory
+        check_outputs(self.file, self.outputs)  # before executors are imported, which may change the working directory
         check_partial_results(self.file)
         for step in self.steps:
             self._check_grouping(step)
@@ -128,7 +149,7 @@ class JobSpec:
         given = dict(written(self.file)).get(output)
         if given is None or given.use is None or not (reference.sql or reference.function):
             return
-        if type(sink_of(self.file, output, given)).read is Sink.read:
+        if type(self.outputs[output].sink).read is Sink.read:
             raise self.file.error(key, f"the sink {given.use!r} has no `read`: what goes there cannot be compared")
 
     def check_executors(self, check: Callable[[object], None]) -> None:
@@ -147,7 +168,7 @@ class JobSpec:
         """The executors, and sinks of the user's, each with its key path."""
         for key, output in written(self.file):
             if output.use is not None:
-                yield key, sink_of(self.file, key, output)
+                yield key, self.outputs[key].sink
         for step in self.steps:
             for keying in (feed.keying for feed in step.feeds):
                 if keying.mapper is not None:

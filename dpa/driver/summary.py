@@ -13,9 +13,18 @@ from dpa.driver._stage_summary import StageOutcome, stage_report
 from dpa.measure.bottleneck import bottleneck, held_up
 from dpa.measure.traffic import Traffic
 from dpa.protocol.wire.addresses import Address
-from dpa.protocol.wire.metrics import Snapshot
+from dpa.protocol.wire.metrics import CheckpointStats, Snapshot
 from dpa.protocol.wire.use import TaskUse
-from dpa.result import EdgeReport, RecordCounts, ReferenceReport, Report, Seconds, StageReport, TrafficReport
+from dpa.result import (
+    EdgeReport,
+    RecordCounts,
+    RecoveryReport,
+    ReferenceReport,
+    Report,
+    Seconds,
+    StageReport,
+    TrafficReport,
+)
 from dpa.telemetry.loads import load_of
 
 _PACKAGES = ("dpa", "ray", "pyspark", "pyarrow", "polars", "numpy", "mmh3")
@@ -30,6 +39,8 @@ def build_report(
     outcomes: Mapping[str, StageOutcome] | None = None,
     use: Mapping[Address, TaskUse] | None = None,
     warnings: Sequence[str] = (),
+    recoveries: Sequence[RecoveryReport] = (),
+    checkpoints: CheckpointStats | None = None,
     error: str | None = None,
 ) -> Report:
     """The report of a run, made of what is known at its end: the last statistics of all stages, or None if no task had
@@ -61,26 +72,23 @@ def build_report(
         bottleneck=bottleneck(loads, edges),
         stages=stages,
         edges=_edges(snapshot, held_up(loads, edges)) if snapshot else (),
-        traffic=traffic_between(used, snapshot),
+        traffic=traffic_between(used, snapshot) if snapshot else (),
         placement_looks=snapshot.placement_looks if snapshot else (),
         placement_counts=dict(snapshot.placement_counts) if snapshot else {},
         reference=_verdict(stages),
         config=config.resolved(),
         versions=versions(),
         warnings=tuple(warnings),
+        recoveries=tuple(recoveries),
+        checkpoints=checkpoints,
         error=error,
     )
 
 
-def traffic_between(use: Mapping[Address, TaskUse], snapshot: Snapshot | None = None) -> tuple[TrafficReport, ...]:
+def traffic_between(use: Mapping[Address, TaskUse], snapshot: Snapshot) -> tuple[TrafficReport, ...]:
     """What the tasks of each pair of stages sent, in the order of stages. Those that are forgotten, of which the
     snapshot has no statistics, are in the sums alone."""
-    tasks: dict[str, Sequence[int]] = {}
-    for address in use:
-        tasks[address.stage] = range(max(len(tasks.get(address.stage, ())), address.index + 1))
-    for stage in snapshot.stages if snapshot is not None else ():
-        if stage.name in tasks and stage.forgotten is not None:
-            tasks[stage.name] = [task.index for task in stage.tasks]
+    tasks = {stage.name: [task.index for task in stage.tasks] for stage in snapshot.stages}
     totals: defaultdict[tuple[str, str], Traffic] = defaultdict(Traffic)
     for address, used in use.items():
         for receiver, traffic in used.sent.items():

@@ -35,7 +35,7 @@ class ObjectTable:
         self.states: list[Any] = []
         self._zero = zero
         self._places: dict[Key, int] = {}
-        self._type = pa.null()  # of all keys so far: Python's values alone would not tell it
+        self._type = pa.null()  # of all keys so far: it does not follow from Python's values
         self._counts = np.zeros((1024, 2), dtype=np.int64)
         self._hashes: Hashes = np.zeros(1024, dtype=np.uint32)
 
@@ -123,6 +123,10 @@ class ObjectTable:
         parts = {int(owner): self._part(gone[owners == owner]) for owner in np.unique(owners)}
         self._remove(gone)
         return parts
+
+    def snapshot(self) -> StatePart | None:
+        """All states, by reference."""
+        return self._part(np.arange(self.size)) if self.size else None
 
     def _gone(self, table: RoutingTable, keep: int, interval: Interval) -> npt.NDArray[np.intp]:
         """The positions of the keys in the interval that belong to others."""

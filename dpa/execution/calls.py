@@ -56,7 +56,7 @@ def zero(reducer: Reducer[Any, Any] | Process[Any, Any], key: Any) -> Any:
 
 @described(lambda local: at(local["reducer"], local["method"], f"{local['rows']} keys"))
 def columns(reducer: BatchReducer, method: str, argument: Groups | pa.RecordBatch, rows: int) -> pa.RecordBatch:
-    """What `reduce`, `merge` or `finish` of a batch reducer returns for so many groups or states.
+    """What `reduce`, `merge` or `finish` of a batch reducer returns for `rows` groups or states.
 
     Raises:
         ExecutorError: the method raised, or returned something else than a row for each.
@@ -127,11 +127,10 @@ def emitted_last(process: Process[Any, Any], key: Any, state: Any) -> list[Recor
     Raises:
         ExecutorError: the method raised, or returned something else than records.
     """
-    records = []
     try:
-        for record in process.finish(key, state):
+        records = list(process.finish(key, state))
+        for record in records:
             require_record(record)
-            records.append(record)
     except USER_ERRORS as error:
         raise executor_error(process, "finish", f"key {in_words(key)}", error) from None
     return records

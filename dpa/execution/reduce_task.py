@@ -22,7 +22,7 @@ from dpa.execution.receivers.base import Receiver
 from dpa.execution.rows import OneBatch, concatenated, plain
 from dpa.execution.schemas import ShareSchema, as_agreed, named
 from dpa.execution.states import Reduced, StatePart
-from dpa.routing.hashing import Interval
+from dpa.routing.hashing import Interval, hash_column
 from dpa.routing.keys import KeyName
 from dpa.routing.table import RoutingTable
 from dpa.sources.splits import MemorySplit
@@ -65,6 +65,30 @@ class Piece:
     interval: Interval
     is_last: bool
     rows: tuple[pa.RecordBatch, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class TaskSnapshot:
+    """What a task has at a cut of the stream, when nothing is queued or on its way.
+
+    Attributes:
+        part: its states; None if there are none.
+        rows: of its share: those that it has emitted.
+        arrived: the schemas of what has come to it.
+    """
+
+    part: StatePart | None
+    rows: tuple[pa.RecordBatch, ...]
+    arrived: dict[Input, pa.Schema]
+
+    def slices(self, keys: int) -> Iterator[TaskSnapshot]:
+        """The same in parts, each with the Python states of at most `keys` keys. States in columns stay together."""
+        if self.part is None or not isinstance(self.part.states, list):
+            yield self
+            return
+        yield TaskSnapshot(None, self.rows, self.arrived)
+        for start in range(0, len(self.part.keys), keys):
+            yield TaskSnapshot(self.part.slice(start, keys), (), {})
 
 
 class ReduceTask:
@@ -129,6 +153,25 @@ class ReduceTask:
     def keep(self, rows: Iterable[pa.RecordBatch]) -> None:
         """Take in rows that belong to the share, and were emitted by a task that left."""
         self._kept += rows
+
+    def snapshot(self) -> TaskSnapshot:
+        """All that it has, which stays: to be written before the task goes on."""
+        return TaskSnapshot(self._states.snapshot(), tuple(self._kept), dict(self._arrived))
+
+    def restore(self, snapshots: Iterable[TaskSnapshot], table: RoutingTable | None) -> None:
+        """Begin with what tasks of the stage had at a cut: with all of it, or with the states that a table gives to
+        this task. Rows that were emitted belong to nobody: those of each snapshot go to one task."""
+        for number, found in enumerate(snapshots):
+            self._arrived = merged((self._arrived, found.arrived))
+            if table is None or table.members[number % len(table.members)] == self._index:
+                self._kept += found.rows
+            own = found.part
+            if own is not None and table is not None:
+                store = self._stage.receiver.store()
+                store.install(own)
+                own = store.pack(table, keep=-1).get(self._index)
+            if own is not None:
+                (self._states.merge if self._stage.receiver.can_merge else self._states.install)(own)
 
     def install(self, parts: Iterable[StatePart]) -> None:
         """Take in states that came from other tasks, of keys that it has none of."""
@@ -210,4 +253,5 @@ class ReduceTask:
     def loads(self, table: RoutingTable) -> npt.NDArray[np.int64]:
         """The processed records of its keys by the reducer to which the table gives them, shape (reducers,): over all
         tasks the load that this table alone would have brought."""
-        return self.share.records_by_owner(table)
+        owners = table.owners_of(hash_column(self.share.keys, table.seed))
+        return np.bincount(owners, self.share.records, table.reducers).astype(np.int64)

@@ -42,6 +42,13 @@ class StatePart:
     mapped: npt.NDArray[np.int64]
     hashes: Hashes | None = None
 
+    def slice(self, start: int, keys: int) -> StatePart:
+        """The Python states of at most `keys` keys, from one on."""
+        assert isinstance(self.states, list)
+        of = slice(start, start + keys)
+        hashes = None if self.hashes is None else self.hashes[of]
+        return StatePart(self.keys[of], self.states[of], self.records[of], self.mapped[of], hashes)
+
 
 @dataclass(frozen=True, eq=False)
 class Reduced:
@@ -75,11 +82,6 @@ class Reduced:
         keys = self.keys.take(pa.array(own))
         return Reduced(self.table.take(pa.array(rows)), keys, self.records[own], self.mapped[own])
 
-    def records_by_owner(self, table: RoutingTable) -> npt.NDArray[np.int64]:
-        """The processed records of the keys that the table gives to each reducer, shape (reducers,)."""
-        owners = table.owners_of(hash_column(self.keys, table.seed))
-        return np.bincount(owners, self.records, table.reducers).astype(np.int64)
-
 
 class States(ABC):
     """What a reducer task needs of its store."""
@@ -105,6 +107,11 @@ class States(ABC):
         those in an interval of `pieces`."""
 
     @abstractmethod
+    def snapshot(self) -> StatePart | None:
+        """All states as they are; None if there are none. Python states are those of the store, so they are to be
+        written before the store goes on."""
+
+    @abstractmethod
     def merge(self, part: StatePart) -> None:
         """Fold in states that came from another reducer."""
 
@@ -112,7 +119,7 @@ class States(ABC):
         """Take in states that came from another reducer, of keys that it has none of.
 
         Raises:
-            ProtocolError: there is a state of such a key already, where the store can tell.
+            ProtocolError: there is a state of such a key already, where the store can see that.
         """
         self.merge(part)
 

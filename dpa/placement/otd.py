@@ -104,126 +104,99 @@ class OnlineTaskDeployment:
             workers: the worker of each task.
             fixed: tasks that cannot move.
         """
-        place = np.array(workers, dtype=np.int64)
-        cpu, queues = self._smoothed(measured)
-        high = (cpu >= self._options.high) | (queues >= self._options.high)
-        low = (cpu <= self._options.low_cpu) & (queues <= self._options.low_queue)
+        self._recent = [*self._recent, (measured.cpu, measured.queues)][-self._options.smoothing :]
+        cpu, queues = (np.mean(recent, axis=0) for recent in zip(*self._recent, strict=True))
         self._resting = {task: left - 1 for task, left in self._resting.items() if left > 1}
-        movable = [task for task in range(len(place)) if task not in self._resting and task not in fixed]
-        if high.any() and not low.any():
-            worst = int(np.maximum(cpu, queues).argmax())
-            return CycleStep(Case.LACKING, f"worker {worst} is loaded {cpu[worst]:.0%}, and no worker has a low load")
-        if high.any():
-            step = self._balance(movable, place, measured, cpu, queues, high, low)
-        elif low.any():
-            step = self._optimise(movable, place, measured, cpu, low)
-        else:
-            step = CycleStep(Case.QUIET, "no worker's load is high or low")
+        step = self._decided(np.array(workers, dtype=np.int64), measured, cpu, queues, fixed)
         if step.migration is not None:
             self._resting[step.migration.task] = self._options.rest + 1  # this cycle is over when the next begins
         return step
 
-    def _balance(
+    def _decided(
+        self, place: Ints, measured: Measured, cpu: Floats, queues: Floats, fixed: Collection[int]
+    ) -> CycleStep:
+        load = np.maximum(cpu, queues)
+        worst = int(load.argmax())
+        is_high, loaded = load[worst] >= self._options.high, f"worker {worst} is loaded {cpu[worst]:.0%}"
+        low = (cpu <= self._options.low_cpu) & (queues <= self._options.low_queue)
+        if not low.any():
+            if is_high:
+                return CycleStep(Case.LACKING, f"{loaded}, and no worker has a low load")
+            return CycleStep(Case.QUIET, "no worker's load is high or low")
+        movable = [task for task in range(len(place)) if task not in self._resting and task not in fixed]
+        if is_high:  # algorithm 1
+            movable = [task for task in movable if place[task] == worst]
+            best = _Candidates(self._nodes, self._options, movable, place, measured, cpu, low).best()
+            return CycleStep(Case.BALANCE, loaded if best else f"{loaded}, but no task of it fits elsewhere", best)
+        candidates = _Candidates(self._nodes, self._options, movable, place, measured, cpu, low)  # algorithm 2
+        best = candidates.best()
+        if best is None:
+            return CycleStep(Case.OPTIMISE, "no task fits another node")
+        if best.gain > self._options.min_gain * candidates.traffic_of(best.task):
+            return CycleStep(Case.OPTIMISE, "less traffic between nodes", best)
+        first = candidates.first_of_pair()
+        if first is None:
+            return CycleStep(Case.OPTIMISE, f"the best move gains {best.gain:.3g} bytes/s, which is not enough")
+        return CycleStep(Case.OPTIMISE, "less traffic between nodes once a second task has followed", first)
+
+
+class _Candidates:
+    """Moves of some tasks, each to the least loaded worker of low load on each node, if it stays below high."""
+
+    def __init__(
         self,
-        movable: list[int],
+        nodes: Ints,
+        options: OtdOptions,
+        tasks: list[int],
         place: Ints,
         measured: Measured,
         cpu: Floats,
-        queues: Floats,
-        high: npt.NDArray[np.bool_],
         low: npt.NDArray[np.bool_],
-    ) -> CycleStep:
-        """Algorithm 1: the pair of greatest ASC between the most loaded worker's tasks and low workers."""
-        worst = int(np.where(high, np.maximum(cpu, queues), -1.0).argmax())
-        found = self._best([task for task in movable if place[task] == worst], place, measured, cpu, low)
-        if found is None:
-            return CycleStep(
-                Case.BALANCE, f"worker {worst} is loaded {cpu[worst]:.0%}, but no task of it fits elsewhere"
-            )
-        return CycleStep(Case.BALANCE, f"worker {worst} is loaded {cpu[worst]:.0%}", found)
-
-    def _optimise(
-        self, movable: list[int], place: Ints, measured: Measured, cpu: Floats, low: npt.NDArray[np.bool_]
-    ) -> CycleStep:
-        """Algorithm 2: of all tasks the pair of greatest ASC, if it gains enough; else the first of two that do."""
-        found = self._best(movable, place, measured, cpu, low)
-        if found is None:
-            return CycleStep(Case.OPTIMISE, "no task fits another node")
-        own = measured.traffic[found.task].sum() + measured.traffic[:, found.task].sum()
-        if found.gain > self._options.min_gain * own:
-            return CycleStep(Case.OPTIMISE, "less traffic between nodes", found)
-        first = self._first_of_pair(movable, place, measured, cpu, low)
-        if first is None:
-            return CycleStep(Case.OPTIMISE, f"the best move gains {found.gain:.3g} bytes/s, which is not enough")
-        return CycleStep(Case.OPTIMISE, "less traffic between nodes once a second task has followed", first)
-
-    def _best(
-        self, tasks: list[int], place: Ints, measured: Measured, cpu: Floats, low: npt.NDArray[np.bool_]
-    ) -> TaskMove | None:
-        """The pair of greatest ASC of one of `tasks` and each node's least loaded low worker that stays below high."""
-        targets, gains = self._candidates(tasks, place, measured, cpu, low)
-        if not len(targets) or not np.isfinite(gains).any():
-            return None
-        row, column = (int(i) for i in np.unravel_index(int(gains.argmax()), gains.shape))
-        return TaskMove(tasks[row], int(targets[column]), float(gains[row, column]))
-
-    def _candidates(
-        self, tasks: list[int], place: Ints, measured: Measured, cpu: Floats, low: npt.NDArray[np.bool_]
-    ) -> tuple[Ints, Floats]:
-        """Each node's least loaded low worker, and the ASC of each task (row) for each of them (column)."""
-        targets = np.array(
-            [
-                candidates[cpu[candidates].argmin()]
-                for node in np.unique(self._nodes)
-                if len(candidates := np.flatnonzero(low & (self._nodes == node)))
-            ],
-            dtype=np.int64,
-        )
-        if not len(targets) or not tasks:
-            return targets[:0], np.zeros((len(tasks), 0))
-        both = measured.traffic + measured.traffic.T
-        nodes_of_tasks = self._nodes[place]
-        inside = np.stack([both[tasks][:, nodes_of_tasks == node].sum(axis=1) for node in self._nodes[targets]], axis=1)
+    ) -> None:
+        self._options = options
+        self._tasks = np.array(tasks, dtype=np.int64)
+        by_node = [np.flatnonzero(low & (nodes == node)) for node in np.unique(nodes)]
+        self._targets = np.array([workers[cpu[workers].argmin()] for workers in by_node if len(workers)])
+        self._both = measured.traffic + measured.traffic.T
+        self._task_cpu = measured.task_cpu[self._tasks]
+        self._room = options.high - cpu[self._targets]
+        self._homes, self._to = nodes[place[self._tasks]], nodes[self._targets]
+        homes_of_all, own = nodes[place], self._both[self._tasks]
+        inside = np.stack([own[:, homes_of_all == node].sum(axis=1) for node in self._to], axis=1)
         # What a task keeps inside now: where the target is on its own node, the score of moving is 0.
-        now = (both[tasks] * (nodes_of_tasks[None, :] == nodes_of_tasks[tasks][:, None])).sum(axis=1)
-        gains = inside - now[:, None]
-        full = cpu[targets][None, :] + measured.task_cpu[tasks][:, None] >= self._options.high
-        gains[full | (place[tasks][:, None] == targets[None, :])] = -np.inf
-        return targets, gains
+        now = (own * (homes_of_all[None, :] == self._homes[:, None])).sum(axis=1)
+        self._gains = inside - now[:, None]  # ASC: tasks x targets
+        full = cpu[self._targets][None, :] + self._task_cpu[:, None] >= options.high
+        self._gains[full | (place[self._tasks][:, None] == self._targets[None, :])] = -np.inf
 
-    def _first_of_pair(
-        self, tasks: list[int], place: Ints, measured: Measured, cpu: Floats, low: npt.NDArray[np.bool_]
-    ) -> TaskMove | None:
+    def traffic_of(self, task: int) -> float:
+        """Bytes a second that a task sends and receives."""
+        return float(self._both[task].sum())
+
+    def best(self) -> TaskMove | None:
+        """The move of the greatest ASC."""
+        if not np.isfinite(self._gains).any():
+            return None
+        row, column = np.unravel_index(int(self._gains.argmax()), self._gains.shape)
+        return self._move(int(row), int(column))
+
+    def first_of_pair(self) -> TaskMove | None:
         """The first move of the best pair to one worker that gains enough together, past a saddle of the traffic."""
-        targets, gains = self._candidates(tasks, place, measured, cpu, low)
-        both = measured.traffic + measured.traffic.T
-        nodes_of_tasks = self._nodes[place]
-        own = both.sum(axis=1)[tasks]
-        best: tuple[float, TaskMove] | None = None
-        for column, worker in enumerate(targets.tolist()):
-            away = np.flatnonzero(np.isfinite(gains[:, column]) & (nodes_of_tasks[tasks] != self._nodes[worker]))
+        own = self._both.sum(axis=1)[self._tasks]
+        most, best = -np.inf, None
+        for column, node in enumerate(self._to):
+            away = np.flatnonzero(np.isfinite(self._gains[:, column]) & (self._homes != node))
             if len(away) < 2:
                 continue
-            here = np.array(tasks)[away]
-            same = nodes_of_tasks[here][:, None] == nodes_of_tasks[here][None, :]
-            together = gains[away, column][:, None] + gains[away, column][None, :]
-            together = together + both[np.ix_(here, here)] * (1 + same)
+            gains, same = self._gains[away, column], np.equal.outer(self._homes[away], self._homes[away])
+            here = self._tasks[away]
+            together = np.add.outer(gains, gains) + self._both[np.ix_(here, here)] * (1 + same)
             np.fill_diagonal(together, -np.inf)
-            room = self._options.high - cpu[worker]
-            cost = measured.task_cpu[here]
-            together[cost[:, None] + cost[None, :] >= room] = -np.inf
-            needed = self._options.min_gain * (own[away][:, None] + own[away][None, :])
-            together[together <= needed] = -np.inf
-            row, other = (int(i) for i in np.unravel_index(int(together.argmax()), together.shape))
-            gain = float(together[row, other])
-            if np.isfinite(gain) and (best is None or gain > best[0]):
-                best = gain, TaskMove(int(here[row]), worker, float(gains[away[row], column]))
-        return None if best is None else best[1]
+            together[np.add.outer(self._task_cpu[away], self._task_cpu[away]) >= self._room[column]] = -np.inf
+            together[together <= self._options.min_gain * np.add.outer(own[away], own[away])] = -np.inf
+            if together.max() > most:
+                most, best = together.max(), self._move(int(away[together.argmax() // len(away)]), column)
+        return best
 
-    def _smoothed(self, measured: Measured) -> tuple[Floats, Floats]:
-        """Means of the last cycles."""
-        self._recent = [*self._recent[1 - self._options.smoothing :], (measured.cpu, measured.queues)]
-        if self._options.smoothing == 1:
-            self._recent = self._recent[-1:]
-        cpu, queues = zip(*self._recent, strict=True)
-        return np.mean(cpu, axis=0), np.mean(queues, axis=0)
+    def _move(self, row: int, column: int) -> TaskMove:
+        return TaskMove(int(self._tasks[row]), int(self._targets[column]), float(self._gains[row, column]))

@@ -21,7 +21,7 @@ from dpa.protocol.task.flow_control import FlowControl
 from dpa.protocol.wire.addresses import RESERVED, Address
 from dpa.routing.groupings.options import GroupingOptions, RingOptions
 from dpa.routing.table import RoutingTable
-from dpa.sources.splits import Split
+from dpa.sources.splits import Split, total_rows
 
 Consistency: TypeAlias = Literal["merge", "migrate"]
 """Where the state of a key is while keys are redistributed. `merge`: on every task that has processed records of it,
@@ -125,6 +125,21 @@ class Stage:
 
 
 @dataclass(frozen=True)
+class CheckpointTimes:
+    """When checkpoints are made.
+
+    Attributes:
+        every: seconds from one that is written, or the start, to the cut of the next.
+        slot: of the store's chain, for the first one.
+        read: rows of the input that were read before the checkpoint with which the job begins.
+    """
+
+    every: float
+    slot: int = 0
+    read: int = 0
+
+
+@dataclass(frozen=True)
 class Edge:
     """Records travel from every task of one stage to the tasks of another. Two stages may have several edges."""
 
@@ -136,12 +151,17 @@ class Edge:
 class Graph:
     """Stages and edges without a cycle. An edge's number is its position in `edges`.
 
+    Attributes:
+        stages, edges: in an order of their own.
+        checkpoints: when they are made; None: there are none.
+
     Raises:
         ConfigError: a stage is named twice or by a reserved name, an edge names no stage, or edges form a cycle.
     """
 
     stages: tuple[Stage, ...]
     edges: tuple[Edge, ...]
+    checkpoints: CheckpointTimes | None = None
 
     def __post_init__(self) -> None:
         names = [stage.name for stage in self.stages]
@@ -199,6 +219,11 @@ class Graph:
     def is_source(self, name: str) -> bool:
         """Whether the tasks of a stage read splits."""
         return not self.into(name)
+
+    @cached_property
+    def rows(self) -> int:
+        """Input rows in all."""
+        return sum(total_rows(stage.splits) for stage in self.stages)
 
     def upstream(self, name: str) -> list[Stage]:
         """The stages that feed a stage, each once."""

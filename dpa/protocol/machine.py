@@ -11,9 +11,10 @@ from dpa.errors import ProtocolError
 from dpa.protocol.rules import RuledMachine, State
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.channel import Inbox, Outbox
-from dpa.protocol.wire.envelopes import Envelope, Message
+from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import Event, TasksGone
 from dpa.protocol.wire.instructions import Instruction, Send
+from dpa.protocol.wire.messages import Message
 
 
 class Machine(RuledMachine):
@@ -23,10 +24,15 @@ class Machine(RuledMachine):
         super().__init__(state)
         self.address = address
         self.now = 0.0
-        self._outbox = Outbox(address)
-        self._inbox = Inbox()
+        self.live_in(0)
         self._instructions: list[Instruction] = []
         self._part_of: dict[type, RuledMachine] = {}
+
+    def live_in(self, generation: int) -> None:
+        """Belong to this life of the graph; called before the first event."""
+        self.generation = generation
+        self._outbox = Outbox(self.address, generation)
+        self._inbox = Inbox(generation)
 
     def handle(self, event: Event, now: float) -> list[Instruction]:
         """Take in one event at time `now` (seconds, never decreasing) and return what is to be done, in order.

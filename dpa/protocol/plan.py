@@ -11,14 +11,14 @@ from annotated_types import Ge, Gt
 from dpa._util.bounds import FINITE
 from dpa._util.words import plural
 from dpa.protocol.graph import Graph
+from dpa.protocol.recovery import CheckpointOptions, Death, RecoveryOptions
 from dpa.protocol.task.delivery import Delivery, TaskOutput
 from dpa.protocol.task.flow_control import FlowControl
-from dpa.protocol.task.user_code import StageTask, UserCode
+from dpa.protocol.task.user_code import Archive, StageTask, UserCode, no_archive
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import CancelChange, TaskRequest
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.use import TaskUse
-from dpa.sources.splits import total_rows
 
 STUCK_SECONDS = 60.0
 
@@ -72,6 +72,9 @@ class RunPlan:
         name: of the job.
         limits: of the job.
         stuck_seconds: a task that works on one step for this long reports on what, and again after as long.
+        recovery: what becomes of the job when one of its processes dies.
+        checkpoint: the checkpoints with which it is begun again; None: it is begun at the start of the input.
+        generation: which life of the graph this is, from 0.
         log_level: the level at which tasks log, as a number of `logging`; None: they log nothing.
     """
 
@@ -84,6 +87,9 @@ class RunPlan:
     limits: JobLimits = field(default_factory=JobLimits)
     stuck_seconds: float = STUCK_SECONDS
     log_level: int | None = None
+    recovery: RecoveryOptions = field(default_factory=RecoveryOptions)
+    checkpoint: CheckpointOptions | None = None
+    generation: int = 0
     frozen: bytes | None = None
 
     def without_user_code(self) -> RunPlan:
@@ -91,14 +97,14 @@ class RunPlan:
         rounds = {name: Delivery(rounds=to.rounds) for name, to in self.deliveries.items() if to.rounds is not None}
         return replace(self, tasks={}, deliveries=rounds, frozen=None)
 
-    def user_code(self, address: Address, clock: Callable[[], float]) -> UserCode:
-        """The user code of a task; `clock` gives seconds."""
-        return UserCode(self.tasks[address.stage], address.index, clock, self.deliveries.get(address.stage))
+    def user_code(self, address: Address, clock: Callable[[], float], archive: Archive = no_archive) -> UserCode:
+        """The user code of a task; `clock` gives seconds, and `archive` writes its snapshots."""
+        return UserCode(self.tasks[address.stage], address.index, clock, self.deliveries.get(address.stage), archive)
 
     @property
     def rows(self) -> int:
         """Input rows in all."""
-        return sum(total_rows(stage.splits) for stage in self.graph.stages)
+        return self.graph.rows
 
 
 @dataclass(frozen=True)
@@ -123,10 +129,12 @@ class RunHooks:
     Attributes:
         observe: receives statistics now and then, and at the end of a run that does not fail.
         warn: receives what the user should know meanwhile.
+        restart: called when a death has ended a generation of which no process is left, before the next one begins.
     """
 
     observe: Callable[[Snapshot], None] = _ignore
     warn: Callable[[str], None] = _ignore
+    restart: Callable[[Death], None] = _ignore
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 
 from dpa.protocol.balancer.machine import LoadBalancerMachine, StageBalance
+from dpa.protocol.coordinator.cuts import Cuts
 from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.coordinator.membership import Membership
 from dpa.protocol.coordinator.stage_progress import StageProgress
@@ -16,7 +17,7 @@ from dpa.protocol.task.source import SourceMachine
 from dpa.protocol.task.state_exchange import StateExchange
 
 MACHINES: dict[str, tuple[type[RuledMachine], ...]] = {
-    "Coordinator": (CoordinatorMachine, StageProgress, Membership),
+    "Coordinator": (CoordinatorMachine, StageProgress, Membership, Cuts),
     "Load balancer": (LoadBalancerMachine, StageBalance),
     "Source task": (SourceMachine,),
     "Operator task": (OperatorMachine, StateExchange, Giving, Taking),

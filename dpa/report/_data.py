@@ -1,31 +1,40 @@
-"""A report as plain data that is safe to write and to show: in JSON's types, and without secrets.
-
-`report.json` is `report_data(report)`; `resolved.yaml` and the page's configuration are `resolved_yaml(report)`. The
-report in memory is not changed.
-"""
+"""Values as JSON that is safe to write and to show, in any pipe."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Set
 from enum import Enum
 from typing import Any
 
-from dpa._util.secrets import as_yaml, without_secrets
-from dpa.report._text import key_text
-from dpa.result import Report
+from dpa._util.secrets import without_secrets
+from dpa.result.text import key_text
+
+_LINE_COLUMNS = 120
 
 
-def report_data(report: Report) -> dict[str, Any]:
-    """`report` as the content of `report.json`."""
-    tree: dict[str, Any] = jsonable(report.to_dict())
-    tree["config"] = without_secrets(tree["config"])
-    return tree
+def document(data: dict[str, Any]) -> str:
+    """`data` as strict JSON in ASCII, without the secrets of its configuration.
+
+    Numbers that JSON lacks (NaN, infinities) are null, enums are their values, bytes a Python literal (`b'\\xff'`).
+    """
+    tree: dict[str, Any] = jsonable(data)
+    return _dumped({**tree, "config": without_secrets(tree["config"])})
 
 
-def resolved_yaml(report: Report) -> str:
-    """The resolved configuration of `report` as YAML, its keys in their own order."""
-    return as_yaml(report.config, width=120)
+def _dumped(value: Any, indent: str = "") -> str:
+    """JSON with each value that fits on one line, and each list of numbers, on one line."""
+    compact = json.dumps(value, allow_nan=False)
+    if len(indent) + len(compact) <= _LINE_COLUMNS or not value or not isinstance(value, (dict, list)):
+        return compact
+    deeper = indent + "  "
+    if isinstance(value, dict):
+        items = [f"{deeper}{json.dumps(name)}: {_dumped(item, deeper)}" for name, item in value.items()]
+        return "{\n" + ",\n".join(items) + f"\n{indent}}}"
+    if all(isinstance(item, (int, float)) for item in value):
+        return compact
+    return "[\n" + ",\n".join(deeper + _dumped(item, deeper) for item in value) + f"\n{indent}]"
 
 
 def jsonable(value: Any) -> Any:

@@ -6,7 +6,6 @@ docs/report.md and `schema()` describe `report.json`; `_html.py` draws the page.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,12 +16,11 @@ from pydantic import TypeAdapter
 
 from dpa._util.disk import why
 from dpa._util.links import is_there, without_links
+from dpa._util.secrets import as_yaml
 from dpa.errors import ConfigError, DpaError
 from dpa.report import _html
-from dpa.report._data import report_data, resolved_yaml
+from dpa.report._data import document
 from dpa.result import Report
-
-LINE_COLUMNS = 120
 
 
 class ReportError(DpaError):
@@ -69,7 +67,7 @@ def write(report: Report, directory: Path, events: Mapping[str, bytes] | None = 
     try:
         directory.mkdir(parents=True, exist_ok=True)
         data = write_file(directory / "report.json", to_json(report) + "\n")
-        resolved = write_file(directory / "resolved.yaml", resolved_yaml(report))
+        resolved = write_file(directory / "resolved.yaml", as_yaml(report.config, width=120))
         recorded = _write_events(directory / "events", events or {})
         page = write_file(directory / "report.html", _html.render(report))
         return [data, resolved, *([recorded] if events else []), page]
@@ -78,11 +76,8 @@ def write(report: Report, directory: Path, events: Mapping[str, bytes] | None = 
 
 
 def to_json(report: Report) -> str:
-    """The report as strict JSON in ASCII, fit for any pipe; docs/report.md describes each field.
-
-    Numbers that JSON lacks (NaN, infinities) are null, enums are their values, bytes a Python literal (`b'\\xff'`).
-    """
-    return dump_json(report_data(report))
+    """The report as strict JSON in ASCII, fit for any pipe; docs/report.md describes each field."""
+    return document(report.to_dict())
 
 
 def schema() -> dict[str, Any]:
@@ -92,20 +87,6 @@ def schema() -> dict[str, Any]:
     made["properties"] = {"schema": {"const": "dpa-report-2", "title": "Schema"}, **made["properties"]}
     made["required"] = ["schema", *made["required"]]
     return made
-
-
-def dump_json(value: Any, indent: str = "") -> str:
-    """JSON with each value that fits on one line, and each list of numbers, on one line."""
-    compact = json.dumps(value, allow_nan=False)
-    if len(indent) + len(compact) <= LINE_COLUMNS or not value or not isinstance(value, (dict, list)):
-        return compact
-    deeper = indent + "  "
-    if isinstance(value, dict):
-        items = [f"{deeper}{json.dumps(name)}: {dump_json(item, deeper)}" for name, item in value.items()]
-        return "{\n" + ",\n".join(items) + f"\n{indent}}}"
-    if all(isinstance(item, (int, float)) for item in value):
-        return compact
-    return "[\n" + ",\n".join(deeper + dump_json(item, deeper) for item in value) + f"\n{indent}]"
 
 
 def _write_events(directory: Path, events: Mapping[str, bytes]) -> Path:

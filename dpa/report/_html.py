@@ -1,34 +1,23 @@
 """`report.html`: one run on one page that needs no network and no scripts, and prints well.
 
-The page shows a `Report` and computes no metric: the numbers of the run, its graph (`_graph.py`), and each stage
-(`_stage_html.py`). Of the smallest graph the only operator stage has no heading of its own.
+The page draws what `dpa.result.run_content` and `stage_content` say of a `Report`, with pictures. Every value is
+escaped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from html import escape
 
-from dpa.protocol.wire.metrics import PlacementLook
-from dpa.report import _graph
-from dpa.report._data import resolved_yaml
-from dpa.report._markup import bar, block, cards, escape, folded, heading, note, picture, table
-from dpa.report._show import reference_line
-from dpa.report._stage_html import (
-    Card,
-    forwards_card,
-    latency_card,
-    operator_section,
-    optional_cards,
-    output_card,
-    redistributions_card,
-    reference_note,
-    skew_cards,
-    source_section,
-    stage_cards,
-)
+from dpa._util.secrets import as_yaml
+from dpa.report import _graph, plots
 from dpa.report._style import CSS
-from dpa.report._text import count, lines, mebibytes, megabytes, one_line, percent, plural, seconds
-from dpa.result import OutputReport, Report
+from dpa.result import Report, StageReport, run_content, stage_content
+from dpa.result.content import Cell, Fact, Table
+from dpa.result.text import lines, one_line, seconds
+
+MAX_ROWS = 500
+"""Rows of the longest table on the page; `report.json` has all."""
 
 # A second defence: a browser neither runs nor fetches anything that was not escaped.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -37,7 +26,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 def render(report: Report) -> str:
     """The page of `report`, a complete HTML document."""
     name = escape(one_line(report.name))
-    body = "\n".join(part for part in _body(report) if part)
+    body = "\n".join(_body(report))
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -57,106 +46,96 @@ def render(report: Report) -> str:
 def _body(report: Report) -> Iterator[str]:
     good = " ok" if report.status == "ok" else ""
     yield f'<header><h1>{escape(one_line(report.name))}</h1><span class="status{good}">{escape(report.status)}</span>'
-    yield f'<span class="note">{escape(reference_line(report.reference))}</span></header>'
+    yield f'<span class="note">reference: {stage_content.compared(report.reference).value}</span></header>'
     if report.error is not None:
-        yield block("\n".join(lines(report.error)), bad=True)
-    yield _cards(report)
+        yield _block(lines(report.error), bad=True)
+    yield _cards(run_content.facts(report))
     if report.reference.differences:
-        yield heading("Differences from the reference")
-        yield block("\n".join(one_line(difference) for difference in report.reference.differences), bad=True)
-    yield heading("Graph")
-    yield note(one_line(report.bottleneck.reason))
-    yield picture(_graph.draw(report), "The stages with what they do with their time, and the records between them.")
+        yield _heading("Differences from the reference")
+        yield _block(map(one_line, report.reference.differences), bad=True)
+    yield _heading("Graph")
+    yield _note(one_line(report.bottleneck.reason))
     if report.stages:
-        yield heading("Stages")
-        yield _timeline(report)
-    if report.is_graph:
-        yield from _stages(report)
-    else:
-        yield from operator_section(report.main)
-        for stage in report.sources:
-            yield heading("Tasks of the source")
-            yield from source_section(stage)
+        caption = "The stages with what they do with their time, and the records between them."
+        yield _picture(plots.svg(_graph.picture(report), "graph"), caption)
+        yield _heading("Stages")
+        yield _table(run_content.stages(report)) + _note(run_content.STAGES_NOTE)
+    for stage in report.stages:
+        yield _heading(f"Stage {one_line(stage.name)}")
+        if report.is_graph and stage.kind == "operator":
+            yield _cards(stage_content.facts(stage, report.status))
+        yield from _sections(stage)
     if report.placement_looks:
-        yield heading("Placement")
-        yield _looks(report.placement_looks)
-    yield heading("Time")
-    yield _times(report)
-    yield heading("Configuration")
-    yield block(resolved_yaml(report))
+        yield _heading("Placement") + _table(run_content.looks(report))
+    yield _heading("Time") + _table(run_content.phases(report))
+    if report.seconds.first_record is not None:
+        yield _note(f"First record processed {seconds(report.seconds.first_record)} after the start of the job.")
+    if report.recoveries:
+        yield _heading("Recoveries") + _table(run_content.recoveries(report))
+    yield _heading("Configuration") + _block([as_yaml(report.config, width=120)])
     if report.warnings:
-        yield heading("Warnings")
-        yield block("\n".join(one_line(warning) for warning in report.warnings))
+        yield _heading("Warnings") + _block(map(one_line, report.warnings))
     if report.versions:
-        yield heading("Versions")
-        yield table(("", ""), ((one_line(name), one_line(version)) for name, version in report.versions.items()))
+        rows = [(one_line(name), one_line(version)) for name, version in report.versions.items()]
+        yield _heading("Versions") + _table(Table("versions", ("package", "version"), rows))
 
 
-def _timeline(report: Report) -> str:
-    """When in the stream each stage processed, and the memory that a task of it took."""
-    whole = report.seconds.stream
-    rows = []
-    for stage in report.stages:
-        began, ended = stage.began, whole if stage.ended is None else min(stage.ended, whole)
-        spanned = "" if began is None or whole <= 0 else bar(max(ended - began, 0.005 * whole) / whole, began / whole)
-        ends = (seconds(moment, "") for moment in (began, stage.ended))
-        rows.append((one_line(stage.name), stage.present, *ends, spanned, mebibytes(stage.peak_memory)))
-    head = ("stage", "#tasks", "#began", "#ended", f"stream of {seconds(whole)}", "#MiB a task")
-    words = "From the first record of a stage to its last; tasks at the end; MiB: the largest process of a task."
-    return table(head, rows) + note(words)
+def _sections(stage: StageReport) -> Iterator[str]:
+    for section in stage_content.sections(stage, stage_content.ALL):
+        yield _heading(section.title, 3)
+        if section.picture:
+            drawing = plots.svg(plots.PICTURES[section.picture](stage), f"{stage.name}-{section.picture}")
+            yield _picture(drawing, section.caption)
+        yield from map(_table, section.tables)
 
 
-def _stages(report: Report) -> Iterator[str]:
-    """A section for each stage."""
-    for stage in report.stages:
-        yield heading(f"Stage {one_line(stage.name)}")
-        if stage.kind == "source":
-            yield from source_section(stage)
-        else:
-            yield stage_cards(stage)
-            yield from operator_section(stage, level=3)
+def _cards(facts: Iterable[Fact]) -> str:
+    items = (
+        f"<div><dt>{escape(fact.name)}</dt><dd>{escape(fact.value)}<small>{escape(fact.remark)}</small></dd></div>"
+        for fact in facts
+    )
+    return f'<dl class="cards">{"".join(items)}</dl>'
 
 
-def _cards(report: Report) -> str:
-    """The numbers of the run; of the smallest graph with those of its only operator stage."""
-    records, stage = report.records, report.main
-    made = "as last reported, " if report.is_stale else ""
-    made += f"of {count(records.mapped)} mapped from {plural(records.read, 'row')}"
-    throughput = "n/a" if report.status == "failed" and not records.mapped else f"{count(report.records_per_second)}/s"
-    rate = ("Throughput", throughput, "records mapped by seconds of the stream")
-    processed = ("Records processed", count(records.processed), made)
-    verdict = reference_line(report.reference).removeprefix("reference: ")
-    reference = ("Reference", verdict, reference_note(report.reference))
-    if report.is_graph:
-        return cards((rate, processed, forwards_card(records), reference))
-    found: list[Card] = [*skew_cards(stage), rate, latency_card(stage), processed, redistributions_card(stage)]
-    output = output_card(stage.output or OutputReport(), report.status)
-    found += [forwards_card(records), *optional_cards(stage), output, reference]
-    return cards(found)
+def _table(table: Table) -> str:
+    """A table, folded away if it has many rows, cut at `MAX_ROWS`."""
+    if not table.rows:
+        return _note(table.absent) if table.absent else ""
+    kinds = [' class="n"' if title.startswith("#") else "" for title in table.head]
+    head = "".join(f"<th{kind}>{escape(title.lstrip('#'))}</th>" for kind, title in zip(kinds, table.head, strict=True))
+    body = "".join(
+        f"<tr>{''.join(f'<td{kind}>{_cell(cell)}</td>' for kind, cell in zip(kinds, row, strict=True))}</tr>\n"
+        for row in [*table.rows[:MAX_ROWS], *[table.total] * bool(table.total)]
+    )
+    shown = f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table></div>'
+    if len(table.rows) > MAX_ROWS:
+        shown += _note(f"The first {MAX_ROWS:,} of {len(table.rows):,}; all are in report.json.")
+    if len(table.rows) <= table.open_up_to:
+        return shown
+    return f"<details><summary>{escape(table.title)}</summary>{shown}</details>"
 
 
-def _looks(looks: Sequence[PlacementLook]) -> str:
-    """What each look at the placement found, and did."""
-    rows = [
-        (f"{look.at:.1f}", percent(look.busiest), megabytes(look.crossing), look.moves, one_line(look.reason))
-        for look in looks
-    ]
-    return folded(("#at (s)", "#busiest node", "#MB/s between", "#moves", "reason"), rows, "looks", open_up_to=16)
+def _cell(cell: Cell) -> str:
+    if isinstance(cell, str):
+        return escape(cell)
+    first, last = (100 * min(max(part, 0.0), 1.0) for part in (cell.first or 0.0, cell.last))
+    begins = f"margin-left:{first:.1f}%;" if first else ""
+    return f'<span class="bar"><i style="{begins}width:{max(last - first, 0.5):.1f}%"></i></span>'
 
 
-def _times(report: Report) -> str:
-    spent = report.seconds
-    names = {
-        "startup": "waiting for Ray and actors",
-        "load": "Spark and splits",
-        "stream": "mapping and reducing",
-        "merge": "merge of the states",
-        "reference": "reference and baseline",
-    }
-    total = spent.total or sum(getattr(spent, name) for name in names) or 1.0
-    rows: list[tuple[object, ...]] = [
-        (name, what, seconds(getattr(spent, name)), bar(getattr(spent, name) / total)) for name, what in names.items()
-    ]
-    rows.append(("total", "", seconds(spent.total), ""))
-    first = note(f"First record processed {seconds(spent.first_record)} after the start of the job.")
-    return table(("phase", "", "#time", ""), rows) + ("" if spent.first_record is None else first)
+def _heading(text: str, level: int = 2) -> str:
+    return f"<h{level}>{escape(text)}</h{level}>"
+
+
+def _note(text: str) -> str:
+    return f'<p class="note">{escape(text)}</p>'
+
+
+def _block(found: Iterable[str], *, bad: bool = False) -> str:
+    """Lines as they stand, marked if they are `bad` news."""
+    kind = ' class="bad"' if bad else ""
+    return f"<pre{kind}>{escape(chr(10).join(found))}</pre>"
+
+
+def _picture(drawing: str, caption: str) -> str:
+    return f'<figure class="scroll" role="img" aria-label="{escape(caption)}">{drawing}</figure>'

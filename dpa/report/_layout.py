@@ -32,13 +32,13 @@ class Sizes:
         label_width, label_height: of the label of an edge.
     """
 
-    width: float = 168.0
-    height: float = 98.0
-    gap: float = 104.0
+    width: float
+    height: float
+    gap: float
+    port: float
+    label_width: float
+    label_height: float
     space: float = 24.0
-    port: float = 12.0
-    label_width: float = 44.0
-    label_height: float = 17.0
 
     def left(self, layer: int) -> float:
         """The left edge of a layer's stages."""
@@ -47,10 +47,6 @@ class Sizes:
     def tall(self, slot: str | Pass) -> float:
         """The height of a slot."""
         return self.height if isinstance(slot, str) else 0.0
-
-
-PAGE = Sizes()
-"""Of the graph on the page of a report."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +75,7 @@ def layers_of(stages: Sequence[str], edges: Sequence[tuple[str, str]]) -> dict[s
     return layers
 
 
-def layout(stages: Sequence[str], edges: Sequence[tuple[str, str]], sizes: Sizes = PAGE) -> Layout:
+def layout(stages: Sequence[str], edges: Sequence[tuple[str, str]], sizes: Sizes) -> Layout:
     """The drawing of a graph, of which `stages` are in an order in which each comes after those that feed it."""
     layers = layers_of(stages, edges)
     columns: list[list[str | Pass]] = [[] for _ in range(max(layers.values(), default=0) + 1)]

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Protocol, TextIO
 
 from dpa.errors import ConfigError
-from dpa.report._text import change_in_words, one_line, outcomes, percent, plural, short
+from dpa.result.text import change_in_words, one_line, outcomes, percent, plural, short
 from dpa.telemetry.observers import Observer, Unobserved
 from dpa.telemetry.tracker import Redistribution, Totals, TrackedSnapshot, decision_counts
 

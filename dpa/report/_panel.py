@@ -1,8 +1,7 @@
 """The live panel: input, stages, a queue bar for each task, and redistributions with their reasons as they happen.
 
 Drawn with rich from the newest snapshot, eight times a second. `PanelState` holds what is shown, `Panel` lays it out,
-`_stage_lines.py` draws a line a stage, and `_queues.py` the tasks of one stage: of several, those of the one that
-limits the run.
+and `_queues.py` draws the tasks of one stage: of several, those of the one that limits the run.
 """
 
 from __future__ import annotations
@@ -18,12 +17,14 @@ from typing import TextIO
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
 from rich.panel import Panel as Frame
+from rich.table import Table as Grid
 from rich.text import Text
 
 from dpa.protocol.wire.metrics import Snapshot, TaskStats
-from dpa.report._queues import FAINT, NOTICE, Bar, Queues, grid, line
-from dpa.report._stage_lines import StageLines
-from dpa.report._text import change_in_words, clock, latency, one_line, percent, plural, refusals, seconds, short
+from dpa.report._queues import NOTICE, QueueBar, Queues, line
+from dpa.report._terminal import FAINT, table
+from dpa.result.content import Table
+from dpa.result.text import change_in_words, clock, latency, one_line, percent, plural, refusals, seconds, short
 from dpa.telemetry.tracker import News, Redistribution, Totals, TrackedSnapshot, decision_counts
 
 REFRESHES_PER_SECOND = 8
@@ -147,9 +148,9 @@ class Panel:
             # One line is the cursor's, two are the frame's, two are blank, one is the heading, one has the counts.
             free = console.size.height - 1 - 2 - len(parts) - 2 - 1 - 1
             if state.totals.is_graph:
-                stages = StageLines(state.totals, height=max(free // 2 - 2, 1))
-                parts += [Text(), stages.render()]
-                free -= stages.lines + 1
+                height = max(free // 2 - 2, 1)
+                parts += [Text(), *table(_stages(state.totals, height), console)]
+                free -= min(len(state.totals.stages), height) + 2
             tasks = self._tasks_in_focus(state.snapshot)
             crowded = len(tasks) > free - REASON_LINES
             reasons = self._reasons(console, width, REASON_LINES // 2 if crowded else REASON_LINES)
@@ -199,13 +200,13 @@ class Panel:
 
     def _bar(self, name: str, share: float, words: str) -> RenderableType:
         """A line with a bar for the progress of the run, and the estimated time left."""
-        row = grid()
+        row = Grid.grid(padding=(0, 2, 0, 0), expand=True, pad_edge=False)
         row.add_column(min_width=7)
         row.add_column(ratio=1)
         row.add_column(justify="right", no_wrap=True)
         if left := self._state.totals.seconds_left:
             words += f", about {clock(math.ceil(left))} left"
-        row.add_row(Text(name), Bar(share, PROGRESS), Text(words))
+        row.add_row(Text(name), QueueBar(share, PROGRESS), Text(words))
         return row
 
     def _counts(self) -> Text:
@@ -224,6 +225,30 @@ class Panel:
             indent = Text(" " * len(head))
             shown = [(indent if number else head) + line for number, line in enumerate(wrapped[:height])] + shown
         return shown
+
+
+def _stages(totals: Totals, height: int) -> Table:
+    """The stages, in at most `height` lines below a heading: if there are more, the one that limits the run and those
+    that do the most."""
+    stages, limit = list(totals.stages), totals.bottleneck.stage
+    is_cut = len(stages) > height
+    if is_cut:
+        stages.sort(key=lambda stage: (stage.name != limit, -stage.load.busy - stage.load.blocked))
+    rows = [
+        (
+            one_line(stage.name, 20),
+            str(stage.tasks),
+            short(stage.records),
+            f"{short(stage.rate)}/s",
+            "" if stage.is_source else short(stage.queue),
+            f"{stage.load.busy:.0%}",
+            f"{stage.load.blocked:.0%}",
+        )
+        for stage in stages
+    ]
+    marked = next((place for place, stage in enumerate(stages) if stage.name == limit), None)
+    head = ("stage", "#tasks", "#records", "#rate", "#queued", "#busy", "#blocked")
+    return Table("", head, rows, most=height - 1 if is_cut else None, more=" stages", marked=marked)
 
 
 def _told(found: News) -> tuple[Text, str]:

@@ -15,8 +15,8 @@ from rich.tree import Tree
 
 from dpa.driver.forecast_stages import Forecast, StageForecast
 from dpa.report._plan_words import Level, facts, level, operators, verdict, volume
-from dpa.report._stage_table import FAINT, joined, unbroken
-from dpa.report._text import one_line
+from dpa.report._terminal import FAINT, tied, unbroken
+from dpa.result.text import one_line
 
 LEVEL_STYLES = {Level.EVEN: "green", Level.SLIGHTLY_UNEVEN: "yellow", Level.UNEVEN: "bold red"}
 _NAME_COLUMNS = 24
@@ -81,10 +81,10 @@ class _Trees:
 
     def _stage(self, stage: StageForecast) -> Table:
         """A stage: its name, and beside it what there is to say."""
-        said = Text(f"{one_line(stage.does)}, {joined(facts(stage, self._forecast))}")
+        said = Text(f"{one_line(stage.does)}, {tied(', '.join(facts(stage, self._forecast)))}")
         found = level(stage)
         if found is not None:
-            said.append(", ").append(joined(verdict(stage)), LEVEL_STYLES[found])
+            said.append(", ").append(tied(", ".join(verdict(stage))), LEVEL_STYLES[found])
         grid = Table.grid(padding=(0, 2, 0, 0))
         grid.add_column(style="bold", max_width=_NAME_COLUMNS, overflow="fold")
         grid.add_column(overflow="fold")

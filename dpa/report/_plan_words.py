@@ -11,7 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from dpa.driver.forecast_stages import Basis
-from dpa.report._text import count, key_text, one_line, plural, short, skew
+from dpa.result.text import count, key_text, one_line, plural, short, skew
 from dpa.routing.groupings.options import RING
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.measure import Measurement
@@ -18,14 +19,18 @@ from rich.table import Table
 from rich.text import Text
 
 from dpa.protocol.wire.metrics import TaskStats
-from dpa.report._text import bar, one_line, percent, short
+from dpa.report._terminal import FAINT
+from dpa.result.text import bar, one_line, percent, short
 
 WIDE = 92
 """From this many columns on, a task's row also shows its peak queue, its forwards and its redistributions."""
 CELL_COLUMNS = 25
 """Columns that a task takes where several share a line."""
 
-QUEUE, LONGEST, PEAK, NOTICE, FAINT = "cyan", "yellow", "bright_black", "magenta", "dim"
+QUEUE, LONGEST, PEAK, NOTICE = "cyan", "yellow", "bright_black", "magenta"
+_NARROW = ("#", "", "queue", "processed", "share")
+_ALL = ("#", "", "queue", "peak", "processed", "share", "forwards", "rounds")
+_FOLDED = ("#", "", "queue", "share", " ")
 
 
 @dataclass(frozen=True)
@@ -41,78 +46,66 @@ class Queues:
 
     def render(self) -> RenderableType:
         """A row for each task; if there are too many, several tasks in a row and a line that counts the rest."""
-        rows = self._rows()
-        if len(rows) <= self.height:
-            return _full_rows(rows, one_line(self.name, 16), wide=self.width >= WIDE)
-        columns = max(min(math.ceil(len(rows) / self.height), self.width // CELL_COLUMNS), 1)
-        if len(rows) <= columns * self.height:
-            return _folded_rows(rows, columns)
+        if len(self.tasks) <= self.height:
+            return self._grid(self.tasks, _ALL if self.width >= WIDE else _NARROW)
+        columns = max(min(math.ceil(len(self.tasks) / self.height), self.width // CELL_COLUMNS), 1)
+        if len(self.tasks) <= columns * self.height:
+            return self._grid(self.tasks, _FOLDED, columns)
         room = columns * (self.height - 1)
         # Peaks only grow, so the tasks shown hardly change from one drawing to the next.
-        by_peak = sorted(rows, key=lambda row: (-row.stats.peak_queue, row.stats.index))
-        shown = sorted(by_peak[:room], key=lambda row: row.stats.index)
-        queues = [row.stats.queue for row in by_peak[room:]]
+        by_peak = sorted(self.tasks, key=lambda task: (-task.peak_queue, task.index))
+        shown = sorted(by_peak[:room], key=lambda task: task.index)
+        queues = [task.queue for task in by_peak[room:]]
         queued = f"{short(sum(queues))} records queued, at most {short(max(queues))}"
-        return Group(_folded_rows(shown, columns), line("", f"and {len(queues):,} more tasks with {queued}", FAINT))
+        rest = line("", f"and {len(queues):,} more tasks with {queued}", FAINT)
+        return Group(self._grid(shown, _FOLDED, columns), rest)
 
-    def _rows(self) -> list[_Row]:
-        scale = max((max(stats.peak_queue, stats.queue) for stats in self.tasks), default=0) or 1
-        processed = sum(stats.processed for stats in self.tasks) or 1
-        longest = max(self.tasks, key=lambda stats: stats.queue, default=None)
-        return [
-            _Row(
-                stats,
-                share=stats.processed / processed,
-                bar=Bar(stats.queue / scale, LONGEST if stats is longest else QUEUE, stats.peak_queue / scale),
-                queue=Text(short(stats.queue), LONGEST if stats is longest and stats.queue else ""),
-                rounds=self.rounds.get(stats.index, 0),
+    def _grid(self, tasks: Sequence[TaskStats], titles: Sequence[str], columns: int = 1) -> Table:
+        """Tasks in columns, read downwards, with the cells of these titles each."""
+        is_folded = titles is _FOLDED
+        head = (list(titles) * columns)[: -1 if is_folded else None]
+        grid = Table.grid(padding=(0, 1 if is_folded else 2, 0, 0), expand=True, pad_edge=False)
+        for title in head:
+            grid.add_column(
+                justify="right", ratio=None if title else 1, min_width=5 if is_folded and title.isalpha() else None
             )
-            for stats in self.tasks
-        ]
+        named = {} if is_folded else {"#": one_line(self.name, 16)}
+        grid.add_row(*(Text(named.get(title, title), FAINT, no_wrap=True) for title in head))
+        height = math.ceil(len(tasks) / columns)
+        for number in range(height):
+            cells = [self._cell(task, title) for task in tasks[number::height] for title in titles]
+            grid.add_row(*cells[: len(head)])
+        return grid
+
+    def _cell(self, task: TaskStats, title: str) -> RenderableType:
+        is_longest = task is self._longest
+        match title:
+            case "":
+                style = LONGEST if is_longest else QUEUE
+                return QueueBar(task.queue / self._scale, style, task.peak_queue / self._scale)
+            case "queue":
+                return Text(short(task.queue), LONGEST if is_longest and task.queue else "")
+            case "share":
+                return percent(task.processed / self._processed)
+            case "rounds":
+                return Text(str(self.rounds.get(task.index) or ""), NOTICE)
+        numbers = {"peak": task.peak_queue, "processed": task.processed, "forwards": task.forwarded}
+        return short(numbers[title]) if title in numbers else str(task.index) if title == "#" else ""
+
+    @cached_property
+    def _longest(self) -> TaskStats:
+        return max(self.tasks, key=lambda task: task.queue)
+
+    @cached_property
+    def _scale(self) -> int:
+        return max(max(task.peak_queue, task.queue) for task in self.tasks) or 1
+
+    @cached_property
+    def _processed(self) -> int:
+        return sum(task.processed for task in self.tasks) or 1
 
 
-@dataclass(frozen=True)
-class _Row:
-    stats: TaskStats
-    share: float
-    bar: Bar
-    queue: Text
-    rounds: int
-
-
-def _full_rows(rows: Sequence[_Row], name: str, wide: bool) -> Table:
-    table = grid()
-    head = [name, "", "queue", *["peak"] * wide, "processed", "share", *["forwards", "rounds"] * wide]
-    for title in head:
-        table.add_column(justify="right", ratio=None if title else 1)
-    table.add_row(*(Text(title, FAINT, no_wrap=True) for title in head))
-    for row in rows:
-        stats = row.stats
-        cells: list[RenderableType] = [Text(str(stats.index)), row.bar, row.queue]
-        cells += [Text(short(stats.peak_queue), FAINT)] * wide
-        cells += [Text(short(stats.processed)), Text(percent(row.share))]
-        cells += [Text(short(stats.forwarded)), Text(str(row.rounds or ""), NOTICE)] * wide
-        table.add_row(*cells)
-    return table
-
-
-def _folded_rows(rows: Sequence[_Row], columns: int) -> Table:
-    """The tasks in columns, read downwards: number, bar, queue, share."""
-    table = grid(gap=1)
-    head = ["#", "", "queue", "share", " "] * columns
-    for title in head[:-1]:
-        table.add_column(justify="right", ratio=None if title else 1, min_width=5 if title.isalpha() else None)
-    table.add_row(*(Text(title, FAINT) for title in head[:-1]))
-    height = math.ceil(len(rows) / columns)
-    for number in range(height):
-        cells: list[RenderableType] = []
-        for row in rows[number::height]:
-            cells += [Text(str(row.stats.index)), row.bar, row.queue, Text(percent(row.share), FAINT), ""]
-        table.add_row(*cells[: len(head) - 1])
-    return table
-
-
-class Bar:
+class QueueBar:
     """A bar that fills its column: `share` of it in `style`, with a faint mark at `mark` (both 0 to 1)."""
 
     def __init__(self, share: float, style: str, mark: float | None = None) -> None:
@@ -137,8 +130,3 @@ class Bar:
 def line(first: str, then: str, style: str = "") -> Text:
     """One line of text, cut with an ellipsis if it is too long; `then` is in `style`."""
     return Text(first, no_wrap=True, overflow="ellipsis").append(then, style)
-
-
-def grid(gap: int = 2) -> Table:
-    """A table without lines, as wide as the space it is given, with `gap` columns between cells."""
-    return Table.grid(padding=(0, gap, 0, 0), expand=True, pad_edge=False)

@@ -1,20 +1,29 @@
-"""The final table of a run on the terminal: stages or tasks, skew, decisions, and where the result is.
+"""The final table of a run on the terminal: its stages, the facts of the run, and where the result is.
 
 Its last line is `reference: match`, `reference: MISMATCH` or `reference: not checked`, without colour, so that a script
-can read it; only the error of a failed job comes below it. The table shows a `Report` and computes no metric;
-`_table.py` draws it.
+can read it; only the error of a failed job comes below it. Of the smallest graph the tasks, redistributions and hot
+keys of its only operator stage are there too, of any other those of each with `verbose`.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import pyarrow as pa
 
-from dpa.result import ReferenceReport, Report
+from dpa.result import Report, run_content, stage_content
+from dpa.result.content import Fact, Table
+from dpa.result.text import key_text, lines, one_line, plural
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+_MAX_DIFFERENCES = 20
+_MAX_ROWS, _MAX_COLUMNS, _MAX_CELL = 10, 8, 60
+"""Rows and columns of a result that are shown, and characters of a value."""
 
 
 def show(
@@ -35,17 +44,78 @@ def show(
     whose first rows are shown, with the key of the job that would have it written. Characters that the stream's
     encoding lacks are escaped.
     """
-    from dpa.report._table import table_lines
+    from dpa.report._terminal import print_parts
 
-    stream = sys.stdout if stream is None else stream
-    verdict = reference_line(report.reference)
-    text = "\n".join([*table_lines(report, verdict, files, result, stream, width, verbose=verbose), ""])
-    encoding = getattr(stream, "encoding", None) or "utf-8"
-    stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
-    stream.flush()
+    def parts(console: Console) -> Iterator[RenderableType]:
+        return _parts(report, files, result, console, verbose=verbose)
+
+    print_parts(parts, sys.stdout if stream is None else stream, width)
 
 
-def reference_line(reference: ReferenceReport) -> str:
-    """The verdict below the table: `reference: match`, `reference: MISMATCH` or `reference: not checked`."""
-    words = {None: "not checked", True: "match", False: "MISMATCH"}
-    return f"reference: {words[reference.matches if reference.checked else None]}"
+def _parts(
+    report: Report, files: Sequence[Path], result: tuple[str, pa.Table] | None, console: Console, *, verbose: bool
+) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    from dpa.report._terminal import BAD, FAINT, facts, table
+
+    ascii_only = console.options.ascii_only
+    good = "bold green" if report.status == "ok" else BAD
+    yield Text.assemble((one_line(report.name, 60), "bold"), ": ", (one_line(report.status, 60), good))
+    yield Text()
+    if report.stages:
+        yield from table(run_content.stages(report), console)
+        yield Text(run_content.STAGES_NOTE, FAINT)
+        hint = "tasks, redistributions and hot keys of each stage: --verbose, or the report"
+        yield Text(hint * (report.is_graph and not verbose), FAINT)
+    detail = stage_content.BRIEF if report.is_graph else stage_content.FULL
+    for stage in report.operators if verbose or not report.is_graph else ():
+        name = one_line(stage.name, 40)
+        for found in (found for section in stage_content.sections(stage, detail) for found in section.tables):
+            yield from table(found, console, f"\n{name}: {found.title}")
+        if report.is_graph:
+            yield Text(f"\n{name}")
+            yield facts(stage_content.facts(stage, report.status), ascii_only)
+    yield from table(run_content.recoveries(report), console, "\nthe job was begun again after")
+    yield Text()
+    known = [fact for fact in run_content.facts(report) if fact.name != "reference"]
+    known += [*(run_content.brief(report) if report.is_graph and not verbose else ()), run_content.times(report)]
+    if report.records.processed:
+        known.append(Fact("bottleneck", "", one_line(report.bottleneck.reason)))
+    if files:
+        known.append(_report_files(files))
+    yield facts(known, ascii_only)
+    if result is not None and result[1].num_rows:
+        first = _first_rows(*result)
+        yield from table(first, console, f"\n{first.title}")
+        yield Text()
+    if report.reference.differences:
+        yield Text("\nthe result differs from the reference:", BAD)
+        for difference in report.reference.differences[:_MAX_DIFFERENCES]:
+            yield Text(f"  {one_line(difference)}")
+    yield Text(f"reference: {stage_content.compared(report.reference).value}")
+    if report.error is not None:
+        yield Text("\n" + "\n".join(lines(report.error)), BAD)
+
+
+def _first_rows(key: str, result: pa.Table) -> Table:
+    shown = result.slice(0, _MAX_ROWS).select(range(min(result.num_columns, _MAX_COLUMNS)))
+    hidden = result.num_columns - shown.num_columns
+    more = f", without {plural(hidden, 'more column')}" if hidden else ""
+    numbers = [
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+        for kind in shown.schema.types
+    ]
+    head = (
+        "#" * is_number + one_line(name, _MAX_CELL) for name, is_number in zip(shown.column_names, numbers, strict=True)
+    )
+    rows = [tuple(key_text(value, _MAX_CELL) for value in row.values()) for row in shown.to_pylist()]
+    title = f"first {shown.num_rows} of {plural(result.num_rows, 'row')}{more}; set {key} to keep them"
+    return Table(title, tuple(head), rows, wraps=False)
+
+
+def _report_files(files: Sequence[Path]) -> Fact:
+    """The page, and the names of the files beside it."""
+    page = next((path for path in files if path.suffix == ".html"), files[0])
+    beside = [one_line(path.name if path.parent == page.parent else str(path)) for path in files if path != page]
+    return Fact("report", one_line(str(page)), f"and {', '.join(beside)}" if beside else "")

@@ -39,19 +39,6 @@ td code { font: .95em ui-monospace, Menlo, Consolas, monospace; overflow-wrap: a
 .bar i { display: block; height: 100%; background: var(--bar); }
 figure { margin: 1rem 0; color: var(--ink); }
 figure svg { width: 100%; height: auto; display: block; }
-.graph { font-size: 12px; }
-.graph text { fill: var(--ink); }
-.graph .name { font-weight: 600; font-size: 13px; }
-.graph .label { text-anchor: middle; }
-.graph .paper { fill: var(--paper); opacity: .85; }
-.graph .back { fill: var(--card); }
-.graph .busy { fill: var(--bar); opacity: .28; }
-.graph .frame { fill: none; stroke: var(--grid); }
-.graph .limit .frame { stroke: var(--bad); stroke-width: 3; }
-.graph .edge { fill: none; stroke: var(--faint); opacity: .6; }
-.graph .head { fill: var(--faint); }
-.graph text.warns, .graph .head.warns { fill: var(--bad); }
-.graph .edge.warns { stroke: var(--bad); }
 pre {
   background: var(--card); border-radius: 6px; padding: .8rem 1rem; overflow-x: auto; margin: .6rem 0;
   font: .85rem/1.45 ui-monospace, Menlo, Consolas, monospace;

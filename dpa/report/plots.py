@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dpa.balance.decision import Decision
-from dpa.report._text import key_text, one_line, percent, plural, short
 from dpa.result import HotKey, KeyDistribution, StageReport, TaskReport
+from dpa.result.text import key_text, one_line, percent, plural, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,7 +36,9 @@ MAX_NAMED_KEYS = 8
 # Lines beyond the eighth are dashed.
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#999933", "#aa4499")
 INK, GRID = "#333333", "#cccccc"
-"""Text and axes; grid and faint marks. `svg` turns them into the colours of the page."""
+"""Text and axes; grid and faint marks."""
+PAPER = "#fefefe"
+"""What lies behind a picture. `svg` turns these three into the colours of the page."""
 SIZE = (9.0, 3.4)  # inches
 
 _STYLE: dict[Any, Any] = {
@@ -149,7 +151,7 @@ PICTURES = {
 def svg(figure: Figure, name: str) -> str:
     """`figure` as an `<svg>` element in the colours of the page around it; `name` keeps its identifiers apart.
 
-    The page sets `color` and the font for text and axes, and the custom property `--grid` for the grid. The same
+    The page sets `color` and the font for text and axes, and the custom properties `--grid` and `--paper`. The same
     figure always gives the same text.
     """
     text = io.StringIO()
@@ -160,9 +162,11 @@ def svg(figure: Figure, name: str) -> str:
         figure.savefig(text, format="svg", transparent=True, metadata=nothing)
     drawing = text.getvalue()
     drawing = drawing[drawing.index("<svg") :]
-    for ours, theirs in ((INK, "currentColor"), (GRID, "var(--grid)"), ("'DejaVu Sans'", "inherit")):
+    colours = {INK: "currentColor", GRID: "var(--grid)", PAPER: "var(--paper)", "'DejaVu Sans'": "inherit"}
+    for ours, theirs in colours.items():
         drawing = drawing.replace(ours, theirs)
-    return drawing
+    width = figure.get_size_inches()[0] * 96
+    return drawing.replace("<svg ", f'<svg style="max-width:{width:.0f}px;min-width:{0.7 * width:.0f}px" ', 1)
 
 
 @contextmanager

@@ -4,7 +4,7 @@
 `dpa.report` is drawn from it.
 """
 
-from dpa.result._report import Report, Seconds
+from dpa.result._report import RecoveryReport, Report, Seconds
 from dpa.result._result import Result, when_written
 from dpa.result._stage import (
     EdgeReport,
@@ -32,6 +32,7 @@ __all__ = [
     "LoadShares",
     "OutputReport",
     "RecordCounts",
+    "RecoveryReport",
     "ReferenceReport",
     "Report",
     "Result",

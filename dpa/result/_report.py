@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dpa.measure.bottleneck import Bottleneck
-from dpa.protocol.wire.metrics import PlacementLook
+from dpa.protocol.wire.metrics import CheckpointStats, PlacementLook
 from dpa.result._stage import (
     EdgeReport,
     RecordCounts,
@@ -42,6 +42,29 @@ class Seconds:
 
 
 @dataclass(frozen=True)
+class RecoveryReport:
+    """The end of a generation by the death of a process, after which the job was begun again.
+
+    Attributes:
+        generation: that ended, from 0.
+        at: seconds from the start of the job until the death was noticed.
+        task: whose process died: a task, the `load balancer` or the `coordinator`.
+        node: its node; empty where the job has one, or where it is not known.
+        cause: why it died, as far as Ray knows.
+        rows: input rows that had been read, and that the next generation read again.
+        seconds: from then until records were processed again; None: none were.
+    """
+
+    generation: int
+    at: float
+    task: str
+    node: str
+    cause: str
+    rows: int
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
 class Report:
     """One run of one job, of which `report.json` is `to_dict()`.
 
@@ -62,6 +85,9 @@ class Report:
         config: the resolved configuration, as in `resolved.yaml`.
         versions: of dpa and of what it ran on, by name.
         warnings: one for each minute that a task worked on one step, in order.
+        recoveries: from deaths of processes. All other numbers are of the last generation, but `seconds.startup`
+            and `seconds.total`.
+        checkpoints: those of all generations; None if there were to be none.
         error: why the job failed; None if it did not.
     """
 
@@ -80,6 +106,8 @@ class Report:
     config: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    recoveries: tuple[RecoveryReport, ...] = ()
+    checkpoints: CheckpointStats | None = None
     error: str | None = None
 
     def __getitem__(self, stage: str) -> StageReport:

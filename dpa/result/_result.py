@@ -11,8 +11,10 @@ import pyarrow as pa
 
 from dpa.errors import JobFailedError, ReferenceMismatchError, TableError
 from dpa.result._report import Report
-from dpa.result._stage import OutputReport, SkewReport
-from dpa.routing.keys import in_words
+from dpa.result._stage import OutputReport
+from dpa.result.content import Fact
+from dpa.result.run_content import brief, facts, stages
+from dpa.result.text import key_text, percent
 
 
 def when_written(output: OutputReport) -> tuple[int, ...] | None:
@@ -99,51 +101,15 @@ class Result:
         return self
 
     def _facts(self) -> list[tuple[str, str]]:
-        report = self.report
-        applied = [stage.redistributions for stage in report.operators]
-        matches = {None: "not checked", True: "match", False: "MISMATCH"}[report.reference.matches]
-        return [
-            ("status", report.status),
-            (
-                "records",
-                f"{report.records.processed:,} in {report.seconds.stream:.2f} s ({report.records_per_second:,.0f}/s)",
-            ),
-            ("latency", self._latency()),
-            ("bottleneck", report.bottleneck.reason),
-            *(self._stages() if report.is_graph else self._only_stage()),
-            ("redistributions", f"{sum(map(len, applied))}, {report.records.forwarded:,} forwards"),
-            ("reference", matches),
-        ]
-
-    def _only_stage(self) -> list[tuple[str, str]]:
-        """Of the only operator stage."""
-        stage = self.report.main
-        output, skew = stage.output or OutputReport(), stage.skew or SkewReport()
-        static = "not known" if stage.static_skew is None else f"{stage.static_skew:.3f}"
-        spark = "" if skew.spark is None else f", Spark {skew.spark:.3f}"
-        return [
-            ("keys", f"{output.rows:,}"),
-            ("skew S", f"{skew.dpa:.3f} (static {static}{spark}); 0 is even, 1 is all on one task"),
-            ("hot keys", ", ".join(f"{in_words(hot.key)} {hot.share:.1%}" for hot in stage.hot[:3]) or "none"),
-        ]
-
-    def _stages(self) -> list[tuple[str, str]]:
-        """A line for each stage of a graph."""
-        report = self.report
-        return [
-            (
-                stage.name,
-                f"tasks {stage.present}, {report.taken_in(stage.name):,} in, {report.given_out(stage.name):,} out, "
-                f"busy {stage.load.busy:.0%}" + (f", S {stage.skew.dpa:.3f}" if stage.skew else ""),
-            )
-            for stage in report.stages
-        ]
-
-    def _latency(self) -> str:
-        found = self.report.main.latency
-        if found is None:
-            return "not measured"
-        return ", ".join(f"{name} {getattr(found, name):.3f} s" for name in ("p50", "p95", "p99", "max"))
+        report, table = self.report, stages(self.report)
+        known = [Fact("status", report.status), *facts(report), *(brief(report) if report.is_graph else ())]
+        known.append(Fact("bottleneck", report.bottleneck.reason))
+        lines = [(fact.name, ", ".join(filter(None, (fact.value, fact.remark)))) for fact in known]
+        for row in table.rows:
+            named = [f"{cell} {title.lstrip('#')}" for title, cell in zip(table.head, row, strict=True)][1:7]
+            lines.append((str(row[0]), ", ".join(part for part in named if not part.startswith(" "))))
+        hot = [f"{key_text(key.key)} {percent(key.share)}" for key in report.main.hot[:3]]
+        return [*lines, ("hot keys", ", ".join(hot) or "none")]
 
     def __repr__(self) -> str:
         known = self._facts()

@@ -13,6 +13,7 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pyarrow.parquet  # noqa: F401 - tasks that read it begin with it loaded
 import ray
@@ -53,6 +54,9 @@ from dpa.runtime._slowness import Slowness
 from dpa.runtime._titles import name_process
 from dpa.runtime.packed_plan import PackedPlan
 
+if TYPE_CHECKING:
+    from dpa.runtime._checkpointing import Beginning
+
 Handles = dict[Address, ActorHandle]
 
 _GROUPS = {"control": 1, "data": 1, "watch": 2}
@@ -77,7 +81,8 @@ class TaskActor:
 
     def host(self, machine: Machine, plan: RunPlan) -> None:
         """Be the task of a plan whose machine this is."""
-        name_process(plan.name, str(machine.address))
+        machine.live_in(plan.generation)
+        name_process(plan.name, f"{machine.address}#{plan.generation}" if plan.generation else str(machine.address))
         if plan.log_level is not None:
             log_to_stderr(plan.log_level, str(machine.address))
         self._shell = Shell(machine, self, plan.stuck_seconds)
@@ -113,12 +118,12 @@ class TaskActor:
         """Answer: the channel is open."""
 
     @ray.method(concurrency_group="control", num_returns=0)
-    def deliver(self, pickled: PickledEnvelope) -> None:
+    def deliver(self, pickled: PickledEnvelope | bytes) -> None:
         """Take in a control message."""
         self._shell.receive(pickled)
 
     @ray.method(concurrency_group="data", num_returns=0)
-    def push(self, pickled: PickledEnvelope) -> None:
+    def push(self, pickled: PickledEnvelope | bytes) -> None:
         """Take in records, or the states of ranges."""
         self._shell.receive(pickled)
 
@@ -151,7 +156,7 @@ class TaskActor:
         handle, message, pickled = self._handles[envelope.receiver], envelope.message, PickledEnvelope.of(envelope)
         records = message.block.rows if isinstance(message, Push) else 0
         self._traffic.sent(envelope.receiver, records, pickled.size)
-        (handle.push if isinstance(message, Push | RangeTransfer) else handle.deliver).remote(pickled)
+        (handle.push if isinstance(message, Push | RangeTransfer) else handle.deliver).remote(pickled.argument)
 
     def at_once(self, instruction: Instruction) -> bool:
         """Carry out an instruction that takes no time and need not wait until user code returns; whether it was one."""
@@ -178,17 +183,23 @@ class StageActor(TaskActor):
         keep_freed_memory()
 
     @ray.method(concurrency_group="control")
-    def become(self, address: Address, packed: PackedPlan) -> None:
-        """Be this task of the plan.
+    def become(self, address: Address, packed: PackedPlan, beginning: Beginning | None = None) -> None:
+        """Be this task of the plan; `beginning`: with what, where the job has checkpoints.
 
         Raises:
             ConfigError: a module of the user's is not to be found here.
+            CheckpointError: what it begins with cannot be read.
         """
         if packed.rows >= _MANY_ROWS:
             import polars_hash  # noqa: F401
         plan = packed.unpack()
+        if beginning is None:
+            self._user_code = plan.user_code(address, time.perf_counter)
+        else:
+            plan = replace(plan, graph=beginning.graph)
+            self._user_code = plan.user_code(address, time.perf_counter, beginning.archive.write)
+            beginning.restore(self._user_code)
         self.host(task_of(plan.graph, address), plan)
-        self._user_code = plan.user_code(address, time.perf_counter)
         self._slowness = Slowness(plan, address)
         self._core_wait: CoreWait | None = None
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 from ray import ObjectRef
@@ -18,8 +19,11 @@ from ray.exceptions import RayError
 from dpa.errors import JobFailedError
 from dpa.protocol.coordinator.machine import CoordinatorMachine, CoordinatorState
 from dpa.protocol.plan import CancelJob, Request, RunPlan, Times
+from dpa.protocol.recovery import Death, TaskDiedError
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address, Present
+from dpa.protocol.wire.cut import Cut
 from dpa.protocol.wire.events import (
+    CheckpointFailed,
     Event,
     FailureKind,
     Start,
@@ -37,6 +41,7 @@ from dpa.protocol.wire.instructions import (
     JobFailed,
     StartTasks,
     StopTasks,
+    WriteCheckpoint,
 )
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.nodes import Placed, TaskProcess
@@ -47,7 +52,11 @@ from dpa.runtime._kept_answers import KeptAnswers
 from dpa.runtime._starting import LateStart, require_all, starts_at_once
 from dpa.runtime.packed_plan import PackedPlan
 
-_TOO_LATE = "the job has ended before that"
+if TYPE_CHECKING:
+    from dpa.runtime._checkpointing import Checkpointing, SavedJob
+
+TOO_LATE = "the job has ended before that"
+"""Why requests are refused that come, or are answered, too late."""
 
 
 @dataclass(frozen=True)
@@ -55,17 +64,19 @@ class Polled:
     """What is new of a job.
 
     Attributes:
-        snapshot: statistics, without their history unless the job has failed.
+        snapshot: statistics, without their history unless the job has failed; None: it has not begun.
         warnings: those that have come since the last poll.
         processes: where all tasks are that there are.
         error: why the job has failed; None: it has not.
+        death: the death that was the cause of that; None: there was another one.
         is_cancelled: whether it is to end without a result.
     """
 
-    snapshot: Snapshot
+    snapshot: Snapshot | None
     warnings: list[str]
     processes: dict[Address, TaskProcess]
     error: str | None
+    death: Death | None
     is_cancelled: bool
 
 
@@ -85,12 +96,14 @@ class CoordinatorActor(TaskActor):
         self._ended = threading.Event()
         self._changed = threading.Event()
         self._error: str | None = None
+        self._death: Death | None = None
         self._warnings: list[str] = []
         self._answers = KeptAnswers()
         self._is_cancelled = False
         self._stopped: set[Address] = set()
         self._processes: dict[Address, TaskProcess] = {}
         self._late_start: LateStart | None = None
+        self._checkpointing: Checkpointing | None = None
         self._started = 0.0
 
     @ray.method(concurrency_group="control", num_returns=0)
@@ -109,8 +122,20 @@ class CoordinatorActor(TaskActor):
         }
 
     @ray.method(concurrency_group="control")
-    def begin(self, own_handle: ActorHandle, plan: RunPlan, packed: PackedPlan) -> None:
-        """Start the job; `plan` is without user code, and `packed` with it."""
+    def begin(
+        self, own_handle: ActorHandle, plan: RunPlan, packed: PackedPlan, saved: SavedJob | None = None
+    ) -> TaskProcess:
+        """Start the job; `plan` is without user code, and `packed` with it; `saved`: where its checkpoints are, with
+        the newest of which it begins. Returns where this actor is.
+
+        Raises:
+            CheckpointError: the newest checkpoint cannot be read, or a later generation has the job.
+        """
+        if saved is not None:
+            from dpa.runtime._checkpointing import Checkpointing
+
+            self._checkpointing = Checkpointing(saved, plan.graph, plan.generation)
+            plan = replace(plan, graph=self._checkpointing.graph)
         self._started = time.time()
         self._plan = plan
         self._machine = CoordinatorMachine(plan.graph, None if self._placed is None else self._placed.online)
@@ -119,15 +144,18 @@ class CoordinatorActor(TaskActor):
         self._handles = {COORDINATOR: own_handle}
         self._shell.start()
         self._shell.post(Start())
+        return TaskProcess(ray.get_runtime_context().get_node_id(), os.getpid())
 
     @ray.method(concurrency_group="watch")
     def poll(self, seconds: float) -> Polled:
         """What is new: after `seconds`, or at the end."""
         self._changed.wait(seconds)
+        if not self._started:
+            return Polled(None, [], {}, None, None, self._is_cancelled)
         with self._shell.lock:
             warnings, self._warnings = self._warnings, []
             snapshot = self._machine.snapshot(history=self._error is not None)
-            return Polled(snapshot, warnings, dict(self._processes), self._error, self._is_cancelled)
+            return Polled(snapshot, warnings, dict(self._processes), self._error, self._death, self._is_cancelled)
 
     @ray.method(concurrency_group="control", num_returns=0)
     def ask(self, request: Request) -> None:
@@ -186,12 +214,12 @@ class CoordinatorActor(TaskActor):
     @ray.method(concurrency_group="control", num_returns=0)
     def fail(self, died: TaskDied) -> None:
         """End the job with the failure of a task; the first one counts."""
-        reason = died.in_words(self._place_of(died.address))
+        place = self._place_of(died.address)
         with self._shell.lock:
             if self._machine.state is CoordinatorState.DONE:
                 return
             self._shell.post(died)
-            self._record_error(reason)  # known at once, whatever the worker is at
+            self._record_failure(died, place)  # known at once, whatever the worker is at
 
     @ray.method(concurrency_group="control", num_returns=0)
     def warn(self, message: str) -> None:
@@ -200,8 +228,9 @@ class CoordinatorActor(TaskActor):
             self._warnings.append(message)
 
     @ray.method(concurrency_group="watch")
-    def close(self) -> None:
-        """End all other actors. Answers are kept for a moment, until they are fetched."""
+    def close(self, why: str) -> None:
+        """End all other actors. Requests that are not answered are refused, as `why` says. Answers are kept for a
+        moment, until they are fetched."""
         self._ended.set()
         if self._handles:
             self._shell.stop()
@@ -209,13 +238,13 @@ class CoordinatorActor(TaskActor):
         kept = (COORDINATOR, *self._stopped)
         for handle in (*idle, *(handle for address, handle in self._handles.items() if address not in kept)):
             ray.kill(handle)
-        self._answers.close(_TOO_LATE)
+        self._answers.close(why)
 
     def _cancel(self, request: int) -> None:
         """Have the next `poll` say that the job is cancelled, unless one may have said that it is done."""
         with self._shell.lock if self._started else nullcontext():
             if self._started and self._machine.state is CoordinatorState.DONE:
-                self._answers.keep(Answer(request, _TOO_LATE, refused=True))
+                self._answers.keep(Answer(request, TOO_LATE, refused=True))
                 return
             self._answers.keep(Answer(request, "the job ends, and publishes nothing"))
             self._is_cancelled = True  # who polls this looks for the answer once more, and then never again
@@ -229,6 +258,8 @@ class CoordinatorActor(TaskActor):
             case StartTasks(addresses, nodes) if BALANCER in self._handles:  # the worker has rounds to commit meanwhile
                 start = self._late_start = LateStart(self._plan.limits.start_seconds)
                 self._shell.aside(lambda: self._start_late(dict(zip(addresses, nodes, strict=True)), start))
+            case WriteCheckpoint(cut):
+                self._shell.aside(lambda: self._write(cut))
             case CancelStart():
                 assert self._late_start is not None
                 self._late_start.cancel()
@@ -258,9 +289,19 @@ class CoordinatorActor(TaskActor):
                 return super().work(instruction)
         return None
 
+    def _write(self, cut: Cut) -> Event:
+        """Write a checkpoint while records flow."""
+        assert self._checkpointing is not None
+        event = self._checkpointing.write(cut)
+        if isinstance(event, CheckpointFailed):
+            self.warn(f"a checkpoint could not be written, and the one before it stays the newest: {event.reason}")
+        return event
+
     def _start_first(self, addresses: tuple[Address, ...]) -> StartFailed | None:
         try:
             made = self._made(dict.fromkeys(addresses), len(addresses), require_all)
+        except TaskDiedError:
+            raise
         except JobFailedError as error:
             return StartFailed(str(error))
         self._connect(made)
@@ -343,11 +384,13 @@ class CoordinatorActor(TaskActor):
     def _make(self, address: Address, actor: ActorHandle) -> ObjectRef:
         if address == BALANCER:
             return actor.become.remote(replace(self._plan, graph=self._plan.graph.without_splits()))
-        return actor.become.remote(address, self._packed)
+        beginning = None if self._checkpointing is None else self._checkpointing.beginning(address)
+        return actor.become.remote(address, self._packed, beginning)
 
     def failed(self, died: TaskDied) -> None:
-        """End the job with an error of the coordinator."""
-        self._end(died.in_words(self._place_of(died.address)))
+        """End the job with an error of the coordinator, or with a death that it has found."""
+        self._shell.stop()
+        self._record_failure(died, self._place_of(died.address))
 
     def _end(self, reason: str) -> None:
         self._shell.stop()
@@ -365,10 +408,15 @@ class CoordinatorActor(TaskActor):
             names = {node["NodeID"]: node["NodeName"] for node in ray.nodes()}
         return names.get(nodes.get(task), "")
 
-    def _record_error(self, message: str) -> None:
-        """Have `poll` return an error at once; the first one counts."""
+    def _record_failure(self, died: TaskDied, place: str) -> None:
+        death = Death(died.address, died.cause, place, self._plan.generation)
+        self._record_error(died.in_words(place), death if died.kind is FailureKind.DIED else None)
+
+    def _record_error(self, message: str, death: Death | None = None) -> None:
+        """Have `poll` return an error at once, and the death that is its cause; the first one counts."""
         with self._shell.lock:
-            self._error = self._error or message
+            if self._error is None:
+                self._error, self._death = message, death
         self._changed.set()
 
     def _watch(self, others: Handles) -> None:

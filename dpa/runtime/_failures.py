@@ -1,15 +1,46 @@
-"""The cause of a Ray error, in a line: Ray wraps it in several layers of traceback and colour."""
+"""What a Ray error says: its cause in a line, without the layers of traceback and colour that Ray wraps it in, and
+whether it is the death of a process."""
 
 from __future__ import annotations
 
 import re
 
-from ray.exceptions import RayError
+from ray.exceptions import (
+    LocalRayletDiedError,
+    NodeDiedError,
+    ObjectLostError,
+    OutOfMemoryError,
+    RayActorError,
+    RayError,
+    WorkerCrashedError,
+)
 
 from dpa._util.disk import is_full
+from dpa.errors import JobFailedError
+from dpa.protocol.recovery import Death, TaskDiedError
+from dpa.protocol.wire.addresses import Address
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _OURS = re.compile(r"dpa\.errors\.\w+: ")
+
+_ADVICE = " Some common causes include: "
+"""With this begins what Ray says to whomever an actor has died."""
+
+_DEATHS = (LocalRayletDiedError, NodeDiedError, ObjectLostError, OutOfMemoryError, RayActorError, WorkerCrashedError)
+
+_MEMORY = "Ray's memory monitor killed it, as its node is short of memory: {}; run fewer tasks there, or lower `limits`"
+
+
+def failure(task: Address, error: RayError, what: str) -> JobFailedError:
+    """The error where a call to a task has failed; `what` has become of the task, in words."""
+    death = Death(task, cause_of(error), what=what)
+    return TaskDiedError(death) if is_death(error) else JobFailedError(death.in_words())
+
+
+def is_death(error: BaseException) -> bool:
+    """Whether it says that a process is gone, or cannot be reached. What is raised while an actor is made is an error
+    of its code."""
+    return isinstance(error, _DEATHS) and not getattr(error, "actor_init_failed", False)
 
 
 def cause_of(error: RayError) -> str:
@@ -18,7 +49,10 @@ def cause_of(error: RayError) -> str:
     for number, line in reversed(list(enumerate(lines))):
         if _OURS.match(line):
             return _OURS.sub("", "\n".join(lines[number:]))
+    if isinstance(error, OutOfMemoryError):
+        return _MEMORY.format(next((line for line in lines if "Memory on the node" in line), str(error)))
     if is_full(error):
         return "the disk is full: " + " ".join(line for line in lines if line)
     kept = [line for line in lines if line and set(line) != {"^"} and not line.startswith(("File ", "Traceback"))]
-    return " ".join([*kept[:1], *kept[-1:]] if len(kept) > 1 else kept) or type(error).__name__
+    found = " ".join([*kept[:1], *kept[-1:]] if len(kept) > 1 else kept)
+    return found.partition(_ADVICE)[0].rstrip(".") or type(error).__name__

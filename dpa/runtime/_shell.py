@@ -22,12 +22,13 @@ from dpa.execution.running import running
 from dpa.protocol.history.recorder import Recorder
 from dpa.protocol.history.recording import Recording
 from dpa.protocol.machine import Machine
+from dpa.protocol.recovery import TaskDiedError
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import Event, FailureKind, TaskDied, Tick
 from dpa.protocol.wire.instructions import Instruction, Send, StartTasks
 from dpa.protocol.wire.use import TaskUse
 from dpa.runtime._cores_busy import CoresBusy
-from dpa.runtime._pickled import PickledEnvelope
+from dpa.runtime._pickled import PickledEnvelope, opened
 from dpa.runtime._state_log import StateLog
 
 _log = logging.getLogger(__name__)
@@ -99,10 +100,10 @@ class Shell:
         self._stopped.set()
         self._jobs.put(None)
 
-    def receive(self, pickled: PickledEnvelope) -> None:
-        """Open a pickled and hand the message to the machine."""
+    def receive(self, pickled: PickledEnvelope | bytes) -> None:
+        """Open a pickled envelope and hand it to the machine."""
         try:
-            envelope = pickled.open()
+            envelope = opened(pickled)
         except BaseException as error:
             self._failed(error)
             return
@@ -175,6 +176,9 @@ class Shell:
     def _failed(self, error: BaseException) -> None:
         if not self._stopped.is_set():
             self.stop()
+            if isinstance(error, TaskDiedError):
+                self._host.failed(TaskDied(error.death.task, FailureKind.DIED, error.death.cause))
+                return
             text = str(error) if isinstance(error, DpaError) else traceback.format_exc()
             if is_full(error) and not isinstance(error, DpaError):
                 text = f"{why(error)}\n{text}"

@@ -15,7 +15,7 @@ from ray.exceptions import RayError
 
 from dpa.errors import JobFailedError
 from dpa.protocol.wire.addresses import Address
-from dpa.runtime._failures import cause_of
+from dpa.runtime._failures import failure
 
 _LOOK_SECONDS = 0.1
 """How often to look whether a start is cancelled, or takes too long."""
@@ -59,14 +59,15 @@ def require_all(calls: Mapping[Address, ObjectRef], otherwise: str = "did not st
     """The results of calls to actors; when the first to a new one is answered, it is known to be up.
 
     Raises:
-        JobFailedError: one is not answered; `otherwise` says what has become of that actor.
+        JobFailedError: one is not answered; `otherwise` says what has become of that actor. A `TaskDiedError` where its
+            process has died.
     """
     found = {}
     for address, reference in calls.items():
         try:
             found[address] = ray.get(reference)
         except RayError as error:
-            raise JobFailedError(f"{address} {otherwise}: {cause_of(error)}") from None
+            raise failure(address, error, otherwise) from None
     return found
 
 

@@ -6,19 +6,16 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from dpa._util.sharing import Background
 from dpa.errors import JobFailedError
 from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
 from dpa.protocol.wire.nodes import BackendNode, Place
+from dpa.runtime._generations import Generations
 from dpa.runtime.cluster import alive_nodes, is_of_this_process, ray_session
-from dpa.runtime.launch import actors, run_on
 from dpa.runtime.packed_plan import require_picklable
 from dpa.telemetry.mailbox import Mailbox
-
-if TYPE_CHECKING:
-    from ray.actor import ActorHandle
 
 _OWN_ACTORS = 2
 """Actors of every job besides the tasks of its stages: the coordinator and the load balancer."""
@@ -71,7 +68,7 @@ class RayBackend:
                 is_over.set()
 
     @contextmanager
-    def _started(self, tasks: int, place: Place | None, is_over: threading.Event) -> Iterator[ActorHandle]:
+    def _started(self, tasks: int, place: Place | None, is_over: threading.Event) -> Iterator[Generations]:
         session = ray_session(
             self.address,
             actors=tasks + _OWN_ACTORS,
@@ -81,16 +78,15 @@ class RayBackend:
         with session:
             if is_over.is_set():
                 raise JobFailedError("the job ended before its tasks were started")
-            placed = None if place is None else place(alive_nodes())
-            with actors(tasks, placed, self.job) as coordinator:
-                yield coordinator
+            with Generations(tasks, place, self.job) as generations:
+                yield generations
 
 
 class RayRunner:
     """Runs a plan on actors that may still be starting."""
 
-    def __init__(self, started: Background[ActorHandle]) -> None:
-        """`started` has the coordinator, or why there is none."""
+    def __init__(self, started: Background[Generations]) -> None:
+        """`started` has the actors, or why there are none."""
         self._started = started
 
     @property
@@ -103,11 +99,11 @@ class RayRunner:
 
         Raises:
             ConfigError: there is no cluster at the address.
-            JobFailedError: user code failed, an actor died, or Ray did not start.
+            JobFailedError: user code failed, processes died more often than the plan bears, or Ray did not start.
         """
         try:
-            coordinator = self._started.value()
+            generations = self._started.value()
             with Mailbox(plan.name) if is_of_this_process() else nullcontext() as mailbox:
-                return run_on(coordinator, plan, hooks, mailbox)
+                return generations.run(plan, hooks, mailbox)
         finally:
             self._started.leave()

@@ -1,5 +1,5 @@
-"""The driver's side of a run on Ray: start the coordinator, hand it the plan, poll it, fetch the outcome, and leave no
-actor behind."""
+"""The driver's side of a generation of a job on Ray: start the coordinator, hand it the plan, poll it, fetch the
+outcome, and leave no actor behind."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 from dpa.errors import JobCancelledError, JobFailedError
 from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
-from dpa.protocol.wire.addresses import Address
+from dpa.protocol.recovery import TaskDiedError
+from dpa.protocol.wire.addresses import COORDINATOR, Address
 from dpa.protocol.wire.instructions import Answer
-from dpa.protocol.wire.nodes import Placed
-from dpa.runtime.cluster import alive_nodes, is_of_this_process, require_alive
-from dpa.runtime.named_jobs import free_name, with_node_ids
+from dpa.protocol.wire.nodes import Placed, TaskProcess
+from dpa.runtime.cluster import alive_nodes, require_alive
+from dpa.runtime.named_jobs import with_node_ids
 from dpa.runtime.packed_plan import PackedPlan
 from dpa.telemetry.mailbox import Mailbox
 
 if TYPE_CHECKING:
     from ray import ObjectRef
-    from ray.actor import ActorHandle
 
+    from dpa.runtime._checkpointing import SavedJob
     from dpa.runtime._coordinator_actor import Polled
 
 _POLL_SECONDS = 0.2
@@ -30,74 +31,76 @@ _EVENTS_SECONDS = 2.0
 """How long the tasks of a failed job may take to give their last events."""
 
 _CLOSE_SECONDS = 5.0
-"""How long the coordinator may take to end all other actors, before it is killed, with which they end too."""
+"""How long the coordinator may take to end all other actors, before it is killed, with which they end too; and then
+how long their processes may."""
 
 _LOOK_SECONDS = 1.0
 """How often to check that Ray is alive while an answer is outstanding."""
 
 
-@contextmanager
-def actors(tasks: int, placed: Placed | None = None, job: str = "job") -> Iterator[ActorHandle]:
-    """A block with a coordinator, and with actors that can become so many tasks of stages: none is waited for. Whatever
-    ends the block ends its actors. The coordinator is on the driver's node: so it lives to tell when another one dies.
+class Launched:
+    """A coordinator, and actors that can become the tasks of one generation of a job: none is waited for. The
+    coordinator is on the driver's node: so it lives to report the death of another one.
 
-    Args:
-        tasks: of all stages.
-        placed: their nodes; None: Ray spreads them.
-        job: its name, by which the coordinator can be found on a Ray that this process has not started.
+    Attributes:
+        coordinator: its handle.
     """
-    import ray
 
-    from dpa.runtime._actors import create
-    from dpa.runtime._coordinator_actor import CoordinatorActor
+    def __init__(self, tasks: int, placed: Placed | None = None, named: Mapping[str, str] | None = None) -> None:
+        """Start them.
 
-    named = {} if is_of_this_process() else free_name(job)
-    coordinator = create(CoordinatorActor, ray.get_runtime_context().get_node_id(), **named)
-    try:
-        coordinator.prepare.remote(tasks, placed)
-        yield coordinator
-    finally:
-        try:
-            with suppress(Exception):
-                ray.get(coordinator.close.remote(), timeout=_CLOSE_SECONDS)
-        finally:
-            ray.kill(coordinator)
+        Args:
+            tasks: of all stages.
+            placed: their nodes; None: Ray spreads them.
+            named: Ray's name and namespace of the coordinator; None: it needs none.
+        """
+        import ray
 
+        from dpa.runtime._actors import create
+        from dpa.runtime._coordinator_actor import CoordinatorActor
 
-def run_on(coordinator: ActorHandle, plan: RunPlan, hooks: RunHooks, mailbox: Mailbox | None = None) -> RunOutcome:
-    """Run a plan on the actors of a coordinator that has not run any.
+        self.coordinator = create(CoordinatorActor, ray.get_runtime_context().get_node_id(), **(named or {}))
+        self._processes: dict[Address, TaskProcess] = {}
+        self._closed: ObjectRef | None = None
+        self.coordinator.prepare.remote(tasks, placed)
 
-    Args:
-        coordinator: what `actors` yields.
-        plan: what to run.
-        hooks: what is called meanwhile; statistics come a few times a second.
-        mailbox: by which the job is asked for something; None: not by files.
+    def begin(self, plan: RunPlan, saved: SavedJob | None = None) -> None:
+        """Let the actors be the tasks of a plan.
 
-    Raises:
-        JobFailedError: user code failed, or an actor died; carries the last events of the tasks that still answer.
-        JobCancelledError: a request asked for it.
-    """
-    from ray.exceptions import RayError
+        Args:
+            plan: what to run.
+            saved: where the checkpoints are, with the newest of which they begin; None, or where there is none yet:
+                with the start of the input.
 
-    from dpa.runtime._failures import cause_of
+        Raises:
+            JobFailedError: the coordinator failed; a `TaskDiedError` if it has died.
+        """
+        packed = PackedPlan.pack(plan)
+        begun = self.coordinator.begin.remote(self.coordinator, plan.without_user_code(), packed, saved)
+        self._processes[COORDINATOR] = self._asked(begun)
 
-    packed = PackedPlan.pack(plan)
-    try:
-        _answer(coordinator.begin.remote(coordinator, plan.without_user_code(), packed))
-        while True:
-            polled: Polled = _answer(coordinator.poll.remote(_POLL_SECONDS))
-            for warning in polled.warnings:
-                hooks.warn(warning)
-            hooks.observe(polled.snapshot)
-            if mailbox is not None:
-                _pass_on(coordinator, mailbox, polled)
-            if polled.error is not None:
-                raise JobFailedError(polled.error, _last_events(coordinator))
-            if polled.is_cancelled:
-                raise JobCancelledError("cancelled by a request to the running job; nothing was published")
-            if polled.snapshot.phase == "done":
-                break
-        snapshot, times, outputs, used = _answer(coordinator.outcome.remote())
+    def poll(self, seconds: float = _POLL_SECONDS, mailbox: Mailbox | None = None) -> Polled:
+        """What is new, after `seconds` or at the end; requests in the mailbox are passed on, and answers to it.
+
+        Raises:
+            JobFailedError: the coordinator failed; a `TaskDiedError` if it has died.
+            JobCancelledError: a request asked for it.
+        """
+        polled: Polled = self._asked(self.coordinator.poll.remote(seconds))
+        self._processes |= polled.processes
+        if mailbox is not None:
+            self._pass_on(mailbox, polled)
+        if polled.is_cancelled and polled.error is None:
+            raise JobCancelledError("cancelled by a request to the running job; nothing was published")
+        return polled
+
+    def outcome(self, plan: RunPlan) -> RunOutcome:
+        """What a job gives back that is done.
+
+        Raises:
+            JobFailedError: a task failed; a `TaskDiedError` if it has died.
+        """
+        snapshot, times, outputs, used = self._asked(self.coordinator.outcome.remote())
         found = _fetched(outputs)
         shares = {
             stage.name: tuple(found[Address(stage.name, index)] for index in snapshot[stage.name].present)
@@ -105,60 +108,144 @@ def run_on(coordinator: ActorHandle, plan: RunPlan, hooks: RunHooks, mailbox: Ma
         }
         use = {**snapshot.use, **_fetched(used)}  # of those that left, the last known
         return RunOutcome(shares, snapshot, times, use)
-    except RayError as error:
-        raise JobFailedError(f"the coordinator failed: {cause_of(error)}") from None
+
+    def last_events(self) -> dict[str, bytes]:
+        """The files of events of all tasks that give theirs in time, by name. Nothing that goes wrong here may hide the
+        error that ended the job."""
+        import ray
+
+        found: dict[str, bytes] = {}
+        with suppress(Exception):
+            until = time.monotonic() + _EVENTS_SECONDS
+            calls = ray.get(self.coordinator.events_of_all.remote(), timeout=_EVENTS_SECONDS)
+            given, _ = ray.wait(calls, num_returns=len(calls), timeout=max(0.0, until - time.monotonic()))
+            for call in given:
+                with suppress(Exception):  # the task is dead
+                    name, content = ray.get(call)
+                    found[name] = content
+        return found
+
+    def begin_end(self, why: str) -> None:
+        """Begin to end all actors. Requests that are not answered are refused, as `why` says."""
+        if self._closed is None:
+            self._closed = self.coordinator.close.remote(why)
+
+    def end(self, why: str) -> None:
+        """End all actors, as `begin_end` does, and the coordinator."""
+        import ray
+
+        try:
+            with suppress(Exception):
+                self.begin_end(why)
+                ray.get(self._closed, timeout=_CLOSE_SECONDS)
+        finally:
+            ray.kill(self.coordinator)
+
+    def wait_for_end(self) -> None:
+        """Wait a few seconds until all processes on this machine are gone, once they are to end."""
+        import psutil  # Ray brings it
+        import ray
+
+        here, found = ray.get_runtime_context().get_node_id(), []
+        for process in self._processes.values():
+            if process.node == here:
+                with suppress(psutil.NoSuchProcess):
+                    found.append(psutil.Process(process.pid))
+        psutil.wait_procs(found, timeout=_CLOSE_SECONDS)
+
+    def _pass_on(self, mailbox: Mailbox, polled: Polled) -> None:
+        """Bring requests to the coordinator, and its answers back."""
+        if mailbox.waiting:
+            for answer in self._asked(self.coordinator.answers.remote(mailbox.waiting)):
+                mailbox.answer(answer)
+        if polled.snapshot is not None:
+            mailbox.tell(polled.snapshot, polled.processes, alive_nodes)
+        for request in mailbox.requests():
+            asked = with_node_ids(request)
+            if isinstance(asked, Answer):
+                mailbox.answer(asked)
+            else:
+                self.coordinator.ask.remote(asked)
+
+    @staticmethod
+    def _asked(call: ObjectRef) -> Any:
+        """The result of a call to the coordinator."""
+        from ray.exceptions import RayError
+
+        from dpa.runtime._failures import failure, is_death
+
+        try:
+            return _answer(call)
+        except RayError as error:
+            raise failure(COORDINATOR, error, "died" if is_death(error) else "failed") from None
 
 
-def _pass_on(coordinator: ActorHandle, mailbox: Mailbox, polled: Polled) -> None:
-    """Bring requests to the coordinator, and its answers back."""
-    if mailbox.waiting:
-        for answer in _answer(coordinator.answers.remote(mailbox.waiting)):
-            mailbox.answer(answer)
-    mailbox.tell(polled.snapshot, polled.processes, alive_nodes)
-    for request in mailbox.requests():
-        asked = with_node_ids(request)
-        if isinstance(asked, Answer):
-            mailbox.answer(asked)
-        else:
-            coordinator.ask.remote(asked)
+@contextmanager
+def actors(tasks: int) -> Iterator[Launched]:
+    """A block with the actors of one generation, of a job with as many tasks of stages."""
+    from dpa.runtime._coordinator_actor import TOO_LATE
+
+    launched = Launched(tasks)
+    try:
+        yield launched
+    finally:
+        launched.end(TOO_LATE)
 
 
-def _last_events(coordinator: ActorHandle) -> dict[str, bytes]:
-    """The files of events of all tasks that give theirs in time, by name. Nothing that goes wrong here may hide the
-    error that ended the job."""
-    import ray
+def run_on(
+    launched: Launched,
+    plan: RunPlan,
+    hooks: RunHooks,
+    mailbox: Mailbox | None = None,
+    saved: SavedJob | None = None,
+) -> RunOutcome:
+    """Run one generation of a job to its end.
 
-    found: dict[str, bytes] = {}
-    with suppress(Exception):
-        until = time.monotonic() + _EVENTS_SECONDS
-        calls = ray.get(coordinator.events_of_all.remote(), timeout=_EVENTS_SECONDS)
-        given, _ = ray.wait(calls, num_returns=len(calls), timeout=max(0.0, until - time.monotonic()))
-        for call in given:
-            with suppress(Exception):  # the task is dead
-                name, content = ray.get(call)
-                found[name] = content
-    return found
+    Args:
+        launched: actors that have not run any plan.
+        plan: what to run.
+        hooks: what is called meanwhile; statistics come a few times a second.
+        mailbox: by which the job is asked for something; None: not by files.
+        saved: where its checkpoints are.
+
+    Raises:
+        JobFailedError: user code failed; carries the last events of the tasks that still answer.
+        TaskDiedError: a process died.
+        JobCancelledError: a request asked for it.
+    """
+    launched.begin(plan, saved)
+    while True:
+        polled = launched.poll(mailbox=mailbox)
+        assert polled.snapshot is not None
+        for warning in polled.warnings:
+            hooks.warn(warning)
+        hooks.observe(polled.snapshot)
+        if polled.death is not None:
+            raise TaskDiedError(polled.death)
+        if polled.error is not None:
+            raise JobFailedError(polled.error, launched.last_events())
+        if polled.snapshot.phase == "done":
+            return launched.outcome(plan)
 
 
 def _fetched(calls: Mapping[Address, ObjectRef]) -> dict[Address, Any]:
     """The results of calls to tasks.
 
     Raises:
-        JobFailedError: a task has died or failed; names it.
-        RayError: the coordinator has died, which made the calls.
+        JobFailedError: a task has failed; names it. A `TaskDiedError` if it, or the coordinator, has died.
     """
     from ray.exceptions import OwnerDiedError, RayError
 
-    from dpa.runtime._failures import cause_of
+    from dpa.runtime._failures import failure
 
     answers = {}
     for address, call in calls.items():
         try:
             answers[address] = _answer(call)
-        except OwnerDiedError:
-            raise
+        except OwnerDiedError as error:
+            raise failure(COORDINATOR, error, "died") from None
         except RayError as error:
-            raise JobFailedError(f"{address} died before its result was fetched: {cause_of(error)}") from None
+            raise failure(address, error, "died before its result was fetched") from None
     return answers
 
 

@@ -18,6 +18,12 @@ from dpa.telemetry.status import Status
 _NAMESPACE = "dpa"
 """Ray's namespace of the coordinators that have names."""
 
+RESTARTED = "the job was restarted"
+"""Why requests are refused that a dead generation of a job had not answered."""
+
+_RESTART_SECONDS = 3.0
+"""How long a job whose coordinator has died may take to start another one."""
+
 _LOOK_SECONDS = 0.05
 """How often who waits for an answer asks for it."""
 
@@ -38,10 +44,7 @@ class NamedJob:
     @staticmethod
     def all() -> list[NamedJob]:
         """The jobs that run on the cluster, by name."""
-        from ray.util import list_named_actors
-
-        found: list[Any] = list_named_actors(all_namespaces=True)
-        return [NamedJob(name) for name in sorted(each["name"] for each in found if each["namespace"] == _NAMESPACE)]
+        return [NamedJob(name) for name in sorted(_generations())]
 
     def status(self) -> Status | None:
         """How it is; None if it has not begun to stream, or has ended."""
@@ -49,7 +52,7 @@ class NamedJob:
         from ray.exceptions import RayError
 
         try:
-            told = ray.get(self._coordinator().status.remote(), timeout=_STATUS_SECONDS)
+            told = ray.get(self._coordinator(self._generation()).status.remote(), timeout=_STATUS_SECONDS)
         except (ControlError, RayError):
             return None
         if told is None:
@@ -66,31 +69,66 @@ class NamedJob:
         import ray
         from ray.exceptions import RayError
 
-        coordinator, asked = self._coordinator(), with_node_ids(request)
+        asked, generation = with_node_ids(request), self._generation()
         if isinstance(asked, Answer):
             return asked
+        coordinator = self._coordinator(generation)
         try:
             coordinator.ask.remote(asked)
             while not (answers := ray.get(coordinator.answers.remote((request.request,)))):
                 time.sleep(_LOOK_SECONDS)
         except RayError:
+            if self._is_restarted(generation):
+                return Answer(request.request, RESTARTED, refused=True)
             raise ControlError(f"{self.name} ended before it had answered") from None
         found: Answer = answers[0]
         return found
 
-    def _coordinator(self) -> Any:
+    def _coordinator(self, generation: int) -> Any:
         import ray
 
         try:
-            return ray.get_actor(self.name, namespace=_NAMESPACE)
+            return ray.get_actor(**named(self.name, generation))
         except ValueError:
             raise ControlError(f"{self.name} has ended") from None
 
+    def _generation(self) -> int:
+        """The newest that there is."""
+        if (found := _generations().get(self.name)) is None:
+            raise ControlError(f"{self.name} has ended")
+        return found
 
-def free_name(job: str) -> dict[str, str]:
-    """Ray's options for the coordinator of a job, by which it is found."""
-    taken = {running.name for running in NamedJob.all()}
-    return {"name": next(name for name in run_names(job) if name not in taken), "namespace": _NAMESPACE}
+    def _is_restarted(self, generation: int) -> bool:
+        """Whether one comes soon that is newer."""
+        until = time.monotonic() + _RESTART_SECONDS
+        while _generations().get(self.name, -1) <= generation:
+            if time.monotonic() >= until:
+                return False
+            time.sleep(_LOOK_SECONDS)
+        return True
+
+
+def free_name(job: str) -> str:
+    """A name for a run of a job that no other on the cluster has."""
+    taken = _generations()
+    return next(name for name in run_names(job) if name not in taken)
+
+
+def named(name: str, generation: int) -> dict[str, str]:
+    """Ray's options for the coordinator of a run of this name, by which it is found."""
+    return {"name": f"{name}#{generation}", "namespace": _NAMESPACE}
+
+
+def _generations() -> dict[str, int]:
+    """The newest generation of each run on the cluster, by the name of the run."""
+    from ray.util import list_named_actors
+
+    found: dict[str, int] = {}
+    for actor in list_named_actors(all_namespaces=True):
+        if actor["namespace"] == _NAMESPACE:
+            name, _, generation = actor["name"].rpartition("#")
+            found[name] = max(found.get(name, 0), int(generation))
+    return found
 
 
 def with_node_ids(request: Request) -> Request | Answer:

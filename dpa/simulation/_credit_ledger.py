@@ -1,4 +1,4 @@
-"""The credit of every sender as messages tell it: an account for each edge and each task that receives.
+"""The credit of every sender as messages show it: an account for each edge and each task that receives.
 
 The accounts of the senders' emitters are held against these, which see nothing but messages, in the order in which each
 machine takes them in.
@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TypeAlias
 
-from dpa.errors import ProtocolError
 from dpa.protocol.graph import Graph
 from dpa.protocol.task.emitter import Emitter
 from dpa.protocol.task.machine import TaskMachine
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.messages.data import Ack, CreditTransfer, Push
+from dpa.simulation._require import broken
 
 _Account: TypeAlias = "tuple[Address, int]"
 """A sender, and the number of the edge."""
@@ -83,16 +83,14 @@ class CreditLedger:
         """What must hold when a task has handled an event.
 
         Raises:
-            ProtocolError: an account is not what messages tell.
+            ProtocolError: an account is not what messages show.
         """
         self._allowed.clear()
         for emitter in self._of_sender.get(task, ()):
             known = emitter.in_flight_to
             used = {receiver: records for receiver, records in self._used[task, emitter.edge].items() if records}
             if known != used or emitter.in_flight != sum(used.values()):
-                raise ProtocolError(
-                    f"invariant broken: {task} counts {known} records in flight towards {emitter.stage}, not {used}"
-                )
+                broken(f"{task} counts {known} records in flight towards {emitter.stage}, not {used}")
 
     def check_quiet(self) -> None:
         """What must hold when nothing is in transit.
@@ -103,7 +101,7 @@ class CreditLedger:
         for (sender, edge), used in self._used.items():
             if any(used.values()) and sender not in self._gone:
                 stage = self._stages[edge].name
-                raise ProtocolError(f"invariant broken: {sender} still has {dict(used)} credits in use towards {stage}")
+                broken(f"{sender} still has {dict(used)} credits in use towards {stage}")
 
     def _pushed(self, envelope: Envelope, push: Push) -> None:
         account, to = (push.origin, push.edge), envelope.receiver.index
@@ -111,7 +109,7 @@ class CreditLedger:
         used[to] += push.block.rows
         if used[to] > max(window, self._allowed.get((account, to), 0)):
             what = f"{push.origin} has {used[to]} records in flight towards {envelope.receiver}"
-            raise ProtocolError(f"invariant broken: {what}, whose window is {window}")
+            broken(f"{what}, whose window is {window}")
 
     def _note_allowed(self, account: _Account, to: int, transferred: int = 0) -> None:
         """A late message lets its receiver take in those after it too, in one event: what was pushed between two of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 from dpa.measure.traffic import TrafficMeter
 from dpa.protocol.wire.addresses import RESERVED, Address, Present
@@ -10,20 +10,24 @@ from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.messages.data import Push
 from dpa.protocol.wire.nodes import Placed
 from dpa.protocol.wire.use import TaskUse, forget_receivers
-from dpa.simulation._cores import Cores
 
 _MESSAGE_BYTES = 100
 """Of a message without records."""
 
 
 class Hosts:
-    """Where nothing is placed, all tasks are on one host."""
+    """Where nothing is placed, all tasks are on one host.
+
+    User code that begins while some of others runs on the host gets its share of the cores as it is then, until it
+    ends. Where all tasks always have work, that is what an even scheduler gives them on average.
+    """
 
     def __init__(self, placed: Placed | None, cores: int | None) -> None:
-        """Each host has so many cores; None: one for each task."""
+        """`cores`: of each host; None: one for each task."""
         self._placed = placed
         self._node: dict[Address, str] = {}
-        self._cores: defaultdict[str, Cores] = defaultdict(lambda: Cores(cores))
+        self._cores = cores
+        self._running: Counter[str] = Counter()
         self._busy: defaultdict[Address, float] = defaultdict(float)
         self._sent: defaultdict[Address, TrafficMeter[Address]] = defaultdict(TrafficMeter)
 
@@ -35,11 +39,13 @@ class Hosts:
     def begin(self, address: Address, seconds: float) -> float:
         """User code of a task begins that needs a core for `seconds`; returns the seconds that it waits for one."""
         self._busy[address] += seconds
-        return self._cores[self._node.get(address, "")].begin(seconds)
+        node = self._node.get(address, "")
+        self._running[node] += 1
+        return 0.0 if self._cores is None else seconds * max(0.0, self._running[node] / self._cores - 1)
 
     def end(self, address: Address) -> None:
         """User code of a task has ended."""
-        self._cores[self._node.get(address, "")].end()
+        self._running[self._node.get(address, "")] -= 1
 
     def sent(self, envelope: Envelope) -> None:
         """A message leaves its sender."""

@@ -10,11 +10,11 @@ from bisect import bisect_right
 from itertools import accumulate
 from typing import TypeAlias
 
-from dpa.errors import ProtocolError
 from dpa.protocol.graph import Graph, Stage
 from dpa.protocol.wire.messages.data import Push
 from dpa.routing.keys import Key, to_python
 from dpa.routing.members import MemberChange
+from dpa.simulation._require import broken
 
 _Part: TypeAlias = "tuple[int, Key, int | None]"
 """An edge, a key, and the split, or None for the whole input."""
@@ -23,11 +23,11 @@ _Part: TypeAlias = "tuple[int, Key, int | None]"
 class InputOrder:
     """Rows of a split are in order; so are all rows of a source as long as one task reads at a time."""
 
-    def __init__(self, graph: Graph, stage: str) -> None:
-        """Of the records that come from sources."""
+    def __init__(self, graph: Graph, whole: Graph, stage: str) -> None:
+        """Of the records that come from sources; `whole` is the graph with all splits."""
         self._stage = stage
         sources = [feeder for feeder in graph.upstream(stage) if graph.is_source(feeder.name)]
-        self._firsts = {source.name: _first_rows(source) for source in sources}
+        self._firsts = {source.name: _first_rows(whole[source.name]) for source in sources}
         self._one_reader = {source.name for source in sources if source.tasks == 1}
         self._last: dict[_Part, int] = {}
 
@@ -55,7 +55,7 @@ class InputOrder:
         if number <= last:
             key, of = part[1], "the input" if part[2] is None else "their split"
             what = f"task {index} processed row {number} of key {key!r} after row {last}, against the order of {of}"
-            raise ProtocolError(f"invariant broken: {self._stage}: {what}")
+            broken(f"{self._stage}: {what}")
         self._last[part] = number
 
 

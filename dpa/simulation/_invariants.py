@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import NoReturn
 
 import numpy as np
 
 from dpa.balance.decision import Decision, Outcome
 from dpa.balance.options import TokenOptions
-from dpa.errors import ProtocolError
 from dpa.execution.block import Block
+from dpa.execution.states import StatePart
 from dpa.protocol.graph import Graph, Stage
 from dpa.protocol.history.words import in_words
 from dpa.protocol.machine import Machine
@@ -25,11 +24,12 @@ from dpa.protocol.wire.addresses import COORDINATOR, Address, Present
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import Event, Redistribute, TasksGone, Tick
 from dpa.protocol.wire.instructions import Instruction, NextStep, ProcessBlock
+from dpa.protocol.wire.messages.cuts import Paused
 from dpa.protocol.wire.messages.data import Ack, CreditTransfer, Push
-from dpa.protocol.wire.messages.end import Drain
+from dpa.protocol.wire.messages.end import Drain, Progress
 from dpa.protocol.wire.messages.members import ChangeMembers
 from dpa.protocol.wire.messages.migration import Marker, PassedMarkers, RangeTransfer
-from dpa.protocol.wire.messages.splits import Begin
+from dpa.protocol.wire.messages.splits import Begin, SplitRequest
 from dpa.protocol.wire.messages.tables import DecisionReport, TableUpdate
 from dpa.routing.change import TableChange
 from dpa.routing.groupings.base import Grouping
@@ -37,6 +37,7 @@ from dpa.routing.table import RoutingTable
 from dpa.simulation._credit_ledger import CreditLedger
 from dpa.simulation._input_order import InputOrder
 from dpa.simulation._migrations import StatesAndOrder
+from dpa.simulation._require import broken, require
 
 _NEEDED = Push | Ack | CreditTransfer | Marker | PassedMarkers | RangeTransfer
 """What must come, though its sender ends."""
@@ -45,10 +46,10 @@ _NEEDED = Push | Ack | CreditTransfer | Marker | PassedMarkers | RangeTransfer
 class Invariants:
     """Numbers in comments are those of the design's list of invariants (docs/design.md)."""
 
-    def __init__(self, graph: Graph, tasks: Mapping[Address, TaskMachine], *, numbered: bool) -> None:
-        """`numbered`: whether the value of each record is the number of its row."""
+    def __init__(self, graph: Graph, tasks: Mapping[Address, TaskMachine], numbered: Graph | None) -> None:
+        """`numbered`: the graph with all splits, where the value of each record is the number of its row in these."""
         self._tasks = tasks
-        self._stages = [_StageInvariants(graph, stage, tasks, numbered=numbered) for stage in graph.queue_fed()]
+        self._stages = [_StageInvariants(graph, stage, tasks, numbered) for stage in graph.queue_fed()]
         self._by_name = {stage.name: stage for stage in self._stages}
         self._in_transit: dict[tuple[Address, Address, int], int] = {}
         self._delivered: dict[tuple[Address, Address], int] = {}
@@ -61,6 +62,10 @@ class Invariants:
             stage.name: [one for one in self._stages if one.name == stage.name or stage in graph.upstream(one.name)]
             for stage in graph.stages
         }
+
+    def begins_with(self, address: Address, part: StatePart) -> None:
+        """A task has these states from the start."""
+        self._by_name[address.stage].begins_with(address.index, part)
 
     def joined(self, address: Address) -> None:
         """A task is started while the job runs."""
@@ -116,6 +121,9 @@ class Invariants:
         if isinstance(message, Begin | Push) or envelope.sender == COORDINATOR:
             early = f"{envelope.receiver} is sent a {type(message).__name__} while it is not up"
             require(envelope.receiver in self._up, early)
+        if isinstance(message, SplitRequest | Paused) or (isinstance(message, Progress) and message.done):
+            holds = any(emitter.held for emitter in self._tasks[envelope.sender].emitters)
+            require(not holds, f"{envelope.sender} sent a {type(message).__name__} while it had records to push")  # 6
         if isinstance(message, _NEEDED):
             self._under_way[envelope.sender].add((envelope.receiver, envelope.seq))
         if isinstance(message, Push):
@@ -206,7 +214,9 @@ class _Tally:
 class _StageInvariants:
     """The invariants of one operator stage and of the edges that enter it."""
 
-    def __init__(self, graph: Graph, stage: Stage, tasks: Mapping[Address, TaskMachine], *, numbered: bool) -> None:
+    def __init__(
+        self, graph: Graph, stage: Stage, tasks: Mapping[Address, TaskMachine], numbered: Graph | None
+    ) -> None:
         self._entering = {number for number, _ in graph.into(stage.name)}
         self._tasks = tasks
         self.name = stage.name
@@ -229,9 +239,14 @@ class _StageInvariants:
         self._rounds: dict[int, int] = defaultdict(int)
         self._migration = StatesAndOrder(stage.name) if stage.migrates else None
         self._asked = 0
-        self._order = InputOrder(graph, stage.name) if stage.migrates and numbered else None
+        self._order = InputOrder(graph, numbered, stage.name) if stage.migrates and numbered is not None else None
         self._rows_forwarded = 0
         self.rows_in_transit = 0
+
+    def begins_with(self, index: int, part: StatePart) -> None:
+        """A task has these states from the start."""
+        if self._migration is not None:
+            self._migration.begins_with(index, part)
 
     def joined(self, address: Address) -> None:
         """The stage has another task."""
@@ -249,7 +264,7 @@ class _StageInvariants:
         return sum(map(len, self._emitters.values())) * self.in_flight_records
 
     def _pact(self, version: int) -> RoutingTable | Grouping:
-        """What tells who may process which key by a table."""
+        """Who may process which key, by the table of a version."""
         if version not in self._pacts:
             table, grouping = self._tables[version], self._stage.grouping
             self._pacts[version] = table if grouping.is_ring else grouping.create(table, 0)
@@ -377,22 +392,3 @@ class _StageInvariants:
         self._rounds[decision.reducer] += 1
         within = self._rounds[decision.reducer] <= balance.max_rounds
         require(within, f"task {decision.reducer} caused more than {balance.max_rounds} rounds")  # 7
-
-
-def require(holds: bool, otherwise: str) -> None:
-    """Check an invariant.
-
-    Raises:
-        ProtocolError: it does not hold.
-    """
-    if not holds:
-        broken(otherwise)
-
-
-def broken(what: str) -> NoReturn:
-    """An invariant does not hold.
-
-    Raises:
-        ProtocolError: always.
-    """
-    raise ProtocolError(f"invariant broken: {what}")

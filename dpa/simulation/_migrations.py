@@ -9,7 +9,6 @@ from collections import defaultdict, deque
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from dpa.errors import ProtocolError
 from dpa.execution.block import Block
 from dpa.execution.states import StatePart
 from dpa.protocol.wire.addresses import Address
@@ -17,6 +16,7 @@ from dpa.protocol.wire.events import Event, RangesExtracted
 from dpa.protocol.wire.instructions import InstallStates, Instruction
 from dpa.protocol.wire.messages.data import Push
 from dpa.routing.keys import Key, to_python
+from dpa.simulation._require import broken
 
 _Place: TypeAlias = "tuple[str, int]"
 """At a task or on the way to it, with its number."""
@@ -29,6 +29,10 @@ class StatesAndOrder:
         self._stage = stage
         self._places: dict[Key, _Place] = {}
         self._emitted: dict[tuple[Address, int, Key], deque[str]] = defaultdict(deque)
+
+    def begins_with(self, index: int, part: StatePart) -> None:
+        """Task `index` has these states from the start."""
+        self._places |= dict.fromkeys(to_python(part.keys), ("at", index))
 
     def emitted(self, push: Push) -> None:
         """A sender pushes records."""
@@ -82,7 +86,7 @@ class StatesAndOrder:
         self._places[key] = after
 
     def _broken(self, what: str) -> None:
-        raise ProtocolError(f"invariant broken: {self._stage}: {what}")
+        broken(f"{self._stage}: {what}")
 
 
 def _records(block: Block) -> Iterator[tuple[Key, str]]:

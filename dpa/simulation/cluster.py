@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import pickle
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -20,13 +21,17 @@ from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.history.words import describe
 from dpa.protocol.machine import Machine
 from dpa.protocol.machines import task_of
+from dpa.protocol.restore import begins_with
 from dpa.protocol.task.machine import TaskMachine
 from dpa.protocol.task.operator import OperatorMachine
 from dpa.protocol.task.source import SourceMachine
 from dpa.protocol.task.user_code import UserCode
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, RESERVED, Address
+from dpa.protocol.wire.cut import Cut
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import (
+    CheckpointFailed,
+    CheckpointWritten,
     Event,
     ExtractDone,
     FailureKind,
@@ -57,9 +62,11 @@ from dpa.protocol.wire.instructions import (
     Send,
     StartTasks,
     StopTasks,
+    WriteCheckpoint,
 )
 from dpa.simulation._hosts import Hosts
-from dpa.simulation._invariants import Invariants, require
+from dpa.simulation._invariants import Invariants
+from dpa.simulation._require import require
 from dpa.simulation._rounds import PublishedRounds
 from dpa.simulation.job import SimulatedJob, SimulatedRun
 
@@ -91,6 +98,7 @@ class SimulatedCluster:
         coordinator, balancer, tasks, machines: the state machines, by address.
         user_code: of each task.
         answers: what became of the requests that somebody waits for, by their numbers.
+        checkpoints: the cuts that have been written; snapshots are pickled.
     """
 
     def __init__(
@@ -121,6 +129,7 @@ class SimulatedCluster:
         self._stopped: set[Address] = set()
         self._dead: set[Address] = set()
         self.answers: dict[int, Answer] = {}
+        self.checkpoints: list[Cut] = []
         self._make = partial(task_of, job.graph, source=source, operator=operator)
         self.graph = graph = job.graph
         self.coordinator = coordinator(graph, None if job.placed is None else job.placed.online)
@@ -133,16 +142,29 @@ class SimulatedCluster:
         }
         self.user_code = {address: self._user_code_of(address) for address in graph.addresses}
         self._hosts = Hosts(job.placed, job.cores)
-        self._invariants = Invariants(graph, self.tasks, numbered=job.numbered)
+        self._invariants = Invariants(graph, self.tasks, (job.whole or graph) if job.numbered else None)
         self._rounds = {
             stage.name: PublishedRounds(stage.first_table(), stage_task.key)
             for stage in graph.queue_fed()
             if stage.aggregate_seconds is not None and isinstance(stage_task := job.work[stage.name], ReduceStage)
         }
+        self._restore()
 
     def _user_code_of(self, address: Address) -> UserCode:
         work, delivery = self._job.work[address.stage], self._job.deliveries.get(address.stage)
-        return UserCode(work, address.index, lambda: self._clock, delivery)
+        return UserCode(work, address.index, lambda: self._clock, delivery, lambda slot, found: pickle.dumps(found))
+
+    def _restore(self) -> None:
+        """Let tasks begin with the states that the job begins with."""
+        for stage, snapshots in self._job.begins_with.items():
+            for address in self.graph[stage].addresses:
+                task = self.user_code[address].reduce_task
+                task.restore(*begins_with(self.graph[stage], snapshots, address.index))
+                part = task.snapshot().part
+                if part is not None:
+                    self._invariants.begins_with(address, part)
+                    if stage in self._rounds:
+                        self._rounds[stage].begins_with(address.index, part)
 
     def run(self, max_steps: int = 1_000_000) -> SimulatedRun:
         """Run to the end.
@@ -268,6 +290,8 @@ class SimulatedCluster:
                 self._manage(instruction)
             case OpenSplit() | CloseSplit() | OpenResult():
                 self.user_code[address].carry_out(instruction)
+            case WriteCheckpoint(cut):
+                self._write(cut)
             case Commit(stage, number):
                 self._rounds[stage].commit(number)
             case JobDone():
@@ -278,8 +302,17 @@ class SimulatedCluster:
                 self._invariants.works(address, instruction)
                 event, seconds = self._user_code(address, instruction)
                 self._invariants.worked(address, event)
-                seconds = job.pauses(address.stage, address.index).lasting(self._clock, seconds)
+                seconds = job.lasting(address.stage, address.index, self._clock, seconds)
                 self._schedule(seconds, address, event)
+
+    def _write(self, cut: Cut) -> None:
+        seconds = self._starts.uniform(0, self._job.write_seconds)
+        failed = self._starts.random() < self._job.write_failures
+        if not failed:
+            self.checkpoints.append(cut)
+        slot = cut.slot + (not failed)
+        event = CheckpointFailed("the disk is full", slot) if failed else CheckpointWritten(slot)
+        self._schedule(seconds, COORDINATOR, event)
 
     def _manage(self, instruction: StartTasks | CancelStart | StopTasks | Answer) -> None:
         """Start or stop tasks, or keep an answer."""

@@ -3,27 +3,25 @@ gives back."""
 
 from __future__ import annotations
 
+import pickle
 import random
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import cast
 
 from dpa.execution.block import Block
-from dpa.execution.emission import Emission
-from dpa.execution.mapping import MapTask
-from dpa.execution.reduce_task import ReduceStage
+from dpa.execution.reduce_task import TaskSnapshot
 from dpa.execution.states import Reduced
-from dpa.protocol.graph import MAPPER, REDUCER, Graph, map_reduce
+from dpa.protocol.graph import Graph
+from dpa.protocol.restore import continued
 from dpa.protocol.task.delivery import Delivery
-from dpa.protocol.task.flow_control import FlowControl
 from dpa.protocol.task.user_code import StageTask
 from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.cut import Cut
 from dpa.protocol.wire.events import CancelChange, Redistribute, TaskRequest
 from dpa.protocol.wire.instructions import Answer
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.nodes import Placed
-from dpa.simulation.pauses import NEVER, Pauses
-from dpa.sources.splits import Split
 
 _SLOWEST = 40.0
 """How many times as long as others a slow message takes at the most: longer than a chain of many others."""
@@ -75,16 +73,21 @@ class SimulatedJob:
         work_of: how many records' worth of work a block is at a stage; by default as many as it has records.
         slowness: the factor by which a task of a stage, by number, takes longer for the records that it begins with at
             a virtual time, in seconds.
-        cores: how many cores the tasks of a node share (`Cores`); None: each task has one.
+        cores: how many cores the tasks of a node share (`Hosts`); None: each task has one.
         placed: the node of each task, and how they are placed again; None: all are on one, and nobody measures.
         requests: what the coordinator and the load balancer are asked for, with the virtual times, in seconds.
         deaths: which tasks die, if they are there, with the virtual times, in seconds.
+        write_seconds: the longest virtual time that it takes to write a checkpoint.
+        write_failures: how often one cannot be written, 0 to 1.
+        begins_with: the snapshots of each stage with which the job begins; none but where it goes on behind a cut.
+        whole: its graph with all splits, where it does.
         start_seconds: virtual time that it takes to start tasks that are to come while records flow.
         start_failures: how often tasks that are to come while records flow cannot be started, 0 to 1.
-        pauses: when a task of a stage, by number, does no work. Messages reach it, so its queue fills up; a piece of
-            user code that is not done when a pause begins goes on after it.
+        lasting: virtual seconds from the begin of a piece of user code to its end, given the stage and the number of
+            its task, when it begins, and the seconds that it takes; they are more where the task pauses. Messages reach
+            it meanwhile, so its queue fills up.
         numbered: whether the value of each record is the number of its row in the input, so that its order is checked.
-        due: the virtual time at which the first so many records of a source task are there: it waits for them, and
+        due: the virtual time by which a source task has a number of its first records: it waits for them, and
             catches up where it was held back; by default all are there from the start.
         deliveries: where the tasks of stages deliver their shares of results; by default they keep them.
     """
@@ -103,56 +106,29 @@ class SimulatedJob:
     placed: Placed | None = None
     requests: tuple[tuple[float, TaskRequest | CancelChange | Redistribute], ...] = ()
     deaths: tuple[tuple[float, Address], ...] = ()
+    write_seconds: float = 0.1
+    write_failures: float = 0.0
+    begins_with: Mapping[str, tuple[TaskSnapshot, ...]] = field(default_factory=dict)
+    whole: Graph | None = None
     start_seconds: float = 0.0
     start_failures: float = 0.0
-    pauses: Callable[[str, int], Pauses] = lambda stage, index: NEVER
+    lasting: Callable[[str, int, float, float], float] = lambda stage, index, begin, seconds: seconds
     numbered: bool = False
     due: Callable[[str, int, int], float] = lambda stage, index, records: 0.0
     deliveries: Mapping[str, Delivery] = field(default_factory=dict)
 
 
-def stage_options(**options: Any) -> dict[str, Any]:
-    """Options of a simulated stage, of which those of flow control are made one, if that is not given as a whole.
-    Without `queue_seconds` there is no delay at which queues are held."""
-    given = {"batch_records": 1, "queue_seconds": None, **options}
-    flow = {of.name: given.pop(of.name) for of in fields(FlowControl) if of.name in given}
-    return {"flow": FlowControl(**flow), **given}
-
-
-def map_reduce_job(
-    splits: Iterable[Split],
-    task: MapTask,
-    *,
-    mappers: int = 4,
-    reducers: int = 4,
-    map_seconds: float = 0.0001,
-    service_seconds: Callable[[int], float] = lambda reducer: 0.001,
-    network: Network = NETWORK,
-    ticks: int | None = 0,
-    tick_seconds: float = 0.25,
-    **options: Any,
-) -> SimulatedJob:
-    """The smallest graph as a simulated job.
-
-    Args:
-        splits: the input.
-        task: what mappers do, and the reducer.
-        mappers, reducers: how many tasks of each.
-        map_seconds: virtual time to map one record.
-        service_seconds: virtual time in which reducer `i` processes one record.
-        network, ticks, tick_seconds: as of `SimulatedJob`.
-        options: of the reduce stage, as of `stage_options`.
-    """
-    options = stage_options(**{"in_flight_records": 100, "quantum_records": 100, **options})
-    return SimulatedJob(
-        map_reduce(tuple(splits), mappers, reducers, **options),
-        {MAPPER: Emission((task,)), REDUCER: ReduceStage(task.receiver, task.key)},
-        lambda stage: map_seconds,
-        lambda stage, index: service_seconds(index),
-        network,
-        ticks,
-        tick_seconds,
-    )
+def behind(job: SimulatedJob, cut: Cut | None) -> SimulatedJob:
+    """The job as it goes on behind a cut of it, with snapshots as `SimulatedCluster` writes them; None: as it begins.
+    Nobody dies, and nobody asks for anything."""
+    job = replace(job, deaths=(), requests=())
+    if cut is None:
+        return job
+    snapshots = {
+        name: tuple(pickle.loads(cast(bytes, written)) for written in stage.snapshots.values())
+        for name, stage in cut.operators.items()
+    }
+    return replace(job, graph=continued(job.graph, cut), begins_with=snapshots, whole=job.whole or job.graph)
 
 
 @dataclass(frozen=True)

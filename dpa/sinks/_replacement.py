@@ -32,7 +32,17 @@ MARK = "_job.yaml"
 
 _IN_PLACE = ".dpa-result-"
 
-_PART = re.compile(r"part-\d{5}\.parquet")
+PART = re.compile(r"part-\d{5}\.parquet")
+
+
+def part_name(task: int) -> str:
+    """The name of a task's file, which `PART` matches."""
+    return f"part-{task:05d}.parquet"
+
+
+def shown(names: list[str]) -> str:
+    """The first of some names, and how many more there are."""
+    return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
 
 
 class Replacement:
@@ -182,12 +192,8 @@ def is_unsettled(target: Path) -> bool:
 def files_of_result(directory: Path) -> list[str]:
     """The names in a directory, if there is one, that are those of a result's files. A link is not followed."""
     entries = directory.iterdir() if directory.is_dir() and not directory.is_symlink() else ()
-    return sorted(entry.name for entry in entries if _is_of_result(entry))
-
-
-def _is_of_result(entry: Path) -> bool:
-    named = entry.name == MARK or _PART.fullmatch(entry.name)
-    return bool(named) and entry.is_file() and not entry.is_symlink()
+    named = [entry for entry in entries if entry.name == MARK or PART.fullmatch(entry.name)]
+    return sorted(entry.name for entry in named if entry.is_file() and not entry.is_symlink())
 
 
 def _mark_last(directory: Path) -> list[str]:

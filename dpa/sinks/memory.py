@@ -14,17 +14,13 @@ class Memory(Sink):
 
     @property
     def place(self) -> None:
-        """No place that another process could look at."""
         return None
 
     def stage(self, rows: pa.Table, task: int, epoch: int) -> pa.Table:
-        """The rows themselves."""
         return rows
 
     def commit(self, staged: Sequence[pa.Table], epoch: int, seconds: float) -> Sequence[str]:
-        """Nothing: whoever has what was staged has the result."""
         return ()
 
     def read(self, staged: Sequence[pa.Table]) -> pa.Table:
-        """The rows of all tasks, which have one schema."""
         return pa.concat_tables(staged)

@@ -13,12 +13,21 @@ from dpa._util.disk import why, writing
 from dpa._util.links import is_of_file_system
 from dpa._util.signals import interrupts_held
 from dpa.errors import TableError
-from dpa.sinks._replacement import MARK, Replacement, files_of_result, is_unsettled, settle_abandoned
+from dpa.sinks._replacement import (
+    MARK,
+    Replacement,
+    files_of_result,
+    is_unsettled,
+    part_name,
+    settle_abandoned,
+    shown,
+)
 from dpa.sinks.sink import Sink
 
 
 class ParquetDirectory(Sink):
-    """A directory of Parquet files.
+    """A directory of Parquet files, a file a task. It is refused to a job while another uses it; if the result cannot
+    be put there, or something came there meanwhile, what was there before stays.
 
     Attributes:
         staging: where tasks write their files; None before `begin`.
@@ -47,17 +56,14 @@ class ParquetDirectory(Sink):
 
     @property
     def place(self) -> str:
-        """The directory; without links once the result is begun."""
         return str(self._path)
 
     def check(self) -> None:
-        """Check that nothing is there that must not be overwritten."""
         target = self._path.resolve()
         if not is_unsettled(target):  # if it is, `begin` checks once it has settled it
             self._accept(target)
 
     def begin(self) -> None:
-        """Make the staging directory. Refused while another job writes there, too."""
         self._path = target = self._path.resolve()
         try:
             with interrupts_held():
@@ -72,16 +78,13 @@ class ParquetDirectory(Sink):
             raise TableError(f"cannot write there: {why(error)}") from None
 
     def stage(self, rows: pa.Table, task: int, epoch: int) -> str:
-        """Write a task's file; returns its name."""
         assert self.staging is not None
-        name = f"part-{task:05d}.parquet"
+        name = part_name(task)
         with writing(path := Path(self.staging) / name):
             pq.write_table(rows, path)
         return name
 
     def commit(self, staged: Sequence[str], epoch: int, seconds: float) -> Sequence[str]:
-        """Put the complete result in its place; returns the names of its files. If it cannot be put there, or something
-        came there meanwhile, what was there before stays."""
         assert self._replacement is not None
         try:
             with interrupts_held():
@@ -91,7 +94,6 @@ class ParquetDirectory(Sink):
         return tuple(sorted(staged))
 
     def abort(self) -> None:
-        """Remove the staging directory, and what was replaced."""
         if self._replacement is None:
             return
         try:
@@ -102,7 +104,6 @@ class ParquetDirectory(Sink):
             raise TableError(f"{left}: {error}") from None
 
     def read(self, staged: Sequence[str]) -> pa.Table:
-        """The rows of the staged files."""
         assert self.staging is not None
         return pa.concat_tables([pq.read_table(Path(self.staging) / name) for name in staged])
 
@@ -126,13 +127,12 @@ class ParquetDirectory(Sink):
         others = [entry for entry in entries if entry.name not in known and entry != own]
         strangers = sorted(entry.name for entry in others if not is_of_file_system(entry))
         path = self._given
-        more = f" and {len(strangers) - 1} more" if len(strangers) > 1 else ""
         if self._mode == "error" and (known or strangers):
-            remedy = f"it holds {strangers[0]}{more}" if strangers else f"set {self._section}.mode to `overwrite`"
+            remedy = f"it holds {shown(strangers)}" if strangers else f"set {self._section}.mode to `overwrite`"
             raise TableError(f"{path} is not empty: {remedy}; or name another directory")
         if strangers:
             reason = "`overwrite` replaces the result of a job and nothing else"
-            holds = f"{path} holds {strangers[0]}{more}, no file of a result"
+            holds = f"{path} holds {shown(strangers)}, no file of a result"
             raise TableError(f"{holds}; {reason}: name another directory")
         if known and MARK not in known:
             holds = f"{path} holds {known[0]} and no {MARK}"

@@ -20,6 +20,7 @@ from dpa._util.disk import writing
 from dpa._util.links import is_of_file_system
 from dpa.errors import ExecutorError, KeyTypeError, TableError
 from dpa.execution.schemas import one_table
+from dpa.sinks._replacement import PART, part_name, shown
 from dpa.sinks.sink import Sink
 
 LATEST = "LATEST"
@@ -28,7 +29,6 @@ LOCK = ".lock"
 """The file whose lock a job holds while it publishes here."""
 
 _ROUND = re.compile(r"round-(\d{6,})")
-_PART = re.compile(r"part-\d{5}\.parquet")
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,20 +60,16 @@ class RoundsDirectory(Sink):
 
     @property
     def place(self) -> str:
-        """The directory."""
         return str(self._path)
 
     def check(self) -> None:
-        """Check that nothing but rounds is there."""
         strangers = _strangers_in(self._path) if self._path.exists() else []
         strangers = [name for name in strangers if not is_of_file_system(self._path / name)]
         if strangers:
-            more = f" and {len(strangers) - 1} more" if len(strangers) > 1 else ""
-            holds = f"{self._given} holds {strangers[0]}{more}, no round of aggregation"
+            holds = f"{self._given} holds {shown(strangers)}, no round of aggregation"
             raise TableError(f"{holds}; name another directory")
 
     def begin(self) -> None:
-        """Make the directory if need be, and lock it."""
         try:
             self._path.mkdir(parents=True, exist_ok=True)
             self._lock.enter_context(owned.held(self._path / LOCK))
@@ -99,12 +95,12 @@ class RoundsDirectory(Sink):
             place = _round_directory(self._path, epoch)
             with writing(place):
                 place.mkdir(parents=True, exist_ok=True)
-                pq.write_table(rows, place / _part_name(task))
+                pq.write_table(rows, place / part_name(task))
         return int(rows.num_rows)
 
     def commit(self, staged: Sequence[int], epoch: int, seconds: float) -> Sequence[str]:
         """Name a round as the newest complete one, and delete all but this and the one before it."""
-        parts = tuple(_part_name(task) for task, rows in enumerate(staged) if rows)
+        parts = tuple(part_name(task) for task, rows in enumerate(staged) if rows)
         latest = {"round": epoch, "seconds": seconds, "rows": sum(staged), "parts": parts}
         beside = self._path / _BESIDE
         with writing(beside):
@@ -118,7 +114,6 @@ class RoundsDirectory(Sink):
         return parts
 
     def abort(self) -> None:
-        """Let others have the directory."""
         self._lock.close()
 
 
@@ -151,14 +146,14 @@ def _strangers_in(directory: Path) -> list[str]:
     rounds = list(rounds_in(directory).values())
     known = {LATEST, _BESIDE, LOCK, *(place.name for place in rounds)}
     strangers = [place for place in directory.iterdir() if place.name not in known]
-    strangers += [part for place in rounds for part in place.iterdir() if not _PART.fullmatch(part.name)]
+    strangers += [part for place in rounds for part in place.iterdir() if not PART.fullmatch(part.name)]
     return sorted(str(place.relative_to(directory)) for place in strangers)
 
 
 def _remove(place: Path) -> None:
     """Remove a round, but nothing that was put beside its parts."""
     for part in place.iterdir():
-        if _PART.fullmatch(part.name):
+        if PART.fullmatch(part.name):
             part.unlink()
     place.rmdir()
 
@@ -184,7 +179,3 @@ def _read(directory: Path, latest: dict[str, Any]) -> pa.Table:
 
 def _round_directory(directory: Path, number: int) -> Path:
     return directory / f"round-{number:06d}"
-
-
-def _part_name(reducer: int) -> str:
-    return f"part-{reducer:05d}.parquet"

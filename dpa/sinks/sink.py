@@ -14,16 +14,20 @@ from dpa.errors import TableError
 class Sink(ABC):
     """Where rows go: tasks stage them, wherever they run, and what they have staged is committed all at once.
 
-    Called in this order: `check`, before anything is started; `begin`; `stage`, by every task that has rows, of copies
+    Made once for a run and all checks before it. Called in this order: `check`, before anything is started and maybe
+    more than once; `begin`; `stage`, by every task that has rows, of copies
     that were pickled after `begin`; `commit`, when all have; and `abort` at last, whatever has happened. Partial
     results are committed by the coordinator, of a copy too; a result where the job was started.
 
+    Where a process dies, the job is begun again: `abort`, `begin`, and copies that are pickled after that. What copies
+    of before still stage must not be committed.
+
     What is committed together has one `epoch`: 0 for the result of a job, the number of the round for partial results.
-    Rows may be staged for an epoch that is never committed. Once jobs recover, an epoch may be staged and committed
+    Rows may be staged for an epoch that is never committed. Once there are checkpoints, an epoch may be committed
     again, which must then change nothing.
 
-    All may raise `TableError`, with what is wrong and what would be right; any other exception is reported too, with
-    its type.
+    All, and `place`, may raise `TableError`, with what is wrong and what would be right; any other exception is
+    reported too, with its type.
     """
 
     @property

@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+import pyarrow as pa
+
 from dpa.errors import TableError
 
 
@@ -20,6 +22,16 @@ def require_columns(present: Iterable[str], wanted: Iterable[str], where: str) -
             close = difflib.get_close_matches(column, present, n=1)
             likely = f"; did you mean {close[0]!r}?" if close else ""
             raise TableError(f"{where} has no column {column!r}{likely} (it has {listed(present)})")
+
+
+def first_difference(expected: pa.Schema, found: pa.Schema) -> tuple[str, str, str] | None:
+    """The first column that two schemas do not share: its name, and its type in each, or `missing`. None if they have
+    the same columns, in whatever order."""
+    here, there = (dict(zip(schema.names, schema.types, strict=True)) for schema in (expected, found))
+    for name in {**here, **there}:
+        if here.get(name) != there.get(name):
+            return name, str(here.get(name, "missing")), str(there.get(name, "missing"))
+    return None
 
 
 def listed(names: Iterable[str], most: int = 30) -> str:

@@ -7,13 +7,15 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
 from dpa.errors import DpaError, TableError
+from dpa.sources.columns import first_difference, listed
 from dpa.sources.feed import Feed, Page, never
-from dpa.sources.splits import Split
+from dpa.sources.splits import Split, unpickled
 
 
 @dataclass(frozen=True)
@@ -24,33 +26,27 @@ class ForeignSplit:
         pickled: the split.
         name: of the feed, for messages.
         rows: how many of its rows are read.
+        schema: the columns that the feed declares; None if it declares none.
         skipped: how many come before those.
     """
 
     pickled: bytes
     name: str
     rows: int
+    schema: pa.Schema | None = None
     skipped: int = 0
 
     def after(self, rows: int) -> ForeignSplit:
-        """What is left of the split once its first `rows` rows have been read."""
         return replace(self, rows=self.rows - rows, skipped=self.skipped + rows)
 
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield the split's rows in order, at most `batch_rows` of them at a time.
-
-        Raises:
-            TableError: the split cannot be imported here, or cannot be read.
-        """
-        try:
-            split: Split = pickle.loads(self.pickled)
-        except Exception as error:
-            raise TableError(f"the splits of {self.name} cannot be imported where they are read: {error}") from None
+        split: Split = unpickled(self.pickled, f"the splits of {self.name} cannot be imported where they are read")
         given = 0
         with _naming(f"reading a split of {self.name}"):
             for batch in (split.after(self.skipped) if self.skipped else split).batches(batch_rows):
                 if not isinstance(batch, pa.RecordBatch):
                     raise TypeError(f"`batches` gives a {type(batch).__name__}, where a RecordBatch of pyarrow is due")
+                _require_declared(batch.schema, self.schema, f"a split of {self.name}")
                 given += batch.num_rows
                 yield batch
             if given != self.rows:
@@ -65,9 +61,9 @@ class ForeignFeed(Feed):
         self._feed = feed
         self._name = name
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema | None:
-        """The columns, as the feed says."""
+        """The columns, as the feed says when it is first asked."""
         with _naming(f"{self._name}.schema"):
             schema = self._feed.schema
             if schema is not None and not isinstance(schema, pa.Schema):
@@ -75,7 +71,6 @@ class ForeignFeed(Feed):
             return schema
 
     def poll(self, split_rows: int, position: Any = None) -> Page:
-        """A page of the feed, its splits packed."""
         with _naming(f"{self._name}.poll"):
             page = self._feed.poll(split_rows, position)
             if not isinstance(page, Page):
@@ -83,14 +78,35 @@ class ForeignFeed(Feed):
             return Page([self._packed(split) for split in page.splits], page.position)
 
     def sample(self, max_rows: int, seed: int = 0, enough: Callable[[], bool] = never) -> pa.Table:
-        """A sample, as the feed draws it."""
         with _naming(f"{self._name}.sample"):
-            return self._feed.sample(max_rows, seed, enough)
+            drawn = self._feed.sample(max_rows, seed, enough)
+            if not isinstance(drawn, pa.Table):
+                raise TypeError(f"it gives a {type(drawn).__name__}, where a Table of pyarrow is due")
+            _require_declared(drawn.schema, self.schema, f"the sample of {self._name}")
+            return drawn
 
     def _packed(self, split: Split) -> ForeignSplit:
         if not isinstance(split, Split):
             raise TableError(f"{type(split).__name__} is no split: it lacks `rows`, `after` or `batches`")
-        return ForeignSplit(pickle.dumps(split), self._name, split.rows)
+        return ForeignSplit(pickle.dumps(split), self._name, split.rows, self.schema)
+
+
+def _require_declared(given: pa.Schema, declared: pa.Schema | None, giver: str) -> None:
+    """Check that rows have the columns that their feed declares, in that order.
+
+    Raises:
+        TableError: names the first column that differs, and both types.
+    """
+    if declared is None or given == declared:
+        return
+    difference = first_difference(declared, given)
+    if difference is not None:
+        name, wanted, found = difference
+        has = f"no column {name!r}" if found == "missing" else f"the column {name!r} as {found}"
+        declares = "does not declare it" if wanted == "missing" else f"declares it as {wanted}"
+        raise TableError(f"{giver} has {has}, and the feed's `schema` {declares}")
+    if given.names != declared.names:
+        raise TableError(f"{giver} has the columns {listed(given.names)}, and `schema` orders {listed(declared.names)}")
 
 
 @contextmanager

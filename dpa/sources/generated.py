@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from dpa.errors import TableError
 from dpa.sources.feed import Feed, Page, never
+from dpa.sources.splits import unpickled
 
 BLOCK_ROWS = 4_096
 """Rows that are generated at a time, with random numbers of their own. Another value would give other tables."""
@@ -96,15 +97,9 @@ class GeneratedSplit:
     pace: ReadRate | None = None
 
     def after(self, rows: int) -> GeneratedSplit:
-        """What is left of the split once so many of its rows have been read."""
         return replace(self, start=self.start + rows, rows=self.rows - rows)
 
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield the split's rows in order, at most `batch_rows` of them at a time.
-
-        Raises:
-            TableError: the generator cannot be imported, raises, or returns other rows than it was asked for.
-        """
         if self.pace is None:
             yield from self._generated(batch_rows)
         else:
@@ -112,7 +107,7 @@ class GeneratedSplit:
             yield from self.pace.released(self._generated(min(batch_rows, due_together)))
 
     def _generated(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        generator = _unpickled(self.generator)
+        generator = unpickled(self.generator, "the input's generator cannot be imported where it is read")
         block = lru_cache(maxsize=1)(lambda number: self._block(generator, number))
         end = self.start + self.rows
         for first in range(self.start, end, batch_rows):
@@ -133,7 +128,7 @@ class GeneratedSplit:
 
 
 @dataclass(frozen=True)
-class GeneratedTable:
+class GeneratedTable(Feed):
     """A table that a generator makes; nothing is held in memory.
 
     Attributes:
@@ -141,12 +136,14 @@ class GeneratedTable:
         rows: how many there are.
         seed: tables that differ in nothing but their number of rows or padding agree on the rows that they share.
         padding: bytes of the column `padding` of each row, which holds zeros; 0 for no such column.
+        pace: how fast each split is read; None for as fast as possible. A sample is always made so.
     """
 
     generator: Generator
     rows: int
     seed: int = 0
     padding: int = 0
+    pace: ReadRate | None = None
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -157,7 +154,10 @@ class GeneratedTable:
         """
         return padded(_generated_block(self.generator, self.seed, 0), self.padding).schema
 
-    def splits(self, split_rows: int, pace: ReadRate | None = None) -> list[GeneratedSplit]:
+    def poll(self, split_rows: int, position: Any = None) -> Page:
+        return Page(self.splits(split_rows))
+
+    def splits(self, split_rows: int) -> list[GeneratedSplit]:
         """Cut the table into splits of `split_rows` rows, or of about a second if that is fewer, in order.
 
         Raises:
@@ -167,44 +167,21 @@ class GeneratedTable:
             packed = pickle.dumps(self.generator)
         except Exception as error:
             raise TableError(f"{_name(self.generator)} cannot be pickled: {error}") from None
-        size = split_rows if pace is None else min(split_rows, pace.rows_in(_SPLIT_SECONDS))
+        size = split_rows if self.pace is None else min(split_rows, self.pace.rows_in(_SPLIT_SECONDS))
         return [
-            GeneratedSplit(packed, self.schema, self.seed, start, min(size, self.rows - start), self.padding, pace)
+            GeneratedSplit(packed, self.schema, self.seed, start, min(size, self.rows - start), self.padding, self.pace)
             for start in range(0, self.rows, size)
         ]
 
     def sample(self, max_rows: int, seed: int = 0, enough: Callable[[], bool] = never) -> pa.Table:
-        """The rows of blocks drawn at random, in order: about `max_rows`; all rows if there are no more. Blocks are
-        made in random order until `enough` says so: what has been made by then, and one at least, is the sample."""
         blocks, wanted = -(-self.rows // BLOCK_ROWS), -(-max_rows // BLOCK_ROWS)
-        splits = self.splits(BLOCK_ROWS)
+        splits = replace(self, pace=None).splits(BLOCK_ROWS)
         parts: dict[int, list[pa.RecordBatch]] = {}
         for number in np.random.default_rng(seed).permutation(blocks)[:wanted].tolist():
             parts[number] = list(splits[number].batches(BLOCK_ROWS))
             if enough():
                 break
         return pa.Table.from_batches((batch for number in sorted(parts) for batch in parts[number]), self.schema)
-
-
-@dataclass(frozen=True)
-class GeneratedFeed(Feed):
-    """A generated table, whose splits generate their rows: each at the pace, or as fast as possible if that is None."""
-
-    table: GeneratedTable
-    pace: ReadRate | None = None
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns."""
-        return self.table.schema
-
-    def poll(self, split_rows: int, position: Any = None) -> Page:
-        """All splits."""
-        return Page(self.table.splits(split_rows, self.pace))
-
-    def sample(self, max_rows: int, seed: int = 0, enough: Callable[[], bool] = never) -> pa.Table:
-        """Rows of blocks drawn at random, made as fast as possible."""
-        return self.table.sample(max_rows, seed, enough)
 
 
 def padded(batch: pa.RecordBatch, size: int) -> pa.RecordBatch:
@@ -233,14 +210,6 @@ def _part(block: pa.RecordBatch, first: int, last: int) -> pa.RecordBatch:
     """The rows from `first` to before `last` that are in a block; both may lie outside of it."""
     first = max(first, 0)
     return block.slice(first, min(last, BLOCK_ROWS) - first)
-
-
-def _unpickled(packed: bytes) -> Generator:
-    try:
-        generator: Generator = pickle.loads(packed)
-    except Exception as error:
-        raise TableError(f"the input's generator cannot be imported where it is read: {error}") from None
-    return generator
 
 
 def _name(generator: Generator) -> str:

@@ -29,15 +29,12 @@ class MemoryFeed(Feed):
 
     @property
     def schema(self) -> pa.Schema | None:
-        """The columns, if they are known."""
         return columns_of(self.table)
 
     def poll(self, split_rows: int, position: Any = None) -> Page:
-        """All splits."""
         return Page(memory_splits(self.table, split_rows))
 
     def sample(self, max_rows: int, seed: int = 0, enough: Callable[[], bool] = never) -> pa.Table:
-        """Rows drawn at random, in order."""
         whole = (self.table.num_rows, lambda: self.table)
         return pa.concat_tables(drawn_from([whole], max_rows, np.random.default_rng(seed)) or [self.table.slice(0, 0)])
 
@@ -129,8 +126,6 @@ def _kind(value: Any) -> str:
 def _without_views(table: pa.Table) -> pa.Table:
     """The table with plain strings: neither Spark nor every Arrow kernel knows the string views that polars exports."""
     plain = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
-    for position, field in enumerate(table.schema):
-        if field.type in plain:
-            mended = field.with_type(plain[field.type])
-            table = table.set_column(position, mended, table.column(position).cast(mended.type))
-    return table
+    fields = [field.with_type(plain.get(field.type, field.type)) for field in table.schema]
+    schema = pa.schema(fields, table.schema.metadata)
+    return table if schema == table.schema else table.cast(schema)

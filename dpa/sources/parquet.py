@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpa.errors import TableError
-from dpa.sources.columns import require_columns
+from dpa.sources.columns import first_difference, require_columns
 from dpa.sources.feed import Feed, Page, drawn_from, never, table_of
 from dpa.sources.paths import Location, data_files, locate, resolved
 from dpa.sources.splits import ParquetSplit
@@ -43,14 +43,22 @@ class ParquetFile:
 
 
 @dataclass(frozen=True)
-class ParquetTable:
-    """Some Parquet files that hold one table; at least one of them, which may be empty."""
+class ParquetTable(Feed):
+    """Some Parquet files that hold one table, whose splits read the files themselves.
+
+    Attributes:
+        files: at least one, which may be empty.
+        columns: the columns to read; all if None.
+        dictionary: columns to decode as dictionaries. Those that are not strings or bytes are left as they are.
+    """
 
     files: tuple[ParquetFile, ...]
+    columns: tuple[str, ...] | None = None
+    dictionary: tuple[str, ...] = ()
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns, as the first file has them."""
+        """All columns, as the first file has them."""
         return self.files[0].schema
 
     @property
@@ -64,106 +72,65 @@ class ParquetTable:
         return sum(sum(file.row_groups) for file in self.files)
 
     def read(self) -> pa.Table:
-        """All rows, in memory.
-
-        Raises:
-            TableError: the files do not agree on a column.
-        """
         return table_of(self.splits(_ROWS_AT_A_TIME), self.schema)
 
-    def splits(
-        self, split_rows: int, columns: Sequence[str] | None = None, dictionary: Sequence[str] = ()
-    ) -> list[ParquetSplit]:
+    def poll(self, split_rows: int, position: Any = None) -> Page:
+        return Page(self.splits(split_rows))
+
+    def splits(self, split_rows: int) -> list[ParquetSplit]:
         """Pack the row groups into splits, in order. A split never spans two files, and a row group is never divided.
 
         Args:
             split_rows: about how many rows a split should have. It gets more only if a single row group has more.
-            columns: the columns to read; all if None.
-            dictionary: columns to decode as dictionaries. Those that are not strings or bytes are left as they are.
 
         Raises:
             TableError: a column is missing, or the files do not agree on a column that is read.
         """
-        require_columns(self.schema.names, [*(columns or ()), *dictionary], f"the input {self.files[0].path}")
-        self._check_agreement(columns)
-        read = _read(self.files[0], columns)
-        encoded = tuple(name for name in dictionary if name in read and _is_bytes(read[name]))
-        schema = pa.schema(read)
+        require_columns(self.schema.names, [*(self.columns or ()), *self.dictionary], f"the input {self.files[0].path}")
+        read = self._agreed()
+        encoded = tuple(name for name in self.dictionary if name in read.names and _is_bytes(read.field(name).type))
         return [
-            ParquetSplit(
-                file.path, groups, rows, None if columns is None else tuple(columns), encoded, schema, file.size
-            )
+            ParquetSplit(file.path, groups, rows, self.columns, encoded, read, file.size)
             for file in self.files
             for groups, rows in _packed(file.row_groups, split_rows)
         ]
 
-    def sample(
-        self,
-        max_rows: int,
-        seed: int = 0,
-        columns: Sequence[str] | None = None,
-        enough: Callable[[], bool] = never,
-    ) -> pa.Table:
-        """About `max_rows` rows drawn at random, in order; all if there are no more. Row groups are read in random
-        order until `enough` says so: what has been read by then, and one at least, is the sample.
-
-        Only `_SAMPLED_GROUPS` row groups are read, which are drawn at random too: where equal rows lie side by side, a
-        sample of a large table says less than one of all its row groups would.
-
-        Raises:
-            TableError: a file cannot be read, or the files do not agree on a column.
-        """
-        self._check_agreement(columns)
+    def sample(self, max_rows: int, seed: int = 0, enough: Callable[[], bool] = never) -> pa.Table:
+        """Rows of `_SAMPLED_GROUPS` row groups at most, drawn at random: where equal rows lie side by side, a sample of
+        a large table says less than one of all its row groups would."""
+        self._agreed()
         random = np.random.default_rng(seed)
         groups = [(file, index) for file in self.files for index, rows in enumerate(file.row_groups) if rows]
         if len(groups) > _SAMPLED_GROUPS:
             groups = [groups[place] for place in np.sort(random.permutation(len(groups))[:_SAMPLED_GROUPS])]
-        parts = [(file.row_groups[index], partial(_rows, file, index, columns)) for file, index in groups]
+        parts = [(file.row_groups[index], partial(_rows, file, index, self.columns)) for file, index in groups]
         drawn = drawn_from(parts, max_rows, random, enough)
         return pa.concat_tables(drawn) if drawn else self.schema.empty_table()
 
-    def _check_agreement(self, columns: Sequence[str] | None) -> None:
-        first = self.files[0]
-        expected = _read(first, columns)
-        for file in self.files[1:]:
-            found = _read(file, columns)
-            if list(found.items()) == list(expected.items()):
-                continue
-            name = next((name for name in {**expected, **found} if expected.get(name) != found.get(name)), None)
-            if name is None:
+    def _agreed(self) -> pa.Schema:
+        """The columns that are read, in the files' order.
+
+        Raises:
+            TableError: the files do not agree on one of them.
+        """
+        first, *others = self.files
+        expected = self._read(first)
+        for file in others:
+            found = self._read(file)
+            difference = first_difference(expected, found)
+            if difference is not None:
+                name, there, here = difference
+                what = f"column {name!r} is {there} in {first.path} and {here} in {file.path}"
+            elif found.names != expected.names:
                 what = f"the columns come in different orders in {first.path} and {file.path}"
             else:
-                here, there = found.get(name, "missing"), expected.get(name, "missing")
-                what = f"column {name!r} is {there} in {first.path} and {here} in {file.path}"
+                continue
             raise TableError(f"{what}: all files of one input must have the same columns")
+        return expected
 
-
-@dataclass(frozen=True)
-class ParquetFeed(Feed):
-    """Some columns of a table of Parquet files, whose splits read the files themselves.
-
-    Attributes:
-        table: the files.
-        columns: the columns to read; all if None.
-        dictionary: columns to decode as dictionaries.
-    """
-
-    table: ParquetTable
-    columns: Sequence[str] | None = None
-    dictionary: Sequence[str] = ()
-
-    @property
-    def schema(self) -> pa.Schema:
-        """All columns of the files."""
-        return self.table.schema
-
-    def poll(self, split_rows: int, position: Any = None) -> Page:
-        """All splits."""
-        return Page(self.table.splits(split_rows, self.columns, self.dictionary))
-
-    def sample(self, max_rows: int, seed: int = 0, enough: Callable[[], bool] = never) -> pa.Table:
-        """Rows of some row groups."""
-        return self.table.sample(max_rows, seed, self.columns, enough)
+    def _read(self, file: ParquetFile) -> pa.Schema:
+        read = (field for field in file.schema if self.columns is None or field.name in self.columns)
+        return pa.schema([(field.name, field.type) for field in read])
 
 
 def parquet_table(
@@ -212,11 +179,6 @@ def _rows(file: ParquetFile, group: int, columns: Sequence[str] | None) -> pa.Ta
         raise TableError(f"{file.path}: row group {group} cannot be read: {str(error).splitlines()[0]}") from None
 
 
-def _read(file: ParquetFile, columns: Sequence[str] | None) -> dict[str, pa.DataType]:
-    """The types of those columns of a file that are read, in the file's order."""
-    return {field.name: field.type for field in file.schema if columns is None or field.name in columns}
-
-
 def _packed(row_groups: Sequence[int], split_rows: int) -> list[tuple[tuple[int, ...], int]]:
     """Consecutive row groups together while they stay within `split_rows`: their indices, and their rows."""
     packs: list[tuple[tuple[int, ...], int]] = []
@@ -231,7 +193,4 @@ def _packed(row_groups: Sequence[int], split_rows: int) -> list[tuple[tuple[int,
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
-    return any(
-        check(kind)
-        for check in (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
-    )
+    return kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())

@@ -4,14 +4,16 @@ Arrow table in memory. Nothing here knows Spark: feeds make splits, backends rea
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from dpa.errors import TableError
+from dpa.sources.columns import first_difference
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -61,30 +63,24 @@ class ParquetSplit:
         rows: how many rows of them are read.
         columns: the columns to read, or None for all.
         dictionary: string columns to decode as dictionaries: repeated keys are then hashed once a batch.
-        schema: the columns that are read, as the file's footer had them when the split was made; None if unknown.
-        size: the file's size in bytes then; None if unknown.
+        schema: the columns that are read, as the file's footer had them when the split was made.
+        size: the file's size in bytes then.
         skipped: how many rows of the row groups come before those of the split.
     """
 
     path: str
     row_groups: tuple[int, ...]
     rows: int
-    columns: tuple[str, ...] | None = None
-    dictionary: tuple[str, ...] = ()
-    schema: pa.Schema | None = None
-    size: int | None = None
+    columns: tuple[str, ...] | None
+    dictionary: tuple[str, ...]
+    schema: pa.Schema
+    size: int
     skipped: int = 0
 
     def after(self, rows: int) -> ParquetSplit:
-        """What is left of the split once so many of its rows have been read."""
         return replace(self, rows=self.rows - rows, skipped=self.skipped + rows)
 
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield the split's rows in order, at most `batch_rows` of them at a time.
-
-        Raises:
-            TableError: the file is damaged or gone, or another than when the split was made; names what cannot be read.
-        """
         import pyarrow.parquet as pq
         from pyarrow import fs
 
@@ -147,11 +143,12 @@ class ParquetSplit:
         rows = sum(footer.row_group(group).num_rows for group in self.row_groups)
         if rows != self.skipped + self.rows:
             return f"the split's row groups have {rows:,} rows now, and had {self.skipped + self.rows:,}"
-        kinds = {field.name: field.type for field in footer.schema.to_arrow_schema()}
-        for field in self.schema or ():
-            if kinds.get(field.name) != field.type:
-                return f"the column {field.name!r} is {kinds.get(field.name, 'missing')} now, and was {field.type}"
-        if self.size not in (None, size):
+        now = pa.schema([field for field in footer.schema.to_arrow_schema() if field.name in self.schema.names])
+        changed = first_difference(self.schema, now)
+        if changed is not None:
+            name, before, here = changed
+            return f"the column {name!r} is {here} now, and was {before}"
+        if self.size != size:
             return f"it has {size:,} bytes now, and had {self.size:,}"
         return None
 
@@ -174,15 +171,12 @@ class MemorySplit:
 
     @property
     def rows(self) -> int:
-        """The number of rows."""
         return int(self.table.num_rows)
 
     def after(self, rows: int) -> MemorySplit:
-        """What is left of the split once so many of its rows have been read."""
         return MemorySplit(_own(self.table.slice(rows)))
 
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield the table's rows in order, at most `batch_rows` of them at a time."""
         yield from self.table.to_batches(max_chunksize=batch_rows)
 
 
@@ -197,6 +191,18 @@ def _own(table: pa.Table) -> pa.Table:
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     return pa.ipc.open_stream(sink.getvalue()).read_all()
+
+
+def unpickled(packed: bytes, otherwise: str) -> Any:
+    """What a split brings along in pickled form.
+
+    Raises:
+        TableError: it cannot be unpickled in this process; `otherwise` begins the message.
+    """
+    try:
+        return pickle.loads(packed)
+    except Exception as error:
+        raise TableError(f"{otherwise}: {error}") from None
 
 
 def total_rows(splits: Iterable[Split]) -> int:

@@ -4,19 +4,18 @@ Importing this package imports neither pyspark, as functions that need a session
 `dpa.spark.comparison` needs.
 """
 
+from dpa.spark._arrow import as_table
 from dpa.spark._baseline import spark_loads
-from dpa.spark._frames import as_table
 from dpa.spark._generated import generated_frame, write_generated
 from dpa.spark._reference import check_reference, compute
 from dpa.spark._sample import RowSample, sample_rows, sampled
 from dpa.spark._session import spark_session
-from dpa.spark._source import Source, View, load, reads_in_place
+from dpa.spark._source import Source, load, reads_in_place
 from dpa.spark._stage import input_table, schema_of, staged
 
 __all__ = [
     "RowSample",
     "Source",
-    "View",
     "as_table",
     "check_reference",
     "compute",

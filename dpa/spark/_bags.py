@@ -7,10 +7,9 @@ from collections.abc import Iterable
 import polars as pl
 import pyarrow as pa
 
-from dpa.spark._divergence import divergence
+from dpa.spark._differences import cut, difference, divergence, shown_value
 from dpa.spark._equality import equal, series_of
 from dpa.spark._pairing import OTHER, SIDES, Pairing
-from dpa.spark._words import cut, difference, shown_value
 
 _LONGEST_ROW = 400
 """Characters of a row that a sentence shows."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 
 from dpa._util.disk import is_full
@@ -33,7 +33,9 @@ def as_table_error(what: str, hint: str = "") -> Iterator[None]:
     """Raise a `TableError` that starts with `what` and ends with `hint` for whatever Spark raises in this block; a
     `SparkLostError` if its JVM has ended."""
     try:
-        with _silenced(_SPARK_LOGGERS):
+        from pyspark.logger import PySparkLogger
+
+        with logging_only(map(PySparkLogger.getLogger, _SPARK_LOGGERS), lambda record: False):
             yield
     except _raised() as error:
         if _is_lost(error):
@@ -95,18 +97,13 @@ def quoted(column: str) -> str:
 
 
 @contextmanager
-def _silenced(names: Iterable[str]) -> Iterator[None]:
-    from pyspark.logger import PySparkLogger
-
-    loggers = [PySparkLogger.getLogger(name) for name in names]
-
-    def nothing(record: logging.LogRecord) -> bool:
-        return False
-
+def logging_only(loggers: Iterable[logging.Logger], wanted: Callable[[logging.LogRecord], bool]) -> Iterator[None]:
+    """A block in which some loggers let only those records pass that are `wanted`."""
+    loggers = list(loggers)
     for logger in loggers:
-        logger.addFilter(nothing)
+        logger.addFilter(wanted)
     try:
         yield
     finally:
         for logger in loggers:
-            logger.removeFilter(nothing)
+            logger.removeFilter(wanted)

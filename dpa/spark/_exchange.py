@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpa.sources.paths import Location
+from dpa.spark._arrow import as_spark_has_it
 from dpa.spark._errors import as_table_error
 from dpa.spark._stage import new_stage, staged, uri_of
-from dpa.spark._types import as_spark_has_it
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

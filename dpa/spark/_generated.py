@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from dpa.sources.generated import GeneratedTable
 from dpa.sources.parquet import ParquetTable, parquet_table
+from dpa.spark._arrow import as_spark_has_it
 from dpa.spark._errors import as_table_error
-from dpa.spark._types import as_spark_has_it
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

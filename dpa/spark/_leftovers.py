@@ -10,19 +10,12 @@ from __future__ import annotations
 import atexit
 import os
 import warnings
-from typing import Protocol
+from typing import TypeAlias
 
+from dpa._util.owned import OwnedDirectory
+from dpa.sources.paths import Location
 
-class Place(Protocol):
-    """A directory that can be removed, more than once."""
-
-    @property
-    def name(self) -> str:
-        """Its path, for messages."""
-
-    def remove_directory(self) -> None:
-        """Remove it, if it is there, or raise OSError."""
-
+Place: TypeAlias = Location | OwnedDirectory
 
 _PLACES: list[Place] = []
 

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 import polars as pl
 import pyarrow as pa
 
-from dpa.spark._equality import aligned, equal, series_of
-from dpa.spark._steady import digits_of, steady
+from dpa.spark._equality import aligned, digits_of, equal, series_of, steady
 
 SIDES = ("result", "reference")
 

@@ -67,10 +67,5 @@ def sample_rows(frame: DataFrame, max_rows: int, seed: int = 0) -> tuple[int, pa
         TableError: Spark cannot compute the rows.
     """
     with as_table_error("drawing a sample of the input"):
-        rows, drawn = _thinned(frame, max_rows, seed)
-        return rows, drawn.toArrow()
-
-
-def _thinned(frame: DataFrame, max_rows: int, seed: int) -> tuple[int, DataFrame]:
-    rows = frame.count()
-    return rows, frame if rows <= max_rows else frame.sample(False, max_rows / rows, seed)
+        rows = frame.count()
+        return rows, (frame if rows <= max_rows else frame.sample(False, max_rows / rows, seed)).toArrow()

@@ -12,6 +12,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,10 +27,8 @@ from dpa._util.sharing import Shared
 from dpa._util.signals import interrupts_held
 from dpa.errors import TableError
 from dpa.spark import _leftovers
-from dpa.spark._errors import as_table_error, brief, tidying_up
-from dpa.spark._java import java_home
-from dpa.spark._jvm import archive_file, jvm_options
-from dpa.spark._process import quiet_interrupts, restore_interrupts
+from dpa.spark._errors import as_table_error, brief, logging_only, tidying_up
+from dpa.spark._java import archive_file, java_home, jvm_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,6 +49,8 @@ _PREFIX = re.compile(r"^[\d/]+ [\d:]+ |^Exception in thread \S+ ")
 
 _PYTHON = "PYSPARK_PYTHON"
 """The variable that names the Python in which Spark runs Python UDFs."""
+
+_PY4J_LOGGERS = ("", "py4j.java_gateway", "py4j.clientserver")
 
 _SHARED: Shared[SparkSession] = Shared()
 
@@ -91,7 +92,7 @@ def _ready(name: str, master: str, conf: Mapping[str, str], stop_seconds: float)
     with ExitStack() as stack:
         stack.callback(_log.info, "Spark has ended")
         scratch = stack.enter_context(temporary_directory("dpa-spark-"))
-        stack.enter_context(quiet_interrupts())
+        stack.enter_context(logging_only(map(logging.getLogger, _PY4J_LOGGERS), _is_news))
         stack.callback(_leftovers.remove_all)
         settings = {**_defaults(scratch, local=local), **conf, "spark.app.name": name, "spark.master": master}
         variables = _variables(scratch, local=local)
@@ -227,13 +228,24 @@ def _session(settings: Mapping[str, str], gateway: Any, log: Path) -> Iterator[S
         except TableError as error:
             raise TableError(f"{error}; its log says: {_complaint(log)}") from None
         # Spark's own handler first asks the JVM to cancel, on the very connection that waits for the running job.
-        restore_interrupts(handler)
+        _restore_interrupts(handler)
         yield session
     finally:
         with interrupts_held():
             _stop()
-        restore_interrupts(handler)
+        _restore_interrupts(handler)
         sys.path[:] = [path for path in sys.path if path in search_path or not path.startswith(str(log.parent))]
+
+
+def _restore_interrupts(handler: Any) -> None:
+    """Set the handler of Ctrl-C to what `signal.getsignal` returned; nothing outside of the main thread."""
+    if handler is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, handler)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """False of what py4j logs, partly on the root logger: it raises that all the same, or it is over anyway."""
+    return record.module not in ("java_gateway", "clientserver")
 
 
 def _complaint(log: Path) -> str:

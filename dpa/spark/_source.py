@@ -7,26 +7,24 @@ computed here: `load` returns a DataFrame that Spark has checked against the col
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass, field
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from dpa.errors import TableError
 from dpa.sources.columns import listed
 from dpa.sources.paths import (
-    exists,
     for_hadoop,
+    found,
     is_partitioned,
     is_readable_by_arrow,
     is_surely_local,
-    not_there,
     pruned,
     resolved,
 )
 from dpa.spark._errors import as_table_error
 from dpa.spark._sample import RowSample, sampled
-from dpa.spark._settings import SharedSetting
-from dpa.spark._views import temporary_view
+from dpa.spark._session_state import SharedSetting, temporary_view
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,17 +37,9 @@ FILE_FORMATS = ("parquet", "csv", "json", "text")
 
 
 @dataclass(frozen=True)
-class View:
-    """A table that an SQL query may name: files of one format, and the options of Spark's reader for them."""
-
-    format: str
-    path: str | Sequence[str]
-    options: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Source:
-    """An input table. Relative paths start at the directory `base`; `path` and the rest are as in a job file."""
+    """An input table, or files that an SQL query may name. Relative paths, those of `views` too, start at the directory
+    `base`; the rest is as in a job file."""
 
     format: str
     path: str | Sequence[str] | None = None
@@ -58,7 +48,7 @@ class Source:
     exclude: Sequence[str] = ()
     options: Mapping[str, str] = field(default_factory=dict)
     query: str | None = None
-    views: Mapping[str, View] = field(default_factory=dict)
+    views: Mapping[str, Source] = field(default_factory=dict)
     table: str | None = None
     select: Sequence[str] = ()
     where: str | None = None
@@ -66,15 +56,16 @@ class Source:
 
     @classmethod
     def of(cls, values: Mapping[str, Any], base: str = ".") -> Source:
-        """Make a source of plain nested values, such as a job file's section `input`; `records` is left out."""
-        given = {name: value for name, value in values.items() if name not in ("records", "views")}
-        views = {name: View(**view) for name, view in values.get("views", {}).items()}
-        return cls(**given, views=views, base=base)
+        """Make a source of plain nested values, such as a job file's section `input`, of which it takes what it has."""
+        given = {option.name: values[option.name] for option in fields(cls) if option.name in values}
+        views = {name: cls(**view) for name, view in values.get("views", {}).items()}
+        return cls(**{**given, "views": views, "base": base})
 
     @property
     def paths(self) -> list[str]:
         """The paths, absolute or URIs."""
-        return _absolute(self.path, self.base)
+        paths = [self.path] if isinstance(self.path, str) else list(self.path or ())
+        return [resolved(each, self.base) for each in paths]
 
     @property
     def name(self) -> str:
@@ -91,12 +82,11 @@ def require_paths(source: Source) -> None:
     Raises:
         TableError: names the first path at which there is nothing.
     """
-    paths = source.paths if source.format in FILE_FORMATS else []
-    if source.format == "sql":
-        paths = [path for view in source.views.values() for path in _absolute(view.path, source.base)]
-    for path in paths:
-        if is_surely_local(path) and not exists(path):
-            raise not_there(path)
+    for view in source.views.values():
+        require_paths(replace(view, base=source.base))
+    for path in source.paths if source.format in FILE_FORMATS else ():
+        if is_surely_local(path):
+            found(path)
 
 
 def reads_in_place(source: Source, sample: RowSample | None = None) -> bool:
@@ -132,40 +122,29 @@ def load(spark: SparkSession, source: Source, sample: RowSample | None = None) -
 
 def _read(spark: SparkSession, source: Source) -> DataFrame:
     if source.format in FILE_FORMATS:
-        tree = {"recursiveFileLookup": "true"} if source.recursive else {}
-        glob = {"pathGlobFilter": source.glob} if source.glob is not None else {}
-        options = {**tree, **glob, **source.options}
-        return _read_files(spark, source.format, _roots(source), options, source.name)
-    if source.format == "sql" and source.query:
+        return _read_files(spark, source)
+    if source.format == "sql":
         with ExitStack() as views:
             for name, view in source.views.items():
-                files = _read_files(spark, view.format, _absolute(view.path, source.base), view.options)
-                views.enter_context(temporary_view(files, name))
+                views.enter_context(temporary_view(_read_files(spark, replace(view, base=source.base)), name))
             with as_table_error(source.name, f"the views are {listed(source.views)}"):
-                return spark.sql(source.query)
-    if source.format == "jdbc":
-        with as_table_error(source.name):
+                return spark.sql(str(source.query))
+    with as_table_error(source.name):
+        if source.format == "jdbc":
             return spark.read.format("jdbc").options(**source.options).load()
-    if source.format == "table" and source.table:
-        with as_table_error(source.name):
-            return spark.table(source.table)
-    raise TableError(f"an input of the format {source.format!r} that Spark can read lacks its path, query or table")
+        return spark.table(str(source.table))
 
 
-def _read_files(
-    spark: SparkSession, kind: str, paths: list[str], options: Mapping[str, str], name: str = ""
-) -> DataFrame:
-    """The files as a DataFrame; `name` says in messages where they are, if that is not `paths`."""
+def _read_files(spark: SparkSession, source: Source) -> DataFrame:
+    paths = _roots(source)
     if not paths:
-        raise TableError(f"an input of the format {kind!r} needs a path")
-    with as_table_error(name or f"{kind} files at {listed(paths)}"), _listing(spark, paths):
-        return spark.read.format(kind).options(**options).load(paths)
-
-
-def _listing(spark: SparkSession, paths: list[str]) -> AbstractContextManager[object]:
-    """A block in which Spark finds the files at `paths`: on this machine by itself, as a job of its own for every few
-    directories takes longer than to look into them."""
-    return _LISTED_BY_DRIVER.of(spark) if all(map(is_surely_local, paths)) else nullcontext()
+        raise TableError(f"an input of the format {source.format!r} needs a path")
+    tree = {"recursiveFileLookup": "true"} if source.recursive else {}
+    glob = {"pathGlobFilter": source.glob} if source.glob is not None else {}
+    # Local files are listed by the driver: a job of Spark's for every few directories takes longer than to look there.
+    listing = _LISTED_BY_DRIVER.of(spark) if all(map(is_surely_local, paths)) else nullcontext()
+    with as_table_error(source.name), listing:
+        return spark.read.format(source.format).options(**{**tree, **glob, **source.options}).load(paths)
 
 
 def _roots(source: Source) -> list[str]:
@@ -178,8 +157,3 @@ def _roots(source: Source) -> list[str]:
     if not kept:
         raise TableError(f"{listed(source.paths)}: nothing is left without {listed(source.exclude)}")
     return kept
-
-
-def _absolute(path: str | Sequence[str] | None, base: str) -> list[str]:
-    paths = [path] if isinstance(path, str) else list(path or ())
-    return [resolved(each, base) for each in paths]

@@ -7,7 +7,7 @@ What a process that was killed has staged on this machine is removed by the next
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,17 +15,17 @@ from tempfile import gettempdir
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyarrow.fs import LocalFileSystem
 
 from dpa._util.owned import OwnedDirectory, sweep
 from dpa._util.signals import interrupts_held
 from dpa.errors import TableError
-from dpa.sources.columns import require_columns
 from dpa.sources.parquet import ParquetTable, parquet_table
 from dpa.sources.paths import Location, locate, resolved
 from dpa.spark import _leftovers
 from dpa.spark._errors import as_table_error, quoted, tidying_up
 from dpa.spark._sample import RowSample
-from dpa.spark._settings import SharedSetting
+from dpa.spark._session_state import SharedSetting
 from dpa.spark._source import Source, load, reads_in_place, require_paths
 
 if TYPE_CHECKING:
@@ -47,7 +47,6 @@ def input_table(
     source: Source,
     sample: RowSample | None = None,
     *,
-    columns: Sequence[str] = (),
     split_rows: int = 1_000_000,
     stage_dir: str | None = None,
 ) -> Iterator[ParquetTable]:
@@ -56,26 +55,29 @@ def input_table(
     Args:
         spark: returns the session, and is called only if one is needed.
         source: what to read. Parquet without `select`, `where`, options or a sample is read in place.
-        columns: columns that must exist; checked before anything is written.
         split_rows: most rows in one row group of a staged file, so that splits can be as small.
         stage_dir: where to stage, as in `staged`.
 
     Raises:
-        TableError: the input cannot be read, or lacks a column.
+        TableError: the input cannot be read.
     """
-    require_paths(source)
-    if reads_in_place(source, sample):
-        table = parquet_table(source.paths, glob=source.glob, recursive=source.recursive, exclude=source.exclude)
-        require_columns(table.schema.names, columns, "the input")
+    table = _in_place(source, sample)
+    if table is not None:
         yield table
         return
     with as_table_error("the input"):
-        frame = load(spark(), source, sample)
-        require_columns(frame.columns, columns, "the input")
-        frame = _valid_text(frame)
+        frame = _valid_text(load(spark(), source, sample))
     what = f"staging {source.name} in {resolved(stage_dir or gettempdir(), '.')}"
     with staged(frame, stage_dir, row_group_rows=split_rows, what=what) as table:
         yield table
+
+
+def _in_place(source: Source, sample: RowSample | None = None) -> ParquetTable | None:
+    """The input, if it is read in place."""
+    require_paths(source)
+    if not reads_in_place(source, sample):
+        return None
+    return parquet_table(source.paths, glob=source.glob, recursive=source.recursive, exclude=source.exclude)
 
 
 def _valid_text(frame: DataFrame) -> DataFrame:
@@ -130,7 +132,7 @@ def new_stage(stage_dir: str | None) -> Iterator[Location]:
 def _new_place(stage_dir: str) -> tuple[_leftovers.Place, Location]:
     """A directory of our own inside another one, and where Spark is to write. On this machine it has an owner."""
     parent = locate(resolved(stage_dir, "."))
-    if not parent.is_local:
+    if not isinstance(parent.filesystem, LocalFileSystem):
         place = parent.at(f"{parent.path.rstrip('/')}/{_PREFIX}{uuid.uuid4().hex}")
         return place, place
     try:
@@ -176,8 +178,8 @@ def schema_of(spark: Callable[[], SparkSession], source: Source) -> pa.Schema:
     Raises:
         TableError: the input cannot be read.
     """
-    require_paths(source)
-    if reads_in_place(source):
-        return parquet_table(source.paths, glob=source.glob, recursive=source.recursive, exclude=source.exclude).schema
+    table = _in_place(source)
+    if table is not None:
+        return table.schema
     with as_table_error("the input"):
         return load(spark(), source).limit(0).toArrow().schema

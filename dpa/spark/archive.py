@@ -19,8 +19,7 @@ from dpa._util.disk import why
 from dpa.errors import DpaError, TableError
 from dpa.spark._baseline import spark_loads
 from dpa.spark._errors import as_table_error, brief
-from dpa.spark._java import java_home
-from dpa.spark._jvm import QUIET, archive_file
+from dpa.spark._java import QUIET, archive_file, java_home
 from dpa.spark._reference import check_reference, compute
 from dpa.spark._session import spark_session
 from dpa.spark._source import Source, load

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from dpa.routing.keys import KeyName, in_words, names_of
 from dpa.spark._bags import Bags
+from dpa.spark._differences import LONGEST, difference, shown_value
 from dpa.spark._equality import IncomparableError, aligned, equal, series_of
-from dpa.spark._words import LONGEST, difference, shown_value
 
 
 @dataclass(frozen=True)
@@ -63,56 +63,47 @@ class _Matching:
     def __init__(self, result: pa.Table, reference: pa.Table, key: KeyName, tolerance: float) -> None:
         self._tables = {"result": result, "reference": reference}
         self._key = key
+        self._tolerance = tolerance
         names = names_of(key)
         columns = [aligned(name, series_of(result, name), series_of(reference, name)) for name in names]
-        self._keys = {
-            side: pl.DataFrame(dict(zip(names, of_side, strict=True))).to_struct() if len(names) > 1 else of_side[0]
+        here, there = (
+            pl.DataFrame({"key": pl.DataFrame(of_side).to_struct() if len(names) > 1 else of_side[0]})
+            .with_row_index(side)
+            .group_by("key")
+            .agg(pl.col(side).first(), pl.len().alias(f"in {side}"))
             for side, of_side in zip(self._tables, zip(*columns, strict=True), strict=True)
-        }
-        rows, other_rows = (pl.DataFrame({"key": series}).with_row_index(name) for name, series in self._keys.items())
-        self._index = rows.join(other_rows, on="key", how="full", nulls_equal=True, coalesce=True)
-        self._both = self._index.drop_nulls(["result", "reference"])
-        values = [name for name in result.column_names if name not in names]
-        self._unequal = {name: self._where_unequal(name, tolerance) for name in values}
+        )
+        found = here.join(there, on="key", how="full", nulls_equal=True, coalesce=True)
+        once = pl.all_horizontal(pl.col("in result", "in reference").fill_null(0) == 1)
+        pairs = found.filter(once)
+        self._values = [name for name in result.column_names if name not in names]
+        differs = pl.repeat(False, len(pairs), dtype=pl.Boolean, eager=True)
+        for name in self._values:
+            one, other = (series_of(table, name).gather(pairs[side]) for side, table in self._tables.items())
+            differs |= ~equal(name, one, other, tolerance)
+        self._odd = pl.concat([found.filter(~once), pairs.filter(differs)]).sort("key", nulls_last=False)
 
     def differences(self, shown: int) -> list[str]:
-        """What differs for the first `shown` keys that are not the same in both, and how many more there are."""
-        keys = self._suspects()
-        sentences = [sentence for key in keys.head(shown) for sentence in self._about(key)]
-        return [*sentences, f"{len(keys) - shown:,} more keys differ"] if len(keys) > shown else sentences
-
-    def _where_unequal(self, name: str, tolerance: float) -> pl.Series:
-        """For each matched pair of rows, whether the column differs."""
-        values = [series_of(table, name).gather(self._both[side]) for side, table in self._tables.items()]
-        return ~equal(name, values[0], values[1], tolerance)
-
-    def _suspects(self) -> pl.Series:
-        """The keys that are not once in both tables with the same values, in order, null first."""
-        alone = self._index.filter(pl.any_horizontal(pl.col("result", "reference").is_null()))["key"]
-        repeated = [series.filter(series.is_duplicated()) for series in self._keys.values()]
-        unequal = [self._both["key"].filter(mask) for mask in self._unequal.values()]
-        return pl.concat([alone, *repeated, *unequal]).unique().sort(nulls_last=False)
-
-    def _about(self, key: Any) -> list[str]:
-        subject = self._named(key)
-        rows = {
-            side: series.eq_missing(pl.Series([key], dtype=series.dtype)).arg_true()
-            for side, series in self._keys.items()
-        }
-        counts = [
-            f"{subject} {f'occurs {len(found):,} times' if len(found) else 'is missing'} in the {side}"
-            for side, found in rows.items()
-            if len(found) != 1
+        """What differs for the first `shown` keys that are not once in both tables with the same values, in order, null
+        first, and how many more there are."""
+        more = len(self._odd) - shown
+        sentences = [
+            sentence for found in self._odd.head(shown).iter_rows(named=True) for sentence in self._about(found)
         ]
-        if counts:
-            return counts
-        pair = self._both["result"].index_of(rows["result"][0])
-        assert pair is not None
-        sentences = []
-        for name, unequal in self._unequal.items():
-            if unequal[pair]:
-                here, there = (self._tables[side][name][rows[side][0]].as_py() for side in self._tables)
-                sentences.append(difference(subject, name, here, there))
+        return [*sentences, f"{more:,} more keys differ"] if more > 0 else sentences
+
+    def _about(self, found: dict[str, Any]) -> list[str]:
+        subject = self._named(found["key"])
+        counts = {side: found[f"in {side}"] or 0 for side in self._tables}
+        sentences = [
+            f"{subject} {f'occurs {count:,} times' if count else 'is missing'} in the {side}"
+            for side, count in counts.items()
+            if count != 1
+        ]
+        for name in self._values if not sentences else ():
+            rows = [table.slice(found[side], 1) for side, table in self._tables.items()]
+            if not equal(name, series_of(rows[0], name), series_of(rows[1], name), self._tolerance)[0]:
+                sentences.append(difference(subject, name, *(row[name][0].as_py() for row in rows)))
         return sentences
 
     def _named(self, key: Any) -> str:

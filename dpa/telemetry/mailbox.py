@@ -46,7 +46,7 @@ _LOOK_SECONDS = 0.05
 """How often who waits for an answer looks for it."""
 
 _LOOKS = 10
-"""For so many looks a job that has ended waits until its answers are read."""
+"""How often a job that has ended looks whether its answers have been read, before it leaves them."""
 
 
 def runs_directory() -> Path:
@@ -82,7 +82,7 @@ class Mailbox:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        """Listen no more: who still waits is told that the job has ended. Answers stay until they are read: the
+        """Listen no more: who still waits gets the answer that the job has ended. Answers stay until they are read: the
         directory is removed now if they are at once, else by who reads the last one, or looks for jobs later."""
         if self._directory is not None:
             self.requests()
@@ -136,7 +136,7 @@ class Mailbox:
         return found
 
     def answer(self, answer: Answer) -> None:
-        """Tell who asked."""
+        """Leave an answer for who asked."""
         if answer.request in self._asked:
             with contextlib.suppress(OSError):
                 self._leave(self._asked[answer.request], answer)

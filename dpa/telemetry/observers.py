@@ -45,7 +45,7 @@ class Observers:
         self._looking = observers
 
     def phase(self, name: str, detail: str = "") -> None:
-        """Tell all of a phase."""
+        """Announce a phase to all."""
         self._tell(lambda observer: observer.phase(name, detail))
 
     def update(self, snapshot: TrackedSnapshot) -> None:

@@ -31,13 +31,15 @@ class StageStatus:
 
 @dataclass(frozen=True)
 class Status:
-    """How a running job is; `at`: seconds since its stream began; `processors`: of all nodes of the cluster."""
+    """How a running job is; `at`: seconds since its stream began; `processors`: of all nodes of the cluster;
+    `generation`: how often it was begun again after the death of a process."""
 
     job: str
     phase: str
     at: float
     stages: tuple[StageStatus, ...]
     processors: float
+    generation: int = 0
 
     @staticmethod
     def of(
@@ -63,4 +65,6 @@ class Status:
             return StageStatus(found.name, found.phase, found.present, queued, where)
 
         processors = sum(node.processors for node in nodes)
-        return Status(job, snapshot.phase, snapshot.at, tuple(map(stage, snapshot.stages)), processors)
+        return Status(
+            job, snapshot.phase, snapshot.at, tuple(map(stage, snapshot.stages)), processors, snapshot.generation
+        )

@@ -115,7 +115,7 @@ class Totals:
 
 
 News: TypeAlias = "Redistribution | TaskChange"
-"""What is told of as it happens: keys go to other tasks, or tasks come, go or move."""
+"""What is shown as it happens: keys go to other tasks, or tasks come, go or move."""
 
 
 @dataclass(frozen=True)

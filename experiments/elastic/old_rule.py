@@ -42,7 +42,7 @@ class _OldRule(Elasticity):
         self, now: float, cores_busy: float, seconds_left: Callable[[str], float | None], *, can_change: bool
     ) -> list[Rescale]:
         stage = self._stage
-        if not can_change or stage.is_changing or not stage.is_running or stage.began_at is None:
+        if not can_change or stage.is_changing or not stage.is_running or stage.ledger.began_at is None:
             return []
         busy = {index: stage.tasks[index].busy_seconds for index in stage.members}
         before, then = self._busy, self._looked
@@ -86,4 +86,4 @@ class OldCoordinator(CoordinatorMachine):
 
     def __init__(self, graph: Graph, online: OnlinePlacement | None = None) -> None:
         super().__init__(graph, online)
-        self._elastic = _OldRule(graph, self.stages)
+        self._planners._elastic = _OldRule(graph, self.stages)

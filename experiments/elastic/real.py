@@ -54,7 +54,7 @@ def run(load: Load, seed: int) -> Outcome:
             limits={"batch_records": 20, "split_records": 10_000_000},
         )
         plan = job.spec.plan({MAPPER: tuple(memory_splits(table, len(table)))}, {MAPPER: table.schema})
-        with actors(len(plan.graph.addresses)) as coordinator:
+        with actors(len(plan.graph.addresses)) as launched:
             started: list[float] = []
 
             def observe(snapshot: Snapshot) -> None:
@@ -63,7 +63,7 @@ def run(load: Load, seed: int) -> Outcome:
                 if began is not None and not started:
                     started.append(snapshot.at - (time.time() - began))
 
-            outcome = run_on(coordinator, plan, RunHooks(observe, progress))
+            outcome = run_on(launched, plan, RunHooks(observe, progress))
         counted = pa.concat_tables(rows for share in outcome.outputs[REDUCER] for rows in share.staged)
         check_counts(counted, records, KEYS, load.name)
         done = np.sort(noted(Path(directory)).done)

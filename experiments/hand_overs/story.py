@@ -20,7 +20,7 @@ from dpa.protocol.machines import task_of
 from dpa.protocol.task.migrating_queue import MigratingQueue
 from dpa.protocol.task.operator import OperatorMachine
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
-from dpa.protocol.wire.envelopes import Envelope, Message
+from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import Event, TaskStarted, UserCodeDone
 from dpa.protocol.wire.instructions import (
     ExtractRanges,
@@ -31,6 +31,7 @@ from dpa.protocol.wire.instructions import (
     StartTasks,
     StopTasks,
 )
+from dpa.protocol.wire.messages import Message
 from dpa.protocol.wire.messages.data import Push
 from dpa.protocol.wire.messages.members import (
     ChangeMembers,

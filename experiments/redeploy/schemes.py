@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import astuple, dataclass
 from typing import TypeAlias
 
-from dpa.simulation.pauses import Pauses
 from experiments.redeploy.plans import Layout, Redeployment
+from experiments.simulated_jobs.pauses import Pauses
 
 
 @dataclass(frozen=True)

@@ -223,6 +223,7 @@ def random_job(seed: int, place: Path) -> RandomJob:
         "key": "k" if len(kinds) == 1 else ["k", "l"],
         "reducer": {"use": fold.use, "args": fold.args(column)},
         "parallelism": {"mappers": draw.randint(1, 2), "reducers": draw.randint(1, 3)},
+        "recovery": {"attempts": 0},  # each attempt would die as well
         "limits": {"batch_records": draw.choice([10, 100, 1_000]), "in_flight_records": draw.choice([1_000, 5_000])},
     }
     if mapper is not None:

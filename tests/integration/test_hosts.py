@@ -87,6 +87,7 @@ def job(directory: Path, rate: int | None = None) -> dict[str, object]:
             "costs": {"mapper": 1.0, "reducer": 1.0},
             "traffic": {"mapper": {"reducer": 50.0}},
         },
+        "recovery": {"attempts": 0},
         "ray": {"runtime_env": {"working_dir": "."}},
     }
 

@@ -295,7 +295,7 @@ def test_the_death_of_an_actor_fails_the_job_and_is_named_and_what_ray_says_of_i
     caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     given = [{"key": "k", "value": number} for number in (1, 13, 13)]
-    job = Job(input=given, reducer=executors.die_on_thirteen, parallelism=ONE)
+    job = Job(input=given, reducer=executors.die_on_thirteen, parallelism=ONE, recovery={"attempts": 0})
     with pytest.raises(JobFailedError, match=r"^reducer 0 died: .") as failed:
         job.run()
     (tmp_path / "events").write_bytes(failed.value.events["coordinator-0.events"])
@@ -319,7 +319,7 @@ def test_a_task_that_dies_before_its_result_is_fetched_is_named(tmp_path: Path) 
             os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
 
     given = pa.table({"key": ["k", "k", "k"], "value": [1, 2, 3]})
-    job = Job(input=given, reducer=noting, parallelism=ONE)
+    job = Job(input=given, reducer=noting, parallelism=ONE, recovery={"attempts": 0})
     plan = job.spec.plan({MAPPER: tuple(memory_splits(given, 3))}, {MAPPER: given.schema})
     died = r"^reducer 0 died before its result was fetched: "
     with RayBackend().prepared(2) as tasks, pytest.raises(JobFailedError, match=died):

@@ -60,6 +60,7 @@ def test_a_busy_process_ends_with_a_reducer_that_is_killed(tmp_path: Path) -> No
         parallelism={"mappers": 1, "reducers": 1},
         testing={"cpu_contention": [0]},
         balance={"strategy": "none"},
+        recovery={"attempts": 0},
     )
     with pytest.raises(JobFailedError, match="reducer 0 died"):
         job.run()

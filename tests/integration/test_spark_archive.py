@@ -12,7 +12,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from dpa.spark import archive, spark_session
-from dpa.spark._jvm import jvm_options
+from dpa.spark._java import jvm_options
 
 file, log = Path(sys.argv[1]), Path(sys.argv[2])
 archive.archive_file = lambda: file

@@ -24,8 +24,9 @@ from dpa.protocol.wire.addresses import BALANCER, COORDINATOR
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import MoveTasks, Redistribute, Rescale, TaskRequest
 from dpa.simulation.cluster import SimulatedCluster
-from dpa.simulation.job import Network, SimulatedJob, SimulatedRun, map_reduce_job
+from dpa.simulation.job import Network, SimulatedJob, SimulatedRun
 from dpa.sources.splits import memory_splits
+from experiments.simulated_jobs.map_reduce import map_reduce_job
 
 PACE = 0.02
 """Virtual seconds from one change to the next."""

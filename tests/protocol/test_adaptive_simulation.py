@@ -14,9 +14,9 @@ from dpa.measure.skew import skew
 from dpa.protocol.graph import REDUCER
 from dpa.protocol.wire.metrics import StageSnapshot
 from dpa.simulation.cluster import SimulatedCluster
-from dpa.simulation.job import map_reduce_job
-from dpa.simulation.random_jobs import Collect
 from dpa.sources.splits import memory_splits
+from experiments.simulated_jobs.map_reduce import map_reduce_job
+from experiments.simulated_jobs.random_jobs import Collect
 from jobs.letters import WORKLOADS
 
 SEEDS = range(4)

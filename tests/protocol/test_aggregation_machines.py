@@ -6,7 +6,7 @@ import pytest
 from builders import block_of, table_giving
 from hypothesis import given
 from hypothesis import strategies as st
-from wires import CoordinatorWire, OperatorWire, emitter_for, instructed, part, processing, reducer, sent
+from wires import CoordinatorWire, OperatorWire, emitter_for, instructed, last_table, part, processing, reducer, sent
 
 from dpa.errors import ProtocolError
 from dpa.execution.states import StatePart
@@ -15,10 +15,10 @@ from dpa.protocol.coordinator.stage_progress import StagePhase
 from dpa.protocol.graph import REDUCER, map_reduce
 from dpa.protocol.task.operator import OperatorState
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
-from dpa.protocol.wire.envelopes import Message
 from dpa.protocol.wire.events import ExtractDone, MergeDone, ProcessDone, Tick
 from dpa.protocol.wire.instructions import Commit, Extract, Instruction, MergeStates, ProcessBlock
-from dpa.protocol.wire.messages.end import Freeze, LastTable, Progress
+from dpa.protocol.wire.messages import Message
+from dpa.protocol.wire.messages.end import Freeze, Progress
 from dpa.protocol.wire.messages.exchange import BeginExchange, RoundDone, StateTransfer
 from dpa.protocol.wire.metrics import AggregationStats
 
@@ -274,7 +274,7 @@ class Coordinator(CoordinatorWire):
         assert sent(self.reduced(1, 2), Freeze)
 
     def last_table(self, version: int) -> list[Instruction]:
-        return self(BALANCER, LastTable("reducer", version))
+        return self(BALANCER, last_table("reducer", version))
 
     @property
     def aggregation(self) -> AggregationStats | None:

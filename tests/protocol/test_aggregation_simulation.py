@@ -23,7 +23,7 @@ from dpa.protocol.wire.messages.exchange import StateTransfer
 from dpa.protocol.wire.messages.tables import DecisionReport
 from dpa.simulation.cluster import InvariantViolationError
 from dpa.simulation.job import SimulatedRun
-from dpa.simulation.random_jobs import random_job, run_random_job
+from experiments.simulated_jobs.random_jobs import random_job, run_random_job
 
 
 @cache

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from wires import INPUT, CoordinatorWire, instructed, mapper, reducer, sent
+from wires import INPUT, CoordinatorWire, instructed, last_table, mapper, reducer, sent
 
 from dpa.errors import ExecutorError, ProtocolError
 from dpa.execution.schemas import ShareSchema
@@ -32,8 +32,8 @@ def drained(emitted: tuple[int, int] = (4, 3), **options) -> CoordinatorWire:
     return coordinator
 
 
-def last_table(coordinator: CoordinatorWire, version: int) -> list[Instruction]:
-    return coordinator(BALANCER, LastTable("reducer", version))
+def frozen(coordinator: CoordinatorWire, version: int) -> list[Instruction]:
+    return coordinator(BALANCER, last_table("reducer", version))
 
 
 def exchanging() -> CoordinatorWire:
@@ -41,7 +41,7 @@ def exchanging() -> CoordinatorWire:
     coordinator = drained()
     coordinator.reduced(0, 5)
     coordinator.reduced(1, 2)
-    last_table(coordinator, 1)
+    frozen(coordinator, 1)
     return coordinator
 
 
@@ -251,7 +251,7 @@ def test_states_move_in_the_last_exchange_if_they_may_be_elsewhere_than_with_the
 ) -> None:
     coordinator = drained(grouping=BY_KIND[kind]())
     coordinator.reduced(0, 7)
-    assert sent(last_table(coordinator, version), BeginExchange) == [
+    assert sent(frozen(coordinator, version), BeginExchange) == [
         (reducer(index), BeginExchange(1, version, last=True, transfer=transfer)) for index in (0, 1)
     ]
 
@@ -286,13 +286,13 @@ def test_the_job_is_done_once_every_task_has_delivered() -> None:
 
 SHARE = Finished(TaskStats("reducer", 0), LatencySketch(), LatencySketch(), None)
 CANNOT_COME = [
-    (CoordinatorWire, LastTable("reducer", 0)),
+    (CoordinatorWire, last_table("reducer", 0)),
     (CoordinatorWire, SHARE),
     (CoordinatorWire, Ack(0, 1)),
-    (exchanging, LastTable("reducer", 1)),
+    (exchanging, last_table("reducer", 1)),
     (delivering, SHARE),
     (done, SplitRequest()),
-    (done, LastTable("reducer", 1)),
+    (done, last_table("reducer", 1)),
     (done, SHARE),
 ]
 

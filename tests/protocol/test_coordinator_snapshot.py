@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from wires import CoordinatorWire, instructed, mapper, reducer
+from wires import CoordinatorWire, instructed, last_table, mapper, reducer
 
 from dpa.balance.decision import Decision, Outcome
 from dpa.measure.traffic import Traffic
@@ -14,7 +14,7 @@ from dpa.protocol.graph import MAPPER, REDUCER, map_reduce
 from dpa.protocol.wire.addresses import BALANCER
 from dpa.protocol.wire.events import FailureKind, Start, TaskDied, Tick
 from dpa.protocol.wire.instructions import JobFailed
-from dpa.protocol.wire.messages.end import LastTable, Progress
+from dpa.protocol.wire.messages.end import Progress
 from dpa.protocol.wire.messages.tables import DecisionReport
 from dpa.protocol.wire.metrics import StageSnapshot, TaskStats
 from dpa.protocol.wire.use import TaskUse
@@ -99,7 +99,7 @@ def test_the_initial_load_is_known_once_all_shares_are_finished() -> None:
     for index in (0, 1):
         coordinator.progress(mapper(index), emitted=(3,), done=True)
     coordinator.reduced(0, 6)
-    coordinator(BALANCER, LastTable("reducer", 0))
+    coordinator(BALANCER, last_table("reducer", 0))
     assert last(coordinator).initial_load == ()
     coordinator.finished(reducer(1), 2, initial_load=(1, 1))
     assert last(coordinator).initial_load == ()
@@ -148,6 +148,14 @@ def test_queues_are_sampled_at_every_tick_of_the_stream() -> None:
     coordinator.coordinator.handle(Tick(), 1.5)
     [sample] = last(coordinator).samples
     assert (sample.at, sample.queues, sample.processed) == (0.5, (0, 9), (0, 3))
+
+
+def test_a_task_that_left_keeps_what_it_had_processed_in_later_samples() -> None:
+    history = LoadHistory()
+    tasks = {index: TaskStats("reducer", index, processed=10 + index) for index in range(3)}
+    for at, up in enumerate(((0, 1), (0, 1, 2), (0, 1))):
+        history.add(float(at), [tasks[index] for index in up])
+    assert [sample.processed for sample in history.samples(tasks)] == [(10, 11, 0), (10, 11, 12), (10, 11, 12)]
 
 
 @given(st.integers(0, 6000))

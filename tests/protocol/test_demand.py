@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 
 import pytest
-from wires import INPUT, CoordinatorWire
+from wires import INPUT, CoordinatorWire, last_table
 
 from dpa.balance.elastic import ElasticOptions
 from dpa.protocol.coordinator._demand import TrueRates
 from dpa.protocol.coordinator.elasticity import Elasticity
 from dpa.protocol.graph import Edge, Graph, Stage
 from dpa.protocol.wire.addresses import BALANCER, Address
-from dpa.protocol.wire.messages.end import LastTable
 
 READ, SUMS, LAST = Address("read"), Address("sums"), Address("last")
 
@@ -38,12 +37,6 @@ def test_a_stage_is_offered_what_one_that_feeds_it_makes_of_what_is_offered_to_t
     assert found["last"].offered == pytest.approx(125)
 
 
-def test_records_that_wait_for_credit_have_been_made_too() -> None:
-    seen = Seen()
-    seen.wire.progress(READ, emitted=(800,), held=(200,), mapped=1_000, supply=500.0)
-    assert seen.offered("sums", 2.0) == pytest.approx(500)
-
-
 def test_of_a_stage_that_emits_its_result_counts_what_it_makes_of_that_alone() -> None:
     """What it made of the records that it took, none, says nothing of the rows of its result; nor does the rate at
     which it took them bound that at which it reads these."""
@@ -52,7 +45,7 @@ def test_of_a_stage_that_emits_its_result_counts_what_it_makes_of_that_alone() -
     seen.wire.progress(SUMS, processed=9_000, ready_seconds=900.0, emitted=(0,))
     assert seen.offered("last", 100.0) == 0.0
     seen.wire.progress(SUMS, processed=10_000, ready_seconds=1_000.0, emitted=(0,))
-    seen.wire(BALANCER, LastTable("sums", 0))
+    seen.wire(BALANCER, last_table("sums", 0))
     seen.wire.finished(SUMS, 10_000)
     assert not seen.wire.coordinator.stages["sums"].is_running
     seen.wire.progress(SUMS, processed=10_000, ready_seconds=1_000.0, emitted=(40,), mapped=40, supply=80.0)

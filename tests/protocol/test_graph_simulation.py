@@ -8,14 +8,16 @@ from typing import Any
 import pytest
 
 from dpa.protocol.coordinator.machine import CoordinatorMachine
+from dpa.protocol.coordinator.stage_progress import StageProgress
 from dpa.protocol.task.machine import TaskMachine
 from dpa.protocol.task.operator import OperatorMachine
 from dpa.protocol.task.source import SourceMachine
 from dpa.protocol.wire.events import TaskStarted
 from dpa.protocol.wire.messages.data import Ack
 from dpa.protocol.wire.messages.tables import TableUpdate
+from dpa.protocol.wire.metrics import TaskStats
 from dpa.simulation.cluster import InvariantViolationError
-from dpa.simulation.random_graphs import random_graph, run_random_graph
+from experiments.simulated_jobs.random_graphs import random_graph, run_random_graph
 
 SEEDS = range(40)
 
@@ -38,20 +40,30 @@ def test_random_graphs_have_all_shapes() -> None:
     assert min(happened.values()) >= 5, happened
 
 
-class DrainsWithTheFirst(CoordinatorMachine):
-    """Takes a stage for fed when one of the stages that feed it is done."""
+class FedByTheFirst(StageProgress):
+    """Takes itself for fed when one of the stages that feed it is done."""
 
-    def _has_all_input(self, name: str) -> bool:
-        return any(self.stages[feeder.name].is_done for feeder in self._graph.upstream(name))
+    @property
+    def is_fed(self) -> bool:
+        return any(feeder.is_done for feeder in self._feeders)
+
+
+class DrainsWithTheFirst(CoordinatorMachine):
+    """Sees stages as `FedByTheFirst` does."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        for stage in self.stages.values():
+            stage.__class__ = FedByTheFirst
 
 
 class CountsOneEdge(CoordinatorMachine):
     """Forgets the records of all edges into a stage but the first."""
 
-    def _emitted_to(self, name: str) -> int:
-        number, edge = self._graph.into(name)[0]
-        leaving = [other for other, _ in self._graph.out_of(edge.source)]
-        return self.stages[edge.source].emitted_on(leaving.index(number))
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        for stage in self.stages.values():
+            del stage.ledger._feeders[1:]
 
 
 class BeginsWithTheFirstTask(CoordinatorMachine):
@@ -67,13 +79,17 @@ class _Hasty(TaskMachine):
     def has_emitted_all(self) -> bool:
         return self._production.is_closed
 
+    @property
+    def stats(self) -> TaskStats:
+        return replace(super().stats, emitted=tuple(emitter.emitted for emitter in self.emitters))
+
 
 class HastySource(_Hasty, SourceMachine):
-    """Asks for the next split, or is done, while blocks wait for credit."""
+    """Asks for the next split, or is done, while blocks wait for credit, which it has not counted."""
 
 
 class HastyOperator(_Hasty, OperatorMachine):
-    """Is done while blocks of its result wait for credit."""
+    """Is done while blocks of its result wait for credit, which it has not counted."""
 
 
 class _Boundless(TaskMachine):

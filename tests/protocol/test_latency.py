@@ -7,7 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 from builders import map_task, table_giving
-from wires import CoordinatorWire, OperatorWire, SourceWire, emitter_for, mapper, push, reducer, sent
+from wires import CoordinatorWire, OperatorWire, SourceWire, emitter_for, last_table, mapper, push, reducer, sent
 
 from dpa.balance.options import NoBalancingOptions
 from dpa.measure.latency import LatencySketch
@@ -16,13 +16,14 @@ from dpa.protocol.wire.addresses import BALANCER, COORDINATOR
 from dpa.protocol.wire.events import FinishDone, ProcessDone, Tick
 from dpa.protocol.wire.instructions import Instruction
 from dpa.protocol.wire.messages.data import Ack, Push
-from dpa.protocol.wire.messages.end import Finished, LastTable, Progress
+from dpa.protocol.wire.messages.end import Finished, Progress
 from dpa.protocol.wire.messages.exchange import BeginExchange
 from dpa.protocol.wire.messages.splits import Begin, SplitGrant
 from dpa.simulation.cluster import SimulatedCluster
-from dpa.simulation.job import Network, map_reduce_job
-from dpa.simulation.random_jobs import Collect, run_random_job
+from dpa.simulation.job import Network
 from dpa.sources.splits import MemorySplit, memory_splits
+from experiments.simulated_jobs.map_reduce import map_reduce_job
+from experiments.simulated_jobs.random_jobs import Collect, run_random_job
 
 SPLIT = MemorySplit(pa.table({"key": ["a"]}))
 
@@ -97,7 +98,7 @@ def test_the_coordinator_merges_what_the_tasks_of_a_stage_measured() -> None:
     for index in (0, 1):
         coordinator.mapped(index, 2, done=True)
         coordinator.reduced(index, 2)
-    coordinator(BALANCER, LastTable("reducer", 0))
+    coordinator(BALANCER, last_table("reducer", 0))
     for index, seconds in ((1, 4.0), (0, 1.0)):
         measured = LatencySketch()
         measured.add(seconds, 2)

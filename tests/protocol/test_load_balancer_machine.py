@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from builders import same_table
-from wires import Wire, mapper, reducer, sent
+from wires import Wire, last_table, last_versions, mapper, reducer, sent
 
 from dpa.balance.decision import Outcome
 from dpa.balance.options import BY_STRATEGY, BalanceOptions
@@ -191,7 +191,7 @@ def test_a_freeze_is_answered_with_the_number_of_the_last_table_after_all_that_w
     instructions = balancer.freeze()
     assert outcomes(instructions) == [Outcome.BELOW_THRESHOLD]
     [(to, last)] = sent(instructions, LastTable)
-    assert (to, last.version) == (COORDINATOR, balancer.table.version) == (COORDINATOR, 1)
+    assert (to, last.table.version) == (COORDINATOR, balancer.table.version) == (COORDINATOR, 1)
     assert instructions[-1].envelope.message is last
 
 
@@ -239,9 +239,9 @@ def test_each_stage_has_a_policy_and_a_freeze_of_its_own() -> None:
     balancer.report(1, 0, stage="counts")
     assert outcomes(balancer.report(0, 100, stage="ranks")) == []
     instructions = balancer.freeze("ranks")
-    assert [last for _, last in sent(instructions, LastTable)] == [LastTable("ranks", 0)]
+    assert last_versions(instructions) == [(COORDINATOR, "ranks", 0)]
     assert [report.stage for _, report in sent(balancer.report(2, 100, stage="counts"), DecisionReport)] == ["counts"]
-    assert [last for _, last in sent(balancer.freeze("counts"), LastTable)] == [LastTable("counts", 1)]
+    assert last_versions(balancer.freeze("counts")) == [(COORDINATOR, "counts", 1)]
 
 
 def test_a_key_is_looked_up_by_the_table_of_a_stage() -> None:
@@ -263,7 +263,7 @@ def test_only_a_task_of_a_balanced_stage_can_be_relieved(stage: str, node_id: in
 # --- what cannot come
 
 
-@pytest.mark.parametrize("message", [Ack(0, 1), LastTable(REDUCER, 0)], ids=["Ack", "LastTable"])
+@pytest.mark.parametrize("message", [Ack(0, 1), last_table(REDUCER, 0)], ids=["Ack", "LastTable"])
 def test_a_message_for_others_is_refused_by_name(message) -> None:
     with pytest.raises(ProtocolError, match=f"load balancer cannot take a {type(message).__name__} from coordinator"):
         Balancer()(COORDINATOR, message)
@@ -334,12 +334,12 @@ def test_a_freeze_is_answered_when_the_last_table_is_settled() -> None:
     balancer.report(1, 100)
     assert sent(balancer.freeze(), LastTable) == []
     assert balancer.loaded(2, 500, version=1) == balancer.settled(0) == balancer.settled(1) == []
-    assert sent(balancer.settled(2), LastTable) == [(COORDINATOR, LastTable(REDUCER, 1))]
+    assert last_versions(balancer.settled(2)) == [(COORDINATOR, REDUCER, 1)]
     assert balancer.loaded(0, 500, version=1) == []
 
 
 def test_a_freeze_before_any_redistribution_is_answered_at_once() -> None:
-    assert sent(MigratingBalancer().freeze(), LastTable) == [(COORDINATOR, LastTable(REDUCER, 0))]
+    assert last_versions(MigratingBalancer().freeze()) == [(COORDINATOR, REDUCER, 0)]
 
 
 def test_a_task_settles_each_table_once() -> None:

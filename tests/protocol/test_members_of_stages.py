@@ -16,15 +16,15 @@ from dpa.protocol.balancer.machine import load_balancer_of
 from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.graph import MAPPER, REDUCER, Edge, Graph, Stage, map_reduce
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address, Present
-from dpa.protocol.wire.envelopes import Message
 from dpa.protocol.wire.events import CancelChange, Event, MoveTasks, Rescale, Start, StartFailed, TaskStarted, Tick
 from dpa.protocol.wire.instructions import Answer, CancelStart, Instruction, JobFailed, StartTasks, StopTasks
+from dpa.protocol.wire.messages import Message
 from dpa.protocol.wire.messages.end import Freeze, Progress
 from dpa.protocol.wire.messages.members import ChangeMembers, Leave, Left, MembersChanged, Unsubscribe, Unsubscribed
 from dpa.protocol.wire.messages.migration import Settled
 from dpa.protocol.wire.messages.splits import Begin, SplitGrant, SplitRequest, SplitReturned
 from dpa.protocol.wire.messages.tables import CurrentTable, LoadReport, OfferedReport, TableUpdate
-from dpa.protocol.wire.metrics import TaskStats
+from dpa.protocol.wire.metrics import TaskChange, TaskStats
 from dpa.routing.members import MemberChange
 from dpa.sources.splits import memory_splits
 
@@ -176,6 +176,11 @@ def test_a_stage_grows_once_its_new_tasks_are_up() -> None:
     ]
     [answer] = coordinator.answers(coordinator(BALANCER, MembersChanged(REDUCER)))
     assert (answer.request, answer.refused) == (7, False) and "reducer has 5 tasks, 2 started" in answer.text
+
+
+def test_one_task_is_not_called_tasks() -> None:
+    change = TaskChange(1, 0.0, REDUCER, (), (1, 2), (), 0.5, "asked for")
+    assert change.in_words(1) == "reducer has 1 task, 2 stopped, after 0.50 s"
 
 
 def test_a_task_that_leaves_is_stopped_when_all_have_let_it_go() -> None:

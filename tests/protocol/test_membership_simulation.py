@@ -20,8 +20,8 @@ from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.rules import State
 from dpa.protocol.task.hand_over import Giving
 from dpa.protocol.wire.addresses import COORDINATOR, Address
-from dpa.protocol.wire.envelopes import Message
 from dpa.protocol.wire.events import CancelChange, FailureKind, MoveTasks, RangesExtracted, Rescale, TaskDied
+from dpa.protocol.wire.messages import Message
 from dpa.protocol.wire.messages.end import Progress
 from dpa.protocol.wire.messages.members import ChangeMembers, Left, MembersChanged
 from dpa.protocol.wire.messages.splits import Begin
@@ -29,9 +29,9 @@ from dpa.protocol.wire.metrics import TaskStats
 from dpa.routing.table import RoutingTable
 from dpa.simulation.cluster import InvariantViolationError, SimulatedCluster
 from dpa.simulation.job import SimulatedRun
-from dpa.simulation.random_changes import with_random_changes, with_random_death
-from dpa.simulation.random_graphs import run_random_graph
-from dpa.simulation.random_jobs import random_job, run_random_job
+from experiments.simulated_jobs.random_changes import with_random_changes, with_random_death
+from experiments.simulated_jobs.random_graphs import run_random_graph
+from experiments.simulated_jobs.random_jobs import random_job, run_random_job
 
 SEEDS, CHUNK = 66, 22
 
@@ -73,7 +73,7 @@ def test_random_graphs_whose_tasks_change_keep_every_invariant(first: int) -> No
 
 
 def test_placements_follow_the_load_while_tasks_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpa.protocol.coordinator.machine._REST_SECONDS", 0.1)
+    monkeypatch.setattr("dpa.protocol.coordinator._planners._REST_SECONDS", 0.1)
     happened: Counter[str] = Counter()
     for seed in range(PLACED):
         try:
@@ -161,7 +161,7 @@ class ForgetsWhatLeft(StageProgress):
     """Does not count what tasks that have left had processed."""
 
     def left(self, message: Left) -> None:
-        self.tasks[message.stats.index] = TaskStats(self.name, message.stats.index)
+        self.roster.note(TaskStats(self.name, message.stats.index), 0.0)
 
     def _noted(self, sender: Address, message: Progress) -> None:
         if sender.index in self.members or message.done:

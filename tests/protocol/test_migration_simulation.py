@@ -23,16 +23,16 @@ from dpa.protocol.task.hand_over import Giving, Taking
 from dpa.protocol.task.migrating_queue import MigratingQueue
 from dpa.protocol.task.source import SourceMachine
 from dpa.protocol.wire.addresses import Address
-from dpa.protocol.wire.envelopes import Message
 from dpa.protocol.wire.events import RangesExtracted
+from dpa.protocol.wire.messages import Message
 from dpa.protocol.wire.messages.end import Freeze
 from dpa.protocol.wire.messages.migration import Marker, RangeTransfer, Settled
 from dpa.routing.groupings.options import BY_KIND
 from dpa.routing.hashing import ALL_HASHES, Hashes, Interval
 from dpa.routing.table import RoutingTable
 from dpa.simulation.cluster import InvariantViolationError
-from dpa.simulation.random_graphs import random_graph
-from dpa.simulation.random_jobs import run_random_job
+from experiments.simulated_jobs.random_graphs import random_graph
+from experiments.simulated_jobs.random_jobs import run_random_job
 
 SEEDS, CHUNK = 90, 30
 MOST = 150

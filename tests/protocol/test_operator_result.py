@@ -17,9 +17,9 @@ from dpa.protocol.task.emitter import Emitter
 from dpa.protocol.task.operator import OperatorState
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.channel import Outbox
-from dpa.protocol.wire.envelopes import Message
 from dpa.protocol.wire.events import ExtractDone, FinishDone, MergeDone, ProcessDone, StepDone, Tick, WriteDone
 from dpa.protocol.wire.instructions import Extract, Finish, Instruction, NextStep, OpenResult, Write
+from dpa.protocol.wire.messages import Message
 from dpa.protocol.wire.messages.data import Ack, Push
 from dpa.protocol.wire.messages.end import Deliver, Drain, Finished, Progress
 from dpa.protocol.wire.messages.exchange import BeginExchange, StateTransfer

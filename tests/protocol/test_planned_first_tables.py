@@ -19,9 +19,9 @@ from dpa.protocol.graph import REDUCER, Stage
 from dpa.protocol.wire.metrics import StageSnapshot
 from dpa.routing.hashing import hash_column
 from dpa.simulation.cluster import SimulatedCluster
-from dpa.simulation.job import map_reduce_job
-from dpa.simulation.random_jobs import Collect
 from dpa.sources.splits import memory_splits
+from experiments.simulated_jobs.map_reduce import map_reduce_job
+from experiments.simulated_jobs.random_jobs import Collect
 
 KEYS = [f"key {number % 40}" if number % 2 else "hot" for number in range(400)]
 BALANCE = AdaptiveOptions()

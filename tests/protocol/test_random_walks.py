@@ -25,13 +25,14 @@ from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import Event, FailureKind, StartFailed, TaskDied
 from dpa.simulation.cluster import SimulatedCluster
-from dpa.simulation.random_jobs import run_random_job
+from experiments.simulated_jobs.random_jobs import run_random_job
 
 Change = tuple[str, State, State]
 
 RUNS: tuple[tuple[int, dict[str, bool]], ...] = (
     *((seed, {"placed": True}) for seed in (36, 32, 14, 2)),
     *((seed, {"migrates": True}) for seed in (39, 2)),
+    (1, {"cuts": True}),
 )
 """Seeds that reach every change of state, and how they are run."""
 

@@ -14,6 +14,7 @@ from typing import Any, get_args, get_type_hints
 import numpy as np
 import pyarrow as pa
 import pytest
+from wires import kinds_of
 
 from dpa.errors import ProtocolError, RecordingError
 from dpa.execution.block import Block
@@ -27,17 +28,18 @@ from dpa.protocol.history.recording import Recording, Replayed
 from dpa.protocol.machine import Machine
 from dpa.protocol.machines import task_of
 from dpa.protocol.wire.addresses import COORDINATOR, Address
-from dpa.protocol.wire.envelopes import Envelope, Message
+from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import Event, ProcessDone, StepDone, Tick
 from dpa.protocol.wire.instructions import Instruction, ProcessBlock
+from dpa.protocol.wire.messages import Message
 from dpa.protocol.wire.messages.data import Push
 from dpa.protocol.wire.messages.end import Deliver
 from dpa.routing.groupings.options import BY_KIND, KINDS
 from dpa.simulation.cluster import InvariantViolationError, SimulatedCluster
 from dpa.simulation.job import SimulatedJob
-from dpa.simulation.random_changes import with_random_changes, with_random_placement
-from dpa.simulation.random_graphs import random_graph
-from dpa.simulation.random_jobs import random_job
+from experiments.simulated_jobs.random_changes import with_random_changes, with_random_placement
+from experiments.simulated_jobs.random_graphs import random_graph
+from experiments.simulated_jobs.random_jobs import random_job
 
 SOURCE, OPERATOR = Address("mapper", 0), Address("reducer", 0)
 
@@ -219,7 +221,7 @@ def test_a_machine_that_acts_differently_disagrees() -> None:
 
 def test_all_that_machines_do_not_look_at_is_known_by_its_field() -> None:
     """Whoever adds a message with a block, states or a split names the field in `LARGE`."""
-    for kind in (*get_args(Event), *get_args(Message), *get_args(Instruction)):
+    for kind in (*kinds_of(Event), *kinds_of(Message), *kinds_of(Instruction)):
         hints = get_type_hints(kind)
         large = [name for name, hint in hints.items() if any(map(has_lean_form, _parts(hint)))]
         assert large == ([LARGE[kind]] if kind in LARGE and kind is not ProcessBlock else large), kind

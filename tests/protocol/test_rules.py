@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, get_args
+from typing import ClassVar
 
 import pytest
+from wires import kinds_of
 
 from dpa.errors import ProtocolError
 from dpa.protocol.balancer.machine import LoadBalancerMachine, StageBalance
+from dpa.protocol.coordinator.cuts import Cuts
 from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.coordinator.membership import Membership
 from dpa.protocol.coordinator.stage_progress import StageProgress
@@ -19,8 +21,9 @@ from dpa.protocol.task.operator import OperatorMachine
 from dpa.protocol.task.source import SourceMachine
 from dpa.protocol.task.state_exchange import StateExchange
 from dpa.protocol.wire.addresses import COORDINATOR, Address
-from dpa.protocol.wire.envelopes import Envelope, Message
+from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import Event, TasksGone
+from dpa.protocol.wire.messages import Message
 
 
 class Light(State):
@@ -116,7 +119,7 @@ def test_two_parts_that_take_one_kind_of_event_are_refused_when_the_machine_is_m
 # --- the machines of the protocol
 
 PARTS: dict[type[RuledMachine], list[type[RuledMachine]]] = {
-    CoordinatorMachine: [StageProgress, Membership],
+    CoordinatorMachine: [StageProgress, Membership, Cuts],
     LoadBalancerMachine: [StageBalance],
     SourceMachine: [Production],
     OperatorMachine: [Production, StateExchange, Giving, Taking],
@@ -128,9 +131,10 @@ RECEIVED: dict[type[RuledMachine], set[str]] = {
         *("Start", "TaskStarted", "StartFailed", "TaskDied", "Tick", "Rescale", "CancelChange", "MoveTasks"),
         *("MembersChanged", "Left", "Unsubscribed", "SplitReturned"),
         *("SplitRequest", "Progress", "DecisionReport", "RoundDone", "LastTable", "Finished"),
+        *("Paused", "SnapshotTaken", "CheckpointWritten", "CheckpointFailed"),
     },
     LoadBalancerMachine: {
-        *("Tick", "Redistribute", "LoadReport", "OfferedReport", "Settled", "Freeze"),
+        *("Tick", "Redistribute", "LoadReport", "OfferedReport", "Settled", "Freeze", "Thaw"),
         *("ChangeMembers", "Unsubscribe"),
     },
     SourceMachine: {
@@ -144,12 +148,21 @@ RECEIVED: dict[type[RuledMachine], set[str]] = {
             "TableUpdate",
             "CurrentTable",
             "Leave",
+            "Pause",
             "Flush",
         ),
     },
     OperatorMachine: {
         *("Tick", "StepDone", "ProcessDone", "ExtractDone", "MergeDone", "FinishDone", "WriteDone"),
-        *("RangesExtracted", "StatesInstalled", "Marker", "RangeTransfer", "PassedMarkers"),
+        *(
+            "RangesExtracted",
+            "StatesInstalled",
+            "TakeSnapshot",
+            "SnapshotDone",
+            "Marker",
+            "RangeTransfer",
+            "PassedMarkers",
+        ),
         *(
             "Push",
             "Ack",
@@ -176,7 +189,7 @@ def test_a_machine_has_rules_for_what_it_receives_and_for_nothing_else(machine: 
 
 
 def test_every_message_and_every_event_is_received_by_some_machine() -> None:
-    kinds = {kind.__name__ for kind in (*get_args(Message), *get_args(Event)) if kind not in (Envelope, TasksGone)}
+    kinds = {kind.__name__ for kind in {*kinds_of(Message), *kinds_of(Event)} - {Envelope, TasksGone}}
     assert kinds == set().union(*RECEIVED.values())
 
 

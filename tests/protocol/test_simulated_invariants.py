@@ -36,7 +36,7 @@ def pushed(*numbers: int, origin: int = 0) -> Push:
 def test_a_late_copy_for_a_task_that_was_stopped_is_not_lost() -> None:
     graph = graph_of(2)
     tasks = {address: task_of(graph, address) for address in graph.addresses}
-    invariants = Invariants(graph, tasks, numbered=False)
+    invariants = Invariants(graph, tasks, None)
     begin = Envelope(COORDINATOR, mapper(), 0, Begin())
     tasks[mapper()].handle(begin, 0.0)
     invariants.received(begin, tasks[mapper()])
@@ -47,7 +47,7 @@ def test_a_late_copy_for_a_task_that_was_stopped_is_not_lost() -> None:
 
 
 def test_rows_of_a_split_are_in_order_whoever_reads_them() -> None:
-    order = InputOrder(graph_of(2), REDUCER)
+    order = InputOrder(graph_of(2), graph_of(2), REDUCER)
     order.works(0, pushed(3, 4))
     order.works(0, pushed(0, 2, origin=1))  # of another split
     order.works(1, pushed(5, origin=1))
@@ -56,7 +56,7 @@ def test_rows_of_a_split_are_in_order_whoever_reads_them() -> None:
 
 
 def test_rows_of_the_whole_input_are_in_order_while_one_task_reads_at_a_time() -> None:
-    order = InputOrder(graph_of(1), REDUCER)
+    order = InputOrder(graph_of(1), graph_of(1), REDUCER)
     order.changes("mapper", MemberChange(replaces=((0, 1),)))
     order.works(0, pushed(3))
     with pytest.raises(ProtocolError, match="row 2 of key 'key' after row 3, against the order of the input"):
@@ -64,14 +64,14 @@ def test_rows_of_the_whole_input_are_in_order_while_one_task_reads_at_a_time() -
 
 
 def test_rows_of_the_whole_input_are_in_no_order_once_several_tasks_read() -> None:
-    order = InputOrder(graph_of(1), REDUCER)
+    order = InputOrder(graph_of(1), graph_of(1), REDUCER)
     order.changes("mapper", MemberChange(joins=(1,)))
     order.works(0, pushed(3))
     order.works(0, pushed(2, origin=1))
 
 
 def test_rows_that_a_combiner_has_made_one_of_have_no_order() -> None:
-    order = InputOrder(graph_of(1), REDUCER)
+    order = InputOrder(graph_of(1), graph_of(1), REDUCER)
     push = pushed(3)
     order.works(0, replace(push, block=replace(push.block, combined=True)))
     order.works(0, pushed(2))

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from builders import map_task
+from wires import reducer
 
 from dpa.balance.options import NoBalancingOptions
 from dpa.execution.block import Block
@@ -17,12 +18,13 @@ from dpa.protocol.task.operator import OperatorMachine
 from dpa.protocol.wire.events import Event, MoveTasks, ProcessDone
 from dpa.protocol.wire.instructions import Instruction
 from dpa.protocol.wire.metrics import StageSnapshot
-from dpa.simulation._cores import Cores
+from dpa.simulation._hosts import Hosts
 from dpa.simulation.cluster import SimulatedCluster
-from dpa.simulation.job import Network, SimulatedJob, map_reduce_job
-from dpa.simulation.pauses import NEVER, Pauses
-from dpa.simulation.random_jobs import Collect, random_job
+from dpa.simulation.job import Network, SimulatedJob
 from dpa.sources.splits import memory_splits
+from experiments.simulated_jobs.map_reduce import map_reduce_job
+from experiments.simulated_jobs.pauses import Pauses
+from experiments.simulated_jobs.random_jobs import Collect, random_job
 
 
 def job(keys: Sequence[str], *, reducers: int = 1, **timing: Any) -> SimulatedJob:
@@ -98,7 +100,7 @@ def test_a_reducer_that_pauses_does_nothing_meanwhile_and_is_not_busy() -> None:
     first.run()
     began, done[:] = done[0] - 1.0, []
     pauses = Pauses.of([(began + 1.5, began + 6.0)])
-    paused = job(["a"] * 3, pauses=lambda stage, index: pauses if stage == REDUCER else NEVER)
+    paused = job(["a"] * 3, lasting=lambda stage, index, *work: pauses.lasting(*work) if stage == REDUCER else work[1])
     snapshot = SimulatedCluster(paused, 0, operator=Listens).run().snapshot
     assert [at - began for at in done] == pytest.approx([1.0, 6.5, 7.5])
     assert snapshot[REDUCER].tasks[0].busy_seconds == pytest.approx(3.0)
@@ -128,12 +130,12 @@ def test_a_reducer_that_works_alone_has_the_core_to_itself() -> None:
 
 
 def test_a_piece_waits_for_a_core_by_the_number_that_run_when_it_begins() -> None:
-    cores = Cores(2)
-    assert [cores.begin(1.0) for _ in range(4)] == [0.0, 0.0, 0.5, 1.0]
-    cores.end()
-    cores.end()
-    assert cores.begin(2.0) == pytest.approx(1.0)  # the third at once
-    assert [Cores(None).begin(1.0) for _ in range(3)] == [0.0] * 3
+    hosts, boundless = Hosts(None, 2), Hosts(None, None)
+    assert [hosts.begin(reducer(index), 1.0) for index in range(4)] == [0.0, 0.0, 0.5, 1.0]
+    for index in (0, 1):
+        hosts.end(reducer(index))
+    assert hosts.begin(reducer(0), 2.0) == pytest.approx(1.0)  # the third at once
+    assert [boundless.begin(reducer(index), 1.0) for index in range(3)] == [0.0] * 3
 
 
 def test_a_reducer_is_told_how_long_it_waited_for_a_core() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from wires import CoordinatorWire, instructed, sent
+from wires import CoordinatorWire, instructed, last_table, sent
 
 from dpa.errors import ProtocolError
 from dpa.protocol.coordinator.stage_progress import StagePhase
@@ -11,7 +11,7 @@ from dpa.protocol.graph import Edge, Graph, Stage
 from dpa.protocol.wire.addresses import BALANCER, Address
 from dpa.protocol.wire.events import Tick
 from dpa.protocol.wire.instructions import Commit, Instruction, JobDone
-from dpa.protocol.wire.messages.end import Deliver, Drain, Freeze, LastTable
+from dpa.protocol.wire.messages.end import Deliver, Drain, Freeze
 from dpa.protocol.wire.messages.exchange import BeginExchange, RoundDone
 
 
@@ -31,7 +31,7 @@ class GraphWire(CoordinatorWire):
 
     def end(self, stage: str, records: int, *emitted: int) -> list[Instruction]:
         """A stage whose records are all processed exchanges, finishes and delivers."""
-        self(BALANCER, LastTable(stage, 0))
+        self(BALANCER, last_table(stage, 0))
         self.finished(Address(stage), records)
         return self.emitted(stage, *emitted, processed=records)
 
@@ -116,7 +116,7 @@ def test_the_messages_of_a_stage_s_end_go_to_its_tasks_alone() -> None:
     coordinator = chain()
     coordinator.emitted("tags", 5)
     coordinator.processed("counts", 5)
-    assert receivers(coordinator(BALANCER, LastTable("counts", 0)), BeginExchange) == ["counts"]
+    assert receivers(coordinator(BALANCER, last_table("counts", 0)), BeginExchange) == ["counts"]
     assert receivers(coordinator.finished(Address("counts"), 5), Deliver) == ["counts"]
 
 

@@ -19,8 +19,8 @@ from dpa.measure.skew import skew
 from dpa.protocol.graph import REDUCER
 from dpa.protocol.wire.metrics import StageSnapshot
 from dpa.simulation.cluster import SimulatedCluster
-from dpa.simulation.job import map_reduce_job
 from dpa.sources.splits import memory_splits
+from experiments.simulated_jobs.map_reduce import map_reduce_job
 
 REDUCERS = 4
 SERVICE_SECONDS = 0.002

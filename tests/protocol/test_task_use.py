@@ -39,6 +39,16 @@ def test_the_traffic_of_forgotten_tasks_is_in_the_sums_alone() -> None:
     assert (traffic.messages, traffic.records, traffic.bytes, traffic.pairs) == (15, 150, 1_500, ((800,),))
 
 
+def test_the_traffic_has_a_row_for_each_task_that_there_is_or_was_whatever_its_number() -> None:
+    use = {mapper(1_000): TaskUse("a", 1, 1.0, {reducer(0): Traffic(1, 10, 100)}), reducer(0): TaskUse()}
+    stages = (
+        StageSnapshot(MAPPER, "done", (TaskStats(MAPPER, 1_000),)),
+        StageSnapshot(REDUCER, "done", (TaskStats(REDUCER, 0),)),
+    )
+    [traffic] = traffic_between(use, Snapshot("done", 1.0, 0, stages))
+    assert traffic.pairs == ((100,),)
+
+
 def test_receivers_that_are_gone_are_counted_one_by_one_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpa.protocol.wire.use._GONE_KEPT", 2)
     meter: TrafficMeter[Address] = TrafficMeter()

@@ -32,9 +32,10 @@ from dpa.protocol.wire.messages.splits import SplitReturned
 from dpa.routing.hashing import Hashes
 from dpa.routing.table import RoutingTable
 from dpa.simulation.cluster import InvariantViolationError, SimulatedCluster
-from dpa.simulation.job import Network, map_reduce_job
-from dpa.simulation.random_jobs import Collect, run_random_job
+from dpa.simulation.job import Network
 from dpa.sources.splits import memory_splits
+from experiments.simulated_jobs.map_reduce import map_reduce_job
+from experiments.simulated_jobs.random_jobs import Collect, run_random_job
 
 
 class LeavesWithoutFlush(OperatorMachine):
@@ -112,9 +113,11 @@ class MergesBeforeTheLastTable(StateExchange):
 class PublishesAfterTheFreeze(StageBalance):
     """Does what it is asked for after it has named the last table."""
 
-    def _ignore(self, sender: Address, event: object) -> None:
-        if isinstance(event, Redistribute) and self.state is BalanceState.FROZEN:
+    def _postpone(self, sender: Address, event: Redistribute) -> None:
+        if self.state is BalanceState.FROZEN:
             self._redistribute(sender, event)
+        else:
+            super()._postpone(sender, event)
 
 
 QUEUE = "dpa.protocol.task.operator.MigratingQueue"

@@ -29,11 +29,11 @@ from dpa.protocol.task.quantum import QuantumSizer
 from dpa.protocol.task.source import SourceMachine
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.channel import Outbox
-from dpa.protocol.wire.envelopes import Message
 from dpa.protocol.wire.events import ProcessDone, Start, StepDone, TaskStarted
 from dpa.protocol.wire.instructions import Instruction, ProcessBlock, Send
+from dpa.protocol.wire.messages import Message
 from dpa.protocol.wire.messages.data import Push
-from dpa.protocol.wire.messages.end import Finished, Progress
+from dpa.protocol.wire.messages.end import Finished, LastTable, Progress
 from dpa.protocol.wire.messages.splits import Begin, SplitGrant, SplitRequest
 from dpa.protocol.wire.messages.tables import TableUpdate
 from dpa.protocol.wire.metrics import TaskStats
@@ -80,6 +80,16 @@ def sent(instructions: Iterable[Instruction], kind: type[M]) -> list[tuple[Addre
 def instructed(instructions: Iterable[Instruction], kind: type[M]) -> list[M]:
     """The instructions of one kind."""
     return [instruction for instruction in instructions if isinstance(instruction, kind)]
+
+
+def last_table(stage: str, version: int) -> LastTable:
+    """The load balancer's answer to a freeze, with any table of this version."""
+    return LastTable(stage, table_giving({"any": 0}, version=version))
+
+
+def last_versions(instructions: Iterable[Instruction]) -> list[tuple[Address, str, int]]:
+    """The answers to freezes among the instructions: to whom, the stage, and the version of its table."""
+    return [(to, last.stage, last.table.version) for to, last in sent(instructions, LastTable)]
 
 
 def update_between(old: RoutingTable, new: RoutingTable, stage: str = REDUCER) -> TableUpdate:
@@ -286,3 +296,9 @@ class CoordinatorWire(Wire):
         """A task has finished its share of the result."""
         stats = TaskStats(task.stage, task.index, processed=processed)
         return self(task, Finished(stats, latency or LatencySketch(), LatencySketch(), schema, **fields))
+
+
+def kinds_of(base: type) -> set[type]:
+    """The events, messages or instructions that there are: what derives from `base` and is no base itself."""
+    below = base.__subclasses__()
+    return set().union(*map(kinds_of, below)) if below else {base}

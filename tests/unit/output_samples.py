@@ -7,7 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpa.config import JobFile, parse
-from dpa.driver.outputs import Publication, check_outputs
+from dpa.driver import outputs
+from dpa.driver.outputs import Publication
 
 RESULT = ["_job.yaml", "part-00000.parquet"]
 
@@ -24,6 +25,10 @@ def of(sections: Mapping[str, object]) -> JobFile:
 def publication(file: JobFile) -> Publication:
     """Of the result of a job."""
     return Publication.of(file, file.config.output, "output")
+
+
+def check_outputs(file: JobFile) -> None:
+    outputs.check_outputs(file, outputs.outputs_of(file))
 
 
 def write(file: JobFile, value: int = 1) -> None:

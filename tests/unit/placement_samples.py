@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 from hypothesis import strategies as st
 
-from dpa.placement._moves import Plan
-from dpa.placement.model import Cluster, GroupEdge, Node, TaskGraph, TaskGroup
+from dpa.placement._moves import reassigned
+from dpa.placement.model import Cluster, Counts, GroupEdge, Node, Placement, TaskGraph, TaskGroup
 
 MEGABYTE = 1e6
 
@@ -26,10 +27,15 @@ def pipeline(tasks: tuple[int, ...], cost: float = 1.0, traffic: float = MEGABYT
     return TaskGraph(tuple(groups), tuple(edges))
 
 
-def moved(before: Plan, after: Plan) -> list[tuple[int, int]]:
-    """Of the tasks that are elsewhere by the second plan, the old node and the new."""
-    pairs = zip(itertools.chain(*before.nodes), itertools.chain(*after.nodes), strict=True)
-    return [(was, now) for was, now in pairs if was != now]
+def moved(before: Placement, after: Counts) -> list[tuple[int, int]]:
+    """Of the tasks that a placement which follows another has elsewhere, the old node and the new."""
+    found = []
+    for group, counts in enumerate(after):
+        nodes = before.nodes_of(group)
+        following = reassigned(nodes, counts)
+        assert np.bincount(following, minlength=len(counts)).tolist() == counts.tolist()
+        found += [pair for pair in zip(nodes, following, strict=True) if pair[0] != pair[1]]
+    return found
 
 
 @st.composite

@@ -161,6 +161,9 @@ class JoinStates(States):
         self._blocks = parts.pop(keep)
         return {owner: _part(blocks) for owner, blocks in sorted(parts.items())}
 
+    def snapshot(self) -> StatePart | None:
+        return _part(self._blocks) if self._blocks else None
+
     def finish(self, key: KeyName) -> Reduced:
         """The joined rows: the key columns, named `key`, the left side's columns, and those of the right, whose names
         begin with `RIGHT` until the columns of all reducers are known.

@@ -14,6 +14,7 @@ from dpa.protocol.machine import Machine
 from dpa.protocol.rules import Rule, RuledMachine, State, on, on_each, when
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.events import Redistribute, Tick
+from dpa.protocol.wire.messages.cuts import Thaw
 from dpa.protocol.wire.messages.end import Freeze, LastTable
 from dpa.protocol.wire.messages.members import ChangeMembers, MembersChanged, Unsubscribe, Unsubscribed
 from dpa.protocol.wire.messages.migration import Settled
@@ -200,10 +201,12 @@ class StageBalance(RuledMachine):
         return self._end()
 
     def _end(self) -> State:
-        self._postponed.clear()
         self.report()
-        self._balancer.send(COORDINATOR, LastTable(self._stage, self.table.version))
+        self._balancer.send(COORDINATOR, LastTable(self._stage, self.table))
         return BalanceState.FROZEN
+
+    def _thaw(self, sender: Address, message: Thaw) -> State:
+        return BalanceState.BALANCING
 
     def _ignore(self, sender: Address, event: object) -> None:
         """An event that no longer matters."""
@@ -221,9 +224,9 @@ class StageBalance(RuledMachine):
         on(Freeze, BalanceState.SETTLING, _freeze_settled, "answer when settled", BalanceState.FREEZING),
         on(Settled, BalanceState.FREEZING, _settled_at_last, "with the last, answer", (None, BalanceState.FROZEN)),
         when(BalanceState.BALANCING, _take_up, "take up what was kept, as if it came now"),
-        *on_each(
-            (LoadReport, OfferedReport, Redistribute), [BalanceState.FREEZING, BalanceState.FROZEN], _ignore, "ignore"
-        ),
+        on(Thaw, BalanceState.FROZEN, _thaw, "go on", BalanceState.BALANCING),
+        on(Redistribute, [BalanceState.FREEZING, BalanceState.FROZEN], _postpone, "keep until the table may change"),
+        *on_each((LoadReport, OfferedReport), [BalanceState.FREEZING, BalanceState.FROZEN], _ignore, "ignore"),
     )
 
 
@@ -263,7 +266,7 @@ class LoadBalancerMachine(Machine):
     def _of_task(self, sender: Address, message: LoadReport | Settled) -> None:
         self.stages[sender.stage].dispatch(self.address, sender, message)
 
-    def _of_stage(self, sender: Address, message: Freeze | Redistribute | OfferedReport) -> None:
+    def _of_stage(self, sender: Address, message: Freeze | Thaw | Redistribute | OfferedReport) -> None:
         self.stages[message.stage].dispatch(self.address, sender, message)
 
     def _change_members(self, sender: Address, message: ChangeMembers) -> None:
@@ -320,7 +323,8 @@ class LoadBalancerMachine(Machine):
         on(Settled, LoadBalancerState.RUNNING, _of_task, "for the stage"),
         on(Redistribute, LoadBalancerState.RUNNING, _of_stage, "for the stage"),
         on(Freeze, LoadBalancerState.RUNNING, _of_stage, "for the stage"),
-        on(ChangeMembers, LoadBalancerState.RUNNING, _change_members, "tell new tasks the tables; for the stage"),
+        on(Thaw, LoadBalancerState.RUNNING, _of_stage, "for the stage"),
+        on(ChangeMembers, LoadBalancerState.RUNNING, _change_members, "give new tasks the tables; for the stage"),
         on(Unsubscribe, LoadBalancerState.RUNNING, _unsubscribe, "answer when nobody waits for a marker of the task"),
         on(Tick, LoadBalancerState.RUNNING, _tick, "report refusals"),
         when(LoadBalancerState.RUNNING, _go_on, "let stages go on, and tasks go whose markers nobody waits for"),

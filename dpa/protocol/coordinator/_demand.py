@@ -18,25 +18,15 @@ _MEMORY = 0.99
 """How much counts, from one look to the next, what has been made of a record."""
 
 
-def emitted_to(name: str, graph: Graph, stages: Mapping[str, StageProgress]) -> int:
-    """Records emitted to a stage, on all edges that enter it."""
-    total = 0
-    for number, edge in graph.into(name):
-        leaving = [other for other, _ in graph.out_of(edge.source)]
-        total += stages[edge.source].emitted_on(leaving.index(number))
-    return total
-
-
 @dataclass(frozen=True)
 class _Totals:
-    """What all tasks of a stage have done: records processed, or made of rows, and seconds; records made for each edge,
-    emitted or held."""
+    """What all tasks of a stage have done: records processed, or made of rows, and seconds; emitted records by edge."""
 
     taken: int
     ready: float
     busy: float
     running: float
-    made: Mapping[int, int]
+    emitted: Mapping[int, int]
 
 
 _NOTHING = _Totals(0, 0.0, 0.0, 0.0, {})
@@ -107,10 +97,7 @@ class TrueRates:
             sum(task.ready_seconds for task in tasks),
             sum(task.busy_seconds for task in tasks),
             sum(task.running_seconds for task in tasks),
-            {
-                number: stage.emitted_on(place) + sum(task.held[place] for task in tasks if task.held)
-                for place, (number, _) in enumerate(self._graph.out_of(name))
-            },
+            {number: stage.ledger.emitted_on(place) for place, (number, _) in enumerate(self._graph.out_of(name))},
         )
 
     def _reads(self, name: str) -> bool:
@@ -129,9 +116,9 @@ class TrueRates:
         """The true rate of a task, and the share of its busy time that user code ran; notes what is made of a record
         for each edge."""
         taken, busy = after.taken - before.taken, after.busy - before.busy
-        for number, made in after.made.items():
+        for number, emitted in after.emitted.items():
             into, out = self._sums.get(number, (0.0, 0.0))
-            into, out = _MEMORY * into + max(taken, 0), _MEMORY * out + made - before.made.get(number, 0)
+            into, out = _MEMORY * into + max(taken, 0), _MEMORY * out + emitted - before.emitted.get(number, 0)
             self._sums[number], self._made[number] = (into, out), out / into if into > 0 else 0.0
         running = min((after.running - before.running) / busy, 1.0) if busy > 0 else 0.0
         if self._reads(name):
@@ -176,6 +163,5 @@ class TrueRates:
         return total
 
     def _backlog(self, name: str) -> int:
-        if self._graph.is_source(name):
-            return 0
-        return max(emitted_to(name, self._graph, self._stages) - self._stages[name].processed, 0)
+        ledger = self._stages[name].ledger
+        return max(ledger.emitted_to - ledger.processed, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 from dpa.protocol.wire.metrics import LoadSample, TaskStats
 
@@ -28,13 +29,12 @@ class LoadHistory:
 
     def samples(self, tasks: Mapping[int, TaskStats]) -> tuple[LoadSample, ...]:
         """The samples kept, in order, each with as many numbers: of these tasks, by ascending number, as far as there
-        were any. A task had no records before it came, and has none queued once it is gone."""
-        newest = max((max(found) for _, found in self._samples), default=-1)
-        shown = [stats for index, stats in tasks.items() if index <= newest]
-        return tuple(_sample(at, found, shown) for at, found in self._samples)
-
-
-def _sample(at: float, found: Mapping[int, tuple[int, int]], shown: Sequence[TaskStats]) -> LoadSample:
-    newest = max(found)
-    numbers = [found.get(stats.index, (0, stats.processed if stats.index <= newest else 0)) for stats in shown]
-    return LoadSample(at, tuple(queue for queue, _ in numbers), tuple(processed for _, processed in numbers))
+        were any. A task had no records before it came; once it is gone it has none queued, and has
+        processed what it had in all."""
+        newest = list(accumulate((max(found, default=-1) for _, found in self._samples), max))
+        shown = [stats for index, stats in tasks.items() if newest and index <= newest[-1]]
+        made = []
+        for (at, found), came in zip(self._samples, newest, strict=True):
+            numbers = [found.get(stats.index, (0, stats.processed * (stats.index <= came))) for stats in shown]
+            made.append(LoadSample(at, tuple(queue for queue, _ in numbers), tuple(done for _, done in numbers)))
+        return tuple(made)

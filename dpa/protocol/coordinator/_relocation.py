@@ -1,4 +1,4 @@
-"""The placement of a running job, looked at again at the ticks of the coordinator: `dpa.placement.online` decides."""
+"""The placement of a running job, looked at again at the ticks of the coordinator: `dpa.placement.policies` decide."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpa.placement.online import Deployment, Look, OnlinePlacement, policy_of
+from dpa.placement.online import Deployment, Look, OnlinePlacement
+from dpa.placement.policies import policy_of
 from dpa.placement.scores import Floats
 from dpa.protocol.coordinator.stage_progress import StageProgress
 from dpa.protocol.wire.addresses import Address
@@ -115,8 +116,8 @@ class Relocation:
         return [task for task, stage in stages if stage.is_running and not stage.has_ended(task.index)]
 
     def _is_due(self, waited: float) -> bool:
-        """Whether it is time, so many seconds after the last look: every task has said what it has used since. One that
-        says nothing, as user code holds the interpreter, is waited for twice as long."""
+        """Whether it is time, `waited` seconds after the last look: every task has said what it has used since. A task
+        that says nothing, as user code holds the interpreter, is waited for twice as long."""
         seconds = self._online.options.seconds
         reported = all(self._now[task].at > self._before[task].at for task in self._running())
         return waited >= seconds and (reported or waited >= 2 * seconds)
@@ -143,8 +144,8 @@ class Relocation:
             node_of_task=np.array([number.get(now.use.node, 0) for _, now in pairs], dtype=np.int64),
             costs=np.array([max(0.0, now.processors(before)) for before, now in pairs]),
             traffic=np.stack([self._sent(before, now) for before, now in pairs]),
-            queues=np.array([stage.used_queue(task.index) for stage, task in zip(stages, tasks, strict=True)]),
-            movable=np.array([stage.why_fixed is None and stage.is_running for stage in stages], dtype=bool),
+            queues=np.array([_used_queue(stage, task.index) for stage, task in zip(stages, tasks, strict=True)]),
+            movable=np.array([stage.spec.why_fixed is None and stage.is_running for stage in stages], dtype=bool),
         )
 
     def _sent(self, before: _Reported, now: _Reported) -> Floats:
@@ -168,3 +169,13 @@ class Relocation:
             MoveTasks(None, stage, tuple(task for task, _ in pairs), tuple(node for _, node in pairs), look.reason)
             for stage, pairs in moves.items()
         ]
+
+
+def _used_queue(stage: StageProgress, index: int) -> float:
+    """The used part of a task's queue, 0 to 1: the time that it takes to process what is queued, by that at which
+    queues are held; where they are not, the records by those that one sender may have in flight."""
+    stats, flow = stage.tasks[index], stage.spec.flow
+    if flow.queue_seconds is None:
+        return min(1.0, stats.queue / flow.in_flight_records)
+    seconds = stats.busy_seconds / max(stats.processed, 1)
+    return min(1.0, stats.queue * seconds / flow.queue_seconds)

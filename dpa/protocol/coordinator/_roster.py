@@ -1,68 +1,102 @@
-"""The tasks of a stage that there are and have been: what they reported last, and when they took part."""
+"""The tasks of a stage: who there is, who comes and goes, and what each reported last."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from typing import TypeAlias
 
-from dpa.measure.lives import Life, settled
-from dpa.protocol.wire.metrics import Forgotten, TaskStats
+from dpa.protocol.coordinator._task_history import TaskHistory
+from dpa.protocol.wire.metrics import TaskStats
+from dpa.routing.members import MemberChange
+
+_Moment: TypeAlias = tuple[float, int]
+"""Seconds since the stream began, and records that the stage had processed by then."""
 
 
 class Roster:
-    """By number, ascending. No number is used twice.
+    """Tasks by their numbers.
 
     Attributes:
-        tasks: the newest statistics of each task that is not forgotten.
-        next: the number of the next task to come.
-        forgotten: the sums over those that are; None: there are none.
+        members: those that there are, ascending, without those that leave.
+        leaving: those that leave: they know it, and are there still.
+        ended: members that have nothing to read or to process any more.
+        change: who comes and goes now; None: nobody.
     """
 
     def __init__(self, stage: str, tasks: int) -> None:
-        self.tasks = {index: TaskStats(stage, index) for index in range(tasks)}
-        self.next = tasks
-        self.forgotten: Forgotten | None = None
-        self._stage = stage
-        self._lives = dict.fromkeys(self.tasks, Life())
+        self.members = list(range(tasks))
+        self.leaving: frozenset[int] = frozenset()
+        self.ended: set[int] = set()
+        self.change: MemberChange | None = None
+        self._heard_at: dict[int, float] = {}
+        self._long, self._short = TaskHistory(stage, tasks), TaskHistory(stage, tasks)
+
+    def history(self, *, long: bool) -> TaskHistory:
+        """The tasks of all changes that the coordinator keeps, or of the last of them."""
+        return self._long if long else self._short
+
+    @property
+    def tasks(self) -> dict[int, TaskStats]:
+        """The newest statistics of each task that there is or has been, but for those that are forgotten."""
+        return self._long.tasks
 
     @property
     def every_task(self) -> list[TaskStats]:
         """Statistics that add up to those of all tasks that there have been."""
-        return [*self.tasks.values(), *([] if self.forgotten is None else [self.forgotten.stats])]
+        return self._long.every_task
 
     @property
-    def lives(self) -> tuple[Life, ...]:
-        """When each of `tasks` took part."""
-        return tuple(self._lives.values())
+    def next(self) -> int:
+        """The number of the next task to come."""
+        return self._long.next
 
-    def expect(self, numbers: Iterable[int], at: float, processed: int) -> None:
-        """Tasks are to come. Here and below `at` is in seconds since the stream began, and the stage had processed so
-        many records by then."""
-        for index in numbers:
-            self.tasks[index] = TaskStats(self._stage, index)
-            self._lives[index] = Life(at, at, processed, processed)  # not yet
-            self.next = index + 1
+    @property
+    def up(self) -> list[int]:
+        """The tasks that are up, ascending, those that leave too."""
+        return sorted([*self.members, *self.leaving])
 
-    def abandon(self, numbers: Iterable[int]) -> None:
-        """Tasks that were to come could not be started; others get their numbers."""
-        for index in numbers:
-            del self.tasks[index], self._lives[index]
-            self.next = min(self.next, index)
+    @property
+    def all_ended(self) -> bool:
+        """Whether no member has anything to read or to process any more."""
+        return self.ended.issuperset(self.members)
 
-    def change(self, coming: Iterable[int], going: Iterable[int], at: float, processed: int) -> None:
-        """From now on some tasks take part, and others do not any more."""
-        for index in coming:
-            self._lives[index] = Life(at, processed_before=processed)
-        for index in going:
-            self._lives[index] = replace(self._lives[index], went=at, processed_until=processed)
+    @property
+    def heard_at(self) -> float:
+        """When the task that has been silent for longest reported last; 0 if one never did."""
+        return min(self._heard_at.get(index, 0.0) for index in self.up)
 
-    def forget(self, numbers: Iterable[int]) -> None:
-        """Keep no more than the sums of tasks that went before all others that are kept."""
-        found = self.forgotten or Forgotten(0, TaskStats(self._stage, 0))
-        for index in numbers:
-            life = self._lives[index]
-            self._lives = dict(zip(self._lives, settled(self.lives, life.processed_until or 0), strict=True))
-            del self._lives[index]
-            seconds = found.seconds + life.seconds(life.went or 0.0)
-            found = Forgotten(found.tasks + 1, found.stats.plus(self.tasks.pop(index)), seconds)
-        self.forgotten = found
+    def note(self, stats: TaskStats, now: float) -> None:
+        """A task reports."""
+        self._long.tasks[stats.index] = self._short.tasks[stats.index] = stats
+        self._heard_at[stats.index] = now
+
+    def begin(self, change: MemberChange, moment: _Moment) -> None:
+        """Some tasks are to come, others to leave."""
+        self.change = change
+        for history in (self._long, self._short):
+            history.expect(change.coming, *moment)
+
+    def all_up(self, moment: _Moment) -> MemberChange:
+        """The tasks that come are up, and the others leave; returns who does."""
+        change = self._current
+        for history in (self._long, self._short):
+            history.change(change.coming, change.going, *moment)
+        self.members = sorted({*self.members, *change.coming} - change.going)
+        self.leaving = change.going
+        return change
+
+    def abandon(self) -> None:
+        """The tasks that were to come could not be started: all is as it was."""
+        for history in (self._long, self._short):
+            history.abandon(self._current.coming)
+        self.end()
+
+    def end(self) -> None:
+        """All tasks that were to leave are gone."""
+        self.change, self.leaving = None, frozenset()
+        self.ended.intersection_update(self.members)
+        self._heard_at = {index: at for index, at in self._heard_at.items() if index in self.members}
+
+    @property
+    def _current(self) -> MemberChange:
+        assert self.change is not None
+        return self.change

@@ -19,7 +19,7 @@ _LOOK_SECONDS = 0.5
 """From one look to the next: tasks report about twice meanwhile."""
 
 _GAP = 2.0
-"""After so many seconds without a look, as while tasks change, what was seen before counts no more."""
+"""Seconds without a look, as while tasks change, after which what was seen before counts no more."""
 
 _HELD = 0.25
 """A task that is blocked for this part of the time is held back."""
@@ -89,7 +89,7 @@ class Elasticity:
     ) -> Rescale | None:
         """The change of one stage."""
         stage = self._stages[name]
-        if stage.is_changing or not stage.is_running or (stage.began_at is None and not stage.is_source):
+        if stage.is_changing or not stage.is_running or (stage.ledger.began_at is None and not stage.is_source):
             return None
         work = StageWork(
             len(stage.members),

@@ -214,13 +214,13 @@ class Membership(RuledMachine):
         stage = self._stages.get(request.stage)
         if stage is None:
             return self._unknown(request.stage)
-        if stage.why_fixed is not None:
-            return f"the tasks of {stage.name} stay: {stage.why_fixed}"
+        if stage.spec.why_fixed is not None:
+            return f"the tasks of {stage.name} stay: {stage.spec.why_fixed}"
         if stage.has_nothing_left:
             return f"nothing was changed: {stage.why_over}"
         if isinstance(request, Rescale):
-            if request.tasks > 1 and stage.why_one is not None:
-                return f"{stage.name} keeps its one task: {stage.why_one}"
+            if request.tasks > 1 and stage.spec.why_one is not None:
+                return f"{stage.name} keeps its one task: {stage.spec.why_one}"
             within = 1 <= request.tasks <= MOST_TASKS
             return None if within else f"{stage.name} can have 1 to {MOST_TASKS} tasks, not {request.tasks}"
         twice = sorted(task for task, times in Counter(request.tasks).items() if times > 1)
@@ -333,10 +333,10 @@ class Membership(RuledMachine):
         self.steps.append(step)
         if len(self.steps) > _RECENT:
             last = self.steps[-_RECENT - 1]
-            self._stages[last.stage].forget(last.stopped, history=False)
+            self._stages[last.stage].roster.history(long=False).forget(last.stopped)
         if len(self.steps) > _STEPS_KEPT:
             oldest = self.steps.popleft()
-            self._stages[oldest.stage].forget(oldest.stopped, history=True)
+            self._stages[oldest.stage].roster.history(long=True).forget(oldest.stopped)
         change.stage.end_change()
         self._answer(change.request, step.in_words(len(change.stage.members)))
         self._changed(step)

@@ -93,6 +93,11 @@ class Emitter:
         self._row_bytes: float | None = None
 
     @property
+    def made(self) -> int:
+        """Records made for the stage: pushed, or waiting for credit."""
+        return self.emitted + self.held
+
+    @property
     def in_flight(self) -> int:
         """Records pushed and not acknowledged yet."""
         return self._credit.in_flight
@@ -118,7 +123,7 @@ class Emitter:
     @property
     def step_records(self) -> int:
         """How many records a step should make."""
-        shares = ((receiver, self._shares[receiver]) for receiver in self._credit.told)
+        shares = ((receiver, self._shares[receiver]) for receiver in self._credit.known)
         windows = (self._credit.window(receiver) / share for receiver, share in shares if share > 0)
         most = self._credit.most
         return max(1, round(min(most / _STEPS_OF_ALL, min(windows, default=most) / _STEPS)))
@@ -185,16 +190,13 @@ class Emitter:
         """Adopt the next routing table. Returns the receivers that must have a marker of it: those that leave, and
         where states migrate, those that hand something over."""
         before = self.table
-        self._adopt(change.apply(before))
+        self.adopt(change.apply(before))
         if self._migrates:
             return frozenset(source for source, _ in hand_overs(before, self.table))
         return left_by(before, self.table)
 
-    def restart(self, table: RoutingTable) -> None:
-        """Begin with a later table than the first: nothing has been emitted yet."""
-        self._adopt(table)
-
-    def _adopt(self, table: RoutingTable) -> None:
+    def adopt(self, table: RoutingTable) -> None:
+        """Go by a newer table, such as that with which a task begins that was started later."""
         before, self.table = self.table, table
         has_new_members = before.members != table.members
         if has_new_members:

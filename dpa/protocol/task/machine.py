@@ -126,8 +126,7 @@ class TaskMachine(Machine):
             self.address.index,
             read=self.read,
             mapped=self.mapped,
-            emitted=tuple(emitter.emitted for emitter in self.emitters),
-            held=tuple(emitter.held for emitter in self.emitters),
+            emitted=tuple(emitter.made for emitter in self.emitters),
             regrouped=sum(emitter.regrouped for emitter in self.emitters),
             busy_seconds=self.busy_seconds,
             running_seconds=self.running_seconds,
@@ -218,7 +217,7 @@ class TaskMachine(Machine):
     def _restart_emitters(self, sender: Address, message: CurrentTable) -> None:
         for emitter in self.emitters:
             if emitter.stage == message.stage:
-                emitter.restart(message.table)
+                emitter.adopt(message.table)
 
     def _ignore(self, sender: Address, event: object) -> None:
         """An event that no longer matters."""

@@ -23,8 +23,9 @@ from dpa.protocol.task.migrating_queue import MigratingQueue
 from dpa.protocol.task.quantum import QuantumSizer
 from dpa.protocol.task.state_exchange import StateExchange
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
-from dpa.protocol.wire.events import FinishDone, ProcessDone, Tick, WriteDone
-from dpa.protocol.wire.instructions import Finish, OpenResult, ProcessBlock, Write
+from dpa.protocol.wire.events import FinishDone, ProcessDone, SnapshotDone, Tick, WriteDone
+from dpa.protocol.wire.instructions import Finish, OpenResult, ProcessBlock, Write, WriteSnapshot
+from dpa.protocol.wire.messages.cuts import SnapshotTaken, TakeSnapshot
 from dpa.protocol.wire.messages.data import Ack, CreditTransfer, Push
 from dpa.protocol.wire.messages.end import Deliver, Drain, Finished
 from dpa.protocol.wire.messages.exchange import BeginExchange
@@ -94,7 +95,7 @@ class OperatorMachine(TaskMachine):
         self._work_began = self._ready_seconds = 0.0
         self._unflushed: set[Address] = set()
         self._draining = False
-        self._is_written = False
+        self._is_written = self._is_writing_snapshot = False
         self._had_records = False
         self.queue: RecordQueue
         if migration.in_order:
@@ -156,7 +157,7 @@ class OperatorMachine(TaskMachine):
     def _is_free(self) -> bool:
         """Whether no user code is at work on records or states."""
         occupied = self._exchange.occupies_user_code or self._migration.occupies_user_code
-        return self._working_on is None and not occupied
+        return self._working_on is None and not occupied and not self._is_writing_snapshot
 
     def _stream(self) -> State | None:
         self._migration.advance(is_free=self._is_free, has_work=self.queue.has_next and self.is_open)
@@ -283,6 +284,21 @@ class OperatorMachine(TaskMachine):
         self._draining = True
         self.report_progress()
 
+    def _take_snapshot(self, sender: Address, message: TakeSnapshot) -> None:
+        """All records before the cut are processed.
+
+        Raises:
+            ProtocolError: this task still has some, or states are on their way.
+        """
+        if self.has_records or not self._is_free or not self._migration.is_idle:
+            raise ProtocolError(f"{self.address} is to write its states with {self.queue.length} records in its queue")
+        self._draining, self._is_writing_snapshot = False, True
+        self.instruct(WriteSnapshot(message.slot))
+
+    def _snapshot_done(self, sender: Address, event: SnapshotDone) -> None:
+        self._is_writing_snapshot = False
+        self.send(COORDINATOR, SnapshotTaken(self.stats, event.written))
+
     def _begin_exchange(self, sender: Address, message: BeginExchange) -> State | None:
         """The last one begins when the stage has processed all its records.
 
@@ -333,6 +349,8 @@ class OperatorMachine(TaskMachine):
         on(Push, OperatorState.STREAMING, _pushed, "queue it, or hold it for its table"),
         on(ProcessDone, OperatorState.STREAMING, _process_done, "acknowledge, take the next"),
         on(Drain, OperatorState.STREAMING, _drain, "report whenever the queue is empty"),
+        on(TakeSnapshot, OperatorState.STREAMING, _take_snapshot, "write the states"),
+        on(SnapshotDone, OperatorState.STREAMING, _snapshot_done, "report what was written"),
         on(TableUpdate, OperatorState, _updated, "adopt, forward what moved"),
         on(CurrentTable, [OperatorState.STREAMING, OperatorState.EXCHANGING], _restarted, "begin with it"),
         on(

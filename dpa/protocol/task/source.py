@@ -12,6 +12,7 @@ from dpa.protocol.task.machine import TaskMachine
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.events import Tick
 from dpa.protocol.wire.instructions import CloseSplit, OpenSplit
+from dpa.protocol.wire.messages.cuts import Pause, Paused
 from dpa.protocol.wire.messages.data import Ack, CreditTransfer
 from dpa.protocol.wire.messages.members import Flush, Leave, Left
 from dpa.protocol.wire.messages.splits import Begin, SplitGrant, SplitRequest, SplitReturned
@@ -33,7 +34,7 @@ class SourceMachine(TaskMachine):
 
     def __init__(self, address: Address, emitters: Sequence[Emitter]) -> None:
         super().__init__(address, emitters, SourceState.STARTING)
-        self._is_leaving = self._gives_back = False
+        self._is_leaving = self._gives_back = self._is_pausing = False
         self._read_before = 0
 
     def _next_split(self) -> State | None:
@@ -42,6 +43,8 @@ class SourceMachine(TaskMachine):
         if self._gives_back:
             self._gives_back = False
             self.send(COORDINATOR, SplitReturned(self.read - self._read_before))
+        if self._is_pausing:
+            self._pause_now()
         return self._request()
 
     def _go(self) -> State | None:
@@ -53,8 +56,19 @@ class SourceMachine(TaskMachine):
     def _leave(self, sender: Address, message: Leave) -> None:
         self._is_leaving = True
         if self.state is SourceState.READING:
-            self._gives_back = True
-            self.instruct(CloseSplit())
+            self._give_back()
+
+    def _give_back(self) -> None:
+        self._gives_back = True
+        self.instruct(CloseSplit())
+
+    def _pause(self, sender: Address, message: Pause) -> None:
+        self._is_pausing = True
+        self._give_back()
+
+    def _pause_now(self, sender: Address | None = None, message: Pause | None = None) -> None:
+        self._is_pausing = False
+        self.send(COORDINATOR, Paused(self.stats))
 
     def _begin(self, sender: Address, message: Begin) -> State:
         return self._request()
@@ -80,11 +94,13 @@ class SourceMachine(TaskMachine):
         when(
             SourceState.READING,
             _next_split,
-            "ask for a split when all records are pushed; give back the rest of this one if told to leave",
+            "ask for a split when all records are pushed; give back the rest of this one if asked to leave",
             (None, SourceState.REQUESTING),
         ),
-        when(SourceState.DONE, _go, "leave if told, when all that was emitted is processed", (None, SourceState.LEFT)),
+        when(SourceState.DONE, _go, "leave if asked, when all that was emitted is processed", (None, SourceState.LEFT)),
         on(Flush, SourceState, TaskMachine._flush_others, "answer: all before it has come"),
+        on(Pause, SourceState.READING, _pause, "read no further; answer when all records are pushed"),
+        on(Pause, [SourceState.STARTING, SourceState.REQUESTING, SourceState.DONE], _pause_now, "answer"),
         on(Leave, SourceState, _leave, "read no further; leave when all is processed"),
         on(Ack, SourceState, TaskMachine._acknowledged, "return credit, push what waits"),
         on(CreditTransfer, SourceState, TaskMachine._credit_transferred, "let credit follow what was forwarded"),

@@ -10,7 +10,7 @@ import pyarrow as pa
 from dpa.errors import ProtocolError
 from dpa.execution.emission import Emission
 from dpa.execution.mapping import Emitted
-from dpa.execution.reduce_task import ReduceStage, ReduceTask
+from dpa.execution.reduce_task import ReduceStage, ReduceTask, TaskSnapshot
 from dpa.execution.rows import OneBatch, Portions, Rows
 from dpa.execution.states import Reduced
 from dpa.protocol.task.delivery import Delivery, TaskOutput
@@ -21,6 +21,7 @@ from dpa.protocol.wire.events import (
     MergeDone,
     ProcessDone,
     RangesExtracted,
+    SnapshotDone,
     StatesInstalled,
     StepDone,
     WriteDone,
@@ -38,11 +39,20 @@ from dpa.protocol.wire.instructions import (
     OpenSplit,
     ProcessBlock,
     Write,
+    WriteSnapshot,
 )
 from dpa.routing.table import RoutingTable
 
 StageTask: TypeAlias = Emission | ReduceStage
 """What the tasks of a stage do: a source emits the rows that it reads, an operator receives records."""
+
+Archive: TypeAlias = Callable[[int, TaskSnapshot], object]
+"""Writes a task's snapshot for a slot of the store's chain, and returns how it is found again."""
+
+
+def no_archive(slot: int, snapshot: TaskSnapshot) -> object:
+    """Writes nothing: there are no checkpoints."""
+    return None
 
 
 class UserCode:
@@ -54,15 +64,22 @@ class UserCode:
     """
 
     def __init__(
-        self, task: StageTask, index: int, clock: Callable[[], float], delivery: Delivery | None = None
+        self,
+        task: StageTask,
+        index: int,
+        clock: Callable[[], float],
+        delivery: Delivery | None = None,
+        archive: Archive = no_archive,
     ) -> None:
-        """Of task `index`; `clock` gives seconds, and `delivery` says where its shares of results go, None: nowhere."""
+        """Of task `index`; `clock` gives seconds, `delivery` says where its shares of results go, None: nowhere;
+        `archive` writes its snapshots."""
         self.output: TaskOutput | None = None
         self.emission = task if isinstance(task, Emission) else task.emission
         self._reduce_task = None if isinstance(task, Emission) else ReduceTask(task, index)
         self._index = index
         self._clock = clock
         self._delivery = delivery
+        self._archive = archive
         self._round_table: RoutingTable | None = None
         self._steps: Iterator[Emitted] = iter(())
         self._portions = Portions(OneBatch(pa.record_batch({})))
@@ -86,14 +103,11 @@ class UserCode:
             ExecutorError: user code failed.
         """
         match instruction:
-            case OpenSplit(split):
-                self._open(split)
+            case OpenSplit() | OpenResult():
+                self._open(instruction.split if isinstance(instruction, OpenSplit) else self.reduce_task.rows())
                 return None
             case CloseSplit():
                 self._portions.close()
-                return None
-            case OpenResult():
-                self._open(self.reduce_task.rows())
                 return None
             case NextStep(rows):
                 self._portions.at_once = rows
@@ -113,6 +127,8 @@ class UserCode:
                 self.reduce_task.merge(parts)
                 self._round_table = table
                 return MergeDone(self._published(number), 0.0)
+            case WriteSnapshot(slot):
+                return SnapshotDone(self._archive(slot, self.reduce_task.snapshot()))
             case Finish(parts, ring_table):
                 schema = self.reduce_task.finish(parts)
                 if ring_table is None or not self.reduce_task.receiver.keeps_states:  # which counts no keys

@@ -1,16 +1,17 @@
 """Channels: one for each (sender, receiver), delivering each message once and in the order in which it was sent.
 
 Ray's concurrent actors keep no call order and may run a retried call twice; the numbers restore both. Loss is not
-repaired: an actor that died takes its messages with it, and the job fails.
+repaired: an actor that died takes its messages with it, and ends its generation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from dpa.errors import ProtocolError
 from dpa.protocol.wire.addresses import Address, Present
-from dpa.protocol.wire.envelopes import Envelope, Message
+from dpa.protocol.wire.envelopes import Envelope
+from dpa.protocol.wire.messages import Message
 
 
 class Outbox:
@@ -51,9 +52,9 @@ class Inbox:
         self._early: dict[Address, dict[int, Message]] = {}
         self.duplicates = self.outdated = 0
 
-    def accept(self, envelope: Envelope) -> Iterator[Message]:
-        """Yield the messages that this one makes deliverable, in order: none if it is early, outdated or was seen
-        before. `expected` counts each one as it is yielded.
+    def accept(self, envelope: Envelope) -> Iterable[Message]:
+        """The messages that this one makes deliverable, in order, to be taken in at once: none if it is early, outdated
+        or was seen before. `expected` counts each one as it is given.
 
         Raises:
             ProtocolError: its sender belongs to a newer generation.
@@ -61,11 +62,19 @@ class Inbox:
         sender, seq = envelope.sender, envelope.seq
         if envelope.generation != self._generation:
             self._drop_of_another_generation(envelope)
-            return
+            return ()
         expected = self._expected.get(sender, 0)
         if not expected and self._has_gone(sender):
             self.duplicates += 1
-            return
+            return ()
+        if seq == expected and not self._early.get(sender):
+            self._expected[sender] = seq + 1
+            return (envelope.message,)
+        return self._in_order(envelope, expected)
+
+    def _in_order(self, envelope: Envelope, expected: int) -> Iterator[Message]:
+        """Keep a message that came before or after another one; yield those whose turn it is."""
+        sender, seq = envelope.sender, envelope.seq
         early = self._early.setdefault(sender, {})
         if seq < expected or seq in early:
             self.duplicates += 1

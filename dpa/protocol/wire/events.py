@@ -1,4 +1,4 @@
-"""What drivers tell machines besides envelopes: tasks start and die, user code has returned, time has passed, or
+"""What drivers give machines besides envelopes: tasks start and die, user code has returned, time has passed, or
 somebody asks for something."""
 
 from __future__ import annotations
@@ -13,24 +13,31 @@ from dpa.execution.reduce_task import Piece
 from dpa.execution.schemas import ShareSchema
 from dpa.execution.states import StatePart
 from dpa.protocol.wire.addresses import Address, Present
-from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.use import TaskUse
 
 
+class Event:
+    """Base of all events, among which is `dpa.protocol.wire.envelopes.Envelope`."""
+
+
+class UserCodeDone(Event):
+    """Base of what answers an instruction: user code has returned."""
+
+
 @dataclass(frozen=True)
-class Start:
+class Start(Event):
     """Coordinator: the job begins."""
 
 
 @dataclass(frozen=True)
-class TaskStarted:
+class TaskStarted(Event):
     """Coordinator: a task is up and can be sent messages."""
 
     address: Address
 
 
 @dataclass(frozen=True)
-class StartFailed:
+class StartFailed(Event):
     """Coordinator: of tasks that were to be started together, one could not be; none of them is there."""
 
     reason: str
@@ -47,7 +54,7 @@ class FailureKind(Enum):
 
 
 @dataclass(frozen=True)
-class TaskDied:
+class TaskDied(Event):
     """Coordinator: a task has ended before its time.
 
     Attributes:
@@ -61,20 +68,20 @@ class TaskDied:
     cause: str
 
     def in_words(self, place: str = "") -> str:
-        """Who and why, for the user; `place`: where the task was, if that is to be told."""
+        """Who and why, for the user; `place`: where the task was, if that is to be named."""
         who = f"{self.address} on {place}" if place else str(self.address)
         return f"{who}: {self.cause}" if self.kind is FailureKind.RAISED else f"{who} died: {self.cause}"
 
 
 @dataclass(frozen=True)
-class TasksGone:
+class TasksGone(Event):
     """Tasks of a stage have ended. Nothing of them comes any more that matters, and nothing is to be sent to them."""
 
     present: Present
 
 
 @dataclass(frozen=True)
-class Tick:
+class Tick(Event):
     """Some time has passed: statistics may be due. Ticks need not be regular.
 
     Attributes:
@@ -88,7 +95,7 @@ class Tick:
 
 
 @dataclass(frozen=True)
-class Redistribute:
+class Redistribute(Event):
     """Load balancer: relieve a task of a stage whatever its load (`redistribute(node_id)` of the DPA paper, section
     4.2)."""
 
@@ -97,8 +104,8 @@ class Redistribute:
 
 
 @dataclass(frozen=True)
-class Rescale:
-    """Coordinator: a stage is to have so many tasks.
+class Rescale(Event):
+    """Coordinator: a stage is to have another number of tasks.
 
     Attributes:
         request: a number by which the `Answer` is known; None: nobody waits for one.
@@ -116,7 +123,7 @@ class Rescale:
 
 
 @dataclass(frozen=True)
-class MoveTasks:
+class MoveTasks(Event):
     """Coordinator: a new task is to take the place of each of these tasks of a stage, on another node.
 
     Attributes:
@@ -139,7 +146,7 @@ TaskRequest: TypeAlias = Rescale | MoveTasks
 
 
 @dataclass(frozen=True)
-class CancelChange:
+class CancelChange(Event):
     """Coordinator: make no change of a stage's tasks that waits, or whose new tasks are not up yet.
 
     Attributes:
@@ -152,7 +159,7 @@ class CancelChange:
 
 
 @dataclass(frozen=True, eq=False)
-class StepDone:
+class StepDone(UserCodeDone):
     """A step, which took `seconds`, for `ran` of which user code was on a processor, or None where nothing is left to
     read."""
 
@@ -162,7 +169,7 @@ class StepDone:
 
 
 @dataclass(frozen=True, eq=False)
-class ProcessDone:
+class ProcessDone(UserCodeDone):
     """The block handed out last has been processed in `seconds`.
 
     Attributes:
@@ -178,7 +185,7 @@ class ProcessDone:
 
 
 @dataclass(frozen=True, eq=False)
-class ExtractDone:
+class ExtractDone(UserCodeDone):
     """The extracted states, by the task that owns them, and how many seconds it took to extract them."""
 
     parts: dict[int, StatePart]
@@ -186,19 +193,47 @@ class ExtractDone:
 
 
 @dataclass(frozen=True, eq=False)
-class RangesExtracted:
+class RangesExtracted(UserCodeDone):
     """A piece of the states that others get."""
 
     piece: Piece
 
 
 @dataclass(frozen=True)
-class StatesInstalled:
+class StatesInstalled(UserCodeDone):
     """The states given to user code last are in its store."""
 
 
+@dataclass(frozen=True, eq=False)
+class SnapshotDone(UserCodeDone):
+    """The task's states are written; what the driver's archive gave for them."""
+
+    written: object
+
+
 @dataclass(frozen=True)
-class MergeDone:
+class CheckpointWritten(Event):
+    """Coordinator: the checkpoint is complete, and what it holds is found after a failure.
+
+    Attributes:
+        slot: of the next.
+        size: bytes that were written.
+    """
+
+    slot: int
+    size: int = 0
+
+
+@dataclass(frozen=True)
+class CheckpointFailed(Event):
+    """Coordinator: it could not be written, and the one before it is the newest. `slot`: of the next."""
+
+    reason: str
+    slot: int
+
+
+@dataclass(frozen=True)
+class MergeDone(UserCodeDone):
     """This task's share of a round is complete: how many keys it published, and how many seconds that took."""
 
     rows: int
@@ -206,7 +241,7 @@ class MergeDone:
 
 
 @dataclass(frozen=True, eq=False)
-class FinishDone:
+class FinishDone(UserCodeDone):
     """This task's share of the result is complete.
 
     Attributes:
@@ -219,26 +254,5 @@ class FinishDone:
 
 
 @dataclass(frozen=True)
-class WriteDone:
+class WriteDone(UserCodeDone):
     """This task's share of the result is written."""
-
-
-UserCodeDone = (
-    StepDone | ProcessDone | ExtractDone | RangesExtracted | StatesInstalled | MergeDone | FinishDone | WriteDone
-)
-"""What answers an instruction: user code has returned."""
-
-Event = (
-    Envelope
-    | Start
-    | TaskStarted
-    | StartFailed
-    | TaskDied
-    | TasksGone
-    | Tick
-    | Redistribute
-    | Rescale
-    | MoveTasks
-    | CancelChange
-    | UserCodeDone
-)

@@ -1,4 +1,4 @@
-"""What machines tell their drivers to do: send a message, start or end a task, run user code, or tell somebody."""
+"""What machines have their drivers do: send a message, start or end a task, run user code, or answer somebody."""
 
 from __future__ import annotations
 
@@ -9,23 +9,25 @@ import pyarrow as pa
 from dpa.execution.block import Block
 from dpa.execution.states import StatePart
 from dpa.protocol.wire.addresses import Address, Present
+from dpa.protocol.wire.cut import Cut
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.routing.table import RoutingTable
 from dpa.sources.splits import Split
 
-# A task runs one piece of user code at a time; its end is
-# an event.
+
+class Instruction:
+    """Base of all instructions. A task runs one piece of user code at a time; its end is an event."""
 
 
 @dataclass(frozen=True, eq=False)
-class Send:
+class Send(Instruction):
     """Deliver an envelope to its receiver, at any time and in any order."""
 
     envelope: Envelope
 
 
 @dataclass(frozen=True)
-class StartTasks:
+class StartTasks(Instruction):
     """Coordinator: start these tasks; answered by a `TaskStarted` for each, or by one `StartFailed`. `nodes`: on which
     node each is to be; None: where the driver sees fit, as for all if there are none."""
 
@@ -34,7 +36,7 @@ class StartTasks:
 
 
 @dataclass(frozen=True)
-class CancelStart:
+class CancelStart(Instruction):
     """Coordinator: start these tasks no more. Where they are not up, the answer to `StartTasks` is a `StartFailed`, at
     once; else it is as it would have been."""
 
@@ -42,16 +44,16 @@ class CancelStart:
 
 
 @dataclass(frozen=True)
-class StopTasks:
-    """Coordinator: end these tasks, which have nothing any more, and tell all others which there are: `TasksGone`."""
+class StopTasks(Instruction):
+    """Coordinator: end these tasks, which have nothing any more, and give all others a `TasksGone`: which there are."""
 
     addresses: tuple[Address, ...]
     present: Present
 
 
 @dataclass(frozen=True)
-class Answer:
-    """Coordinator: tell who asked for it what has become of a request.
+class Answer(Instruction):
+    """Coordinator: answer who asked for something what has become of the request.
 
     Attributes:
         request: its number; None: nobody waits for this.
@@ -65,25 +67,25 @@ class Answer:
 
 
 @dataclass(frozen=True, eq=False)
-class OpenSplit:
+class OpenSplit(Instruction):
     """Source: begin to read a split. No event answers it."""
 
     split: Split
 
 
 @dataclass(frozen=True)
-class CloseSplit:
+class CloseSplit(Instruction):
     """Source: read no further than to where the split has been read. Steps go on until all that has been read is made
     into records. No event answers it."""
 
 
 @dataclass(frozen=True)
-class OpenResult:
+class OpenResult(Instruction):
     """Operator: begin to read the rows of the written share. No event answers it."""
 
 
 @dataclass(frozen=True)
-class NextStep:
+class NextStep(Instruction):
     """Make records of the next rows of what was opened last, of about `rows` of them at most; answered by
     `StepDone`."""
 
@@ -91,7 +93,7 @@ class NextStep:
 
 
 @dataclass(frozen=True, eq=False)
-class ProcessBlock:
+class ProcessBlock(Instruction):
     """Operator: process a block, all its keys owned here by the table of this version; answered by `ProcessDone`."""
 
     block: Block
@@ -99,14 +101,14 @@ class ProcessBlock:
 
 
 @dataclass(frozen=True, eq=False)
-class Extract:
+class Extract(Instruction):
     """Operator: take out the states that the table gives to others; answered by `ExtractDone`."""
 
     table: RoutingTable
 
 
 @dataclass(frozen=True, eq=False)
-class ExtractRanges:
+class ExtractRanges(Instruction):
     """Operator: take out states of the ranges that the table takes from this task, of about `most` keys, or what is
     left of them; answered by `RangesExtracted`."""
 
@@ -115,7 +117,7 @@ class ExtractRanges:
 
 
 @dataclass(frozen=True, eq=False)
-class InstallStates:
+class InstallStates(Instruction):
     """Operator: take in the states of ranges that others gave to this task; answered by `StatesInstalled`. Where
     `merges`, it may have states of their keys; else it has none. `rows`: of its share now, emitted by tasks that
     leave."""
@@ -126,7 +128,7 @@ class InstallStates:
 
 
 @dataclass(frozen=True, eq=False)
-class MergeStates:
+class MergeStates(Instruction):
     """Operator: merge states that others extracted in a round of aggregation. The keys that the table gives to this
     task are then its share of the partial results; publish it, if the job publishes them. Answered by `MergeDone`."""
 
@@ -136,7 +138,7 @@ class MergeStates:
 
 
 @dataclass(frozen=True, eq=False)
-class Finish:
+class Finish(Instruction):
     """Operator: merge states that others extracted, and make this task's share of the result; answered by
     `FinishDone`.
 
@@ -149,7 +151,7 @@ class Finish:
 
 
 @dataclass(frozen=True, eq=False)
-class Write:
+class Write(Instruction):
     """Operator: bring the share into this schema, which all shares have, and write it if the stage has a sink; None if
     all shares are empty: then the first task writes the columns. Answered by `WriteDone`."""
 
@@ -158,7 +160,23 @@ class Write:
 
 
 @dataclass(frozen=True)
-class Commit:
+class WriteSnapshot(Instruction):
+    """Operator: write all states, which stay as they are, for a slot of the store's chain. Answered by
+    `SnapshotDone`."""
+
+    slot: int
+
+
+@dataclass(frozen=True, eq=False)
+class WriteCheckpoint(Instruction):
+    """Coordinator: write down a cut, whose snapshots are written, so that the job can begin with it. Answered by
+    `CheckpointWritten` or `CheckpointFailed`."""
+
+    cut: Cut
+
+
+@dataclass(frozen=True)
+class Commit(Instruction):
     """Coordinator: all shares of a round are complete; show them to readers, if the job publishes them. No event
     answers it.
 
@@ -176,35 +194,12 @@ class Commit:
 
 
 @dataclass(frozen=True)
-class JobDone:
+class JobDone(Instruction):
     """Coordinator: the result is complete."""
 
 
 @dataclass(frozen=True)
-class JobFailed:
+class JobFailed(Instruction):
     """Coordinator: the job cannot go on."""
 
     reason: str
-
-
-Instruction = (
-    Send
-    | StartTasks
-    | CancelStart
-    | StopTasks
-    | Answer
-    | OpenSplit
-    | CloseSplit
-    | OpenResult
-    | NextStep
-    | ProcessBlock
-    | Extract
-    | ExtractRanges
-    | InstallStates
-    | MergeStates
-    | Finish
-    | Write
-    | Commit
-    | JobDone
-    | JobFailed
-)

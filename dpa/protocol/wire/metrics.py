@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import zip_longest
 
+from dpa._util.words import plural
 from dpa.balance.decision import Decision
 from dpa.measure.latency import LatencySketch
 from dpa.measure.lives import Life
@@ -23,7 +24,6 @@ class TaskStats:
         read: rows read: of the input, or of the stage's own result, as far as stages follow.
         mapped: records that the operators behind the task made of them, before any combiner.
         emitted: records pushed on each edge that leaves the stage, in the graph's order.
-        held: records made for each of these edges that wait for credit.
         regrouped: how often its groupings have given a part of the keys to another task because of signals.
         queue: records accepted and not yet processed.
         peak_queue: the longest that the queue has been, in records.
@@ -44,7 +44,6 @@ class TaskStats:
     read: int = 0
     mapped: int = 0
     emitted: tuple[int, ...] = ()
-    held: tuple[int, ...] = ()
     regrouped: int = 0
     queue: int = 0
     peak_queue: int = 0
@@ -66,7 +65,6 @@ class TaskStats:
             read=self.read + other.read,
             mapped=self.mapped + other.mapped,
             emitted=tuple(map(sum, zip_longest(self.emitted, other.emitted, fillvalue=0))),
-            held=tuple(map(sum, zip_longest(self.held, other.held, fillvalue=0))),
             regrouped=self.regrouped + other.regrouped,
             queue=self.queue + other.queue,
             peak_queue=max(self.peak_queue, other.peak_queue),
@@ -83,7 +81,7 @@ class TaskStats:
 
 @dataclass(frozen=True)
 class Forgotten:
-    """What is left of tasks that are gone and not told one by one any more.
+    """What is left of tasks that are gone and not kept one by one any more.
 
     Attributes:
         tasks: how many they were.
@@ -128,6 +126,38 @@ class LoadSample:
 
 
 @dataclass(frozen=True)
+class CheckpointStats:
+    """The checkpoints of one generation of a job, or of several.
+
+    Attributes:
+        written: how many are complete.
+        failed: how many could not be written.
+        waited: seconds that sources waited for cuts.
+        size: bytes that were written.
+        read: input rows that had been read at the newest one, of all generations.
+        read_before: those that had been read at the one with which the first of these generations was begun.
+    """
+
+    written: int = 0
+    failed: int = 0
+    waited: float = 0.0
+    size: int = 0
+    read: int = 0
+    read_before: int = 0
+
+    def __add__(self, later: CheckpointStats) -> CheckpointStats:
+        """The sums with those of the next generation."""
+        return CheckpointStats(
+            self.written + later.written,
+            self.failed + later.failed,
+            self.waited + later.waited,
+            self.size + later.size,
+            later.read,
+            self.read_before,
+        )
+
+
+@dataclass(frozen=True)
 class TaskChange:
     """A change of a stage's tasks that was carried out.
 
@@ -157,7 +187,7 @@ class TaskChange:
             pairs = ", ".join(f"{self.stage} {old} is {self.stage} {new} now" for old, new in self.moved)
             return f"{pairs}, after {self.seconds:.2f} s"
         change = f"{len(self.started)} started" if self.started else f"{len(self.stopped)} stopped"
-        return f"{self.stage} has {tasks} tasks, {change}, after {self.seconds:.2f} s"
+        return f"{self.stage} has {plural(tasks, 'task')}, {change}, after {self.seconds:.2f} s"
 
 
 @dataclass(frozen=True)
@@ -259,6 +289,8 @@ class Snapshot:
         steps: the last changes of tasks that were carried out, in order.
         placement_looks: the last looks at the placement; empty if they were left out, or where tasks stay.
         placement_counts: how often no task was moved, by reason.
+        generation: which life of the graph this is; all numbers begin again with it.
+        checkpoints: those of the job; None: it has none.
     """
 
     phase: str
@@ -270,6 +302,8 @@ class Snapshot:
     steps: tuple[TaskChange, ...] = ()
     placement_looks: tuple[PlacementLook, ...] = ()
     placement_counts: dict[str, int] = field(default_factory=dict)
+    generation: int = 0
+    checkpoints: CheckpointStats | None = None
 
     def __getitem__(self, stage: str) -> StageSnapshot:
         """A stage by its name."""

@@ -137,12 +137,12 @@ def test_a_value_is_a_column_or_a_list_of_them(job_file, said: str, meant: list[
 
 def test_options_of_spark_may_be_true_false_or_numbers(job_file) -> None:
     config = job_file(
-        "input:\n  format: sql\n  query: q\n  options: {header: true, maxColumns: 5, samplingRatio: 0.5, sep: ','}\n"
-        "  views: {t: {format: csv, path: x, options: {header: false}}}\n"
+        "input: {format: csv, path: x, options: {header: true, maxColumns: 5, samplingRatio: 0.5, sep: ','}}\n"
         "spark: {conf: {spark.ui.enabled: false, spark.sql.shuffle.partitions: 4}}\n"
     ).config
     assert config.input.options == {"header": "true", "maxColumns": "5", "samplingRatio": "0.5", "sep": ","}
-    assert config.input.views["t"].options == {"header": "false"}
+    views = "input: {format: sql, query: q, views: {t: {format: csv, path: x, options: {header: false}}}}"
+    assert job_file(views).config.input.views["t"].options == {"header": "false"}
     assert config.spark.conf == {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "4"}
 
 
@@ -210,6 +210,7 @@ def test_overrides_replace_what_the_file_says(job_file, overrides: list[str], ke
     ("override", "message"),
     [
         ("balance.strategy", "--set balance.strategy: write it as section.key=value"),
+        ('spark.conf."a.b=3', """--set spark.conf."a.b=3: write it as section.key=value"""),
         ("=3", "--set =3: write it as section.key=value"),
         ("balance..tau=3", "--set balance..tau=3: write it as section.key=value"),
         ("name.first=x", "--set name.first=x: 'name' is not a section"),
@@ -239,6 +240,14 @@ def test_an_error_elsewhere_is_still_one_of_the_file(job_file) -> None:
     assert line.startswith("job.yaml:9: balance.tua: unknown key")
 
 
+def test_a_part_with_dots_of_its_own_is_quoted(job_file) -> None:
+    file = job_file(SMALL, 'spark.conf."spark.driver.memory"=4g', 'input.options."a=b.c"="=.="')
+    assert file.config.spark.conf == {"spark.driver.memory": "4g"}
+    assert file.config.input.options["a=b.c"] == "=.="
+    [line] = explained(job_file, SMALL, 'spark.conf."spark.driver.memory"=[]')
+    assert line.startswith('--set spark.conf."spark.driver.memory"=[]: spark.conf.spark.driver.memory: Input should be')
+
+
 def test_later_errors_name_the_option_of_an_overridden_key(job_file) -> None:
     file = job_file(SMALL, "reducer=sum", "input.path=other.csv")
     assert str(file.error("reducer", "is odd")) == "--set reducer=sum: reducer: is odd"
@@ -266,7 +275,7 @@ ERRORS = [
     ),
     (
         "nam: x\n",
-        "job.yaml:1: nam: unknown key; did you mean 'name'? (known here: aggregation, balance, combiner, consistency,",
+        "job.yaml:1: nam: unknown key; did you mean 'name'? (known here: aggregation, balance, checkpoint, combiner,",
     ),
     (
         SMALL + "  treshold: 1\n",
@@ -330,10 +339,18 @@ ERRORS = [
     ("input: {format: csv}", "job.yaml:1: input: format 'csv' needs the key 'path'"),
     ("input: {format: sql}", "job.yaml:1: input: format 'sql' needs the key 'query'"),
     ("input: {format: text, path: a, exclude: [b]}", "job.yaml:1: input: `exclude` names sub-directories"),
-    ("input: {format: records, records: [a], where: x}", "job.yaml:1: input: `select` and `where` are Spark's"),
+    ("input: {format: records, records: [a], where: x}", "job.yaml:1: input.where: is a key of the format `parquet`"),
     (
         "input:\n  format: csv\n  path: x\n  rate: 5\n",
         "job.yaml:4: input.rate: is a key of the format `generated`, but the format is `csv`",
+    ),
+    (
+        "input:\n  format: feed\n  use: text_files\n  path: logs\n",
+        "job.yaml:4: input.path: is a key of the format `parquet`, `csv`, `json` or `text`, but the format is `feed`",
+    ),
+    (
+        "input: {format: table, table: t, views: {v: {format: csv, path: x}}}",
+        "job.yaml:1: input.views: is a key of the format `sql`, but the format is `table`",
     ),
     ("input: {format: records, records: [a], args: {a: 1}}", "job.yaml:1: input.args: is a key of the format"),
     ("input: {format: cvs, rows: 5}", "job.yaml:1: input.format: Input should be 'parquet', 'csv',"),

@@ -131,6 +131,11 @@ def test_a_step_that_balances_by_default_may_have_options_of_the_default(job_fil
             "`stages` write `stages.STEP.parallelism`",
         ),
         (
+            ["input.path=x"],
+            "--set input.path=x: input: belongs to a job of one mapper and one reducer; beside `stages` write "
+            "`stages.STEP.read`",
+        ),
+        (
             ["output.path=x"],
             "--set output.path=x: the job has 2 results: set stages.counts.write.path or stages.top.write.path",
         ),

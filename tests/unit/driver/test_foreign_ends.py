@@ -276,3 +276,139 @@ def test_whatever_a_feed_gives_is_checked() -> None:
         split = ForeignFeed(Torn(), "torn")._packed(kind())
         with pytest.raises(TableError, match=f"reading a split of torn: .*{said}"):
             table_of([split])
+
+
+class Drifted(WrongSplit):
+    """Gives rows of other columns than its feed declares, from the second batch on."""
+
+    def batches(self, batch_rows: int) -> Iterator[Any]:
+        yield pa.record_batch({"n": [1]})
+        yield self.given
+
+
+class Texts(Drifted):
+    given = pa.record_batch({"n": ["1", "2"]})
+
+
+class Renamed(Drifted):
+    given = pa.record_batch({"m": [1, 2]})
+
+
+class Widened(Drifted):
+    given = pa.record_batch({"n": [1, 2], "m": ["a", "b"]})
+
+
+class NotNull(Drifted):
+    """What may be null is no part of a type."""
+
+    given = pa.record_batch([[1, 2]], pa.schema([pa.field("n", pa.int64(), nullable=False)]))
+
+
+class Drifting(Torn):
+    def __init__(self, split: type[Drifted]) -> None:
+        self.split = split
+
+    def poll(self, split_rows: int, position: Any = None) -> Page:
+        return Page([self.split()])
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (Texts, r" of drifting has the column 'n' as string, and the feed's `schema` declares it as int64"),
+        (Renamed, r" of drifting has no column 'n', and the feed's `schema` declares it as int64"),
+        (Widened, r" of drifting has the column 'm' as string, and the feed's `schema` does not declare it"),
+    ],
+)
+def test_rows_are_held_against_the_columns_that_their_feed_declares(kind: type[Drifted], said: str) -> None:
+    feed = ForeignFeed(Drifting(kind), "drifting")
+    splits = [*all_splits(feed, 10)]
+    with pytest.raises(TableError, match=f"a split{said}"):
+        list(pickle.loads(pickle.dumps(splits[0])).after(0).batches(10))
+
+
+def test_a_sample_is_held_against_them_too_and_what_may_be_null_is_not() -> None:
+    [split] = all_splits(ForeignFeed(Drifting(NotNull), "drifting"), 10)
+    assert sum(batch.num_rows for batch in split.batches(10)) == 3
+    texts = Drifting(Texts)
+    texts.sample = lambda *given: pa.table({"n": ["1"]})  # type: ignore[method-assign]
+    with pytest.raises(TableError, match="the sample of drifting has the column 'n' as string"):
+        ForeignFeed(texts, "drifting").sample(1)
+
+
+def test_rows_have_their_columns_in_the_order_that_is_declared() -> None:
+    feed = Drifting(Widened)
+    feed.schema = pa.schema({"m": pa.string(), "n": pa.int64()})
+    feed.sample = lambda *given: pa.table({"n": [1], "m": ["a"]})  # type: ignore[method-assign]
+    with pytest.raises(TableError, match="the sample of drifting has the columns n, m, and `schema` orders m, n"):
+        ForeignFeed(feed, "drifting").sample(1)
+
+
+class Nowhere(Shown):
+    """Does not know its place."""
+
+    @property
+    def place(self) -> str:
+        raise LookupError("no such cluster")
+
+
+class Misplaced(Shown):
+    place: Any = Path("there")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Nowhere", "output: Nowhere.place: LookupError: no such cluster"),
+        ("Misplaced", "output: Misplaced.place is PosixPath.*, where a text or None is due"),
+    ],
+)
+def test_a_sink_whose_place_is_wrong_is_named(tmp_path: Path, name: str, said: str) -> None:
+    file = parse(document(tmp_path, output={"use": f"test_foreign_ends:{name}"}))
+    with pytest.raises(ConfigError, match=said):
+        Job(file=file).check()
+    with pytest.raises(ConfigError, match=said):
+        Job(file=file).run(backend=LocalBackend())
+
+
+class Moving(Shown):
+    """Knows its place only while nothing is there."""
+
+    published = False
+
+    @property
+    def place(self) -> str:
+        if self.published:
+            raise LookupError("moved away")
+        return "here"
+
+    def commit(self, staged: Any, epoch: int, seconds: float) -> Any:
+        self.published = True
+
+
+def test_a_place_that_is_lost_once_rows_are_there_fails_no_job(tmp_path: Path) -> None:
+    file = parse(document(tmp_path, output={"use": "test_foreign_ends:Moving"}))
+    with pytest.warns(RuntimeWarning, match="output: Moving.place: LookupError: moved away"):
+        report = Job(file=file).run(backend=LocalBackend()).report
+    assert (report.status, report.main.output.path) == ("ok", "here")  # type: ignore[union-attr]
+
+
+class Made(Shown):
+    made = 0
+
+    def __init__(self) -> None:
+        type(self).made += 1
+
+    def read(self, staged: Any) -> pa.Table:
+        raise NotImplementedError
+
+
+def test_a_sink_is_made_once_for_a_run_and_the_checks_before_it(tmp_path: Path) -> None:
+    import test_foreign_ends as named
+
+    job = Job(file=parse(document(tmp_path, output={"use": "test_foreign_ends:Made"})))
+    job.check()
+    job.run(backend=LocalBackend())
+    assert named.Made.made == 1
+    job.run(backend=LocalBackend())
+    assert named.Made.made == 2

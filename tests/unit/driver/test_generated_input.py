@@ -90,7 +90,7 @@ def test_a_generated_input_is_forecast_without_spark() -> None:
     ("changes", "message"),
     [
         ({"use": None}, "format 'generated' needs the key 'use'"),
-        ({"select": ["day"]}, "`select` and `where` are Spark's"),
+        ({"select": ["day"]}, "input.select: is a key of the format `parquet`"),
         ({"rate": 0}, "greater than 0"),
         ({"use": f"{THIS}:Dais"}, "did you mean 'Days'"),
         ({"use": f"{THIS}:NO_GENERATOR"}, "input.use: .* is int, not a `dpa.Generator`"),

@@ -4,11 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from output_samples import job, of, write
+from output_samples import check_outputs, job, of, write
 
 from dpa import config
 from dpa.config import JobFile
-from dpa.driver.outputs import check_outputs
 from dpa.driver.partial_results import check_partial_results
 from dpa.driver.spec import JobSpec
 from dpa.errors import ConfigError
@@ -116,3 +115,13 @@ def test_a_place_is_looked_at_before_an_executor_can_change_the_working_director
     (tmp_path / "job.yaml").write_text(text + "output: {path: data, mode: overwrite}\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=r"output.path: data is a directory of the input"):
         JobSpec(config.load(tmp_path / "job.yaml")).check()
+
+
+def test_a_relative_place_is_below_the_directory_in_which_the_job_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = JobSpec(of({"input": {"format": "records", "records": ["a"]}, "key": "value", "output": {"path": "out"}}))
+    spec.check()
+    monkeypatch.chdir(tmp_path)
+    [output] = spec.for_one_run().outputs.values()
+    assert output.sink.place == str(tmp_path / "out")

@@ -11,11 +11,10 @@ from shutil import which
 import pyarrow as pa
 import pytest
 import yaml
-from output_samples import RESULT, job, names, of, publication, value_in, write
+from output_samples import RESULT, check_outputs, job, names, of, publication, value_in, write
 
 from dpa._util.secrets import as_yaml
 from dpa.config import JobFile
-from dpa.driver.outputs import check_outputs
 from dpa.driver.partial_results import check_partial_results
 from dpa.errors import ConfigError, JobFailedError
 from dpa.sinks.parquet import ParquetDirectory

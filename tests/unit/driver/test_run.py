@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from builders import Total, pairs
 
-from dpa import Job, Reducer, Result
+from dpa import Flow, Job, Reducer, Result
 from dpa.aggregates import Count
 from dpa.config import parse
 from dpa.driver.backend import Backend
@@ -21,10 +23,14 @@ from dpa.errors import ConfigError, JobFailedError
 from dpa.executors import AnyMapper, AnyReducer
 from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
+from dpa.protocol.recovery import Death
+from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.metrics import Snapshot, StageSnapshot, TaskStats
 from dpa.protocol.wire.nodes import Place
 from dpa.simulation._backend import SimulatedBackend
 from dpa.sinks._replacement import MARK
+from dpa.sinks.parquet import ParquetDirectory
+from dpa.sinks.sink import Sink
 from dpa.telemetry.observers import Observers, Unobserved
 from dpa.testing import LocalBackend
 
@@ -252,6 +258,66 @@ def test_a_failed_run_reports_what_was_known_by_then() -> None:
     assert (report.records.read, report.records.processed, report.is_stale) == (200, 150, True)
     assert observed.phases == ["load", "startup", "stream"]
     assert report.main.output.rows == 0
+
+
+class Staging(Sink):
+    """A sink of one's own that notes what is asked of it."""
+
+    asked: ClassVar[list[str]] = []
+
+    def begin(self) -> None:
+        self.asked.append("begin")
+
+    def stage(self, rows: pa.Table, task: int, epoch: int) -> pa.Table:
+        self.asked.append("stage")
+        return rows
+
+    def commit(self, staged: Sequence[pa.Table], epoch: int, seconds: float) -> None:
+        self.asked.append(f"commit {len(staged)}")
+
+    def abort(self) -> None:
+        self.asked.append("abort")
+
+
+def test_after_a_death_all_sinks_begin_anew_and_the_report_says_what_was_lost(tmp_path: Path) -> None:
+    place = tmp_path / "out"
+    stages = (StageSnapshot("read", "streaming", (TaskStats("read", 0, read=200),)),)
+    before: list[Any] = []
+
+    def dying(plan: RunPlan, hooks: RunHooks) -> None:
+        hooks.observe(Snapshot("stream", 2.0, 700, stages))
+        sinks = [delivery.sink for delivery in plan.deliveries.values() if delivery.sink is not None]
+        for sink in sinks:
+            sink.stage(pa.table({"word": ["left over"]}), 7, 0)
+        before[:] = [sink.staging for sink in sinks if isinstance(sink, ParquetDirectory)]
+        hooks.restart(Death(Address("counts", 1), "it was killed", "two", at=time.time()))
+
+    class Dying(LocalBackend):
+        def run(self, plan: RunPlan, hooks: RunHooks) -> RunOutcome:
+            dying(plan, hooks)
+            return super().run(plan, hooks)
+
+    Staging.asked.clear()
+    flow = Flow("words")
+    rows = flow.read(TABLE)
+    rows.key_by("word").reduce(Count(), name="counts").write(str(place))
+    rows.key_by("word").reduce(Count(), name="others", write={"use": f"{__name__}:Staging"})
+    observed = Observed()
+    result = flow.run(observed, backend=Dying())
+    assert dict(zip(*pq.read_table(place).to_pydict().values(), strict=True)) == COUNTS
+    assert entries(tmp_path) == ["out"]
+    assert not Path(before[0]).exists()
+    assert Staging.asked[:4] == ["begin", "stage", "abort", "begin"]
+    assert Staging.asked[-2:] == ["commit 4", "abort"]
+    [recovery] = result.report.recoveries
+    assert (recovery.task, recovery.node, recovery.cause) == ("counts 1", "two", "it was killed")
+    assert (recovery.generation, recovery.rows) == (0, 200)
+    assert recovery.seconds is not None and recovery.seconds >= 0
+    assert observed.phases[:4] == ["load", "startup", "stream", "startup"]
+    said, flows = observed.warnings
+    assert said.startswith("counts 1 on two died: it was killed; generation 1 begins at the start of the input and ")
+    assert said.endswith("reads 200 rows again; all numbers begin again")
+    assert flows.startswith("records flow again, ")
 
 
 def test_the_result_of_an_earlier_job_stays_if_this_one_fails(tmp_path: Path) -> None:

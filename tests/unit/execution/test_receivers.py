@@ -20,6 +20,7 @@ from dpa.execution.receivers._process import ProcessReceiver
 from dpa.execution.receivers._record import RecordReceiver
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.receivers.batch import BatchReceiver, RowsReceiver
+from dpa.execution.reduce_task import ReduceStage, ReduceTask
 from dpa.execution.rows import plain
 from dpa.execution.states import Reduced
 from dpa.executors import Process
@@ -99,3 +100,31 @@ def test_states_that_move_and_meet_give_what_one_store_gives(kind: type[Receiver
     shares = [store.finish("key") for store in stores]
     assert rows_of(made, shares) == rows_of(made, [whole.finish("key")])
     assert sum(int(share.records.sum()) for share in shares) == len(keys) * (1 + made.has_sides)
+
+
+@every_kind
+@given(data=st.data(), keys=key_lists(least=1, composite=False))
+def test_tasks_go_on_with_a_snapshot_as_the_one_would_that_made_it(
+    kind: type[Receiver], data: Any, keys: list[Key]
+) -> None:
+    """Two tasks begin with what one had, in slices, by a table or by their numbers."""
+    made, table = receiver(EXAMPLES[kind]), data.draw(tables(reducers=2))
+    stage, before = ReduceStage(made, "key"), data.draw(st.integers(0, len(keys)))
+    whole, first = ReduceTask(stage, 0), ReduceTask(stage, 0)
+    for task in (whole, first):
+        for block in blocks_of(keys[:before], range(1 + made.has_sides)) if before else ():
+            task.process(block)
+    snapshot = pickle.loads(pickle.dumps([*first.snapshot().slices(2)]))
+    tasks = [ReduceTask(stage, 0), ReduceTask(stage, 1)]
+    by_table = data.draw(st.booleans())
+    for task, own in zip(tasks, (snapshot, []), strict=True):
+        task.restore(*((snapshot, table) if by_table else (own, None)))
+    for block in blocks_of(keys[before:], range(1 + made.has_sides)) if before < len(keys) else ():
+        whole.process(block)
+        for owner, part in block.by_key(table.owners_of(block.hashes)) if by_table else [(0, block)]:
+            tasks[owner].process(part)
+    for task in (whole, *tasks):
+        task.finish()
+        task.conform(None)
+    assert rows_of(made, [task.share for task in tasks]) == rows_of(made, [whole.share])
+    assert sum(int(task.share.records.sum()) for task in tasks) == int(whole.share.records.sum())

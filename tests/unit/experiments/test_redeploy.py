@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpa.simulation.pauses import NEVER, Pauses
 from experiments.harness import Target
 from experiments.redeploy.cases import MOVED, Outcomes, all_cases, case_of, of_cycles
 from experiments.redeploy.course import Course, Gap, Quantum
@@ -41,6 +40,7 @@ from experiments.redeploy.schemes import (
 )
 from experiments.redeploy.targets import targets
 from experiments.redeploy.virtual import Setup, simulate
+from experiments.simulated_jobs.pauses import Pauses
 from experiments.watching import Noted
 from jobs.watched import AwayCount
 
@@ -92,7 +92,7 @@ def test_a_single_task_is_away_from_when_its_old_worker_knows_until_its_new_one_
 def test_a_task_whose_new_worker_knows_first_is_not_away() -> None:
     early = replace(KNOWN, in_worker=(106.0, 103.0, 102.0, 107.0))
     scheme = {task: [single_tasks(PLAN, early, PLACES, PUBLISHED)[task]] for task in PLAN.moved}
-    assert Pauses.of(scheme[0]) == NEVER
+    assert Pauses.of(scheme[0]) == Pauses()
 
 
 def test_no_gap_is_longer_than_both_cycles_and_lazy_kill_shortens_each() -> None:

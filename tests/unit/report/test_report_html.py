@@ -12,8 +12,7 @@ import pytest
 import report_samples as samples
 
 from dpa.protocol.wire.metrics import AggregationStats
-from dpa.report._html import render
-from dpa.report._markup import MAX_ROWS
+from dpa.report._html import MAX_ROWS, render
 from dpa.result import GroupingReport, OutputReport, RecordCounts, ReferenceReport, Report, SkewReport
 
 VOID = {"meta", "use", "path", "rect", "line", "circle"}
@@ -80,15 +79,14 @@ def test_the_page_has_every_part() -> None:
     text = " ".join(Page(rendered(samples.report)).text.split())
     for expected in (
         "wordcount ok reference: match",
-        "Skew S, this run 0.034",
-        "Skew S, static 0.412",
-        "Skew S, Spark 0.398",
-        "Throughput 4,800,000/s",
-        "Redistributions 4 decided against: 150 below threshold, 5 rounds used up",
+        "skew S 0.034",
+        "S, static 0.412",
+        "S, Spark 0.398",
+        "throughput 4,800,000 records/s",
+        "redistributions 4 decisions: 150 below threshold, 5 rounds used up, 4 applied",
         "1 10,526,316 43.9%",
-        "0.80 1 1 1 queue of 131,072 exceeds",
+        "0.80 1 queue of 131,072 exceeds",
         "40,960, 131,072, 9,000, 12,500",
-        "Decisions: 150 below threshold, 5 rounds used up, 4 applied.",
         "données",
         "1,876,550 to 1,878,550",
         "stream mapping and reducing 5.00 s",
@@ -100,11 +98,11 @@ def test_the_page_has_every_part() -> None:
 
 def test_a_grouping_and_rounds_of_aggregation_are_on_the_page() -> None:
     usual = Page(rendered(samples.report)).text
-    assert "Grouping" not in usual and "Aggregation" not in usual
+    assert "grouping" not in usual and "aggregation" not in usual
     report = samples.report(grouping=GroupingReport("consistent", 1.5, 3), aggregation=AggregationStats(7, 0.5, 1_234))
     text = " ".join(Page(render(report)).text.split())
-    assert "Grouping consistent a key on 1.50 tasks on average, 3 parts of the keys moved" in text
-    assert "Aggregation 7 rounds 1,234 states handed over, 0.50 s of user code" in text
+    assert "grouping consistent a key on 1.50 tasks on average, 3 parts of the keys moved" in text
+    assert "aggregation 7 rounds 1,234 states handed over, 0.50 s of user code" in text
 
 
 def test_the_page_has_the_graph_and_three_pictures_each_described() -> None:
@@ -149,14 +147,13 @@ def test_light_and_dark_are_the_readers_choice() -> None:
 def test_a_failed_job_shows_its_error() -> None:
     page = render(samples.empty_report(status="failed", error="Traceback:\n  ValueError: <oops>"))
     assert '<pre class="bad">Traceback:\n  ValueError: &lt;oops&gt;</pre>' in page
-    assert "n/a" in Page(page).text
 
 
 def test_a_failed_job_whose_mappers_had_reported_nothing_yet_has_neither_static_skew_nor_throughput() -> None:
     made = samples.report(status="failed", error="no", skew=SkewReport(dpa=0.5))
     text = Page(render(replace(made, records=RecordCounts(processed=3), records_per_second=0))).text
-    assert "Skew S, static n/a" in text
-    assert "Throughput n/a" in text
+    assert "static" not in text
+    assert "throughput" not in text
 
 
 def test_long_tables_are_folded_and_cut() -> None:
@@ -177,7 +174,7 @@ def test_secrets_of_the_configuration_are_hidden() -> None:
 def test_forwards_are_no_share_of_the_records() -> None:
     made = samples.report()
     text = Page(render(replace(made, records=replace(made.records, forwarded=120_504_000)))).text
-    assert "Forwards 120,504,000 5.02 per record" in text
+    assert "forwards 120,504,000 5.02 per record" in text
     assert "502.1" not in text
 
 
@@ -188,7 +185,7 @@ def test_a_page_without_hot_keys_says_that_there_are_none() -> None:
 
 def test_the_result_of_a_failed_job_is_not_said_to_lie_anywhere() -> None:
     failed = samples.report(status="failed", output=OutputReport(rows=7, unpublished="/data/out"))
-    assert "nothing was published in /data/out" in Page(render(failed)).text
+    assert "/data/out is as it was" in Page(render(failed)).text
 
 
 # --- graphs
@@ -201,7 +198,7 @@ def test_of_a_graph_the_page_has_a_section_a_stage() -> None:
         assert f"Stage {stage} " in text
     assert page.tags.count("svg") == 1 + 3 * 5
     assert "priced limits the run: its busiest task, 0, is busy 97% of the time" in text
-    assert "Result 20 rows out/last Reference match 20 rows, computed by Spark" in text
+    assert "result 20 rows out/last reference match 20 rows, computed by Spark" in text
 
 
 def test_the_tasks_of_a_source_are_listed() -> None:
@@ -212,7 +209,7 @@ def test_the_tasks_of_a_source_are_listed() -> None:
 def test_each_stage_has_a_bar_where_it_processed_and_the_memory_of_its_largest_task() -> None:
     page = Page(rendered(samples.graph_report))
     text = " ".join(page.text.split())
-    assert "began ended stream of 5.00 s MiB a task trades 3 0.00 s 3.83 s 182 quotes 3 0.25 s 4.00 s 222" in text
+    assert "0 s 5.00 s queue p99 began ended trades 3 5.00M 15.0M 20% 62% 182 0.00 s 3.83 s quotes 3 1.25M" in text
     assert ("style", "width:76.7%") in page.attributes
     assert ("style", "margin-left:5.0%;width:75.0%") in page.attributes
     assert "Stages stage tasks" not in " ".join(Page(rendered(samples.empty_report)).text.split())
@@ -222,7 +219,7 @@ def test_the_page_calls_a_task_a_task_and_says_what_the_skew_is() -> None:
     text = Page(render(samples.graph_report(config={}))).text
     assert "reducer" not in text
     assert "0 is even, 1 is all on one task" in text
-    assert "the first routing table throughout: the same ring without balancing" in text
+    assert "hash partitioning of the same records" in text
 
 
 def test_warnings_are_on_the_page() -> None:

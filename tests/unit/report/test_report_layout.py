@@ -10,15 +10,16 @@ import report_samples as samples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpa.report._layout import PAGE, Layout, Sizes, bends, layout
+from dpa.report._layout import Layout, Sizes, bends, layout
 
+USUAL = Sizes(width=168, height=98, gap=104, port=12, label_width=44, label_height=17)
 LARGE = Sizes(width=240, height=40, gap=150, space=10, port=30, label_width=120, label_height=90)
 """Of labels that are higher than stages."""
 
 Box = tuple[float, float, float, float]
 Edges = list[tuple[str, str]]
 
-every_size = pytest.mark.parametrize("sizes", [PAGE, LARGE], ids=["page", "large labels"])
+every_size = pytest.mark.parametrize("sizes", [USUAL, LARGE], ids=["usual", "large labels"])
 
 
 @st.composite
@@ -83,14 +84,14 @@ def test_labels_that_have_no_room_lie_around_the_middle_of_their_edges_and_other
     on_edges = [(path[0][1] + path[1][1]) / 2 for path in placed.paths]
     assert on_edges == [50, 80, 110]
     assert [y for _, y in placed.labels] == pytest.approx([40, 80, 120])
-    alone = layout(["a", "b"], [("a", "b")])
+    alone = layout(["a", "b"], [("a", "b")], USUAL)
     assert alone.labels[0][1] == alone.paths[0][0][1]
 
 
 @given(graphs())
 def test_curves_begin_and_end_level_at_every_layer_and_end_before_the_arrowhead(graph: tuple[list[str], Edges]) -> None:
-    for path in layout(*graph).paths:
-        curves = bends(path, PAGE.gap, 7)
+    for path in layout(*graph, USUAL).paths:
+        curves = bends(path, USUAL.gap, 7)
         starts = [path[0], *(end for _, _, end in curves)]
         assert [end for _, _, end in curves] == [*path[1:-1], (path[-1][0] - 7, path[-1][1])]
         assert all(
@@ -102,7 +103,7 @@ def test_curves_begin_and_end_level_at_every_layer_and_end_before_the_arrowhead(
     ("edges", "columns"), [(samples.CHAIN, [1, 1, 1]), (samples.DIAMOND, [2, 2, 2, 1])], ids=["chain", "diamond"]
 )
 def test_a_stage_lies_to_the_right_of_all_that_feed_it(edges: Edges, columns: list[int]) -> None:
-    placed = layout(samples.stages_of(edges), edges)
+    placed = layout(samples.stages_of(edges), edges, USUAL)
     lefts = [x for x, _ in placed.stages.values()]
     assert [lefts.count(x) for x in sorted(set(lefts))] == columns
     assert all(placed.stages[source][0] < placed.stages[target][0] for source, target in edges)

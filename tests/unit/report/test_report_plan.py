@@ -12,7 +12,7 @@ from report_samples import NASTY_KEYS
 
 from dpa.driver.forecast_stages import Forecast
 from dpa.report import plan_json, show_plan
-from dpa.report._plan_tasks import MAX_TASKS
+from dpa.report._plan_tables import MAX_TASKS
 
 SAMPLES = {**samples.SAMPLES, "chain of 40": lambda: samples.chain(40), "no stages": lambda: samples.forecast([])}
 
@@ -47,8 +47,10 @@ def test_a_plan_of_a_mapper_and_a_reducer_is_compact() -> None:
         "   1      64  25.0%   45,000  37.5%  ██████████",
         "   2      64  25.0%   21,000  17.5%  ████▊",
         "   3      64  25.0%   24,000  20.0%  █████▍",
+        "",
         "hot keys of the sample",
-        "  the  7.8%  9,300",
+        "key  share  records",
+        "the   7.8%    9,300",
     ]
 
 
@@ -182,7 +184,7 @@ def test_a_hot_key_does_not_matter_where_its_records_are_folded_before_they_are_
 
 
 def test_hot_keys_are_left_out_where_none_is() -> None:
-    assert "hot keys of the sample a 10.0% 10" in words((25, 25, 25, 25), 10, "adaptive")
+    assert "hot keys of the sample key share records a 10.0% 10" in words((25, 25, 25, 25), 10, "adaptive")
     assert "hot keys" not in words((25, 25, 25, 25), 1, "adaptive", distinct=100)
 
 

@@ -8,7 +8,7 @@ import pytest
 import report_samples as samples
 
 from dpa.balance.decision import Outcome
-from dpa.report._text import bar, clock, count, key_text, lines, one_line, outcomes, percent, seconds, short, skew
+from dpa.result.text import bar, clock, count, key_text, lines, one_line, outcomes, percent, seconds, short, skew
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,11 @@ import pytest
 from dpa.execution.states import StatePart
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.envelopes import Envelope
+from dpa.protocol.wire.messages import Message
+from dpa.protocol.wire.messages.data import Ack
 from dpa.protocol.wire.messages.exchange import StateTransfer
 from dpa.protocol.wire.messages.migration import RangeTransfer
-from dpa.runtime._pickled import PickledEnvelope
+from dpa.runtime._pickled import PickledEnvelope, opened
 
 COUNTS = np.array([1])
 
@@ -23,7 +25,7 @@ def received(message: StateTransfer | RangeTransfer) -> Any:
     """What comes of a message whose outside buffers are read-only, as Ray gives them."""
     sent = PickledEnvelope.of(Envelope(Address("sums", 0), Address("sums", 1), 0, message))
     buffers = [pickle.PickleBuffer(memoryview(buffer).toreadonly()) for buffer in sent.buffers]
-    message = PickledEnvelope(sent.pickled, buffers).open().message
+    message = opened(PickledEnvelope(sent.pickled, buffers)).message
     assert isinstance(message, StateTransfer | RangeTransfer)
     assert message.part is not None
     return message.part.states
@@ -43,3 +45,14 @@ def test_other_arrays_are_shared_and_not_copied() -> None:
     part = StatePart(pa.array(["a"]), (), counts, counts)  # as of a join, whose rows no user code changes
     sent = PickledEnvelope.of(Envelope(Address("sums", 0), Address("sums", 1), 0, RangeTransfer(1, part)))
     assert len(sent.pickled) < 10_000 < sent.size
+
+
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [(Ack(3, 5), bytes), (RangeTransfer(1, StatePart(pa.array(["a"]), (), COUNTS, COUNTS)), PickledEnvelope)],
+    ids=lambda given: type(given).__name__,
+)
+def test_an_actor_is_called_with_bytes_where_nothing_stays_outside(message: Message, kind: type) -> None:
+    argument = PickledEnvelope.of(Envelope(Address("sums", 0), Address("sums", 1), 7, message)).argument
+    assert isinstance(argument, kind)
+    assert (opened(argument).seq, type(opened(argument).message)) == (7, type(message))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +18,9 @@ from hypothesis import strategies as st
 from dpa.protocol.history.lean import has_lean_form
 from dpa.sources.feed import Feed, all_splits, table_of
 from dpa.sources.foreign import ForeignFeed
-from dpa.sources.generated import BLOCK_ROWS, GeneratedFeed, GeneratedTable, Generator, ReadRate
+from dpa.sources.generated import BLOCK_ROWS, GeneratedTable, Generator, ReadRate
 from dpa.sources.memory import MemoryFeed
-from dpa.sources.parquet import ParquetFeed, parquet_table
+from dpa.sources.parquet import parquet_table
 from dpa.sources.splits import Split
 from jobs.text_files import TextFiles
 
@@ -41,7 +42,7 @@ def parquet(directory: Path) -> Feed:
     for number in range(2):
         part = TABLE.slice(number * 120, 120)
         pq.write_table(part, directory / f"{number}.parquet", row_group_size=10)
-    return ParquetFeed(parquet_table([str(directory)]), ("line",), ("line",))
+    return replace(parquet_table([str(directory)]), columns=("line",), dictionary=("line",))
 
 
 def text_files(directory: Path) -> Feed:
@@ -58,8 +59,8 @@ FEEDS: dict[str, tuple[Callable[[Path], Feed], pa.Table]] = {
     "memory": (lambda _: MemoryFeed(TABLE), TABLE),
     "memory without rows": (lambda _: MemoryFeed(TABLE.slice(0, 0)), TABLE.slice(0, 0)),
     "parquet": (parquet, TABLE.select(["line"])),
-    "generated": (lambda _: GeneratedFeed(GENERATED), IDS),
-    "generated at a pace": (lambda _: GeneratedFeed(GENERATED, ReadRate(1e12, time.monotonic, no_wait)), IDS),
+    "generated": (lambda _: GENERATED, IDS),
+    "generated at a pace": (lambda _: replace(GENERATED, pace=ReadRate(1e12, time.monotonic, no_wait)), IDS),
     "of one's own": (text_files, TABLE.select(["line"])),
     "foreign": (lambda directory: ForeignFeed(text_files(directory), "text_files"), TABLE.select(["line"])),
 }

@@ -124,7 +124,7 @@ def test_a_sample_has_whole_blocks_of_rows_in_order(most: int, rows: int) -> Non
 @pytest.mark.parametrize("rate", [0.5, 40.0, 100_000.0])
 def test_a_paced_split_takes_as_long_as_its_records_at_that_rate(rate: float) -> None:
     clock = Clock()
-    split, *_ = GeneratedTable(Readings(), 20_000).splits(20_000, ReadRate(rate, clock, clock.sleep))
+    split, *_ = GeneratedTable(Readings(), 20_000, pace=ReadRate(rate, clock, clock.sleep)).splits(20_000)
     began, rows = clock.now, 0
     for batch in split.batches(200_000):
         rows += batch.num_rows
@@ -136,7 +136,7 @@ def test_a_paced_split_takes_as_long_as_its_records_at_that_rate(rate: float) ->
 def test_two_readers_at_half_the_rate_give_the_rate_together() -> None:
     clocks = [Clock(), Clock()]
     paces = [ReadRate(500.0, clock, clock.sleep) for clock in clocks]
-    splits = [GeneratedTable(Readings(), 10_000).splits(10_000, pace) for pace in paces]
+    splits = [GeneratedTable(Readings(), 10_000, pace=pace).splits(10_000) for pace in paces]
     for number in range(len(splits[0])):
         reader = min((0, 1), key=lambda one: clocks[one].now)
         read([splits[reader][number]], 10_000, WHOLE.schema)
@@ -145,7 +145,7 @@ def test_two_readers_at_half_the_rate_give_the_rate_together() -> None:
 
 def test_a_reader_that_was_held_up_makes_up_for_it_within_the_split() -> None:
     clock = Clock()
-    split, *_ = GeneratedTable(Readings(), 1_000).splits(1_000, ReadRate(1_000.0, clock, clock.sleep))
+    split, *_ = GeneratedTable(Readings(), 1_000, pace=ReadRate(1_000.0, clock, clock.sleep)).splits(1_000)
     began, batches = clock.now, split.batches(1_000)
     next(batches)
     clock.now += 0.5

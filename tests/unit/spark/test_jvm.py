@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from dpa.spark._jvm import jvm_options
+from dpa.spark._java import jvm_options
 
 
 def test_an_archive_of_classes_is_used_where_there_is_one(tmp_path) -> None:

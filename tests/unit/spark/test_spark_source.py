@@ -4,7 +4,7 @@ import pytest
 
 from dpa.errors import TableError
 from dpa.spark import input_table, schema_of
-from dpa.spark._source import Sample, Source, View, reads_in_place, require_paths
+from dpa.spark._source import RowSample, Source, reads_in_place, require_paths
 
 
 def test_a_source_is_made_of_what_a_job_file_says(tmp_path) -> None:
@@ -16,7 +16,7 @@ def test_a_source_is_made_of_what_a_job_file_says(tmp_path) -> None:
     }
     source = Source.of(values, base=str(tmp_path))
     assert source == Source(
-        "sql", query="SELECT 1", views={"words": View("csv", "w.csv", {"header": "true"})}, base=str(tmp_path)
+        "sql", query="SELECT 1", views={"words": Source("csv", "w.csv", options={"header": "true"})}, base=str(tmp_path)
     )
 
 
@@ -33,14 +33,14 @@ def test_relative_paths_start_at_the_base_and_uris_stay() -> None:
         (Source("parquet", "a", select=["x"]), None, False),
         (Source("parquet", "a", where="x > 1"), None, False),
         (Source("parquet", "a", options={"mergeSchema": "true"}), None, False),
-        (Source("parquet", "a"), Sample(0.5), False),
+        (Source("parquet", "a"), RowSample(0.5), False),
         (Source("parquet", "s3a://bucket/b"), None, False),
         (Source("parquet", "{a,b}"), None, False),
         (Source("csv", "a"), None, False),
     ],
 )
 def test_only_parquet_that_is_wanted_as_it_is_and_that_arrow_can_read_is_read_in_place(
-    source: Source, sample: Sample | None, in_place: bool
+    source: Source, sample: RowSample | None, in_place: bool
 ) -> None:
     assert reads_in_place(source, sample) == in_place
 
@@ -75,7 +75,7 @@ def test_a_path_may_lie_on_another_file_system_where_hadoop_is_configured(monkey
 
 def test_so_is_one_of_a_view_and_the_name_that_was_meant_is_told(tmp_path) -> None:
     (tmp_path / "visits.csv").write_text("user\n")
-    views = {"good": View("csv", "visits.csv"), "bad": View("csv", "visit.csv")}
+    views = {"good": Source("csv", "visits.csv"), "bad": Source("csv", "visit.csv")}
     with pytest.raises(TableError, match=r"/visit\.csv: no such file or directory; did you mean 'visits\.csv'\?"):
         schema_of(no_spark, Source("sql", query="SELECT 1", views=views, base=str(tmp_path)))
 

@@ -1,1 +1,5 @@
-"""Messages, by conversation. Each travels in an envelope, numbered within its (sender, receiver) channel."""
+"""What machines say to each other, by conversation."""
+
+
+class Message:
+    """Base of all messages."""

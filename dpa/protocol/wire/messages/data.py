@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from dpa.execution.block import Block
 from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.messages import Message
 from dpa.routing.groupings.signal import Signal
 
 
 @dataclass(frozen=True, eq=False)
-class Push:
+class Push(Message):
     """Records for a task.
 
     Attributes:
@@ -34,7 +35,7 @@ class Push:
 
 
 @dataclass(frozen=True)
-class Ack:
+class Ack(Message):
     """Records have been processed, so the task that emitted them gets their credit back.
 
     Attributes:
@@ -51,7 +52,7 @@ class Ack:
 
 
 @dataclass(frozen=True)
-class CreditTransfer:
+class CreditTransfer(Message):
     """Records have been forwarded: the credit that they hold counts towards another task of the stage.
 
     Attributes:

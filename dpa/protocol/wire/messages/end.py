@@ -8,12 +8,14 @@ import pyarrow as pa
 
 from dpa.execution.schemas import ShareSchema
 from dpa.measure.latency import LatencySketch
+from dpa.protocol.wire.messages import Message
 from dpa.protocol.wire.metrics import TaskStats
 from dpa.protocol.wire.use import TaskUse
+from dpa.routing.table import RoutingTable
 
 
 @dataclass(frozen=True)
-class Progress:
+class Progress(Message):
     """A task's statistics; `done` once it has emitted its last record and, where its stage has a sink, written its
     share. `use`: what the task has used so far, about once a second."""
 
@@ -23,27 +25,27 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Drain:
+class Drain(Message):
     """All senders are done: report statistics whenever the queue is empty."""
 
 
 @dataclass(frozen=True)
-class Freeze:
-    """Publish no more tables of a stage."""
+class Freeze(Message):
+    """Publish no more tables of a stage, but for a `Thaw`."""
 
     stage: str
-
-
-@dataclass(frozen=True)
-class LastTable:
-    """The load balancer's answer to `Freeze`: the version of the stage's newest table."""
-
-    stage: str
-    version: int
 
 
 @dataclass(frozen=True, eq=False)
-class Finished:
+class LastTable(Message):
+    """The load balancer's answer to `Freeze`: the stage's newest table, which all tasks have settled."""
+
+    stage: str
+    table: RoutingTable
+
+
+@dataclass(frozen=True, eq=False)
+class Finished(Message):
     """A task has finished its share of the stage's result, and waits for the schema that all shares will have.
 
     Attributes:
@@ -63,7 +65,7 @@ class Finished:
 
 
 @dataclass(frozen=True, eq=False)
-class Deliver:
+class Deliver(Message):
     """Write the share, and emit it where stages follow, in this schema; None if all shares are empty: then the one that
     `is_first` writes the columns."""
 

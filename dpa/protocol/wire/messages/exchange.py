@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpa.execution.states import StatePart
+from dpa.protocol.wire.messages import Message
 
 
 @dataclass(frozen=True)
-class BeginExchange:
+class BeginExchange(Message):
     """Exchange number `number`, from 1, begins: each task extracts the states that a table gives to others, sends them
     there and merges what it receives.
 
@@ -26,7 +27,7 @@ class BeginExchange:
 
 
 @dataclass(frozen=True, eq=False)
-class StateTransfer:
+class StateTransfer(Message):
     """The states that the sender extracted for the receiver; None if there were none. One from each task of a stage to
     each other in an exchange."""
 
@@ -35,7 +36,7 @@ class StateTransfer:
 
 
 @dataclass(frozen=True)
-class RoundDone:
+class RoundDone(Message):
     """A task's share of a round of aggregation is complete.
 
     Attributes:

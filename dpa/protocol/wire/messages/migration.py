@@ -9,18 +9,19 @@ import pyarrow as pa
 
 from dpa.execution.states import StatePart
 from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.messages import Message
 from dpa.routing.hashing import ALL_HASHES, Interval
 
 
 @dataclass(frozen=True)
-class Marker:
+class Marker(Message):
     """Whatever the sender pushes from now on goes by the table of this version, or a newer one."""
 
     version: int
 
 
 @dataclass(frozen=True, eq=False)
-class RangeTransfer:
+class RangeTransfer(Message):
     """States of the ranges that the table of this version gives from the sender to the receiver. The records of these
     keys that the sender had or still gets follow.
 
@@ -40,7 +41,7 @@ class RangeTransfer:
 
 
 @dataclass(frozen=True)
-class PassedMarkers:
+class PassedMarkers(Message):
     """Nothing that `senders` pushed by older tables than that of this version will come through the sender of this any
     more, of the keys whose states it has sent so far."""
 
@@ -49,7 +50,7 @@ class PassedMarkers:
 
 
 @dataclass(frozen=True)
-class Settled:
+class Settled(Message):
     """A task has given all the ranges that the table of this version takes from it, and has taken over all those that
     the table gives to it."""
 

@@ -4,28 +4,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dpa.protocol.wire.messages import Message
 from dpa.sources.splits import Split
 
 
 @dataclass(frozen=True)
-class Begin:
+class Begin(Message):
     """All tasks are up: ask for the first split."""
 
 
 @dataclass(frozen=True)
-class SplitRequest:
+class SplitRequest(Message):
     """A source task has nothing left to read."""
 
 
 @dataclass(frozen=True)
-class SplitGrant:
+class SplitGrant(Message):
     """The next split for a source task, or None if there is none left."""
 
     split: Split | None
 
 
 @dataclass(frozen=True)
-class SplitReturned:
-    """A source task that leaves has read so many rows of its split, and the rest is for others."""
+class SplitReturned(Message):
+    """A source task that leaves has read `rows` rows of its split, and the rest is for others."""
 
     read: int

@@ -8,19 +8,20 @@ from dataclasses import dataclass
 from dpa.balance.decision import Decision
 from dpa.measure.load import Load, Offered
 from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.messages import Message
 from dpa.routing.change import TableChange
 from dpa.routing.table import RoutingTable
 
 
 @dataclass(frozen=True)
-class LoadReport:
+class LoadReport(Message):
     """A task's load."""
 
     load: Load
 
 
 @dataclass(frozen=True, eq=False)
-class OfferedReport:
+class OfferedReport(Message):
     """What a task has offered a stage on one edge."""
 
     stage: str
@@ -29,7 +30,7 @@ class OfferedReport:
 
 
 @dataclass(frozen=True, eq=False)
-class TableUpdate:
+class TableUpdate(Message):
     """The difference between a stage's next routing table and the one before it. `senders`: who emits records to the
     stage from now on; None: as before."""
 
@@ -39,7 +40,7 @@ class TableUpdate:
 
 
 @dataclass(frozen=True, eq=False)
-class CurrentTable:
+class CurrentTable(Message):
     """A stage's newest routing table, for a task that was started after the job; what follows are changes of it.
     `senders` as in `TableUpdate`."""
 
@@ -49,7 +50,7 @@ class CurrentTable:
 
 
 @dataclass(frozen=True)
-class DecisionReport:
+class DecisionReport(Message):
     """The decisions about a stage since the last report, in order."""
 
     stage: str

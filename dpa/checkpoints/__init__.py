@@ -1,0 +1,9 @@
+"""A store of checkpoints: what a job needs to go on after a failure, safe from those that it survives
+(docs/checkpoints.md). It knows nothing of what the bytes mean."""
+
+from dpa.checkpoints._chain import Chain, Collected
+from dpa.checkpoints._data import DataFiles
+from dpa.checkpoints._manifest import FileRef, Manifest, Part, TaskParts
+from dpa.checkpoints._store import CheckpointStore
+
+__all__ = ["Chain", "CheckpointStore", "Collected", "DataFiles", "FileRef", "Manifest", "Part", "TaskParts"]

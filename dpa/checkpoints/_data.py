@@ -1,0 +1,69 @@
+"""Data files of a job's checkpoints, which its tasks write and read, in any process."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pickle import PickleBuffer
+
+from dpa.checkpoints._files import Files
+from dpa.checkpoints._manifest import FileRef
+from dpa.errors import CheckpointDamagedError
+
+Piece = bytes | bytearray | memoryview | PickleBuffer
+"""Of what is written; any other object that shows its bytes does, too."""
+
+
+@dataclass(frozen=True)
+class DataFiles:
+    """The data files of a job. Can be pickled, and used by several threads."""
+
+    _files: Files
+    job: str
+
+    def write(self, number: int, hint: str, data: Piece | Sequence[Piece]) -> FileRef:
+        """Write a file, which is durable when this returns.
+
+        Args:
+            number: the slot (`Chain.next`) for whose checkpoint it is: once that slot is taken, the file is removed
+                unless the checkpoint there names it.
+            hint: part of its name, for people.
+            data: its bytes, perhaps in pieces.
+
+        Raises:
+            CheckpointError: it cannot be written.
+        """
+        pieces: Sequence[Piece] = data if isinstance(data, (list, tuple)) else [data]  # type: ignore[list-item]
+        views = [view.cast("B") for view in (memoryview(piece) for piece in pieces) if view.nbytes]
+        digest = hashlib.sha256()
+        for view in views:
+            digest.update(view)
+        path = data_path(number, hint)
+        self._files.write(f"{self.job}/{path}", views)
+        return FileRef(path, sum(map(len, views)), digest.hexdigest())
+
+    def read(self, file: FileRef) -> bytes:
+        """The bytes of a file, as they were written, which nobody but this user can have done.
+
+        Raises:
+            CheckpointDamagedError: it is missing, or not what was written.
+            CheckpointError: it cannot be read, or another user can write it.
+        """
+        place = f"{self._files.place}/{self.job}/{file.path}"
+        try:
+            data = self._files.read(f"{self.job}/{file.path}")
+        except FileNotFoundError:
+            raise CheckpointDamagedError(f"{place} is missing, and a checkpoint needs it") from None
+        if len(data) != file.size:
+            raise CheckpointDamagedError(f"{place} is damaged: {len(data):,} bytes, not {file.size:,}")
+        if hashlib.sha256(data).hexdigest() != file.sha256:
+            raise CheckpointDamagedError(f"{place} is damaged: its checksum does not fit")
+        return data
+
+
+def data_path(number: int, hint: str) -> str:
+    """A path of a file that is written for a slot, which nobody else has or guesses."""
+    return f"files/{number:010d}-{re.sub('[^A-Za-z0-9_.]+', '_', hint)[:80]}-{uuid.uuid4().hex}"

@@ -1,0 +1,77 @@
+"""What a store of checkpoints needs of a file system, local or an object storage."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from dpa._util.disk import why
+from dpa._util.secrets import without_secrets
+from dpa.errors import CheckpointError
+
+
+class Files(ABC):
+    """Files below a root, by their paths relative to it, with `/` between names. Can be pickled.
+
+    Whatever fails, but for a file that is not there, is a `CheckpointError` that names the place.
+
+    Attributes:
+        place: the root, for messages: without user, password or options.
+    """
+
+    place: str
+
+    @abstractmethod
+    def make(self, job: str) -> None:
+        """Make the directory of a new job, and what it lies in, for this user alone."""
+
+    @abstractmethod
+    def write(self, path: str, data: Sequence[memoryview]) -> None:
+        """Write a new file, whose path nobody else uses; it is complete and durable when this returns."""
+
+    @abstractmethod
+    def put_if_absent(self, path: str, data: bytes, draft: str) -> bool:
+        """Write a file if there is none: of several that try only one has True. It is there as a whole or not at all.
+
+        Args:
+            path: of the file.
+            data: its content.
+            draft: another path, that nobody else uses, where something may be left of an attempt that was killed.
+        """
+
+    @abstractmethod
+    def read(self, path: str) -> bytes:
+        """The content of a file, which nobody but this user can have written.
+
+        Raises:
+            FileNotFoundError: it is not there.
+        """
+
+    @abstractmethod
+    def exists(self, path: str) -> bool:
+        """Whether a file is there."""
+
+    @abstractmethod
+    def names(self, directory: str) -> list[str]:
+        """The names in a directory; none if it is not there. An empty path is the root."""
+
+    @abstractmethod
+    def delete(self, paths: Iterable[str]) -> None:
+        """Delete files, as far as they are there, in any order."""
+
+
+@contextmanager
+def reaching(place: str) -> Iterator[None]:
+    """Use a file in this block.
+
+    Raises:
+        FileNotFoundError: it is not there.
+        CheckpointError: anything else went wrong.
+    """
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise CheckpointError(f"{without_secrets(why(error))}, at {place}") from None

@@ -1,0 +1,113 @@
+"""Checkpoints in a directory of this machine, or one that machines share."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from dpa.checkpoints._files import Files, reaching
+from dpa.errors import CheckpointError
+
+_NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
+_OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True)
+class LocalFiles(Files):
+    """Files below a directory."""
+
+    place: str
+
+    @classmethod
+    def of(cls, path: str) -> LocalFiles:
+        """Those below a path, which need not exist.
+
+        Raises:
+            CheckpointError: it is a file.
+        """
+        place = os.path.abspath(os.path.expanduser(path))
+        if os.path.lexists(place) and not os.path.isdir(place):
+            raise CheckpointError(f"checkpoints cannot be at {place}, which is no directory: name a directory")
+        return cls(place)
+
+    def make(self, job: str) -> None:
+        """Directories of mode 0700; one that is there already stays as it is."""
+        with reaching(self._at(job)):
+            os.makedirs(self.place, mode=0o700, exist_ok=True)
+            for directory in (job, f"{job}/chain", f"{job}/files"):
+                os.mkdir(self._at(directory), 0o700)
+            for directory in ("", job):
+                self._sync(directory)
+
+    def write(self, path: str, data: Sequence[memoryview]) -> None:
+        """Of mode 0600; its name is durable once `put_if_absent` returns."""
+        with reaching(self._at(path)), self._open(path, _NEW) as file:
+            for view in data:
+                written = 0
+                while written < len(view):
+                    written += os.write(file, view[written:])
+            os.fsync(file)
+
+    def put_if_absent(self, path: str, data: bytes, draft: str) -> bool:
+        """By a hard link, which fails where there is something, on NFS too."""
+        self.write(draft, [memoryview(data)])
+        self._sync(os.path.dirname(draft))
+        with reaching(self._at(path)):
+            try:
+                os.link(self._at(draft), self._at(path))
+                is_put = True
+            except FileExistsError:
+                is_put = False
+            self._sync(os.path.dirname(path))
+            os.unlink(self._at(draft))
+        return is_put
+
+    def read(self, path: str) -> bytes:
+        """Refused where another user owns the file or can write it."""
+        with reaching(self._at(path)), self._open(path, _OLD) as file:
+            found = os.fstat(file)
+            if not stat.S_ISREG(found.st_mode) or found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022:
+                wrong = f"{self._at(path)} is not trusted: it belongs to user {found.st_uid}, mode {found.st_mode:o}"
+                raise CheckpointError(f"{wrong}; a checkpoint is read if only its owner, who reads it, can write it")
+            with os.fdopen(os.dup(file), "rb") as opened:
+                return opened.read()
+
+    def exists(self, path: str) -> bool:
+        """Whether a file is there."""
+        return os.path.lexists(self._at(path))
+
+    def names(self, directory: str) -> list[str]:
+        """In any order."""
+        with reaching(self._at(directory)):
+            try:
+                return os.listdir(self._at(directory))
+            except FileNotFoundError:
+                return []
+
+    def delete(self, paths: Iterable[str]) -> None:
+        """Durable, and each in its turn."""
+        for path in paths:
+            with reaching(self._at(path)):
+                try:
+                    os.unlink(self._at(path))
+                except FileNotFoundError:
+                    continue
+
+    def _at(self, path: str) -> str:
+        return os.path.join(self.place, path)
+
+    @contextmanager
+    def _open(self, path: str, flags: int) -> Iterator[int]:
+        file = os.open(self._at(path), flags, 0o600)
+        try:
+            yield file
+        finally:
+            os.close(file)
+
+    def _sync(self, directory: str) -> None:
+        """Have the names in a directory survive a loss of power."""
+        with self._open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) as file:
+            os.fsync(file)

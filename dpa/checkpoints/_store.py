@@ -1,0 +1,78 @@
+"""A store of checkpoints: a directory or a prefix of object storage, with a directory for each job."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
+
+from dpa.checkpoints._chain import Chain
+from dpa.checkpoints._data import DataFiles
+from dpa.checkpoints._files import Files
+from dpa.checkpoints._local import LocalFiles
+from dpa.checkpoints._s3 import S3Files
+from dpa.errors import CheckpointError
+
+_JOB = re.compile(r"[A-Za-z0-9_.-]*-[0-9a-f]{32}")
+"""The directory of a job: its name as far as a path may hold it, and a number that is its own."""
+
+
+@dataclass(frozen=True)
+class CheckpointStore:
+    """The checkpoints below a URI. Can be pickled."""
+
+    _files: Files
+
+    @classmethod
+    def open(cls, uri: str) -> CheckpointStore:
+        """The store at a URI, which need not exist if it is a directory: a path, `file:///path`, or
+        `s3://bucket/prefix`, with the options that Arrow knows.
+
+        Raises:
+            CheckpointError: checkpoints cannot be there.
+        """
+        parts = urlsplit(uri)
+        if parts.scheme == "s3":
+            return cls(S3Files.of(uri))
+        if parts.scheme == "file" and parts.netloc in ("", "localhost"):
+            return cls(LocalFiles.of(unquote(parts.path)))
+        if "://" not in uri:
+            return cls(LocalFiles.of(uri))
+        place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        right = "name a directory, file:///DIRECTORY or s3://BUCKET/PREFIX"
+        raise CheckpointError(f"checkpoints cannot be at {place}: {right}")
+
+    @property
+    def place(self) -> str:
+        """Where it is, for messages: without user, password or options."""
+        return self._files.place
+
+    def create(self, name: str, generation: int = 0) -> Chain:
+        """The chain of a new job of this name, claimed for its first generation.
+
+        Raises:
+            CheckpointError: nothing can be written there.
+        """
+        job = f"{re.sub('[^A-Za-z0-9_.-]+', '_', name)[:80]}-{uuid.uuid4().hex}"
+        self._files.make(job)
+        return Chain.begin(self._files, job, name, generation)
+
+    def jobs(self) -> list[str]:
+        """The directories of jobs, in the order of their text."""
+        return sorted(name for name in self._files.names("") if _JOB.fullmatch(name))
+
+    def chain(self, job: str) -> Chain:
+        """The chain of a job, named by its directory, to be read, claimed or collected.
+
+        Raises:
+            CheckpointError: it is none.
+        """
+        if _JOB.fullmatch(job) is None or job not in self.jobs():
+            known = ", ".join(self.jobs()) or "none"
+            raise CheckpointError(f"{self.place} has no checkpoints of {job}; jobs there: {known}")
+        return Chain(self._files, job)
+
+    def data(self, job: str) -> DataFiles:
+        """The data files of a job, for its tasks."""
+        return DataFiles(self._files, job)

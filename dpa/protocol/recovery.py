@@ -1,0 +1,109 @@
+"""What becomes of a job of which a process dies: its graph is begun again, as its next *generation*, a bounded number
+of times. No clock and no Ray: the driver notices deaths, waits, and begins.
+
+Only deaths are recovered from. Errors that user code raises, broken invariants and wrong configurations would come
+again, so they fail the job at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from annotated_types import Ge, Gt
+
+from dpa._util.durations import Duration
+from dpa.errors import JobFailedError
+from dpa.protocol.wire.addresses import Address
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecoveryOptions:
+    """How often, and how soon, a job is begun again when one of its processes has died."""
+
+    attempts: Annotated[int, Ge(0)] = 3
+    """How often the job is begun again after a death; 0: the first one fails the job."""
+    backoff: Duration = 1.0
+    """Seconds from the first death to the next beginning, or a text as `500ms` or `2m`; each later one has twice those
+    of the one before."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointOptions:
+    """Checkpoints, with the newest of which a job is begun again; without them that is the start of the input."""
+
+    path: str
+    """Directory, or `file://` or `s3://` URI, where the job has a directory of its own."""
+    every: Annotated[Duration, Gt(0)] = 10.0
+    """Seconds from one that is written to the next cut of the stream, or a text as `500ms` or `2m`."""
+    keep: Annotated[int, Ge(1)] = 3
+    """How many of the newest are kept."""
+
+
+@dataclass(frozen=True)
+class Death:
+    """The death of a process of a job, with which its generation ends.
+
+    Attributes:
+        task: whose process it was.
+        cause: why, as far as that is known.
+        node: the name of its node; empty where the job has one node, or where it is not known.
+        generation: in which it died.
+        at: when that was noticed, in seconds since the epoch.
+        what: what happened, such as `died` or `did not start`.
+    """
+
+    task: Address
+    cause: str
+    node: str = ""
+    generation: int = 0
+    at: float = 0.0
+    what: str = "died"
+
+    def in_words(self) -> str:
+        """Who died where, and why, for the user."""
+        where = f" on {self.node}" if self.node else ""
+        return f"{self.task}{where} {self.what}: {self.cause}"
+
+
+class TaskDiedError(JobFailedError):
+    """A process of the job has died, which ends its generation: `death` says whose."""
+
+    def __init__(self, death: Death) -> None:
+        super().__init__(death.in_words())
+        self.death = death
+
+
+@dataclass
+class Recoveries:
+    """Decides after each death whether the job is begun again.
+
+    Attributes:
+        options: the job's.
+        deaths: that have ended a generation, in order.
+    """
+
+    options: RecoveryOptions
+    deaths: list[Death] = field(default_factory=list)
+
+    @property
+    def generation(self) -> int:
+        """The generation that is to be, or that lives."""
+        return len(self.deaths)
+
+    def after(self, death: Death) -> float | None:
+        """The seconds from this death to the next beginning; None: all attempts are used up."""
+        self.deaths.append(death)
+        if len(self.deaths) > self.options.attempts:
+            return None
+        return float(self.options.backoff * 2 ** (len(self.deaths) - 1))
+
+    def in_words(self) -> str:
+        """Why the job failed: the last death, and those before it."""
+        *before, last = self.deaths
+        if not before:
+            return last.in_words()
+        if len({(death.task, death.cause) for death in self.deaths}) == 1:
+            return f"{last.in_words()}; so it was in each of {len(self.deaths)} generations"
+        earlier = "; ".join(f"in generation {death.generation}, {death.in_words()}" for death in before)
+        return f"{last.in_words()}; before, {earlier}"

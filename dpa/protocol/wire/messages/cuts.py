@@ -1,0 +1,50 @@
+"""A cut of the stream: between the coordinator, source tasks, operator tasks and the load balancer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dpa.protocol.wire.messages import Message
+from dpa.protocol.wire.metrics import TaskStats
+
+
+@dataclass(frozen=True)
+class Pause(Message):
+    """A source task is to read no further than to the end of the row that it is at, and to give back the rest of its
+    split. What it asks for next is granted when the cut is over."""
+
+
+@dataclass(frozen=True)
+class Paused(Message):
+    """All records of the rows that a source task has read are emitted; what it has not read of its split is given
+    back."""
+
+    stats: TaskStats
+
+
+@dataclass(frozen=True)
+class TakeSnapshot(Message):
+    """An operator task has processed all records before the cut, and gets none behind it yet: its states are those of
+    the cut. They are written for this slot of the store's chain."""
+
+    slot: int
+
+
+@dataclass(frozen=True, eq=False)
+class SnapshotTaken(Message):
+    """The states of an operator task are written.
+
+    Attributes:
+        stats: the task's statistics.
+        written: what the driver's archive gave for them.
+    """
+
+    stats: TaskStats
+    written: object
+
+
+@dataclass(frozen=True)
+class Thaw(Message):
+    """The load balancer may publish tables of a stage again."""
+
+    stage: str

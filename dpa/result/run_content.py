@@ -1,0 +1,158 @@
+"""What is said of a whole run: facts, and tables of its stages, its time, and the looks at its placement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dpa.protocol.wire.metrics import CheckpointStats
+from dpa.result import stage_content
+from dpa.result._report import Report
+from dpa.result._stage import StageReport
+from dpa.result.content import Bar, Cell, Fact, Table
+from dpa.result.text import (
+    SKEW_WORDS,
+    count,
+    latency,
+    mebibytes,
+    megabytes,
+    one_line,
+    percent,
+    plural,
+    seconds,
+    short,
+    skew,
+)
+
+STAGES_NOTE = f"{SKEW_WORDS}; MiB: a task at most; bar: when it processed"
+_BRIEF = ("redistributions", "latency p99", "result")
+"""Facts of a stage that are shown with those of the run where there are many stages."""
+_PHASES = {
+    "startup": "waiting for Ray and actors",
+    "load": "Spark and splits",
+    "stream": "mapping and reducing",
+    "merge": "merge of the states",
+    "reference": "reference and baseline",
+}
+
+
+def facts(report: Report) -> Iterator[Fact]:
+    """What is known of the run; of the smallest graph, of its only operator stage too."""
+    records = report.records
+    stages = () if report.is_graph else report.operators
+    found = {fact.name: fact for stage in stages for fact in stage_content.facts(stage, report.status)}
+    if records.read or report.status != "failed":
+        read = "as last reported: " * report.is_stale + f"{plural(records.read, 'row')} read"
+        mapped = f"{count(records.mapped)} mapped, {count(records.emitted)} emitted"
+        found["records"] = Fact("records", f"{count(records.processed)} processed", f"{read}, {mapped}")
+        found["forwards"] = stage_content.forwards(records)
+        rate = f"{count(report.records_per_second)} records/s"
+        found["throughput"] = Fact("throughput", rate, "mapped, in the mean of the stream")
+    if report.checkpoints is not None:
+        found["checkpoints"] = _checkpoints(report.checkpoints, report.seconds.stream)
+    found["reference"] = stage_content.compared(report.reference)
+    return iter(found.values())
+
+
+def _checkpoints(made: CheckpointStats, stream: float) -> Fact:
+    failed = f", {made.failed} not written" if made.failed else ""
+    share = f", {percent(made.waited / stream)} of the stream" if stream > 0 else ""
+    of = f"{megabytes(made.size)}; sources waited {seconds(made.waited)}{share}"
+    return Fact("checkpoints", f"{made.written} written{failed}", of)
+
+
+def brief(report: Report) -> Iterator[Fact]:
+    """The facts of the stages of a graph that its run is judged by; the latency is that of the last."""
+    for stage in report.operators:
+        for fact in stage_content.facts(stage, report.status):
+            wanted = fact.value != "0" and (fact.name != "latency p99" or stage is report.main)
+            if fact.name in _BRIEF and wanted:
+                yield fact._replace(value=f"{one_line(stage.name, 40)}: {fact.value}")
+
+
+def times(report: Report) -> Fact:
+    """The seconds of all phases, and until the first record."""
+    spent = report.seconds
+    parts = [f"{phase} {seconds(getattr(spent, phase))}" for phase in _PHASES if getattr(spent, phase)]
+    if spent.first_record is not None:
+        parts.append(f"first record after {seconds(spent.first_record)}")
+    return Fact("time", seconds(spent.total), ", ".join(parts))
+
+
+def phases(report: Report) -> Table:
+    """The time of each phase, drawn as a part of all."""
+    spent = report.seconds
+    total = spent.total or sum(getattr(spent, name) for name in _PHASES) or 1.0
+    rows = [
+        (name, what, seconds(getattr(spent, name)), Bar(getattr(spent, name) / total)) for name, what in _PHASES.items()
+    ]
+    return Table("phases", ("phase", "what", "#time", ""), rows, total=("total", "", seconds(spent.total), ""))
+
+
+def stages(report: Report) -> Table:
+    """What came into each stage and went out, what its tasks did with their time, what waited, how much memory a task
+    took, and when in the stream it processed."""
+    whole, names = report.seconds.stream, [stage.name for stage in report.stages]
+
+    def row(stage: StageReport) -> tuple[Cell, ...]:
+        load, began = stage.load, stage.began
+        known = stage.skew is not None and stage.records.processed > 0
+        ended = whole if stage.ended is None else stage.ended
+        return (
+            one_line(stage.name),
+            _tasks(stage),
+            short(report.taken_in(stage.name)),
+            short(report.given_out(stage.name)),
+            f"{load.busy:.0%}",
+            f"{load.blocked:.0%}",
+            skew(stage.skew.dpa if stage.skew and known else None, ""),
+            mebibytes(stage.peak_memory),
+            "" if began is None or whole <= 0 else Bar(ended / whole, began / whole),
+            "" if stage.kind == "source" else short(load.peak_queue),
+            "" if stage.latency is None else latency(stage.latency.p99),
+            seconds(began, ""),
+            seconds(stage.ended, ""),
+        )
+
+    head = ("stage", "#tasks", "#in", "#out", "#busy", "#blocked", "#S", "#MiB", f"0 s  {seconds(whole):>7}")
+    return Table(
+        plural(len(names), "stage"),
+        (*head, "#queue", "#p99", "#began", "#ended"),
+        [row(stage) for stage in report.stages],
+        narrow=9,
+        wide=11,
+        marked=names.index(report.bottleneck.stage) if report.bottleneck.stage in names else None,
+        open_up_to=64,
+    )
+
+
+def recoveries(report: Report) -> Table:
+    """Which deaths the job has survived, and what each cost."""
+    rows = [
+        (
+            seconds(found.at),
+            one_line(found.task),
+            one_line(found.node),
+            count(found.rows),
+            seconds(found.seconds, "never"),
+            one_line(found.cause),
+        )
+        for found in report.recoveries
+    ]
+    head = ("#after", "died", "node", "#rows again", "#flowed after", "cause")
+    return Table(plural(len(rows), "death"), head, rows, narrow=5)
+
+
+def looks(report: Report) -> Table:
+    """What each look at the placement found, and did."""
+    rows = [
+        (f"{look.at:.1f}", percent(look.busiest), megabytes(look.crossing), str(look.moves), one_line(look.reason))
+        for look in report.placement_looks
+    ]
+    head = ("#at (s)", "#busiest node", "#MB/s between", "#moves", "reason")
+    return Table(plural(len(rows), "look"), head, rows)
+
+
+def _tasks(stage: StageReport) -> str:
+    """How many there were at the end, and at the beginning if that was another number."""
+    first = len(stage.tasks) - sum(len(step.started) for step in stage.changes)
+    return str(first) if first == stage.present else f"{first}→{stage.present}"

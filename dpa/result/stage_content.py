@@ -1,0 +1,251 @@
+"""What is said of one stage: facts, and tables of its tasks, decisions and hot keys.
+
+Long tables are cut on a terminal; the page and `report.json` have them in full.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from dpa.balance.decision import Decision
+from dpa.result._stage import LatencyReport, OutputReport, RecordCounts, ReferenceReport, StageReport, TaskReport
+from dpa.result.content import Bar, Cell, Fact, Table
+from dpa.result.text import (
+    change_in_words,
+    count,
+    key_text,
+    latency,
+    mebibytes,
+    one_line,
+    outcomes,
+    per_record,
+    percent,
+    plural,
+    seconds,
+    skew,
+)
+from dpa.routing.groupings.options import RING
+
+_MAX_LOADS = 8
+"""A decision's loads are listed for up to this many tasks, and summed up for more."""
+
+
+class Detail(NamedTuple):
+    """How much of a stage is shown: all tasks up to a number, of more the busiest and the idlest; and rows of any other
+    table on a terminal."""
+
+    tasks: int
+    busiest: int
+    idlest: int
+    rows: int
+
+
+FULL = Detail(tasks=64, busiest=24, idlest=8, rows=12)
+"""Of the stage of the smallest graph."""
+BRIEF = Detail(tasks=8, busiest=4, idlest=2, rows=3)
+"""Of each stage of any other."""
+ALL = Detail(tasks=sys.maxsize, busiest=0, idlest=0, rows=0)
+"""On the page, which folds long tables away."""
+
+
+class StageSection(NamedTuple):
+    """A part of what is said of a stage: tables below a picture (`plots.PICTURES`) and its description, if there is
+    one."""
+
+    title: str
+    tables: Sequence[Table]
+    picture: str = ""
+    caption: str = ""
+
+
+def sections(stage: StageReport, detail: Detail) -> Iterator[StageSection]:
+    """All that is said of a stage besides facts."""
+    if stage.kind == "source":
+        yield StageSection("Tasks", [_source_tasks(stage)])
+        return
+    caption = "Records that each task processed, against an even share."
+    yield StageSection("Load of the tasks", [_tasks(stage, detail)], "records-per-task", caption)
+    caption = "Queue length of each task over time; triangles mark redistributions."
+    happened = [_redistributions(stage, detail.rows), _changes(stage, detail.rows), _decisions(stage)]
+    yield StageSection("Queues and redistributions", happened, "queue-lengths", caption)
+    caption = "Share of all records held by the most frequent keys together."
+    yield StageSection("Keys", [_hot_keys(stage, detail.rows)], "key-distribution", caption)
+
+
+def facts(stage: StageReport, status: str) -> Iterator[Fact]:
+    """What is known of an operator stage of a job that ended with a status."""
+    if stage.records.processed:
+        run = None if stage.skew is None else stage.skew.dpa
+        yield _skew("skew S", run, "this run; 0 is even, 1 is all on one task")
+        if stage.static_skew is not None:
+            yield _skew("S, static", stage.static_skew, "the same ring without balancing")
+        yield _skew(
+            "S, Spark", None if stage.skew is None else stage.skew.spark, "hash partitioning of the same records"
+        )
+    if stage.grouping is not None and stage.grouping.kind != RING:
+        held, moved = stage.grouping.replication, stage.grouping.moved
+        words = [] if held is None else [f"a key on {held:.2f} tasks on average"]
+        words += [f"{plural(moved, 'part')} of the keys moved"] * bool(moved)
+        yield Fact("grouping", stage.grouping.kind, ", ".join(words))
+    if stage.first_table is not None:
+        yield Fact("first table", "", one_line(stage.first_table))
+    decided = outcomes(stage.decision_counts)
+    yield Fact("redistributions", count(len(stage.redistributions)), f"decisions: {decided}" if decided else "")
+    yield Fact("records", f"{count(stage.records.processed)} processed", f"{count(stage.records.emitted)} emitted")
+    yield forwards(stage.records)
+    yield from _latency("latency p99", stage.latency, "from source to processed")
+    yield from _latency("stage p99", stage.stage_latency, "from emitted to processed")
+    if stage.aggregation is not None:
+        made = f"{plural(stage.aggregation.states, 'state')} handed over"
+        words = [made, f"{seconds(stage.aggregation.seconds)} of user code"]
+        yield Fact("aggregation", plural(stage.aggregation.rounds, "round"), ", ".join(words))
+    if stage.output is not None:
+        yield from _result(stage.output, status)
+    if stage.reference.checked:
+        yield compared(stage.reference)
+
+
+def forwards(records: RecordCounts) -> Fact:
+    """How many there were, and for each record."""
+    return Fact("forwards", count(records.forwarded), per_record(records.forwarded, records.processed))
+
+
+def compared(reference: ReferenceReport) -> Fact:
+    """The verdict, and what was compared."""
+    words = {None: "not checked", True: "match", False: "MISMATCH"}
+    rows = "" if reference.rows is None else f"{plural(reference.rows, 'row')}, computed by Spark"
+    return Fact("reference", words[reference.matches if reference.checked else None], rows)
+
+
+def _skew(name: str, value: float | None, what: str) -> Fact:
+    return Fact(name, skew(value), what, value)
+
+
+def _latency(name: str, found: LatencyReport | None, what: str) -> Iterator[Fact]:
+    if found is not None:
+        parts = (f"{part} {latency(getattr(found, part))}" for part in ("p95", "p50", "max", "mean"))
+        yield Fact(name, latency(found.p99), f"{', '.join(parts)}; {what}")
+
+
+def _result(output: OutputReport, status: str) -> Iterator[Fact]:
+    """Rows of the result, and where it is."""
+    if status != "failed":
+        where = "in memory" if output.path is None else one_line(output.path)
+        where += f", {plural(len(output.files), 'file')}" if output.files else ""
+        yield Fact("result", plural(output.rows, "row"), where)
+    elif output.unpublished is not None:
+        yield Fact("result", "nothing was published", f"{one_line(output.unpublished)} is as it was")
+
+
+def _source_tasks(stage: StageReport) -> Table:
+    rows = [
+        (str(task.id), count(task.read), count(task.mapped), count(task.emitted), *_times(task)) for task in stage.tasks
+    ]
+    head = ("#task", "#rows read", "#mapped", "#emitted", "#in user code", "#blocked", "#MiB")
+    return Table(plural(len(rows), "task"), head, rows)
+
+
+def _times(task: TaskReport) -> tuple[str, str, str]:
+    return seconds(task.busy_seconds), seconds(task.blocked_seconds), mebibytes(task.peak_memory)
+
+
+def _tasks(stage: StageReport, detail: Detail) -> Table:
+    most = max((task.share for task in stage.tasks), default=0.0) or 1.0
+
+    def row(task: TaskReport) -> Sequence[Cell]:
+        return (
+            str(task.id),
+            count(task.processed),
+            percent(task.share),
+            Bar(task.share / most),
+            count(task.peak_queue),
+            count(task.forwarded),
+            count(task.keys),
+            *_times(task),
+            latency(task.latency_p99),
+        )
+
+    rows = list(map(row, stage.tasks))
+    if len(stage.tasks) > detail.tasks:
+        ordered = sorted(stage.tasks, key=lambda task: (-task.processed, task.id))
+        hidden = ordered[detail.busiest : -detail.idlest]
+        gap = ("...", count(sum(task.processed for task in hidden)), "", f"{len(hidden):,} more", *[""] * 6)
+        rows = [*map(row, ordered[: detail.busiest]), gap, *map(row, ordered[-detail.idlest :])]
+    numbers = (stage.load.peak_queue, stage.records.forwarded, sum(task.keys for task in stage.tasks))
+    head = ("#task", "#records", "#share", "", "#peak queue", "#forwards", "#keys", "#in user code", "#blocked", "#MiB")
+    return Table(
+        plural(len(stage.tasks), "task"),
+        (*head, "#latency p99"),
+        rows,
+        narrow=7,
+        total=("all", count(stage.records.processed), "", "", *map(count, numbers), *[""] * 4) if rows else (),
+        absent="No task had started.",
+        open_up_to=64,
+    )
+
+
+def _redistributions(stage: StageReport, most: int) -> Table:
+    rows = [
+        (
+            f"{found.at:.2f}",
+            str(found.reducer),
+            one_line(found.reason),
+            str(found.round),
+            "" if found.version is None else count(found.version),
+            _loads(found),
+        )
+        for found in stage.redistributions
+    ]
+    head = ("#at (s)", "#task", "reason", "#round", "#table", "loads reported (records)")
+    return Table(plural(len(rows), "redistribution"), head, rows, 3, most=most, absent="No redistribution.")
+
+
+def _changes(stage: StageReport, most: int) -> Table:
+    rows = [
+        (f"{step.at:.2f}", change_in_words(step), f"{step.seconds:.2f}", one_line(step.reason))
+        for step in stage.changes
+    ]
+    head = ("#at (s)", "change", "#took (s)", "reason")
+    return Table(f"{plural(len(rows), 'change')} of tasks", head, rows, most=most)
+
+
+def _decisions(stage: StageReport) -> Table:
+    rows = [
+        (
+            f"{found.at:.2f}",
+            str(found.reducer),
+            found.outcome.value.replace("_", " "),
+            one_line(found.reason),
+            _loads(found),
+        )
+        for found in stage.decisions
+    ]
+    head = ("#at (s)", "#task", "outcome", "reason", "loads reported (records)")
+    return Table(f"{plural(len(rows), 'decision')} kept", head, rows, narrow=0, open_up_to=0)
+
+
+def _loads(decision: Decision) -> str:
+    loads = decision.loads
+    if len(loads) > _MAX_LOADS:
+        return f"{count(max(loads))} at most, {count(sum(loads) / len(loads))} on average"
+    if decision.reducers:
+        return ", ".join(f"task {reducer}: {count(load)}" for reducer, load in decision.load_of.items())
+    return ", ".join(map(count, loads))
+
+
+def _hot_keys(stage: StageReport, most: int) -> Table:
+    greatest = max((hot.share for hot in stage.hot), default=0.0) or 1.0
+    rows = [
+        (
+            key_text(hot.key),
+            percent(hot.share),
+            count(hot.records),
+            "exact" if hot.lower == hot.upper else f"{count(hot.lower)} to {count(hot.upper)}",
+            Bar(hot.share / greatest),
+        )
+        for hot in stage.hot
+    ]
+    absent = "No key is hot: none makes a task uneven."
+    return Table("hot keys", ("key", "#share", "#records", "#between", ""), rows, 4, most=most, absent=absent)

@@ -1,0 +1,233 @@
+"""Numbers, durations and arbitrary keys as plain text for people.
+
+Every screen, page and picture of `dpa.report` shows foreign text (keys, reasons, errors) through `one_line`, `lines` or
+`key_text` and nothing else, so no control character of the data ever reaches a terminal. The page escapes HTML.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+
+from dpa._util import words
+from dpa.balance.decision import Outcome
+from dpa.protocol.wire.metrics import TaskChange
+
+_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_MIN_LIMIT = 32
+"""Characters shown of each component of a composite key at least."""
+
+SKEW_WORDS = "S: skew of the records, 0 is even, 1 is all on one task"
+"""What S is, wherever it is shown."""
+
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+_NUMBER_LIKE = re.compile(r"[+-]?[0-9]")
+
+plural = words.plural
+
+
+def count(number: float) -> str:
+    """A count in full: `24,000,000`."""
+    return f"{number:,.0f}" if math.isfinite(number) else "n/a"
+
+
+def short(number: float) -> str:
+    """A count in three digits and a unit, at most five characters below 1e15: `999`, `1.23k`, `24.0M`."""
+    if not math.isfinite(number):
+        return "n/a"
+    for unit in ("", "k", "M", "G", "T"):
+        if abs(number) < 999.5 or unit == "T":
+            break
+        number /= 1000
+    if not unit:
+        return f"{number:.0f}"
+    digits = 2 if abs(number) < 9.995 else 1 if abs(number) < 99.95 else 0
+    return f"{number:,.{digits}f}{unit}"
+
+
+def megabytes(size: float) -> str:
+    """Bytes as megabytes, without the unit."""
+    count = size / 1e6
+    return short(count) if count >= 10 else f"{count:.2f}"
+
+
+def mebibytes(size: float) -> str:
+    """Bytes as MiB, without the unit; empty for 0, which means that they were not measured."""
+    return f"{size / 2**20:,.0f}" if size else ""
+
+
+def percent(share: float) -> str:
+    """A share of 1 as `25.4%`."""
+    return f"{share:.1%}" if math.isfinite(share) else "n/a"
+
+
+def skew(value: float | None, absent: str = "not asked for") -> str:
+    """A skew S as `0.034`, or `absent` for None."""
+    if value is None:
+        return absent
+    return f"{value:.3f}" if math.isfinite(value) else "n/a"
+
+
+def seconds(duration: float | None, absent: str = "n/a") -> str:
+    """A duration in seconds as `0.31 s`, `12.3 s` or, from two minutes on, `2:05` and `1:00:00`."""
+    if duration is None or not math.isfinite(duration):
+        return absent
+    if duration < 9.995:
+        return f"{duration:.2f} s"
+    return f"{duration:.1f} s" if duration < 120 else clock(duration)
+
+
+def latency(duration: float | None) -> str:
+    """A duration in seconds like `seconds`, but below a tenth of a second as `3.12 ms`; `n/a` for None."""
+    if duration is None or not math.isfinite(duration) or duration >= 0.0995:
+        return seconds(duration)
+    return f"{1000 * duration:.3g} ms"
+
+
+def clock(duration: float) -> str:
+    """A duration in seconds as `0:12` or `1:02:03`."""
+    minutes, second = divmod(int(duration), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
+
+
+def change_in_words(step: TaskChange) -> str:
+    """What came and went: `2, 3 came`, `0 is 4 now`."""
+    if step.moved:
+        return ", ".join(f"{old} is {new} now" for old, new in step.moved)
+    found = [(step.started, "came"), (step.stopped, "went")]
+    return "; ".join(f"{', '.join(map(str, tasks))} {verb}" for tasks, verb in found if tasks)
+
+
+def forwards(number: int, processed: int) -> str:
+    """The number of forwards, in all and for each processed record: `49,380 forwards (0.0021 per record)`."""
+    each = per_record(number, processed)
+    return plural(number, "forward") + (f" ({each})" if each else "")
+
+
+def per_record(number: int, processed: int) -> str:
+    """A number of events divided by the records processed: `0.0021 per record`; empty if there were none.
+
+    Not a percentage: a record may be forwarded several times, and 502% would read as a wrong count.
+    """
+    if not number or not processed:
+        return ""
+    each = number / processed
+    return f"{'under 0.001' if each < 0.001 else f'{each:.2g}' if each < 0.1 else f'{each:.2f}'} per record"
+
+
+def outcomes(decision_counts: Mapping[str, int]) -> str:
+    """Decisions by outcome, the most frequent first: `120 below threshold, 4 applied`."""
+    # `str(Outcome.APPLIED)` names the class; its value is the text for people.
+    named = [(str(getattr(outcome, "value", outcome)), number) for outcome, number in decision_counts.items() if number]
+    named.sort(key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{number:,} {one_line(outcome.replace('_', ' '))}" for outcome, number in named)
+
+
+def refusals(decision_counts: Mapping[str, int]) -> str:
+    """Like `outcomes`, of the decisions not to act."""
+    return outcomes(
+        {outcome: number for outcome, number in decision_counts.items() if outcome != Outcome.APPLIED.value}
+    )
+
+
+def bar(share: float, width: int, *, ascii_only: bool = False) -> str:
+    """A bar of at most `width` characters, `share` (0 to 1) of them filled, to an eighth of a character; not padded."""
+    filled = (min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.0) * width
+    if ascii_only:
+        return "#" * round(filled)
+    eighths = math.ceil(filled * 8 - 1e-9)  # a share above zero is visible
+    whole, rest = divmod(eighths, 8)
+    return "█" * whole + (_EIGHTHS[rest] if rest else "")
+
+
+def span(first: float, last: float, width: int, *, ascii_only: bool = False) -> str:
+    """A line of `width` characters, filled from the part `first` (0 to 1) of it to the part `last`; what is filled is
+    visible however short it is."""
+    full, rest = ("#", ".") if ascii_only else ("█", "·")
+    first, last = min(first, 1.0) * width, min(last, 1.0) * width
+    start = min(int(first), width - 1)
+    length = max(round(last) - start, 1)
+    return rest * start + full * length + rest * (width - start - length)
+
+
+def one_line(text: str, limit: int = 500) -> str:
+    """`text` on one line: unprintable characters are escaped; a text over `limit` is cut and its length given."""
+    if len(text) > limit:
+        head = max(limit - 24, 8)
+        return f"{_escaped(text[:head])}... ({len(text):,} characters)"
+    return _escaped(text)
+
+
+def lines(text: str, limit: int = 40) -> list[str]:
+    """The lines of `text`, each made safe; of more than `limit` lines the last, where a traceback names its cause."""
+    found = [one_line(line.expandtabs(4)) for line in text.rstrip().splitlines()]
+    if len(found) <= limit:
+        return found
+    return [f"... {len(found) - limit + 1:,} earlier lines are in report.json", *found[1 - limit :]]
+
+
+def key_text(key: object, limit: int = 60) -> str:
+    """A key as readable text on one line; different keys have different texts.
+
+    Text is shown bare (`the`) unless it could be mistaken: empty, with outer spaces, a leading quote, backslashes or
+    unprintable characters, or like a number, a null or bytes. Then it is quoted: `"5"`,
+    `"a\\nb"`. Numbers are digits, None is `null`, booleans are `true` and `false`, dates and times ISO's text, bytes
+    Python's literal (`b'\\xff'`). A composite key is its components in parentheses, `(DE, 5)`; text that holds a comma
+    or a parenthesis is quoted there. A key longer than `limit` characters is cut, and its length is given.
+    """
+    if isinstance(key, tuple):
+        each = max(limit // len(key), _MIN_LIMIT)
+        return f"({', '.join(_component_text(component, each, ',()') for component in key)})"
+    return _component_text(key, limit)
+
+
+def _component_text(key: object, limit: int, reserved: str = "") -> str:
+    """As `key_text`, of a key that is not composite; text with one of the `reserved` characters is quoted."""
+    if key is None:
+        return "null"
+    if isinstance(key, bool):
+        return str(key).lower()
+    if isinstance(key, (bytes, bytearray, memoryview)):
+        data = bytes(key)
+        if len(data) <= limit:
+            return repr(data)
+        return f"{data[: max(limit - 24, 8)]!r}... ({len(data):,} bytes)"
+    if not isinstance(key, str):
+        return one_line(str(key), limit)
+    if key.isprintable() and not _needs_quotes(key) and not any(character in key for character in reserved):
+        return one_line(key, limit)
+    if len(key) <= limit:
+        return f'"{_escaped(key, quoted=True)}"'
+    return f'"{_escaped(key[: max(limit - 24, 8)], quoted=True)}"... ({len(key):,} characters)'
+
+
+def _needs_quotes(key: str) -> bool:
+    return (
+        key == ""
+        or key != key.strip()
+        or key in ("null", "true", "false")
+        or "\\" in key
+        or key[0] in "\"'"
+        or key.startswith(("b'", 'b"'))
+        or _NUMBER_LIKE.match(key) is not None
+    )
+
+
+def _escaped(text: str, quoted: bool = False) -> str:
+    """`text` with unprintable characters (controls, bidirectional marks, surrogates) escaped."""
+    if text.isprintable() and not quoted:
+        return text
+    return "".join(_escape(character, quoted) for character in text)
+
+
+def _escape(character: str, quoted: bool) -> str:
+    if quoted and character in '"\\':
+        return "\\" + character
+    if character.isprintable():
+        return character
+    code = ord(character)
+    return _ESCAPES.get(character) or (
+        f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    )
