@@ -121,9 +121,9 @@ def test_a_job_survives_the_death_of_each_kind_of_its_processes(tmp_path: Path) 
 def test_a_job_goes_on_behind_its_newest_checkpoint(tmp_path: Path) -> None:
     rows, victims = 20_000, ("reducer 1", "coordinator")
     keys = [f"key {number % 40}" for number in range(rows)]
-    killer = KillerBehindCheckpoints("saved", victims, tmp_path / "go")
+    killer = KillerBehindCheckpoints("goes-on", victims, tmp_path / "go")
     result = Job(
-        name="saved",
+        name="goes-on",
         input=pa.table({"key": keys, "value": [1] * rows}),
         reducer=executors.SlowSum(0.002, str(tmp_path / "go")),
         parallelism={"mappers": 2, "reducers": 2},
@@ -140,8 +140,7 @@ def test_a_job_goes_on_behind_its_newest_checkpoint(tmp_path: Path) -> None:
     assert result.report.records.read <= rows - behind[1], "numbers are of the last generation"
     made = result.report.checkpoints
     assert made is not None and made.written >= 2 and made.size > 0 and made.waited > 0 and not made.failed
-    [saved] = (tmp_path / "saved").iterdir()
-    assert len(CheckpointStore.open(str(tmp_path / "saved")).chain(saved.name).slots()) >= 2
+    assert not [*(tmp_path / "saved").iterdir()], "the job has ended well"
 
 
 class KillerBehindCheckpoints(Killer):
