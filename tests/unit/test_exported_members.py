@@ -124,7 +124,6 @@ EXPORTED = {
         "spark_loads",
         "spark_session",
         "staged",
-        "write_generated",
     ],
     "dpa.testing": [
         "ExecutorError",
