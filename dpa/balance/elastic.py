@@ -139,7 +139,7 @@ class ElasticPolicy:
         self._stuck_at = 0.0
 
     def changed(self, seconds: float, *, started: bool) -> None:
-        """A change has taken so many seconds; `started`: tasks were started for it."""
+        """A change has taken `seconds`; `started`: tasks were started for it."""
         if started:
             self._cost = seconds
             if self._looks:
@@ -189,7 +189,7 @@ class ElasticPolicy:
         return look.smooth > options.busy * tasks or look.smooth + look.backlog / options.backlog_seconds > tasks
 
     def _is_little(self, look: _Look, tasks: int) -> bool:
-        """Whether so many tasks are idle that fewer would do."""
+        """Whether fewer tasks would do."""
         return look.smooth < self._options.idle * tasks and self._tasks_for(look.smooth, look.backlog) < tasks
 
     def _tasks_for(self, load: float, backlog: float) -> int:
@@ -200,7 +200,7 @@ class ElasticPolicy:
         return max(math.ceil(min(needed, options.max_tasks) - 1e-9), options.min_tasks)
 
     def _of_last(self, seconds: float, now: float) -> Sequence[_Look]:
-        """The looks of so many seconds; none if there are not as many."""
+        """The looks of the last `seconds`; none if there are not as many."""
         if not self._looks or self._looks[0].at > now - seconds + 1e-9:
             return ()
         return [look for look in self._looks if look.at >= now - seconds - 1e-9]
