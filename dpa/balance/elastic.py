@@ -30,7 +30,7 @@ _FALLING = 3.0
 """A load that has not settled is followed once idle tasks have cost as much as this many changes."""
 
 _RISEN = 4.0
-"""A rise that goes on is told from a step, or from the first moments of a stream, by this many times `seconds`."""
+"""Times `seconds` after which a rise is no step, and not the first moments of a stream."""
 
 _RATES = 8
 """Looks over which the rate of a task is averaged."""
