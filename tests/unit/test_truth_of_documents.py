@@ -82,18 +82,23 @@ UNCLEAR = re.compile(r"\bso (?:many|long)\b|\b(?:tells?|told|telling)\b", re.IGN
 
 PAGES = ["README.md", "CONTRIBUTING.md", *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md")))]
 PACKAGES = [
+    "_util",
     "balance/options",
     "config",
+    "driver",
     "logical",
+    "measure",
     "protocol/coordinator",
     "report",
     "result",
     "routing/groupings",
+    "runtime",
     "simulation",
     "sinks",
     "sources",
     "spark",
     "telemetry",
+    "testing",
 ]
 """Those whose docstrings have been gone through. The page of transitions waits for those of dpa/protocol."""
 
