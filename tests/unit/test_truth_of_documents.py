@@ -82,22 +82,33 @@ UNCLEAR = re.compile(r"\bso (?:many|long)\b|\b(?:tells?|told|telling)\b", re.IGN
 
 PAGES = ["README.md", "CONTRIBUTING.md", *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md")))]
 PACKAGES = [
+PACKAGES = [
+    "_util",
     "balance",
+    "balance/options",
     "config",
+    "driver",
     "execution",
     "logical",
+    "measure",
     "placement",
+]
     "protocol/coordinator",
     "protocol/task",
     "protocol/wire",
     "report",
     "result",
+PACKAGES = [
     "routing",
+    "routing/groupings",
+    "runtime",
+]
     "simulation",
     "sinks",
     "sources",
     "spark",
     "telemetry",
+    "testing",
 ]
 """Those whose docstrings have been gone through."""
 
