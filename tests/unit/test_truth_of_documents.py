@@ -82,16 +82,17 @@ UNCLEAR = re.compile(r"\bso (?:many|long)\b|\b(?:tells?|told|telling)\b", re.IGN
 
 PAGES = ["README.md", "CONTRIBUTING.md", *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md")))]
 PACKAGES = [
-    "balance/options",
+    "balance",
     "config",
     "execution",
     "logical",
+    "placement",
     "protocol/coordinator",
     "protocol/task",
     "protocol/wire",
     "report",
     "result",
-    "routing/groupings",
+    "routing",
     "simulation",
     "sinks",
     "sources",
