@@ -21,7 +21,6 @@ from ray.exceptions import (
 )
 
 from dpa import Job
-from dpa.checkpoints import CheckpointStore
 from dpa.driver.control import RunningJob
 from dpa.errors import ConfigError, ControlError
 from dpa.protocol.recovery import TaskDiedError
