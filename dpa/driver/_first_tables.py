@@ -142,10 +142,11 @@ class _Sampling:
         self._is_whole = False
 
     def run(self, wanted: frozenset[str]) -> None:
-        """Plan the tables of these stages. What goes wrong here is found again when the job runs, and blamed there."""
+        """Plan the tables of these stages. What goes wrong here is found again when the job runs, and blamed there; a
+        Ctrl-C, which polars raises in any thread, ends the job in the main one."""
         try:
             self._plan(wanted)
-        except Exception as error:
+        except BaseException as error:
             why = (str(error).strip() or type(error).__name__).splitlines()[0]
             for name in wanted - self.found.keys():
                 self.found[name] = Planned(f"the ring: the sample failed: {why}")

@@ -219,7 +219,7 @@ class Run:
         self._recoveries.append(lost)
         where = f"behind {plural(behind, 'row')}" if behind else "at the start"
         begins = f"generation {death.generation + 1} begins {where} of the input"
-        again = f"reads {plural(rows, 'row')} again" if rows else "has lost no row"
+        again = f"reads {plural(rows, 'row')} again, as last reported"
         self._observers.warn(f"{death.in_words()}; {begins} and {again}; all numbers begin again")
         self._enter("startup")
 

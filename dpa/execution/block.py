@@ -17,7 +17,7 @@ from dpa.execution.keys import encode, renumbered
 from dpa.measure.load import KeySample
 from dpa.routing.groupings.base import Grouping
 from dpa.routing.hashing import Hashes, hash_column
-from dpa.routing.table import Owners, RoutingTable
+from dpa.routing.table import Owners
 
 T = TypeVar("T", pa.Array, pa.RecordBatch)
 
@@ -136,10 +136,6 @@ class Block:
         if column.null_count == 0 and (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
             return list(column.to_numpy(zero_copy_only=False).tolist())
         return list(column.to_pylist())
-
-    def loads(self, table: RoutingTable) -> npt.NDArray[np.int64]:
-        """How many records the table gives to each reducer, shape (reducers,)."""
-        return np.bincount(table.owners_of(self.hashes), self.counts(), table.reducers).astype(np.int64)
 
     def slice(self, start: int, stop: int) -> Block:
         """The records from `start` up to `stop`, with only the keys that they use."""

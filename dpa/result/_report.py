@@ -51,7 +51,7 @@ class RecoveryReport:
         task: whose process died: a task, the `load balancer` or the `coordinator`.
         node: its node; empty where the job has one, or where it is not known.
         cause: why it died, as far as Ray knows.
-        rows: input rows that had been read, and that the next generation read again.
+        rows: input rows that had been read, as last reported, and that the next generation read again.
         seconds: from then until records were processed again; None: none were.
     """
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ray
-from ray.actor import ActorHandle
 
 from dpa.protocol.balancer.machine import LoadBalancerMachine, load_balancer_of
 from dpa.protocol.plan import RunPlan
 from dpa.protocol.wire.events import Redistribute
 from dpa.routing.keys import Key
-from dpa.runtime._actors import TaskActor, create
+from dpa.runtime._actors import TaskActor
 
 
 class LoadBalancerActor(TaskActor):
@@ -39,8 +38,3 @@ class LoadBalancerActor(TaskActor):
         with self._shell.lock:
             self._machine.require_task(stage, node_id)
         self._shell.post(Redistribute(stage, node_id))
-
-
-def load_balancer() -> ActorHandle:
-    """A new one, on this node."""
-    return create(LoadBalancerActor, ray.get_runtime_context().get_node_id())

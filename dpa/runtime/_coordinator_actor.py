@@ -1,4 +1,4 @@
-"""The Ray actor of the coordinator, which creates all others."""
+"""The Ray actor of the coordinator."""
 
 from __future__ import annotations
 
@@ -46,17 +46,13 @@ from dpa.protocol.wire.instructions import (
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.nodes import Placed, TaskProcess
 from dpa.runtime._actors import Handles, StageActor, TaskActor, create
-from dpa.runtime._balancer_actor import load_balancer
 from dpa.runtime._failures import cause_of
-from dpa.runtime._kept_answers import KeptAnswers
+from dpa.runtime._kept_answers import RESTARTED, TOO_LATE, KeptAnswers
 from dpa.runtime._starting import LateStart, require_all, starts_at_once
 from dpa.runtime.packed_plan import PackedPlan
 
 if TYPE_CHECKING:
     from dpa.runtime._checkpointing import Checkpointing, SavedJob
-
-TOO_LATE = "the job has ended before that"
-"""Why requests are refused that come, or are answered, too late."""
 
 
 @dataclass(frozen=True)
@@ -81,15 +77,16 @@ class Polled:
 
 
 class CoordinatorActor(TaskActor):
-    """Creates all other actors, which live and die with it, and notices their deaths."""
+    """Makes tasks of the actors that the driver has created, and of those that it creates while records flow, which die
+    with it; notices the deaths of all."""
 
     _machine: CoordinatorMachine
     _plan: RunPlan
 
     def __init__(self) -> None:
         super().__init__()
-        self._balancer: ActorHandle | None = None
         self._idle: list[ActorHandle] = []
+        self._created: list[ActorHandle] = []
         self._placed: Placed | None = None
         self._waiting: Handles = {}
         self._packed: Any = None
@@ -107,19 +104,10 @@ class CoordinatorActor(TaskActor):
         self._started = 0.0
 
     @ray.method(concurrency_group="control", num_returns=0)
-    def prepare(self, tasks: int, placed: Placed | None = None) -> None:
-        """Create the actors of a plan that is to come, which will have so many tasks of stages; on these nodes, if they
-        are given. The load balancer is on this node: where another one dies, a task does that the user knows."""
-        self._placed = placed
-        self._balancer = load_balancer()
-        if placed is None:
-            self._idle = [create(StageActor) for _ in range(tasks)]
-            return
-        self._waiting = {
-            Address(stage, index): create(StageActor, node)
-            for stage, nodes in placed.nodes.items()
-            for index, node in enumerate(nodes)
-        }
+    def prepare(self, waiting: Handles, idle: list[ActorHandle], placed: Placed | None) -> None:
+        """Learn of the actors of a plan that is to come: those that wait for an address, and those that take any of a
+        stage's task. `placed`: on which nodes tasks are to be; None: on any."""
+        self._waiting, self._idle, self._placed = waiting, idle, placed
 
     @ray.method(concurrency_group="control")
     def begin(
@@ -218,6 +206,8 @@ class CoordinatorActor(TaskActor):
         with self._shell.lock:
             if self._machine.state is CoordinatorState.DONE:
                 return
+            if died.kind is FailureKind.DIED and self._plan.generation < self._plan.recovery.attempts:
+                self._answers.refuse(RESTARTED)
             self._shell.post(died)
             self._record_failure(died, place)  # known at once, whatever the worker is at
 
@@ -229,14 +219,12 @@ class CoordinatorActor(TaskActor):
 
     @ray.method(concurrency_group="watch")
     def close(self, why: str) -> None:
-        """End all other actors. Requests that are not answered are refused, as `why` says. Answers are kept for a
-        moment, until they are fetched."""
+        """End the actors that it has created. Requests that are not answered are refused, as `why` says; answers are
+        kept for a moment, until they are fetched."""
         self._ended.set()
         if self._handles:
             self._shell.stop()
-        idle = [*self._idle, *self._waiting.values(), *([] if self._balancer is None else [self._balancer])]
-        kept = (COORDINATOR, *self._stopped)
-        for handle in (*idle, *(handle for address, handle in self._handles.items() if address not in kept)):
+        for handle in self._created:
             ray.kill(handle)
         self._answers.close(why)
 
@@ -334,7 +322,7 @@ class CoordinatorActor(TaskActor):
             self._shell.post(TaskStarted(address))
 
     def _stop(self, addresses: tuple[Address, ...], present: Present) -> None:
-        """End tasks, and tell all others."""
+        """End tasks, and have all others learn of it."""
         with self._shell.lock:
             ended = [self._handles[address] for address in addresses]
             self._handles = {task: handle for task, handle in self._handles.items() if task not in addresses}
@@ -371,15 +359,15 @@ class CoordinatorActor(TaskActor):
 
     def _actor_for(self, address: Address, node: str | None) -> ActorHandle:
         """An actor that waits to become a task, or a new one; on this node, if it matters."""
-        if address == BALANCER:
-            idle, self._balancer = self._balancer, None
-            return idle or load_balancer()
-        if node is not None:
-            return create(StageActor, node)
-        if self._placed is not None:
+        if (waiting := self._waiting.pop(address, None)) is not None:
+            return waiting
+        if node is None and self._idle:
+            return self._idle.pop(0)
+        if node is None and self._placed is not None:
             homes = self._placed.nodes[address.stage]
-            return self._waiting.pop(address, None) or create(StageActor, homes[address.index % len(homes)])
-        return self._idle.pop(0) if self._idle else create(StageActor)
+            node = homes[address.index % len(homes)]
+        self._created.append(created := create(StageActor, node))
+        return created
 
     def _make(self, address: Address, actor: ActorHandle) -> ObjectRef:
         if address == BALANCER:
@@ -404,7 +392,7 @@ class CoordinatorActor(TaskActor):
         if len({*nodes.values()}) < 2:
             return ""
         names: dict[str | None, str] = {}
-        with suppress(Exception):  # the failure is told whatever has become of Ray
+        with suppress(Exception):  # the failure is reported whatever has become of Ray
             names = {node["NodeID"]: node["NodeName"] for node in ray.nodes()}
         return names.get(nodes.get(task), "")
 

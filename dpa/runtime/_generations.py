@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from dataclasses import replace
 
-from dpa.errors import JobFailedError
+from dpa.errors import ConfigError, JobFailedError
 from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
 from dpa.protocol.recovery import Recoveries, TaskDiedError
 from dpa.protocol.wire.instructions import Answer
 from dpa.protocol.wire.nodes import Place
+from dpa.runtime._kept_answers import RESTARTED, TOO_LATE
 from dpa.runtime.cluster import alive_nodes, is_of_this_process
-from dpa.runtime.launch import Launched, run_on
-from dpa.runtime.named_jobs import RESTARTED, free_name, named
+from dpa.runtime.launch import POLL_SECONDS, Launched, run_on
+from dpa.runtime.named_jobs import free_name, named
 from dpa.telemetry.mailbox import Mailbox
-
-_log = logging.getLogger(__name__)
 
 
 class Generations:
@@ -39,8 +37,6 @@ class Generations:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        from dpa.runtime._coordinator_actor import TOO_LATE
-
         for launched in (self._launched, *self._ending):
             launched.end(TOO_LATE)
 
@@ -52,25 +48,35 @@ class Generations:
             JobCancelledError: a request asked for it.
             CheckpointError: checkpoints cannot be written or read where they are to be.
         """
-        recoveries, saved = Recoveries(plan.recovery), None
+        recoveries, until, saved = Recoveries(plan.recovery), 0.0, None
         if plan.checkpoint is not None:
             from dpa.runtime._checkpointing import SavedJob
 
             saved = SavedJob.create(plan.name, plan.checkpoint)
         while True:
             try:
+                self._wait(until, mailbox)
                 generation = replace(plan, generation=recoveries.generation)
-                return run_on(self._launched, generation, hooks, mailbox, saved)
+                outcome = run_on(self._launched, generation, hooks, mailbox, saved)
+                if saved is not None:
+                    saved.remove(hooks.warn)
+                return outcome
             except TaskDiedError as error:
                 death = replace(error.death, generation=recoveries.generation, at=time.time())
-                wait = recoveries.after(death)
-                if wait is None:
-                    raise JobFailedError(recoveries.in_words(), self._launched.last_events()) from None
+            wait = recoveries.after(death)
+            if wait is None:
+                raise JobFailedError(recoveries.in_words(), self._launched.last_events())
             until = time.monotonic() + wait
-            self._replace(recoveries.generation, mailbox)
+            try:
+                self._replace(recoveries.generation, mailbox)
+            except ConfigError as error:
+                raise JobFailedError(f"{death.in_words()}; the job cannot be begun again: {error}") from error
             hooks.restart(death)
-            while (left := until - time.monotonic()) > 0:
-                self._launched.poll(left, mailbox)
+
+    def _wait(self, until: float, mailbox: Mailbox | None) -> None:
+        """Wait until a moment on the monotonic clock, or until the job is cancelled, or the coordinator dies."""
+        while (left := until - time.monotonic()) > 0:
+            self._launched.poll(min(left, POLL_SECONDS), mailbox)
 
     def _replace(self, generation: int, mailbox: Mailbox | None) -> None:
         """Start the next generation's actors, and end those of this one meanwhile."""

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 
 from dpa.protocol.wire.instructions import Answer
 
+TOO_LATE, RESTARTED = "the job has ended before that", "the job was restarted"
+"""Why requests are refused that a job, or a generation of it, had not answered when it ended."""
+
 _CLOSE_SECONDS, _LOOK_SECONDS = 0.5, 0.05
 """How long a job that has ended keeps answers, and how often it looks whether there are any."""
 
@@ -22,8 +25,8 @@ class KeptAnswers:
         self._of[request] = None
 
     def keep(self, answer: Answer) -> None:
-        """Keep an answer, if it is expected."""
-        if answer.request in self._of:
+        """Keep an answer, if it is expected; the first one counts."""
+        if answer.request in self._of and self._of[answer.request] is None:
             self._of[answer.request] = answer
 
     def fetched(self, requests: Sequence[int]) -> list[Answer]:
@@ -33,10 +36,14 @@ class KeptAnswers:
             del self._of[request]
         return list(found.values())
 
-    def close(self, why: str) -> None:
-        """Refuse what is not answered, and wait a moment until all is fetched."""
+    def refuse(self, why: str) -> None:
+        """Refuse what is not answered."""
         for request in [request for request, answer in self._of.items() if answer is None]:
             self.keep(Answer(request, why, refused=True))
+
+    def close(self, why: str) -> None:
+        """Refuse what is not answered, and wait a moment until all is fetched."""
+        self.refuse(why)
         until = time.monotonic() + _CLOSE_SECONDS
         while self._of and time.monotonic() < until:
             time.sleep(_LOOK_SECONDS)

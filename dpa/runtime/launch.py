@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from dpa.errors import JobCancelledError, JobFailedError
 from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
 from dpa.protocol.recovery import TaskDiedError
-from dpa.protocol.wire.addresses import COORDINATOR, Address
+from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.instructions import Answer
 from dpa.protocol.wire.nodes import Placed, TaskProcess
+from dpa.runtime._kept_answers import TOO_LATE
 from dpa.runtime.cluster import alive_nodes, require_alive
 from dpa.runtime.named_jobs import with_node_ids
 from dpa.runtime.packed_plan import PackedPlan
@@ -25,14 +26,15 @@ if TYPE_CHECKING:
     from dpa.runtime._checkpointing import SavedJob
     from dpa.runtime._coordinator_actor import Polled
 
-_POLL_SECONDS = 0.2
+POLL_SECONDS = 0.2
+"""How often to ask what is new."""
 
 _EVENTS_SECONDS = 2.0
 """How long the tasks of a failed job may take to give their last events."""
 
 _CLOSE_SECONDS = 5.0
-"""How long the coordinator may take to end all other actors, before it is killed, with which they end too; and then
-how long their processes may."""
+"""How long the coordinator may take to answer what it was asked, before it is killed; and then how long processes may
+take to end."""
 
 _LOOK_SECONDS = 1.0
 """How often to check that Ray is alive while an answer is outstanding."""
@@ -40,7 +42,8 @@ _LOOK_SECONDS = 1.0
 
 class Launched:
     """A coordinator, and actors that can become the tasks of one generation of a job: none is waited for. The
-    coordinator is on the driver's node: so it lives to report the death of another one.
+    coordinator and the load balancer are on the driver's node: where another one dies, a task does that the user knows,
+    and the coordinator lives to report it.
 
     Attributes:
         coordinator: its handle.
@@ -56,13 +59,20 @@ class Launched:
         """
         import ray
 
-        from dpa.runtime._actors import create
+        from dpa.runtime._actors import StageActor, create
+        from dpa.runtime._balancer_actor import LoadBalancerActor
         from dpa.runtime._coordinator_actor import CoordinatorActor
 
-        self.coordinator = create(CoordinatorActor, ray.get_runtime_context().get_node_id(), **(named or {}))
+        here = ray.get_runtime_context().get_node_id()
+        self.coordinator = create(CoordinatorActor, here, **(named or {}))
+        waiting = {BALANCER: create(LoadBalancerActor, here)}
+        for stage, nodes in ({} if placed is None else placed.nodes).items():
+            waiting |= {Address(stage, index): create(StageActor, node) for index, node in enumerate(nodes)}
+        idle = [create(StageActor) for _ in range(tasks if placed is None else 0)]
+        self._others = [*waiting.values(), *idle]
         self._processes: dict[Address, TaskProcess] = {}
         self._closed: ObjectRef | None = None
-        self.coordinator.prepare.remote(tasks, placed)
+        self.coordinator.prepare.remote(waiting, idle, placed)
 
     def begin(self, plan: RunPlan, saved: SavedJob | None = None) -> None:
         """Let the actors be the tasks of a plan.
@@ -79,7 +89,7 @@ class Launched:
         begun = self.coordinator.begin.remote(self.coordinator, plan.without_user_code(), packed, saved)
         self._processes[COORDINATOR] = self._asked(begun)
 
-    def poll(self, seconds: float = _POLL_SECONDS, mailbox: Mailbox | None = None) -> Polled:
+    def poll(self, seconds: float = POLL_SECONDS, mailbox: Mailbox | None = None) -> Polled:
         """What is new, after `seconds` or at the end; requests in the mailbox are passed on, and answers to it.
 
         Raises:
@@ -90,7 +100,7 @@ class Launched:
         self._processes |= polled.processes
         if mailbox is not None:
             self._pass_on(mailbox, polled)
-        if polled.is_cancelled and polled.error is None:
+        if polled.is_cancelled and (polled.error is None or polled.death is not None):
             raise JobCancelledError("cancelled by a request to the running job; nothing was published")
         return polled
 
@@ -126,12 +136,16 @@ class Launched:
         return found
 
     def begin_end(self, why: str) -> None:
-        """Begin to end all actors. Requests that are not answered are refused, as `why` says."""
+        """End all actors but the coordinator, which refuses requests that are not answered, as `why` says."""
+        import ray
+
         if self._closed is None:
             self._closed = self.coordinator.close.remote(why)
+            for handle in self._others:
+                ray.kill(handle)
 
     def end(self, why: str) -> None:
-        """End all actors, as `begin_end` does, and the coordinator."""
+        """End all actors."""
         import ray
 
         try:
@@ -183,8 +197,6 @@ class Launched:
 @contextmanager
 def actors(tasks: int) -> Iterator[Launched]:
     """A block with the actors of one generation, of a job with as many tasks of stages."""
-    from dpa.runtime._coordinator_actor import TOO_LATE
-
     launched = Launched(tasks)
     try:
         yield launched

@@ -11,15 +11,13 @@ from dpa.errors import ControlError
 from dpa.protocol.plan import Request
 from dpa.protocol.wire.events import MoveTasks, Rescale
 from dpa.protocol.wire.instructions import Answer
+from dpa.runtime._kept_answers import RESTARTED
 from dpa.runtime.cluster import alive_nodes
 from dpa.telemetry.mailbox import run_names
 from dpa.telemetry.status import Status
 
 _NAMESPACE = "dpa"
 """Ray's namespace of the coordinators that have names."""
-
-RESTARTED = "the job was restarted"
-"""Why requests are refused that a dead generation of a job had not answered."""
 
 _RESTART_SECONDS = 3.0
 """How long a job whose coordinator has died may take to start another one."""
@@ -52,12 +50,12 @@ class NamedJob:
         from ray.exceptions import RayError
 
         try:
-            told = ray.get(self._coordinator(self._generation()).status.remote(), timeout=_STATUS_SECONDS)
+            said = ray.get(self._coordinator(self._generation()).status.remote(), timeout=_STATUS_SECONDS)
         except (ControlError, RayError):
             return None
-        if told is None:
+        if said is None:
             return None
-        job, snapshot, processes = told
+        job, snapshot, processes = said
         return Status.of(job, snapshot, processes, alive_nodes())
 
     def ask(self, request: Request) -> Answer:

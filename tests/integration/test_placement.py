@@ -158,7 +158,9 @@ def test_tasks_move_to_other_nodes_while_the_job_runs_and_the_report_says_why(ad
 
 
 ASKING = """
-import sys
+import os, signal, sys, threading, time
+from contextlib import suppress
+from pathlib import Path
 from dpa.control import app
 from dpa.driver.control import connected
 from typer.testing import CliRunner
@@ -169,18 +171,36 @@ def ask(*arguments):
     done = CliRunner().invoke(app, ["--address", address, *arguments])
     return f"{done.exit_code}: {' '.join(done.output.split())}"
 
+def killed_while_asked(*request):
+    for command in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if command.read_bytes().startswith(b"ray::asked coordinator"):
+                coordinator = int(command.parent.name)
+    os.kill(coordinator, signal.SIGSTOP)
+    found = []
+    asking = threading.Thread(target=lambda: found.append(ask(*request)))
+    asking.start()
+    time.sleep(0.5)
+    os.kill(coordinator, signal.SIGKILL)
+    asking.join()
+    while "generation 1" not in (listed := ask("list")):
+        pass
+    return f"{found[0]}; {listed}"
+
 with connected(address):
     while "stream," not in (listed := ask("list")):
         pass
     print(listed)
     for request in requests:
-        print(ask(*request.split()))
+        first, *words = request.split()
+        print(killed_while_asked(*words) if first == "killed" else ask(first, *words))
 """
-"""Asks for a list until records flow, and then for something else, with one connection."""
+"""Asks for a list until records flow, and then for something else, with one connection; where a request begins with
+`killed`, the coordinator is killed before it can answer."""
 
 
 def test_who_reaches_the_cluster_can_ask_a_job_on_it_as_by_files_on_one_machine(address: str, tmp_path: Path) -> None:
-    job = sums(tmp_path, "asked", 0.05, parallelism={"mappers": 1, "reducers": 1})
+    job = sums(tmp_path, "asked", 0.05, parallelism={"mappers": 1, "reducers": 1}, recovery={"backoff": 0})
     requests = {
         "scale asked reducer 2 --node three": "0: reducer has 2 tasks, 1 started, after",
         "move asked reducer 0 --node two": "0: reducer 0 is reducer 2 now, after",
@@ -188,6 +208,7 @@ def test_who_reaches_the_cluster_can_ask_a_job_on_it_as_by_files_on_one_machine(
         "move asked reducer 1 --node nowhere": "there is no node 'nowhere'; the nodes are one, three, two",
         "scale other reducer 2": f"1: error: no job named 'other' runs on {address}; running jobs: asked-",
         "cancel asked reducer": "1: error: asked-",
+        "killed move asked reducer 1": "the job was restarted; 0: run phase",
         "cancel asked": "0: the job ends, and publishes nothing",
     }
     environment = {**os.environ, "RAY_AUTH_MODE": "token"}

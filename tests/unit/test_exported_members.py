@@ -113,7 +113,6 @@ EXPORTED = {
         "spark_loads",
         "spark_session",
         "staged",
-        "write_generated",
     ],
     "dpa.testing": [
         "ExecutorError",

@@ -111,14 +111,9 @@ class Emitter:
     def is_open(self) -> bool:
         """Whether it takes further blocks: a task whose emitters do not takes up no new work. What is held counts as if
         it were in flight; of one receiver's records as many as its window may wait besides."""
-        if self.held > max(0, self._credit.free):
-            return False
+        if not self.held or self.held > max(0, self._credit.free):
+            return not self.held
         return all(held <= self._credit.window(receiver) for receiver, held in self._held_for.items() if held)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether no record waits for credit."""
-        return not self.held
 
     @property
     def step_records(self) -> int:
@@ -145,7 +140,9 @@ class Emitter:
 
     def release(self, now: float) -> list[tuple[Address, Push]]:
         """The pushes that credit allows by now, with their receivers; those that wait longest come first."""
-        pushes = []
+        pushes: list[tuple[Address, Push]] = []
+        if not self.held:
+            return pushes
         waiting = [(parts[0].number, receiver) for receiver, parts in self._waiting.items() if parts]
         for _, receiver in sorted(waiting):
             parts = self._waiting[receiver]

@@ -62,21 +62,19 @@ class TaskStats:
         latencies = [found for found in (self.latency_p99, other.latency_p99) if found is not None]
         return replace(
             self,
-            read=self.read + other.read,
-            mapped=self.mapped + other.mapped,
+            **{name: getattr(self, name) + getattr(other, name) for name in _SUMMED},
             emitted=tuple(map(sum, zip_longest(self.emitted, other.emitted, fillvalue=0))),
-            regrouped=self.regrouped + other.regrouped,
-            queue=self.queue + other.queue,
             peak_queue=max(self.peak_queue, other.peak_queue),
-            processed=self.processed + other.processed,
-            forwarded=self.forwarded + other.forwarded,
-            busy_seconds=self.busy_seconds + other.busy_seconds,
-            ready_seconds=self.ready_seconds + other.ready_seconds,
-            running_seconds=self.running_seconds + other.running_seconds,
-            blocked_seconds=self.blocked_seconds + other.blocked_seconds,
             version=max(self.version, other.version),
             latency_p99=max(latencies, default=None),
         )
+
+
+_SUMMED = (
+    *("read", "mapped", "regrouped", "queue", "processed", "forwarded"),
+    *("busy_seconds", "ready_seconds", "running_seconds", "blocked_seconds"),
+)
+"""The numbers of two tasks that add up."""
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,11 @@ def broken(record: dict[str, Any]) -> list[tuple[str, int]]:
     raise ValueError("cannot map this")
 
 
+def interrupted(record: dict[str, Any]) -> list[tuple[str, int]]:
+    """As polars does in any thread, which looks itself for signals."""
+    raise KeyboardInterrupt
+
+
 def nothing(record: dict[str, Any]) -> list[tuple[str, int]]:
     return []
 
@@ -113,10 +118,11 @@ def test_stages_behind_states_begin_with_the_ring() -> None:
     ("keys", "why"),
     [
         ({"mapper": broken}, "the ring: the sample failed: test_first_tables.broken.map failed on record"),
+        ({"mapper": interrupted}, "the ring: the sample failed: KeyboardInterrupt"),
         ({"mapper": nothing}, "the ring: the sample has no records"),
         ({"input": WORDS.slice(0, 0)}, "the ring: the sample has no records"),
     ],
-    ids=["a mapper that fails", "a mapper that yields nothing", "an empty input"],
+    ids=["a mapper that fails", "a Ctrl-C in its thread", "a mapper that yields nothing", "an empty input"],
 )
 def test_what_cannot_be_sampled_begins_with_the_ring(keys: dict[str, Any], why: str) -> None:
     assert in_words(job(**keys)).startswith(why)
