@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import heapq
 import math
-from abc import abstractmethod
 from dataclasses import replace
 from typing import Any
 
@@ -61,32 +60,22 @@ class _OfOneColumn(BatchReducer):
             ) from None
 
 
-class _FoldsItself(_OfOneColumn):
-    """An aggregate in which `merge` is the same as `reduce`, such as a maximum."""
-
-    @abstractmethod
-    def fold(self, groups: Groups) -> pa.Array:
-        """The aggregate of the column in each group."""
-
-    def reduce(self, groups: Groups) -> pa.RecordBatch:
-        return pa.record_batch({self.column: self.fold(groups)})
-
-    def merge(self, groups: Groups) -> pa.RecordBatch:
-        return self.reduce(groups)
-
-
-class Min(_FoldsItself):
+class Min(_OfOneColumn):
     """The least value of a column, under the same name."""
 
-    def fold(self, groups: Groups) -> pa.Array:
-        return groups.min(self.column)
+    def reduce(self, groups: Groups) -> pa.RecordBatch:
+        return pa.record_batch({self.column: groups.min(self.column)})
+
+    merge = reduce
 
 
-class Max(_FoldsItself):
+class Max(_OfOneColumn):
     """The greatest value of a column, under the same name."""
 
-    def fold(self, groups: Groups) -> pa.Array:
-        return groups.max(self.column)
+    def reduce(self, groups: Groups) -> pa.RecordBatch:
+        return pa.record_batch({self.column: groups.max(self.column)})
+
+    merge = reduce
 
 
 _MAX_DIGITS = 38
@@ -246,7 +235,7 @@ class TopRows(RowsReducer):
             raise ConfigError("gives a column 'rank', which the rows have already: rename that one")
 
     def reduce(self, groups: Groups) -> pa.RecordBatch:
-        self.check_values(groups.values.schema)  # functions of records tell their columns only now
+        self.check_values(groups.values.schema)  # the columns of functions of records are known only now
         return self._top(groups.values, groups.ids, len(groups))
 
     def merge(self, groups: Groups) -> pa.RecordBatch:

@@ -11,6 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -170,8 +171,8 @@ class BatchReducer(ABC):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The names of the value columns that it needs, as far as it can say: where no row has told which columns there
-        are, it is given these, of type null. None by default."""
+        """The names of the value columns that it needs, as far as it can say: where no row has shown which there are,
+        it is given these, of type null. None by default."""
         return ()
 
     def check_values(self, values: pa.Schema) -> None:  # noqa: B027  (optional)
@@ -248,14 +249,13 @@ class FunctionBatchMapper(FunctionExecutor, BatchMapper):
         return self.function(batch)
 
 
-class _Nothing:
+class _Nothing(Enum):
     """The state of a key without values, for functions, which have no `zero`."""
 
-    def __reduce__(self) -> str:
-        return "NOTHING"
+    NOTHING = ()
 
 
-NOTHING = _Nothing()
+NOTHING = _Nothing.NOTHING
 
 
 class FunctionReducer(FunctionExecutor, Reducer[Any, Any]):

@@ -28,6 +28,7 @@ order, and whether they are of the same stage."""
 SOURCE_CHANGES, STAGE_CHANGES = "tasks of a source change", "tasks change"
 KEYS_MOVE, STATES_MOVE = "states move with keys", "states of tasks that leave move"
 ROUND, DRAIN, FREEZE, EXCHANGE, DELIVERY = "round", "drain", "freeze", "last exchange", "delivery"
+CUT = "cut"
 CONVERSATIONS = (
     SOURCE_CHANGES,
     STAGE_CHANGES,
@@ -38,6 +39,7 @@ CONVERSATIONS = (
     FREEZE,
     EXCHANGE,
     DELIVERY,
+    CUT,
 )
 _PHASES = {
     StagePhase.DRAINING: DRAIN,
@@ -104,6 +106,9 @@ _NO_ROUNDS = "a stage whose states migrate has no rounds"
 _ONE_MODE = "states of a stage move in one way"
 _SETTLED = "the last exchange begins after the last table is settled"
 _IN_TURN = "the last exchange begins after the last round"
+_NO_CUT = (
+    "a cut begins while all stages take records, none is in a round, and no tasks come or go; none does before its end"
+)
 
 APART: dict[Triple, str] = {
     **{pair(SOURCE_CHANGES, other, SAME): _OF_SOURCE for other in CONVERSATIONS if other != SOURCE_CHANGES},
@@ -112,6 +117,12 @@ APART: dict[Triple, str] = {
     **{pair(STATES_MOVE, phase, SAME): _STAYS_OPEN for phase in (FREEZE, EXCHANGE, DELIVERY)},
     **{pair(KEYS_MOVE, phase, SAME): _SETTLED for phase in (EXCHANGE, DELIVERY)},
     **{pair(ROUND, phase, SAME): _IN_TURN for phase in (EXCHANGE, DELIVERY)},
+    **{
+        pair(CUT, other, where): _NO_CUT
+        for other in (STAGE_CHANGES, STATES_MOVE, ROUND, FREEZE, EXCHANGE, DELIVERY)
+        for where in (SAME, OTHER)
+    },
+    pair(CUT, SOURCE_CHANGES, OTHER): _NO_CUT,
     pair(ROUND, STAGE_CHANGES, SAME): _FIXED,
     pair(ROUND, STATES_MOVE, SAME): _FIXED,
     pair(ROUND, KEYS_MOVE, SAME): _NO_ROUNDS,
@@ -205,6 +216,8 @@ def _conversations(cluster: SimulatedCluster) -> Iterator[tuple[str, str]]:
             yield SOURCE_CHANGES if stage.is_source else STAGE_CHANGES, name
         if stage.is_in_round:
             yield ROUND, name
+        if cluster.coordinator.is_cut and not stage.is_source:
+            yield CUT, name
         if stage.state in _PHASES:
             yield _PHASES[stage.state], name
     for name, balance in cluster.balancer.stages.items():

@@ -25,6 +25,8 @@ _MODES = (
     run_random_graph,
     partial(run_random_graph, changes=True),
     partial(run_random_graph, changes=True, placed=True),
+    partial(run_random_graph, changes=True, cuts=True),
+    partial(run_random_job, migrates=True, changes=True, cuts=True),
 )
 _SMALL = 5
 """Small chains of which somebody wants something all the time are run for each seed so often: they take little."""

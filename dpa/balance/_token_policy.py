@@ -4,18 +4,33 @@ clock."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable
-from dataclasses import replace
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
 from statistics import median
 
 from dpa.balance._trigger import Trigger
 from dpa.balance.decision import Decision, Outcome
 from dpa.balance.policy import require_reducer
-from dpa.balance.strategies import Refusal, Strategy
 from dpa.measure.load import Load, Offered
 from dpa.routing.members import MemberChange
 from dpa.routing.ring import TokenRing
 from dpa.routing.table import RoutingTable
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """New numbers of tokens for some reducers, and the reason in one sentence."""
+
+    tokens: dict[int, int]
+    reason: str
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """The reason why nothing can be changed."""
+
+    outcome: Outcome
+    reason: str
 
 
 class TokenPolicy:
@@ -28,18 +43,19 @@ class TokenPolicy:
     def __init__(
         self,
         ring: TokenRing,
-        strategy: Strategy,
+        relieve: Callable[[TokenRing, int], Proposal | Refusal],
         trigger: Trigger,
         *,
         max_rounds: int,
         check_seconds: float = 0.0,
         act_on_old_reports: bool = False,
     ) -> None:
-        """`check_seconds` is the least time between two looks at the trigger, and before the first; 0 looks at every
-        report. `act_on_old_reports` judges queues measured under an older table too, as the authors' code does."""
+        """`relieve` proposes a change of the ring that takes load off a reducer. `check_seconds` is the least time
+        between two looks at the trigger, and before the first; 0 looks at every report. `act_on_old_reports` judges
+        queues measured under an older table too, as the authors' code does."""
         self.ring = ring
         self.table: RoutingTable = ring.snapshot(0)
-        self._strategy = strategy
+        self._relieve = relieve
         self._trigger = trigger
         self._max_rounds = max_rounds
         self._check_seconds = check_seconds
@@ -79,8 +95,6 @@ class TokenPolicy:
         if waiting is not None:
             return self._decide(suspect, now, Outcome.COOL_DOWN, waiting)
         self._checked_at = now
-        if not self._strategy.acts:
-            return self._decide(suspect, now, Outcome.NO_TARGET, "balancing is off")
         verdict = self._trigger.judge(suspect, self._loads)
         if not verdict.overloaded:
             return self._decide(suspect, now, Outcome.BELOW_THRESHOLD, verdict.reason)
@@ -97,7 +111,7 @@ class TokenPolicy:
             BalanceError: there is no such reducer.
         """
         require_reducer(self.table, reducer)
-        proposal = self._strategy.relieve(self.ring, reducer)
+        proposal = self._relieve(self.ring, reducer)
         if isinstance(proposal, Refusal):
             return self._decide(reducer, now, proposal.outcome, f"{because}; {proposal.reason}")
         for changed, tokens in proposal.tokens.items():

@@ -11,6 +11,9 @@ from dpa.measure.load import Load
 
 Against: TypeAlias = Literal["second", "mean"]
 
+_BUSY = 0.9
+"""The part of the time from which on a reducer is busy nearly all of it."""
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -33,64 +36,44 @@ class Trigger(Protocol):
 
 
 @dataclass(frozen=True)
-class QueueLengthTrigger:
-    """Overloaded if Q_max > Q_s * (1 + tau): the longest queue against the second longest, in records.
+class QueueTrigger:
+    """Overloaded if Q_max > Q_s * (1 + tau): the longest queue against the second longest.
 
     Attributes:
         tau: threshold, at least 0; the comparison is strict.
-        min_queue: a shorter queue than this, in records, is never overloaded.
+        least: a shorter queue than this is never overloaded.
         against: Q_s: the `second` longest queue, as in the paper, or the `mean` of all, which also finds two overloaded
             reducers beside idle ones.
+        in_seconds: whether a queue is measured by its delay, queue length times measured service time, not in records.
     """
 
     tau: float
-    min_queue: int = 1
+    least: float = 1
     against: Against = "second"
+    in_seconds: bool = False
 
     def measure(self, load: Load) -> float:
-        """The queue length, in records."""
-        return load.queue
+        """The queue length in records, or the queueing delay in seconds."""
+        return load.delay if self.in_seconds else load.queue
 
     def judge(self, reducer: int, loads: Mapping[int, Load]) -> Verdict:
-        """Compare queue lengths."""
-        own, limit = loads[reducer].queue, _reference(self, reducer, loads, self.against)
-        if own < self.min_queue:
-            return Verdict(False, f"queue {own:,} of task {reducer} is below the least queue of {self.min_queue:,}")
-        overloaded = own > limit * (1 + self.tau)
-        reason = f"queue {own:,} of task {reducer} {_relation(overloaded)} {round(limit, 3):,} x {1 + self.tau:g}"
-        return Verdict(overloaded, reason)
-
-
-@dataclass(frozen=True)
-class QueueingDelayTrigger:
-    """The same for the queueing delay: queue length times measured service time.
-
-    Attributes:
-        tau: threshold, at least 0; the comparison is strict.
-        min_delay: a shorter delay than this, in seconds, is never overloaded.
-        against: as for `QueueLengthTrigger`.
-    """
-
-    tau: float
-    min_delay: float = 0.0
-    against: Against = "second"
-
-    def measure(self, load: Load) -> float:
-        """The queueing delay, in seconds."""
-        return load.delay
-
-    def judge(self, reducer: int, loads: Mapping[int, Load]) -> Verdict:
-        """Compare queueing delays. Without a measured service time there is no delay to compare."""
-        if loads[reducer].service_seconds is None:
+        """Compare queues. Without a measured service time there is no delay to compare."""
+        if self.in_seconds and loads[reducer].service_seconds is None:
             return Verdict(False, f"task {reducer} has not processed a record yet: its delay is not known")
-        own, limit = loads[reducer].delay, _reference(self, reducer, loads, self.against)
-        if own < self.min_delay:
-            return Verdict(
-                False, f"delay {own:.3g} s of task {reducer} is below the least delay of {self.min_delay:g} s"
-            )
+        own, what = self.measure(loads[reducer]), "delay" if self.in_seconds else "queue"
+        found = f"{what} {self._in_words(own)} of task {reducer}"
+        if own < self.least:
+            return Verdict(False, f"{found} is below the least {what} of {self._in_words(self.least)}")
+        if self.against == "mean":
+            limit = fmean(self.measure(load) for load in loads.values())
+        else:
+            limit = max((self.measure(load) for other, load in loads.items() if other != reducer), default=0)
         overloaded = own > limit * (1 + self.tau)
-        reason = f"delay {own:.3g} s of task {reducer} {_relation(overloaded)} {limit:.3g} s x {1 + self.tau:g}"
-        return Verdict(overloaded, reason)
+        relation = "exceeds" if overloaded else "does not exceed"
+        return Verdict(overloaded, f"{found} {relation} {self._in_words(limit)} x {1 + self.tau:g}")
+
+    def _in_words(self, queue: float) -> str:
+        return f"{queue:.3g} s" if self.in_seconds else f"{round(queue, 3):,}"
 
 
 @dataclass(frozen=True)
@@ -99,11 +82,9 @@ class UtilisationTrigger:
     busy tasks and blocked senders. Whether others have less to do is left to the plan.
 
     Attributes:
-        busy: the part of the time from which on a reducer is busy nearly all of it.
         min_delay: a shorter delay than this, in seconds, is no overload in itself.
     """
 
-    busy: float = 0.9
     min_delay: float = 0.0
 
     def measure(self, load: Load) -> float:
@@ -115,7 +96,7 @@ class UtilisationTrigger:
         own = loads[reducer]
         is_long = own.delay > 0 and own.delay >= self.min_delay
         found = f"task {reducer} is busy {own.busy:.0%} of the time and has {own.delay:.3g} s of work queued"
-        return Verdict(own.busy >= self.busy or is_long, found)
+        return Verdict(own.busy >= _BUSY or is_long, found)
 
 
 @dataclass(frozen=True)
@@ -123,8 +104,8 @@ class BothTrigger:
     """Overloaded by queue length and by delay: neither a long queue of quick records nor a short one of slow records
     is enough."""
 
-    length: QueueLengthTrigger
-    delay: QueueingDelayTrigger
+    length: QueueTrigger
+    delay: QueueTrigger
 
     def measure(self, load: Load) -> float:
         """The queueing delay, in seconds."""
@@ -136,14 +117,3 @@ class BothTrigger:
         against = [verdict for verdict in verdicts if not verdict.overloaded]
         reason = " and ".join(verdict.reason for verdict in against or verdicts)
         return Verdict(not against, reason)
-
-
-def _reference(trigger: Trigger, reducer: int, loads: Mapping[int, Load], against: Against) -> float:
-    """The load that a reducer's is compared with."""
-    if against == "mean":
-        return fmean(trigger.measure(load) for load in loads.values())
-    return max((trigger.measure(load) for other, load in loads.items() if other != reducer), default=0)
-
-
-def _relation(overloaded: bool) -> str:
-    return "exceeds" if overloaded else "does not exceed"

@@ -37,7 +37,7 @@ class DelegationOptions(SignalOptions):
         return DelegationOptions(**vars(signals), queue_records=max(1, queue_records), queue_seconds=queue_seconds)
 
     def full_queue(self, service_seconds: float | None) -> float:
-        """The queue length that counts as full where a record takes so long, None if that is not known."""
+        """The queue length that counts as full where a record takes `service_seconds`, None if that is not known."""
         if self.queue_seconds is None or not service_seconds:
             return self.queue_records
         return max(1.0, min(self.queue_records, self.queue_seconds / service_seconds))

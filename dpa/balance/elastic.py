@@ -2,7 +2,8 @@
 section 3): what is offered, divided by what a task processes in a second in which it has records.
 
 Unlike DS2 it counts the backlog too, which is to be worked off in a stated time, and it weighs what a change costs, as
-learned from the changes before. It looks at numbers alone: who measures them, and what a change is, is not its matter.
+learned from the changes before, against tasks that idle: a load that rises is met ahead, one that falls is followed
+late. It looks at numbers alone: who measures them, and what a change is, is not its matter.
 """
 
 from __future__ import annotations
@@ -23,13 +24,28 @@ _FIRST_COST = 2.0
 """Seconds that a change is expected to take before one has been measured: a process has to start."""
 
 _PAYS = 10.0
-"""To end tasks pays where fewer do for this many times the seconds that it takes to start them again."""
+"""A change costs as much as if all tasks that the stage has then idled for this many times the seconds of a start."""
+
+_FALLING = 3.0
+"""A load that has not settled is followed once idle tasks have cost as much as this many changes."""
+
+_RISEN = 4.0
+"""A rise that goes on differs from a step, or from the first moments of a stream, by this many times `seconds`."""
+
+_RATES = 8
+"""Looks over which the rate of a task is averaged."""
+
+_NOTED = 0.05
+"""A load that rises by less than this part of it within half of that time does not rise."""
+
+_STEADY = 0.2
+"""Nor does one that rises by less than this part of its whole rise in one half of that time: it makes a step."""
+
+_RISING = 1.2
+"""While the load is this many times its least of late, no task is ended."""
 
 _LONG = 5.0
 """A load that comes and goes within `seconds` is seen in its mean over this many times as long."""
-
-_RISING = 1.2
-"""While the load is this many times its mean of late, no task is ended."""
 
 _HELPED = 1.1
 """More tasks have helped where this many times as much is processed as before."""
@@ -57,8 +73,9 @@ class ElasticOptions:
     backlog_seconds: Annotated[float, Gt(0)] = 20.0
     """Seconds within which waiting records are to be worked off, beside the load that is offered meanwhile."""
     seconds: Annotated[float, Gt(0)] = 2.0
-    """Seconds for which tasks must be too few before more are started. They must be too many for ten times as long, or
-    for ten times what a start takes, before any are ended."""
+    """Seconds for which tasks must be too few before more are started. A change costs as much as if all tasks idled for
+    ten times as long, or for ten times what a start takes: as long must those that are too many have idled, all
+    together, before any are ended."""
 
     def __post_init__(self) -> None:
         if self.min_tasks > self.max_tasks:
@@ -132,28 +149,29 @@ class ElasticPolicy:
     def __init__(self, options: ElasticOptions) -> None:
         self._options = options
         self._looks: deque[_Look] = deque()
-        self._rate: float | None = None
+        self._rates: deque[float] = deque(maxlen=_RATES)
         self._cost = _FIRST_COST
-        self._grown: _Look | None = None
+        self._since = math.inf
+        self._idle = 0.0  # seconds of tasks, all together, for which there were too many
         self._scale = 1.0
         self._stuck_at = 0.0
 
     def changed(self, seconds: float, *, started: bool) -> None:
-        """A change has taken so many seconds; `started`: tasks were started for it."""
+        """A change has taken `seconds`; `started`: tasks were started for it."""
         if started:
             self._cost = seconds
-            if self._looks:
-                self._grown = self._looks[-1]
+        self._idle = 0.0
         self.forget()
 
     def forget(self) -> None:
-        """What has been offered counts no more."""
-        self._looks.clear()
+        """What has been offered is no reason for a change any more; a load that rises is still seen to."""
+        self._since = math.inf
 
     def look(self, work: StageWork, now: float) -> Scaling:
         """Decide, at `now` seconds."""
-        self._rate = work.rate or self._rate
-        if self._rate is None:
+        if work.rate:
+            self._rates.append(work.rate)
+        if not self._rates:
             return Scaling(work.tasks, "nothing is known", "no record has been processed")
         look = self._note(work, self._rate, now)
         reason = f"{work.offered:,.0f} records/s offered, {self._rate:,.0f} a task"
@@ -173,14 +191,25 @@ class ElasticPolicy:
         load = work.offered / rate * self._scale
         recent = [look.load for look in self._looks if look.at > now - self._options.seconds / 2]
         look = _Look(now, load, fmean([*recent, load]), work.backlog / rate)
+        spare = work.tasks - self._tasks_for(look.smooth, look.backlog)
+        if spare <= 0:
+            self._idle = 0.0
+        elif self._since < now:
+            self._idle += spare * (now - self._looks[-1].at)
         self._looks.append(look)
+        self._since = min(self._since, now)
         while self._looks[0].at < now - max(self._patience, _LONG * self._options.seconds) - 1.0:
             self._looks.popleft()
         return look
 
     @property
+    def _rate(self) -> float:
+        """Records a second that a task processes."""
+        return fmean(self._rates)
+
+    @property
     def _patience(self) -> float:
-        """Seconds for which there must be too many tasks before any are ended."""
+        """What a change costs, in seconds of all tasks that there are then."""
         return _PAYS * max(self._cost, self._options.seconds)
 
     def _is_too_much(self, look: _Look, tasks: int) -> bool:
@@ -189,7 +218,7 @@ class ElasticPolicy:
         return look.smooth > options.busy * tasks or look.smooth + look.backlog / options.backlog_seconds > tasks
 
     def _is_little(self, look: _Look, tasks: int) -> bool:
-        """Whether so many tasks are idle that fewer would do."""
+        """Whether fewer tasks would do."""
         return look.smooth < self._options.idle * tasks and self._tasks_for(look.smooth, look.backlog) < tasks
 
     def _tasks_for(self, load: float, backlog: float) -> int:
@@ -200,8 +229,8 @@ class ElasticPolicy:
         return max(math.ceil(min(needed, options.max_tasks) - 1e-9), options.min_tasks)
 
     def _of_last(self, seconds: float, now: float) -> Sequence[_Look]:
-        """The looks of so many seconds; none if there are not as many."""
-        if not self._looks or self._looks[0].at > now - seconds + 1e-9:
+        """The looks of the last `seconds`; none if there are not as many."""
+        if not self._looks or max(self._since, self._looks[0].at) > now - seconds + 1e-9:
             return ()
         return [look for look in self._looks if look.at >= now - seconds - 1e-9]
 
@@ -209,48 +238,52 @@ class ElasticPolicy:
         """How many there should be where there are too few."""
         options = self._options
         looks = self._of_last(options.seconds, now)
-        backlog = self._backlog_after(self._looks)
         if looks and all(self._is_too_much(look, tasks) for look in looks):
-            return self._tasks_for(self._expected(max(look.smooth for look in looks), now), backlog)
+            load = max(look.smooth for look in looks)
+            short = max(load - tasks, 0.0)  # what a source that is held back keeps is not seen
+            backlog = max(looks[-1].backlog, short * options.seconds) + short * self._cost
+            return self._tasks_for(load + self._rise(load, now), backlog)
         looks = self._of_last(_LONG * options.seconds, now)
         if len(looks) > 1:
             loads, half = [look.load for look in looks], len(looks) // 2
             if min(fmean(loads[:half]), fmean(loads[half:])) > options.busy * tasks:
-                return self._tasks_for(fmean(loads), backlog)
+                return self._tasks_for(fmean(loads), looks[-1].backlog)
         return None
 
-    def _backlog_after(self, looks: Sequence[_Look]) -> float:
-        """The backlog when a change is done: as it is, and as it grows meanwhile, in seconds of a task."""
-        last = looks[-1]
-        since = next(look for look in looks if look.at >= last.at - self._options.seconds)
-        growth = (last.backlog - since.backlog) / (last.at - since.at) if last.at > since.at else 0.0
-        return last.backlog + max(growth, 0.0) * self._cost
+    def _rise(self, load: float, now: float) -> float:
+        """By how much the load will rise while tasks start, and until those that are started for that have idled for as
+        long, on average, as a change costs."""
+        return self._slope(load, now) * (self._cost + 2 * self._patience)
+
+    def _slope(self, load: float, now: float) -> float:
+        """By how much the load rises a second, up to `load` now: 0 where it has not risen all the time of late."""
+        recent = [look for look in self._looks if look.at >= now - self._patience]
+        middle, seconds = recent[len(recent) // 2], now - recent[0].at
+        if seconds < _RISEN * self._options.seconds:
+            return 0.0
+        rises = middle.smooth - recent[0].smooth, load - middle.smooth
+        if min(rises) < max(_NOTED * load, _STEADY * sum(rises)):
+            return 0.0
+        halves = recent[: len(recent) // 2], recent[len(recent) // 2 :]
+        before, after = (fmean(look.load for look in half) for half in halves)
+        return 2 * (after - before) / seconds
 
     def _fewer(self, tasks: int, now: float) -> int | None:
-        """How many there should be where there are too many: as many as the most that was offered asks for."""
+        """How many there should be where there are too many: as many as the most that was offered asks for, where no
+        further change would follow, or where it does not pay to wait for that."""
         looks = self._of_last(self._patience, now)
-        if not looks or not all(self._is_little(look, tasks) for look in looks):
+        change = self._patience * tasks
+        if not looks or not all(self._is_little(look, tasks) for look in looks) or self._idle < change:
             return None
-        if looks[-1].smooth > _RISING * fmean(look.smooth for look in looks):
+        last = looks[-1]
+        if last.smooth > _RISING * min(look.smooth for look in looks):
             return None
         settled = [look for look in looks if look.at >= looks[0].at + self._options.seconds]
         if not settled:  # there was no look for long: it says nothing of that time
             return None
-        return max(self._tasks_for(look.smooth, look.backlog) for look in settled)
-
-    def _expected(self, load: float, now: float) -> float:
-        """The load for which tasks are started: where it has grown all the time, and not in one step, what it will be
-        if it grows as fast for as long as a change should last. The first seconds of a stream say nothing."""
-        before = self._grown
-        if before is None or now - before.at > 2 * self._patience:
-            before = self._looks[0]
-            if now - before.at < self._patience / 2:
-                return load
-        middle = min(self._looks, key=lambda look: abs(look.at - (before.at + now) / 2))
-        if not before.at < middle.at < now:
-            return load
-        rises = (middle.smooth - before.smooth) / (middle.at - before.at), (load - middle.smooth) / (now - middle.at)
-        return load + max(min(rises), 0.0) * self._patience
+        wanted = max(self._tasks_for(look.smooth, look.backlog) for look in settled)
+        is_falling = wanted > self._tasks_for(last.smooth, last.backlog)
+        return None if is_falling and self._idle < _FALLING * change else wanted
 
     def _unstick(self, work: StageWork, load: float, reason: str) -> Scaling:
         """The stage is not done in time, though it should have tasks enough: the keys of one may be more than its share
@@ -271,7 +304,7 @@ class ElasticPolicy:
         if work.cores_busy >= _CORES_USED and work.running >= _RUNNING:
             used = f"the processors are used {work.cores_busy:.0%} of the time"
             return Scaling(work.tasks, "processors are used up", f"{reason}: but {used}")
-        if work.seconds_left is not None and self._rate is not None:
+        if work.seconds_left is not None:
             left = max(work.seconds_left, work.backlog / self._rate / work.tasks)
             gain = left * (1 - work.tasks / wanted)
             if gain <= self._cost:
@@ -283,4 +316,4 @@ class ElasticPolicy:
         if work.seconds_left is not None and work.seconds_left <= self._cost:
             return Scaling(work.tasks, "not worth it", f"{reason}: but the stream ends in {work.seconds_left:.1f} s")
         self._scale, self._stuck_at = 1.0, 0.0
-        return Scaling(wanted, "fewer tasks", f"{reason}, for {self._patience:.0f} s")
+        return Scaling(wanted, "fewer tasks", f"{reason}: {self._idle:,.0f} s of tasks have idled")

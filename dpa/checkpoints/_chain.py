@@ -3,10 +3,10 @@
 A slot holds a checkpoint, or a claim: the first act of a coordinator. Who finds the next slot taken has lost the job to
 another one. Two rules make this hold although slots and files are deleted:
 
-- Slots are deleted in their order. So a slot whose predecessor is still there after it was put was never there before,
-  and a coordinator that slept while its next slot was won, and deleted, learns that it has lost.
-- A checkpoint needs only files that were written for its own slot, or that the slot before needs. So what no slot from
-  some slot on needs, and was written for a slot that is taken, nobody will ever need.
+- Slots are deleted in their order, and never the last two. So a slot was never there before if the one that it follows
+  is still there once it is put; and a coordinator that slept while its next slot was won, and deleted, has lost.
+- A slot needs only files that were written for it, or that the slot before needs. So what was written for a slot that
+  is taken, and is not needed by that slot or a later one, will never be needed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SLOT = re.compile(r"(\d{10})\.json")
 _FILE = re.compile(r"(\d{10})-.*")
 
 _LOOKS = 10
-"""How often the newest slot is looked for, where lists are old and slots vanish meanwhile."""
+"""How often the newest slot is looked for, where lists are old and slots come and go meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,12 @@ class Chain:
         """The chain of a new job, claimed.
 
         Raises:
-            CheckpointError: nothing can be written there, or what is written is not safe from others.
+            CheckpointError: nothing can be written there, or what is there is replaced.
         """
         chain = cls(files, job)
         first = Slot(job, name, 0, generation, chain._claimant, None)
-        if not chain._put(first) or chain._put(Slot(job, name, 0, generation, "another", None)):
+        chain._put(first, None)
+        if files.put_if_absent(chain._path(0), b"", f"{job}/{data_path(0, 'slot')}"):
             ignored = "it replaces an object although it is asked not to (If-None-Match: *)"
             raise CheckpointError(f"{files.place} cannot hold checkpoints: {ignored}; use another storage")
         chain._last = first
@@ -77,32 +78,30 @@ class Chain:
         """That of the claim."""
         return self._won().generation
 
-    def claim(self, generation: int | None = None, base: int | None = None) -> Manifest | None:
+    def claim(self, generation: int | None = None) -> Manifest | None:
         """Take the job over: nobody who did so before can add to the chain from now on.
 
         Args:
             generation: a greater one than any before; by default the next.
-            base: the number of the checkpoint to start from; by default the newest.
 
         Returns:
-            That checkpoint; None if there is none yet.
+            The newest checkpoint, which this coordinator starts from; None if there is none yet.
 
         Raises:
             ClaimLostError: another coordinator of this generation, or a later one, has it.
-            CheckpointDamagedError: the checkpoint is missing or damaged.
+            CheckpointDamagedError: the newest slot is damaged, or the chain is gone.
         """
         newest = self.newest_slot()
         generation = newest.generation + 1 if generation is None else generation
-        while newest.generation < generation:
-            checkpoint = newest.checkpoint if base is None else self.manifest(base)
-            self._put(Slot(self.job, newest.name, newest.number + 1, generation, self._claimant, checkpoint))
+        for _ in range(_LOOKS):
+            if newest.generation >= generation:
+                break
+            claim = Slot(self.job, newest.name, newest.number + 1, generation, self._claimant, newest.checkpoint)
+            self._last = self._put(claim, newest)
+            if self._last is not None:
+                return self._last.checkpoint
             newest = self.newest_slot()
-        if (newest.generation, newest.claimant) != (generation, self._claimant):
-            raise self._lost(newest)
-        if base is not None:
-            self.manifest(base)  # its files stay if it was still there when the claim was
-        self._last = newest
-        return newest.checkpoint
+        raise self._lost(newest)
 
     def commit(
         self, *, epoch: int, coordinator: FileRef, tasks: Sequence[TaskParts], records: int, seconds: float
@@ -125,15 +124,12 @@ class Chain:
             if file.number != number and known.get(path) != file:
                 raise CheckpointError(f"{path} is no file of slot {number} or {last.number} of {self.job}")
         slot = Slot(self.job, last.name, number, last.generation, self._claimant, manifest)
-        if self._put(slot):
-            self._last = slot
-            return manifest
-        found = self._read(number)
-        if found is None or found.claimant != self._claimant:
-            self._last = None
-            raise self._lost(found or self.newest_slot())
-        self._last = found
-        raise CheckpointError(f"{self._place(number)} is there already, from an attempt that had seemed to fail")
+        self._last = self._put(slot, last)
+        if self._last is None:
+            raise self._lost(self.newest_slot())
+        if self._last != slot:
+            raise CheckpointError(f"{self._place(number)} is there already, from an attempt that had seemed to fail")
+        return manifest
 
     def newest(self) -> Manifest | None:
         """The newest checkpoint; None if there is none yet.
@@ -149,16 +145,28 @@ class Chain:
         Raises:
             CheckpointDamagedError: it is missing or damaged.
         """
-        slot = self._read(number)
+        slot = self.slot(number)
         if slot is None:
             raise CheckpointDamagedError(f"{self._place(number)} is missing")
         if slot.checkpoint is None or slot.is_claim:
             raise CheckpointError(f"{self._place(number)} is no checkpoint, but the claim of a coordinator")
         return slot.checkpoint
 
-    def slots(self) -> list[Slot]:
-        """Those that are there, in their order."""
-        return [slot for number in self._numbers() if (slot := self._read(number)) is not None]
+    def slot(self, number: int) -> Slot | None:
+        """A slot; None if it is not there.
+
+        Raises:
+            CheckpointDamagedError: it is damaged.
+        """
+        content = self._files.read(self._path(number))
+        return None if content is None else Slot.decode(content, self.job, number, self._place(number))
+
+    def numbers(self) -> list[int]:
+        """The numbers of the slots that are there, in their order.
+
+        One before a gap is none: it was put after it had been deleted, by a coordinator that has lost.
+        """
+        return _without_gap(self._listed())
 
     def newest_slot(self) -> Slot:
         """The last one of the chain. A list that is too short does not mislead it.
@@ -167,64 +175,69 @@ class Chain:
             CheckpointDamagedError: it is damaged, or there is none.
         """
         for _ in range(_LOOKS):
-            number = max(self._numbers(), default=-1)
+            number = max(self._listed(), default=-1)
             while self._files.exists(self._path(number + 1)):
                 number += 1
-            if number >= 0 and (slot := self._read(number)) is not None:
+            if number >= 0 and (slot := self.slot(number)) is not None:
                 return slot
         raise CheckpointDamagedError(f"{self._files.place}/{self.job} has no slot of a chain: it was removed")
 
     def collect(self, keep: int) -> Collected:
         """Delete the checkpoints before the newest `keep`, and the files that no other one needs or will need.
 
-        Files that are written meanwhile for the next checkpoint stay, and so does everything if a manifest is damaged.
+        The last two slots stay. Files that are written meanwhile for the next checkpoint stay, and so does everything
+        if a manifest is damaged.
 
         Raises:
             CheckpointError: something cannot be read or deleted; what is left is for the next call.
         """
         assert keep > 0
-        checkpoints = 0
-        old: list[int] = []
-        for number in reversed(self._numbers()):
-            if checkpoints == keep:
-                old.append(number)
-            elif (slot := self._read(number)) is not None and not slot.is_claim:
-                checkpoints += 1
-        for number in reversed(old):
+        listed = self._listed()
+        kept: list[Slot] = []
+        for number in reversed(_without_gap(listed)):
+            if len(kept) > 1 and sum(not slot.is_claim for slot in kept) >= keep:
+                break
+            slot = self.slot(number)
+            kept += [] if slot is None else [slot]
+        old = [number for number in listed if kept and number < kept[-1].number]
+        for number in old:
             self._files.delete([self._path(number)])
-        slots = self.slots()  # anew: a claim may have named one of those as its base before it was deleted
-        needed = {path for slot in slots for path in slot.files()}
-        newest = max((slot.number for slot in slots), default=-1)
+        needed = {path for slot in kept for path in slot.files()}
+        newest = max((slot.number for slot in kept), default=-1)
         names = [name for name in self._files.names(f"{self.job}/files") if _FILE.fullmatch(name)]
         orphans = [name for name in names if int(name[:10]) <= newest and f"files/{name}" not in needed]
         self._files.delete(f"{self.job}/files/{name}" for name in orphans)
         return Collected(len(old), len(orphans))
 
-    def _put(self, slot: Slot) -> bool:
-        """Put a slot into the chain, behind its last one; False if another one was there."""
-        path, content = self._path(slot.number), slot.encode()
-        if not self._files.put_if_absent(path, content, f"{self.job}/{data_path(slot.number, 'slot')}"):
-            try:
-                is_own = self._files.read(path) == content  # put by a request of ours whose answer was lost
-            except FileNotFoundError:
-                is_own = False
-            if not is_own:
-                return False
-        if slot.number and not self._files.exists(self._path(slot.number - 1)):
-            self._files.delete([path])  # another one was there, and is deleted
-            return False
-        return True
+    def remove(self) -> None:
+        """Delete all that there is of the job, whose coordinators have ended.
 
-    def _read(self, number: int) -> Slot | None:
-        """A slot; None if it is not there."""
-        try:
-            content = self._files.read(self._path(number))
-        except FileNotFoundError:
+        Raises:
+            CheckpointError: something cannot be deleted; the rest is left for another call.
+        """
+        for number in self._listed():
+            self._files.delete([self._path(number)])
+        self._files.delete(f"{self.job}/files/{name}" for name in self._files.names(f"{self.job}/files"))
+        self._files.unmake(self.job)
+        self._last = None
+
+    def _put(self, slot: Slot, last: Slot | None) -> Slot | None:
+        """Put a slot into the chain, behind the last one that is known.
+
+        Returns:
+            The slot of that number, if it is this coordinator's: another one if that had seemed to fail. None if the
+            slot was taken by others.
+        """
+        draft = f"{self.job}/{data_path(slot.number, 'slot')}"
+        is_put = self._files.put_if_absent(self._path(slot.number), slot.encode(), draft)
+        there = slot if is_put else self.slot(slot.number)
+        if there is None or there.claimant != self._claimant:
             return None
-        return Slot.decode(content, self.job, number, self._place(number))
+        if last is not None and self.slot(last.number) != last:
+            return None  # another one was there, and is deleted
+        return there
 
-    def _numbers(self) -> list[int]:
-        """Those of the slots that are listed, in their order."""
+    def _listed(self) -> list[int]:
         found = map(_SLOT.fullmatch, self._files.names(f"{self.job}/chain"))
         return sorted(int(match[1]) for match in found if match)
 
@@ -242,3 +255,8 @@ class Chain:
 
     def _place(self, number: int) -> str:
         return f"{self._files.place}/{self._path(number)}"
+
+
+def _without_gap(numbers: Sequence[int]) -> list[int]:
+    """The last ones of ascending numbers, as far as each is one more than the one before."""
+    return [number for place, number in enumerate(numbers) if numbers[-1] - number == len(numbers) - 1 - place]

@@ -53,10 +53,9 @@ class DataFiles:
             CheckpointError: it cannot be read, or another user can write it.
         """
         place = f"{self._files.place}/{self.job}/{file.path}"
-        try:
-            data = self._files.read(f"{self.job}/{file.path}")
-        except FileNotFoundError:
-            raise CheckpointDamagedError(f"{place} is missing, and a checkpoint needs it") from None
+        data = self._files.read(f"{self.job}/{file.path}")
+        if data is None:
+            raise CheckpointDamagedError(f"{place} is missing, and a checkpoint needs it")
         if len(data) != file.size:
             raise CheckpointDamagedError(f"{place} is damaged: {len(data):,} bytes, not {file.size:,}")
         if hashlib.sha256(data).hexdigest() != file.sha256:

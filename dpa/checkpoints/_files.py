@@ -14,7 +14,7 @@ from dpa.errors import CheckpointError
 class Files(ABC):
     """Files below a root, by their paths relative to it, with `/` between names. Can be pickled.
 
-    Whatever fails, but for a file that is not there, is a `CheckpointError` that names the place.
+    Whatever fails is a `CheckpointError` that names the place.
 
     Attributes:
         place: the root, for messages: without user, password or options.
@@ -27,6 +27,10 @@ class Files(ABC):
         """Make the directory of a new job, and what it lies in, for this user alone."""
 
     @abstractmethod
+    def unmake(self, job: str) -> None:
+        """Remove the directory of a job, in which no file is left."""
+
+    @abstractmethod
     def write(self, path: str, data: Sequence[memoryview]) -> None:
         """Write a new file, whose path nobody else uses; it is complete and durable when this returns."""
 
@@ -37,16 +41,13 @@ class Files(ABC):
         Args:
             path: of the file.
             data: its content.
-            draft: another path, that nobody else uses, where something may be left of an attempt that was killed.
+            draft: another path, that nobody else writes, where something may be left of an attempt that was killed; it
+                may vanish meanwhile if `path` is there.
         """
 
     @abstractmethod
-    def read(self, path: str) -> bytes:
-        """The content of a file, which nobody but this user can have written.
-
-        Raises:
-            FileNotFoundError: it is not there.
-        """
+    def read(self, path: str) -> bytes | None:
+        """The content of a file, which nobody but this user can have written; None if it is not there."""
 
     @abstractmethod
     def exists(self, path: str) -> bool:
@@ -66,12 +67,9 @@ def reaching(place: str) -> Iterator[None]:
     """Use a file in this block.
 
     Raises:
-        FileNotFoundError: it is not there.
-        CheckpointError: anything else went wrong.
+        CheckpointError: it cannot be used.
     """
     try:
         yield
-    except FileNotFoundError:
-        raise
     except OSError as error:
         raise CheckpointError(f"{without_secrets(why(error))}, at {place}") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,6 +13,7 @@ from dpa.checkpoints._files import Files, reaching
 from dpa.errors import CheckpointError
 
 _NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
+_NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP)
 _OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -39,8 +41,14 @@ class LocalFiles(Files):
             os.makedirs(self.place, mode=0o700, exist_ok=True)
             for directory in (job, f"{job}/chain", f"{job}/files"):
                 os.mkdir(self._at(directory), 0o700)
-            for directory in ("", job):
-                self._sync(directory)
+        for directory in ("", job):
+            self._sync(directory)
+
+    def unmake(self, job: str) -> None:
+        """With those in it."""
+        with reaching(self._at(job)):
+            for directory in (f"{job}/files", f"{job}/chain", job):
+                os.rmdir(self._at(directory))
 
     def write(self, path: str, data: Sequence[memoryview]) -> None:
         """Of mode 0600; its name is durable once `put_if_absent` returns."""
@@ -59,25 +67,43 @@ class LocalFiles(Files):
             try:
                 os.link(self._at(draft), self._at(path))
                 is_put = True
-            except FileExistsError:
+            except (FileExistsError, FileNotFoundError):
                 is_put = False
-            self._sync(os.path.dirname(path))
-            os.unlink(self._at(draft))
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+                another = "name a directory on another one, or s3://BUCKET/PREFIX"
+                raise CheckpointError(f"the file system of {self.place} has no hard links: {another}") from None
+        self._sync(os.path.dirname(path))
+        self.delete([draft])
         return is_put
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str) -> bytes | None:
         """Refused where another user owns the file or can write it."""
-        with reaching(self._at(path)), self._open(path, _OLD) as file:
-            found = os.fstat(file)
-            if not stat.S_ISREG(found.st_mode) or found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022:
-                wrong = f"{self._at(path)} is not trusted: it belongs to user {found.st_uid}, mode {found.st_mode:o}"
-                raise CheckpointError(f"{wrong}; a checkpoint is read if only its owner, who reads it, can write it")
-            with os.fdopen(os.dup(file), "rb") as opened:
+        with reaching(self._at(path)):
+            try:
+                file = os.open(self._at(path), _OLD)
+            except FileNotFoundError:
+                return None
+            with os.fdopen(file, "rb") as opened:
+                found = os.fstat(file)
+                if not stat.S_ISREG(found.st_mode) or found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022:
+                    wrong = (
+                        f"{self._at(path)} is not trusted: it belongs to user {found.st_uid}, mode {found.st_mode:o}"
+                    )
+                    raise CheckpointError(
+                        f"{wrong}; a checkpoint is read if only its owner, who reads it, can write it"
+                    )
                 return opened.read()
 
     def exists(self, path: str) -> bool:
         """Whether a file is there."""
-        return os.path.lexists(self._at(path))
+        with reaching(self._at(path)):
+            try:
+                os.lstat(self._at(path))
+            except FileNotFoundError:
+                return False
+            return True
 
     def names(self, directory: str) -> list[str]:
         """In any order."""
@@ -109,5 +135,5 @@ class LocalFiles(Files):
 
     def _sync(self, directory: str) -> None:
         """Have the names in a directory survive a loss of power."""
-        with self._open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) as file:
+        with reaching(self._at(directory)), self._open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) as file:
             os.fsync(file)

@@ -58,6 +58,9 @@ class S3Files(Files):
     def make(self, job: str) -> None:
         """Nothing: there are no directories."""
 
+    def unmake(self, job: str) -> None:
+        """Nothing, as there are none."""
+
     def write(self, path: str, data: Sequence[memoryview]) -> None:
         """By Arrow."""
         with reaching(self._at(path)), self._arrow.open_output_stream(f"{self._bucket}/{self._key(path)}") as stream:
@@ -71,25 +74,34 @@ class S3Files(Files):
                 try:
                     self._client.put_object(Bucket=self._bucket, Key=self._key(path), Body=data, IfNoneMatch="*")
                 except self._client.exceptions.ClientError as error:
-                    status = error.response["ResponseMetadata"]["HTTPStatusCode"]
-                    if status == 412:  # there is one
+                    if _status(error) == 412:  # there is one
                         return False
-                    if status != 409:  # another one came or went while this was under way
+                    if _status(error) != 409:  # another one came or went while this was under way
                         raise
                 else:
                     return True
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str) -> bytes | None:
         """By Arrow. Who can write it is the bucket's policy."""
-        with reaching(self._at(path)), self._arrow.open_input_stream(f"{self._bucket}/{self._key(path)}") as stream:
-            content: bytes = stream.read()
-            return content
+        with reaching(self._at(path)):
+            try:
+                stream = self._arrow.open_input_file(f"{self._bucket}/{self._key(path)}")
+            except FileNotFoundError:
+                return None
+            with stream:
+                content: bytes = stream.read()
+                return content
 
     def exists(self, path: str) -> bool:
-        """Whether an object is there, which is asked for by a list."""
+        """Whether an object is there."""
         with self._asking(path):
-            found = self._client.list_objects_v2(Bucket=self._bucket, Prefix=self._key(path), MaxKeys=1)
-            return any(item["Key"] == self._key(path) for item in found.get("Contents", ()))
+            try:
+                self._client.head_object(Bucket=self._bucket, Key=self._key(path))
+            except self._client.exceptions.ClientError as error:
+                if _status(error) != 404:
+                    raise
+                return False
+            return True
 
     def names(self, directory: str) -> list[str]:
         """In the order of their text."""
@@ -174,6 +186,12 @@ class S3Files(Files):
             yield
         except (BotoCoreError, ClientError) as error:
             raise CheckpointError(f"{_first_line(str(error))}, at {self._at(path)}") from None
+
+
+def _status(error: Any) -> int:
+    """The HTTP status of a request that failed."""
+    status: int = error.response["ResponseMetadata"]["HTTPStatusCode"]
+    return status
 
 
 def _first_line(said: str) -> str:

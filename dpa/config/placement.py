@@ -59,13 +59,9 @@ class PlacementConfig(Section):
     """How tasks move to other nodes while the job runs; null: they stay where they were placed."""
 
     @model_validator(mode="after")
-    def _an_allocator_for_running_jobs(self) -> PlacementConfig:
+    def _goes_together(self) -> PlacementConfig:
         if self.online is not None and self.allocator == "exact":
             raise ValueError("`online` asks the allocator while records flow, for which `exact` takes too long")
-        return self
-
-    @model_validator(mode="after")
-    def _one_origin_of_costs(self) -> PlacementConfig:
         if self.profile is not None and self.costs:
             raise ValueError("give `profile`, which is measured, or `costs`, which are declared, not both")
         if self.traffic and not self.costs:

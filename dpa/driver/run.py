@@ -7,7 +7,8 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import cache
+from functools import cache, reduce
+from operator import add
 from typing import Any
 
 import pyarrow as pa
@@ -32,7 +33,7 @@ from dpa.logical.step import Step
 from dpa.protocol.plan import RunHooks, RunOutcome
 from dpa.protocol.recovery import Death
 from dpa.protocol.task.delivery import Delivery
-from dpa.protocol.wire.metrics import Snapshot
+from dpa.protocol.wire.metrics import CheckpointStats, Snapshot
 from dpa.protocol.wire.nodes import Place
 from dpa.result import OutputReport, RecoveryReport, ReferenceReport, Report, Result, when_written
 from dpa.runtime.packed_plan import frozen
@@ -74,6 +75,7 @@ class Run:
         self._snapshot: Snapshot | None = None
         self._warnings: list[str] = []
         self._recoveries: list[RecoveryReport] = []
+        self._dead_checkpoints: list[CheckpointStats] = []
         self._outcome: RunOutcome | None = None
         self._program_end = ProgramEnd()
         self._first_tables: dict[str, str] = {}
@@ -202,9 +204,9 @@ class Run:
             sink.output.restart()
         for rounds in self._rounds.values():
             rounds.clear()
-        saved = None if self._snapshot is None else self._snapshot.checkpoints
-        behind = 0 if saved is None else saved.read
-        rows = max(0, self._tracker.totals.read - (0 if saved is None else saved.read - saved.read_before))
+        saved = (self._snapshot and self._snapshot.checkpoints) or CheckpointStats()
+        behind, rows = saved.read, max(0, self._tracker.totals.read - (saved.read - saved.read_before))
+        self._dead_checkpoints.append(saved)
         self._tracker = RunTracker()
         lost = RecoveryReport(
             generation=death.generation,
@@ -220,6 +222,16 @@ class Run:
         again = f"reads {plural(rows, 'row')} again, as last reported"
         self._observers.warn(f"{death.in_words()}; {begins} and {again}; all numbers begin again")
         self._enter("startup")
+
+    @property
+    def _checkpoints(self) -> CheckpointStats | None:
+        """Those of all generations."""
+        if self._spec.config.checkpoint is None:
+            return None
+        known, snapshot = self._dead_checkpoints, self._snapshot
+        if snapshot is not None and snapshot.checkpoints is not None and snapshot.generation == len(known):
+            known = [*known, snapshot.checkpoints]
+        return reduce(add, known, CheckpointStats())
 
     def _note_flow(self) -> None:
         """Note when records flow again after a death."""
@@ -252,6 +264,7 @@ class Run:
             use=outcome.use if outcome is not None else snapshot.use if snapshot is not None else None,
             warnings=self._warnings,
             recoveries=self._recoveries,
+            checkpoints=self._checkpoints,
             error=error,
         )
 

@@ -13,7 +13,7 @@ from dpa.driver._stage_summary import StageOutcome, stage_report
 from dpa.measure.bottleneck import bottleneck, held_up
 from dpa.measure.traffic import Traffic
 from dpa.protocol.wire.addresses import Address
-from dpa.protocol.wire.metrics import Snapshot
+from dpa.protocol.wire.metrics import CheckpointStats, Snapshot
 from dpa.protocol.wire.use import TaskUse
 from dpa.result import (
     EdgeReport,
@@ -40,6 +40,7 @@ def build_report(
     use: Mapping[Address, TaskUse] | None = None,
     warnings: Sequence[str] = (),
     recoveries: Sequence[RecoveryReport] = (),
+    checkpoints: CheckpointStats | None = None,
     error: str | None = None,
 ) -> Report:
     """The report of a run, made of what is known at its end: the last statistics of all stages, or None if no task had
@@ -79,6 +80,7 @@ def build_report(
         versions=versions(),
         warnings=tuple(warnings),
         recoveries=tuple(recoveries),
+        checkpoints=checkpoints,
         error=error,
     )
 

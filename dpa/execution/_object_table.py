@@ -35,7 +35,7 @@ class ObjectTable:
         self.states: list[Any] = []
         self._zero = zero
         self._places: dict[Key, int] = {}
-        self._type = pa.null()  # of all keys so far: Python's values alone would not tell it
+        self._type = pa.null()  # of all keys so far: it does not follow from Python's values
         self._counts = np.zeros((1024, 2), dtype=np.int64)
         self._hashes: Hashes = np.zeros(1024, dtype=np.uint32)
 

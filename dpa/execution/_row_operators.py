@@ -222,8 +222,8 @@ def _call(operator: RowOperator, records: Iterator[Record]) -> Iterator[Record]:
 
 
 def schema_after(operators: Sequence[RowOperator], schema: pa.Schema | None) -> pa.Schema | None:
-    """The columns of rows with these columns after all operators; None where a record function makes rows, which tells
-    none before it is called.
+    """The columns of rows with these columns after all operators; None where a record function makes rows: which
+    columns these have is not known before it is called.
 
     Raises:
         ExecutorError: a batch function failed on no rows.

@@ -17,7 +17,7 @@ from dpa.execution.keys import encode, renumbered
 from dpa.measure.load import KeySample
 from dpa.routing.groupings.base import Grouping
 from dpa.routing.hashing import Hashes, hash_column
-from dpa.routing.table import Owners, RoutingTable
+from dpa.routing.table import Owners
 
 T = TypeVar("T", pa.Array, pa.RecordBatch)
 
@@ -28,7 +28,7 @@ _SORT_FROM = 16
 """With more owners than this, one sort is cheaper than a scan for each."""
 
 _WEIGHED = 16
-"""About so many Python objects of a block are looked at to learn their size."""
+"""About how many Python objects of a block are looked at to learn their size."""
 
 _ITEMS = (tuple, list, set, frozenset, dict)
 """Python objects that are about as large as what is in them."""
@@ -137,10 +137,6 @@ class Block:
             return list(column.to_numpy(zero_copy_only=False).tolist())
         return list(column.to_pylist())
 
-    def loads(self, table: RoutingTable) -> npt.NDArray[np.int64]:
-        """How many records the table gives to each reducer, shape (reducers,)."""
-        return np.bincount(table.owners_of(self.hashes), self.counts(), table.reducers).astype(np.int64)
-
     def slice(self, start: int, stop: int) -> Block:
         """The records from `start` up to `stop`, with only the keys that they use."""
         if start == 0 and stop >= self.rows:
@@ -184,19 +180,7 @@ class Block:
         codes = place.take(self.codes)
         rows_of = _rows_by_part(part_of_key.take(self.codes), len(used))
         for owner, positions, rows in zip(used, keys_of, rows_of, strict=True):
-            yield (
-                int(owner),
-                Block(
-                    self.keys.take(pa.array(positions)),
-                    self.hashes[positions],
-                    codes.take(rows),
-                    _take(self.values, rows),
-                    None if self.weights is None else self.weights[rows],
-                    self.combined,
-                    self.side,
-                    arrived=self.arrived,
-                ),
-            )
+            yield int(owner), self._part(positions, codes.take(rows), rows)
 
     def _by_record(self, owners: Owners, reducers: int) -> Iterator[tuple[int, Block]]:
         """The parts where records of one key may go to several reducers; `owners` has shape (rows,)."""
@@ -207,7 +191,10 @@ class Block:
 
     def _select(self, rows: npt.NDArray[np.intp]) -> Block:
         """Some of the rows, with only the keys that they use."""
-        positions, codes = renumbered(self.codes[rows], len(self.keys))
+        return self._part(*renumbered(self.codes[rows], len(self.keys)), rows)
+
+    def _part(self, positions: npt.NDArray[np.intp], codes: npt.NDArray[np.int32], rows: npt.NDArray[np.intp]) -> Block:
+        """Some of the rows, with the keys at some positions; `codes` are the rows' places among these."""
         return Block(
             self.keys.take(pa.array(positions)),
             self.hashes[positions],
@@ -228,8 +215,8 @@ def object_array(objects: list[Any]) -> npt.NDArray[np.object_]:
 def _sampled(
     hashes: Hashes, positions: npt.NDArray[np.intp], records: npt.NDArray[np.float64], rows: float
 ) -> tuple[KeySample, npt.NDArray[np.intp]]:
-    """The sample of keys at these positions, with so many records each, and a position for each hash: different keys
-    may have the same one, and a dictionary may repeat a key."""
+    """The sample of the keys at these positions, with their `records`, and a position for each hash: different keys may
+    have the same one, and a dictionary may repeat a key."""
     order = np.argsort(hashes[positions], kind="stable")
     positions, records = positions[order], records[order]
     ascending = hashes[positions]
@@ -247,7 +234,7 @@ def copied(arrow: T) -> T:
 
 
 def _narrowest(owners: int) -> type[np.integer[Any]]:
-    """What tells so many owners apart."""
+    """The smallest integer type that can number `owners` owners."""
     return next(width for width in _WIDTHS if owners <= np.iinfo(width).max + 1)
 
 

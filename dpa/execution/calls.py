@@ -1,4 +1,4 @@
-"""Calls into a user's reducer or process, with its exceptions and wrong answers turned into errors that name it."""
+"""Calls into a user's reducer or process: what it raises, and a wrong answer, becomes an `ExecutorError` naming it."""
 
 from __future__ import annotations
 
@@ -28,9 +28,6 @@ def fold(
         codes: for each value the position of its state, shape (rows,).
         values: shape (rows,).
         keys: the keys, for error messages; shape (keys,).
-
-    Raises:
-        ExecutorError: the method raised.
     """
     function: Callable[[Any, Any], Any] = getattr(reducer, method)
     code = 0
@@ -43,11 +40,7 @@ def fold(
 
 @described(lambda local: at(local["reducer"], "zero", f"key {in_words(local['key'])}"))
 def zero(reducer: Reducer[Any, Any] | Process[Any, Any], key: Any) -> Any:
-    """A new state.
-
-    Raises:
-        ExecutorError: the method raised.
-    """
+    """A new state."""
     try:
         return reducer.zero()
     except USER_ERRORS as error:
@@ -56,11 +49,7 @@ def zero(reducer: Reducer[Any, Any] | Process[Any, Any], key: Any) -> Any:
 
 @described(lambda local: at(local["reducer"], local["method"], f"{local['rows']} keys"))
 def columns(reducer: BatchReducer, method: str, argument: Groups | pa.RecordBatch, rows: int) -> pa.RecordBatch:
-    """What `reduce`, `merge` or `finish` of a batch reducer returns for so many groups or states.
-
-    Raises:
-        ExecutorError: the method raised, or returned something else than a row for each.
-    """
+    """What `reduce`, `merge` or `finish` of a batch reducer returns for `rows` groups or states."""
     try:
         found = getattr(reducer, method)(argument)
     except USER_ERRORS as error:
@@ -74,11 +63,7 @@ def columns(reducer: BatchReducer, method: str, argument: Groups | pa.RecordBatc
 
 @described(lambda local: at(local["reducer"], "finish_rows", f"{local['states'].num_rows} keys"))
 def rows(reducer: RowsReducer, states: pa.RecordBatch) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
-    """What a rows reducer returns for states: the rows, and the position of the state of each.
-
-    Raises:
-        ExecutorError: it raised, or returned something else.
-    """
+    """What a rows reducer returns for states: the rows, and the position of the state of each."""
     try:
         found = reducer.finish_rows(states)
     except USER_ERRORS as error:
@@ -101,9 +86,6 @@ def emitted(
         codes: for each value the position of its key, shape (rows,).
         values: shape (rows,).
         keys: shape (keys,).
-
-    Raises:
-        ExecutorError: the method raised, or returned something else than a state and records.
     """
     records: list[Record] = []
     code = 0
@@ -122,16 +104,11 @@ def emitted(
 
 @described(lambda local: at(local["process"], "finish", f"key {in_words(local['key'])}"))
 def emitted_last(process: Process[Any, Any], key: Any, state: Any) -> list[Record]:
-    """The records that a process emits for a key at the end.
-
-    Raises:
-        ExecutorError: the method raised, or returned something else than records.
-    """
-    records = []
+    """The records that a process emits for a key at the end."""
     try:
-        for record in process.finish(key, state):
+        records = list(process.finish(key, state))
+        for record in records:
             require_record(record)
-            records.append(record)
     except USER_ERRORS as error:
         raise executor_error(process, "finish", f"key {in_words(key)}", error) from None
     return records

@@ -31,7 +31,7 @@ class KeyStats:
 
     @staticmethod
     def of(keys: pa.Array | pa.ChunkedArray, mapped: npt.NDArray[np.int64]) -> KeyStats:
-        """The statistics of keys (each once) with so many mapped records each."""
+        """The statistics of keys, each once, and their mapped records; both of shape (keys,)."""
         most = np.argsort(-mapped, kind="stable")[:_NAMED]
         names = to_python(keys.take(pa.array(most)))
         counts, number = np.unique(mapped, return_counts=True)

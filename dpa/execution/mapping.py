@@ -191,11 +191,14 @@ class MapTask:
     def _keyed(self, function: RowOperator, keys: list[Any], batch: pa.RecordBatch) -> Block:
         return Block.of(self._key_column(function, "key_by", keys), self._selected(batch), self.seed, self.side)
 
-    def _selected(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
-        """The values of rows whose key is none of their columns."""
-        names = batch.schema.names if self.values is None else list(self.values)
-        _require(names, "whose value is", batch)
-        return batch.select(names) if names else None
+    def _selected(self, rows: pa.RecordBatch, key: tuple[str, ...] = ()) -> pa.RecordBatch | None:
+        """The values of rows with these key columns."""
+        if self.values is None or self.mapper is not None:
+            names = [name for name in rows.schema.names if name not in key]
+        else:
+            names = list(self.values)
+            _require(names, "whose value is", rows)
+        return rows.select(names) if names else None
 
     def _map_batches(self, rows: Rows) -> Made:
         for batch in self._batches(rows):
@@ -228,13 +231,10 @@ class MapTask:
         return records
 
     def _columns(self, records: pa.RecordBatch) -> Block:
-        names = [name for name in records.schema.names if name not in names_of(self.key)]
+        key = names_of(self.key)
         if self.mapper is None:
-            _require(names_of(self.key), "that are keyed by", records)
-            if self.values is not None:
-                names = list(self.values)
-                _require(names, "whose value is", records)
-        return Block.of(key_column(records, self.key), records.select(names) if names else None, self.seed, self.side)
+            _require(key, "that are keyed by", records)
+        return Block.of(key_column(records, self.key), self._selected(records, key), self.seed, self.side)
 
     def _block(self, mapper: Mapper, keys: list[Any], values: list[Any]) -> Block:
         return Block.of(self._key_column(mapper, "map", keys), self._values(mapper, values), self.seed, self.side)

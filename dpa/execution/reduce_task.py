@@ -22,7 +22,7 @@ from dpa.execution.receivers.base import Receiver
 from dpa.execution.rows import OneBatch, concatenated, plain
 from dpa.execution.schemas import ShareSchema, as_agreed, named
 from dpa.execution.states import Reduced, StatePart
-from dpa.routing.hashing import Interval
+from dpa.routing.hashing import Interval, hash_column
 from dpa.routing.keys import KeyName
 from dpa.routing.table import RoutingTable
 from dpa.sources.splits import MemorySplit
@@ -253,4 +253,5 @@ class ReduceTask:
     def loads(self, table: RoutingTable) -> npt.NDArray[np.int64]:
         """The processed records of its keys by the reducer to which the table gives them, shape (reducers,): over all
         tasks the load that this table alone would have brought."""
-        return self.share.records_by_owner(table)
+        owners = table.owners_of(hash_column(self.share.keys, table.seed))
+        return np.bincount(owners, self.share.records, table.reducers).astype(np.int64)

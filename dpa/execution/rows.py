@@ -135,6 +135,11 @@ def concatenated(parts: Sequence[tuple[pa.RecordBatch | None, int]]) -> dict[str
     return columns
 
 
+def one_batch(parts: Sequence[tuple[pa.RecordBatch | None, int]]) -> pa.RecordBatch:
+    """The same as one batch; raises the same."""
+    return pa.table(concatenated(parts)).combine_chunks().to_batches()[0]
+
+
 def _one_type(kinds: set[pa.DataType]) -> pa.DataType:
     return next(iter(kinds)) if len(kinds) == 1 else one_type(map(_decoded, kinds))
 

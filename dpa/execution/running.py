@@ -1,6 +1,6 @@
 """Which piece of user code a thread is in, read from its frames by another thread: nothing is noted while records flow.
 
-A function that calls user code says beside its definition how its local variables tell what it is at.
+A function that calls user code says beside its definition how to read off its local variables what it is at.
 """
 
 from __future__ import annotations

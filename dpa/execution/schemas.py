@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dpa._util.inference import array_of, as_type, promoted
 from dpa.errors import ExecutorError
@@ -58,7 +59,8 @@ class ShareSchema:
         where nothing is noted of what arrived either."""
         if not share.num_rows:
             return ShareSchema(pa.schema([]), key, (), arrived=arrived) if arrived else None
-        rows = pa.array([_first_valid(column) for column in share.columns])
+        valid = (pc.index(pc.is_valid(column), True).as_py() for column in share.columns)
+        rows = pa.array([max(row, 0) for row in valid])
         return ShareSchema(share.schema, key, tuple(to_python(key_column(share, key).take(rows))), may_lack, arrived)
 
 
@@ -176,13 +178,3 @@ def differs(what: str, left: object, left_key: Key, right: object, right_key: Ke
 
 def _names(share: ShareSchema) -> str:
     return ", ".join(name for name in share.schema.names if name not in names_of(share.key))
-
-
-def _first_valid(column: pa.ChunkedArray) -> int:
-    """The first row that is not null, or 0."""
-    start = 0
-    for chunk in column.chunks:
-        if chunk.null_count < len(chunk):
-            return start + int(chunk.is_valid().index(True).as_py())
-        start += len(chunk)
-    return 0

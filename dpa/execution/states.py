@@ -82,11 +82,6 @@ class Reduced:
         keys = self.keys.take(pa.array(own))
         return Reduced(self.table.take(pa.array(rows)), keys, self.records[own], self.mapped[own])
 
-    def records_by_owner(self, table: RoutingTable) -> npt.NDArray[np.int64]:
-        """The processed records of the keys that the table gives to each reducer, shape (reducers,)."""
-        owners = table.owners_of(hash_column(self.keys, table.seed))
-        return np.bincount(owners, self.records, table.reducers).astype(np.int64)
-
 
 class States(ABC):
     """What a reducer task needs of its store."""
@@ -124,7 +119,7 @@ class States(ABC):
         """Take in states that came from another reducer, of keys that it has none of.
 
         Raises:
-            ProtocolError: there is a state of such a key already, where the store can tell.
+            ProtocolError: there is a state of such a key already, where the store can see that.
         """
         self.merge(part)
 

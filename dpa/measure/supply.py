@@ -32,6 +32,7 @@ class Supply:
     def __init__(self) -> None:
         self.rate: float | None = None
         self._began: float | None = None
+        self._made_at = 0.0
         self._is_held = False
         self._records = 0
         self._weight = 0.0
@@ -40,18 +41,20 @@ class Supply:
     def begin(self, now: float) -> None:
         """Nothing holds the task back from now on."""
         if self._began is None:
-            self._began, self._records = now, 0
+            self._began, self._records, self._made_at = now, 0, now
 
     def made(self, records: int, now: float) -> None:
         """Records have been made."""
         self._records += records
+        self._made_at = now
         if self._began is not None and now - self._began >= _PIECE:
             self.end(now)
             self.begin(now)
 
     def hold(self, now: float) -> None:
-        """Something holds it back from now on."""
-        self.end(now)
+        """Something holds it back from now on. It may be at a step then, whose records are not known."""
+        self.end(self._made_at)
+        self._began = None
         self._is_held = True
 
     def end(self, now: float) -> None:

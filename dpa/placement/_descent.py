@@ -17,7 +17,7 @@ _ALL_DIVISIONS = 256
 ones."""
 
 _SOME_DIVISIONS = 1_000
-"""With many groups, exchanges between two of them are judged until there are about so many."""
+"""Ways about which no more exchanges between two groups are added, where there are many groups."""
 
 _AT_ONCE = 32
 """Nodes that are judged together with one; the best of them is taken."""

@@ -11,13 +11,12 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Protocol, TextIO
 
 from dpa.errors import ConfigError
 from dpa.result.text import change_in_words, one_line, outcomes, percent, plural, short
 from dpa.telemetry.observers import Observer, Unobserved
-from dpa.telemetry.tracker import Redistribution, Totals, TrackedSnapshot, decision_counts
+from dpa.telemetry.tracker import News, Redistribution, Totals, TrackedSnapshot
 
 MODES = ("auto", "rich", "plain", "none")
 
@@ -39,9 +38,7 @@ class ProgressDisplay(Observer, Protocol):
 
     def __enter__(self) -> ProgressDisplay: ...
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, kind: type[BaseException] | None, *raised: object) -> None: ...
 
     def ended(self, status: str) -> None:
         """The run has ended: `ok`, `failed` or `mismatch`, as in `Report.status`."""
@@ -81,9 +78,7 @@ class NoProgress(Unobserved):
     def __enter__(self) -> NoProgress:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *raised: object) -> None:
         return None
 
     def ended(self, status: str) -> None:
@@ -103,16 +98,13 @@ class PlainProgress:
         self._tenth = 0
         self._named = 0
         self._totals = Totals()
-        self._decisions: dict[str, int] = {}
         self._status = "ok"
 
     def __enter__(self) -> PlainProgress:
         self._began = self._last_line = self._clock()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *raised: object) -> None:
         phase = self._phase or "startup"
         if kind is not None:
             self._write(f"stopped in {phase} by {kind.__name__}")
@@ -132,11 +124,15 @@ class PlainProgress:
     def update(self, snapshot: TrackedSnapshot) -> None:
         """Write a line if one is due."""
         for found in snapshot.news:
+            _, whose, why = happened(found)
+            line = f"{whose}: {one_line(why)}"
             if isinstance(found, Redistribution):
-                self._redistribution(found)
-            else:
-                self._write(f"{one_line(found.stage)}: {change_in_words(found)}: {one_line(found.reason)}")
-        self._decisions = decision_counts(snapshot)
+                self._named += 1
+                line = f"redistribution {self._named} for {line}"
+            if self._named <= REDISTRIBUTION_LINES or not isinstance(found, Redistribution):
+                self._write(line)
+            elif self._named == REDISTRIBUTION_LINES + 1:
+                self._write("more redistributions follow; from here on they are only counted")
         totals = self._totals = snapshot.totals
         waited = self._clock() - self._last_line
         tenth = 10 + int(10 * totals.share_processed) if totals.all_read else int(10 * (totals.share_read or 0.0))
@@ -153,14 +149,6 @@ class PlainProgress:
         """Write a line."""
         self._write(f"warning: {one_line(message)}")
 
-    def _redistribution(self, found: Redistribution) -> None:
-        self._named += 1
-        if self._named <= REDISTRIBUTION_LINES:
-            whose = f"{one_line(found.stage)} {found.decision.reducer}"
-            self._write(f"redistribution {self._named} for {whose}: {one_line(found.decision.reason)}")
-        elif self._named == REDISTRIBUTION_LINES + 1:
-            self._write("more redistributions follow; from here on they are only counted")
-
     def _end_phase(self) -> None:
         if self._phase != "stream":
             return
@@ -170,7 +158,7 @@ class PlainProgress:
             f"stream ended: {plural(totals.read, 'row')} read, {plural(totals.processed, 'record')} processed, "
             f"{plural(totals.redistributions, 'redistribution')}"
         )
-        if decided := outcomes(self._decisions):
+        if decided := outcomes(totals.decisions):
             self._write(f"decisions: {decided}")
         self._phase = ""
 
@@ -184,6 +172,14 @@ class PlainProgress:
             self._stream.flush()
         except (OSError, ValueError):  # the reader has gone; the job goes on
             self._stream = None
+
+
+def happened(found: News, limit: int = 500) -> tuple[float, str, str]:
+    """When something happened, in seconds of the stream, to whom, in up to `limit` characters, and why."""
+    whose = one_line(found.stage, limit)
+    if isinstance(found, Redistribution):
+        return found.decision.at, f"{whose} {found.decision.reducer}", found.decision.reason
+    return found.at, whose, f"{change_in_words(found)}: {found.reason}"
 
 
 def _progress(totals: Totals) -> str:

@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import TextIO
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -21,11 +20,12 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from dpa.protocol.wire.metrics import Snapshot, TaskStats
+from dpa.report._live import happened
 from dpa.report._queues import NOTICE, QueueBar, Queues, line
 from dpa.report._terminal import FAINT, table
 from dpa.result.content import Table
-from dpa.result.text import change_in_words, clock, latency, one_line, percent, plural, refusals, seconds, short
-from dpa.telemetry.tracker import News, Redistribution, Totals, TrackedSnapshot, decision_counts
+from dpa.result.text import clock, latency, one_line, percent, plural, refusals, seconds, short
+from dpa.telemetry.tracker import News, Redistribution, Totals, TrackedSnapshot
 
 REFRESHES_PER_SECOND = 8
 REASON_LINES = 4
@@ -90,9 +90,7 @@ class RichProgress:
         self._live.start(refresh=True)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *raised: object) -> None:
         self._live.transient = kind is None and not self._failed
         self._live.stop()
 
@@ -210,7 +208,7 @@ class Panel:
         return row
 
     def _counts(self) -> Text:
-        refused = refusals(decision_counts(self._state.snapshot)) if self._state.snapshot else ""
+        refused = refusals(self._state.totals.decisions)
         words = plural(self._state.totals.redistributions, "redistribution")
         return line(words, f"  (decided against: {refused})" if refused else "", FAINT)
 
@@ -253,12 +251,5 @@ def _stages(totals: Totals, height: int) -> Table:
 
 def _told(found: News) -> tuple[Text, str]:
     """When what happened to whom, and why."""
-    stage = one_line(found.stage, 20)
-    if isinstance(found, Redistribution):
-        decision = found.decision
-        return _head(decision.at, f"{stage} {decision.reducer}"), decision.reason
-    return _head(found.at, stage), f"{change_in_words(found)}: {found.reason}"
-
-
-def _head(at: float, whose: str) -> Text:
-    return Text.assemble((f"{at:6.1f} s  ", FAINT), (f"{whose}  ", NOTICE))
+    at, whose, reason = happened(found, 20)
+    return Text.assemble((f"{at:6.1f} s  ", FAINT), (f"{whose}  ", NOTICE)), reason

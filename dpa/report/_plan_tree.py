@@ -14,7 +14,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from dpa.driver.forecast_stages import Forecast, StageForecast
-from dpa.report._plan_words import Level, facts, level, operators, verdict, volume
+from dpa.report._plan_words import Level, facts, level, verdict, volume
 from dpa.report._terminal import FAINT, tied, unbroken
 from dpa.result.text import one_line
 
@@ -74,7 +74,7 @@ class _Trees:
     def _edge(self, number: int, arrow: str) -> Text:
         """What is done on an edge, how many records it carries if others enter its target too, and where it leads."""
         edge = self._forecast.edges[number]
-        said = operators(edge.operators)
+        said = ", ".join(map(one_line, edge.operators))
         if len(self._forecast.into(edge.target)) > 1:
             said += f" {unbroken(f'({volume(self._forecast.edge_estimates[number])})')}"
         return Text(f"{said} {unbroken(arrow)}".lstrip(), FAINT)

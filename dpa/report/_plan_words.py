@@ -11,7 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from dpa.driver.forecast_stages import Basis
-from dpa.result.text import count, key_text, one_line, plural, short, skew
+from dpa.result.text import count, key_text, plural, short, skew
 from dpa.routing.groupings.options import RING
 
 if TYPE_CHECKING:
@@ -91,11 +91,6 @@ def volume(estimate: Estimate) -> str:
     if estimate.basis is Basis.SAMPLE:
         return f"sample: {plural(round(estimate.amount), 'record')}"
     return plural(round(estimate.amount), "record") if estimate.exact else f"{about}{short(estimate.amount)} records"
-
-
-def operators(names: tuple[str, ...]) -> str:
-    """What is done to the records of an edge, in order; empty if nothing is."""
-    return ", ".join(one_line(name) for name in names)
 
 
 def _too_hot(stage: StageForecast) -> HotKey | None:

@@ -105,20 +105,20 @@ class Queues:
         return sum(task.processed for task in self.tasks) or 1
 
 
+@dataclass(frozen=True)
 class QueueBar:
     """A bar that fills its column: `share` of it in `style`, with a faint mark at `mark` (both 0 to 1)."""
 
-    def __init__(self, share: float, style: str, mark: float | None = None) -> None:
-        self._share = share
-        self._style = style
-        self._mark = mark
+    share: float
+    style: str
+    mark: float | None = None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width, ascii_only = options.max_width, options.ascii_only
-        filled = bar(self._share, width, ascii_only=ascii_only)
-        yield Segment(filled, console.get_style(self._style))
+        filled = bar(self.share, width, ascii_only=ascii_only)
+        yield Segment(filled, console.get_style(self.style))
         empty = [" "] * (width - len(filled))
-        place = None if self._mark is None else min(int(self._mark * width), width - 1) - len(filled)
+        place = None if self.mark is None else min(int(self.mark * width), width - 1) - len(filled)
         if place is not None and place >= 0:
             empty[place] = "|" if ascii_only else "▏"
         yield Segment("".join(empty), console.get_style(PEAK) if place is not None else Style.null())

@@ -66,8 +66,8 @@ def _parts(
     if report.stages:
         yield from table(run_content.stages(report), console)
         yield Text(run_content.STAGES_NOTE, FAINT)
-        hint = "tasks, redistributions and hot keys of each stage: --verbose, or the report"
-        yield Text(hint * (report.is_graph and not verbose), FAINT)
+        if report.is_graph and not verbose:
+            yield Text("tasks, redistributions and hot keys of each stage: --verbose, or the report", FAINT)
     detail = stage_content.BRIEF if report.is_graph else stage_content.FULL
     for stage in report.operators if verbose or not report.is_graph else ():
         name = one_line(stage.name, 40)

@@ -75,10 +75,8 @@ def table(found: Table, console: Console, title: str = "") -> Iterator[Renderabl
         else:
             grid.add_column(Text(name, no_wrap=True, overflow="ellipsis"))
     for place, row in enumerate(found.rows[: found.most]):
-        drawn = (
-            _cell(cell, name, found.wraps and name is head[-1], ascii_only)
-            for cell, name in zip(row, head, strict=False)
-        )
+        cells = enumerate(zip(row, head, strict=False), start=1)
+        drawn = (_cell(*cell, found.wraps and column == len(head), ascii_only) for column, cell in cells)
         grid.add_row(*drawn, style=BAD if place == found.marked else "")
     if found.total:
         grid.add_row(*map(str, found.total[:shown]), style="bold")
@@ -92,9 +90,9 @@ def _cell(cell: Cell, name: str, wraps: bool, ascii_only: bool) -> RenderableTyp
     """Words break lines if they may, and are cut else; bars are cropped."""
     if isinstance(cell, Bar):
         width = max(len(name), _BAR_COLUMNS)
-        first = cell.first
-        drawn = bar(cell.last, width, ascii_only=ascii_only).ljust(width) if first is None else ""
-        drawn = drawn or span(first or 0.0, cell.last, width, ascii_only=ascii_only)
-        return Text(drawn, FILLED if first is None else "", no_wrap=True, overflow="crop")
+        if cell.first is None:
+            drawn = bar(cell.last, width, ascii_only=ascii_only).ljust(width)
+            return Text(drawn, FILLED, no_wrap=True, overflow="crop")
+        return Text(span(cell.first, cell.last, width, ascii_only=ascii_only), no_wrap=True, overflow="crop")
     words = cell.replace("→", ">") if ascii_only else cell
     return Text(words) if wraps else Text(words, no_wrap=True, overflow="ellipsis")

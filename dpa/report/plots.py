@@ -75,10 +75,9 @@ def queue_lengths(stage: StageReport) -> Figure:
         at = np.array([sample.at for sample in stage.samples])
         queues = np.array([sample.queues for sample in stage.samples], dtype=float)
         if queues.shape[1] <= MAX_LINES:
-            for place in range(queues.shape[1]):
-                colour, dashes = _line_style(place)
-                name = str(stage.tasks[place].id if place < len(stage.tasks) else place)
-                axes.plot(at, queues[:, place], color=colour, linestyle=dashes, linewidth=1.3, label=name)
+            known = [task.id for task in stage.tasks]
+            names = [str(known[place] if place < len(known) else place) for place in range(queues.shape[1])]
+            axes.plot(at, queues, linewidth=1.3, label=names)
             _legend(axes, one_line(stage.name, 20))
         else:
             _bands(axes, at, queues)
@@ -173,10 +172,12 @@ def svg(figure: Figure, name: str) -> str:
 def settings(changes: dict[Any, Any]) -> Iterator[None]:
     """matplotlib's defaults with `changes`, whatever the user's own style, which is restored afterwards."""
     import matplotlib
+    from matplotlib.rcsetup import cycler
 
+    lines = cycler(linestyle=["-", (0, (3, 1.5))]) * cycler(color=COLOURS)
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update({**_STYLE, **changes})
+        matplotlib.rcParams.update({**_STYLE, "axes.prop_cycle": lines, **changes})
         yield
 
 
@@ -195,10 +196,6 @@ def _thousands(value: float, position: float | None = None) -> str:
         return f"{value:g}"
     number, unit = short(value)[:-1], short(value)[-1]
     return f"{float(number.replace(',', '')):g}{unit}"
-
-
-def _line_style(place: int) -> tuple[str, str | tuple[int, tuple[float, ...]]]:
-    return COLOURS[place % len(COLOURS)], ("-", (0, (3, 1.5)))[place // len(COLOURS) % 2]
 
 
 def _nothing(figure: Figure, axes: Axes, why: str) -> Figure:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dpa.measure.bottleneck import Bottleneck
-from dpa.protocol.wire.metrics import PlacementLook
+from dpa.protocol.wire.metrics import CheckpointStats, PlacementLook
 from dpa.result._stage import (
     EdgeReport,
     RecordCounts,
@@ -87,6 +87,7 @@ class Report:
         warnings: one for each minute that a task worked on one step, in order.
         recoveries: from deaths of processes. All other numbers are of the last generation, but `seconds.startup`
             and `seconds.total`.
+        checkpoints: those of all generations; None if there were to be none.
         error: why the job failed; None if it did not.
     """
 
@@ -106,6 +107,7 @@ class Report:
     versions: dict[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     recoveries: tuple[RecoveryReport, ...] = ()
+    checkpoints: CheckpointStats | None = None
     error: str | None = None
 
     def __getitem__(self, stage: str) -> StageReport:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dpa.protocol.wire.metrics import CheckpointStats
 from dpa.result import stage_content
 from dpa.result._report import Report
 from dpa.result._stage import StageReport
 from dpa.result.content import Bar, Cell, Fact, Table
 from dpa.result.text import (
-    SKEW_WORDS,
     count,
     latency,
     mebibytes,
@@ -22,7 +22,7 @@ from dpa.result.text import (
     skew,
 )
 
-STAGES_NOTE = f"{SKEW_WORDS}; MiB: a task at most; bar: when it processed"
+STAGES_NOTE = "S: skew of the records, 0 is even, 1 is all on one task; MiB: a task at most; bar: when it processed"
 _BRIEF = ("redistributions", "latency p99", "result")
 """Facts of a stage that are shown with those of the run where there are many stages."""
 _PHASES = {
@@ -42,12 +42,21 @@ def facts(report: Report) -> Iterator[Fact]:
     if records.read or report.status != "failed":
         read = "as last reported: " * report.is_stale + f"{plural(records.read, 'row')} read"
         mapped = f"{count(records.mapped)} mapped, {count(records.emitted)} emitted"
-        found["records"] = Fact("records", f"{count(records.processed)} processed", f"{read}, {mapped}")
+        found["records"] = Fact("records", count(records.processed), f"processed; {read}, {mapped}")
         found["forwards"] = stage_content.forwards(records)
-        rate = f"{count(report.records_per_second)} records/s"
-        found["throughput"] = Fact("throughput", rate, "mapped, in the mean of the stream")
+        rate = f"{count(report.records_per_second)}/s"
+        found["throughput"] = Fact("throughput", rate, "records mapped, in the mean of the stream")
+    if report.checkpoints is not None:
+        found["checkpoints"] = _checkpoints(report.checkpoints, report.seconds.stream)
     found["reference"] = stage_content.compared(report.reference)
     return iter(found.values())
+
+
+def _checkpoints(made: CheckpointStats, stream: float) -> Fact:
+    failed = f", {made.failed} not written" if made.failed else ""
+    share = f", {percent(made.waited / stream)} of the stream" if stream > 0 else ""
+    of = f"{megabytes(made.size)} MB; sources waited {seconds(made.waited)}{share}"
+    return Fact("checkpoints", f"{made.written} written{failed}", of)
 
 
 def brief(report: Report) -> Iterator[Fact]:

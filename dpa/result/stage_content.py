@@ -68,7 +68,12 @@ def sections(stage: StageReport, detail: Detail) -> Iterator[StageSection]:
     caption = "Records that each task processed, against an even share."
     yield StageSection("Load of the tasks", [_tasks(stage, detail)], "records-per-task", caption)
     caption = "Queue length of each task over time; triangles mark redistributions."
-    happened = [_redistributions(stage, detail.rows), _changes(stage, detail.rows), _decisions(stage)]
+    applied, kept = stage.redistributions, stage.decisions
+    happened = [
+        _decisions(plural(len(applied), "redistribution"), applied, 3, detail.rows, "No redistribution.", 16),
+        _changes(stage, detail.rows),
+        _decisions(f"{plural(len(kept), 'decision')} kept", kept, 0, None, "", 0),
+    ]
     yield StageSection("Queues and redistributions", happened, "queue-lengths", caption)
     caption = "Share of all records held by the most frequent keys together."
     yield StageSection("Keys", [_hot_keys(stage, detail.rows)], "key-distribution", caption)
@@ -93,7 +98,7 @@ def facts(stage: StageReport, status: str) -> Iterator[Fact]:
         yield Fact("first table", "", one_line(stage.first_table))
     decided = outcomes(stage.decision_counts)
     yield Fact("redistributions", count(len(stage.redistributions)), f"decisions: {decided}" if decided else "")
-    yield Fact("records", f"{count(stage.records.processed)} processed", f"{count(stage.records.emitted)} emitted")
+    yield Fact("records", count(stage.records.processed), f"processed, {count(stage.records.emitted)} emitted")
     yield forwards(stage.records)
     yield from _latency("latency p99", stage.latency, "from source to processed")
     yield from _latency("stage p99", stage.stage_latency, "from emitted to processed")
@@ -186,20 +191,21 @@ def _tasks(stage: StageReport, detail: Detail) -> Table:
     )
 
 
-def _redistributions(stage: StageReport, most: int) -> Table:
+def _decisions(title: str, found: Sequence[Decision], narrow: int, most: int | None, absent: str, fold: int) -> Table:
     rows = [
         (
-            f"{found.at:.2f}",
-            str(found.reducer),
-            one_line(found.reason),
-            str(found.round),
-            "" if found.version is None else count(found.version),
-            _loads(found),
+            f"{decision.at:.2f}",
+            str(decision.reducer),
+            one_line(decision.reason),
+            decision.outcome.value.replace("_", " "),
+            str(decision.round),
+            "" if decision.version is None else count(decision.version),
+            _loads(decision),
         )
-        for found in stage.redistributions
+        for decision in found
     ]
-    head = ("#at (s)", "#task", "reason", "#round", "#table", "loads reported (records)")
-    return Table(plural(len(rows), "redistribution"), head, rows, 3, most=most, absent="No redistribution.")
+    head = ("#at (s)", "#task", "reason", "outcome", "#round", "#table", "loads reported (records)")
+    return Table(title, head, rows, narrow, most=most, absent=absent, open_up_to=fold)
 
 
 def _changes(stage: StageReport, most: int) -> Table:
@@ -209,21 +215,6 @@ def _changes(stage: StageReport, most: int) -> Table:
     ]
     head = ("#at (s)", "change", "#took (s)", "reason")
     return Table(f"{plural(len(rows), 'change')} of tasks", head, rows, most=most)
-
-
-def _decisions(stage: StageReport) -> Table:
-    rows = [
-        (
-            f"{found.at:.2f}",
-            str(found.reducer),
-            found.outcome.value.replace("_", " "),
-            one_line(found.reason),
-            _loads(found),
-        )
-        for found in stage.decisions
-    ]
-    head = ("#at (s)", "#task", "outcome", "reason", "loads reported (records)")
-    return Table(f"{plural(len(rows), 'decision')} kept", head, rows, narrow=0, open_up_to=0)
 
 
 def _loads(decision: Decision) -> str:

@@ -14,12 +14,8 @@ from dpa._util import words
 from dpa.balance.decision import Outcome
 from dpa.protocol.wire.metrics import TaskChange
 
-_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _MIN_LIMIT = 32
 """Characters shown of each component of a composite key at least."""
-
-SKEW_WORDS = "S: skew of the records, 0 is even, 1 is all on one task"
-"""What S is, wherever it is shown."""
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _NUMBER_LIKE = re.compile(r"[+-]?[0-9]")
@@ -98,12 +94,6 @@ def change_in_words(step: TaskChange) -> str:
         return ", ".join(f"{old} is {new} now" for old, new in step.moved)
     found = [(step.started, "came"), (step.stopped, "went")]
     return "; ".join(f"{', '.join(map(str, tasks))} {verb}" for tasks, verb in found if tasks)
-
-
-def forwards(number: int, processed: int) -> str:
-    """The number of forwards, in all and for each processed record: `49,380 forwards (0.0021 per record)`."""
-    each = per_record(number, processed)
-    return plural(number, "forward") + (f" ({each})" if each else "")
 
 
 def per_record(number: int, processed: int) -> str:
@@ -225,9 +215,4 @@ def _escaped(text: str, quoted: bool = False) -> str:
 def _escape(character: str, quoted: bool) -> str:
     if quoted and character in '"\\':
         return "\\" + character
-    if character.isprintable():
-        return character
-    code = ord(character)
-    return _ESCAPES.get(character) or (
-        f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-    )
+    return character if character.isprintable() else character.encode("unicode_escape").decode("ascii")

@@ -66,7 +66,7 @@ class TokenRing:
         self._tokens[reducer] = count
 
     def join(self, tokens: int) -> int:
-        """A new reducer comes, with so many tokens. Returns its number."""
+        """A new reducer comes, with `tokens` tokens. Returns its number."""
         new, self._next = self._next, self._next + 1
         self._tokens[new], self._names[new] = 0, new
         self._members.append(new)

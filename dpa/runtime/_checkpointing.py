@@ -3,7 +3,7 @@ checkpoints to the chain."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dpa.checkpoints import CheckpointStore, DataFiles, FileRef, Part, TaskParts
@@ -36,6 +36,13 @@ class SavedJob:
         """
         store = CheckpointStore.open(options.path)
         return SavedJob(store, store.create(name).job, options)
+
+    def remove(self, warn: Callable[[str], None]) -> None:
+        """Remove them, as the job has ended well."""
+        try:
+            self.store.chain(self.job).remove()
+        except CheckpointError as error:
+            warn(f"the checkpoints of the job are still there: {error}")
 
 
 @dataclass(frozen=True)

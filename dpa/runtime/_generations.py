@@ -57,7 +57,10 @@ class Generations:
             try:
                 self._wait(until, mailbox)
                 generation = replace(plan, generation=recoveries.generation)
-                return run_on(self._launched, generation, hooks, mailbox, saved)
+                outcome = run_on(self._launched, generation, hooks, mailbox, saved)
+                if saved is not None:
+                    saved.remove(hooks.warn)
+                return outcome
             except TaskDiedError as error:
                 death = replace(error.death, generation=recoveries.generation, at=time.time())
             wait = recoveries.after(death)

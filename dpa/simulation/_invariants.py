@@ -24,11 +24,12 @@ from dpa.protocol.wire.addresses import COORDINATOR, Address, Present
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import Event, Redistribute, TasksGone, Tick
 from dpa.protocol.wire.instructions import Instruction, NextStep, ProcessBlock
+from dpa.protocol.wire.messages.cuts import Paused
 from dpa.protocol.wire.messages.data import Ack, CreditTransfer, Push
-from dpa.protocol.wire.messages.end import Drain
+from dpa.protocol.wire.messages.end import Drain, Progress
 from dpa.protocol.wire.messages.members import ChangeMembers
 from dpa.protocol.wire.messages.migration import Marker, PassedMarkers, RangeTransfer
-from dpa.protocol.wire.messages.splits import Begin
+from dpa.protocol.wire.messages.splits import Begin, SplitRequest
 from dpa.protocol.wire.messages.tables import DecisionReport, TableUpdate
 from dpa.routing.change import TableChange
 from dpa.routing.groupings.base import Grouping
@@ -120,6 +121,9 @@ class Invariants:
         if isinstance(message, Begin | Push) or envelope.sender == COORDINATOR:
             early = f"{envelope.receiver} is sent a {type(message).__name__} while it is not up"
             require(envelope.receiver in self._up, early)
+        if isinstance(message, SplitRequest | Paused) or (isinstance(message, Progress) and message.done):
+            holds = any(emitter.held for emitter in self._tasks[envelope.sender].emitters)
+            require(not holds, f"{envelope.sender} sent a {type(message).__name__} while it had records to push")  # 6
         if isinstance(message, _NEEDED):
             self._under_way[envelope.sender].add((envelope.receiver, envelope.seq))
         if isinstance(message, Push):

@@ -192,12 +192,8 @@ def is_unsettled(target: Path) -> bool:
 def files_of_result(directory: Path) -> list[str]:
     """The names in a directory, if there is one, that are those of a result's files. A link is not followed."""
     entries = directory.iterdir() if directory.is_dir() and not directory.is_symlink() else ()
-    return sorted(entry.name for entry in entries if _is_of_result(entry))
-
-
-def _is_of_result(entry: Path) -> bool:
-    named = entry.name == MARK or PART.fullmatch(entry.name)
-    return bool(named) and entry.is_file() and not entry.is_symlink()
+    named = [entry for entry in entries if entry.name == MARK or PART.fullmatch(entry.name)]
+    return sorted(entry.name for entry in named if entry.is_file() and not entry.is_symlink())
 
 
 def _mark_last(directory: Path) -> list[str]:

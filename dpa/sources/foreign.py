@@ -102,7 +102,9 @@ def _require_declared(given: pa.Schema, declared: pa.Schema | None, giver: str) 
     difference = first_difference(declared, given)
     if difference is not None:
         name, wanted, found = difference
-        raise TableError(f"{giver} has the column {name!r} as {found}, and the feed's `schema` declares it as {wanted}")
+        has = f"no column {name!r}" if found == "missing" else f"the column {name!r} as {found}"
+        declares = "does not declare it" if wanted == "missing" else f"declares it as {wanted}"
+        raise TableError(f"{giver} has {has}, and the feed's `schema` {declares}")
     if given.names != declared.names:
         raise TableError(f"{giver} has the columns {listed(given.names)}, and `schema` orders {listed(declared.names)}")
 

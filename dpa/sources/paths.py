@@ -95,11 +95,6 @@ class Location:
         return f"{self.prefix}{self.path}{self.suffix}"
 
     @property
-    def is_local(self) -> bool:
-        """Whether this is a path of the machine's own."""
-        return isinstance(self.filesystem, fs.LocalFileSystem)
-
-    @property
     def kind(self) -> fs.FileType:
         """What there is: a file, a directory, or nothing (`FileType.NotFound`)."""
         return self.filesystem.get_file_info(self.path).type
@@ -140,22 +135,20 @@ def is_partitioned(path: str) -> bool:
     return any(info.type == fs.FileType.Directory and "=" in info.base_name for info in inside)
 
 
-def exists(path: str) -> bool:
-    """Whether there is anything at an absolute path or URI, or anything that a glob matches.
+def found(path: str) -> list[Location]:
+    """What there is at an absolute path or URI, or matches a glob.
 
     Raises:
-        TableError: pyarrow knows no such file system, or cannot reach it.
+        TableError: nothing does; with the local name beside it that is most like it. Or pyarrow cannot reach the place.
     """
-    return bool(_matches(path))
-
-
-def not_there(path: str) -> TableError:
-    """The error that there is nothing at a path, with the local name beside it that is most like it, if any."""
+    matches = _matches(path)
+    if matches:
+        return matches
     place = Path(without_file_scheme(path))
     beside = [entry.name for entry in place.parent.iterdir()] if is_surely_local(path) and place.parent.is_dir() else []
     close = difflib.get_close_matches(place.name, beside, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ""
-    return TableError(f"{path}: no such file or directory{hint}")
+    raise TableError(f"{path}: no such file or directory{hint}")
 
 
 def data_files(
@@ -172,11 +165,8 @@ def data_files(
     Raises:
         TableError: there is no such file or directory, or it holds no such file.
     """
-    roots = _matches(path)
-    if not roots:
-        raise not_there(path)
     files: list[Location] = []
-    for root in roots:
+    for root in found(path):
         if root.kind == fs.FileType.File:
             files.append(root)
         else:

@@ -63,18 +63,18 @@ class ParquetSplit:
         rows: how many rows of them are read.
         columns: the columns to read, or None for all.
         dictionary: string columns to decode as dictionaries: repeated keys are then hashed once a batch.
-        schema: the columns that are read, as the file's footer had them when the split was made; None if unknown.
-        size: the file's size in bytes then; None if unknown.
+        schema: the columns that are read, as the file's footer had them when the split was made.
+        size: the file's size in bytes then.
         skipped: how many rows of the row groups come before those of the split.
     """
 
     path: str
     row_groups: tuple[int, ...]
     rows: int
-    columns: tuple[str, ...] | None = None
-    dictionary: tuple[str, ...] = ()
-    schema: pa.Schema | None = None
-    size: int | None = None
+    columns: tuple[str, ...] | None
+    dictionary: tuple[str, ...]
+    schema: pa.Schema
+    size: int
     skipped: int = 0
 
     def after(self, rows: int) -> ParquetSplit:
@@ -143,13 +143,12 @@ class ParquetSplit:
         rows = sum(footer.row_group(group).num_rows for group in self.row_groups)
         if rows != self.skipped + self.rows:
             return f"the split's row groups have {rows:,} rows now, and had {self.skipped + self.rows:,}"
-        schema = self.schema or pa.schema([])
-        now = pa.schema([field for field in footer.schema.to_arrow_schema() if field.name in schema.names])
-        changed = first_difference(schema, now)
+        now = pa.schema([field for field in footer.schema.to_arrow_schema() if field.name in self.schema.names])
+        changed = first_difference(self.schema, now)
         if changed is not None:
             name, before, here = changed
             return f"the column {name!r} is {here} now, and was {before}"
-        if self.size not in (None, size):
+        if self.size != size:
             return f"it has {size:,} bytes now, and had {self.size:,}"
         return None
 

@@ -6,7 +6,7 @@ Importing this package imports neither pyspark, as functions that need a session
 
 from dpa.spark._arrow import as_table
 from dpa.spark._baseline import spark_loads
-from dpa.spark._generated import generated_frame, write_generated
+from dpa.spark._generated import generated_frame
 from dpa.spark._reference import check_reference, compute
 from dpa.spark._sample import RowSample, sample_rows, sampled
 from dpa.spark._session import spark_session
@@ -29,5 +29,4 @@ __all__ = [
     "spark_loads",
     "spark_session",
     "staged",
-    "write_generated",
 ]

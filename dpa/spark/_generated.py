@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from dpa.sources.generated import GeneratedTable
-from dpa.sources.parquet import ParquetTable, parquet_table
 from dpa.spark._arrow import as_spark_has_it
 from dpa.spark._errors import as_table_error
 
@@ -45,14 +44,3 @@ def generated_frame(spark: SparkSession, table: GeneratedTable) -> DataFrame:
         schema = spark.createDataFrame(as_spark_has_it(table.schema.empty_table())).schema
         numbers = spark.range(0, len(splits), numPartitions=max(len(splits), 1))
         return numbers.mapInArrow(rows, schema)
-
-
-def write_generated(spark: SparkSession, table: GeneratedTable, path: str) -> ParquetTable:
-    """Have Spark write a generated table as Parquet into a new directory, a file for each task of Spark's.
-
-    Raises:
-        TableError: the generator fails, or the directory exists or cannot be written.
-    """
-    with as_table_error(f"writing generated rows to {path}"):
-        generated_frame(spark, table).write.parquet(path)
-    return parquet_table([path])

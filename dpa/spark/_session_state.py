@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dpa._util.sharing import Shared
@@ -16,16 +17,15 @@ if TYPE_CHECKING:
 _TURN = threading.RLock()
 
 
+@dataclass(eq=False)
 class SharedSetting:
     """A setting that has a value of its own while there is a block that needs it, in whatever thread: jobs that run at
-    the same time share a session."""
+    the same time share a session. `default` is what it is in a session that says nothing of it."""
 
-    def __init__(self, name: str, value: str, default: str) -> None:
-        """`default` is what it is in a session that says nothing of it."""
-        self._name = name
-        self._value = value
-        self._default = default
-        self._shared: Shared[None] = Shared()
+    name: str
+    value: str
+    default: str
+    _shared: Shared[None] = field(default_factory=Shared, init=False)
 
     def of(self, spark: SparkSession) -> AbstractContextManager[None]:
         """A block in which a session has the value."""
@@ -33,13 +33,13 @@ class SharedSetting:
 
     @contextmanager
     def _changed(self, spark: SparkSession) -> Iterator[None]:
-        before = spark.conf.get(self._name, self._default) or self._default
-        spark.conf.set(self._name, self._value)
+        before = spark.conf.get(self.name, self.default) or self.default
+        spark.conf.set(self.name, self.value)
         try:
             yield
         finally:
             with tidying_up():
-                spark.conf.set(self._name, before)
+                spark.conf.set(self.name, before)
 
 
 @contextmanager

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 from dpa.errors import TableError
 from dpa.sources.columns import listed
 from dpa.sources.paths import (
-    exists,
     for_hadoop,
+    found,
     is_partitioned,
     is_readable_by_arrow,
     is_surely_local,
-    not_there,
     pruned,
     resolved,
 )
@@ -86,8 +85,8 @@ def require_paths(source: Source) -> None:
     for view in source.views.values():
         require_paths(replace(view, base=source.base))
     for path in source.paths if source.format in FILE_FORMATS else ():
-        if is_surely_local(path) and not exists(path):
-            raise not_there(path)
+        if is_surely_local(path):
+            found(path)
 
 
 def reads_in_place(source: Source, sample: RowSample | None = None) -> bool:

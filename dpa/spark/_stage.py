@@ -15,6 +15,7 @@ from tempfile import gettempdir
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyarrow.fs import LocalFileSystem
 
 from dpa._util.owned import OwnedDirectory, sweep
 from dpa._util.signals import interrupts_held
@@ -131,7 +132,7 @@ def new_stage(stage_dir: str | None) -> Iterator[Location]:
 def _new_place(stage_dir: str) -> tuple[_leftovers.Place, Location]:
     """A directory of our own inside another one, and where Spark is to write. On this machine it has an owner."""
     parent = locate(resolved(stage_dir, "."))
-    if not parent.is_local:
+    if not isinstance(parent.filesystem, LocalFileSystem):
         place = parent.at(f"{parent.path.rstrip('/')}/{_PREFIX}{uuid.uuid4().hex}")
         return place, place
     try:

@@ -90,10 +90,9 @@ class Mailbox:
                 self.answer(Answer(number, "the job has ended before that", refused=True))
             for _ in range(_LOOKS):
                 if not any(self._directory.glob(f"*{_ANSWER}")):
+                    _remove(self._directory)
                     break
                 time.sleep(_LOOK_SECONDS)
-            if not any(self._directory.glob(f"*{_ANSWER}")):
-                _remove(self._directory)
         if self._lock is not None:
             self._lock.close()
 

@@ -6,6 +6,7 @@ No clock and no output: times are those of the snapshots.
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -44,8 +45,8 @@ class StageTotals:
 @dataclass(frozen=True)
 class Totals:
     """A run so far; rates in records/s over the last few seconds, `at` in seconds of the stream. Rows are read and
-    records mapped by the sources; emitted, processed and forwarded by all stages. The latency, in seconds from source
-    to processed, is that of the slowest task."""
+    records mapped by the sources; emitted, processed and forwarded by all stages; decisions are counted by outcome. The
+    latency, in seconds from source to processed, is that of the slowest task."""
 
     at: float = 0.0
     rows: int = 0
@@ -57,6 +58,7 @@ class Totals:
     mapped_rate: float = 0.0
     processed_rate: float = 0.0
     redistributions: int = 0
+    decisions: Mapping[str, int] = field(default_factory=dict)
     latency_p99: float | None = None
     longest: TaskStats | None = None
     stages: tuple[StageTotals, ...] = ()
@@ -186,6 +188,7 @@ class RunTracker:
             mapped_rate=_rate(mapped - since.mapped, elapsed, self.totals.mapped_rate),
             processed_rate=_rate(processed - since.processed, elapsed, self.totals.processed_rate),
             redistributions=sum(stage.redistributions for stage in stages),
+            decisions=sum((Counter(stage.decision_counts) for stage in snapshot.stages), Counter()),
             latency_p99=max((task.latency_p99 for task in tasks if task.latency_p99 is not None), default=None),
             longest=longest if longest is not None and longest.queue > 0 else None,
             stages=stages,
@@ -212,14 +215,6 @@ class RunTracker:
             redistributions=max(stage.decision_counts.get(Outcome.APPLIED.value, 0), self._seen[stage.name]),
             load=load,
         )
-
-
-def decision_counts(snapshot: Snapshot) -> dict[str, int]:
-    """Decisions by outcome, of all stages together."""
-    counts: Counter[str] = Counter()
-    for stage in snapshot.stages:
-        counts.update(stage.decision_counts)
-    return dict(counts)
 
 
 def _sources(snapshot: Snapshot) -> tuple[StageSnapshot, ...]:

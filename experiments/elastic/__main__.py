@@ -8,7 +8,7 @@ import os
 from dataclasses import asdict
 
 from experiments.elastic import real
-from experiments.elastic.loads import LOADS, STEP
+from experiments.elastic.loads import HELD_OUT, LOADS, STEP
 from experiments.elastic.page import page
 from experiments.elastic.picture import draw
 from experiments.elastic.targets import targets
@@ -18,7 +18,7 @@ from experiments.harness import Findings, main
 
 def measure(options: argparse.Namespace) -> Findings:
     """All loads in virtual time."""
-    loads = (STEP,) if options.quick else LOADS
+    loads = (STEP,) if options.quick else (*LOADS, *HELD_OUT)
     found = run_all(cases(1 if options.quick else options.seeds, loads), 1 if options.quick else options.processes)
     first = [run for run in found if run.seed == 0 and run.queues == SHORT and run.method in (OURS, OLD)]
     return Findings(

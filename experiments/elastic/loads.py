@@ -63,3 +63,54 @@ CROWD = Load(
     2,
 )
 LOADS = (STEP, RAMP, SHORT_WAVE, LONG_WAVE, DAY, CROWD)
+"""By which the targets are set."""
+
+
+def _drawn(seed: int) -> tuple[Load, ...]:
+    """Loads of the same kinds, of other heights and lengths."""
+    draw = np.random.default_rng(seed)
+    low, high = draw.uniform(0.5, 2.0, 5), draw.uniform(3.0, 9.0, 5)
+    begins = [math.ceil(load / 0.75) for load in low]
+    first, stays = draw.uniform(10, 40), draw.uniform(40, 80)
+    rises, half, day, decays = draw.uniform(20, 120), draw.uniform(45, 75), draw.uniform(100, 250), draw.uniform(5, 30)
+    return (
+        Load(
+            "drawn step",
+            first + stays + 60,
+            lambda at: np.where((at >= first) & (at < first + stays), high[0], low[0]),
+            (first, first + stays),
+            begins[0],
+        ),
+        Load(
+            "drawn ramp",
+            rises + 60,
+            lambda at: low[1] + (high[1] - low[1]) * np.minimum(at / rises, 1.0),
+            (0.0,),
+            begins[1],
+        ),
+        Load(
+            "drawn square wave",
+            4 * half,
+            lambda at: np.where(at % (2 * half) < half, high[2], low[2]),
+            (0.0, half, 2 * half, 3 * half),
+            begins[2],
+        ),
+        Load(
+            "drawn day",
+            1.5 * day,
+            lambda at: (high[3] + low[3] - (high[3] - low[3]) * np.cos(2 * math.pi * at / day)) / 2,
+            (0.0, day / 2, day),
+            begins[3],
+        ),
+        Load(
+            "drawn crowd",
+            first + 4 * decays + 60,
+            lambda at: low[4] + np.where(at < first, 0, high[4] - low[4]) * np.exp(-np.maximum(at - first, 0) / decays),
+            (first, first),
+            begins[4],
+        ),
+    )
+
+
+HELD_OUT = _drawn(2018)
+"""Loads that the policy was not made by."""

@@ -15,8 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from dpa.balance.options import AdaptiveOptions, NoBalancingOptions
-from dpa.balance.options.tokens import HalvingOptions
+from dpa.balance.options import AdaptiveOptions, HalvingOptions, NoBalancingOptions
 from dpa.execution.emission import Emission
 from dpa.execution.mapping import MapTask
 from dpa.execution.receivers import receiver_of

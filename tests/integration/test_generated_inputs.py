@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +14,8 @@ from topologies import LINES, TRADES, rows_of
 from dpa import Generator, Job
 from dpa.errors import TableError
 from dpa.sources.generated import BLOCK_ROWS, GeneratedTable
-from dpa.spark import generated_frame, write_generated
+from dpa.sources.parquet import ParquetTable
+from dpa.spark import generated_frame, staged
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,23 +35,28 @@ class Numbers(Generator):
         return pa.record_batch({"n": pa.array(range(start, start + rows), pa.uint32())})
 
 
+@pytest.fixture
+def written(spark: SparkSession) -> Iterator[Callable[[GeneratedTable], ParquetTable]]:
+    """Writes a generated table through Spark."""
+    with ExitStack() as stack:
+        yield lambda table: stack.enter_context(staged(generated_frame(spark, table)))
+
+
 # --- rows
 
 
 @pytest.mark.parametrize("table", [LINES, TRADES], ids=["lines", "trades"])
-def test_spark_writes_the_rows_that_tasks_generate(spark: SparkSession, table: GeneratedTable, tmp_path: Path) -> None:
-    written = write_generated(spark, table, str(tmp_path / "rows"))
-    assert written.rows == table.rows
-    assert written.read().equals(rows_of(table))
+def test_spark_writes_the_rows_that_tasks_generate(written: Any, table: GeneratedTable) -> None:
+    found = written(table)
+    assert found.rows == table.rows
+    assert found.read().equals(rows_of(table))
 
 
-def test_rows_are_written_in_order_over_several_partitions(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_are_written_in_order_over_several_partitions(written: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpa.spark._generated._PARTITION_ROWS", 3_000)
-    written = write_generated(spark, GeneratedTable(Numbers(), 10_000), str(tmp_path / "rows"))
-    assert len(written.files) == 4
-    assert written.read()["n"].to_pylist() == list(range(10_000))
+    found = written(GeneratedTable(Numbers(), 10_000))
+    assert len(found.files) == 4
+    assert found.read()["n"].to_pylist() == list(range(10_000))
 
 
 def test_a_table_without_rows_keeps_its_columns(spark: SparkSession) -> None:
@@ -56,10 +64,10 @@ def test_a_table_without_rows_keeps_its_columns(spark: SparkSession) -> None:
     assert (frame.columns, frame.count()) == (["n"], 0)
 
 
-def test_a_generator_that_fails_in_spark_is_named(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_generator_that_fails_in_spark_is_named(written: Any) -> None:
     table = GeneratedTable(Numbers(fails_at=BLOCK_ROWS), 2 * BLOCK_ROWS)
     with pytest.raises(TableError, match=r"Numbers.batch failed on 4096 rows from 4096: ValueError: no more numbers"):
-        write_generated(spark, table, str(tmp_path / "rows"))
+        written(table)
 
 
 # --- a job

@@ -28,7 +28,7 @@ def test_whatever_the_arrival_messages_are_delivered_once_and_in_order(queues: l
     for envelope in data.draw(st.permutations(sent + twice)):
         delivered += inbox.accept(envelope)
     assert [message.load.queue for message in delivered] == queues
-    assert (inbox.empty, inbox.duplicates, inbox.expected(mapper(0))) == (True, len(twice), len(queues))
+    assert (inbox.empty, inbox.expected(mapper(0))) == (True, len(queues))
 
 
 def test_what_an_older_generation_has_left_on_the_way_is_dropped_and_a_newer_one_is_an_error() -> None:
@@ -36,7 +36,7 @@ def test_what_an_older_generation_has_left_on_the_way_is_dropped_and_a_newer_one
     inbox = Inbox(generation=1)
     assert list(inbox.accept(old.envelope(reducer(0), report))) == []
     assert list(inbox.accept(new.envelope(reducer(0), report))) == [report]
-    assert (inbox.outdated, inbox.duplicates, inbox.expected(mapper(0))) == (1, 0, 1)
+    assert inbox.expected(mapper(0)) == 1
     with pytest.raises(ProtocolError, match="reducer 0 of generation 0 got a message from generation 1 of mapper 0"):
         list(Inbox().accept(new.envelope(reducer(0), report)))
 
@@ -65,7 +65,6 @@ def test_a_duplicate_is_dropped_whether_its_first_copy_was_delivered_or_waits() 
     assert list(inbox.accept(second)) == [] == list(inbox.accept(second))
     assert list(inbox.accept(first)) == [first.message, second.message]
     assert list(inbox.accept(first)) == [] == list(inbox.accept(second))
-    assert inbox.duplicates == 3
 
 
 def test_each_channel_is_numbered_from_0_without_gaps() -> None:

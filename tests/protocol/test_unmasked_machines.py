@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 from builders import map_task
 
-from dpa.balance.options.tokens import HalvingOptions
+from dpa.balance.options import HalvingOptions
 from dpa.protocol.balancer.machine import BalanceState, StageBalance
 from dpa.protocol.coordinator._split_queue import SplitQueue
 from dpa.protocol.graph import MAPPER, REDUCER

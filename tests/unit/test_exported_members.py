@@ -38,17 +38,6 @@ EXPORTED = {
         "batch_mapper",
         "partial_results",
     ],
-    "dpa.balance.options": [
-        "BY_STRATEGY",
-        "AdaptiveOptions",
-        "BalanceOptions",
-        "DoublingOptions",
-        "HalvingOptions",
-        "LoadReportOptions",
-        "NoBalancingOptions",
-        "TokenOptions",
-    ],
-    "dpa.balance.strategies": ["Doubling", "Halving", "NoBalancing", "Proposal", "Refusal", "Strategy"],
     "dpa.placement.allocators": ["ALLOCATORS", "Allocator"],
     "dpa.checkpoints": [
         "Chain",
@@ -124,7 +113,6 @@ EXPORTED = {
         "spark_loads",
         "spark_session",
         "staged",
-        "write_generated",
     ],
     "dpa.testing": [
         "ExecutorError",

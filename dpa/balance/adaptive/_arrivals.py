@@ -37,28 +37,28 @@ _WHOLE_ARCS = 256
 """Of the whole stream, keys that have less than this part of the records count together with their neighbours."""
 
 _ARCS_PER_TOKEN = 16
-"""Of the present keys, those that have less than so small a part of a token's even share."""
+"""Of the present keys, those that have less than this part of a token's even share."""
 
 _LEAST_ARCS = 1_024
 """Or than this part of all where tokens are few: together with its neighbours none must look like one frequent key."""
 
 _FREQUENT, _TIMES = 0.02, 8
-"""Keys with this part of the records, and looked at so many times, are compared one by one."""
+"""Keys with at least this part of the records, and this number of looks at them, are compared one by one."""
 
 _ARCS = 16
-"""The others by so many equal arcs of the circle."""
+"""Equal arcs of the circle by which the others are compared."""
 
 _EVENLY = 4_096
-"""So many hashes stand for keys that lie evenly on the circle."""
+"""Hashes that stand for keys which lie evenly on the circle."""
 
 _MOST_FRESH = 1_024
-"""So many reports between two looks are kept one by one."""
+"""Reports between two looks that are kept one by one."""
 
 _SIGNIFICANT = 5.0
-"""Keys have changed if chi-square is so many standard deviations above what chance gives."""
+"""Standard deviations by which chi-square must exceed what chance gives, where keys have changed."""
 
 _MATERIAL = 0.1
-"""And if so great a part of the records has other keys."""
+"""And the part of the records that must have other keys."""
 
 
 class Arrivals:
@@ -73,7 +73,7 @@ class Arrivals:
     """
 
     def __init__(self, tokens: int) -> None:
-        """Of a stage whose table has about so many tokens."""
+        """Of a stage whose table has about `tokens` tokens."""
         self._arcs = max(_ARCS_PER_TOKEN * tokens, _LEAST_ARCS)
         self.names: dict[int, Key] = {}
         self._names: dict[int, Key] = {}

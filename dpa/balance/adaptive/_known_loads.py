@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,9 +14,6 @@ from dpa.balance.adaptive._waiting import Waiting
 from dpa.balance.adaptive.demand import smoothed
 from dpa.measure.load import KeySample, Load
 from dpa.routing.table import RoutingTable
-
-if TYPE_CHECKING:
-    from dpa.balance.options.adaptive import AdaptiveOptions
 
 _OVERDUE = 8.0
 """After this many report periods without a report from a reducer, the others are judged without it: user code that
@@ -34,14 +31,23 @@ class _Report(NamedTuple):
 class KnownLoads:
     """The last report of each reducer, and which of them are new since the last look."""
 
-    def __init__(self, members: Sequence[int], arrivals: Arrivals, options: AdaptiveOptions) -> None:
-        """Of these reducers, each of which is to report every `measure_seconds`."""
+    def __init__(
+        self,
+        members: Sequence[int],
+        arrivals: Arrivals,
+        *,
+        half_life: float,
+        measure_seconds: float,
+        check_seconds: float,
+    ) -> None:
+        """Of these reducers, each of which is to report every `measure_seconds`; a wait counts half after `half_life`
+        busy seconds, and looks are `check_seconds` apart at least."""
         self._members = members
         self._arrivals = arrivals
-        self._check_seconds = options.check_seconds
-        self._overdue_seconds = _OVERDUE * options.measure_seconds
+        self._check_seconds = check_seconds
+        self._overdue_seconds = _OVERDUE * measure_seconds
         self._reports: dict[int, _Report] = {}
-        self._waiting = Waiting(options.half_life, options.measure_seconds)
+        self._waiting = Waiting(half_life, measure_seconds)
         self._fresh: set[int] = set()
         self._began: float | None = None
         self._looked_at: float | None = None
@@ -58,7 +64,7 @@ class KnownLoads:
             self._began = now
 
     def had_time(self, now: float) -> bool:
-        """Whether reducers have worked for so long that one of which nothing is known is waited for no longer."""
+        """Whether the grace period for silent reducers is over."""
         return self._began is not None and now - self._began > self._overdue_seconds
 
     def is_time(self, now: float) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from dpa.measure.load import Load
 
 _NOISE = 3.0
-"""A share that differs from that of all by so many standard errors is half believed."""
+"""Standard errors from that of all at which a share is half believed."""
 
 _MOST = 0.95
 """No reducer waits for more than this share of its busy time for long."""

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from dpa.balance.adaptive._arrivals import Arrivals
 from dpa.balance.adaptive.demand import Demand
 from dpa.balance.adaptive.rebalance import Rebalance
-
-if TYPE_CHECKING:
-    from dpa.balance.options.adaptive import AdaptiveOptions
 
 _NOISE = 3.0
 """A gain of less than the time of this many records may be none: each reducer is somewhere in a record of its own."""
@@ -19,19 +15,20 @@ _ONCE = 0.05
 """Where nothing comes any more, a gain of less than this part of the stream's time so far is not worth a table."""
 
 _CERTAIN = 2.0
-"""An excess counts as far as it exceeds so many standard errors of what it is estimated from."""
+"""Standard errors of what it is estimated from that an excess must exceed to count."""
 
 _LEARNT = (4.0, 16.0)
-"""From so many times the evidence that the last table was made of up to so many, a plan is at least twice as precise:
-what is still uneven then is worth another table, whatever patience and chance say."""
+"""The multiples of the evidence for the last table from which, and up to which, what is still uneven is worth another
+table, whatever patience and chance say: a plan is then at least twice as precise."""
 
 
 class Worth:
     """The judge of one stage's rebalances. Each change of the table for the same keys makes it ask for more, so that a
     stream that stays as it is comes to rest."""
 
-    def __init__(self, options: AdaptiveOptions, arrivals: Arrivals) -> None:
-        self._options = options
+    def __init__(self, arrivals: Arrivals, *, max_imbalance: float, min_gain: float, movement_cost: float) -> None:
+        """By the options of these names (`AdaptiveOptions`)."""
+        self._max_imbalance, self._min_gain, self._movement_cost = max_imbalance, min_gain, movement_cost
         self._arrivals = arrivals
         self._changes = self._first = self._version = 0
         self._began: float | None = None
@@ -66,20 +63,19 @@ class Worth:
 
     def why_not(self, proposal: Rebalance, demand: Demand, suspect: int) -> str | None:
         """Why a rebalance that is to relieve `suspect` is not worth it, or None."""
-        options = self._options
         error = self._error(demand, suspect)
-        limit = 1 + options.max_imbalance
+        limit = 1 + self._max_imbalance
         if not self._has_learnt:
-            limit += options.max_imbalance * self.rounds / 2 + _CERTAIN * error
+            limit += self._max_imbalance * self.rounds / 2 + _CERTAIN * error
         if proposal.before <= limit * proposal.mean:
             before, mean = proposal.before, proposal.mean
             return f"with what will arrive, {before:.3g} s of work do not exceed {mean:.3g} s x {limit:.3g}"
         gain = proposal.before - proposal.after
         once = 0.0 if demand.arriving else _ONCE * self._age
-        least = max(options.min_gain, once, _NOISE / float(demand.speeds[suspect]))
+        least = max(self._min_gain, once, _NOISE / float(demand.speeds[suspect]))
         if gain < least:
             return f"the best rebalance gains {gain:.3g} s, not {least:.3g} s"
-        cost = options.movement_cost * (proposal.moved + proposal.split) * proposal.mean
+        cost = self._movement_cost * (proposal.moved + proposal.split) * proposal.mean
         if gain < cost:
             return f"the best rebalance gains {gain:.3g} s and moves {proposal.moved + proposal.split:.0%} of the load"
         return None

@@ -17,7 +17,7 @@ _HICCUP = 0.01
 """Seconds by which a single measurement may be wrong, of however many records it is."""
 
 _NOISE = 3.0
-"""A service time that differs from the mean by so many standard errors is half believed."""
+"""Standard errors from the mean at which a service time is half believed."""
 
 _SHOWN = 60
 """Characters of a key that a reason shows."""

@@ -5,25 +5,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
-from dpa.balance._trigger import Trigger, Verdict
+from annotated_types import Ge, Gt, Le
+
+from dpa.balance._base import LoadReportOptions, TriggeredOptions
+from dpa.balance._trigger import Verdict
 from dpa.balance.adaptive._arrivals import Arrivals
 from dpa.balance.adaptive._known_loads import KnownLoads, by_owner
 from dpa.balance.adaptive._spread import is_spread, spread
 from dpa.balance.adaptive._unsplitting import Unsplitting
 from dpa.balance.adaptive._worth import Worth
 from dpa.balance.adaptive.demand import Demand, Expected
-from dpa.balance.adaptive.rebalance import Rebalance, rebalance
+from dpa.balance.adaptive.first_table import FirstTable, planned
+from dpa.balance.adaptive.rebalance import Rebalance, RebalanceOptions, rebalance
 from dpa.balance.decision import Decision, Outcome
 from dpa.balance.policy import BalancedStage, require_reducer
-from dpa.measure.load import Load, Offered
+from dpa.measure.load import KeySample, Load, Offered
+from dpa.routing.keys import Key
 from dpa.routing.members import MemberChange, with_members
 from dpa.routing.table import RoutingTable
-
-if TYPE_CHECKING:
-    from dpa.balance.options.adaptive import AdaptiveOptions
 
 _CORES_BUSY = 0.25
 """All processors are busy where reducers that all have work wait for one during this part of their busy time."""
@@ -42,18 +44,79 @@ _SINCE = 0.1
 """Nor do they while so great a part of what is queued was sent since they were reported."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class AdaptiveOptions(TriggeredOptions):
+    """`adaptive`: the excess that is measured moves, and a key that is too hot is split over several reducers."""
+
+    strategy: Literal["adaptive"] = "adaptive"
+    """The excess that is measured moves, and a key that is too hot is split over several reducers."""
+    initial_tokens: Annotated[int, Ge(1)] = 64
+    trigger: Literal["utilisation", "queue_length", "queueing_delay", "both"] = "utilisation"
+    check_seconds: Annotated[float, Ge(0)] = 0.25
+    max_imbalance: Annotated[float, Ge(0)] = 0.1
+    """Act when the greatest load exceeds the mean of all by more than this share, and by more than chance explains.
+    Each redistribution of the same keys adds half as much, until much more is known of these keys."""
+    measure_seconds: Annotated[float, Gt(0)] = 0.25
+    """Seconds between two reports of each reducer's load; in effect a multiple of a quarter of a second."""
+    tolerance: Annotated[float, Gt(0)] = RebalanceOptions.tolerance
+    """Excess over the mean in which a plan may leave a reducer, as a share of the mean."""
+    horizon: Annotated[float, Ge(0)] = 2.0
+    """Seconds of expected arrivals that a plan counts beside what is queued."""
+    min_gain: Annotated[float, Ge(0)] = 0.25
+    """Least seconds by which a plan must let the most loaded reducer end earlier."""
+    movement_cost: Annotated[float, Ge(0)] = 0.25
+    """Cost of moving the whole load, in units of the mean reducer's work (Dicer's objective): a plan must gain more
+    than the share that it moves costs."""
+    max_moved: Annotated[float, Gt(0), Le(1)] = RebalanceOptions.max_moved
+    """Greatest share of the load that one plan may take from its owners; splitting a hot key takes nothing away."""
+
+    first_table: Literal["sample", "ring"] = "sample"
+    """Where keys are before any load is measured: as planned from a sample of the input, which goes through the job's
+    mappers in the driver, or as the plain ring has them."""
+
+    @property
+    def rebalance(self) -> RebalanceOptions:
+        """The aim of a rebalance."""
+        return RebalanceOptions(tolerance=self.tolerance, max_moved=self.max_moved)
+
+    @property
+    def plans_first_table(self) -> bool:
+        """As `first_table` says."""
+        return self.first_table == "sample"
+
+    def planned(
+        self, reducers: int, keys: KeySample, names: Mapping[int, Key], *, may_split: bool = True
+    ) -> FirstTable | None:
+        """The first table, by the adaptive planner."""
+        return planned(self.ring(reducers), keys, names, replace(self.rebalance, may_split=may_split))
+
+    def policy(self, stage: BalancedStage) -> AdaptivePolicy:
+        """The adaptive policy, on a new ring."""
+        return AdaptivePolicy(stage, self)
+
+    @property
+    def reports(self) -> LoadReportOptions:
+        """The load by token and by hot key, periodically."""
+        return LoadReportOptions(
+            report_every=None,
+            report_seconds=self.measure_seconds,
+            report_when_idle=False,
+            half_life=self.half_life,
+            measures_keys=True,
+        )
+
+
 class AdaptivePolicy:
     """Looks whenever every reducer has reported under the newest table since the last look."""
 
-    def __init__(self, stage: BalancedStage, options: AdaptiveOptions, trigger: Trigger) -> None:
+    def __init__(self, stage: BalancedStage, options: AdaptiveOptions) -> None:
         """Start with the table of the ring, whose arcs stay the coarsest grain, or with one that was planned on it.
-        Nothing is judged before each of the stage's feeds has offered some records, unless that takes too long.
-        `trigger`: what makes a reducer overloaded."""
+        Nothing is judged before each of the stage's feeds has offered some records, unless that takes too long."""
         ring, first = options.ring(stage.reducers).snapshot(0), stage.first
         self.table = ring if first is None else first.table
         self._unheard = dict(stage.feeds)
         self._aim = replace(options.rebalance, may_split=stage.may_split)
-        self._trigger = trigger
+        self._trigger = options.trigger_at(options.max_imbalance, "mean")
         self._options = options
         self._claimed = {
             reducer: frozenset(ring.positions[ring.sole_owners == reducer].tolist()) for reducer in ring.members
@@ -62,9 +125,20 @@ class AdaptivePolicy:
         if first is not None:
             self._arrivals.expect(first.keys, first.names)
             self._arrivals.keep(_last_hashes(self.table))
-        self._known = KnownLoads(ring.members, self._arrivals, options)
+        self._known = KnownLoads(
+            ring.members,
+            self._arrivals,
+            half_life=options.half_life,
+            measure_seconds=options.measure_seconds,
+            check_seconds=options.check_seconds,
+        )
         self._unsplitting = Unsplitting()
-        self._worth = Worth(options, self._arrivals)
+        self._worth = Worth(
+            self._arrivals,
+            max_imbalance=options.max_imbalance,
+            min_gain=options.min_gain,
+            movement_cost=options.movement_cost,
+        )
         self._rounds: Counter[int] = Counter()
         self._between: dict[int, int] = {}  # forwarded by each, less what it got
         self._between_gone = 0  # the same of all that are gone

@@ -17,7 +17,7 @@ from dpa.execution.keys import key_columns
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.receivers.known import Known
 from dpa.execution.rows import batch_of
-from dpa.execution.states import Reduced, StatePart, States
+from dpa.execution.states import Reduced, States
 from dpa.executors import Process, Record, name_of
 from dpa.routing.keys import KeyName
 
@@ -60,13 +60,7 @@ class ProcessStates(ObjectTable, States):
         places = self.add_block(block)
         return self._rows(emitted(self._process, self.states, places, block.objects(), self.keys), "process")
 
-    def merge(self, part: StatePart) -> None:
-        """Take in states of keys that it has none of: there is nothing to merge.
-
-        Raises:
-            ProtocolError: there is a state of such a key already.
-        """
-        self.install(part)
+    merge = ObjectTable.install  # there is nothing to merge
 
     def preview(self, key: KeyName) -> Reduced:
         """Refused: records that were emitted cannot be taken back."""

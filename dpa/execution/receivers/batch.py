@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dpa._util import inference
 from dpa.aggregates import READY_MADE, TopRows
 from dpa.errors import DpaError, ExecutorError
 from dpa.execution._pieces import of_columns, owners_within
@@ -24,6 +23,7 @@ from dpa.execution.failures import USER_ERRORS
 from dpa.execution.keys import cast, encode, key_columns
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.receivers.known import Known, as_declared
+from dpa.execution.rows import one_batch
 from dpa.execution.states import Reduced, StatePart, States, result_table
 from dpa.executors import BatchReducer, Groups, RowsReducer, name_of
 from dpa.routing.hashing import ALL_HASHES, Interval, hash_column
@@ -31,10 +31,10 @@ from dpa.routing.keys import KeyName, names_of, one_type
 from dpa.routing.table import RoutingTable
 
 _KERNEL_SECONDS = 1e-6
-"""A record of a ready-made batch reducer takes about so long at most."""
+"""A record of a ready-made batch reducer takes about this long at most."""
 
 _FOLD_FROM = 131_072
-"""Partial states are not folded before there are so many."""
+"""The fewest partial states that are folded while records come."""
 
 
 class BatchReceiver(Receiver):
@@ -196,19 +196,14 @@ def stacked(reducer: BatchReducer, states: Sequence[Any]) -> pa.RecordBatch:
     Raises:
         ExecutorError: batches of states have different columns.
     """
-    tables = [pa.Table.from_batches([part]) for part in states]
+    names = {", ".join(part.schema.names) for part in states}
     try:
-        if len({tuple(table.column_names) for table in tables}) > 1:
-            raise pa.ArrowInvalid(" or ".join(sorted({", ".join(table.column_names) for table in tables})))
-        names = tables[0].column_names
-        kinds = {name: inference.one_type(table.schema.field(name).type for table in tables) for name in names}
-        whole = pa.concat_tables(
-            [pa.table({name: inference.as_type(table[name], kind) for name, kind in kinds.items()}) for table in tables]
-        )
+        if len(names) > 1:
+            raise pa.ArrowInvalid(" or ".join(sorted(names)))
+        return one_batch([(part, part.num_rows) for part in states])
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         wanted = "must return states with the same columns for every batch"
         raise ExecutorError(f"{name_of(reducer)}.reduce {wanted}: {error}") from None
-    return whole.combine_chunks().to_batches()[0]
 
 
 def _select(part: StatePart, rows: npt.NDArray[np.intp]) -> StatePart:

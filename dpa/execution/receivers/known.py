@@ -1,7 +1,7 @@
 """The columns of rows before there are any, as far as they can be known: what is checked before a run, and what a
 result without rows has.
 
-Batch executors are run on no rows at all, which tells every type. Functions of a record give no columns before they are
+Batch executors are run on no rows at all, which shows every type. Functions of a record give no columns before they are
 called; a per-record reducer is asked for the result of its `zero`.
 """
 

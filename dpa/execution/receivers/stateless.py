@@ -13,7 +13,7 @@ from dpa.execution.block import Block
 from dpa.execution.failures import USER_ERRORS
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.receivers.known import NOTHING_KNOWN, Known, as_declared
-from dpa.execution.rows import concatenated
+from dpa.execution.rows import one_batch
 from dpa.execution.states import Reduced, StatePart, States
 from dpa.executors import name_of
 from dpa.operators import RowOperator
@@ -76,7 +76,7 @@ class NoStates(States):
             return block.columns
         chunks = apply(self._operators, iter([Chunk(block.columns, block.rows)]), _ONE_QUANTUM)
         made = [(chunk.batch, chunk.batch.num_rows) for chunk in chunks if chunk.batch.num_rows]
-        return pa.table(concatenated(made)).combine_chunks().to_batches()[0] if made else None
+        return one_batch(made) if made else None
 
     def merge(self, part: StatePart) -> None:
         raise ProtocolError("a stage without state received states")

@@ -28,7 +28,7 @@ class ExactAllocator:
     """The placement of the least sum over nodes.
 
     Args:
-        objective: an objective whose peaks only tell what is impossible: `KeptTraffic` or `Unevenness`.
+        objective: an objective whose peaks only mark what is impossible: `KeptTraffic` or `Unevenness`.
     """
 
     def __init__(self, objective: type[Objective] = KeptTraffic) -> None:

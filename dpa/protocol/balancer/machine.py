@@ -324,7 +324,7 @@ class LoadBalancerMachine(Machine):
         on(Redistribute, LoadBalancerState.RUNNING, _of_stage, "for the stage"),
         on(Freeze, LoadBalancerState.RUNNING, _of_stage, "for the stage"),
         on(Thaw, LoadBalancerState.RUNNING, _of_stage, "for the stage"),
-        on(ChangeMembers, LoadBalancerState.RUNNING, _change_members, "tell new tasks the tables; for the stage"),
+        on(ChangeMembers, LoadBalancerState.RUNNING, _change_members, "give new tasks the tables; for the stage"),
         on(Unsubscribe, LoadBalancerState.RUNNING, _unsubscribe, "answer when nobody waits for a marker of the task"),
         on(Tick, LoadBalancerState.RUNNING, _tick, "report refusals"),
         when(LoadBalancerState.RUNNING, _go_on, "let stages go on, and tasks go whose markers nobody waits for"),

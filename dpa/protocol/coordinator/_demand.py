@@ -15,7 +15,7 @@ from dpa.protocol.coordinator.stage_progress import StageProgress
 from dpa.protocol.graph import Graph, Stage
 
 _MEMORY = 0.99
-"""How much counts, from one look to the next, what has been made of a record: some that is made is not emitted yet."""
+"""How much counts, from one look to the next, what has been made of a record."""
 
 
 @dataclass(frozen=True)

@@ -122,6 +122,11 @@ class CoordinatorMachine(Machine):
         )
 
     @property
+    def is_cut(self) -> bool:
+        """Whether sources wait for a cut."""
+        return self._cuts.is_holding
+
+    @property
     def known(self) -> list[Address]:
         """All tasks of stages that there are and have been, but for those that are forgotten."""
         return [Address(name, index) for name, stage in self.stages.items() for index in stage.tasks]

@@ -33,6 +33,7 @@ class LoadReporter:
         latency: from source to processed.
         stage_latency: from emitted to processed.
         is_due: whether dequeued records call for a report.
+        pace: the time that a record takes now.
     """
 
     def __init__(self, options: LoadReportOptions | None, delegation: DelegationOptions | None = None) -> None:
@@ -48,13 +49,8 @@ class LoadReporter:
         self._dequeued = 0
         self._reported_at = -math.inf
         self._busy = BusyTime()
-        self._pace = ServicePace()
+        self.pace = ServicePace()
         self._cores_busy: float | None = None
-
-    @property
-    def pace_seconds(self) -> float | None:
-        """The time that a record takes now; None before the first."""
-        return self._pace.seconds
 
     @property
     def signal(self) -> Signal | None:
@@ -81,7 +77,7 @@ class LoadReporter:
         """User code is done with a block, with `queue` records waiting, these included."""
         records, seconds = block.rows, done.seconds
         self._service_time.observe(records, seconds)
-        self._pace.observe(records, seconds, done.waited)
+        self.pace.observe(records, seconds, done.waited)
         self._busy.ended(now, done.waited)
         if self._costs is not None and records <= _MEASURED_RECORDS:
             self._costs.observe(block.hashes, block.counts().astype(np.float64), seconds - done.waited)

@@ -116,7 +116,7 @@ class Migration:
         self.taking.begin(sources, self.senders)
 
     def _mark(self, gone: frozenset[int], before: RoutingTable, table: RoutingTable) -> None:
-        """Tell tasks that leave that nothing is forwarded to them any more. In migrate mode nothing was, as the table
+        """Mark for tasks that leave that nothing more is forwarded to them. In migrate mode nothing was, as the table
         before is settled."""
         own = self._task.address.index
         if not self._options.in_order and own in before.members:

@@ -33,7 +33,7 @@ class CreditLimits:
     Attributes:
         flow: the most records and bytes, to all receivers together, and the queueing delay that windows aim at; without
             one a window is as large as the other bounds let it be.
-        first: records that may be in flight to a receiver that has not told its window yet, where windows follow the
+        first: records that may be in flight to a receiver whose window is not known yet, where windows follow the
             delay.
     """
 
@@ -47,7 +47,7 @@ class CreditLimits:
 
     @property
     def first_window(self) -> int:
-        """The records that may be in flight to a receiver that has not told its window yet."""
+        """The records that may be in flight to a receiver whose window is not known yet."""
         most = self.flow.in_flight_records
         return most if self.flow.queue_seconds is None else min(self.first, most)
 
@@ -104,16 +104,16 @@ class Credit:
         comes; who is gone has an account as long as it has records."""
         self._receivers = receivers
         self.in_flight_to = Counter({receiver: records for receiver, records in self.in_flight_to.items() if records})
-        told = self._windows.items()
-        self._windows = {one: window for one, window in told if one in receivers or one >= following}
+        known = self._windows.items()
+        self._windows = {one: window for one, window in known if one in receivers or one >= following}
 
     def window(self, receiver: int) -> int:
         """Records that may be in flight to a receiver."""
         return min(self._windows.get(receiver, self._first_window), self.most)
 
     @property
-    def told(self) -> Collection[int]:
-        """The receivers that have told their window; all as long as none has."""
+    def known(self) -> Collection[int]:
+        """The receivers whose windows are known; all while none is."""
         return [receiver for receiver in self._receivers if receiver in self._windows] or self._receivers
 
     @property
@@ -154,6 +154,6 @@ class Credit:
         self._windows[receiver] = window
 
     def weigh(self, row_bytes: float) -> None:
-        """Keep to the bound in bytes with records that have so many bytes each."""
+        """Keep to the bound in bytes with records of `row_bytes` bytes each."""
         if row_bytes > 0:
             self.most = max(1, int(min(self._flow.in_flight_records, self._flow.in_flight_bytes / row_bytes)))

@@ -111,19 +111,14 @@ class Emitter:
     def is_open(self) -> bool:
         """Whether it takes further blocks: a task whose emitters do not takes up no new work. What is held counts as if
         it were in flight; of one receiver's records as many as its window may wait besides."""
-        if self.held > max(0, self._credit.free):
-            return False
+        if not self.held or self.held > max(0, self._credit.free):
+            return not self.held
         return all(held <= self._credit.window(receiver) for receiver, held in self._held_for.items() if held)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether no record waits for credit."""
-        return not self.held
 
     @property
     def step_records(self) -> int:
         """How many records a step should make."""
-        shares = ((receiver, self._shares[receiver]) for receiver in self._credit.told)
+        shares = ((receiver, self._shares[receiver]) for receiver in self._credit.known)
         windows = (self._credit.window(receiver) / share for receiver, share in shares if share > 0)
         most = self._credit.most
         return max(1, round(min(most / _STEPS_OF_ALL, min(windows, default=most) / _STEPS)))
@@ -145,7 +140,9 @@ class Emitter:
 
     def release(self, now: float) -> list[tuple[Address, Push]]:
         """The pushes that credit allows by now, with their receivers; those that wait longest come first."""
-        pushes = []
+        pushes: list[tuple[Address, Push]] = []
+        if not self.held:
+            return pushes
         waiting = [(parts[0].number, receiver) for receiver, parts in self._waiting.items() if parts]
         for _, receiver in sorted(waiting):
             parts = self._waiting[receiver]
@@ -190,16 +187,13 @@ class Emitter:
         """Adopt the next routing table. Returns the receivers that must have a marker of it: those that leave, and
         where states migrate, those that hand something over."""
         before = self.table
-        self._adopt(change.apply(before))
+        self.adopt(change.apply(before))
         if self._migrates:
             return frozenset(source for source, _ in hand_overs(before, self.table))
         return left_by(before, self.table)
 
-    def restart(self, table: RoutingTable) -> None:
-        """Begin with a later table than the first: nothing has been emitted yet."""
-        self._adopt(table)
-
-    def _adopt(self, table: RoutingTable) -> None:
+    def adopt(self, table: RoutingTable) -> None:
+        """Go by a newer table, such as that with which a task begins that was started later."""
         before, self.table = self.table, table
         has_new_members = before.members != table.members
         if has_new_members:

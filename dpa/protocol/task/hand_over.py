@@ -25,7 +25,7 @@ from dpa.protocol.wire.messages.migration import Marker, PassedMarkers, RangeTra
 from dpa.routing.hashing import ALL_HASHES
 
 _REST_SECONDS = 0.1
-"""So long user code may process records between two pieces, before the states that others wait for go on."""
+"""For this time user code may process records between two pieces, before the states that others wait for go on."""
 
 
 @dataclass(frozen=True)

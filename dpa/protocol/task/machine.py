@@ -162,7 +162,7 @@ class TaskMachine(Machine):
 
     @property
     def _has_pushed_all(self) -> bool:
-        return all(emitter.is_empty for emitter in self.emitters)
+        return not any(emitter.held for emitter in self.emitters)
 
     def keep(self, blocks: Sequence[tuple[int, Block]], read_at: float) -> None:
         """Take blocks to be pushed, each with the position of its emitter."""
@@ -179,7 +179,8 @@ class TaskMachine(Machine):
         for emitter in self.emitters:
             for receiver, push in emitter.release(self.now):
                 self.send(receiver, push)
-        self._production.advance()
+        if self.emitters:
+            self._production.advance()
         self.advance()
         self._note_blocked()
 
@@ -217,7 +218,7 @@ class TaskMachine(Machine):
     def _restart_emitters(self, sender: Address, message: CurrentTable) -> None:
         for emitter in self.emitters:
             if emitter.stage == message.stage:
-                emitter.restart(message.table)
+                emitter.adopt(message.table)
 
     def _ignore(self, sender: Address, event: object) -> None:
         """An event that no longer matters."""

@@ -34,7 +34,7 @@ class OfferedMeter:
     """One sender's measurement on one edge."""
 
     def __init__(self, sender: int, senders: int) -> None:
-        """Of the sender with this number, of so many: each looks at its part of the rows that are needed."""
+        """Of the sender numbered `sender` of `senders`: each looks at its part of the rows that are needed."""
         self._random = np.random.default_rng(sender)
         self._rows = max(1, _ROWS // senders)  # the first block after a report is always looked at
         self._reported_at: float | None = None

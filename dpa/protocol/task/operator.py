@@ -156,13 +156,17 @@ class OperatorMachine(TaskMachine):
     @property
     def _is_free(self) -> bool:
         """Whether no user code is at work on records or states."""
-        occupied = self._exchange.occupies_user_code or self._migration.occupies_user_code
-        return self._working_on is None and not occupied and not self._is_writing_snapshot
+        if self._working_on is not None or self._is_writing_snapshot:
+            return False
+        return not (self._exchange.occupies_user_code or self._migration.occupies_user_code)
 
     def _stream(self) -> State | None:
-        self._migration.advance(is_free=self._is_free, has_work=self.queue.has_next and self.is_open)
+        moves_states = not self._migration.is_settled
+        if moves_states:
+            self._migration.advance(is_free=self._is_free, has_work=self.queue.has_next and self.is_open)
         self._process_next()
-        self._migration.end()
+        if moves_states:
+            self._migration.end()
         if self._reporter.is_due:
             self._report_load()
         if self._had_records and self.queue.length == 0:
@@ -268,7 +272,7 @@ class OperatorMachine(TaskMachine):
         self.keep(event.blocks, push.read_at)
         if self.processed == rows:  # the first
             self.report_progress()
-        window = self._limits.window(self._reporter.pace_seconds, self._senders.number)
+        window = self._limits.window(self._reporter.pace.seconds, self._senders.number)
         self.send(push.origin, Ack(push.edge, rows, window, self._reporter.signal))
 
     def _report_load(self) -> None:

@@ -94,10 +94,10 @@ class SourceMachine(TaskMachine):
         when(
             SourceState.READING,
             _next_split,
-            "ask for a split when all records are pushed; give back the rest of this one if told to leave",
+            "ask for a split when all records are pushed; give back the rest of this one if asked to leave",
             (None, SourceState.REQUESTING),
         ),
-        when(SourceState.DONE, _go, "leave if told, when all that was emitted is processed", (None, SourceState.LEFT)),
+        when(SourceState.DONE, _go, "leave if asked, when all that was emitted is processed", (None, SourceState.LEFT)),
         on(Flush, SourceState, TaskMachine._flush_others, "answer: all before it has come"),
         on(Pause, SourceState.READING, _pause, "read no further; answer when all records are pushed"),
         on(Pause, [SourceState.STARTING, SourceState.REQUESTING, SourceState.DONE], _pause_now, "answer"),

@@ -59,11 +59,6 @@ class StateExchange(RuledMachine):
         return self.state in (ExchangeState.EXTRACTING, ExchangeState.MERGING)
 
     @property
-    def is_complete(self) -> bool:
-        """Whether every other task has sent what it had."""
-        return len(self._parts) == len(self._others)
-
-    @property
     def is_over(self) -> bool:
         """Whether the last exchange is complete."""
         return self.state is ExchangeState.OVER
@@ -91,7 +86,7 @@ class StateExchange(RuledMachine):
         return ExchangeState.EXTRACTING
 
     def _merge(self) -> State | None:
-        if not self.is_complete:
+        if len(self._parts) < len(self._others):
             return None
         if self._exchange.last:
             return ExchangeState.OVER

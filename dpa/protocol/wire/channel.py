@@ -38,19 +38,14 @@ class Outbox:
 
 
 class Inbox:
-    """The receiving ends of one task's channels. What senders of an older generation have left on the way is dropped.
-
-    Attributes:
-        duplicates: messages that came again.
-        outdated: those of an older generation.
-    """
+    """The receiving ends of one task's channels. What comes again is dropped, and so is what senders of an older
+    generation have left on the way."""
 
     def __init__(self, generation: int = 0) -> None:
         self._generation = generation
         self._present: dict[str, Present] = {}
         self._expected: dict[Address, int] = {}
         self._early: dict[Address, dict[int, Message]] = {}
-        self.duplicates = self.outdated = 0
 
     def accept(self, envelope: Envelope) -> Iterable[Message]:
         """The messages that this one makes deliverable, in order, to be taken in at once: none if it is early, outdated
@@ -60,37 +55,26 @@ class Inbox:
             ProtocolError: its sender belongs to a newer generation.
         """
         sender, seq = envelope.sender, envelope.seq
-        if envelope.generation != self._generation:
-            self._drop_of_another_generation(envelope)
-            return ()
+        if envelope.generation > self._generation:
+            newer = f"generation {envelope.generation} of {sender}"
+            raise ProtocolError(f"{envelope.receiver} of generation {self._generation} got a message from {newer}")
         expected = self._expected.get(sender, 0)
-        if not expected and self._has_gone(sender):
-            self.duplicates += 1
+        is_old = envelope.generation < self._generation or seq < expected
+        if is_old or (not expected and self._has_gone(sender)):
             return ()
         if seq == expected and not self._early.get(sender):
             self._expected[sender] = seq + 1
             return (envelope.message,)
-        return self._in_order(envelope, expected)
+        self._early.setdefault(sender, {})[seq] = envelope.message
+        return self._due(sender, expected)
 
-    def _in_order(self, envelope: Envelope, expected: int) -> Iterator[Message]:
-        """Keep a message that came before or after another one; yield those whose turn it is."""
-        sender, seq = envelope.sender, envelope.seq
-        early = self._early.setdefault(sender, {})
-        if seq < expected or seq in early:
-            self.duplicates += 1
-            return
-        early[seq] = envelope.message
+    def _due(self, sender: Address, expected: int) -> Iterator[Message]:
+        early = self._early[sender]
         while expected in early:
             message = early.pop(expected)
             expected += 1
             self._expected[sender] = expected
             yield message
-
-    def _drop_of_another_generation(self, envelope: Envelope) -> None:
-        if envelope.generation > self._generation:
-            newer = f"generation {envelope.generation} of {envelope.sender}"
-            raise ProtocolError(f"{envelope.receiver} of generation {self._generation} got a message from {newer}")
-        self.outdated += 1
 
     def expected(self, sender: Address) -> int:
         """The number of the next message that the sender's channel will deliver: all before it have been."""

@@ -1,4 +1,4 @@
-"""What drivers tell machines besides envelopes: tasks start and die, user code has returned, time has passed, or
+"""What drivers give machines besides envelopes: tasks start and die, user code has returned, time has passed, or
 somebody asks for something."""
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class TaskDied(Event):
     cause: str
 
     def in_words(self, place: str = "") -> str:
-        """Who and why, for the user; `place`: where the task was, if that is to be told."""
+        """Who and why, for the user; `place`: where the task was, if that is to be named."""
         who = f"{self.address} on {place}" if place else str(self.address)
         return f"{who}: {self.cause}" if self.kind is FailureKind.RAISED else f"{who} died: {self.cause}"
 
@@ -105,7 +105,7 @@ class Redistribute(Event):
 
 @dataclass(frozen=True)
 class Rescale(Event):
-    """Coordinator: a stage is to have so many tasks.
+    """Coordinator: a stage is to have another number of tasks.
 
     Attributes:
         request: a number by which the `Answer` is known; None: nobody waits for one.

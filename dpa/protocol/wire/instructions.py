@@ -1,4 +1,4 @@
-"""What machines tell their drivers to do: send a message, start or end a task, run user code, or tell somebody."""
+"""What machines have their drivers do: send a message, start or end a task, run user code, or answer somebody."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class CancelStart(Instruction):
 
 @dataclass(frozen=True)
 class StopTasks(Instruction):
-    """Coordinator: end these tasks, which have nothing any more, and tell all others which there are: `TasksGone`."""
+    """Coordinator: end these tasks, which have nothing any more, and give all others a `TasksGone`: which there are."""
 
     addresses: tuple[Address, ...]
     present: Present
@@ -53,7 +53,7 @@ class StopTasks(Instruction):
 
 @dataclass(frozen=True)
 class Answer(Instruction):
-    """Coordinator: tell who asked for it what has become of a request.
+    """Coordinator: answer who asked for something what has become of the request.
 
     Attributes:
         request: its number; None: nobody waits for this.

@@ -62,26 +62,24 @@ class TaskStats:
         latencies = [found for found in (self.latency_p99, other.latency_p99) if found is not None]
         return replace(
             self,
-            read=self.read + other.read,
-            mapped=self.mapped + other.mapped,
+            **{name: getattr(self, name) + getattr(other, name) for name in _SUMMED},
             emitted=tuple(map(sum, zip_longest(self.emitted, other.emitted, fillvalue=0))),
-            regrouped=self.regrouped + other.regrouped,
-            queue=self.queue + other.queue,
             peak_queue=max(self.peak_queue, other.peak_queue),
-            processed=self.processed + other.processed,
-            forwarded=self.forwarded + other.forwarded,
-            busy_seconds=self.busy_seconds + other.busy_seconds,
-            ready_seconds=self.ready_seconds + other.ready_seconds,
-            running_seconds=self.running_seconds + other.running_seconds,
-            blocked_seconds=self.blocked_seconds + other.blocked_seconds,
             version=max(self.version, other.version),
             latency_p99=max(latencies, default=None),
         )
 
 
+_SUMMED = (
+    *("read", "mapped", "regrouped", "queue", "processed", "forwarded"),
+    *("busy_seconds", "ready_seconds", "running_seconds", "blocked_seconds"),
+)
+"""The numbers of two tasks that add up."""
+
+
 @dataclass(frozen=True)
 class Forgotten:
-    """What is left of tasks that are gone and not told one by one any more.
+    """What is left of tasks that are gone and not kept one by one any more.
 
     Attributes:
         tasks: how many they were.
@@ -127,15 +125,15 @@ class LoadSample:
 
 @dataclass(frozen=True)
 class CheckpointStats:
-    """The checkpoints of a job since it was begun, or begun again.
+    """The checkpoints of one generation of a job, or of several.
 
     Attributes:
         written: how many are complete.
         failed: how many could not be written.
         waited: seconds that sources waited for cuts.
         size: bytes that were written.
-        read: input rows that had been read at the newest one, also those before the job was begun again.
-        read_before: those that had been read at the one with which it was begun again.
+        read: input rows that had been read at the newest one, of all generations.
+        read_before: those that had been read at the one with which the first of these generations was begun.
     """
 
     written: int = 0
@@ -144,6 +142,17 @@ class CheckpointStats:
     size: int = 0
     read: int = 0
     read_before: int = 0
+
+    def __add__(self, later: CheckpointStats) -> CheckpointStats:
+        """The sums with those of the next generation."""
+        return CheckpointStats(
+            self.written + later.written,
+            self.failed + later.failed,
+            self.waited + later.waited,
+            self.size + later.size,
+            later.read,
+            self.read_before,
+        )
 
 
 @dataclass(frozen=True)

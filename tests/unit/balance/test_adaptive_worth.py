@@ -11,7 +11,6 @@ from dpa.balance.adaptive._arrivals import Arrivals
 from dpa.balance.adaptive._worth import Worth
 from dpa.balance.adaptive.demand import Demand
 from dpa.balance.adaptive.rebalance import Rebalance
-from dpa.balance.options import AdaptiveOptions
 from dpa.measure.load import KeySample, Offered
 
 TABLE = table_of([10, 20], [0, 1], 2)
@@ -25,7 +24,7 @@ class Looks:
     def __init__(self) -> None:
         self._arrivals = Arrivals(2)
         self.learn(times=1)
-        self.worth = Worth(AdaptiveOptions(), self._arrivals)
+        self.worth = Worth(self._arrivals, max_imbalance=0.1, min_gain=0.25, movement_cost=0.25)
         self.now = 0.0
 
     def learn(self, *, times: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpa.balance._trigger import BothTrigger, QueueingDelayTrigger, QueueLengthTrigger, Trigger, UtilisationTrigger
+from dpa.balance._trigger import BothTrigger, QueueTrigger, Trigger, UtilisationTrigger
 from dpa.balance.options import (
     BY_STRATEGY,
     AdaptiveOptions,
@@ -60,9 +60,9 @@ def test_the_strategies_ask_for_different_reports() -> None:
     ("name", "trigger"),
     [
         ("utilisation", UtilisationTrigger(min_delay=0.5)),
-        ("queue_length", QueueLengthTrigger(0.3, 7, "mean")),
-        ("queueing_delay", QueueingDelayTrigger(0.3, 0.5, "mean")),
-        ("both", BothTrigger(QueueLengthTrigger(0.3, 7, "mean"), QueueingDelayTrigger(0.3, 0.5, "mean"))),
+        ("queue_length", QueueTrigger(0.3, 7, "mean")),
+        ("queueing_delay", QueueTrigger(0.3, 0.5, "mean", in_seconds=True)),
+        ("both", BothTrigger(QueueTrigger(0.3, 7, "mean"), QueueTrigger(0.3, 0.5, "mean", in_seconds=True))),
     ],
 )
 def test_every_trigger_can_be_chosen(name: Any, trigger: Trigger) -> None:

@@ -7,13 +7,14 @@ from builders import rings
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpa.balance._token_policy import Proposal, Refusal
 from dpa.balance.decision import Outcome
-from dpa.balance.strategies import Doubling, Halving, NoBalancing, Proposal, Refusal
+from dpa.balance.options import DoublingOptions, HalvingOptions, NoBalancingOptions
 from dpa.routing.ring import TokenRing
 
 MANY = [f"key {number}" for number in range(300)]
 every_strategy = pytest.mark.parametrize(
-    "strategy", [NoBalancing(), Halving(), Doubling()], ids=["none", "halving", "doubling"]
+    "strategy", [NoBalancingOptions(), HalvingOptions(), DoublingOptions()], ids=["none", "halving", "doubling"]
 )
 
 
@@ -98,7 +99,7 @@ def test_relief_comes_to_an_end(strategy) -> None:
 @every_strategy
 def test_a_strategy_that_acts_can_act_on_the_ring_it_starts_with(strategy) -> None:
     answer = strategy.relieve(TokenRing(4, strategy.initial_tokens), 2)
-    assert isinstance(answer, Proposal) == strategy.acts
+    assert isinstance(answer, Proposal) == strategy.moves_keys
 
 
 # --- halving
@@ -107,19 +108,19 @@ def test_a_strategy_that_acts_can_act_on_the_ring_it_starts_with(strategy) -> No
 @given(rings(), st.data())
 def test_halving_moves_keys_of_the_overloaded_reducer_only(ring: TokenRing, data: st.DataObject) -> None:
     overloaded = data.draw(st.integers(0, ring.reducers - 1))
-    proposal = Halving().relieve(ring, overloaded)
+    proposal = HalvingOptions().relieve(ring, overloaded)
     if isinstance(proposal, Proposal):
         assert {old for old, _ in moves(ring, relieved(ring, proposal))} <= {overloaded}
 
 
 @pytest.mark.parametrize(("tokens", "left"), [(64, 32), (5, 2), (3, 1), (2, 1)])
 def test_halving_drops_the_upper_half_of_the_tokens(tokens: int, left: int) -> None:
-    proposal = Halving().relieve(TokenRing(3, tokens), 1)
+    proposal = HalvingOptions().relieve(TokenRing(3, tokens), 1)
     assert proposal == Proposal({1: left}, f"halve the tokens of task 1 from {tokens} to {left}")
 
 
 def test_halving_refuses_at_one_token() -> None:
-    answer = Halving().relieve(TokenRing(3, 1), 1)
+    answer = HalvingOptions().relieve(TokenRing(3, 1), 1)
     assert answer == Refusal(Outcome.UNSPLITTABLE, "task 1 has one token left, which cannot be halved")
 
 
@@ -129,7 +130,7 @@ def test_halving_refuses_at_one_token() -> None:
 @given(rings(max_reducers=4), st.data())
 def test_doubling_doubles_all_reducers_but_the_overloaded_one(ring: TokenRing, data: st.DataObject) -> None:
     overloaded = data.draw(st.integers(0, ring.reducers - 1))
-    proposal = Doubling().relieve(ring, overloaded)
+    proposal = DoublingOptions().relieve(ring, overloaded)
     if isinstance(proposal, Proposal):
         wanted = [count if reducer == overloaded else 2 * count for reducer, count in enumerate(tokens_of(ring))]
         assert tokens_of(relieved(ring, proposal)) == wanted
@@ -137,14 +138,14 @@ def test_doubling_doubles_all_reducers_but_the_overloaded_one(ring: TokenRing, d
 
 def test_doubling_may_move_keys_between_reducers_that_are_not_overloaded() -> None:
     ring = TokenRing(4, 4)
-    proposal = Doubling().relieve(ring, 0)
+    proposal = DoublingOptions().relieve(ring, 0)
     assert isinstance(proposal, Proposal)
     assert any(0 not in move for move in moves(ring, relieved(ring, proposal)))
 
 
 def test_doubling_stops_where_the_ring_would_grow_without_use() -> None:
-    assert isinstance(Doubling().relieve(TokenRing(2, 16_384), 0), Proposal)
-    answer = Doubling().relieve(TokenRing(2, 32_768), 0)
+    assert isinstance(DoublingOptions().relieve(TokenRing(2, 16_384), 0), Proposal)
+    answer = DoublingOptions().relieve(TokenRing(2, 32_768), 0)
     assert answer == Refusal(Outcome.UNSPLITTABLE, "the ring would have 98,304 tokens, more than 65,536")
 
 
@@ -152,4 +153,4 @@ def test_doubling_stops_where_the_ring_would_grow_without_use() -> None:
 
 
 def test_no_balancing_refuses_whatever_the_ring() -> None:
-    assert NoBalancing().relieve(TokenRing(4, 64), 0) == Refusal(Outcome.NO_TARGET, "balancing is off")
+    assert NoBalancingOptions().relieve(TokenRing(4, 64), 0) == Refusal(Outcome.NO_TARGET, "balancing is off")

@@ -5,19 +5,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpa.balance._token_policy import TokenPolicy
-from dpa.balance._trigger import QueueLengthTrigger
+from dpa.balance._trigger import QueueTrigger
 from dpa.balance.decision import Decision, Outcome
-from dpa.balance.strategies import Doubling, Halving, NoBalancing, Strategy
+from dpa.balance.options import BalanceOptions, DoublingOptions, HalvingOptions, NoBalancingOptions
 from dpa.errors import DpaError
 from dpa.measure.load import Load
 from dpa.routing.ring import TokenRing
 
 reports = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1000)), max_size=40)
-acting = pytest.mark.parametrize("strategy", [Halving(), Doubling()], ids=["halving", "doubling"])
+acting = pytest.mark.parametrize("strategy", [HalvingOptions(), DoublingOptions()], ids=["halving", "doubling"])
 
 
 def balancer_of(
-    strategy: Strategy | None = None,
+    strategy: BalanceOptions | None = None,
     *,
     reducers: int = 4,
     tokens: int = 8,
@@ -25,9 +25,10 @@ def balancer_of(
     check_seconds: float = 0.0,
     **more: bool,
 ) -> TokenPolicy:
-    trigger = QueueLengthTrigger(tau=0.2)
+    trigger = QueueTrigger(tau=0.2)
     ring = TokenRing(reducers, tokens)
-    return TokenPolicy(ring, strategy or Halving(), trigger, max_rounds=rounds, check_seconds=check_seconds, **more)
+    relieve = (strategy or HalvingOptions()).relieve
+    return TokenPolicy(ring, relieve, trigger, max_rounds=rounds, check_seconds=check_seconds, **more)
 
 
 def report(balancer: TokenPolicy, reducer: int, queue: int, now: float, version: int | None = None) -> Decision:
@@ -84,13 +85,17 @@ def test_a_round_is_used_even_where_the_strategy_refuses() -> None:
 
 
 @acting
-def test_a_single_reducer_has_no_target(strategy: Strategy) -> None:
+def test_a_single_reducer_has_no_target(strategy: BalanceOptions) -> None:
     assert report(balancer_of(strategy, reducers=1), 0, 100, now=0.0).outcome is Outcome.NO_TARGET
 
 
 def test_with_balancing_off_a_report_is_noted_and_nothing_else() -> None:
-    decision = report(balancer_of(NoBalancing()), 0, 100, now=0.0)
-    assert (decision.outcome, decision.loads) == (Outcome.NO_TARGET, (100, 0, 0, 0))
+    decision = report(balancer_of(NoBalancingOptions()), 0, 100, now=0.0)
+    assert (decision.outcome, decision.version) == (Outcome.NO_TARGET, None)
+    assert (decision.loads, decision.reason) == (
+        (100, 0, 0, 0),
+        "queue 100 of task 0 exceeds 0 x 1.2; balancing is off",
+    )
 
 
 def test_during_the_cool_down_reports_are_noted_but_not_acted_on() -> None:
@@ -141,7 +146,7 @@ def test_asked_for_relief_looks_at_no_load_and_uses_no_round() -> None:
 
 @acting
 @pytest.mark.parametrize("unknown", [-1, 4, 99])
-def test_relief_of_a_reducer_that_does_not_exist_is_refused_clearly(strategy: Strategy, unknown: int) -> None:
+def test_relief_of_a_reducer_that_does_not_exist_is_refused_clearly(strategy: BalanceOptions, unknown: int) -> None:
     balancer = balancer_of(strategy)
     with pytest.raises(DpaError, match=f"no reducer {unknown}"):
         balancer.redistribute(unknown, now=0.0)
@@ -200,7 +205,7 @@ def test_equal_queues_move_nothing_however_often_they_are_reported(strategy, que
 
 
 @acting
-def test_once_two_rounds_have_balanced_the_load_the_third_balance_does_nothing(strategy: Strategy) -> None:
+def test_once_two_rounds_have_balanced_the_load_the_third_balance_does_nothing(strategy: BalanceOptions) -> None:
     balancer = balancer_of(strategy, reducers=2, rounds=10)
     relieving = [report(balancer, 0, queue, now=0.0).outcome for queue in (900, 700)]
     balanced = [report(balancer, reducer, 500 - 10 * reducer, now=1.0).outcome for reducer in (1, 0, 1, 0)]
@@ -211,7 +216,7 @@ def test_once_two_rounds_have_balanced_the_load_the_third_balance_does_nothing(s
 
 @acting
 @pytest.mark.parametrize("keys", [1, 20, 1000])
-def test_load_that_follows_the_ring_comes_to_rest_without_ping_pong(strategy: Strategy, keys: int) -> None:
+def test_load_that_follows_the_ring_comes_to_rest_without_ping_pong(strategy: BalanceOptions, keys: int) -> None:
     balancer = balancer_of(strategy, tokens=4, rounds=6)
     versions = []
     for _ in range(60):

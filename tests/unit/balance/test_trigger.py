@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpa.balance._trigger import BothTrigger, QueueingDelayTrigger, QueueLengthTrigger, UtilisationTrigger, Verdict
+from dpa.balance._trigger import BothTrigger, QueueTrigger, UtilisationTrigger, Verdict
 from dpa.measure.load import Load
 
 queue_lengths = st.dictionaries(st.integers(0, 5), st.integers(0, 10**6), min_size=1)
 
 
-def judge(trigger: QueueLengthTrigger, reducer: int, queues: dict[int, int]) -> Verdict:
+def judge(trigger: QueueTrigger, reducer: int, queues: dict[int, int]) -> Verdict:
     """What the trigger says of loads that have a queue and nothing else."""
     return trigger.judge(reducer, {node: Load(queue, version=0) for node, queue in queues.items()})
 
@@ -29,23 +29,23 @@ def judge(trigger: QueueLengthTrigger, reducer: int, queues: dict[int, int]) -> 
     ],
 )
 def test_a_queue_must_exceed_the_second_longest_by_more_than_tau(queues: dict[int, int], overloaded: bool) -> None:
-    assert judge(QueueLengthTrigger(tau=0.2), 0, queues).overloaded is overloaded
+    assert judge(QueueTrigger(tau=0.2), 0, queues).overloaded is overloaded
 
 
 @pytest.mark.parametrize(("own", "overloaded"), [(0, False), (1, True)])
 def test_reducers_that_never_reported_count_as_empty(own: int, overloaded: bool) -> None:
-    assert judge(QueueLengthTrigger(tau=0.2, min_queue=0), 3, {3: own}).overloaded is overloaded
+    assert judge(QueueTrigger(tau=0.2, least=0), 3, {3: own}).overloaded is overloaded
 
 
 def test_with_a_tau_of_0_any_lead_is_too_much() -> None:
-    trigger = QueueLengthTrigger(tau=0.0)
+    trigger = QueueTrigger(tau=0.0)
     assert judge(trigger, 0, {0: 11, 1: 10}).overloaded
     assert not judge(trigger, 0, {0: 10, 1: 10}).overloaded
 
 
 @pytest.mark.parametrize(("own", "overloaded"), [(99, False), (100, True)])
 def test_a_queue_below_the_least_is_never_overloaded(own: int, overloaded: bool) -> None:
-    assert judge(QueueLengthTrigger(tau=0.2, min_queue=100), 0, {0: own, 1: 0}).overloaded is overloaded
+    assert judge(QueueTrigger(tau=0.2, least=100), 0, {0: own, 1: 0}).overloaded is overloaded
 
 
 @given(queue_lengths, st.sampled_from(["0", "0.05", "0.2", "0.5", "1", "3"]), st.integers(0, 100), st.data())
@@ -53,12 +53,12 @@ def test_the_verdict_is_the_papers_equation(queues: dict[int, int], tau: str, le
     reducer = data.draw(st.sampled_from(sorted(queues)))
     second = max((queue for other, queue in queues.items() if other != reducer), default=0)
     expected = queues[reducer] > second * (1 + Fraction(tau)) and queues[reducer] >= least
-    assert judge(QueueLengthTrigger(float(tau), least), reducer, queues).overloaded == expected
+    assert judge(QueueTrigger(float(tau), least), reducer, queues).overloaded == expected
 
 
 @given(queue_lengths, st.floats(0, 10))
 def test_at_most_one_reducer_is_overloaded_at_a_time(queues: dict[int, int], tau: float) -> None:
-    trigger = QueueLengthTrigger(tau)
+    trigger = QueueTrigger(tau)
     assert sum(judge(trigger, reducer, queues).overloaded for reducer in queues) <= 1
 
 
@@ -71,10 +71,13 @@ def test_at_most_one_reducer_is_overloaded_at_a_time(queues: dict[int, int], tau
     ],
 )
 def test_the_reason_names_the_numbers_that_decided(queues: dict[int, int], reason: str) -> None:
-    assert judge(QueueLengthTrigger(tau=0.2, min_queue=5), 0, queues).reason == reason
+    assert judge(QueueTrigger(tau=0.2, least=5), 0, queues).reason == reason
 
 
 # --- against the mean, and by delay
+
+
+DELAY = QueueTrigger(tau=0.2, least=0.0, in_seconds=True)
 
 
 def slow(queue: int, service_seconds: float | None) -> Load:
@@ -83,8 +86,8 @@ def slow(queue: int, service_seconds: float | None) -> Load:
 
 def test_two_overloaded_reducers_hide_each_other_from_the_second_longest_but_not_from_the_mean() -> None:
     queues = {0: 1000, 1: 1000, 2: 0, 3: 0}
-    assert not judge(QueueLengthTrigger(0.2), 0, queues).overloaded
-    verdict = judge(QueueLengthTrigger(0.2, against="mean"), 0, queues)
+    assert not judge(QueueTrigger(0.2), 0, queues).overloaded
+    verdict = judge(QueueTrigger(0.2, against="mean"), 0, queues)
     assert (verdict.overloaded, verdict.reason) == (True, "queue 1,000 of task 0 exceeds 500.0 x 1.2")
 
 
@@ -92,7 +95,7 @@ def test_two_overloaded_reducers_hide_each_other_from_the_second_longest_but_not
 def test_against_the_mean_the_verdict_is_exact_too(queues: dict[int, int], tau: str, data: st.DataObject) -> None:
     reducer = data.draw(st.sampled_from(sorted(queues)))
     limit = Fraction(sum(queues.values()), len(queues)) * (1 + Fraction(tau))
-    found = judge(QueueLengthTrigger(float(tau), 0, "mean"), reducer, queues).overloaded
+    found = judge(QueueTrigger(float(tau), 0, "mean"), reducer, queues).overloaded
     assert found == (queues[reducer] > limit) or abs(queues[reducer] - limit) < 1e-6
 
 
@@ -100,33 +103,32 @@ def test_against_the_mean_the_verdict_is_exact_too(queues: dict[int, int], tau: 
 @given(st.integers(1, 10**6), st.floats(1e-9, 10), st.integers(2, 9))
 def test_reducers_that_are_equally_loaded_are_never_overloaded(against, queue, service_seconds, reducers) -> None:
     loads = dict.fromkeys(range(reducers), slow(queue, service_seconds))
-    for trigger in (QueueLengthTrigger(0.0, 0, against), QueueingDelayTrigger(0.01, 0.0, against)):
+    for trigger in (QueueTrigger(0.0, 0, against), QueueTrigger(0.01, 0.0, against, in_seconds=True)):
         assert not trigger.judge(0, loads).overloaded
 
 
 def test_a_short_queue_of_slow_records_is_the_longer_delay() -> None:
     loads = {0: slow(10, 1.0), 1: slow(1000, 0.001)}
-    trigger = QueueingDelayTrigger(tau=0.2)
-    assert [trigger.measure(loads[reducer]) for reducer in (0, 1)] == [10.0, 1.0]
-    assert trigger.judge(0, loads).reason == "delay 10 s of task 0 exceeds 1 s x 1.2"
-    assert [trigger.judge(reducer, loads).overloaded for reducer in (0, 1)] == [True, False]
+    assert [DELAY.measure(loads[reducer]) for reducer in (0, 1)] == [10.0, 1.0]
+    assert DELAY.judge(0, loads).reason == "delay 10 s of task 0 exceeds 1 s x 1.2"
+    assert [DELAY.judge(reducer, loads).overloaded for reducer in (0, 1)] == [True, False]
 
 
 @pytest.mark.parametrize(("queue", "overloaded"), [(12, False), (13, True)])
 def test_a_delay_must_exceed_the_second_longest_by_more_than_tau(queue: int, overloaded: bool) -> None:
     loads = {0: slow(queue, 0.5), 1: slow(10, 0.5), 2: slow(1, 0.5)}
-    assert QueueingDelayTrigger(tau=0.2).judge(0, loads).overloaded is overloaded
+    assert DELAY.judge(0, loads).overloaded is overloaded
 
 
 @pytest.mark.parametrize(("queue", "overloaded"), [(24, False), (25, True)])
 def test_a_delay_below_the_least_is_never_overloaded(queue: int, overloaded: bool) -> None:
-    verdict = QueueingDelayTrigger(tau=0.2, min_delay=0.25).judge(3, {3: slow(queue, 0.01)})
+    verdict = QueueTrigger(0.2, 0.25, in_seconds=True).judge(3, {3: slow(queue, 0.01)})
     assert verdict.overloaded is overloaded
     assert overloaded or verdict.reason == "delay 0.24 s of task 3 is below the least delay of 0.25 s"
 
 
 def test_before_the_first_record_is_processed_the_delay_is_not_known() -> None:
-    verdict = QueueingDelayTrigger(tau=0.2).judge(0, {0: slow(10**6, None), 1: slow(0, 1.0)})
+    verdict = DELAY.judge(0, {0: slow(10**6, None), 1: slow(0, 1.0)})
     assert (verdict.overloaded, "not known" in verdict.reason) == (False, True)
 
 
@@ -141,7 +143,7 @@ def test_before_the_first_record_is_processed_the_delay_is_not_known() -> None:
     ids=["long and slow", "long but quick", "slow but short", "neither"],
 )
 def test_both_takes_a_long_queue_and_a_long_delay(own: Load, overloaded: bool, says: list[str]) -> None:
-    trigger = BothTrigger(QueueLengthTrigger(0.2, 100), QueueingDelayTrigger(0.2, 0.25))
+    trigger = BothTrigger(QueueTrigger(0.2, 100), QueueTrigger(0.2, 0.25, in_seconds=True))
     verdict = trigger.judge(0, {0: own, 1: slow(10, 0.001)})
     assert verdict.overloaded is overloaded
     assert [part.split()[0] for part in verdict.reason.split(" and ")] == says

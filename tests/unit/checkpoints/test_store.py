@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
-from dpa.checkpoints import Chain, CheckpointStore, FileRef, Manifest, Part, TaskParts
+from dpa.checkpoints import Chain, CheckpointStore, Collected, FileRef, Manifest, Part, TaskParts
+from dpa.checkpoints._manifest import Slot
 from dpa.errors import CheckpointDamagedError, CheckpointError, ClaimLostError
 
 
@@ -124,8 +129,32 @@ def test_of_two_that_claim_a_generation_one_loses(tmp_path: Path, chain: Chain) 
     one.claim(7)
     with pytest.raises(ClaimLostError, match="slot 1 belongs to generation 7"):
         other.claim(7)
-    assert one.claim(7) is None  # again, after an answer that was lost
     assert one.next == 2
+
+
+def test_of_many_that_claim_and_commit_at_once_each_slot_has_one(tmp_path: Path, chain: Chain) -> None:
+    store = CheckpointStore.open(str(tmp_path / "store"))
+    begin = Barrier(6)
+
+    def work(number: int) -> list[int]:
+        won = []
+        one = store.chain(chain.job)
+        begin.wait()
+        with suppress(ClaimLostError):
+            one.claim()
+            won.append(one.next - 1)
+            while len(won) < 5:
+                won.append(commit(one, number).number)
+                one.collect(1)
+        return won
+
+    with ThreadPoolExecutor(6) as workers:
+        won = [number for numbers in workers.map(work, range(6)) for number in numbers]
+    assert sorted(won) == list(range(1, len(won) + 1))
+    newest = chain.newest()
+    assert newest is not None
+    for file in newest.files().values():
+        chain.data.read(file)
 
 
 def test_a_coordinator_that_slept_while_its_next_slot_was_won_and_collected_has_lost(
@@ -135,25 +164,83 @@ def test_a_coordinator_that_slept_while_its_next_slot_was_won_and_collected_has_
     heir.claim()
     newest = [commit(heir, epoch) for epoch in range(1, 5)][-1]
     heir.collect(1)
-    assert heir._numbers() == [5]
+    assert heir.numbers() == [4, 5]
     with pytest.raises(ClaimLostError):
         commit(chain, 1)
-    assert heir._numbers() == [5]
+    assert (heir.numbers(), heir.newest()) == ([4, 5], newest)
+    assert heir.collect(1) == Collected(slots=1, files=2)  # what the sleeper has put
+
+
+def test_nor_does_it_win_by_an_attempt_that_had_seemed_to_fail(
+    tmp_path: Path, chain: Chain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heir = CheckpointStore.open(str(tmp_path / "store")).chain(chain.job)
+    heir.claim()
+    newest = [commit(heir, epoch) for epoch in range(1, 5)][-1]
+    heir.collect(1)
+
+    def lstat(path: str) -> os.stat_result:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "lstat", lstat)
+        with pytest.raises(CheckpointError, match="Input/output error"):
+            commit(chain, 1)
+    for _ in range(2):
+        with pytest.raises(ClaimLostError):
+            commit(chain, 1)
+    assert (heir.numbers(), heir.newest()) == ([4, 5], newest)
+
+
+@pytest.mark.parametrize("deletions", range(5))
+def test_nor_does_it_win_after_a_collection_that_was_cut_short(
+    tmp_path: Path, chain: Chain, monkeypatch: pytest.MonkeyPatch, deletions: int
+) -> None:
+    store = CheckpointStore.open(str(tmp_path / "store"))
+    second, heir = store.chain(chain.job), store.chain(chain.job)
+    second.claim()
+    heir.claim()
+    newest = [commit(heir, epoch) for epoch in range(1, 4)][-1]
+    real, left = os.unlink, iter(range(deletions))
+
+    def unlink(path: str) -> None:
+        if next(left, None) is None:
+            raise OSError(5, "Input/output error")
+        real(path)
+
+    with monkeypatch.context() as broken, suppress(CheckpointError):
+        broken.setattr(os, "unlink", unlink)
+        heir.collect(1)
+    for sleeper in (chain, second):
+        with pytest.raises(ClaimLostError):
+            commit(sleeper, 9)
     assert heir.newest() == newest
 
 
-def test_an_older_checkpoint_can_be_the_base(tmp_path: Path, chain: Chain) -> None:
-    first, second, third = (commit(chain, epoch) for epoch in (1, 2, 3))
-    heir = CheckpointStore.open(str(tmp_path / "store")).chain(chain.job)
-    assert heir.claim(base=1) == first
-    assert heir.newest() == first
-    heir.collect(1)
-    assert heir._numbers() == [third.number, 4]
-    assert heir.data.read(first.coordinator) == b"tables"
-    with pytest.raises(CheckpointDamagedError, match="missing"):
-        heir.claim(base=second.number)
-    with pytest.raises(CheckpointError, match="claim of a coordinator"):
-        heir.claim(base=4)
+def test_a_collection_by_another_leaves_a_commit_alone(
+    tmp_path: Path, chain: Chain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = CheckpointStore.open(str(tmp_path / "store")).chain(chain.job)
+    commit(chain, 1)
+    real = chain.slot
+
+    def slot(number: int) -> Slot | None:
+        other.collect(1)  # between the put and the look at what it follows
+        return real(number)
+
+    monkeypatch.setattr(chain, "slot", slot)
+    assert commit(chain, 2) == other.newest()
+
+
+def test_a_checkpoint_that_was_asked_for_is_there_or_an_error(chain: Chain) -> None:
+    manifests = [commit(chain, epoch) for epoch in (1, 2, 3)]
+    assert chain.manifest(2) == manifests[1]
+    chain.collect(1)
+    with pytest.raises(CheckpointDamagedError, match=r"0000000001.json is missing"):
+        chain.manifest(1)
+    chain.claim()
+    with pytest.raises(CheckpointError, match=r"0000000004.json is no checkpoint, but the claim"):
+        chain.manifest(4)
 
 
 def test_a_checkpoint_may_need_files_of_its_own_slot_and_of_the_one_before_only(chain: Chain) -> None:
@@ -167,18 +254,35 @@ def test_a_checkpoint_may_need_files_of_its_own_slot_and_of_the_one_before_only(
 
 def test_collection_leaves_what_is_needed_and_what_is_being_written(tmp_path: Path, chain: Chain) -> None:
     directory = tmp_path / "store" / chain.job
-    first = commit(chain, 1)
+    commit(chain, 1)
     abandoned = chain.data.write(chain.next, "abandoned", b"x")
-    commit(chain, 2)
-    third = commit(chain, 3, reuse=commit_parts(chain))
-    writing = chain.data.write(chain.next, "writing", b"x")
-    assert chain.collect(3).files == 1
+    assert chain.collect(3) == Collected()
+    second = commit(chain, 2)
+    assert chain.collect(3) == Collected(files=1)
     assert abandoned.path not in files_in(directory)
-    collected = chain.collect(1)
-    assert (collected.slots, collected.files) == (2, 3)
-    assert files_in(directory) == {"chain/0000000003.json", writing.path, *third.files()}
-    assert first.tasks[0].parts[0].file.path not in files_in(directory)
-    assert chain.collect(1).files == 0
+    third = commit(chain, 3, reuse=commit_parts(chain))
+    fourth = commit(chain, 4, reuse=third.tasks[0].parts)
+    writing = chain.data.write(chain.next, "writing", b"x")
+    assert chain.collect(3) == Collected(slots=2, files=2)
+    assert chain.collect(1) == Collected(slots=1, files=1)
+    slots = {"chain/0000000003.json", "chain/0000000004.json"}
+    assert files_in(directory) == slots | {writing.path} | {*third.files(), *fourth.files()}
+    assert second.tasks[0].parts[0].file.path in fourth.files()
+    assert chain.collect(1) == Collected()
+
+
+def test_a_job_that_has_ended_is_removed_as_a_whole(tmp_path: Path, chain: Chain) -> None:
+    other = CheckpointStore.open(str(tmp_path / "store")).create("other")
+    commit(chain, 1)
+    orphan = chain.data.write(chain.next, "orphan", b"")
+    CheckpointStore.open(str(tmp_path / "store")).chain(chain.job).remove()
+    assert [path.name for path in (tmp_path / "store").iterdir()] == [other.job]
+    with pytest.raises(CheckpointError):
+        chain.data.write(chain.next, "late", b"")
+    with pytest.raises(CheckpointError, match="No such file"):
+        chain.commit(epoch=2, coordinator=orphan, tasks=(), records=0, seconds=0.0)
+    with pytest.raises(CheckpointDamagedError, match="has no slot of a chain: it was removed"):
+        chain.newest()
 
 
 def commit_parts(chain: Chain) -> tuple[Part, ...]:
@@ -196,7 +300,7 @@ def test_nothing_is_collected_beside_a_damaged_manifest(tmp_path: Path, chain: C
     with pytest.raises(CheckpointDamagedError, match=r"0000000002.json is damaged: it is no manifest"):
         chain.collect(1)
     assert chain.data.read(orphan) == b""
-    assert chain._numbers() == [0, 1, 2]
+    assert chain.numbers() == [0, 1, 2]
 
 
 def test_a_commit_whose_answer_was_lost_is_found_in_the_chain(
@@ -215,6 +319,15 @@ def test_a_commit_whose_answer_was_lost_is_found_in_the_chain(
     with pytest.raises(CheckpointError, match="is there already, from an attempt that had seemed to fail"):
         commit(chain, 1)
     assert commit(chain, 2).number == 2
+
+
+def test_a_file_system_without_hard_links_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def link(*paths: str) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", link)
+    with pytest.raises(CheckpointError, match="has no hard links: name a directory on another one"):
+        CheckpointStore.open(str(tmp_path)).create("job")
 
 
 def test_a_store_that_cannot_be_is_refused(tmp_path: Path) -> None:

@@ -294,6 +294,10 @@ class Renamed(Drifted):
     given = pa.record_batch({"m": [1, 2]})
 
 
+class Widened(Drifted):
+    given = pa.record_batch({"n": [1, 2], "m": ["a", "b"]})
+
+
 class NotNull(Drifted):
     """What may be null is no part of a type."""
 
@@ -312,7 +316,8 @@ class Drifting(Torn):
     ("kind", "said"),
     [
         (Texts, r" of drifting has the column 'n' as string, and the feed's `schema` declares it as int64"),
-        (Renamed, r" of drifting has the column 'n' as missing, and the feed's `schema` declares it as int64"),
+        (Renamed, r" of drifting has no column 'n', and the feed's `schema` declares it as int64"),
+        (Widened, r" of drifting has the column 'm' as string, and the feed's `schema` does not declare it"),
     ],
 )
 def test_rows_are_held_against_the_columns_that_their_feed_declares(kind: type[Drifted], said: str) -> None:
@@ -329,6 +334,14 @@ def test_a_sample_is_held_against_them_too_and_what_may_be_null_is_not() -> None
     texts.sample = lambda *given: pa.table({"n": ["1"]})  # type: ignore[method-assign]
     with pytest.raises(TableError, match="the sample of drifting has the column 'n' as string"):
         ForeignFeed(texts, "drifting").sample(1)
+
+
+def test_rows_have_their_columns_in_the_order_that_is_declared() -> None:
+    feed = Drifting(Widened)
+    feed.schema = pa.schema({"m": pa.string(), "n": pa.int64()})
+    feed.sample = lambda *given: pa.table({"n": [1], "m": ["a"]})  # type: ignore[method-assign]
+    with pytest.raises(TableError, match="the sample of drifting has the columns n, m, and `schema` orders m, n"):
+        ForeignFeed(feed, "drifting").sample(1)
 
 
 class Nowhere(Shown):

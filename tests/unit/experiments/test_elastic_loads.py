@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from experiments.elastic.loads import LOADS, Load
+from experiments.elastic.hindsight import best
+from experiments.elastic.loads import HELD_OUT, LOADS, Load
 from experiments.elastic.outcome import Change, Outcome, outcome_of, tasks_at
 from experiments.elastic.page import page
 from experiments.elastic.targets import targets
@@ -70,9 +71,18 @@ def test_the_page_and_the_targets_are_of_all_runs() -> None:
         for queues in (SHORT, LONG)
         for method in METHODS
     ]
+    runs += [replace(runs[0], load=load.name, turns=1) for load in HELD_OUT]
     text = page(runs)
-    assert all(f"| {load.name} |" in text for load in LOADS) and OLD in text
-    assert {target.name for target in targets(runs) if not target.met} == {
+    assert all(f"| {load.name} |" in text for load in (*LOADS, *HELD_OUT)) and OLD in text
+    missed = {target.name for target in targets(runs) if not target.met}
+    assert {f"held out, {load.name}: changes, most of all runs" for load in HELD_OUT} <= missed
+    assert {name for name in missed if not name.startswith("held out, ")} == {
         "ours: changes that a short wave is chased with",
         "ours: time in which records are late, to that by busy time",
     }
+
+
+def test_in_hindsight_a_load_is_met_at_the_least_cost() -> None:
+    assert best(STEP, 8, 0.9, 1.0, 1).changes == 2
+    assert best(STEP, 8, 0.9, 1.0, 1).tasks == pytest.approx((20 * 1 + 20 * 4) / 40)
+    assert best(STEP, 8, 0.9, 60.0, 1).changes == 1  # to end three tasks does not pay

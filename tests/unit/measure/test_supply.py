@@ -61,6 +61,18 @@ def test_the_last_stretch_before_a_hold_counts_even_if_it_is_short() -> None:
     assert supply.rate == pytest.approx(500)
 
 
+def test_a_step_that_a_hold_overtakes_does_not_count_without_its_records() -> None:
+    supply = Supply()
+    supply.begin(0.0)
+    supply.made(20, 0.1)
+    supply.hold(0.18)
+    assert supply.rate == pytest.approx(200)
+    supply.made(20, 0.2)
+    supply.begin(0.5)
+    supply.hold(0.9)
+    assert supply.rate == pytest.approx(200)
+
+
 def test_the_time_in_which_there_is_nothing_to_read_does_not_count() -> None:
     supply = Supply()
     supply.begin(0.0)

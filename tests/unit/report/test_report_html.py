@@ -82,7 +82,7 @@ def test_the_page_has_every_part() -> None:
         "skew S 0.034",
         "S, static 0.412",
         "S, Spark 0.398",
-        "throughput 4,800,000 records/s",
+        "throughput 4,800,000/s records mapped",
         "redistributions 4 decisions: 150 below threshold, 5 rounds used up, 4 applied",
         "1 10,526,316 43.9%",
         "0.80 1 queue of 131,072 exceeds",

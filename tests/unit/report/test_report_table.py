@@ -126,9 +126,9 @@ def test_the_facts_of_the_run_are_given() -> None:
     text = words(shown(samples.report()))
     for expected in (
         "redistributions 4 decisions: 150 below threshold, 5 rounds used up, 4 applied",
-        "records 24,000,000 processed 20,000,000 rows read, 24,000,000 mapped, 24,000,000 emitted",
+        "records 24,000,000 processed; 20,000,000 rows read, 24,000,000 mapped, 24,000,000 emitted",
         "forwards 49,380 0.0021 per record",
-        "throughput 4,800,000 records/s",
+        "throughput 4,800,000/s records mapped",
         "latency p99 1.12 s p95 0.41 s, p50 31.2 ms, max 2.50 s, mean 0.10 s",
         "15.3 s startup 2.31 s, load 1.08 s, stream 5.00 s, merge 0.42 s, reference 6.20 s",
         "first record after 3.60 s",
@@ -247,7 +247,7 @@ def test_a_failed_job_shows_how_far_it_came() -> None:
 def test_counts_that_tasks_reported_at_different_moments_are_marked() -> None:
     made = samples.report(status="failed", error="no")
     early = replace(made, records=RecordCounts(read=38, mapped=38, emitted=38, processed=50))
-    assert "records 50 processed as last reported: 38 rows read, 38 mapped, 38 emitted" in words(shown(early))
+    assert "records 50 processed; as last reported: 38 rows read, 38 mapped, 38 emitted" in words(shown(early))
     assert "as last reported" not in shown(made)
 
 
@@ -270,7 +270,7 @@ def test_a_failed_job_says_where_nothing_was_published() -> None:
 
 
 def test_an_empty_job_has_a_table_too() -> None:
-    assert "0 processed  0 rows read, 0 mapped, 0 emitted\n" in shown(samples.empty_report())
+    assert "0  processed; 0 rows read, 0 mapped, 0 emitted\n" in shown(samples.empty_report())
 
 
 def test_a_stream_that_is_not_utf_8_gets_bars_of_hashes_and_escapes() -> None:
@@ -402,7 +402,7 @@ def test_of_a_verbose_graph_each_operator_stage_follows_and_the_facts_of_the_job
     assert re.search(
         r"priced: 3 tasks .* priced: 2 redistributions .* priced: hot keys .* the 7.8% .* latency p99", text
     )
-    assert re.search(r"result 20 rows out/last reference match .* records 18,159,894 processed 6,249,996 rows", text)
+    assert re.search(r"result 20 rows out/last reference match .* records 18,159,894 processed; 6,249,996 rows", text)
     assert "--verbose" not in text
     assert shown(samples.graph_report(), verbose=True).endswith("\nreference: match\n")
 

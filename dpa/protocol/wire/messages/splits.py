@@ -27,6 +27,6 @@ class SplitGrant(Message):
 
 @dataclass(frozen=True)
 class SplitReturned(Message):
-    """A source task that leaves has read so many rows of its split, and the rest is for others."""
+    """A source task that leaves has read `rows` rows of its split, and the rest is for others."""
 
     read: int

@@ -14,14 +14,7 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from annotated_types import Ge, Gt, Le
 
-from dpa.balance._trigger import (
-    Against,
-    BothTrigger,
-    QueueingDelayTrigger,
-    QueueLengthTrigger,
-    Trigger,
-    UtilisationTrigger,
-)
+from dpa.balance._trigger import Against, BothTrigger, QueueTrigger, Trigger, UtilisationTrigger
 from dpa.balance.adaptive.first_table import FirstTable
 from dpa.balance.policy import BalancedStage, BalancePolicy
 from dpa.measure.load import KeySample
@@ -126,9 +119,10 @@ class TriggeredOptions(BalanceOptions):
     half_life: Annotated[float, Gt(0)] = 1.0
     """Seconds of work after which a measurement of the time a record takes counts half."""
 
-    def _trigger(self, tau: float, against: Against) -> Trigger:
-        length = QueueLengthTrigger(tau, self.min_queue, against)
-        delay = QueueingDelayTrigger(tau, self.min_delay, against)
+    def trigger_at(self, tau: float, against: Against) -> Trigger:
+        """The trigger with this threshold, by the second greatest load or the mean."""
+        length = QueueTrigger(tau, self.min_queue, against)
+        delay = QueueTrigger(tau, self.min_delay, against, in_seconds=True)
         match self.trigger:
             case "utilisation":
                 return UtilisationTrigger(min_delay=self.min_delay)
