@@ -30,7 +30,7 @@ _FALLING = 3.0
 """A load that has not settled is followed once idle tasks have cost as much as this many changes."""
 
 _RISEN = 4.0
-"""Times `seconds` after which a rise is no step, and not the first moments of a stream."""
+"""A load has to be seen for this many times `seconds` before its slope says anything."""
 
 _RATES = 8
 """Looks over which the rate of a task is averaged."""
