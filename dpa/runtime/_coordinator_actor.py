@@ -280,7 +280,7 @@ class CoordinatorActor(TaskActor):
     def _write(self, cut: Cut) -> Event:
         """Write a checkpoint while records flow."""
         assert self._checkpointing is not None
-        event = self._checkpointing.write(cut)
+        event = self._checkpointing.write(cut, self.warn)
         if isinstance(event, CheckpointFailed):
             self.warn(f"a checkpoint could not be written, and the one before it stays the newest: {event.reason}")
         return event
