@@ -28,6 +28,7 @@ _COMMANDS = {
     "interleavings_coverage": "python -m experiments.interleavings --coverage --seeds 200",
     "interleavings_graphs": "python -m experiments.interleavings --graphs --seeds 2000",
     "interleavings_graphs_changes": "python -m experiments.interleavings --graphs --changes --seeds 3000",
+    "interleavings_graphs_changes_cuts": "python -m experiments.interleavings --graphs --changes --cuts --seeds 1000",
 }
 """What makes the committed results."""
 
@@ -36,8 +37,7 @@ def measure(options: argparse.Namespace) -> Findings:
     """Run the job or graph of each seed, and count what happened in them."""
     seeds = min(options.seeds, 25) if options.quick else options.seeds
     run, count = (run_random_graph, _graph) if options.graphs else (run_random_job, _job)
-    if options.changes:
-        run = partial(run, changes=True)
+    run = partial(run, changes=options.changes, cuts=options.cuts)
     what = "graphs" if options.graphs else "jobs"
     counts: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
@@ -80,6 +80,8 @@ def _count(run: SimulatedRun, counts: Counter[str]) -> None:
         counts["tasks that came"] += len(step.started) - len(step.moved)
         counts["tasks that went"] += len(step.stopped) - len(step.moved)
         counts["tasks that moved"] += len(step.moved)
+    if run.snapshot.checkpoints is not None:
+        counts["checkpoints, of each run two of which it begins again behind"] += run.snapshot.checkpoints.written
     counts["stages that were redistributed"] += sum(stage.version > 0 for stage in run.snapshot.stages)
 
 
@@ -116,6 +118,7 @@ if __name__ == "__main__":
     parser.add_argument("--seeds", type=int, default=3_500, help="how many random jobs or graphs")
     parser.add_argument("--graphs", action="store_true", help="graphs of up to six stages instead of jobs of one")
     parser.add_argument("--changes", action="store_true", help="tasks come, go and move meanwhile")
+    parser.add_argument("--cuts", action="store_true", help="make checkpoints, and begin again behind some of them")
     parser.add_argument("--coverage", action="store_true", help="count what runs in all modes reach")
     given = parser.parse_known_args()[0]
     if given.coverage:
@@ -126,5 +129,5 @@ if __name__ == "__main__":
             command=_COMMANDS["interleavings_coverage"],
         )
         sys.exit()
-    name = "interleavings" + ("_graphs" if given.graphs else "") + ("_changes" if given.changes else "")
-    main(name, parser, measure, command=_COMMANDS[name])
+    name = "_".join(["interleavings", *(way for way in ("graphs", "changes", "cuts") if getattr(given, way))])
+    main(name, parser, measure, command=_COMMANDS.get(name))

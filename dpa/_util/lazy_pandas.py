@@ -1,5 +1,5 @@
 """Keeps pyarrow from importing pandas for nothing. Where pandas is installed, pyarrow imports it with the first array
-that it makes, to tell pandas' objects from others: a quarter of a second of the start of
+that it makes, to recognise pandas' objects: a quarter of a second of the start of
 the command and of each actor."""
 
 from __future__ import annotations

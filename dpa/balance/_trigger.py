@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 from dpa.measure.load import Load
 
@@ -21,18 +21,6 @@ class Verdict:
 
     overloaded: bool
     reason: str
-
-
-class Trigger(Protocol):
-    """Decides whether a reducer is overloaded, and measures which reducer is the most loaded."""
-
-    def measure(self, load: Load) -> float:
-        """A load in the trigger's own unit; greater is worse."""
-        ...
-
-    def judge(self, reducer: int, loads: Mapping[int, Load]) -> Verdict:
-        """Look at `reducer`'s load against all others; reducers that never reported count as 0, but not in a mean."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -117,3 +105,8 @@ class BothTrigger:
         against = [verdict for verdict in verdicts if not verdict.overloaded]
         reason = " and ".join(verdict.reason for verdict in against or verdicts)
         return Verdict(not against, reason)
+
+
+Trigger: TypeAlias = QueueTrigger | UtilisationTrigger | BothTrigger
+"""Decides by `judge` whether a reducer is overloaded beside all others, and measures which of them is the most loaded:
+`measure` is in its own unit, greater is worse. Reducers that never reported count as 0, but not in a mean."""

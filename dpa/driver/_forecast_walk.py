@@ -77,8 +77,8 @@ class Walk(GraphWalk):
 
 
 def thinned(blocks: Sequence[Block], most: int) -> Iterator[Block]:
-    """The blocks of both sides of a join, with fewer rows of the left one if they have more than `most` pairs of rows
-    with one key: with so many that there are about `most` pairs."""
+    """The blocks of both sides of a join, with fewer rows of the left one, so that about `most` pairs of rows have
+    one key, if they have more."""
     pairs = _pairs(blocks)
     share = most / pairs if pairs > most else 1.0
     for block in blocks:

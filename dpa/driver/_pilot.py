@@ -56,7 +56,7 @@ def piloted(spec: JobSpec, opened: Mapping[str, OpenedInput], clock: Callable[[]
 
 
 def _part(sample: pa.Table, share: float) -> pa.Table:
-    """So many of a sample's rows, at least one, evenly spread over it."""
+    """This share of a sample's rows, at least one, evenly spread over it."""
     rows = min(sample.num_rows, max(1, round(sample.num_rows * share)))
     return sample.take(pa.array(np.linspace(0, sample.num_rows - 1, rows).astype(np.int64)))
 

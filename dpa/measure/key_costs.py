@@ -30,19 +30,19 @@ _FREQUENT = 0.02
 """A key may stand out that has this part of all records."""
 
 _OFTEN = 6
-"""And that is in so many of the quanta: one that took long for another reason is not explained by its keys."""
+"""Quanta that it must be in as well: one that took long for another reason is not explained by its keys."""
 
 _MOST = 8
 """Most keys that stand out."""
 
 _STANDS_OUT = 5.0
-"""A key's cost must differ from the usual by so many standard errors: of some dozens of keys, none does by chance."""
+"""Standard errors by which a key's cost must differ from the usual: of some dozens of keys, none does by chance."""
 
 _LEAST = 0.5
 """And by this part of the usual."""
 
 _SAME = 1e-6
-"""Counts that are in proportion to those of other keys but for this part of their squares cannot be told from them."""
+"""Counts that are in proportion to those of other keys but for this part of their squares are the same."""
 
 Matrix = npt.NDArray[np.float64]
 

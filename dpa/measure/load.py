@@ -58,7 +58,7 @@ class KeySample:
         return np.where(self.hashes[at] == hashes, self.records[at], 0.0)
 
     def scaled(self, records: float) -> KeySample:
-        """The same keys in the same proportions, with so many records in all."""
+        """The same keys in the same proportions, with `records` records in all."""
         total = self.total
         return replace(self, records=self.records * (records / total)) if total else self
 
@@ -92,7 +92,7 @@ class Load:
         queue: records accepted and not yet processed.
         version: number of the routing table held when that was measured.
         service_seconds: measured time to process one record; None before the first.
-        usual_seconds: the same of a record whose key is not among `costs`; None where that is not told apart.
+        usual_seconds: the same of a record whose key is not among `costs`; None where that is not distinguished.
         error: the standard error of that time, in seconds; infinite before there are two measurements.
         evidence: the number of records that it rests on, older ones counting less.
         busy: the part of the time since the last report in which user code worked, 0 to 1.

@@ -9,7 +9,7 @@ _PIECE = 0.25
 """Seconds after which what has been made without a break is a measurement, even if it is nothing."""
 
 _WHOLE = 0.05
-"""A stretch counts in full from so many seconds on: the newest of these is believed."""
+"""Seconds from which on a stretch counts in full: the newest of these is believed."""
 
 _AFTER_HOLD = 0.25
 """A stretch that follows a hold counts for so much of one without; by the square of its length, where it is short."""

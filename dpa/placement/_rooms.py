@@ -62,20 +62,20 @@ class Rooms:
             self.left[group] -= tasks
             self._use(node, self.task_cost[group] * tasks)
 
-    def fuse(self, one: int, other: int) -> bool:
-        """Put all tasks of two nodes on the one with more room in all, if they fit there. Returns whether they did."""
+    def fuse(self, one: int, other: int) -> int | None:
+        """Put all tasks of two nodes on the one with more room in all. Returns which; None where they do not fit."""
         if self._room[one] < self._room[other]:
             one, other = other, one
         moved = self._room[other] - self.free[other]
         if one == other or not self.fits(moved, one):
-            return False
+            return None
         for on in self.counts:
             if tasks := on.pop(other, 0):
                 on[one] = on.get(one, 0) + tasks
         self._use(one, moved)
         self.free[other] = self._room[other]
         heapq.heappush(self._roomiest, (-self.free[other], other))
-        return True
+        return one
 
     def place_rest(self) -> Placement:
         """Place every task that is left: the dearest first, each on the node with most room (task allocation paper,

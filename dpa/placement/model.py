@@ -7,7 +7,6 @@ counts and needs no list of tasks. Every task of a group talks to every task of 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -227,9 +226,3 @@ class Placement:
     def nodes_of(self, group: int) -> tuple[int, ...]:
         """The node of each task of a group, tasks in the order of nodes."""
         return tuple(np.repeat(np.arange(self.counts.shape[1]), self.counts[group]).tolist())
-
-    @classmethod
-    def of_tasks(cls, graph: TaskGraph, cluster: Cluster, nodes: Iterable[Sequence[int]]) -> Placement:
-        """The placement whose groups' tasks are on these nodes."""
-        counts = [np.bincount(np.asarray(of, dtype=np.int64), minlength=len(cluster.nodes)) for of in nodes]
-        return cls(graph, cluster, np.array(counts, dtype=np.int64))

@@ -64,21 +64,6 @@ def received(placement: Placement) -> Floats:
     return _crossing(placement.graph, placement.counts)[1]
 
 
-def bandwidth_use(placement: Placement) -> Floats:
-    """The used part of each node's bandwidth, that of others among it, in the busier direction (the elastic
-    allocator's IV-B). Above 1 the network cannot keep up; 0 where bandwidth is unlimited."""
-    nodes = placement.cluster.nodes
-    reserved = np.array([node.reserved_bandwidth for node in nodes])
-    bandwidth = np.array([node.bandwidth for node in nodes])
-    used: Floats = (reserved + np.maximum(sent(placement), received(placement))) / bandwidth
-    return used
-
-
-def deviation(use: Floats) -> float:
-    """How unevenly a resource is used: sqrt(sum (R_i - R_avg)^2) (the elastic allocator's R_dev, IV-C)."""
-    return float(np.sqrt(np.square(use - use.mean()).sum()))
-
-
 @dataclass(frozen=True)
 class Delays:
     """How long a record is under way, in seconds.

@@ -22,6 +22,9 @@ class TokenRing:
     """Tokens `0 .. tokens_of(reducer) - 1` of each reducer on the circle of 32-bit hashes.
 
     A change costs O(log T) for each token that comes or goes, T being the number of tokens.
+
+    Attributes:
+        reducers: above the number of any reducer that there has been.
     """
 
     def __init__(self, reducers: int, tokens: int, *, token_format: str = PAPER_TOKEN_FORMAT, seed: int = 0) -> None:
@@ -34,22 +37,16 @@ class TokenRing:
         self._format = token_format
         self._seed = seed
         self._tokens = dict.fromkeys(range(reducers), 0)
-        self._names = {reducer: reducer for reducer in range(reducers)}
-        self._next = reducers
-        self._members = list(range(reducers))
+        self._names = {reducer: reducer for reducer in range(reducers)}  # in the order of members
+        self.reducers = reducers
         self._points: SortedList[tuple[int, int]] = SortedList()
         for reducer in range(reducers):
             self.set_tokens(reducer, tokens)
 
     @property
-    def reducers(self) -> int:
-        """Above the number of any reducer that there has been."""
-        return self._next
-
-    @property
     def members(self) -> tuple[int, ...]:
         """The reducers that own tokens; one that took another's place has its position."""
-        return tuple(self._members)
+        return tuple(self._names)
 
     def tokens_of(self, reducer: int) -> int:
         """The number of tokens of the reducer."""
@@ -67,30 +64,28 @@ class TokenRing:
 
     def join(self, tokens: int) -> int:
         """A new reducer comes, with `tokens` tokens. Returns its number."""
-        new, self._next = self._next, self._next + 1
+        new, self.reducers = self.reducers, self.reducers + 1
         self._tokens[new], self._names[new] = 0, new
-        self._members.append(new)
         self.set_tokens(new, tokens)
         return new
 
     def leave(self, reducer: int) -> None:
         """A reducer goes, and so do its tokens; it is not the last one."""
-        if self._members == [reducer]:
+        if self.members == (reducer,):
             raise ValueError(f"reducer {reducer} is the last one of the ring")
-        self._members.remove(reducer)
         for token in range(self._tokens.pop(reducer)):
             self._points.remove((self._position(reducer, token), reducer))
         del self._names[reducer]
 
     def replace(self, reducer: int) -> int:
         """A new reducer comes in the place of another: it has its tokens. Returns its number."""
-        new, self._next = self._next, self._next + 1
+        new, self.reducers = self.reducers, self.reducers + 1
         for token in range(self._tokens[reducer]):
             position = self._position(reducer, token)
             self._points.remove((position, reducer))
             self._points.add((position, new))
-        self._tokens[new], self._names[new] = self._tokens.pop(reducer), self._names.pop(reducer)
-        self._members[self._members.index(reducer)] = new
+        self._tokens[new] = self._tokens.pop(reducer)
+        self._names = {new if one == reducer else one: name for one, name in self._names.items()}
         return new
 
     def key_lookup(self, key: Key) -> int:

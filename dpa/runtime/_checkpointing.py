@@ -112,8 +112,8 @@ class Checkpointing:
         files = self._files.get(address.stage, ()) if is_first else ()
         return Beginning(self.graph.without_splits(), Archive(self._data, address), files)
 
-    def write(self, cut: Cut) -> CheckpointWritten | CheckpointFailed:
-        """Add a checkpoint to the chain, and remove those that are too old.
+    def write(self, cut: Cut, warn: Callable[[str], None]) -> CheckpointWritten | CheckpointFailed:
+        """Add a checkpoint to the chain, and remove those that are too old; `warn` if these stay.
 
         Raises:
             ClaimLostError: a later generation has the chain.
@@ -135,11 +135,14 @@ class Checkpointing:
                 records=self._read + cut.read,
                 seconds=cut.seconds,
             )
-            self._chain.collect(self._options.keep)
         except ClaimLostError:
             raise
         except CheckpointError as error:
             return CheckpointFailed(str(error), self._chain.next)
+        try:
+            self._chain.collect(self._options.keep)
+        except CheckpointError as error:
+            warn(f"old checkpoints could not be removed: {error}")
         return CheckpointWritten(self._chain.next, manifest.written)
 
 

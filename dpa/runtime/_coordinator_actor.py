@@ -280,7 +280,7 @@ class CoordinatorActor(TaskActor):
     def _write(self, cut: Cut) -> Event:
         """Write a checkpoint while records flow."""
         assert self._checkpointing is not None
-        event = self._checkpointing.write(cut)
+        event = self._checkpointing.write(cut, self.warn)
         if isinstance(event, CheckpointFailed):
             self.warn(f"a checkpoint could not be written, and the one before it stays the newest: {event.reason}")
         return event
@@ -322,7 +322,7 @@ class CoordinatorActor(TaskActor):
             self._shell.post(TaskStarted(address))
 
     def _stop(self, addresses: tuple[Address, ...], present: Present) -> None:
-        """End tasks, and tell all others."""
+        """End tasks, and have all others learn of it."""
         with self._shell.lock:
             ended = [self._handles[address] for address in addresses]
             self._handles = {task: handle for task, handle in self._handles.items() if task not in addresses}
@@ -392,7 +392,7 @@ class CoordinatorActor(TaskActor):
         if len({*nodes.values()}) < 2:
             return ""
         names: dict[str | None, str] = {}
-        with suppress(Exception):  # the failure is told whatever has become of Ray
+        with suppress(Exception):  # the failure is reported whatever has become of Ray
             names = {node["NodeID"]: node["NodeName"] for node in ray.nodes()}
         return names.get(nodes.get(task), "")
 

@@ -1,4 +1,5 @@
-"""How long a thread has waited for a processor: what tells work from waiting where more threads run than processors."""
+"""How long a thread has waited for a processor: what it did not work of the time in which it was busy, where more
+threads run than processors."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ TICK_SECONDS = 0.25
 """How often a task reports its statistics."""
 
 _USE_TICKS = 4
-"""Every so many ticks it reports what it has used, too."""
+"""Ticks from one report of what it has used to the next."""
 
 _WITHOUT_USER_CODE: dict[type, str] = {
     StartTasks: "starting tasks, which import the modules of user code; not all of them are up"

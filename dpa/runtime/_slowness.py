@@ -43,7 +43,7 @@ class Slowness:
         self._busy = _contend(task.index) if task.index in slow.cpu_contention else None
 
     def prolong(self, seconds: float) -> None:
-        """User code took so many seconds: wait for as long as it would take longer, slowed down."""
+        """Wait for as long as user code, which took `seconds`, would take longer, slowed down."""
         if self._factor > 1:
             self._sleep((self._factor - 1) * seconds)
 

@@ -58,7 +58,7 @@ class RayBackend:
 
     @contextmanager
     def prepared(self, tasks: int, place: Place | None = None) -> Iterator[RayRunner]:
-        """A block in which Ray and the actors of so many tasks start in the background, and one plan can be run. Ray is
+        """A block in which Ray and the actors of `tasks` tasks start in the background, and one plan can be run. Ray is
         left as it was found, which begins in the background too when the plan has been run."""
         is_over = threading.Event()
         with Background(self._started(tasks, place, is_over)) as started:

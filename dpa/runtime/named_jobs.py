@@ -50,12 +50,12 @@ class NamedJob:
         from ray.exceptions import RayError
 
         try:
-            told = ray.get(self._coordinator(self._generation()).status.remote(), timeout=_STATUS_SECONDS)
+            said = ray.get(self._coordinator(self._generation()).status.remote(), timeout=_STATUS_SECONDS)
         except (ControlError, RayError):
             return None
-        if told is None:
+        if said is None:
             return None
-        job, snapshot, processes = told
+        job, snapshot, processes = said
         return Status.of(job, snapshot, processes, alive_nodes())
 
     def ask(self, request: Request) -> Answer:

@@ -142,8 +142,23 @@ def _use(placement: Placement) -> Use:
     idle = np.array([node.reserved / node.capacity for node in nodes])
     cpu = idle + through * (scores.utilisation(placement) - idle)
     others = np.array([node.reserved_bandwidth / node.bandwidth for node in nodes])
-    bandwidth = others + through * (scores.bandwidth_use(placement) - others)
-    return Use(float(cpu.mean()), scores.deviation(cpu), float(bandwidth.mean()), scores.deviation(bandwidth), through)
+    bandwidth = others + through * (bandwidth_use(placement) - others)
+    return Use(float(cpu.mean()), deviation(cpu), float(bandwidth.mean()), deviation(bandwidth), through)
+
+
+def bandwidth_use(placement: Placement) -> scores.Floats:
+    """The used part of each node's bandwidth, that of others among it, in the busier direction (the paper's
+    IV-B). Above 1 the network cannot keep up; 0 where bandwidth is unlimited."""
+    nodes = placement.cluster.nodes
+    reserved = np.array([node.reserved_bandwidth for node in nodes])
+    bandwidth = np.array([node.bandwidth for node in nodes])
+    used: scores.Floats = (reserved + np.maximum(scores.sent(placement), scores.received(placement))) / bandwidth
+    return used
+
+
+def deviation(use: scores.Floats) -> float:
+    """How unevenly a resource is used: sqrt(sum (R_i - R_avg)^2) (the paper's R_dev, IV-C)."""
+    return float(np.sqrt(np.square(use - use.mean()).sum()))
 
 
 def _claims(found: Mapping[int, Mapping[str, Use]]) -> Iterator[Target]:

@@ -21,7 +21,6 @@ from ray.exceptions import (
 )
 
 from dpa import Job
-from dpa.checkpoints import CheckpointStore
 from dpa.driver.control import RunningJob
 from dpa.errors import ConfigError, ControlError
 from dpa.protocol.recovery import TaskDiedError
@@ -40,7 +39,7 @@ def pid_of(job: str, task: str, generation: int) -> int:
     title = f"ray::{job} {task}" + (f"#{generation}" if generation else "")
     for command in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            if command.read_bytes().rstrip(b"\0 ").decode() == title:
+            if command.read_bytes().rstrip(b"\0 ") == title.encode():
                 return int(command.parent.name)
         except OSError:  # it has ended meanwhile
             continue
@@ -112,7 +111,7 @@ def test_a_job_survives_the_death_of_each_kind_of_its_processes(tmp_path: Path) 
         assert 0 <= recovery.rows < len(keys)
         assert recovery.seconds is not None and recovery.seconds > 0
     assert any(recovery.rows for recovery in recoveries), "those are known that had been reported"
-    assert [warning.partition(" died: ")[0] for warning in killer.warnings[::2]] == list(KINDS)
+    assert [warning.partition(" died: ")[0] for warning in killer.warnings[::2]] == list(KINDS), killer.warnings
     assert [answer.partition(": ")[2] for answer in killer.answers] == ["the job was restarted"]
     assert result.report.records.processed == len(keys)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["go", "out"]

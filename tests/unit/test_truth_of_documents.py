@@ -81,25 +81,7 @@ UNCLEAR = re.compile(r"\bso (?:many|long)\b|\b(?:tells?|told|telling)\b", re.IGN
 """Words that stand for a parameter, a unit or a verb that has a name of its own."""
 
 PAGES = ["README.md", "CONTRIBUTING.md", *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md")))]
-PACKAGES = [
-    "balance",
-    "config",
-    "execution",
-    "logical",
-    "placement",
-    "protocol/coordinator",
-    "protocol/task",
-    "protocol/wire",
-    "report",
-    "result",
-    "routing",
-    "simulation",
-    "sinks",
-    "sources",
-    "spark",
-    "telemetry",
-]
-"""Those whose docstrings have been gone through."""
+PACKAGES = sorted(path.name for path in (ROOT / "dpa").iterdir() if path.suffix == ".py" or path.is_dir())
 
 
 def prose(written: str) -> str:

@@ -45,20 +45,13 @@ class TopDownSearchAllocator:
         climb = Climb(graph, cluster)
         begun = starts(graph, cluster)
         limit = int(self._work * _SHARE_OF_CLIMBS / len(begun))
-        found, value = begun[0], np.inf
-        for start in begun:
-            top = climb.from_(start, limit)
-            if (reached := objective.value(top)) < value:
-                found, value = top, reached
+        found = min((climb.from_(start, limit) for start in begun), key=objective.value)
         for _ in range(self._trials):
             if climb.work >= self._work:
                 break
             trial = refilled(graph, cluster, found, random)
-            if trial is None:
-                continue
-            top = climb.from_(trial, self._work - climb.work)
-            if (reached := objective.value(top)) < value:
-                found, value = top, reached
+            if trial is not None:
+                found = min((found, climb.from_(trial, self._work - climb.work)), key=objective.value)
         return Placement(graph, cluster, found)
 
 

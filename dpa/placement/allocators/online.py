@@ -30,7 +30,7 @@ class OnlineAllocator:
             raise TooLargeError(f"OTD looks at every pair of {graph.tasks} tasks; beyond {_MAX_TASKS}, take top_down")
         start = EvenAllocator().allocate(graph, cluster)
         groups = np.repeat(np.arange(len(graph.groups)), [group.tasks for group in graph.groups])
-        nodes = np.concatenate([start.nodes_of(group) for group in range(len(graph.groups))]).astype(np.int64)
+        nodes = np.concatenate([start.nodes_of(group) for group in range(len(graph.groups))])
         room, costs = rooms(cluster), task_costs(graph)[groups]
         online = OnlineTaskDeployment(range(len(cluster.nodes)), self._options)
         for _ in range(self._cycles):
@@ -42,9 +42,9 @@ class OnlineAllocator:
             if step.migration is None:
                 break
             nodes[step.migration.task] = step.migration.worker
-        return Placement.of_tasks(
-            graph, cluster, [nodes[groups == group].tolist() for group in range(len(graph.groups))]
-        )
+        counts = np.zeros_like(start.counts)
+        np.add.at(counts, (groups, nodes), 1)
+        return Placement(graph, cluster, counts)
 
 
 def _traffic(graph: TaskGraph, groups: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Floats:

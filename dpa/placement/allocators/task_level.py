@@ -79,13 +79,9 @@ class _Tasks:
         return self.rooms.roomiest()
 
     def _fuse(self, one: int, other: int) -> None:
-        if one != other and self.rooms.fuse(one, other):
-            kept, emptied = (other, one) if not self._has_tasks(one) else (one, other)
+        if (kept := self.rooms.fuse(one, other)) is not None:
+            emptied = other if kept == one else one
             for task in self._on[emptied]:
                 self._node[task] = kept
             self._on[kept] += self._on[emptied]
             self._on[emptied] = []
-
-    def _has_tasks(self, node: int) -> bool:
-        """Whether the room of a node is used."""
-        return any(node in on for on in self.rooms.counts)

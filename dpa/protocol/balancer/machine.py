@@ -82,7 +82,7 @@ class StageBalance(RuledMachine):
         return not self._participants
 
     def add_sender(self, task: Address) -> None:
-        """A task that was started after the job emits records to the stage: tell it the newest table."""
+        """A task that was started after the job emits records to the stage: it gets the newest table."""
         self._senders.append(task)
         self._tell(task, self.table)
 

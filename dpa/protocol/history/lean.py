@@ -74,7 +74,7 @@ class StatesOutline:
 
 
 class BlockOutline(NamedTuple):
-    """What tells two blocks apart: how many records and keys it has, and the hashes of its first key and its last."""
+    """What distinguishes two blocks: how many records and keys it has, and the hashes of its first key and its last."""
 
     rows: int
     keys: int

@@ -143,7 +143,7 @@ class Recording:
 
     def replay(self) -> Iterator[Replayed]:
         """Let copies of the machine handle the events again, in order. What comes after the first disagreement of a
-        segment tells nothing."""
+        segment says nothing."""
         numbers = itertools.count(self.first)
         for segment in self.segments:
             machine = segment.machine()

@@ -157,7 +157,7 @@ class FaultyFiles(Files):
     def put_if_absent(self, path: str, data: bytes, draft: str) -> bool:
         self._faults.step("put")
         is_put = self._files.put_if_absent(path, data, draft)
-        self._created.append(path.rpartition("/")[2])
+        self._created += [path.rpartition("/")[2]] * is_put
         self._faults.step("written")
         return is_put
 

@@ -227,10 +227,10 @@ def test_published_matching_is_more_even_than_even_placement_at_all_of_the_paper
         unaware = EvenAllocator().allocate(graph, Cluster(tuple(Node(node.name, 1e9) for node in cluster.nodes)))
         even = Placement(graph, cluster, unaware.counts.copy())
         improved = ImprovedGreedyMatchingAllocator().allocate(graph, cluster)
-        for use in (scores.utilisation, scores.bandwidth_use):
-            spread = scores.deviation(use(GreedyMatchingAllocator().allocate(graph, cluster)))
-            assert spread < scores.deviation(use(even))
-            assert spread < scores.deviation(use(improved))  # which minimises squares, not deviation
+        for use in (scores.utilisation, elastic.bandwidth_use):
+            spread = elastic.deviation(use(GreedyMatchingAllocator().allocate(graph, cluster)))
+            assert spread < elastic.deviation(use(even))
+            assert spread < elastic.deviation(use(improved))  # which minimises squares, not deviation
 
 
 def test_published_matching_fills_light_nodes_first_and_then_moderate_ones() -> None:
