@@ -73,6 +73,7 @@ def _drawn(seed: int) -> tuple[Load, ...]:
     begins = [math.ceil(load / 0.75) for load in low]
     first, stays = draw.uniform(10, 40), draw.uniform(40, 80)
     rises, half, day, decays = draw.uniform(20, 120), draw.uniform(45, 75), draw.uniform(100, 250), draw.uniform(5, 30)
+    peak = first + draw.uniform(5, 20)
     return (
         Load(
             "drawn step",
@@ -104,9 +105,9 @@ def _drawn(seed: int) -> tuple[Load, ...]:
         ),
         Load(
             "drawn crowd",
-            first + 4 * decays + 60,
-            lambda at: low[4] + np.where(at < first, 0, high[4] - low[4]) * np.exp(-np.maximum(at - first, 0) / decays),
-            (first, first),
+            peak + 4 * decays + 60,
+            lambda at: low[4] + np.where(at < first, 0, high[4] - low[4]) * np.exp(-np.maximum(at - peak, 0) / decays),
+            (first, peak),
             begins[4],
         ),
     )
