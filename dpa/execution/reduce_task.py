@@ -5,6 +5,7 @@ The Ray actor, the simulator and `run_local` carry instructions out by it; clock
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -160,10 +161,11 @@ class ReduceTask:
 
     def restore(self, snapshots: Iterable[TaskSnapshot], table: RoutingTable | None) -> None:
         """Begin with what tasks of the stage had at a cut: with all of it, or with the states that a table gives to
-        this task. Rows that were emitted belong to nobody: those of each snapshot go to one task."""
-        for number, found in enumerate(snapshots):
+        this task. Rows that were emitted belong to nobody: those of each task go to one."""
+        turn = itertools.count()
+        for found in snapshots:
             self._arrived = merged((self._arrived, found.arrived))
-            if table is None or table.members[number % len(table.members)] == self._index:
+            if found.rows and (table is None or table.members[next(turn) % len(table.members)] == self._index):
                 self._kept += found.rows
             own = found.part
             if own is not None and table is not None:

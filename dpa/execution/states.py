@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from dpa._util.declared import Declared
 from dpa.errors import ExecutorError
-from dpa.execution.block import Block
+from dpa.execution.block import Block, copied
 from dpa.execution.keys import key_column, key_columns
 from dpa.executors import name_of
 from dpa.routing.hashing import ALL_HASHES, Hashes, Interval, hash_column
@@ -43,11 +43,12 @@ class StatePart:
     hashes: Hashes | None = None
 
     def slice(self, start: int, keys: int) -> StatePart:
-        """The Python states of at most `keys` keys, from one on."""
+        """The Python states of at most `keys` keys, from one on; the keys are a copy, as Arrow pickles a slice with all
+        that it is a slice of."""
         assert isinstance(self.states, list)
         of = slice(start, start + keys)
         hashes = None if self.hashes is None else self.hashes[of]
-        return StatePart(self.keys[of], self.states[of], self.records[of], self.mapped[of], hashes)
+        return StatePart(copied(self.keys[of]), self.states[of], self.records[of], self.mapped[of], hashes)
 
 
 @dataclass(frozen=True, eq=False)

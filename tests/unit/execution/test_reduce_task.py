@@ -220,6 +220,20 @@ def test_a_key_may_move_to_another_task_with_its_state(data, rows: list[tuple[st
     assert last == naive(rows, lambda numbers: numbers[-1])
 
 
+def test_each_task_begins_again_with_the_rows_that_one_has_emitted() -> None:
+    table = table_giving({"a": 0, "b": 1})
+    snapshots = []
+    for index, key in enumerate("ab"):
+        task = reduce_task(Rising(), index=index)
+        task.process(values([key, key], [1, 3]))
+        snapshots += task.snapshot().slices(1)
+    for index, key in enumerate("ab"):
+        task = reduce_task(Rising(), index=index)
+        task.restore(snapshots, table)
+        task.conform(agreed([task.finish()]))
+        assert task.share.table.column("of").to_pylist() == [key, key]
+
+
 def test_two_states_of_one_key_cannot_be_merged() -> None:
     tasks = [reduce_task(Rising()) for _ in range(2)]
     for task in tasks:

@@ -41,6 +41,14 @@ def test_a_task_begins_with_what_was_written(tmp_path: Path, keys: int) -> None:
     assert states == [*range(keys)]
 
 
+def test_every_key_is_written_once(tmp_path: Path) -> None:
+    counts, keys = np.zeros(100_000, dtype=np.int64), pa.array([f"key {number:050}" for number in range(100_000)])
+    part = StatePart(keys, [0] * len(keys), counts, counts, counts.astype(np.uint32))
+    chain = CheckpointStore.open(str(tmp_path)).create("job")
+    written = Archive(chain.data, Address("sums", 1)).write(chain.next, TaskSnapshot(part, (), {}))
+    assert isinstance(written, WrittenSnapshot) and written.file.size < 1.6 * keys.nbytes
+
+
 def test_what_cannot_be_written_fails_the_checkpoint_and_not_the_task(tmp_path: Path) -> None:
     chain = CheckpointStore.open(str(tmp_path)).create("job")
     next(tmp_path.glob("job-*/files")).rename(tmp_path / "elsewhere")
