@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from dpa.errors import ConfigError, JobFailedError
 from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
@@ -15,6 +17,11 @@ from dpa.runtime.cluster import alive_nodes, is_of_this_process
 from dpa.runtime.launch import POLL_SECONDS, Launched, run_on
 from dpa.runtime.named_jobs import free_name, named
 from dpa.telemetry.mailbox import Mailbox
+
+if TYPE_CHECKING:
+    from dpa.runtime._checkpointing import SavedJob
+
+_log = logging.getLogger(__name__)
 
 
 class Generations:
@@ -31,6 +38,7 @@ class Generations:
         self._tasks, self._place = tasks, place
         self._name = None if is_of_this_process() else free_name(job)
         self._ending: list[Launched] = []
+        self._needless: SavedJob | None = None
         self._launched = self._launch(0)
 
     def __enter__(self) -> Generations:
@@ -39,6 +47,9 @@ class Generations:
     def __exit__(self, *raised: object) -> None:
         for launched in (self._launched, *self._ending):
             launched.end(TOO_LATE)
+        if self._needless is not None:
+            self._launched.wait_for_end()  # a checkpoint that is being written would stay behind
+            self._needless.remove(_log.warning)
 
     def run(self, plan: RunPlan, hooks: RunHooks, mailbox: Mailbox | None) -> RunOutcome:
         """Run a plan to its end.
@@ -58,8 +69,7 @@ class Generations:
                 self._wait(until, mailbox)
                 generation = replace(plan, generation=recoveries.generation)
                 outcome = run_on(self._launched, generation, hooks, mailbox, saved)
-                if saved is not None:
-                    saved.remove(hooks.warn)
+                self._needless = saved
                 return outcome
             except TaskDiedError as error:
                 death = replace(error.death, generation=recoveries.generation, at=time.time())
