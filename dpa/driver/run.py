@@ -205,6 +205,8 @@ class Run:
         for rounds in self._rounds.values():
             rounds.clear()
         saved = (self._snapshot and self._snapshot.checkpoints) or CheckpointStats()
+        if self._snapshot is not None and self._snapshot.generation < death.generation:  # which has said nothing yet
+            saved = CheckpointStats(read=saved.read, read_before=saved.read)
         behind, rows = saved.read, max(0, self._tracker.totals.read - (saved.read - saved.read_before))
         self._dead_checkpoints.append(saved)
         self._tracker = RunTracker()

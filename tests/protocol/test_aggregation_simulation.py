@@ -12,7 +12,7 @@ import pytest
 from dpa.execution.receivers._record import RecordStates
 from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.graph import REDUCER
-from dpa.protocol.rules import on
+from dpa.protocol.rules import State, on
 from dpa.protocol.task.operator import OperatorMachine
 from dpa.protocol.task.state_exchange import ExchangeState, StateExchange
 from dpa.protocol.wire.addresses import Address
@@ -64,9 +64,9 @@ def test_a_job_without_aggregation_publishes_nothing() -> None:
 class DoesNotWait(StateExchange):
     """Merges what is there when it has extracted; what comes later, it merges in the next round."""
 
-    @property
-    def is_complete(self) -> bool:
-        return self.state is ExchangeState.COLLECTING
+    def _merge(self) -> State | None:
+        self._others = []
+        return super()._merge()
 
     def _transferred(self, sender: Address, message: StateTransfer) -> None:
         self._parts[len(self._parts)] = message.part

@@ -25,7 +25,7 @@ from dpa.protocol.graph import MAPPER, REDUCER
 from dpa.protocol.plan import RunHooks, RunOutcome, RunPlan
 from dpa.protocol.recovery import Death
 from dpa.protocol.wire.addresses import Address
-from dpa.protocol.wire.metrics import Snapshot, StageSnapshot, TaskStats
+from dpa.protocol.wire.metrics import CheckpointStats, Snapshot, StageSnapshot, TaskStats
 from dpa.protocol.wire.nodes import Place
 from dpa.simulation._backend import SimulatedBackend
 from dpa.sinks._replacement import MARK
@@ -321,6 +321,19 @@ def test_after_a_death_all_sinks_begin_anew_and_the_report_says_what_was_lost(tm
     assert said.startswith("counts 1 on two died: it was killed; generation 1 begins at the start of the input and ")
     assert said.endswith("reads 200 rows again, as last reported; all numbers begin again")
     assert flows.startswith("records flow again, ")
+
+
+def test_checkpoints_count_once_though_the_next_generation_dies_before_it_says_anything(tmp_path: Path) -> None:
+    def die_twice(hooks: RunHooks) -> None:
+        made = CheckpointStats(written=2, size=100, read=50)
+        hooks.observe(Snapshot("stream", 2.0, 700, (), checkpoints=made))
+        for generation in range(2):
+            hooks.restart(Death(Address("counts", 1), "it was killed", "two", generation, at=time.time()))
+
+    given = {"path": str(tmp_path / "saved")}
+    report = job(checkpoint=given).run(backend=Around(before=die_twice)).report
+    assert len(report.recoveries) == 2
+    assert report.checkpoints is not None and (report.checkpoints.written, report.checkpoints.size) == (2, 100)
 
 
 def test_the_result_of_an_earlier_job_stays_if_this_one_fails(tmp_path: Path) -> None:
