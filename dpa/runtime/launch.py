@@ -145,15 +145,20 @@ class Launched:
                 ray.kill(handle)
 
     def end(self, why: str) -> None:
-        """End all actors."""
+        """End all actors, and forget them: Ray ends a process in which a handle is collected while another thread shuts
+        Ray down."""
         import ray
 
+        if not self._others:
+            return
         try:
             with suppress(Exception):
                 self.begin_end(why)
                 ray.get(self._closed, timeout=_CLOSE_SECONDS)
         finally:
             ray.kill(self.coordinator)
+            self._others.clear()
+            del self.coordinator, self._closed
 
     def wait_for_end(self) -> None:
         """Wait a few seconds until all processes on this machine are gone, once they are to end."""

@@ -27,6 +27,8 @@ def draw(loads: Sequence[Load], shown: Mapping[str, Mapping[str, Outcome]]) -> F
         panel.set_title(load.name, loc="left", fontsize=9)
         panel.set_xlabel("seconds", fontsize=8, color=INK)
         panel.set_ylim(bottom=0)
+    for unused in axes[len(loads) :]:
+        unused.set_axis_off()
     axes[0].legend(fontsize=7, frameon=False, loc="upper right")
     axes[0].set_ylabel("tasks", fontsize=8, color=INK)
     return figure
