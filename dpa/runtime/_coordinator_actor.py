@@ -6,8 +6,8 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from contextlib import nullcontext
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -46,34 +46,14 @@ from dpa.protocol.wire.instructions import (
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.nodes import Placed, TaskProcess
 from dpa.runtime._actors import Handles, StageActor, TaskActor, create
-from dpa.runtime._failures import cause_of
+from dpa.runtime._failures import cause_of, node_name
 from dpa.runtime._kept_answers import RESTARTED, TOO_LATE, KeptAnswers
+from dpa.runtime._polled import Polled
 from dpa.runtime._starting import LateStart, require_all, starts_at_once
 from dpa.runtime.packed_plan import PackedPlan
 
 if TYPE_CHECKING:
     from dpa.runtime._checkpointing import Checkpointing, SavedJob
-
-
-@dataclass(frozen=True)
-class Polled:
-    """What is new of a job.
-
-    Attributes:
-        snapshot: statistics, without their history unless the job has failed; None: it has not begun.
-        warnings: those that have come since the last poll.
-        processes: where all tasks are that there are.
-        error: why the job has failed; None: it has not.
-        death: the death that was the cause of that; None: there was another one.
-        is_cancelled: whether it is to end without a result.
-    """
-
-    snapshot: Snapshot | None
-    warnings: list[str]
-    processes: dict[Address, TaskProcess]
-    error: str | None
-    death: Death | None
-    is_cancelled: bool
 
 
 class CoordinatorActor(TaskActor):
@@ -385,16 +365,9 @@ class CoordinatorActor(TaskActor):
         self._record_error(reason)
 
     def _place_of(self, task: Address) -> str:
-        """The name of a task's node, where the job has several; else, or where it is not known, nothing."""
-        own = ray.get_runtime_context().get_node_id()
         with self._shell.lock:
-            nodes = {COORDINATOR: own, **{address: process.node for address, process in self._processes.items()}}
-        if len({*nodes.values()}) < 2:
-            return ""
-        names: dict[str | None, str] = {}
-        with suppress(Exception):  # the failure is reported whatever has become of Ray
-            names = {node["NodeID"]: node["NodeName"] for node in ray.nodes()}
-        return names.get(nodes.get(task), "")
+            nodes = {address: process.node for address, process in self._processes.items()}
+        return node_name(task, nodes)
 
     def _record_failure(self, died: TaskDied, place: str) -> None:
         death = Death(died.address, died.cause, place, self._plan.generation)

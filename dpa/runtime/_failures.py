@@ -1,10 +1,13 @@
 """What a Ray error says: its cause in a line, without the layers of traceback and colour that Ray wraps it in, and
-whether it is the death of a process."""
+whether it is the death of a process; and where a task was."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from contextlib import suppress
 
+import ray
 from ray.exceptions import (
     LocalRayletDiedError,
     NodeDiedError,
@@ -18,7 +21,7 @@ from ray.exceptions import (
 from dpa._util.disk import is_full
 from dpa.errors import JobFailedError
 from dpa.protocol.recovery import Death, TaskDiedError
-from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.addresses import COORDINATOR, Address
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _OURS = re.compile(r"dpa\.errors\.\w+: ")
@@ -56,3 +59,15 @@ def cause_of(error: RayError) -> str:
     kept = [line for line in lines if line and set(line) != {"^"} and not line.startswith(("File ", "Traceback"))]
     found = " ".join([*kept[:1], *kept[-1:]] if len(kept) > 1 else kept)
     return found.partition(_ADVICE)[0].rstrip(".") or type(error).__name__
+
+
+def node_name(task: Address, nodes: Mapping[Address, str]) -> str:
+    """The name of a task's node, where the job has several, given the numbers of the nodes of tasks; else, or where it
+    is not known, nothing. The coordinator is on this node."""
+    nodes = {COORDINATOR: ray.get_runtime_context().get_node_id(), **nodes}
+    if len({*nodes.values()}) < 2:
+        return ""
+    names: dict[str | None, str] = {}
+    with suppress(Exception):  # the failure is reported whatever has become of Ray
+        names = {node["NodeID"]: node["NodeName"] for node in ray.nodes()}
+    return names.get(nodes.get(task), "")

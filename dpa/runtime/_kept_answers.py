@@ -10,8 +10,8 @@ from dpa.protocol.wire.instructions import Answer
 TOO_LATE, RESTARTED = "the job has ended before that", "the job was restarted"
 """Why requests are refused that a job, or a generation of it, had not answered when it ended."""
 
-_CLOSE_SECONDS, _LOOK_SECONDS = 0.5, 0.05
-"""How long a job that has ended keeps answers, and how often it looks whether there are any."""
+_CLOSE_SECONDS, _LOOK_SECONDS = 3.0, 0.05
+"""How long a job that has ended keeps answers that nobody fetches, and how often it looks whether there are any."""
 
 
 class KeptAnswers:
@@ -42,8 +42,10 @@ class KeptAnswers:
             self.keep(Answer(request, why, refused=True))
 
     def close(self, why: str) -> None:
-        """Refuse what is not answered, and wait a moment until all is fetched."""
+        """Refuse what is not answered, and wait until all is fetched and on its way, or nobody seems to come for it."""
         self.refuse(why)
         until = time.monotonic() + _CLOSE_SECONDS
-        while self._of and time.monotonic() < until:
+        was_fetched = not self._of
+        while not was_fetched and time.monotonic() < until:
+            was_fetched = not self._of
             time.sleep(_LOOK_SECONDS)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ray import ObjectRef
 
     from dpa.runtime._checkpointing import SavedJob
-    from dpa.runtime._coordinator_actor import Polled
+    from dpa.runtime._polled import Polled
 
 POLL_SECONDS = 0.2
 """How often to ask what is new."""
