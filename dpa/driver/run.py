@@ -199,7 +199,7 @@ class Run:
             self._stopwatch.enter(None)  # ending what they ran on is no part of a phase
 
     def _restart(self, death: Death) -> None:
-        """Leave nothing of what a dead generation has staged, and be ready for the next one, which reads all again."""
+        """Leave nothing of what a dead generation has staged; the numbers of the next one begin again."""
         for sink in self._sinks:
             sink.output.restart()
         for rounds in self._rounds.values():

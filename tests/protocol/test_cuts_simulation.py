@@ -4,19 +4,23 @@ without one; and machines that cut wrongly on purpose are caught."""
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from dpa.protocol.coordinator._ledger import Ledger
 from dpa.protocol.coordinator._split_queue import SplitQueue
+from dpa.protocol.graph import REDUCER, CheckpointTimes
 from dpa.protocol.task.emitter import Emitter
 from dpa.protocol.task.source import SourceMachine
 from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.events import MoveTasks
 from dpa.protocol.wire.messages.cuts import Pause
 from dpa.simulation.cluster import InvariantViolationError, SimulatedCluster
+from dpa.simulation.job import behind
 from experiments.simulated_jobs.random_graphs import run_random_graph
-from experiments.simulated_jobs.random_jobs import run_random_job
+from experiments.simulated_jobs.random_jobs import random_job, run_random_job
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -35,6 +39,21 @@ def test_a_job_whose_tasks_come_and_go_goes_on_behind_any_cut(mode: dict[str, bo
     for seed in range(4):
         run_random_job(seed, changes=True, cuts=True, watch=note, **mode)
     assert min(happened.values()) >= 5, happened
+
+
+@pytest.mark.parametrize("seed", [8, 12])
+def test_a_task_that_took_the_place_of_another_keeps_its_keys_where_they_go_by_no_table(seed: int) -> None:
+    made = random_job(seed)
+    assert not made.job.graph[REDUCER].grouping.is_ring
+    graph = replace(made.job.graph, checkpoints=CheckpointTimes(0.003))
+    job = replace(made.job, graph=graph, requests=((0.001, MoveTasks(1, REDUCER, (0,))),))
+    cluster = SimulatedCluster(job, seed)
+    cluster.run()
+    assert cluster.checkpoints[-1].operators[REDUCER].table.members[0] != 0, "it has moved"
+    for cut in cluster.checkpoints:
+        shares = SimulatedCluster(behind(job, cut), seed).run().shares[REDUCER]
+        rows = [row for share in shares for row in share.table.to_pylist()]
+        assert sorted(len(row["records"]) for row in rows) == sorted(map(len, made.expected.values()))
 
 
 # --- machines that are broken on purpose

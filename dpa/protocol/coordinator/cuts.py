@@ -132,8 +132,8 @@ class Cuts(RuledMachine):
             self._coordinator.send(BALANCER, Thaw(stage.name))
         operators = {
             stage.name: OperatorCut(
-                self._tables[stage.name],
-                {address.index: self._snapshots[address] for address in stage.addresses},
+                table := self._tables[stage.name],
+                {index: self._snapshots[Address(stage.name, index)] for index in table.members},
                 stage.ledger.processed,
             )
             for stage in self._operators

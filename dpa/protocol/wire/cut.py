@@ -30,7 +30,8 @@ class OperatorCut:
 
     Attributes:
         table: its newest routing table.
-        snapshots: of each task, by its number: what the driver's archive gave for it.
+        snapshots: of each task, by its number: what the driver's archive gave for it. In the order of the table's
+            members, by which groupings that go by no table choose.
         processed: records that it has processed.
     """
 
