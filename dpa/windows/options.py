@@ -1,0 +1,134 @@
+"""What a job file says of event time, in `input.time`, and of windows, in a step's `window`.
+
+Times are microseconds since 1970-01-01 UTC. A window holds its start and not its end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal, TypeAlias
+
+from annotated_types import MinLen
+
+from dpa._util.durations import Duration, as_seconds
+
+START, END = "window_start", "window_end"
+"""The columns that rows in windows have."""
+
+Unit: TypeAlias = Literal["s", "ms", "us"]
+"""Seconds, milliseconds or microseconds since 1970."""
+
+MICROS: dict[Unit, int] = {"s": 1_000_000, "ms": 1_000, "us": 1}
+"""Microseconds of a unit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeOptions:
+    """When the rows of an input happened."""
+
+    column: Annotated[str, MinLen(1)]
+    """The column with the time of each row: a timestamp or a date, one without a zone being UTC; or a number, with
+    `unit`."""
+    unit: Unit | None = None
+    """Of a column of numbers: `s`, `ms` or `us` since 1970."""
+    out_of_order: Duration | None = None
+    """Seconds by which a row may be behind the latest one before it, or a text as `5s`; later ones are late. Null: 0
+    for an input that is open; of one that ends nobody knows, so windows are open until it does."""
+    max_ahead: Duration = 300.0
+    """A time by more than this ahead of the clock does not move event time, as it must be wrong."""
+    idle: Duration = 10.0
+    """A part of the input that is read to its end, and quiet for this time, holds nobody up."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Windows:
+    """Windows of event time: of one length, or sessions."""
+
+    size: Duration | None = None
+    """Seconds that a window has, or a text as `1m`."""
+    every: Duration | None = None
+    """A window begins every so often, and they overlap where this is less than `size`; null: one after the other."""
+    offset: Duration = 0.0
+    """By how much the windows begin later than the hours and days of UTC do; less than `every`."""
+    gap: Duration | None = None
+    """Instead of `size`, sessions: records of a key are in one as long as none is further than this from the next."""
+    lateness: Duration = 0.0
+    """For how long a window takes late records, once event time has passed its end."""
+
+    def __post_init__(self) -> None:
+        if (self.size is None) == (self.gap is None):
+            raise ValueError("a window has a `size`, or is a session with a `gap`: give one of them")
+        if self.gap is not None and (self.every is not None or self.offset):
+            raise ValueError("a session begins with its first record: leave `every` and `offset` out")
+        for name in ("size", "every", "gap"):
+            value = getattr(self, name)
+            if value is not None and micros(value) < 1:
+                raise ValueError(f"`{name}` must be a microsecond at least")
+        if self.size is not None and self.slide_us > self.size_us:
+            raise ValueError("`every` must not exceed `size`, or records between two windows would be in none")
+        if self.size is not None and micros(self.offset) >= self.slide_us:
+            raise ValueError("`offset` must be less than a window's beginning is from the next: `every`, or `size`")
+
+    @property
+    def is_session(self) -> bool:
+        """Whether they are sessions."""
+        return self.gap is not None
+
+    @property
+    def size_us(self) -> int:
+        """The length of a window, of a session of one record, in microseconds."""
+        length = self.gap if self.size is None else self.size
+        assert length is not None
+        return micros(length)
+
+    @property
+    def slide_us(self) -> int:
+        """Microseconds from the beginning of a window to the next."""
+        return self.size_us if self.every is None else micros(self.every)
+
+    @property
+    def offset_us(self) -> int:
+        """A window begins this many microseconds after 1970 began."""
+        return micros(self.offset)
+
+    @property
+    def lateness_us(self) -> int:
+        """`lateness` in microseconds."""
+        return micros(self.lateness)
+
+    def describe(self) -> str:
+        """They, in a few words."""
+        if self.is_session:
+            return f"sessions with a gap of {self.gap:g} s"
+        return f"windows of {self.size:g} s" + ("" if self.every is None else f" every {self.every:g} s")
+
+
+def micros(seconds: float) -> int:
+    """Seconds as microseconds."""
+    return round(seconds * 1_000_000)
+
+
+def tumbling(size: float | str, *, offset: float | str = 0.0, lateness: float | str = 0.0) -> Windows:
+    """Windows of one length, one after the other.
+
+    Args:
+        size: seconds, or a text as `1m`.
+        offset, lateness: as in `Windows`.
+
+    Raises:
+        ValueError: a duration is none, or does not fit.
+    """
+    return Windows(size=as_seconds(size), offset=as_seconds(offset), lateness=as_seconds(lateness))
+
+
+def sliding(
+    size: float | str, every: float | str, *, offset: float | str = 0.0, lateness: float | str = 0.0
+) -> Windows:
+    """Windows of one length, one of which begins every `every` seconds; otherwise as `tumbling`."""
+    whole = tumbling(size, lateness=lateness)
+    return replace(whole, every=as_seconds(every), offset=as_seconds(offset))
+
+
+def session(gap: float | str, *, lateness: float | str = 0.0) -> Windows:
+    """Sessions: records of a key, none of which is further than `gap` from the next; otherwise as `tumbling`."""
+    return Windows(gap=as_seconds(gap), lateness=as_seconds(lateness))

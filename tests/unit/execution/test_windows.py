@@ -1,0 +1,123 @@
+"""Stages in windows: each window is as a store of its own, whatever the kind, wherever its keys are; and it closes."""
+
+import pickle
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from builders import receiver, tables
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_receivers import EXAMPLES, every_kind
+
+from dpa.execution.block import Block
+from dpa.execution.receivers.base import Receiver
+from dpa.execution.reduce_task import ReduceStage, ReduceTask
+from dpa.execution.rows import plain
+from dpa.execution.spill.room import Room
+from dpa.execution.windowing import Windowing
+from dpa.tolerance import Letters, Tolerance
+from dpa.windows.options import END, START, tumbling
+
+SECOND = 1_000_000
+KEY = ("key", START, END)
+WINDOWS = Windowing(tumbling(10))
+
+events = st.lists(st.tuples(st.sampled_from("abc"), st.integers(-3, 3)), min_size=1, max_size=20)
+"""Keys, each in a window of ten seconds."""
+
+
+def blocks_of(found: list[tuple[str, int]], sides: int, first: int = 0) -> list[Block]:
+    """Records with numbers in the column `value`, in each of `sides` sides."""
+    starts = [window * 10 * SECOND for _, window in found]
+    times = [pa.array([start + more for start in starts], pa.timestamp("us")) for more in (0, 10 * SECOND)]
+    keys = pa.StructArray.from_arrays([pa.array([key for key, _ in found]), *times], names=KEY)
+    values = pa.record_batch({"value": pa.array(range(first, first + len(found)), pa.int64())})
+    return [Block.of(keys, values, 0, side) for side in range(sides)]
+
+
+def in_windows(kind: type[Receiver]) -> Receiver:
+    return replace(receiver(EXAMPLES[kind]), windowing=WINDOWS)
+
+
+def key_of(made: Receiver) -> Any:
+    return KEY if made.gives_key else ()
+
+
+def rows_of(made: Receiver, found: list[pa.Table]) -> Counter[str]:
+    return Counter(repr(sorted(row.items())) for table in found for row in made.completed(plain(table)).to_pylist())
+
+
+def expected(made: Receiver, found: list[tuple[str, int]]) -> dict[int, Counter[str]]:
+    """The rows of each window: those of a store that has its records alone."""
+    bare, all_rows = replace(made, windowing=None), {}
+    for window in {window for _, window in found}:
+        store, numbers = bare.store(), [place for place, event in enumerate(found) if event[1] == window]
+        for number in numbers:
+            for side in range(1 + made.has_sides):
+                values = pa.record_batch({"value": [number]})
+                store.reduce(Block.of(pa.array([found[number][0]]), values, 0, side))
+        table = plain(store.finish("key" if made.gives_key else ()).table)
+        for name, at in ((START, window * 10), (END, window * 10 + 10)):
+            times = pa.array([at * SECOND] * table.num_rows, pa.timestamp("us"))
+            table = table.append_column(name, times)
+        all_rows[window] = rows_of(made, [table])
+    return all_rows
+
+
+@every_kind
+@settings(max_examples=25)
+@given(data=st.data(), found=events)
+def test_a_window_is_as_a_store_of_its_own(kind: type[Receiver], data: Any, found: list[tuple[str, int]]) -> None:
+    """Some keys move on the way, and a task goes on with a snapshot; some of the windows are closed before the end,
+    from what lies on disk too."""
+    made, table = in_windows(kind), data.draw(tables(reducers=2))
+    stage, sides = ReduceStage(made, key_of(made)), 1 + made.has_sides
+    room = Room(1) if data.draw(st.booleans()) else None
+    tasks = [ReduceTask(stage, 0, room), ReduceTask(stage, 1, room)]
+    for block in blocks_of(found, sides):
+        tasks[0].process(block)
+    while not (piece := tasks[0].extract_piece(table, 2)).is_last:
+        tasks[1].install(piece.parts.values())
+    tasks[1].install(piece.parts.values())
+    tasks = [_restored(task, stage, room) for task in tasks]
+    until = data.draw(st.integers(-3, 4))
+    wanted = expected(made, found)
+    for task in tasks:
+        task.close(until * 10 * SECOND)
+        assert task.first_open is None or task.first_open > until * 10 * SECOND
+    later = [window for window in wanted if window >= until]
+    known = [task.first_open for task in tasks if task.first_open is not None]
+    assert min(known, default=None) == (min(later) * 10 * SECOND + 10 * SECOND if later else None)
+    closed = rows_of(made, [pa.Table.from_batches([rows]) for task in tasks for rows in task.snapshot().rows])
+    assert closed == sum((rows for window, rows in wanted.items() if window < until), Counter())
+    for task in tasks:
+        task.finish()
+        task.conform(None)
+    assert rows_of(made, [task.share.table for task in tasks]) == sum(wanted.values(), Counter())
+
+
+def _restored(task: ReduceTask, stage: ReduceStage, room: Room | None) -> ReduceTask:
+    made = ReduceTask(stage, 0, room)
+    made.restore(pickle.loads(pickle.dumps([*task.snapshot().slices(2)])), None)
+    return made
+
+
+@every_kind
+def test_records_of_a_closed_window_are_counted_and_left_out(kind: type[Receiver]) -> None:
+    made = in_windows(kind)
+    letters = [Letters(), Letters()]
+    for each, keeps in zip(letters, (False, True), strict=True):
+        late = replace(WINDOWS, late=Tolerance("totals", each, keeps))
+        task = ReduceTask(ReduceStage(replace(made, windowing=late), key_of(made), letters=each), 0)
+        task.close(10 * SECOND)
+        for block in blocks_of([("a", 0), ("b", 1), ("b", 0)], 1):
+            task.process(block)
+        assert task.dead == 2
+        assert task.first_open == 20 * SECOND
+    skipped, kept = (each.take() for each in letters)
+    assert skipped is not None and kept is not None
+    assert [(count.error, count.records) for count in skipped.counts] == [("LateRecordError", 2)]
+    assert [letter.error for letter in kept.letters] == ["LateRecordError"] * 2
+    assert not skipped.letters
