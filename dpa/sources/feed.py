@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,7 +11,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dpa.sources.splits import Split
+from dpa.sources.splits import NumberedSplit, Split
+
+PAGE_SPLITS = 32
+"""Most splits that an open feed gives at once: they wait in the coordinator, and lie in checkpoints."""
 
 _SPLIT_ROWS = 65_536
 """Rows of a split, and of a batch of it, where a feed is read in this process."""
@@ -35,13 +38,31 @@ class Page:
     position: Any = None
 
 
+@dataclass(frozen=True)
+class Position:
+    """Where the next poll of an open feed goes on.
+
+    Attributes:
+        value: what the last page gave, picklable; None before the first one.
+    """
+
+    value: Any = None
+
+
 class Feed(ABC):
     """An input that can be read: its columns, and its splits, page by page.
 
     A feed does not note how far it has been read. That is a position, from which every feed of the same input goes on,
-    in another process too. So far a job polls all pages before it begins: a feed must be closed at some time. One
-    without an end will be polled while the job runs, its position kept in checkpoints, and its watermark asked for.
+    in another process too.
+
+    Attributes:
+        is_open: whether more may come while the job runs: then it is polled meanwhile, again and again, and its
+            position is kept in checkpoints. All pages of a feed that is closed are polled before the job begins.
+        poll_seconds: how long to wait before an open feed is polled again that has given nothing.
     """
+
+    is_open = False
+    poll_seconds = 0.05
 
     @property
     @abstractmethod
@@ -56,7 +77,9 @@ class Feed(ABC):
     def poll(self, split_rows: int, position: Any = None) -> Page:
         """The page that begins at a position, which an earlier page gave; None: the first one.
 
-        The same position gives the same rows again. Nobody calls this of a feed that is closed.
+        The same position gives the same rows again. Nobody calls this of a feed that is closed. An open feed gives a
+        page without splits, with a position, where nothing has come yet; it answers within a second or so, with
+        `PAGE_SPLITS` at most, and may give more behind a position once more has come.
 
         Args:
             split_rows: about how many rows a split should have.
@@ -65,14 +88,25 @@ class Feed(ABC):
             TableError: the input cannot be read.
         """
 
+    def release(self, position: Any, unread: Sequence[Split]) -> None:
+        """A checkpoint has been written from which a job goes on behind a position, once the splits `unread` are read:
+        what was kept for anything else can go."""
+        return
+
+    def lag(self, position: Any) -> Mapping[str, int] | None:
+        """By channel of its splits, how many rows have come that lie behind a position; None: it does not know."""
+        return None
+
     def sample(self, max_rows: int, seed: int = 0, enough: Callable[[], bool] = never) -> pa.Table:
         """About `max_rows` rows drawn at random, in order; all if there are no more. Splits are read in random order
-        until `enough` says so: what has been read by then, and one split at least, is the sample.
+        until `enough` says so: what has been read by then, and one split at least, is the sample. Of a feed that is
+        open, the first page is sampled.
 
         Raises:
             TableError: the input cannot be read.
         """
-        parts = [(split.rows, partial(table_of, [split])) for split in all_splits(self, _SPLIT_ROWS)]
+        splits = self.poll(_SPLIT_ROWS).splits if self.is_open else all_splits(self, _SPLIT_ROWS)
+        parts = [(split.rows, partial(table_of, [split])) for split in splits]
         drawn = drawn_from(parts, max_rows, np.random.default_rng(seed), enough)
         return pa.concat_tables(drawn) if drawn else (self.schema or pa.schema([])).empty_table()
 
@@ -84,6 +118,42 @@ def all_splits(feed: Feed, split_rows: int) -> Iterator[Split]:
     while page.position is not None:
         page = feed.poll(split_rows, page.position)
         yield from page.splits
+
+
+def splits_so_far(feed: Feed, split_rows: int) -> Iterator[Split]:
+    """Poll an open feed until it is closed, or nothing more has come."""
+    page = feed.poll(split_rows)
+    while page.splits:
+        yield from page.splits
+        if page.position is None:
+            return
+        page = feed.poll(split_rows, page.position)
+
+
+class NumberedFeed(Feed):
+    """Gives the splits of an open feed with their numbers."""
+
+    is_open = True
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        self.poll_seconds = feed.poll_seconds
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        return self._feed.schema
+
+    def poll(self, split_rows: int, position: Any = None) -> Page:
+        inner, number = position or (None, 0)
+        page = self._feed.poll(split_rows, inner)
+        splits = [NumberedSplit(split, number + place) for place, split in enumerate(page.splits)]
+        return Page(splits, None if page.position is None else (page.position, number + len(splits)))
+
+    def release(self, position: Any, unread: Sequence[Split]) -> None:
+        self._feed.release(None if position is None else position[0], unread)
+
+    def lag(self, position: Any) -> Mapping[str, int] | None:
+        return self._feed.lag(None if position is None else position[0])
 
 
 def table_of(splits: Sequence[Split], schema: pa.Schema | None = None) -> pa.Table:

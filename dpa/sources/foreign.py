@@ -42,11 +42,11 @@ class ForeignSplit:
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
         split: Split = unpickled(self.pickled, f"the splits of {self.name} cannot be imported where they are read")
         given = 0
-        with _naming(f"reading a split of {self.name}"):
+        with naming(f"reading a split of {self.name}"):
             for batch in (split.after(self.skipped) if self.skipped else split).batches(batch_rows):
                 if not isinstance(batch, pa.RecordBatch):
                     raise TypeError(f"`batches` gives a {type(batch).__name__}, where a RecordBatch of pyarrow is due")
-                _require_declared(batch.schema, self.schema, f"a split of {self.name}")
+                require_declared(batch.schema, self.schema, f"a split of {self.name}")
                 given += batch.num_rows
                 yield batch
             if given != self.rows:
@@ -60,29 +60,30 @@ class ForeignFeed(Feed):
         """`name` is what the job file calls it."""
         self._feed = feed
         self._name = name
+        self.is_open, self.poll_seconds = feed.is_open, feed.poll_seconds
 
     @cached_property
     def schema(self) -> pa.Schema | None:
         """The columns, as the feed says when it is first asked."""
-        with _naming(f"{self._name}.schema"):
+        with naming(f"{self._name}.schema"):
             schema = self._feed.schema
             if schema is not None and not isinstance(schema, pa.Schema):
                 raise TypeError(f"it is a {type(schema).__name__}, where a Schema of pyarrow, or None, is due")
             return schema
 
     def poll(self, split_rows: int, position: Any = None) -> Page:
-        with _naming(f"{self._name}.poll"):
+        with naming(f"{self._name}.poll"):
             page = self._feed.poll(split_rows, position)
             if not isinstance(page, Page):
                 raise TypeError(f"it gives a {type(page).__name__}, where a dpa.Page is due")
             return Page([self._packed(split) for split in page.splits], page.position)
 
     def sample(self, max_rows: int, seed: int = 0, enough: Callable[[], bool] = never) -> pa.Table:
-        with _naming(f"{self._name}.sample"):
+        with naming(f"{self._name}.sample"):
             drawn = self._feed.sample(max_rows, seed, enough)
             if not isinstance(drawn, pa.Table):
                 raise TypeError(f"it gives a {type(drawn).__name__}, where a Table of pyarrow is due")
-            _require_declared(drawn.schema, self.schema, f"the sample of {self._name}")
+            require_declared(drawn.schema, self.schema, f"the sample of {self._name}")
             return drawn
 
     def _packed(self, split: Split) -> ForeignSplit:
@@ -91,7 +92,7 @@ class ForeignFeed(Feed):
         return ForeignSplit(pickle.dumps(split), self._name, split.rows, self.schema)
 
 
-def _require_declared(given: pa.Schema, declared: pa.Schema | None, giver: str) -> None:
+def require_declared(given: pa.Schema, declared: pa.Schema | None, giver: str) -> None:
     """Check that rows have the columns that their feed declares, in that order.
 
     Raises:
@@ -110,7 +111,7 @@ def _require_declared(given: pa.Schema, declared: pa.Schema | None, giver: str) 
 
 
 @contextmanager
-def _naming(what: str) -> Iterator[None]:
+def naming(what: str) -> Iterator[None]:
     """A block of foreign code.
 
     Raises:

@@ -99,6 +99,12 @@ class GeneratedSplit:
     def after(self, rows: int) -> GeneratedSplit:
         return replace(self, start=self.start + rows, rows=self.rows - rows)
 
+    def joined(self, following: object) -> GeneratedSplit | None:
+        if not isinstance(following, GeneratedSplit):
+            return None
+        is_next = following == replace(self, start=self.start + self.rows, rows=following.rows)
+        return replace(self, rows=self.rows + following.rows) if is_next else None
+
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
         if self.pace is None:
             yield from self._generated(batch_rows)
@@ -163,14 +169,18 @@ class GeneratedTable(Feed):
         Raises:
             TableError: the generator cannot be pickled.
         """
+        return self.splits_from(0, self.rows, split_rows)
+
+    def splits_from(self, first: int, last: int, split_rows: int) -> list[GeneratedSplit]:
+        """Cut the rows from `first` to before `last`, as `splits` does all."""
         try:
             packed = pickle.dumps(self.generator)
         except Exception as error:
             raise TableError(f"{_name(self.generator)} cannot be pickled: {error}") from None
         size = split_rows if self.pace is None else min(split_rows, self.pace.rows_in(_SPLIT_SECONDS))
         return [
-            GeneratedSplit(packed, self.schema, self.seed, start, min(size, self.rows - start), self.padding, self.pace)
-            for start in range(0, self.rows, size)
+            GeneratedSplit(packed, self.schema, self.seed, start, min(size, last - start), self.padding, self.pace)
+            for start in range(first, last, size)
         ]
 
     def sample(self, max_rows: int, seed: int = 0, enough: Callable[[], bool] = never) -> pa.Table:
@@ -182,6 +192,42 @@ class GeneratedTable(Feed):
             if enough():
                 break
         return pa.Table.from_batches((batch for number in sorted(parts) for batch in parts[number]), self.schema)
+
+
+class EndlessTable(Feed):
+    """A generated table without end. At a rate, rows come in time, from where it is first polled on."""
+
+    is_open = True
+
+    def __init__(self, table: GeneratedTable, rate: float | None = None, clock: Callable[[], float] = float) -> None:
+        """Of the rows of `table`, and more.
+
+        Args:
+            table: has as many rows as a poll gives at most.
+            rate: rows that come in a second; None: all are there.
+            clock: gives seconds, from any start.
+        """
+        self.table = table
+        self._rate = rate
+        self._clock = clock
+        self._began: float | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.table.schema
+
+    def poll(self, split_rows: int, position: Any = None) -> Page:
+        first = position or 0
+        last = first + self.table.rows
+        if self._rate is not None:
+            now = self._clock()
+            if self._began is None:
+                self._began = now - first / self._rate
+            last = max(first, min(last, int((now - self._began) * self._rate)))
+        return Page(self.table.splits_from(first, last, split_rows), last)
+
+    def sample(self, max_rows: int, seed: int = 0, enough: Callable[[], bool] = never) -> pa.Table:
+        return self.table.sample(max_rows, seed, enough)
 
 
 def padded(batch: pa.RecordBatch, size: int) -> pa.RecordBatch:

@@ -135,7 +135,6 @@ class ParquetTable(Feed):
 
 def parquet_table(
     paths: Sequence[str],
-    base: str = ".",
     *,
     glob: str | None = None,
     recursive: bool = False,
@@ -144,7 +143,7 @@ def parquet_table(
     """Find Parquet files and read their footers.
 
     Args:
-        paths: files, directories and globs; relative ones start at `base`. A file named twice counts once.
+        paths: files, directories and globs; relative ones start here. A file named twice counts once.
         glob: only files in directories whose name matches.
         recursive: whether to descend into sub-directories.
         exclude: names of sub-directories, or globs of names, not to descend into.
@@ -154,13 +153,18 @@ def parquet_table(
     """
     if not paths:
         raise TableError("no path of Parquet files was given")
-    found = [file for path in paths for file in data_files(resolved(path, base), glob, recursive, exclude)]
+    found = [file for path in paths for file in data_files(resolved(path, "."), glob, recursive, exclude)]
     locations = list({file.name: file for file in found}.values())
     with ThreadPoolExecutor(_FOOTERS_AT_A_TIME) as pool:
-        return ParquetTable(tuple(pool.map(_footer, locations)))
+        return ParquetTable(tuple(pool.map(parquet_file, locations)))
 
 
-def _footer(location: Location) -> ParquetFile:
+def parquet_file(location: Location) -> ParquetFile:
+    """Read the footer of a file.
+
+    Raises:
+        TableError: it has none that can be read.
+    """
     try:
         with location.filesystem.open_input_file(location.path) as source, pq.ParquetFile(source) as file:
             groups = tuple(file.metadata.row_group(index).num_rows for index in range(file.metadata.num_row_groups))

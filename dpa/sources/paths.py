@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import posixpath
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -17,6 +18,7 @@ from pyarrow import fs
 
 from dpa._util.links import without_links
 from dpa.errors import TableError
+from dpa.sources.manifest import MANIFEST, ResultManifest
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _MAGIC = re.compile(r"[*?\[]")
@@ -158,7 +160,8 @@ def data_files(
 
     Args:
         path: absolute path or URI; `*`, `?` and `[...]` match within one part of it.
-        glob: keep only files whose name matches. Names that start with `_` or `.` never count in a directory.
+        glob: keep only files whose name matches. Names that start with `_` or `.` never count in a directory; nor do
+            those that the manifest of a result does not name, where there is one.
         recursive: whether directories are searched to any depth.
         exclude: names of directories, or globs of names, that are not searched.
 
@@ -171,14 +174,41 @@ def data_files(
             files.append(root)
         else:
             inside = root.filesystem.get_file_info(fs.FileSelector(root.path, recursive=recursive))
-            shown = (info.path for info in inside if info.is_file and not _is_hidden(info.path[len(root.path) :]))
-            files.extend(root.at(inner) for inner in shown if not _is_below(inner[len(root.path) :], exclude))
+            named = _named_by_manifests([info.path for info in inside if info.is_file], root)
+            shown = (inner for inner in named if not is_hidden(inner[len(root.path) :]))
+            files.extend(root.at(inner) for inner in shown if not is_below(inner[len(root.path) :], exclude))
     kept = [file for file in files if glob is None or fnmatchcase(PurePosixPath(file.path).name, glob)]
     if not kept:
         which = f" whose name matches {glob!r}" if glob else ""
         deeper = "" if recursive else "; sub-directories are read with `recursive: true`"
         raise TableError(f"{path}: holds no file{which}{deeper}")
     return sorted(kept, key=lambda file: file.path)
+
+
+def _named_by_manifests(paths: list[str], root: Location) -> list[str]:
+    """Paths of files, but where there is the manifest of a result those that it names, whatever a list has.
+
+    Raises:
+        TableError: a manifest cannot be read, or there is no result yet.
+    """
+    results: dict[str, tuple[str, ...]] = {}
+    for path in paths:
+        folder, name = posixpath.split(path)
+        if name == MANIFEST:
+            place = prefix_of(root.at(path).name)
+            with root.filesystem.open_input_file(path) as stream:
+                found = ResultManifest.parse(stream.read(), place)
+            if found.files is None:
+                raise TableError(f"{place} names no files: no job that was to write a result there has ended well yet")
+            results[folder] = found.files
+    others = [path for path in paths if posixpath.dirname(path) not in results]
+    return others + [posixpath.join(folder, name) for folder, names in results.items() for name in names]
+
+
+def prefix_of(uri: str) -> str:
+    """A URI without user, password and options; of a path that is none, the path."""
+    parts = urlsplit(uri)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}" if "://" in uri else uri
 
 
 def pruned(path: str, exclude: Sequence[str], glob: str | None = None) -> list[Location]:
@@ -200,7 +230,7 @@ def _without(folder: Location, exclude: Sequence[str], glob: str | None) -> list
     whole, kept = True, []
     for info in sorted(folder.filesystem.get_file_info(fs.FileSelector(folder.path)), key=lambda info: info.path):
         place = folder.at(info.path)
-        if _is_hidden(info.base_name):
+        if is_hidden(info.base_name):
             continue
         if info.type != fs.FileType.Directory:
             kept += [place] if glob is None or fnmatchcase(info.base_name, glob) else []
@@ -231,7 +261,7 @@ def _matches(path: str) -> list[Location]:
             folder.at(info.path)
             for folder in folders
             for info in folder.filesystem.get_file_info(fs.FileSelector(folder.path))
-            if fnmatchcase(info.base_name, part) and (info.base_name == part or not _is_hidden(info.base_name))
+            if fnmatchcase(info.base_name, part) and (info.base_name == part or not is_hidden(info.base_name))
         ]
     return found
 
@@ -241,11 +271,11 @@ def without_file_scheme(path: str) -> str:
     return unquote(urlsplit(path).path) if path.startswith("file:") else path
 
 
-def _is_below(path: str, names: Sequence[str]) -> bool:
+def is_below(path: str, names: Sequence[str]) -> bool:
     """Whether some directory of a relative path has one of the names."""
     return any(fnmatchcase(part, name) for part in path.split("/")[:-1] for name in names)
 
 
-def _is_hidden(path: str) -> bool:
+def is_hidden(path: str) -> bool:
     """Whether some part of a path has a name that Spark and Hive skip."""
     return any(part.startswith(("_", ".")) for part in path.split("/"))

@@ -5,11 +5,13 @@ Arrow table in memory. Nothing here knows Spark: feeds make splits, backends rea
 from __future__ import annotations
 
 import pickle
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
+import numpy as np
 import pyarrow as pa
 
 from dpa.errors import TableError
@@ -47,10 +49,80 @@ class Split(Protocol):
         ...
 
 
+def channel_of(split: Split) -> str:
+    """The channel of a split: where its rows come from in the order of their event time, or nearly, such as a
+    partition. All splits that do not say are of one. A channel is known from its first split on, which may be empty."""
+    return getattr(split, "channel", "")
+
+
+@runtime_checkable
+class Joinable(Protocol):
+    """A split that may go on where another ends."""
+
+    def joined(self, following: object) -> Split | None:
+        """One split of the rows of both; None if `following` does not go on where this ends."""
+        ...
+
+
 @cache
 def is_split(kind: type) -> bool:
     """Whether a type has the methods of a split."""
     return all(hasattr(kind, method) for method in ("after", "batches"))
+
+
+class Gaps:
+    """Rows of a split that are not there, such as the offsets of a topic that have no record. They count as read with
+    the rows before them, so that `after` takes up the split behind both."""
+
+    def __init__(self) -> None:
+        self._found: deque[tuple[int, int]] = deque()
+        self._read = 0
+
+    def note(self, rows: int, missing: int) -> None:
+        """Behind the first `rows` rows that were given, `missing` are not there."""
+        self._found.append((rows, missing))
+
+    def passed(self, rows: int) -> int:
+        """How many lie behind the rows that were read before, and those of which `rows` more have been read."""
+        self._read += rows
+        missing = 0
+        while self._found and self._found[0][0] <= self._read:
+            missing += self._found.popleft()[1]
+        return missing
+
+
+class Gapped(Protocol):
+    """A split that may have rows that are not there."""
+
+    def batches(self, batch_rows: int, gaps: Gaps | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that are there; `gaps` notes the others."""
+        ...
+
+
+@dataclass(frozen=True)
+class GappedRows:
+    """The rows that are there of such a split; `gaps` has the others as far as it has been read."""
+
+    split: Gapped
+    gaps: Gaps
+
+    def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows."""
+        return self.split.batches(batch_rows, self.gaps)
+
+
+def gapped(rows: object) -> GappedRows | None:
+    """What reads a split that may have rows that are not there, by its attribute `has_gaps`; None: it has none."""
+    inner = rows.split if isinstance(rows, NumberedSplit) else rows
+    return GappedRows(cast("Gapped", inner), Gaps()) if getattr(inner, "has_gaps", False) else None
+
+
+def whole(split: Split) -> Split:
+    """A split with all columns, which a query may name, and not only those that a job reads; at no rate."""
+    if isinstance(split, NumberedSplit | FirstRows):
+        return replace(split, split=whole(split.split))
+    all_of: dict[str, Any] = {"columns": None, "dictionary": (), "pace": None}
+    return replace(split, **{name: value for name, value in all_of.items() if hasattr(split, name)})  # type: ignore[type-var]
 
 
 @dataclass(frozen=True)
@@ -165,19 +237,101 @@ class ParquetSplit:
 
 @dataclass(frozen=True)
 class MemorySplit:
-    """An Arrow table that travels to the mapper with the split itself."""
+    """An Arrow table that travels to the mapper with the split itself; its channel as in `channel_of`."""
 
     table: pa.Table
+    channel: str = ""
 
     @property
     def rows(self) -> int:
         return int(self.table.num_rows)
 
     def after(self, rows: int) -> MemorySplit:
-        return MemorySplit(_own(self.table.slice(rows)))
+        return MemorySplit(_own(self.table.slice(rows)), self.channel)
 
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
         yield from self.table.to_batches(max_chunksize=batch_rows)
+
+
+@dataclass(frozen=True)
+class NumberedSplit:
+    """A split that knows its place in the input, whatever is left of it.
+
+    Attributes:
+        split: what is left of it.
+        number: its number among the splits of the input.
+        skipped: rows that came before.
+    """
+
+    split: Split
+    number: int
+    skipped: int = 0
+
+    @property
+    def rows(self) -> int:
+        return self.split.rows
+
+    @property
+    def file(self) -> str | None:
+        """The file that it reads; None if it reads none."""
+        return getattr(self.split, "path", None)
+
+    @property
+    def channel(self) -> str:
+        """As `channel_of` the split."""
+        return channel_of(self.split)
+
+    def after(self, rows: int) -> NumberedSplit:
+        return NumberedSplit(self.split.after(rows), self.number, self.skipped + rows)
+
+    def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        return self.split.batches(batch_rows)
+
+
+class _AllGaps(Gaps):
+    """Keeps all of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.behind: list[int] = []
+        self.missing = [0]
+
+    def note(self, rows: int, missing: int) -> None:
+        self.behind.append(rows)
+        self.missing.append(self.missing[-1] + missing)
+
+
+@dataclass(frozen=True)
+class FirstRows:
+    """What was read of a split of which the rest was given back.
+
+    Attributes:
+        split: the whole.
+        rows: how many of its rows.
+    """
+
+    split: Split
+    rows: int
+
+    @property
+    def channel(self) -> str:
+        """As `channel_of` the split."""
+        return channel_of(self.split)
+
+    def after(self, rows: int) -> FirstRows:
+        return FirstRows(self.split.after(rows), self.rows - rows)
+
+    def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        gaps, found = _AllGaps(), gapped(self.split)
+        read = 0
+        for batch in self.split.batches(batch_rows) if found is None else found.split.batches(batch_rows, gaps):
+            places = np.arange(read + 1, read + batch.num_rows + 1)
+            places += np.array(gaps.missing)[np.searchsorted(gaps.behind, places)]  # rows before each that are missing
+            taken = int(np.searchsorted(places, self.rows, side="right"))
+            yield batch.slice(0, taken)
+            read += taken
+            if taken < batch.num_rows:
+                return
 
 
 def memory_splits(table: pa.Table, split_rows: int) -> list[MemorySplit]:

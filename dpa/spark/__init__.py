@@ -11,11 +11,14 @@ from dpa.spark._reference import check_reference, compute
 from dpa.spark._sample import RowSample, sample_rows, sampled
 from dpa.spark._session import spark_session
 from dpa.spark._source import Source, load, reads_in_place
-from dpa.spark._stage import input_table, schema_of, staged
+from dpa.spark._stage import Kept, input_table, schema_of, staged
+from dpa.spark._streaming import StreamSource, stream_schema, streamed
 
 __all__ = [
+    "Kept",
     "RowSample",
     "Source",
+    "StreamSource",
     "as_table",
     "check_reference",
     "compute",
@@ -29,4 +32,6 @@ __all__ = [
     "spark_loads",
     "spark_session",
     "staged",
+    "stream_schema",
+    "streamed",
 ]

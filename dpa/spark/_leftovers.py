@@ -31,6 +31,11 @@ def remove(place: Place, *, for_good: bool) -> None:
         _PLACES.remove(place)
 
 
+def keep(place: Place) -> None:
+    """Forget a directory, which stays."""
+    _PLACES.remove(place)
+
+
 def remove_all() -> None:
     """Remove what is left of all directories that are noted. What cannot be removed stays noted."""
     _PLACES[:] = [place for place in _PLACES if not _removed(place)]

@@ -22,7 +22,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpa._util.environment import environment
+from dpa._util.logs import root_left_alone
 from dpa._util.owned import temporary_directory
+from dpa._util.secrets import has_secret
 from dpa._util.sharing import Shared
 from dpa._util.signals import interrupts_held
 from dpa.errors import TableError
@@ -92,6 +94,7 @@ def _ready(name: str, master: str, conf: Mapping[str, str], stop_seconds: float)
     with ExitStack() as stack:
         stack.callback(_log.info, "Spark has ended")
         scratch = stack.enter_context(temporary_directory("dpa-spark-"))
+        stack.enter_context(root_left_alone())
         stack.enter_context(logging_only(map(logging.getLogger, _PY4J_LOGGERS), _is_news))
         stack.callback(_leftovers.remove_all)
         settings = {**_defaults(scratch, local=local), **conf, "spark.app.name": name, "spark.master": master}
@@ -205,7 +208,8 @@ def _launched(settings: Mapping[str, str], log: Path) -> Any:
     launch: Any = launch_gateway
     with log.open("wb") as output:
         try:
-            conf = SparkConf().setAll(list(settings.items()))
+            # What is given here everybody can read in the command line of the JVM; its context gets the rest too.
+            conf = SparkConf().setAll([setting for setting in settings.items() if not has_secret(*setting)])
             # In a session of its own, so that a terminal cannot end it: that is for this process to do.
             quiet = {"stdout": output, "stderr": subprocess.STDOUT, "start_new_session": True}
             return launch(conf, popen_kwargs=quiet)

@@ -19,6 +19,9 @@ from dpa.spark._bags import Bags
 from dpa.spark._differences import LONGEST, difference, shown_value
 from dpa.spark._equality import IncomparableError, aligned, equal, series_of
 
+_SHOWN = 5
+"""For how many keys, in key order, or rows differences are put into words."""
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -29,7 +32,7 @@ class Comparison:
     differences: tuple[str, ...] = ()
 
 
-def compare(result: pa.Table, reference: pa.Table, key: KeyName, tolerance: float = 0.0, shown: int = 5) -> Comparison:
+def compare(result: pa.Table, reference: pa.Table, key: KeyName, tolerance: float = 0.0) -> Comparison:
     """Compare two tables that should have the same columns and the same rows, in any order: one row for each key or,
     without a key, each row as often as in the other table.
 
@@ -43,14 +46,13 @@ def compare(result: pa.Table, reference: pa.Table, key: KeyName, tolerance: floa
             own. Then tables match if their rows can be paired off such that each pair is equal, and a pair is found as
             `dpa.spark._pairing.Pairing` says, which also says when it is not.
         tolerance: greatest relative difference of two numbers, |a - b| / max(|a|, |b|), that still counts as equal.
-        shown: for how many keys, in key order, or rows differences are put into words.
     """
     differences = _about_columns(result, reference, key)
     if not differences:
         try:
             keyed = bool(names_of(key))
             rows = _Matching(result, reference, key, tolerance) if keyed else Bags(result, reference, tolerance)
-            differences = rows.differences(shown)
+            differences = rows.differences(_SHOWN)
         except IncomparableError as error:
             differences = [str(error)]
     return Comparison(not differences, reference.num_rows, tuple(differences))

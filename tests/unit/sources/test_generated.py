@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from dpa.errors import TableError
 from dpa.sources.distributions import names, zipf
-from dpa.sources.generated import BLOCK_ROWS, GeneratedSplit, GeneratedTable, Generator, ReadRate
+from dpa.sources.feed import table_of
+from dpa.sources.generated import BLOCK_ROWS, EndlessTable, GeneratedSplit, GeneratedTable, Generator, ReadRate
 from dpa.sources.splits import total_rows
 
 
@@ -103,6 +104,26 @@ def test_a_table_may_have_no_rows() -> None:
 
 def test_a_split_is_small_whatever_it_generates() -> None:
     assert len(pickle.dumps(GeneratedTable(Readings(), 10**9).splits(10**9)[0])) < 1_000
+
+
+def test_a_table_without_end_begins_as_one_with_an_end() -> None:
+    endless, position, rows = EndlessTable(GeneratedTable(Readings(), 300)), None, []
+    for _ in range(3):
+        page = endless.poll(200, position)
+        position = page.position
+        rows += [batch for split in page.splits for batch in split.batches(64)]
+    assert pa.Table.from_batches(rows) == table_of(GeneratedTable(Readings(), 900).splits(1_000))
+    assert endless.is_open and endless.schema == endless.sample(10).schema
+
+
+def test_rows_of_a_table_without_end_come_in_time_from_where_it_is_first_polled() -> None:
+    now = 100.0
+    endless = EndlessTable(GeneratedTable(Readings(), 300), 50.0, lambda: now)
+    assert (endless.poll(200, 1_000).splits, endless.poll(200, 1_000).position) == ([], 1_000)
+    now = 101.0
+    assert [(split.start, split.rows) for split in endless.poll(30, 1_000).splits] == [(1_000, 30), (1_030, 20)]
+    now = 200.0
+    assert endless.poll(200, 1_050).position == 1_350  # no more at a time
 
 
 def test_padding_adds_bytes_and_changes_no_other_column() -> None:

@@ -22,7 +22,8 @@ def write(path: Path, rows: int = 100, row_group: int = 10, start: int = 0, **co
 
 def parquet_splits(paths, base=".", *, split_rows, columns=None, dictionary=(), **named):
     read = None if columns is None else tuple(columns)
-    return replace(parquet_table(paths, base, **named), columns=read, dictionary=tuple(dictionary)).splits(split_rows)
+    found = parquet_table([str(Path(base, path)) for path in paths], **named)
+    return replace(found, columns=read, dictionary=tuple(dictionary)).splits(split_rows)
 
 
 def ids(splits) -> list[int]:
@@ -158,9 +159,9 @@ def test_files_with_a_missing_or_misplaced_column_are_refused(tmp_path) -> None:
 
 def test_a_path_where_nothing_is_is_named_in_full(tmp_path) -> None:
     with pytest.raises(TableError, match=f"{tmp_path}/none: no such file or directory"):
-        parquet_table(["none"], str(tmp_path))
+        parquet_table([str(tmp_path / "none")])
     with pytest.raises(TableError, match=r"\*\.parquet: no such file or directory"):
-        parquet_table(["*.parquet"], str(tmp_path))
+        parquet_table([str(tmp_path / "*.parquet")])
 
 
 def test_a_directory_without_files_is_refused_and_the_way_to_read_deeper_is_told(tmp_path) -> None:

@@ -103,8 +103,8 @@ def test_missing_extra_and_repeated_keys_are_told_in_key_order_null_first() -> N
 
 
 def test_only_the_first_keys_are_shown_and_the_others_counted() -> None:
-    differences = compare(pa.table({"k": range(0)}), pa.table({"k": range(2000)}), "k", shown=2).differences
-    assert differences == ("k 0 is missing in the result", "k 1 is missing in the result", "1,998 more keys differ")
+    differences = compare(pa.table({"k": range(0)}), pa.table({"k": range(2000)}), "k").differences
+    assert differences == (*(f"k {k} is missing in the result" for k in range(5)), "1,995 more keys differ")
 
 
 def test_every_column_of_a_shown_key_is_told() -> None:

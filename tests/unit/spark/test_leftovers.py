@@ -8,6 +8,7 @@ from pyarrow import fs
 
 from dpa.sources.paths import Location
 from dpa.spark import _leftovers
+from dpa.spark._stage import new_stage
 
 
 class Stubborn(Location):
@@ -81,3 +82,14 @@ def test_a_forked_process_removes_nothing_of_its_parents(tmp_path: Path) -> None
             os._exit(0)
     os.waitpid(child, 0)
     assert (tmp_path / "one" / "part").exists()
+
+
+def test_the_staged_input_is_for_its_owner_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("dpa.spark._stage.gettempdir", lambda: str(tmp_path))
+    with new_stage(None):
+        [directory] = tmp_path.iterdir()
+        assert directory.stat().st_mode & 0o777 == 0o700
+    with new_stage(str(tmp_path)):  # machines share it, and perhaps not by this user alone
+        [directory] = tmp_path.iterdir()
+        assert directory.stat().st_mode & 0o500 == 0o500
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,228 @@
+"""Files of lines - CSV, JSON, text - as splits: ranges of bytes that begin and end with a line, read without Spark.
+
+A line is a record, as for Spark unless it is asked for `multiLine`; blank lines of CSV and JSON are none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dpa.errors import TableError
+from dpa.sources.columns import require_columns
+from dpa.sources.paths import Location, locate, prefix_of
+from dpa.sources.splits import Split
+
+TEXT = pa.schema([("value", pa.string())])
+"""The columns of a text file."""
+
+_SPLIT_BYTES = 8 * 2**20
+"""Most bytes of a split, unless a single line has more: where splits begin is found when the feed is polled."""
+
+_FIRST_BYTES = 2**20
+"""Of the bytes at the beginning of a file, how many may hold its header, or show its columns."""
+
+_BOM = b"\xef\xbb\xbf"
+_NEWLINE, _RETURN = b"\n\r"
+
+
+@dataclass(frozen=True)
+class LineFormat:
+    """How records are encoded as lines.
+
+    Attributes:
+        name: `csv`, `json` or `text`.
+        header: whether the first line of each CSV file names its columns.
+        separator: of the values of CSV.
+    """
+
+    name: str
+    header: bool = False
+    separator: str = ","
+
+    def parsed(self, data: bytes, names: tuple[str, ...], schema: pa.Schema) -> pa.Table:
+        """The records of some lines, with the columns of `schema`; `names`: of all columns of CSV.
+
+        Raises:
+            pa.ArrowInvalid: a line is not as it should be.
+        """
+        if self.name == "text":
+            return pa.table([_lines_of(data)], TEXT)
+        if self.name == "json":
+            from pyarrow import json
+
+            block = json.ReadOptions(use_threads=False, block_size=max(len(data), 1))
+            options = json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+            return json.read_json(pa.BufferReader(data), block, options)
+        from pyarrow import csv
+
+        convert = csv.ConvertOptions(
+            column_types=schema, include_columns=schema.names, null_values=[""], strings_can_be_null=True
+        )
+        convert.quoted_strings_can_be_null = False
+        read = csv.ReadOptions(column_names=names, use_threads=False, block_size=len(data) + 1)
+        return csv.read_csv(pa.BufferReader(data), read, csv.ParseOptions(delimiter=self.separator), convert)
+
+    def columns_of(self, first: bytes) -> list[str]:
+        """The names of the columns of CSV, by its first line: those that stand there, or Spark's `_c0`, `_c1`, ..."""
+        from pyarrow import csv
+
+        read = csv.ReadOptions(autogenerate_column_names=not self.header)
+        found = csv.read_csv(pa.BufferReader(first), read, csv.ParseOptions(delimiter=self.separator)).column_names
+        return list(found) if self.header else [f"_c{place}" for place in range(len(found))]
+
+
+@dataclass(frozen=True)
+class LinesSplit:
+    """Some lines of one file.
+
+    Attributes:
+        path: local path or URI of the file.
+        format: how they are encoded.
+        names: all columns of the file, in its order, where it is CSV.
+        schema: all that may be read.
+        columns: those that are; all if None.
+        start, stop: where the lines begin in the file, and where they end, in bytes.
+        size: the file's, in bytes, when the split was made.
+        rows: how many records are read.
+        skipped: how many come before those.
+    """
+
+    path: str
+    format: LineFormat
+    names: tuple[str, ...]
+    schema: pa.Schema
+    columns: tuple[str, ...] | None
+    start: int
+    stop: int
+    size: int
+    rows: int
+    skipped: int = 0
+
+    def after(self, rows: int) -> LinesSplit:
+        return replace(self, rows=self.rows - rows, skipped=self.skipped + rows)
+
+    def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        location, shown = locate(self.path), prefix_of(self.path)
+        read = [field for field in self.schema if self.columns is None or field.name in self.columns]
+        where = f"bytes {self.start:,} to {self.stop:,}"
+        try:
+            with location.filesystem.open_input_file(location.path) as file:
+                if file.size() != self.size:
+                    changed = f"it has {file.size():,} bytes now, and had {self.size:,}"
+                    raise TableError(f"{shown}: was changed while the job was running: {changed}")
+                lines = file.read_at(self.stop - self.start, self.start)
+            table = self.format.parsed(lines, self.names, pa.schema(read))
+        except FileNotFoundError:
+            why = "it was removed while the job was running, or the mapper's machine cannot see it"
+            raise TableError(f"{shown}: no such file: {why}") from None
+        except (pa.ArrowException, OSError) as error:
+            raise TableError(f"{shown}: {where} cannot be read as {self.format.name}: {error}") from None
+        found = table.num_rows
+        if found != self.skipped + self.rows:
+            wrong = f"{where} have {self.skipped + self.rows:,} lines that are not empty, and {found:,} records"
+            raise TableError(f"{shown}: {wrong}: each line must be a record")
+        yield from table.slice(self.skipped).to_batches(max_chunksize=batch_rows)
+
+
+@dataclass(frozen=True)
+class LinesFile:
+    """One file, of which splits are made. `begin` is the byte behind its header; the rest is as in `LinesSplit`."""
+
+    location: Location
+    format: LineFormat
+    names: tuple[str, ...]
+    schema: pa.Schema
+    begin: int
+    size: int
+
+    def splits(
+        self, split_rows: int, start: int, columns: tuple[str, ...] | None, dictionary: tuple[str, ...]
+    ) -> Iterator[tuple[Split, int]]:
+        """The splits from the byte `start` on, each with the byte where it ends."""
+        at, path, size = max(start, self.begin), self.location.name, self.size
+        try:
+            with self.location.filesystem.open_input_file(self.location.path) as file:
+                while at < size:
+                    first, (at, rows) = at, _cut(file, at, size, split_rows, with_blank=self.format.name == "text")
+                    if rows:
+                        yield LinesSplit(path, self.format, self.names, self.schema, columns, first, at, size, rows), at
+        except OSError as error:
+            raise TableError(f"{prefix_of(path)}: cannot be read: {error}") from None
+
+
+def lines_file(location: Location, kind: LineFormat, declared: pa.Schema | None) -> LinesFile:
+    """Look at the beginning of a file; `declared`: its columns, if they are. Without, those of CSV are strings, and
+    those of JSON are what its first records show.
+
+    Raises:
+        TableError: it cannot be read, or lacks a column.
+    """
+    try:
+        with location.filesystem.open_input_file(location.path) as file:
+            size = file.size()
+            first = file.read_at(min(size, _FIRST_BYTES), 0)
+        begin = len(_BOM) if first.startswith(_BOM) else 0
+        names: list[str] = []
+        content = first[begin:].lstrip(b"\r\n")
+        if kind.name == "csv" and content:
+            line = content[: content.find(b"\n") + 1 or None]
+            names = kind.columns_of(line)
+            begin = len(first) - len(content) + len(line) if kind.header else begin
+            if declared is not None and kind.header:
+                require_columns(names, declared.names, f"the header of {prefix_of(location.name)}")
+            elif declared is not None:
+                names = declared.names
+        schema = declared or _shown(kind, names, first[begin:])
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, FileNotFoundError):
+            raise
+        raise TableError(f"{prefix_of(location.name)}: cannot be read as {kind.name}: {error}") from None
+    return LinesFile(location, kind, tuple(names), schema, begin, size)
+
+
+def _lines_of(data: bytes) -> pa.Array:
+    """Lines without their ends; what is not UTF-8 in them is replaced by U+FFFD."""
+    data = data.decode(errors="replace").encode()
+    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == _NEWLINE) + 1
+    if not data.endswith(b"\n"):
+        ends = np.append(ends, len(data))
+    offsets = np.concatenate([[0], ends]).astype(np.int64)
+    lines = pa.LargeStringArray.from_buffers(len(ends), pa.py_buffer(offsets), pa.py_buffer(data))
+    return pc.ascii_rtrim(lines, "\r\n").cast(pa.string())
+
+
+def _shown(kind: LineFormat, names: list[str], first: bytes) -> pa.Schema:
+    """The columns of a file whose columns are not declared."""
+    if kind.name == "json":
+        from pyarrow import json
+
+        whole = first[: first.rfind(b"\n") + 1] or first
+        return json.read_json(pa.BufferReader(whole)).schema if whole.strip() else pa.schema([])
+    return TEXT if kind.name == "text" else pa.schema([(name, pa.string()) for name in names])
+
+
+def _cut(file: Any, start: int, size: int, split_rows: int, *, with_blank: bool) -> tuple[int, int]:
+    """Where a split that begins at the byte `start` ends, and how many records it has."""
+    wanted = _SPLIT_BYTES
+    while True:
+        data = np.frombuffer(file.read_at(min(wanted, size - start), start), np.uint8)
+        if not len(data):
+            raise OSError(f"it ends at byte {start:,}, and had {size:,}")
+        ends = np.flatnonzero(data == _NEWLINE) + 1
+        if start + len(data) == size and not (len(ends) and ends[-1] == len(data)):
+            ends = np.append(ends, len(data))
+        if len(ends):
+            break
+        wanted *= 2
+    last = ends - 1 - (data[ends - 1] == _NEWLINE)  # byte of each line, that of the line before if it is empty
+    content = last + 1 - np.concatenate([[0], ends[:-1]])
+    is_record = with_blank | (content > 1) | ((content == 1) & (data[last] != _RETURN))
+    records = np.cumsum(is_record)
+    lines = int(np.searchsorted(records, split_rows, side="right"))
+    return start + int(ends[lines - 1]), int(records[lines - 1])

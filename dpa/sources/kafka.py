@@ -1,0 +1,308 @@
+"""Topics of Kafka as an open feed: splits are ranges of offsets, which source tasks read themselves.
+
+No group of consumers is joined, and no offset committed: the position of the feed is in the job's checkpoints.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import pyarrow as pa
+
+from dpa.errors import TableError
+from dpa.sources.columns import require_columns
+from dpa.sources.feed import PAGE_SPLITS, Feed, Page, never, table_of
+from dpa.sources.kafka_records import RecordFormat
+from dpa.sources.splits import Gaps
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, Message
+    from confluent_kafka.admin import AdminClient
+
+Settings: TypeAlias = tuple[tuple[str, str], ...]
+"""Of librdkafka, sorted."""
+
+Partition: TypeAlias = tuple[str, int]
+"""A topic and a number."""
+
+_ANSWER_SECONDS = 10.0
+_PATIENCE_SECONDS = 60.0
+"""For how long a reader waits for a record of which the broker has said that it is there."""
+
+_CONSUMED_AT_ONCE = 10_000
+_CONSUME_SECONDS = 0.02
+"""For how long a reader waits until it has all that it asks for: fewer are left where offsets have no record."""
+
+_LOGGER = logging.getLogger(__name__)
+
+_READER = {
+    "enable.auto.commit": "false",
+    "enable.partition.eof": "true",
+    "auto.offset.reset": "error",
+    "group.id": "dpa",
+    "fetch.wait.max.ms": "10",
+    "fetch.queue.backoff.ms": "10",
+    "queued.max.messages.kbytes": "16384",
+    "max.poll.interval.ms": "86400000",
+}
+"""What a reader sets that is not set otherwise."""
+
+
+@dataclass(frozen=True)
+class KafkaSplit:
+    """A range of offsets of a partition. Its rows are offsets, of which some may have no record: those of markers of
+    transactions, and of records that compaction has removed.
+
+    Attributes:
+        settings: of librdkafka, for the connection.
+        topic, partition: where they are.
+        start, stop: the first offset, and the one behind the last.
+        format: of the records.
+        columns: those to read; all if None.
+    """
+
+    settings: Settings
+    topic: str
+    partition: int
+    start: int
+    stop: int
+    format: RecordFormat
+    columns: tuple[str, ...] | None = None
+    has_gaps = True
+
+    @property
+    def rows(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def channel(self) -> str:
+        """The partition: records of one come about in the order of their times."""
+        return f"{self.topic}-{self.partition}"
+
+    def after(self, rows: int) -> KafkaSplit:
+        return replace(self, start=self.start + rows)
+
+    def joined(self, following: object) -> KafkaSplit | None:
+        if isinstance(following, KafkaSplit) and following.start == self.stop:
+            whole = replace(following, start=self.start)
+            return whole if whole.after(self.rows) == replace(self, start=self.stop, stop=following.stop) else None
+        return None
+
+    def batches(self, batch_rows: int, gaps: Gaps | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the records; `gaps` notes the offsets between them that have none."""
+        names = self.format.schema.names if self.columns is None else self.columns or ("offset",)
+        given, at = 0, self.start
+        for messages in self._messages(batch_rows):
+            for place, message in enumerate(messages):
+                if gaps is not None and message.offset() > at:
+                    gaps.note(given + place, message.offset() - at)
+                at = message.offset() + 1
+            yield self.format.batch(messages, names)
+            given += len(messages)
+        if gaps is not None and at < self.stop:
+            gaps.note(given, self.stop - at)
+
+    def _messages(self, most: int) -> Iterator[list[Message]]:
+        """The records, some at a time."""
+        with asking_brokers(f"{self.channel}, offsets {self.start:,} to {self.stop:,}"):
+            from confluent_kafka import TopicPartition
+
+            consumer = _reader(self.settings, self.topic)
+            consumer.assign([TopicPartition(self.topic, self.partition, self.start)])
+            try:
+                yield from self._consumed(consumer, most)
+            finally:
+                consumer.unassign()
+
+    def _consumed(self, consumer: Consumer, most: int) -> Iterator[list[Message]]:
+        from confluent_kafka import KafkaError
+
+        at, heard = self.start, time.monotonic()
+        while at < self.stop:
+            messages: list[Message] = []
+            for message in consumer.consume(min(most, self.stop - at, _CONSUMED_AT_ONCE), _CONSUME_SECONDS):
+                error, offset = message.error(), message.offset()
+                if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                    self._failed(error)
+                elif offset >= self.stop:
+                    at = self.stop
+                elif error is None and offset >= at:
+                    messages.append(message)
+                    at = offset + 1
+            if messages:
+                heard = time.monotonic()
+                yield messages
+            elif time.monotonic() > heard + _PATIENCE_SECONDS:
+                waited = f"no record from offset {at:,} on has come for {_PATIENCE_SECONDS:.0f} s"
+                raise TableError(f"{self.channel}: {waited}")
+
+    def _failed(self, error: Any) -> None:
+        from confluent_kafka import KafkaError
+
+        if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            raise TableError(_gone(self.topic, self.partition, f"offset {self.start:,}"))
+        if not error.retriable() and error.code() not in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
+            raise TableError(f"{self.channel}: {error.str()}")
+
+
+_OF_THREAD = threading.local()
+
+
+def _reader(settings: Settings, topic: str) -> Consumer:
+    """The consumer of this thread for a topic, which stays connected from one split to the next."""
+    from confluent_kafka import Consumer
+
+    readers: dict[tuple[Settings, str], Consumer] = _OF_THREAD.__dict__.setdefault("readers", {})
+    if (settings, topic) not in readers:
+        reader = Consumer({**_READER, **dict(settings)}, logger=_LOGGER)
+        reader.list_topics(topic, _ANSWER_SECONDS)  # else it looks for the brokers of its first partition for a second
+        readers[settings, topic] = reader
+    return readers[settings, topic]
+
+
+@lru_cache(maxsize=8)
+def _admin(settings: Settings) -> AdminClient:
+    from confluent_kafka.admin import AdminClient
+
+    return AdminClient(dict(settings), logger=_LOGGER)
+
+
+@dataclass(frozen=True)
+class KafkaFeed(Feed):
+    """The records of some topics. A position is the next offset of each partition.
+
+    Attributes:
+        servers: some of the brokers, as `host:port,host:port`.
+        topics: their names; they must be there when the job begins.
+        format: of the records.
+        start: where partitions begin that are there then: `earliest` or `latest`; those that are added later begin at
+            their beginning.
+        options: settings of librdkafka, such as `security.protocol`; with `isolation.level: read_uncommitted` records
+            of transactions come before these are over.
+        columns: those to read; all if None.
+        poll_seconds: how often to look for more.
+    """
+
+    servers: str
+    topics: tuple[str, ...]
+    format: RecordFormat
+    start: Literal["earliest", "latest"] = "earliest"
+    options: Settings = ()
+    columns: tuple[str, ...] | None = None
+    poll_seconds: float = 0.1
+    is_open = True
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.format.schema
+
+    def poll(self, split_rows: int, position: Any = None) -> Page:
+        require_columns(self.schema.names, self.columns or (), f"the input {', '.join(self.topics)}")
+        ends = self._ends()
+        if position is None:
+            at = {where: low if self.start == "earliest" else high for where, (low, high) in ends.items()}
+        else:
+            at = {where: low for where, (low, _) in ends.items()} | position
+            self._require_still_there(position, ends)
+        behind = {where: high - at[where] for where, (_, high) in ends.items() if high > at[where]}
+        splits = []
+        for topic, partition in sorted(behind, key=lambda where: -behind[where])[:PAGE_SPLITS]:
+            first = at[topic, partition]
+            stop = at[topic, partition] = min(ends[topic, partition][1], first + split_rows)
+            splits.append(KafkaSplit(self._settings, topic, partition, first, stop, self.format, self.columns))
+        return Page(splits, at)
+
+    def lag(self, position: Any) -> Mapping[str, int]:
+        at = position or {}
+        ends = self._ends()
+        return {f"{where[0]}-{where[1]}": high - at.get(where, low) for where, (low, high) in ends.items()}
+
+    def sample(self, max_rows: int, seed: int = 0, enough: Callable[[], bool] = never) -> pa.Table:
+        splits = [split for split in self.poll(max_rows).splits if isinstance(split, KafkaSplit)]
+        share = -(-max_rows // max(len(splits), 1))
+        some = [replace(split, stop=min(split.stop, split.start + share)) for split in splits]
+        names = self.schema.names if self.columns is None else self.columns
+        read = pa.schema([field for field in self.schema if field.name in names])
+        return table_of(some, read).slice(0, max_rows)
+
+    @property
+    def _settings(self) -> Settings:
+        return tuple(sorted({"bootstrap.servers": self.servers, **dict(self.options)}.items()))
+
+    def _ends(self) -> dict[Partition, tuple[int, int]]:
+        """Of each partition, the first offset that is there, and the one behind the last that may be read.
+
+        Raises:
+            TableError: a topic is not there, or no broker answers.
+        """
+        from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
+        from confluent_kafka.admin import OffsetSpec
+
+        where = f"Kafka at {self.servers}"
+        with asking_brokers(where):
+            admin = _admin(self._settings)
+            asked = []
+            for topic, about in admin.describe_topics(TopicCollection(list(self.topics))).items():
+                try:
+                    partitions = sorted(partition.id for partition in about.result(_ANSWER_SECONDS).partitions)
+                except KafkaException as error:
+                    raise TableError(f"{where}: the topic {topic!r}: {error.args[0].str()}") from None
+                asked += [TopicPartition(topic, partition) for partition in partitions]
+            uncommitted = dict(self.options).get("isolation.level") == "read_uncommitted"
+            level = IsolationLevel.READ_UNCOMMITTED if uncommitted else IsolationLevel.READ_COMMITTED
+            answers = [
+                admin.list_offsets(dict.fromkeys(asked, spec), isolation_level=level, request_timeout=_ANSWER_SECONDS)
+                for spec in (OffsetSpec.earliest(), OffsetSpec.latest())
+            ]
+            low, high = ([answer[one].result(_ANSWER_SECONDS).offset for one in asked] for answer in answers)
+        return {(one.topic, one.partition): (low[place], high[place]) for place, one in enumerate(asked)}
+
+    def _require_still_there(
+        self, position: Mapping[Partition, int], ends: Mapping[Partition, tuple[int, int]]
+    ) -> None:
+        """Check that what comes behind a position can still be read.
+
+        Raises:
+            TableError: it cannot; names the partition.
+        """
+        for (topic, partition), at in position.items():
+            if (topic, partition) not in ends:
+                raise TableError(f"the topic {topic} has no partition {partition} any more")
+            low, high = ends[topic, partition]
+            if at < low:
+                raise TableError(_gone(topic, partition, f"offsets {at:,} to {low - 1:,}"))
+            if at > high:
+                lost = f"ends at offset {high:,}, and was read up to {at:,}"
+                why = "it is another topic of that name, or has lost records"
+                raise TableError(f"partition {partition} of the topic {topic} {lost}: {why}")
+
+
+def _gone(topic: str, partition: int, what: str) -> str:
+    keep = "let the topic keep its records for longer than the job may be behind"
+    return f"partition {partition} of the topic {topic} has no {what} any more, which was not read yet: {keep}"
+
+
+@contextmanager
+def asking_brokers(what: str) -> Iterator[None]:
+    """A block that asks brokers, with `what` in front of its errors.
+
+    Raises:
+        TableError: they cannot be reached, or refuse; or the package for Kafka is missing.
+    """
+    try:
+        from confluent_kafka import KafkaException
+    except ImportError:
+        raise TableError("Kafka needs the package confluent-kafka: pip install 'dpa[kafka]'") from None
+    try:
+        yield
+    except KafkaException as error:
+        raise TableError(f"{what}: {error.args[0].str()}") from None
+    except TimeoutError:
+        raise TableError(f"{what}: no answer within {_ANSWER_SECONDS:.0f} s") from None

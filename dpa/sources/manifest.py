@@ -1,0 +1,72 @@
+"""What is beside a result whose files cannot be replaced together: which of the files there are the result."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dpa.errors import TableError
+
+MANIFEST = "_manifest.json"
+"""Its name; readers of Parquet directories pass over names with an underscore."""
+
+_SCHEMA = "dpa-result-1"
+
+
+@dataclass(frozen=True)
+class ResultManifest:
+    """The result at a place, and who may replace it.
+
+    Attributes:
+        files: the names of its files, in the order of their epochs; None: there is no result yet.
+        job: whose it is.
+        epoch: that was committed last; 0 of a result that has no epochs.
+        config: the resolved configuration of that job, as YAML.
+        writer: who began last to write there: nobody else can commit.
+        claimed_by: the job that began last to write there.
+        publishes: what of the result is published by epoch: `final`, `changes` or `table`; None: it has no epochs.
+        key: the columns of its key.
+        life: changes whenever the job is begun anew at the start of its input.
+        seconds: from the beginning of the stream to the end of that epoch.
+        is_last: whether the job commits nothing more.
+        before: names of files that were of the result until this, and may still be read.
+    """
+
+    files: tuple[str, ...] | None = None
+    job: str = ""
+    epoch: int = 0
+    config: str = ""
+    writer: str = ""
+    claimed_by: str = ""
+    publishes: str | None = None
+    key: tuple[str, ...] = ()
+    life: str = ""
+    seconds: float = 0.0
+    is_last: bool = False
+    before: tuple[str, ...] = ()
+
+    def to_json(self) -> bytes:
+        """The manifest as it is written."""
+        return json.dumps({"schema": _SCHEMA, **asdict(self)}, indent=1).encode()
+
+    @classmethod
+    def parse(cls, text: bytes, place: str) -> ResultManifest:
+        """Read a manifest; `place` is its own, for messages.
+
+        Raises:
+            TableError: it is none, or one of a version that is not known.
+        """
+        try:
+            found: dict[str, Any] = json.loads(text)
+            schema = found.pop("schema")
+            files = found.pop("files")
+            key, before = (tuple(map(str, found.pop(name, ()))) for name in ("key", "before"))
+            read = cls(None if files is None else tuple(map(str, files)), key=key, before=before, **found)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise TableError(
+                f"{place} is no manifest of a result: it was damaged, or something else wrote it"
+            ) from None
+        if schema != _SCHEMA:
+            raise TableError(f"{place} is a manifest of another version, {schema!r}: read it with what has written it")
+        return read

@@ -1,0 +1,123 @@
+"""What Spark stages as Parquet while a job reads it, batch by batch: an open feed.
+
+Nothing here knows Spark. `dpa.spark` runs a query of Structured Streaming, and writes each micro-batch to a directory
+with its number, which is complete once it has the file that Spark writes last; or it stages a table, and lists files
+that Spark has committed in a file with the number of the batch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import fs
+
+from dpa.errors import TableError
+from dpa.sources.feed import PAGE_SPLITS, Feed, Page
+from dpa.sources.parquet import ParquetTable, parquet_table
+from dpa.sources.paths import Location, locate
+from dpa.sources.splits import NumberedSplit, ParquetSplit, Split
+
+COMPLETE = "_SUCCESS"
+ENDED = "_ended"
+"""Stands beside the batches when none follows; holds what Spark failed of, or nothing."""
+
+
+def place_of_batch(place: str, number: int) -> str:
+    """Where a batch is staged, or listed."""
+    return f"{place}/{number:010d}"
+
+
+def listed_batch(paths: Sequence[str]) -> str:
+    """What the list of a batch holds, whose files lie at these paths."""
+    return json.dumps(paths)
+
+
+def put(place: Location, text: str) -> None:
+    """Write a small file that is there as a whole or not at all."""
+    folder, _, name = place.path.rpartition("/")
+    written = place.at(f"{folder}/.{name}")
+    with written.filesystem.open_output_stream(written.path) as file:
+        file.write(text.encode())
+    place.filesystem.move(written.path, place.path)
+
+
+@dataclass(frozen=True)
+class MicroBatches(Feed):
+    """What Spark has staged, and goes on to stage. A position is the number of a batch, and of the next split in it.
+
+    Attributes:
+        place: the directory of the batches, a path or URI; empty: nothing is staged, as only columns are asked for.
+        staged: their columns.
+        columns: those to read; all if None.
+        dictionary: columns to decode as dictionaries.
+    """
+
+    place: str
+    staged: pa.Schema
+    columns: tuple[str, ...] | None = None
+    dictionary: tuple[str, ...] = ()
+    is_open = True
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.staged
+
+    def poll(self, split_rows: int, position: Any = None) -> Page:
+        number, skipped = position or (0, 0)
+        if not self.place:
+            return Page((), (number, skipped))
+        ended = self._ended()  # looked at before the batches: none comes after it
+        splits: list[Split] = []
+        while len(splits) < PAGE_SPLITS:
+            paths = self._batch(number)
+            if not paths:
+                return Page(splits, None if ended and not splits else (number, skipped))
+            table = parquet_table(paths)
+            made = ParquetTable(table.files, self.columns, self.dictionary).splits(split_rows)[skipped:]
+            some = made[: PAGE_SPLITS - len(splits)]
+            splits += some
+            number, skipped = (number, skipped + len(some)) if len(some) < len(made) else (number + 1, 0)
+        return Page(splits, (number, skipped))
+
+    def release(self, position: Any, unread: Sequence[Split]) -> None:
+        number, _ = position or (0, 0)
+        inner = (split.split if isinstance(split, NumberedSplit) else split for split in unread)
+        needed = [split.path for split in inner if isinstance(split, ParquetSplit)]
+        root = locate(self.place)
+        for info in root.filesystem.get_file_info(fs.FileSelector(root.path, allow_not_found=True)):
+            batch = root.at(info.path)
+            is_read = info.base_name.isdecimal() and int(info.base_name) < number  # a file lists what stays to the end
+            if is_read and not any(path.startswith(f"{batch.name}/") for path in needed):
+                batch.remove_directory()
+
+    def _batch(self, number: int) -> list[str]:
+        """Where a batch is; nowhere, if it is not complete."""
+        batch = locate(place_of_batch(self.place, number))
+        if batch.kind == fs.FileType.File:
+            paths: list[str] = json.loads(_text(batch))
+            return paths
+        return [] if batch.at(f"{batch.path}/{COMPLETE}").kind == fs.FileType.NotFound else [batch.name]
+
+    def _ended(self) -> bool:
+        """Whether nothing more is staged.
+
+        Raises:
+            TableError: Spark has failed.
+        """
+        mark = locate(f"{self.place}/{ENDED}")
+        if mark.kind == fs.FileType.NotFound:
+            return False
+        why = _text(mark)
+        if why:
+            raise TableError(why)
+        return True
+
+
+def _text(place: Location) -> str:
+    with place.filesystem.open_input_file(place.path) as file:
+        content: bytes = file.read()
+    return content.decode()

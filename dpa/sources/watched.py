@@ -1,0 +1,269 @@
+"""A directory, or a prefix of object storage, in which files appear while a job runs: an open feed, without Spark."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from functools import cached_property, partial
+from itertools import islice
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow as pa
+from pyarrow import fs
+
+from dpa.errors import TableError
+from dpa.sources._lines import LineFormat, lines_file
+from dpa.sources.columns import first_difference, listed, require_columns
+from dpa.sources.feed import PAGE_SPLITS, Feed, Page
+from dpa.sources.parquet import ParquetFile, ParquetTable, parquet_file
+from dpa.sources.paths import Location, is_below, is_hidden, locate, prefix_of
+from dpa.sources.splits import Split
+
+_REMEMBERED = 4_096
+"""Files that a position names; of older ones it has the time of the newest."""
+
+_OPENED_AT_A_TIME = 16
+_PATIENCE_SECONDS = 60.0
+"""For how long a file may be no Parquet file, as it is being written."""
+
+_OBJECTS = ("s3", "gcs", "abfs")
+"""File systems on which a file appears when it is complete."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Which files have been given: a position.
+
+    Attributes:
+        until: the files up to this time were, in nanoseconds since 1970; one that comes later is passed over.
+        times: of those that are newer, the time of each, by path below the place that is watched.
+        part: the file of which a part was given, its time, and where in it the next split begins.
+    """
+
+    until: int = -1
+    times: dict[str, int] = field(default_factory=dict)
+    part: tuple[str, int, int] | None = None
+
+    def and_(self, files: Sequence[_File]) -> Seen:
+        """These files too, as a whole."""
+        times = self.times | {file.path: file.time for file in files}
+        until = max([self.until, *sorted(times.values())[:-_REMEMBERED][-1:]])
+        return Seen(until, {path: time for path, time in times.items() if time > until})
+
+
+class _File(NamedTuple):
+    """One that is there: when it was written, and its path below the place that is watched."""
+
+    time: int
+    path: str
+
+
+class _Opened(Protocol):
+    """A file of which splits are made."""
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    def splits(
+        self, split_rows: int, start: int, columns: tuple[str, ...] | None, dictionary: tuple[str, ...]
+    ) -> Iterator[tuple[Split, int]]: ...
+
+
+def line_format(name: str, options: Mapping[str, str]) -> LineFormat | None:
+    """How files of a format are encoded as lines, with options named as Spark's; None: they are Parquet."""
+    header, separator = options.get("header", "false").lower() == "true", options.get("sep", ",")
+    return None if name == "parquet" else LineFormat(name, header, separator)
+
+
+@dataclass(frozen=True)
+class _OpenedParquet:
+    file: ParquetFile
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.file.schema
+
+    def splits(
+        self, split_rows: int, start: int, columns: tuple[str, ...] | None, dictionary: tuple[str, ...]
+    ) -> Iterator[tuple[Split, int]]:
+        """The splits from number `start` on, each with the number of the next."""
+        made = ParquetTable((self.file,), columns, dictionary).splits(split_rows)
+        yield from islice(((split, number) for number, split in enumerate(made, start=1)), start, None)
+
+
+@dataclass
+class WatchedFiles(Feed):
+    """The files in a directory, by the time at which they were written, and those that appear there.
+
+    Attributes:
+        place: the directory or prefix: an absolute path or a URI.
+        format: how files of lines are encoded; None: they are Parquet files.
+        declared: the columns; None: those of the first file, which must then be there before the job begins.
+        columns: those to read; all if None.
+        dictionary: columns of Parquet files to decode as dictionaries.
+        glob: only files whose name matches. Names that start with `_` or `.` never count.
+        recursive: whether to look into sub-directories, those excluded that have such names, or globs of names.
+        poll_seconds: how often to look.
+        settle_seconds: a file of lines is complete when nothing has been written to it for that time. Objects of object
+            storage always are, and a Parquet file is once it has its footer.
+        clock: gives seconds since 1970.
+    """
+
+    place: str
+    format: LineFormat | None = None
+    declared: pa.Schema | None = None
+    columns: tuple[str, ...] | None = None
+    dictionary: tuple[str, ...] = ()
+    glob: str | None = None
+    recursive: bool = False
+    exclude: Sequence[str] = ()
+    poll_seconds: float = 1.0
+    settle_seconds: float = 1.0
+    clock: Callable[[], float] = time.time
+    _ahead: tuple[Seen, list[_File]] | None = field(default=None, init=False, compare=False)
+    """What is left of the files that were found, behind the page that was given last."""
+
+    is_open = True
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """All columns, those declared or those of the first file that can be read."""
+        schema = self._known_schema
+        if schema is None:
+            mend = "declare them in `columns`, or have a file there before the job begins"
+            raise TableError(f"{self._shown}: holds no file that is complete, so its columns are not known: {mend}")
+        return schema
+
+    @property
+    def _known_schema(self) -> pa.Schema | None:
+        if "schema" in self.__dict__ or self.declared is not None:
+            return self.__dict__.get("schema", self.declared)
+        opened = (self._open(file, None) for file in self._found())
+        return next((file.schema for file in opened if file is not None and file.schema.names), None)
+
+    def poll(self, split_rows: int, position: Any = None) -> Page:
+        seen = Seen() if position is None else position
+        files = self._ahead[1] if self._ahead is not None and self._ahead[0] == seen else self._new(seen)
+        splits: list[Split] = []
+        given: list[_File] = []
+        self._ahead = None
+        if not files or self._known_schema is None:
+            return Page((), seen)
+        looked_at = files[:PAGE_SPLITS]
+        look = partial(self._open, schema=self.schema)
+        with ThreadPoolExecutor(_OPENED_AT_A_TIME) as pool:
+            for file, opened in zip(looked_at, pool.map(look, looked_at), strict=True):
+                start = seen.part[2] if seen.part is not None and seen.part[0] == file.path else 0
+                if opened is None and start:
+                    return Page((), seen)  # it has just been removed, which the next poll finds
+                if opened is None:
+                    continue
+                self._require_columns(file, opened)
+                for split, following in opened.splits(split_rows, start, self.columns, self.dictionary):
+                    splits.append(split)
+                    if len(splits) == PAGE_SPLITS:
+                        part = file.path, file.time, following
+                        return self._page(splits, replace(seen.and_(given), part=part), files, given)
+                given.append(file)
+        return self._page(splits, seen.and_(given), files[len(looked_at) :])
+
+    def _page(self, splits: list[Split], seen: Seen, files: list[_File], given: Sequence[_File] = ()) -> Page:
+        left = files[len(given) :] if list(given) == files[: len(given)] else []
+        self._ahead = (seen, left) if left else None
+        return Page(splits, seen)
+
+    def _new(self, seen: Seen) -> list[_File]:
+        """The files that were not given as a whole, in order; that of which a part was is the first.
+
+        Raises:
+            TableError: one that was given has changed, or is gone before all of it was.
+        """
+        new = []
+        for file in self._found():
+            if file.time > seen.until and file.path not in seen.times:
+                new.append(file)
+            elif file.time > seen.until and seen.times[file.path] != file.time:
+                mend = "write each file once; renamed, it is read as a new one"
+                raise TableError(f"{self._shown}: {file.path} was changed after it had been read: {mend}")
+        if seen.part is not None:
+            part = _File(seen.part[1], seen.part[0])
+            if part not in new:
+                raise TableError(f"{self._shown}: {part.path} was removed, or changed, before all of it had been read")
+            new.sort(key=lambda file: file != part)
+        return new
+
+    @cached_property
+    def _root(self) -> Location:
+        """The place that is watched.
+
+        Raises:
+            TableError: there is no such directory.
+        """
+        root = locate(self.place.rstrip("/") or "/")
+        if root.kind == fs.FileType.File:
+            raise TableError(f"{self._shown}: is a file; what is watched is a directory")
+        if root.kind == fs.FileType.NotFound and root.filesystem.type_name not in _OBJECTS:
+            raise TableError(f"{self._shown}: no such directory: make it, empty as it may be")
+        return root
+
+    @property
+    def _shown(self) -> str:
+        return prefix_of(self.place)
+
+    def _found(self) -> list[_File]:
+        """What is there, in the order in which it was written."""
+        root = self._root
+        selector = fs.FileSelector(root.path, allow_not_found=True, recursive=self.recursive)
+        try:
+            infos = root.filesystem.get_file_info(selector)
+        except OSError as error:
+            raise TableError(f"{self._shown}: cannot be listed: {error}") from None
+        files = (_File(info.mtime_ns, info.path[len(root.path) :].lstrip("/")) for info in infos if info.is_file)
+        return sorted(file for file in files if self._is_wanted(file.path))
+
+    def _is_wanted(self, path: str) -> bool:
+        name = path.rpartition("/")[2]
+        return (
+            not is_hidden(path)
+            and not is_below(path, self.exclude)
+            and (self.glob is None or fnmatchcase(name, self.glob))
+        )
+
+    def _open(self, file: _File, schema: pa.Schema | None) -> _Opened | None:
+        """The file, looked at; None if it is not complete, or not there any more."""
+        location = self._root.at(f"{self._root.path.rstrip('/')}/{file.path}")
+        age = self.clock() - file.time / 1e9
+        try:
+            if self.format is not None:
+                if age < self.settle_seconds and location.filesystem.type_name not in _OBJECTS:
+                    return None
+                return lines_file(location, self.format, schema)
+            return _OpenedParquet(parquet_file(location))
+        except FileNotFoundError:
+            return None
+        except TableError:
+            if self.format is not None or (age > _PATIENCE_SECONDS and location.kind == fs.FileType.File):
+                raise
+            return None
+
+    def _require_columns(self, file: _File, opened: _Opened) -> None:
+        """Check that a file has the columns that are read, as the feed has them.
+
+        Raises:
+            TableError: it does not.
+        """
+        require_columns(self.schema.names, [*(self.columns or ()), *self.dictionary], f"the input {self._shown}")
+        read = self.schema.names if self.columns is None else self.columns
+        expected, found = (
+            pa.schema([(field.name, field.type) for field in schema if field.name in read])
+            for schema in (self.schema, opened.schema)
+        )
+        difference = first_difference(expected, found)
+        if difference is not None:
+            name, wanted, here = difference
+            raise TableError(f"{self._shown}: column {name!r} is {here} in {file.path}, and {wanted} in the input")
+        if expected.names != found.names:
+            raise TableError(f"{self._shown}: {file.path} has the columns in the order {listed(found.names)}")

@@ -1,0 +1,147 @@
+"""A query of Structured Streaming whose micro-batches are staged, each once, for tasks to read without Spark."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyarrow import fs
+
+from dpa.sources.columns import listed
+from dpa.sources.micro_batches import COMPLETE, ENDED, MicroBatches, place_of_batch, put
+from dpa.sources.parquet import parquet_table
+from dpa.sources.paths import Location, locate
+from dpa.spark._errors import as_table_error, brief, tidying_up
+from dpa.spark._stage import EXACT_TIMESTAMPS, ROW_GROUP_ROWS, Kept, new_stage, uri_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+@dataclass(frozen=True)
+class StreamSource:
+    """A stream that Spark reads.
+
+    Attributes:
+        name: of the source, as `rate`, `socket`, `kafka`, or a format of files.
+        options: of the source.
+        columns: in Spark's DDL, for sources that need them, such as files.
+        select, where: as of a table.
+        every: how often Spark makes a micro-batch, as `1 second`.
+    """
+
+    name: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    columns: str | None = None
+    select: Sequence[str] = ()
+    where: str | None = None
+    every: str = "1 second"
+
+
+def stream_schema(spark: SparkSession, source: StreamSource) -> pa.Schema:
+    """The columns of a stream, of which nothing is read.
+
+    Raises:
+        TableError: as for `streamed`.
+    """
+    frame = _frame(spark, source)
+    with as_table_error(f"the stream {source.name!r}"):
+        return spark.createDataFrame([], frame.schema).toArrow().schema
+
+
+def _frame(spark: SparkSession, source: StreamSource) -> DataFrame:
+    """The stream as a DataFrame, which nothing reads yet.
+
+    Raises:
+        TableError: there is no such source, or a column or expression is wrong.
+    """
+    with as_table_error(f"the stream {source.name!r}"):
+        reader = spark.readStream.format(source.name).options(**source.options)
+        frame = (reader if source.columns is None else reader.schema(source.columns)).load()
+    columns = f"the columns are {listed(frame.columns)}"
+    if source.where is not None:
+        with as_table_error(f"`where`: {source.where}", columns):
+            frame = frame.where(source.where)
+    if source.select:
+        with as_table_error(f"`select`: {', '.join(source.select)}", columns):
+            frame = frame.selectExpr(*source.select)
+    return frame
+
+
+@contextmanager
+def streamed(
+    spark: SparkSession, source: StreamSource, stage_dir: str | None, row_group_rows: int, kept: Kept | None = None
+) -> Iterator[MicroBatches]:
+    """Run a query for as long as the block, and yield what it stages.
+
+    Args:
+        spark: reads the stream.
+        source: what to read.
+        stage_dir: where to stage, as in `staged`; all goes with the block.
+        row_group_rows: most rows in one row group.
+        kept: a place at which what is staged stays in its stead, and at which another process goes on: Spark behind
+            its own checkpoint, which lies there too, and with the same numbers of batches.
+
+    Raises:
+        TableError: the stream cannot be read.
+    """
+    frame = _frame(spark, source)
+    with _staging(stage_dir, kept) as place:
+        with as_table_error(f"staging the stream {source.name!r}"):
+            schema = uri_of(place.at(f"{place.path}/_schema"))
+            _write(spark.createDataFrame([], frame.schema), schema, row_group_rows)
+            ended = place.at(f"{place.path}/{ENDED}")
+            if ended.kind == fs.FileType.File:
+                ended.filesystem.delete_file(ended.path)
+            query = _started(frame, source, place, row_group_rows)
+        watching = threading.Thread(target=_mark_the_end, args=(query, ended), daemon=True)
+        watching.start()
+        try:
+            yield MicroBatches(place.name, parquet_table([f"{place.name}/_schema"]).schema)
+        finally:
+            with tidying_up():
+                query.stop()
+            watching.join()
+
+
+@contextmanager
+def _staging(stage_dir: str | None, kept: Kept | None) -> Iterator[Location]:
+    if kept is not None:
+        place = locate(kept.place)
+        place.filesystem.create_dir(place.path, recursive=True)
+        yield place
+        return
+    with new_stage(stage_dir) as place:
+        place.filesystem.create_dir(place.path, recursive=True)
+        yield place
+
+
+def _started(frame: DataFrame, source: StreamSource, place: Location, row_group_rows: int) -> StreamingQuery:
+    def stage(batch: DataFrame, number: int) -> None:
+        """Spark repeats a batch that it does not know to be done, with the same number and the same rows."""
+        there = locate(place_of_batch(place.name, number))
+        if there.at(f"{there.path}/{COMPLETE}").kind == fs.FileType.NotFound:
+            _write(batch, uri_of(there), row_group_rows)
+
+    writer = frame.writeStream.foreachBatch(stage).trigger(processingTime=source.every)
+    return writer.option("checkpointLocation", uri_of(place.at(f"{place.path}/_spark"))).start()
+
+
+def _write(frame: DataFrame, place: str, row_group_rows: int) -> None:
+    with EXACT_TIMESTAMPS.of(frame.sparkSession):
+        frame.write.mode("overwrite").option(ROW_GROUP_ROWS, str(row_group_rows)).parquet(place)
+
+
+def _mark_the_end(query: StreamingQuery, mark: Location) -> None:
+    why = ""
+    try:
+        query.awaitTermination()
+    except Exception as error:
+        why = f"the query of Structured Streaming has failed: {brief(str(error)) or type(error).__name__}"
+    with tidying_up():
+        put(mark, why)
