@@ -1,1 +1,1 @@
-"""Where results go: directories that are replaced as a whole, and partial results while a job is running."""
+"""Where results go: places that are replaced as a whole, and partial results while a job is running."""

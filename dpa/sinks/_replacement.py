@@ -25,6 +25,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from dpa._util import owned
+from dpa._util.disk import sync
 from dpa._util.owned import OwnedDirectory
 
 MARK = "_job.yaml"
@@ -114,6 +115,8 @@ class Replacement:
             OSError: a file cannot be moved.
         """
         try:
+            sync(self.new / MARK)
+            sync(self.new)
             if self._is_in_place:
                 self._exchange_files(accept)
             else:
@@ -201,8 +204,16 @@ def _mark_last(directory: Path) -> list[str]:
 
 
 def _move(source: Path, goal: Path, names: list[str]) -> None:
+    """Move files; a loss of power leaves `_job.yaml` neither where some of the files before it are missing, nor where
+    some of those after it are."""
     for name in names:
+        if name != MARK:
+            (source / name).rename(goal / name)
+            continue
+        sync(goal)
         (source / name).rename(goal / name)
+        sync(goal)
+        sync(source)
 
 
 def _prefix(parent: Path, target: Path) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dpa._util.disk import why, writing
+from dpa._util.disk import sync, why, writing
 from dpa._util.links import is_of_file_system
 from dpa._util.signals import interrupts_held
 from dpa.errors import TableError
@@ -31,10 +33,16 @@ class ParquetDirectory(Sink):
 
     Attributes:
         staging: where tasks write their files; None before `begin`.
+        private: whether only the owner may read what is staged by who has made this.
     """
 
     def __init__(
-        self, path: str, mode: str = "error", *, section: str = "output", mark: Callable[[], str] = str
+        self,
+        path: str,
+        mode: str = "error",
+        *,
+        section: str = "output",
+        mark: Callable[[], str] = str,
     ) -> None:
         """A result at `path`.
 
@@ -43,12 +51,14 @@ class ParquetDirectory(Sink):
             section: where a job file has these, for messages.
             mark: returns the text of the file `_job.yaml` beside the result.
         """
+        self.job = uuid.uuid4().hex
         self.staging: str | None = None
         self._given = path
         self._path = Path(path).absolute()
         self._mode = mode
         self._section = section
-        self._mark = mark
+        self._text = mark
+        self.private = False
         self._replacement: Replacement | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -67,7 +77,7 @@ class ParquetDirectory(Sink):
         self._path = target = self._path.resolve()
         try:
             with interrupts_held():
-                self._replacement = Replacement.begin(target, self._mark())
+                self._replacement = Replacement.begin(target, self._mark + self._text())
                 others = [place for place in settle_abandoned(target) if place != self._replacement.work]
             self.staging = str(self._replacement.new)
             if others:
@@ -82,16 +92,26 @@ class ParquetDirectory(Sink):
         name = part_name(task)
         with writing(path := Path(self.staging) / name):
             pq.write_table(rows, path)
+            if getattr(self, "private", False):  # which a task's copy does not have
+                path.chmod(0o600)
+            sync(path)
         return name
 
     def commit(self, staged: Sequence[str], epoch: int, seconds: float) -> Sequence[str]:
         assert self._replacement is not None
         try:
-            with interrupts_held():
-                self._replacement.publish(self._accept_still)
+            if not self._is_own(self._path):
+                with interrupts_held():
+                    self._replacement.publish(self._accept_still)
+            files = tuple(name for name in files_of_result(self._path) if name != MARK)
         except OSError as error:
             raise TableError(f"the result cannot be put at {self._path}: {why(error)}") from None
-        return tuple(sorted(staged))
+        try:
+            sync(self._path.parent)
+        except OSError as error:
+            lost = f"{self._path}: a loss of power may take back the result, which is there: {error}"
+            warnings.warn(lost, RuntimeWarning, stacklevel=2)
+        return files
 
     def abort(self) -> None:
         if self._replacement is None:
@@ -106,6 +126,18 @@ class ParquetDirectory(Sink):
     def read(self, staged: Sequence[str]) -> pa.Table:
         assert self.staging is not None
         return pa.concat_tables([pq.read_table(Path(self.staging) / name) for name in staged])
+
+    @property
+    def _mark(self) -> str:
+        """How `_job.yaml` begins beside the result of this job."""
+        return f"# job {self.job}\n"
+
+    def _is_own(self, directory: Path) -> bool:
+        """Whether a directory has the result of this job already, from a commit after which the driver died."""
+        try:
+            return (directory / MARK).read_text(encoding="utf-8").startswith(self._mark)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
 
     def _accept_still(self, directory: Path) -> None:
         try:
@@ -127,7 +159,7 @@ class ParquetDirectory(Sink):
         others = [entry for entry in entries if entry.name not in known and entry != own]
         strangers = sorted(entry.name for entry in others if not is_of_file_system(entry))
         path = self._given
-        if self._mode == "error" and (known or strangers):
+        if self._mode == "error" and (known or strangers) and not self._is_own(directory):
             remedy = f"it holds {shown(strangers)}" if strangers else f"set {self._section}.mode to `overwrite`"
             raise TableError(f"{path} is not empty: {remedy}; or name another directory")
         if strangers:

@@ -1,4 +1,4 @@
-"""Sinks: where the rows of a result go. `parquet`, `memory` and `partial_results` beside this have the first ones."""
+"""Sinks: where the rows of a result go, at the end of a job, or at the end of each epoch too."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ from typing import Any
 import pyarrow as pa
 
 from dpa.errors import TableError
+from dpa.execution.publishing import Publishes
+from dpa.routing.keys import KeyName
+
+RESULT = 0
+"""The epoch of what a job commits last: all of its result, or what no epoch before has published of it."""
 
 
 class Sink(ABC):
@@ -16,24 +21,48 @@ class Sink(ABC):
 
     Made once for a run and all checks before it. Called in this order: `check`, before anything is started and maybe
     more than once; `begin`; `stage`, by every task that has rows, of copies
-    that were pickled after `begin`; `commit`, when all have; and `abort` at last, whatever has happened. Partial
-    results are committed by the coordinator, of a copy too; a result where the job was started.
+    that were pickled after `begin`; `commit`, when all have; and `abort` at last, whatever has happened. Results of
+    an epoch are committed by the coordinator, of a copy too, unless `in_driver`; what is last where the job was
+    started.
 
     Where a process dies, the job is begun again: `abort`, `begin`, and copies that are pickled after that. What copies
     of before still stage must not be committed.
 
-    What is committed together has one `epoch`: 0 for the result of a job, the number of the round for partial results.
-    Rows may be staged for an epoch that is never committed. Once there are checkpoints, an epoch may be committed
-    again, which must then change nothing.
+    What is committed together has one `epoch`, which grows; what is last has `RESULT`. Rows may be staged for an epoch
+    that is never committed, or by a process that has died since then. An epoch may be committed again, by this object
+    or, where a job goes on `with_checkpoints`, by another one with the same `job`: that must change nothing; nor must
+    any commit after the one of `RESULT`. Where a job is begun anew at the start of its input, its epochs begin again.
 
     All, and `place`, may raise `TableError`, with what is wrong and what would be right; any other exception is
     reported too, with its type.
+
+    Attributes:
+        job: a name that is this job's alone, and stays its own when it is resumed; set before the first `check`.
+        key: the column that identifies a row, or the names of several; none where several rows may have one key. Set
+            before `begin`.
+        publishes: what of a result is published by epoch; None: the whole, once, at the end.
+        with_checkpoints: whether an epoch is committed when a checkpoint names what was staged of it: then each is
+            committed, once, whatever dies. Set before the first `check`.
+        in_driver: whether epochs are committed in the process that runs the job, by the object that was made there.
     """
+
+    job = ""
+    key: KeyName = ()
+    publishes: Publishes | None = None
+    with_checkpoints = False
+    in_driver = False
 
     @property
     def place(self) -> str | None:
         """Where the rows are once they are committed, for people; None: in memory, where `read` finds them."""
         return type(self).__name__
+
+    def replaces(self, mode: str, *, has_begun: bool) -> bool:
+        """Whether a commit to a table takes the place of all rows there, with the `mode` of a job file; `has_begun`:
+        whether there are rows of this job since it was begun at the start of its input."""
+        if self.publishes == "table":
+            return True
+        return not has_begun and (mode == "overwrite" or (mode == "error" and self.publishes is not None))
 
     def check(self) -> None:  # noqa: B027 - need not be overridden
         """Check that rows may go there. Nothing is written."""

@@ -125,32 +125,6 @@ def test_whichever_file_operation_fails_the_old_result_or_the_new_one_is_there(
     assert number >= 3
 
 
-def test_wherever_the_process_dies_the_next_one_finds_or_makes_a_whole_result(
-    tmp_path: Path, how: str, old: dict[str, str]
-) -> None:
-    number, outcomes = 0, []
-    tried: list[str] = []
-    while len(tried) >= number:
-        number += 1
-        target = tmp_path / str(number) / "out"
-        fill(target, old)
-        prepared = begun(target, how)
-        with pytest.MonkeyPatch.context() as patch:
-            tried = fail_at(patch, number, Died(), for_good=True)
-            with suppress(Died):
-                prepared.publish(accept)
-                prepared.settle()
-        assert MARK not in found(target) or found(target) in (old, NEW), (number, tried)
-        prepared._owned.release()  # as the kernel does
-        assert settle_abandoned(target) == []
-        outcomes.append(found(target))
-        assert [path.name for path in target.parent.iterdir()] == ["out"], (number, tried)
-        assert sorted(path.name for path in target.iterdir()) == sorted(outcomes[-1])
-    turn = outcomes.index(NEW)
-    assert turn > 0
-    assert outcomes == [old] * turn + [NEW] * (len(outcomes) - turn)
-
-
 def test_a_process_that_dies_while_it_settles_for_a_dead_one_is_settled_for_too(tmp_path: Path, how: str) -> None:
     for death in range(2, 12, 3):
         number = 0

@@ -5,19 +5,29 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake.exceptions import TableNotFoundError
+from pyiceberg.exceptions import NoSuchTableError
+from s3_server import keys, uri_of
 
-from dpa import partial_results
+from dpa import results
 from dpa.errors import TableError
+from dpa.sinks.delta import Delta
+from dpa.sinks.iceberg import Iceberg
 from dpa.sinks.memory import Memory
+from dpa.sinks.objects import ParquetObjects
 from dpa.sinks.parquet import ParquetDirectory
-from dpa.sinks.partial_results import RoundsDirectory
 from dpa.sinks.sink import Sink
+from dpa.sources.parquet import parquet_table
 from jobs.json_lines import JsonLines
+
+Make: TypeAlias = Callable[[Path], Sink]
+Find: TypeAlias = Callable[[Path], pa.Table]
 
 SHARES = [pa.table({"key": [f"{task}{row}" for row in range(3 - task)], "n": range(3 - task)}) for task in range(3)]
 ALL = pa.concat_tables(SHARES)
@@ -26,21 +36,21 @@ ALL = pa.concat_tables(SHARES)
 class Case:
     """A sink in an empty directory, and how a reader finds its rows there."""
 
-    def __init__(self, make: Callable[[Path], Sink], find: Callable[[Path], pa.Table] | None, directory: Path) -> None:
-        self.directory = directory
+    def __init__(
+        self, make: Make, find: Find | None, directory: Path, listed: Callable[[], list[str]] | None = None
+    ) -> None:
         self.sink = make(directory / "place")
-        self._make = make
-        self._find = find
+        self._make, self._find, self._directory, self._listed = make, find, directory, listed
 
     def again(self) -> Case:
         """The same for another job."""
-        return Case(self._make, self._find, self.directory)
+        return Case(self._make, self._find, self._directory, self._listed)
 
     def found(self) -> pa.Table | None:
         """What readers see; None: nothing."""
         try:
-            return None if self._find is None else self._find(self.directory / "place")
-        except (FileNotFoundError, TableError):
+            return None if self._find is None else self._find(self._directory / "place")
+        except (FileNotFoundError, TableError, TableNotFoundError, NoSuchTableError):
             return None
 
     def staged(self, tables: Sequence[pa.Table] = SHARES, epoch: int = 1) -> list[Any]:
@@ -50,8 +60,10 @@ class Case:
 
     def files(self) -> list[str]:
         """All files that there are but locks."""
-        inside = (path for path in self.directory.rglob("*") if path.is_file() and path.name != ".lock")
-        return sorted(str(path.relative_to(self.directory)) for path in inside)
+        if self._listed is not None:
+            return self._listed()
+        inside = (path for path in self._directory.rglob("*") if path.is_file() and path.name != ".lock")
+        return sorted(str(path.relative_to(self._directory)) for path in inside)
 
 
 def files(place: Path) -> pa.Table:
@@ -62,16 +74,60 @@ def json_lines(place: Path) -> pa.Table:
     return JsonLines(str(place)).read([str(place)])
 
 
-SINKS: dict[str, tuple[Callable[[Path], Sink], Callable[[Path], pa.Table] | None]] = {
+def far_case(port: int, directory: Path) -> Case:
+    """Object storage."""
+    place = f"results/{directory.name}"
+    uri = uri_of(port, place)
+    return Case(
+        lambda _: ParquetObjects(uri, "overwrite", mark=lambda: "key: word\n"),
+        lambda _: parquet_table([uri]).read(),
+        directory,
+        lambda: keys(port, *place.split("/")),
+    )
+
+
+def iceberg(place: Path) -> Iceberg:
+    """A table in a catalog beside a place."""
+    catalog = {"type": "sql", "uri": f"sqlite:///{place.parent}/catalog.db", "warehouse": f"file://{place}"}
+    return Iceberg("here.some.table", "overwrite", catalog)
+
+
+def iceberg_case(directory: Path) -> Case:
+    """Its catalog is made whenever someone looks."""
+    tables = directory / "place"
+    return Case(
+        iceberg,
+        lambda place: iceberg(place)._catalog().load_table("some.table").scan().to_arrow(),
+        directory,
+        lambda: sorted(str(path) for path in tables.rglob("*") if path.is_file()),
+    )
+
+
+SINKS: dict[str, tuple[Make, Find | None]] = {
     "memory": (lambda place: Memory(), None),
     "parquet": (lambda place: ParquetDirectory(str(place), "overwrite", mark=lambda: "key: word\n"), files),
-    "rounds": (lambda place: RoundsDirectory(str(place)), lambda place: partial_results(place).table),
+    "table": (
+        lambda place: ParquetObjects(str(place), "overwrite", publishes="table"),
+        lambda place: results(place).table,
+    ),
+    "final": (
+        lambda place: ParquetObjects(str(place), "overwrite", publishes="final"),
+        lambda place: results(place).table,
+    ),
+    "delta": (
+        lambda place: Delta(str(place), "overwrite"),
+        lambda place: pl.read_delta(str(place)).to_arrow() if place.exists() else None,
+    ),
     "of one's own": (lambda place: JsonLines(str(place)), json_lines),
 }
 
 
-@pytest.fixture(params=SINKS)
+@pytest.fixture(params=[*SINKS, "objects", "iceberg"])
 def case(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
+    if request.param == "objects":
+        return far_case(request.getfixturevalue("s3_port"), tmp_path)
+    if request.param == "iceberg":
+        return iceberg_case(tmp_path)
     make, find = SINKS[request.param]
     return Case(make, find, tmp_path)
 
@@ -95,7 +151,7 @@ def test_readers_see_all_rows_once_they_are_committed_and_none_before(case: Case
         assert rows(case.sink.read(staged)) == rows(ALL)
     else:
         assert rows(case.found()) == rows(ALL)
-        assert all(list(case.directory.rglob(name)) for name in names or ())
+        assert {*(names or ())} <= {file.rpartition("/")[2] for file in case.files()}
 
 
 def test_an_abort_leaves_nothing_and_what_was_committed_stays(case: Case) -> None:
@@ -108,8 +164,25 @@ def test_an_abort_leaves_nothing_and_what_was_committed_stays(case: Case) -> Non
     again.staged([SHARES[0]], epoch=2)
     again.sink.abort()
     assert case.found() == seen
-    if not isinstance(case.sink, RoundsDirectory):  # whose next round overwrites what was staged
-        assert case.files() == before
+    assert case.files() == before
+
+
+def test_what_is_committed_twice_is_there_once(case: Case) -> None:
+    case.sink.begin()
+    staged = case.staged()
+    names = case.sink.commit(staged, 1, 0.5)
+    seen = case.found()
+    assert case.sink.commit(staged, 1, 0.5) == names
+    assert case.found() == seen
+    case.sink.abort()
+    assert case.found() == seen
+    resumed = case.again()
+    resumed.sink.job = case.sink.job
+    resumed.sink.check()
+    resumed.sink.begin()
+    resumed.sink.commit(resumed.staged(), 1, 0.5)
+    resumed.sink.abort()
+    assert case.found() == seen
 
 
 def test_a_new_commit_replaces_what_readers_see(case: Case) -> None:

@@ -1,0 +1,163 @@
+"""The log of a job by epoch, as Parquet: a row for each, in files that are merged as those of results are.
+
+It is only added to. A job that is begun again, or goes on behind a checkpoint, says so with a row: the epochs behind
+that are made again, and readers see the new ones.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dpa._util.owned import UntrustedError, require_own
+from dpa.errors import TableError
+from dpa.sinks.epoch_log_options import EpochLogOptions
+from dpa.sinks.objects import ParquetObjects, manifest_at, objects_at
+from dpa.sinks.reading import Results, results
+from dpa.sources.manifest import MANIFEST
+from dpa.sources.paths import without_file_scheme
+
+_TIME = pa.timestamp("us", tz="UTC")
+
+_STAGE = pa.struct(
+    [
+        ("stage", pa.string()),
+        ("watermark", _TIME),
+        ("closed", _TIME),
+        ("processed", pa.int64()),
+        ("published", pa.int64()),
+    ]
+)
+
+SCHEMA = pa.schema(
+    [
+        ("epoch", pa.int64()),
+        ("ended", _TIME),
+        ("at", pa.float64()),
+        ("seconds", pa.float64()),
+        ("waited", pa.float64()),
+        ("read", pa.int64()),
+        ("unread", pa.int64()),
+        ("latest", _TIME),
+        ("late", pa.int64()),
+        ("left_out", pa.int64()),
+        ("checkpoint", pa.int64()),
+        ("is_last", pa.bool_()),
+        ("stages", pa.list_(_STAGE)),
+        ("splits", pa.binary()),
+    ]
+)
+"""The columns. Where `ended` is null, a generation begins behind the epoch."""
+
+_LOCK_SECONDS = 5.0
+"""How long the process of a dead generation may take to end."""
+
+
+class EpochLog:
+    """The log of one generation. Whatever fails is a `TableError`."""
+
+    def __init__(self, options: EpochLogOptions, behind: int) -> None:
+        """Begin behind an epoch. An older generation cannot add to the log any more."""
+        self._sink = ParquetObjects(options.place, "overwrite", mark=lambda: options.config, publishes="final")
+        self._sink.job, self._sink.with_checkpoints = options.job, True
+        if "://" not in options.place:
+            try:
+                path = Path(options.place)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.mkdir(mode=0o700, exist_ok=True)  # splits are unpickled from it
+            except OSError as error:
+                raise TableError(f"{options.place}: {error.strerror}") from None
+        until = time.monotonic() + _LOCK_SECONDS
+        while not self._begun():
+            if time.monotonic() > until:
+                raise TableError(f"another process writes to {options.place}")
+            time.sleep(0.1)
+        found, _ = manifest_at(objects_at(options.place))
+        self._number = 0 if found is None else found.epoch
+        self.add([{"epoch": behind}])
+
+    def _begun(self) -> bool:
+        try:
+            self._sink.begin()
+        except TableError as error:
+            if "now; wait for its end" not in str(error):
+                raise
+            return False
+        return True
+
+    def add(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Add rows."""
+        self._number += 1
+        table = pa.Table.from_pylist([*rows], SCHEMA)
+        self._sink.commit([self._sink.stage(table, 0, self._number)], self._number, 0.0)
+
+    def close(self) -> None:
+        """Add no more."""
+        self._sink.abort()
+
+
+def epochs(path: str | Path, *, splits: bool = False) -> pa.Table:
+    """Read the log of a job by epoch, while it runs or afterwards.
+
+    Args:
+        path: of the log, or of `epoch_log` in the job file: then of the run in it that has written last.
+        splits: whether to read which parts of the input each epoch has read, pickled, which the log of another user has
+            not for you.
+
+    Returns:
+        A row for each epoch, in order. Of epochs that were made again, those that count.
+
+    Raises:
+        TableError: there is no log, or not one to be trusted.
+    """
+    place = log_at(path)
+    if splits and "://" not in place:
+        try:
+            require_own(place)
+        except (UntrustedError, OSError) as error:
+            raise TableError(f"{place}: {error}; its splits are unpickled if only their owner can write them") from None
+    found: Results = results(place, format="parquet")
+    if found.table.column_names and {*SCHEMA.names} != {*found.table.column_names}:
+        raise TableError(f"{place} is no log of epochs: name the directory of `epoch_log`")
+    table = found.table.select(SCHEMA.names if splits else SCHEMA.names[:-1])
+    numbers, begins = table["epoch"].to_pylist(), pc.is_null(table["ended"]).to_pylist()
+    kept: list[int] = []
+    for place_of, (number, is_begin) in enumerate(zip(numbers, begins, strict=True)):
+        if is_begin:
+            while kept and numbers[kept[-1]] > number:
+                kept.pop()
+        else:
+            kept.append(place_of)
+    return table.take(pa.array(kept, pa.int64())).combine_chunks()
+
+
+def config_of(path: str | Path) -> str:
+    """The configuration of the job whose log this is, as text.
+
+    Raises:
+        TableError: there is no log.
+    """
+    found, _ = manifest_at(objects_at(log_at(path)))
+    if found is None:
+        raise TableError(f"{path} has no log of epochs")
+    return found.config
+
+
+def log_at(path: str | Path) -> str:
+    """The log at a path, or the newest of those in it.
+
+    Raises:
+        TableError: there is none.
+    """
+    place = without_file_scheme(str(path))
+    if "://" in place or (Path(place) / MANIFEST).exists():
+        return place
+    runs = [*Path(place).glob(f"*/{MANIFEST}")] if Path(place).is_dir() else []
+    if not runs:
+        raise TableError(f"{place} has no log of epochs: name the directory of `epoch_log`, or that of a run in it")
+    return str(max(runs, key=lambda manifest: manifest.stat().st_mtime).parent)

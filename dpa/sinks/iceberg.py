@@ -1,0 +1,197 @@
+"""A result as an Iceberg table (the `pyiceberg` package, without a JVM).
+
+Rows travel to the driver, which writes and commits them in one transaction, with the job and the epoch in the
+snapshot's summary and in a property of the table. The catalog refuses a commit that another one has overtaken.
+`pyiceberg` would then try again with the rows on top, also if the other was this same epoch from another driver; so
+its retries are off, and each try of ours looks first.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from dpa.errors import TableError
+from dpa.execution.publishing import Publishes
+from dpa.sinks._packages import using
+from dpa.sinks.objects import together
+from dpa.sinks.sink import RESULT, Sink
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table, Transaction
+
+_COMMITTED = "dpa.committed"
+"""The property of a table, and of a snapshot's summary: `JOB/EPOCH`."""
+
+_JOB, _LIFE = "dpa.job", "dpa.life"
+"""Properties of a table to which epochs are published: whose they are, and of which life of the job."""
+
+EPOCH, SECONDS = "dpa.epoch", "dpa.seconds"
+"""The newest epoch, and the seconds from the beginning of the stream to its end."""
+
+_TRIES = 5
+"""Of a commit that others overtake."""
+
+
+class Iceberg(Sink):
+    """An Iceberg table, which is made if there is none."""
+
+    def __init__(
+        self,
+        path: str,
+        mode: str = "error",
+        options: Mapping[str, str] | None = None,
+        *,
+        section: str = "output",
+        publishes: Publishes | None = None,
+    ) -> None:
+        """A table.
+
+        Args:
+            path: `CATALOG.NAMESPACE.TABLE`.
+            mode: `append` adds rows to those that are there, `overwrite` replaces them, `error` wants none.
+            options: of the catalog, beside those that `pyiceberg` finds in its configuration under that name.
+            section: where a job file has these, for messages.
+            publishes: what each epoch publishes; None: it is a result that has no epochs.
+
+        Raises:
+            TableError: that is no name of a table.
+        """
+        self.job = uuid.uuid4().hex
+        self.publishes = publishes
+        self._begun = ""
+        self._name = path
+        self._catalog_name, _, self._identifier = path.partition(".")
+        if not all(path.split(".")) or path.count(".") < 2:
+            raise TableError(f"{path!r} names no table: write CATALOG.NAMESPACE.TABLE")
+        self._mode = mode
+        self._options = dict(options or {})
+        self._section = section
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is needed where epochs are committed, besides that tasks stage nothing outside of themselves."""
+        return {} if self.publishes is None else vars(self)
+
+    @property
+    def place(self) -> str:
+        return self._name
+
+    def check(self) -> None:
+        with self._reaching():
+            self._accept(self._table(self._catalog()))
+
+    def begin(self) -> None:
+        self.check()
+        self._begun = uuid.uuid4().hex
+
+    def stage(self, rows: pa.Table, task: int, epoch: int) -> pa.Table:
+        return rows
+
+    def commit(self, staged: Sequence[pa.Table], epoch: int, seconds: float) -> None:
+        from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
+
+        rows = together(staged)
+        with self._reaching():
+            catalog = self._catalog()
+            for tries_left in reversed(range(_TRIES)):
+                table = self._table(catalog)
+                if table is not None and self._has(table, epoch):
+                    return
+                self._accept(table)
+                if not staged and (table is None or (self.publishes != "table" and epoch != RESULT)):
+                    return
+                try:
+                    self._write(catalog, table, rows, epoch, seconds)
+                    return
+                except (CommitFailedException, TableAlreadyExistsError):
+                    if not tries_left:
+                        raise
+                except Exception:  # it may be there, and only the answer lost
+                    there = self._table(catalog)
+                    if there is None or not self._has(there, epoch):
+                        raise
+                    return
+
+    def read(self, staged: Sequence[pa.Table]) -> pa.Table:
+        return pa.concat_tables(staged)
+
+    def _write(self, catalog: Catalog, table: Table | None, rows: pa.Table, epoch: int, seconds: float) -> None:
+        committed = {_COMMITTED: f"{self._life}/{epoch}"}
+        has_begun = table is not None and self._has_begun(table)
+        if self.publishes is not None:
+            newest = int(table.properties.get(EPOCH, 0)) if table is not None and has_begun else 0
+            number = newest + 1 if epoch == RESULT else epoch
+            committed |= {_JOB: self.job, _LIFE: self._life, EPOCH: str(number), SECONDS: str(seconds)}
+            committed |= {_COMMITTED: f"{self.job}/{RESULT}"} if epoch == RESULT else {}
+        if table is None:
+            catalog.create_namespace_if_not_exists(self._identifier.rpartition(".")[0])
+            transaction: Transaction = catalog.create_table_transaction(self._identifier, rows.schema)
+        else:
+            table.metadata.properties["commit.retry.num-retries"] = "0"  # of this handle, not of the table
+            transaction = table.transaction()
+        with transaction:
+            transaction.set_properties(committed)
+            if table is not None and not rows.num_columns:
+                rows = table.schema().as_arrow().empty_table()
+            if table is not None and self.replaces(self._mode, has_begun=has_begun):
+                transaction.overwrite(rows, snapshot_properties=committed)
+            elif rows.num_rows or self.publishes is None:
+                transaction.append(rows, snapshot_properties=committed)
+
+    def table(self) -> Table | None:
+        """The table; None: there is none."""
+        return self._table(self._catalog())
+
+    def _catalog(self) -> Catalog:
+        from pyiceberg.catalog import load_catalog
+
+        return load_catalog(self._catalog_name, **self._options)
+
+    def _table(self, catalog: Catalog) -> Table | None:
+        from pyiceberg.exceptions import NoSuchTableError
+
+        try:
+            return catalog.load_table(self._identifier)
+        except NoSuchTableError:
+            return None
+
+    def _accept(self, table: Table | None) -> None:
+        """Check that rows may go there.
+
+        Raises:
+            TableError: they must not.
+        """
+        is_own = table is not None and (self._has(table, RESULT) or table.properties.get(_JOB) == self.job)
+        if self._mode == "error" and table is not None and table.current_snapshot() and not is_own:
+            raise TableError(
+                f"{self.place} has rows: set {self._section}.mode to `append` or `overwrite`, or name another table"
+            )
+
+    def _has(self, table: Table, epoch: int) -> bool:
+        """Whether a table has an epoch of this job, maybe from a driver that died then."""
+        summaries = [found.summary.additional_properties for found in table.snapshots() if found.summary is not None]
+        marks = [known.get(_COMMITTED, "").rpartition("/") for known in (table.properties, *summaries)]
+        if self.publishes is None:
+            return any(job == self.job and int(of) >= epoch for job, _, of in marks)
+        if any((job, of) == (self.job, str(RESULT)) for job, _, of in marks):
+            return True
+        return epoch != RESULT and any(life == self._life and int(of) >= epoch for life, _, of in marks)
+
+    @property
+    def _life(self) -> str:
+        """Changes whenever the job is begun anew at the start of its input; as the job where there are no epochs."""
+        if self.publishes is None:
+            return self.job
+        return f"{self.job}.epochs" if self.with_checkpoints else f"{self.job}.{self._begun}"
+
+    def _has_begun(self, table: Table) -> bool:
+        """Whether a table has rows of this life of the job."""
+        return self.publishes is not None and table.properties.get(_LIFE) == self._life
+
+    def _reaching(self) -> AbstractContextManager[None]:
+        return using("Iceberg", "pyiceberg", self.place)

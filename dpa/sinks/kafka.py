@@ -1,0 +1,218 @@
+"""Results as records of a topic of Kafka (the `confluent-kafka` package), each epoch in one transaction.
+
+Rows travel to the coordinator, or the driver, which produces them when the epoch is committed. In the same transaction
+it commits the epoch's number as the offset of a group of consumers that nobody joins: that says whether an epoch is
+there. Who begins to produce for a job fences who did before, and ends its transaction.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from dpa.errors import TableError
+from dpa.execution.publishing import Publishes
+from dpa.routing.keys import names_of
+from dpa.sinks.objects import together
+from dpa.sinks.sink import RESULT, Sink
+from dpa.sources.kafka import asking_brokers
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, Producer
+
+_ANSWER_SECONDS = 30.0
+"""How long brokers may take for an answer, and for all records of an epoch."""
+
+_OVER = 2**62
+"""The offset that says that a job commits nothing more."""
+
+_ROWS_AT_ONCE = 10_000
+"""Rows that are made Python objects at a time."""
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class KafkaTopic(Sink):
+    """A topic, which must be there. A row is a JSON object as the value of a record, with the row's key as its key: a
+    text as it is, anything else as JSON. Headers are `job`, `epoch` (0: what came last), and `number`, of the row in
+    the epoch."""
+
+    def __init__(
+        self, topic: str, options: Mapping[str, Any], *, section: str = "output", publishes: Publishes | None = None
+    ) -> None:
+        """A topic.
+
+        Args:
+            topic: its name.
+            options: of librdkafka; `bootstrap.servers` is needed.
+            section: where a job file has these, for messages; outputs of one job have different ones.
+            publishes: what each epoch publishes; None: it is a result that has no epochs.
+
+        Raises:
+            TableError: an option is missing, or one that is the sink's own is given.
+        """
+        self.job = uuid.uuid4().hex
+        self.publishes = publishes
+        self._topic = topic
+        self._options = {name: str(value) for name, value in options.items()}
+        self._section = section
+        self._begun = ""
+        self._producer: Producer | None = None
+        if "bootstrap.servers" not in self._options:
+            raise TableError(f"a topic needs brokers: set {section}.args to {{bootstrap.servers: HOST:PORT}}")
+        if own := {"transactional.id", "group.id"} & self._options.keys():
+            raise TableError(f"{section}.args: {', '.join(sorted(own))} is set by dpa: leave it out")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is needed where epochs are committed: a producer of one's own, and not this one."""
+        return vars(self) | {"_producer": None}
+
+    @property
+    def place(self) -> str:
+        return f"{self._topic} at {self._options['bootstrap.servers']}"
+
+    def check(self) -> None:
+        with asking_brokers(self.place):
+            from confluent_kafka.admin import AdminClient
+
+            found = AdminClient(self._options, logger=_LOGGER).list_topics(timeout=_ANSWER_SECONDS).topics
+            if self._topic not in found:
+                raise TableError(f"there is no topic {self.place}: make it first")
+
+    def begin(self) -> None:
+        self._begun = uuid.uuid4().hex
+
+    def stage(self, rows: pa.Table, task: int, epoch: int) -> pa.Table:
+        return rows
+
+    def commit(self, staged: Sequence[pa.Table], epoch: int, seconds: float) -> None:
+        rows = together(staged)
+        if not rows.num_rows and epoch != RESULT:
+            return
+        with asking_brokers(self.place):
+            producer = self._producing()
+            if self._has(epoch):
+                return
+            producer.begin_transaction()
+            try:
+                self._produce(producer, rows, epoch)
+                self._mark(producer, self._life, _OVER if epoch == RESULT else epoch)
+                if epoch == RESULT:
+                    self._mark(producer, self.job, _OVER)
+                producer.commit_transaction(_ANSWER_SECONDS)
+            except BaseException:
+                self._forget(producer)
+                raise
+
+    def abort(self) -> None:
+        self._producer = None
+
+    def read(self, staged: Sequence[pa.Table]) -> pa.Table:
+        return together(staged)
+
+    def _producing(self) -> Producer:
+        """A producer that nobody has fenced yet; transactions of those before it are over."""
+        from confluent_kafka import Producer
+
+        if self._producer is None:
+            settings = {"linger.ms": "5", "compression.type": "lz4", **self._options}
+            producer = Producer({**settings, "transactional.id": self._name(self.job)}, logger=_LOGGER)
+            producer.init_transactions(_ANSWER_SECONDS)
+            self._producer = producer
+        return self._producer
+
+    def _produce(self, producer: Producer, rows: pa.Table, epoch: int) -> None:
+        """Give all rows to a producer. A record that does not arrive fails the commit of its transaction."""
+        keys, of_epoch, number = names_of(self.key), [("job", self.job), ("epoch", str(epoch))], 0
+        for batch in rows.to_batches(_ROWS_AT_ONCE):
+            for row in batch.to_pylist():
+                key = _key([row[name] for name in keys]) if keys else None
+                headers = [*of_epoch, ("number", str(number))]
+                while not _is_taken(producer, self._topic, _json(row), key, headers):
+                    producer.poll(0.1)  # its queue is full
+                number += 1
+            producer.poll(0)
+
+    def _mark(self, producer: Producer, group: str, epoch: int) -> None:
+        from confluent_kafka import TopicPartition
+
+        with self._consumer(group) as consumer:
+            about = consumer.consumer_group_metadata()
+            producer.send_offsets_to_transaction([TopicPartition(self._topic, 0, epoch)], about, _ANSWER_SECONDS)
+
+    def _has(self, epoch: int) -> bool:
+        """Whether an epoch of this job is there, maybe from a process that has died since."""
+        return self._marked(self.job) >= _OVER or (epoch != RESULT and self._marked(self._life) >= epoch)
+
+    def _marked(self, group: str) -> int:
+        from confluent_kafka import TopicPartition
+
+        with self._consumer(group) as consumer:
+            [found] = consumer.committed([TopicPartition(self._topic, 0)], _ANSWER_SECONDS)
+        if found.error is not None:
+            raise TableError(f"{self.place}: {found.error.str()}")
+        return int(found.offset)  # negative if there is none
+
+    @contextmanager
+    def _consumer(self, group: str) -> Iterator[Consumer]:
+        """One that knows of the offsets of a group, and does not join it."""
+        from confluent_kafka import Consumer
+
+        settings = {**self._options, "isolation.level": "read_committed", "enable.auto.commit": "false"}
+        consumer = Consumer({**settings, "group.id": self._name(group)}, logger=_LOGGER)
+        try:
+            yield consumer
+        finally:
+            consumer.close()
+
+    def _forget(self, producer: Producer) -> None:
+        """End what a producer has begun, and have another one made for what is next."""
+        from confluent_kafka import KafkaException
+
+        self._producer = None
+        try:
+            producer.abort_transaction(_ANSWER_SECONDS)
+        except KafkaException as error:
+            _LOGGER.warning("%s: its transaction ends when the brokers end it: %s", self.place, error.args[0].str())
+
+    @property
+    def _life(self) -> str:
+        """Changes whenever the job is begun anew at the start of its input; as the job where there are no epochs."""
+        if self.publishes is None:
+            return self.job
+        return f"{self.job}.epochs" if self.with_checkpoints else f"{self.job}.{self._begun}"
+
+    def _name(self, of: str) -> str:
+        return f"dpa.{of}.{self._section}"
+
+
+def _is_taken(producer: Producer, topic: str, value: bytes, key: bytes | None, headers: list[tuple[str, str]]) -> bool:
+    try:
+        producer.produce(topic, value, key, headers=headers)
+    except BufferError:
+        return False
+    return True
+
+
+def _key(values: Sequence[Any]) -> bytes:
+    if len(values) > 1:
+        return _json(values)
+    return values[0].encode() if isinstance(values[0], str) else _json(values[0])
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, default=_plain, ensure_ascii=False).encode()
+
+
+def _plain(value: Any) -> str:
+    """What JSON has no word for: bytes in base 64, times as ISO 8601 has them, decimals as texts."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)

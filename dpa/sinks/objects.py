@@ -1,0 +1,364 @@
+"""A result, or results by epoch, as Parquet files beside a manifest that names them: below a prefix of object storage,
+or in a directory.
+
+In object storage nothing can be renamed. So tasks put files of names that nobody else has, and one conditional put of
+the manifest makes them the result. To begin is to put the manifest, too, with this writer's name in it: of several that
+have begun the last one alone can commit. It also lets that one remove what those that died have left.
+
+Where each epoch adds rows, many small files become few large ones, `_FANOUT` files of a level one of the next.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import uuid
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dpa._util.s3 import Objects
+from dpa.errors import TableError
+from dpa.execution.publishing import Publishes, latest
+from dpa.routing.keys import names_of
+from dpa.sinks._directory import DirectoryFiles
+from dpa.sinks._replacement import shown
+from dpa.sinks.sink import RESULT, Sink
+from dpa.sources.manifest import MANIFEST, ResultManifest
+
+_NO_TAG = '"0"'
+"""The tag of no object."""
+
+_PART = re.compile(r"(?:part-\d{5}|merged-(?P<level>\d))-(?P<writer>[0-9a-f]{32})(?:-\d{6,})?\.parquet")
+
+_FANOUT = 16
+"""Files that are merged into one; as many newer ones stay as they are."""
+
+_LARGE_ROWS = 2_000_000
+"""Files that together have more rows are not merged."""
+
+
+@dataclass(frozen=True)
+class _ResultObjects(Objects):
+    what = "results"
+    error = TableError
+
+
+class ParquetObjects(Sink):
+    """Parquet files, a file a task. Readers of ours go by the manifest, and see the old result or the new one; what is
+    there of another kind is never removed."""
+
+    def __init__(
+        self,
+        uri: str,
+        mode: str = "error",
+        *,
+        section: str = "output",
+        mark: Callable[[], str] = str,
+        publishes: Publishes | None = None,
+    ) -> None:
+        """A result at a URI, or in a directory; the arguments are those of a `ParquetDirectory`, and what each epoch
+        publishes.
+
+        Raises:
+            TableError: it has no bucket.
+        """
+        self.job = uuid.uuid4().hex
+        self.publishes = publishes
+        self._objects = objects_at(uri)
+        self._mode = mode
+        self._section = section
+        self._text = mark
+        self._writer = ""
+        self._large: set[str] = set()
+        self._lock = ExitStack()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All that tasks need, and who commits epochs."""
+        known = {"_text": partial(str, self._text()), "_large": set()}
+        names = ("job", "publishes", "with_checkpoints", "key", "_objects", "_writer")
+        return {**known, **{name: getattr(self, name) for name in names}}
+
+    @property
+    def place(self) -> str:
+        return str(self._objects.place)
+
+    @property
+    def _is_log(self) -> bool:
+        """Whether each epoch adds to those before."""
+        return self.publishes in ("final", "changes")
+
+    @property
+    def _life(self) -> str:
+        return "" if self.publishes is None or self.with_checkpoints else self._writer
+
+    def check(self) -> None:
+        self._objects.require_bucket()
+        self._accept(self._manifest()[0])
+
+    def begin(self) -> None:
+        if isinstance(self._objects, DirectoryFiles):
+            try:
+                self._lock.enter_context(self._objects.held())
+            except BlockingIOError:
+                why = f"another job publishes its results in {self.place} now"
+                raise TableError(f"{why}; wait for its end, or name another directory") from None
+        found, etag = self._manifest()
+        self._accept(found)
+        self._writer = uuid.uuid4().hex
+        claim = replace(found or ResultManifest(), writer=self._writer, claimed_by=self.job)
+        self._put(claim, etag)
+        if self._objects.put(MANIFEST, claim.to_json(), _NO_TAG) is not None:
+            raise TableError(f"the storage of {self.place} ignores If-Match, so results in it are not safe")
+        goes_on = self.with_checkpoints and found is not None and found.claimed_by == self.job
+        if not goes_on:  # a checkpoint may name what was staged, and was not committed yet
+            self._remove(name for name in self._parts() if name not in _named(found))
+
+    def clear(self) -> None:
+        """Have readers see no result until the next commit."""
+        found, etag = self._manifest()
+        if found is not None and found.writer == self._writer and found.files is not None:
+            self._put(replace(found, files=None, before=()), etag)
+            self._clean(_named(found))
+
+    def stage(self, rows: pa.Table, task: int, epoch: int) -> str:
+        of_epoch = f"-{epoch:06d}" if epoch != RESULT else ""
+        name = f"part-{task:05d}-{self._writer}{of_epoch}.parquet"
+        with self._objects.writing(name) as stream:
+            pq.write_table(rows, stream)
+        return name
+
+    def commit(self, staged: Sequence[str], epoch: int, seconds: float) -> Sequence[str]:
+        found, etag = self._manifest()
+        if found is not None and self._has(found, epoch):
+            return found.files or ()
+        if found is None or found.writer != self._writer:
+            raise self._overtaken()
+        new = self._next(found, staged, epoch, seconds)
+        etag = self._put_once(new, etag)
+        self._clean(found.before if self.publishes else _named(found))
+        if self._is_log:
+            new = self._merged(new, etag)
+        return new.files or ()
+
+    def _next(self, found: ResultManifest, staged: Sequence[str], epoch: int, seconds: float) -> ResultManifest:
+        """The manifest with what was staged."""
+        is_same = found.files is not None and (found.job, found.life) == (self.job, self._life)
+        number = epoch
+        if self.publishes is not None and epoch == RESULT:
+            number = found.epoch + 1 if is_same else 1
+        kept = (found.files or ()) if is_same and self._is_log else ()
+        gone = tuple(name for name in found.files or () if name not in kept)
+        return ResultManifest(
+            files=(*kept, *staged),
+            job=self.job,
+            epoch=number,
+            config=self._text(),
+            writer=self._writer,
+            claimed_by=self.job,
+            publishes=self.publishes,
+            key=names_of(self.key),
+            life=self._life,
+            seconds=seconds,
+            is_last=epoch == RESULT,
+            before=gone if self.publishes else (),
+        )
+
+    def _merged(self, found: ResultManifest, etag: str) -> ResultManifest:
+        """The manifest with one file in place of the oldest ones of a level, if there are enough of them."""
+        files = found.files or ()
+        for level, group in itertools.groupby(files, self._level):
+            of_level = list(group)
+            if level is None or len(of_level) < 2 * _FANOUT:
+                continue
+            run = of_level[:_FANOUT]
+            tables = self._small(run)
+            if tables is None:
+                self._large.update(run)
+                return found
+            name = f"merged-{level + 1}-{self._writer}-{found.epoch:06d}.parquet"
+            with self._objects.writing(name) as stream:
+                pq.write_table(tables, stream)
+            at = files.index(run[0])
+            after = (*files[:at], name, *files[at + _FANOUT :])
+            new = replace(found, files=after, before=(*found.before, *run))
+            self._put_once(new, etag)
+            return new
+        return found
+
+    def _small(self, names: Sequence[str]) -> pa.Table | None:
+        """The rows of some files; None if they are too many, or go into no one table."""
+        rows = 0
+        for name in names:
+            with self._objects.reading(name) as file:
+                rows += pq.read_metadata(file).num_rows
+        if rows > _LARGE_ROWS:
+            return None
+        try:
+            return together(self._table(name) for name in names)
+        except TableError:
+            return None
+
+    def _level(self, name: str) -> int | None:
+        """How often a file was merged; None: it is merged no more."""
+        match = _PART.fullmatch(name)
+        return None if match is None or name in self._large else int(match["level"] or 0)
+
+    def abort(self) -> None:
+        try:
+            if self._writer:
+                self._give_up()
+        finally:
+            self._writer = ""
+            self._lock.close()
+
+    def _give_up(self) -> None:
+        found, etag = self._manifest()
+        if found is None or found.writer != self._writer:
+            return
+        self._put(replace(found, writer=""), etag)  # a commit that is still on its way meets another manifest now
+        if not self.with_checkpoints:
+            self._remove(name for name in self._parts() if self._writer in name and name not in _named(found))
+        elif self._has(found, RESULT):  # no checkpoint counts any more
+            self._remove(name for name in self._parts() if name not in _named(found))
+        if found.files is None and isinstance(self._objects, DirectoryFiles) and not self._parts():
+            self._remove([MANIFEST])  # no other job can have begun
+
+    def read(self, staged: Sequence[str]) -> pa.Table:
+        found = self._manifest()[0] if self._is_log else None
+        is_own = found is not None and (found.job, found.life) == (self.job, self._life)
+        before = (found.files or ()) if found is not None and is_own else ()
+        rows = together(self._table(name) for name in dict.fromkeys((*before, *staged)))
+        return latest(rows, self.key) if self.publishes == "changes" else rows
+
+    def result(self) -> tuple[pa.Table, ResultManifest]:
+        """What is there, and its manifest.
+
+        Raises:
+            TableError: there is no result, or it cannot be read.
+        """
+        found, _ = self._manifest()
+        if found is None or not found.files:
+            raise TableError(f"{self.place} holds no result")
+        return self.read(found.files), found
+
+    def _table(self, name: str) -> pa.Table:
+        with self._objects.reading(name) as file:
+            table = None if file is None else pq.read_table(file)
+        if table is None:
+            raise FileNotFoundError(f"{self.place}/{name}")
+        return table
+
+    def _manifest(self) -> tuple[ResultManifest | None, str | None]:
+        """What is there, and its tag."""
+        return manifest_at(self._objects)
+
+    def _put_once(self, manifest: ResultManifest, etag: str | None) -> str:
+        """As `_put`, where it may be there, and only the answer lost."""
+        try:
+            return self._put(manifest, etag)
+        except TableError:
+            there, tag = self._manifest()
+            if there != manifest or tag is None:
+                raise
+            return tag
+
+    def _put(self, manifest: ResultManifest, etag: str | None) -> str:
+        """Replace a manifest; returns the tag of the new one.
+
+        Raises:
+            TableError: it is not that one which is there.
+        """
+        new: str | None = self._objects.put(MANIFEST, manifest.to_json(), etag)
+        if new is None:
+            raise self._overtaken()
+        return new
+
+    def _overtaken(self) -> TableError:
+        rule = "of two jobs that write to one place the last one to begin publishes its result"
+        return TableError(f"another job has begun to write to {self.place}: {rule}; name another one")
+
+    def _has(self, found: ResultManifest, epoch: int) -> bool:
+        """Whether an epoch of this job is there, maybe from a driver that died then."""
+        if found.files is None or found.job != self.job:
+            return False
+        if found.is_last:
+            return True
+        return epoch != RESULT and found.life == self._life and found.epoch >= epoch
+
+    def _parts(self) -> list[str]:
+        return [name for name in self._objects.names("") if _PART.fullmatch(name)]
+
+    def _remove(self, names: Iterable[str]) -> None:
+        self._objects.delete(list(names))
+
+    def _clean(self, names: Iterable[str]) -> None:
+        """Remove the files of a result that was replaced."""
+        try:
+            self._remove(names)
+        except TableError as error:
+            left = "files of the result before are still there; the next job with this output removes them"
+            warnings.warn(f"{left}: {error}", RuntimeWarning, stacklevel=2)
+
+    def _accept(self, found: ResultManifest | None) -> None:
+        """Check that what is there may be replaced.
+
+        Raises:
+            TableError: it must not be.
+        """
+        names = [name for name in self._objects.names("") if name != MANIFEST]
+        strangers = [name for name in names if found is None or not _PART.fullmatch(name)]
+        if strangers:
+            holds = f"{self.place} holds {shown(strangers)}, no file of a result"
+            what = "prefix" if self.place.startswith("s3://") else "directory"
+            raise TableError(f"{holds}; a job replaces the result of another and nothing else: name another {what}")
+        is_result = found is not None and found.files is not None and found.job != self.job
+        if self._mode == "error" and is_result:
+            raise TableError(
+                f"{self.place} is not empty: set {self._section}.mode to `overwrite`; or name another prefix"
+            )
+
+
+def objects_at(uri: str) -> Any:
+    """The objects below a prefix of object storage, or the files of a directory.
+
+    Raises:
+        TableError: it has no bucket.
+    """
+    return _ResultObjects.at_uri(uri) if uri.startswith("s3://") else DirectoryFiles(uri)
+
+
+def manifest_at(objects: Any) -> tuple[ResultManifest | None, str | None]:
+    """The manifest among some objects, and its tag.
+
+    Raises:
+        TableError: there is something else of its name.
+    """
+    found = objects.get(MANIFEST)
+    return (None, None) if found is None else (ResultManifest.parse(found[0], f"{objects.place}/{MANIFEST}"), found[1])
+
+
+def together(tables: Iterable[pa.Table]) -> pa.Table:
+    """The rows of some tables; a column that one lacks is null there.
+
+    Raises:
+        TableError: a column has types that go into no one type.
+    """
+    found = [table for table in tables if table.num_columns]
+    if not found:
+        return pa.table({})
+    try:
+        return pa.concat_tables(found, promote_options="permissive")
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise TableError(f"the rows of several epochs or tasks are no table: {error}") from None
+
+
+def _named(found: ResultManifest | None) -> tuple[str, ...]:
+    """The files that readers may read."""
+    return () if found is None else (*(found.files or ()), *found.before)

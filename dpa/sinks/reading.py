@@ -1,0 +1,248 @@
+"""Reads results that a job publishes by epoch, while it runs and afterwards."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dpa.errors import TableError
+from dpa.execution.publishing import CHANGE, latest
+from dpa.execution.publishing import EPOCH as EPOCH_COLUMN
+from dpa.sinks import delta, iceberg
+from dpa.sinks._packages import using
+from dpa.sinks.objects import manifest_at, objects_at, together
+from dpa.sources.manifest import ResultManifest
+from dpa.sources.paths import prefix_of, without_file_scheme
+
+if TYPE_CHECKING:
+    import polars as pl
+    from pyspark.sql import DataFrame, SparkSession
+
+_LOOK_SECONDS = 0.05
+"""How often a reader that waits looks for the next epoch."""
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """What a job has published up to its newest complete epoch.
+
+    Attributes:
+        table: the whole result so far, where that is published; of what is final, all rows; of changes, those of all
+            epochs. Without columns if there is no row yet.
+        epoch: number of the newest epoch, from 1.
+        seconds: from the beginning of the stream to the end of that epoch. What is published is what the rows make that
+            sources had read by then: each of them is in it once, and no other.
+    """
+
+    table: pa.Table
+    epoch: int
+    seconds: float
+    _epochs: _Epochs = field(repr=False)
+    _mark: object = field(repr=False)
+    _key: tuple[str, ...] | None = field(repr=False)
+
+    def arrow(self) -> pa.Table:
+        """As an Arrow table."""
+        return self.table
+
+    def pandas(self) -> Any:
+        """As a DataFrame of pandas."""
+        return self.table.to_pandas()
+
+    def polars(self) -> pl.DataFrame:
+        """As a DataFrame of polars."""
+        import polars
+
+        found = polars.from_arrow(self.table)
+        assert isinstance(found, polars.DataFrame)
+        return found
+
+    def spark(self, session: SparkSession) -> DataFrame:
+        """As a DataFrame of Spark; its rows travel through this process."""
+        return session.createDataFrame(self.table)
+
+    def latest(self, key: str | Sequence[str] | None = None) -> pa.Table:
+        """Of changes, the newest row of each key, which are the result so far; of anything else, all rows.
+
+        Args:
+            key: the column of the key, or columns; None: those that the place says.
+
+        Raises:
+            TableError: it says none.
+        """
+        if not {CHANGE, EPOCH_COLUMN} <= {*self.table.column_names}:
+            return self.table
+        names = self._key if key is None else (key,) if isinstance(key, str) else tuple(key)
+        if names is None:
+            raise TableError(f"{self._epochs.place} does not say which columns are the key: name them")
+        return latest(self.table, names)
+
+    def wait(self, timeout: float | None = None) -> Results:
+        """What there is once another epoch is complete.
+
+        Args:
+            timeout: most seconds to wait; None: until there is one.
+
+        Raises:
+            TableError: none was complete in time.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+        while self._epochs.mark() in (None, self._mark):
+            if until is not None and time.monotonic() > until:
+                raise TableError(f"{self._epochs.place}: epoch {self.epoch} is the newest after {timeout:g} s")
+            time.sleep(_LOOK_SECONDS)
+        return self._epochs.read()
+
+
+def results(path: str | Path, *, format: str | None = None, options: Mapping[str, str] | None = None) -> Results:
+    """Read what a job has published up to its newest complete epoch.
+
+    Args:
+        path: as the job file has it, in `output.path` or `aggregation.path`.
+        format: `parquet`, `delta` or `iceberg`; None: `delta` where there is such a table, else `parquet`.
+        options: of a Delta table's storage, or of an Iceberg table's catalog, as the job's `output.args`.
+
+    Raises:
+        TableError: no epoch is complete yet, or it cannot be read.
+    """
+    place, options = without_file_scheme(str(path)), dict(options or {})
+    if format not in (None, "parquet", "delta", "iceberg"):
+        raise TableError(f"there is no format {format!r}: it is parquet, delta or iceberg")
+    if format == "iceberg":
+        return _IcebergEpochs(place, options).read()
+    if format == "delta" or (format is None and _is_delta(place)):
+        return _DeltaEpochs(place, options).read()
+    return _ParquetEpochs(place).read()
+
+
+def _is_delta(place: str) -> bool:
+    if place.startswith("s3://"):
+        return bool(objects_at(place).names("_delta_log"))
+    return (Path(place) / "_delta_log").is_dir()
+
+
+class _Epochs(ABC):
+    """Where epochs are read.
+
+    Attributes:
+        place: for messages.
+    """
+
+    place: str
+
+    @abstractmethod
+    def mark(self) -> object:
+        """What distinguishes the newest complete epoch from all others; None: there is none."""
+
+    @abstractmethod
+    def read(self) -> Results:
+        """What there is.
+
+        Raises:
+            TableError: there is no complete epoch, or it cannot be read.
+        """
+
+    def _nothing(self) -> TableError:
+        return TableError(f"{self.place} has no complete epoch, or not yet")
+
+
+class _ParquetEpochs(_Epochs):
+    """Beside a manifest."""
+
+    def __init__(self, path: str) -> None:
+        self._objects = objects_at(path)
+        self.place = self._objects.place
+
+    def mark(self) -> object:
+        found = self._manifest()
+        return None if found is None else (found.job, found.life, found.epoch)
+
+    def read(self) -> Results:
+        found, before = self._manifest(), None
+        while found is not None and found != before:
+            try:
+                rows = together(self._table(name) for name in found.files or ())
+            except FileNotFoundError:  # removed meanwhile, as newer epochs are complete
+                found, before = self._manifest(), found
+                continue
+            except TableError as error:
+                what = f"epoch {found.epoch} is no table, nor will the result be"
+                raise TableError(f"{self.place}: {what}: {error}") from None
+            return Results(rows, found.epoch, found.seconds, self, (found.job, found.life, found.epoch), found.key)
+        if found is None:
+            raise self._nothing()
+        raise TableError(f"{self.place}: epoch {found.epoch} lacks files; they were removed")
+
+    def _manifest(self) -> ResultManifest | None:
+        found, _ = manifest_at(self._objects)
+        return None if found is None or found.files is None or found.publishes is None else found
+
+    def _table(self, name: str) -> pa.Table:
+        with self._objects.reading(name) as file:
+            if file is None:
+                raise FileNotFoundError(name)
+            return pq.read_table(file)
+
+
+class _DeltaEpochs(_Epochs):
+    """In the commits of a table."""
+
+    def __init__(self, path: str, options: dict[str, str]) -> None:
+        self.place = prefix_of(path)
+        self._path = path
+        self._options = options
+
+    def mark(self) -> object:
+        with using("Delta", "deltalake", self.place):
+            return self._newest()[1]
+
+    def read(self) -> Results:
+        with using("Delta", "deltalake", self.place):
+            table, found = self._newest()
+            if found is None:
+                raise self._nothing()
+            rows = table.to_pyarrow_table()
+            return Results(rows, int(found[delta.EPOCH]), float(found[delta.SECONDS]), self, found, None)
+
+    def _newest(self) -> tuple[Any, dict[str, Any] | None]:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import TableNotFoundError
+
+        try:
+            table = DeltaTable(self._path, storage_options=self._options)
+        except TableNotFoundError:
+            return None, None
+        return table, delta.newest_epoch(table)
+
+
+class _IcebergEpochs(_Epochs):
+    """In the properties of a table."""
+
+    def __init__(self, path: str, options: dict[str, str]) -> None:
+        self.place = path
+        self._sink = iceberg.Iceberg(path, options=options)
+
+    def mark(self) -> object:
+        with using("Iceberg", "pyiceberg", self.place):
+            return self._properties(self._sink.table())
+
+    def read(self) -> Results:
+        with using("Iceberg", "pyiceberg", self.place):
+            table = self._sink.table()
+            found = self._properties(table)
+            if table is None or found is None:
+                raise self._nothing()
+            rows = table.scan().to_arrow()
+            return Results(rows, int(found[iceberg.EPOCH]), float(found[iceberg.SECONDS]), self, found, None)
+
+    @staticmethod
+    def _properties(table: Any) -> dict[str, str] | None:
+        found = {} if table is None else dict(table.properties)
+        return found if iceberg.EPOCH in found else None

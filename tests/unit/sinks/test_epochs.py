@@ -1,0 +1,199 @@
+"""Results by epoch in every place that can have them: each epoch as a whole, once, and read back."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from s3_server import uri_of
+
+from dpa import Results, results
+from dpa.errors import TableError
+from dpa.execution.publishing import Publishes
+from dpa.sinks import objects
+from dpa.sinks.callback import Callback
+from dpa.sinks.delta import Delta
+from dpa.sinks.iceberg import Iceberg
+from dpa.sinks.objects import ParquetObjects
+from dpa.sinks.sink import RESULT, Sink
+from dpa.sources.parquet import parquet_table
+
+
+class Place:
+    """Where a job publishes, and a reader of it."""
+
+    def __init__(self, make: Callable[[str, Publishes], Sink], read: Callable[[], Results]) -> None:
+        self.make, self.read = make, read
+
+    def job(self, publishes: Publishes, *, name: str = "", with_checkpoints: bool = False, mode: str = "error") -> Job:
+        return Job(self.make(mode, publishes), name, with_checkpoints=with_checkpoints)
+
+    def values(self) -> list[int]:
+        return sorted(self.read().table["value"].to_pylist())
+
+
+class Job:
+    """What a driver and its coordinators do with a sink."""
+
+    def __init__(self, sink: Sink, name: str, *, with_checkpoints: bool) -> None:
+        sink.job, sink.with_checkpoints = name or sink.job, with_checkpoints
+        self.sink = sink
+        sink.check()
+        self.begin()
+
+    def begin(self) -> None:
+        self.sink.begin()
+        self.coordinator: Sink = pickle.loads(pickle.dumps(self.sink))
+
+    def restart(self) -> None:
+        self.sink.abort()
+        self.begin()
+
+    def staged(self, epoch: int, *values: int) -> list[Any]:
+        """What a task has staged for each value."""
+        tables = [pa.table({"key": [f"k{value}"], "value": [value]}) for value in values]
+        task = pickle.loads(pickle.dumps(self.sink))
+        return [task.stage(table, number, epoch) for number, table in enumerate(tables)]
+
+    def publish(self, epoch: int, *values: int) -> list[Any]:
+        staged = self.staged(epoch, *values)
+        self.coordinator.commit(staged, epoch, epoch / 2)
+        return staged
+
+    def end(self, *values: int) -> None:
+        self.sink.commit(self.staged(RESULT, *values), RESULT, 9.0)
+        self.sink.abort()
+
+
+@pytest.fixture(params=["directory", "objects", "delta", "iceberg"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    path = str(tmp_path / "place")
+    catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{path}"}
+    match request.param:
+        case "iceberg":
+            name = "here.some.table"
+            return Place(
+                lambda mode, publishes: Iceberg(name, mode, catalog, publishes=publishes),
+                lambda: results(name, format="iceberg", options=catalog),
+            )
+        case "delta":
+            return Place(lambda mode, publishes: Delta(path, mode, publishes=publishes), lambda: results(path))
+        case "objects":
+            path = uri_of(request.getfixturevalue("s3_port"), f"results/{tmp_path.name}")
+    return Place(lambda mode, publishes: ParquetObjects(path, mode, publishes=publishes), lambda: results(path))
+
+
+def test_each_epoch_adds_its_rows_and_the_last_one_the_rest(place: Place) -> None:
+    job = place.job("final")
+    with pytest.raises(TableError, match="no complete epoch, or not yet"):
+        place.read()
+    job.publish(1, 1, 2)
+    before = place.read()
+    assert (before.epoch, before.seconds, place.values()) == (1, 0.5, [1, 2])
+    job.staged(2, 7)
+    job.publish(3, 3)
+    found = before.wait(timeout=5)
+    assert (found.epoch, sorted(found.polars()["value"])) == (3, [1, 2, 3])
+    job.end(4)
+    assert (place.read().epoch, place.values()) == (4, [1, 2, 3, 4])
+    with pytest.raises(TableError, match="epoch 4 is the newest after 0"):
+        place.read().wait(timeout=0)
+
+
+def test_a_table_is_replaced_as_a_whole_at_every_epoch(place: Place) -> None:
+    job = place.job("table")
+    for epoch, values in ((1, [1, 2]), (2, [3]), (4, [3, 4])):
+        job.publish(epoch, *values)
+        assert (place.read().epoch, place.values()) == (epoch, values)
+    job.end(5, 6)
+    assert (place.read().epoch, place.values()) == (5, [5, 6])
+
+
+def test_an_epoch_that_is_committed_again_changes_nothing(place: Place) -> None:
+    job = place.job("final", name="me", with_checkpoints=True)
+    first = job.publish(1, 1)
+    pending = job.staged(2, 2)
+    job.restart()
+    for epoch, staged in ((1, first), (2, pending), (2, pending)):
+        job.coordinator.commit(staged, epoch, 1.0)
+    job.publish(3, 3)
+    job.sink.abort()
+    resumed = place.job("final", name="me", with_checkpoints=True)
+    resumed.coordinator.commit(pending, 2, 1.0)
+    resumed.end(4)
+    again = place.job("final", name="me", with_checkpoints=True)
+    again.publish(4, 4)
+    again.end(5)
+    assert place.values() == [1, 2, 3, 4], "what is over stays as it is"
+
+
+@pytest.mark.parametrize("mode", ["error", "overwrite"])
+def test_a_job_that_is_begun_anew_publishes_all_again_in_place_of_what_it_had(place: Place, mode: str) -> None:
+    job = place.job("final", mode=mode)
+    job.publish(1, 1)
+    job.publish(2, 2)
+    job.restart()
+    assert place.values() == [1, 2], "until there is something else"
+    job.publish(1, 1, 2)
+    assert place.values() == [1, 2]
+    job.end(3)
+    assert place.values() == [1, 2, 3]
+
+
+def test_a_job_that_appends_and_is_begun_anew_has_rows_twice(tmp_path: Path) -> None:
+    path = str(tmp_path)
+    job = Job(Delta(path, "append", publishes="final"), "", with_checkpoints=False)
+    job.publish(1, 1)
+    job.restart()
+    job.publish(1, 1, 2)
+    assert sorted(results(path).table["value"].to_pylist()) == [1, 1, 2]
+
+
+def test_what_another_job_has_published_is_replaced_only_if_that_is_asked_for(place: Place) -> None:
+    place.job("final").end(1)
+    with pytest.raises(TableError, match=r"set output.mode to"):
+        place.job("final")
+    job = place.job("final", mode="overwrite")
+    assert place.values() == [1]
+    job.publish(1, 2)
+    assert place.values() == [2]
+
+
+def test_an_epoch_without_rows_may_be_the_last(place: Place) -> None:
+    job = place.job("final")
+    job.publish(1, 1)
+    job.publish(2)
+    job.end()
+    assert place.values() == [1]
+
+
+def test_many_small_files_become_few_in_the_order_of_their_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(objects, "_FANOUT", 3)
+    job = Job(ParquetObjects(str(tmp_path), publishes="final"), "", with_checkpoints=False)
+    epochs = 3 * 3 * 4
+    table = pa.table({"value": [0]})
+    for epoch in range(1, epochs + 1):
+        rows = table.set_column(0, "value", pa.array([epoch]))
+        job.coordinator.commit([job.coordinator.stage(rows, 0, epoch)], epoch, 0.0)
+    assert results(tmp_path).table["value"].to_pylist() == [*range(1, epochs + 1)]
+    names = [path.name for path in tmp_path.glob("*.parquet")]
+    assert len(names) < 20 and any(name.startswith("merged-2-") for name in names)
+    assert sorted(parquet_table([str(tmp_path)]).read()["value"].to_pylist()) == [*range(1, epochs + 1)]
+    assert pl.read_parquet([tmp_path / name for name in job.coordinator._manifest()[0].files]).height == epochs  # type: ignore[attr-defined]
+
+
+def test_a_function_is_given_the_rows_of_each_epoch_that_has_any() -> None:
+    given: list[tuple[int, list[int]]] = []
+    sink = Callback(lambda rows, epoch: given.append((epoch, rows["value"].to_pylist())), "final")
+    sink.begin()
+    for epoch, tables in ((1, [[1], [2, 3]]), (2, []), (3, [[4]]), (RESULT, [[5]])):
+        task = pickle.loads(pickle.dumps(sink))
+        sink.commit([task.stage(pa.table({"value": rows}), 0, epoch) for rows in tables], epoch, 0.0)
+    assert given == [(1, [1, 2, 3]), (3, [4]), (4, [5])]

@@ -1,0 +1,137 @@
+"""Results in a topic of a real broker: each epoch in one transaction, once with checkpoints."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import json
+import pickle
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+from kafka_broker import make_topic
+
+from dpa.errors import TableError
+from dpa.execution.publishing import Publishes
+from dpa.sinks.kafka import KafkaTopic
+from dpa.sinks.sink import RESULT
+from dpa.sources.feed import table_of
+from dpa.sources.kafka import KafkaFeed
+from dpa.sources.kafka_records import RecordFormat
+
+
+class Job:
+    """What a driver and its coordinators do with a topic, and what a reader finds there."""
+
+    def __init__(
+        self,
+        servers: str,
+        topic: str = "",
+        *,
+        publishes: Publishes | None = "final",
+        saved: bool = False,
+        name: str = "",
+    ) -> None:
+        self.servers, self.topic = servers, topic or f"t{uuid4().hex}"
+        if not topic:
+            make_topic(servers, self.topic, 2)
+        self.sink = KafkaTopic(self.topic, {"bootstrap.servers": servers}, publishes=publishes)
+        self.sink.key, self.sink.job, self.sink.with_checkpoints = "key", name or self.sink.job, saved
+        self.sink.check()
+        self.begin()
+
+    def begin(self) -> None:
+        self.sink.begin()
+        self.coordinator: KafkaTopic = pickle.loads(pickle.dumps(self.sink))
+
+    def publish(self, epoch: int, *values: int) -> list[pa.Table]:
+        task = pickle.loads(pickle.dumps(self.sink))
+        staged = [task.stage(pa.table({"key": [f"k{value}"], "value": [value]}), 0, epoch) for value in values]
+        (self.sink if epoch == RESULT else self.coordinator).commit(staged, epoch, 1.0)
+        return staged
+
+    def records(self) -> list[dict[str, Any]]:
+        feed = KafkaFeed(self.servers, (self.topic,), RecordFormat(key="string", value="string"))
+        splits = feed.poll(1_000).splits
+        return table_of(splits).to_pylist() if splits else []
+
+    def values(self) -> list[int]:
+        return sorted(json.loads(record["value"])["value"] for record in self.records())
+
+
+def test_rows_are_records_that_say_where_they_are_from(kafka: str) -> None:
+    job = Job(kafka)
+    staged = job.publish(1, 1, 2)
+    job.coordinator.commit([], 2, 1.0)
+    job.publish(RESULT, 3)
+    found = {record["key"]: record for record in job.records()}
+    assert {key: json.loads(record["value"]) for key, record in found.items()} == {
+        f"k{value}": {"key": f"k{value}", "value": value} for value in (1, 2, 3)
+    }
+    headers = {key: {each["key"]: each["value"].decode() for each in found[key]["headers"]} for key in found}
+    assert headers["k2"] == {"job": job.sink.job, "epoch": "1", "number": "1"}
+    assert headers["k3"]["epoch"] == "0"
+    assert job.sink.read(staged)["value"].to_pylist() == [1, 2]
+
+
+def test_an_epoch_is_there_once_whoever_commits_it_again(kafka: str) -> None:
+    job = Job(kafka, saved=True, name=uuid4().hex)
+    first = job.publish(1, 1)
+    pending = [pa.table({"key": ["k2"], "value": [2]})]
+    job.sink.abort()
+    job.begin()
+    for epoch, staged in ((1, first), (2, pending), (2, pending)):
+        job.coordinator.commit(staged, epoch, 1.0)
+    job.publish(3, 3)
+    resumed = Job(kafka, job.topic, saved=True, name=job.sink.job)
+    resumed.coordinator.commit(pending, 2, 1.0)
+    with pytest.raises(TableError, match="fence"):  # a coordinator that is thought to be dead
+        job.publish(4, 44)
+    resumed.publish(4, 4)
+    resumed.publish(RESULT, 5)
+    again = Job(kafka, job.topic, saved=True, name=job.sink.job)
+    again.publish(5, 6)
+    again.publish(RESULT, 7)
+    assert job.values() == [1, 2, 3, 4, 5]
+
+
+def test_without_checkpoints_a_job_that_is_begun_anew_publishes_all_again(kafka: str) -> None:
+    job = Job(kafka)
+    job.publish(1, 1)
+    job.sink.abort()
+    job.begin()
+    job.publish(1, 1, 2)
+    job.publish(RESULT)
+    job.publish(RESULT, 9)
+    assert job.values() == [1, 1, 2]
+
+
+def test_a_result_without_epochs_is_there_once(kafka: str) -> None:
+    job = Job(kafka, publishes=None)
+    for _ in range(2):
+        job.publish(RESULT, 1, 2)
+    assert job.values() == [1, 2]
+
+
+def test_values_that_json_does_not_have_are_texts(kafka: str) -> None:
+    job = Job(kafka)
+    job.sink.key = ("day", "n")
+    day = datetime.date(2024, 5, 1)
+    row = {"day": day, "n": 1, "raw": b"\x00\xff", "price": decimal.Decimal("1.50"), "none": None, "list": [1.5]}
+    job.sink.commit([pa.Table.from_pylist([row])], RESULT, 0.0)
+    [record] = job.records()
+    assert record["key"] == '["2024-05-01", 1]'
+    assert json.loads(record["value"]) == {
+        **{"day": "2024-05-01", "n": 1, "raw": "AP8=", "price": "1.50", "none": None, "list": [1.5]}
+    }
+
+
+def test_what_cannot_be_a_topic_is_said_before_anything_runs(kafka: str) -> None:
+    with pytest.raises(TableError, match=r"set output.args to \{bootstrap.servers"):
+        KafkaTopic("t", {})
+    with pytest.raises(TableError, match=r"transactional\.id is set by dpa"):
+        KafkaTopic("t", {"bootstrap.servers": kafka, "transactional.id": "mine"})
+    with pytest.raises(TableError, match="there is no topic nowhere at"):
+        KafkaTopic("nowhere", {"bootstrap.servers": kafka}).check()
