@@ -1,0 +1,1 @@
+"""Looking at dead letters, and sending them through mended executors into the result (docs/dead-letters.md)."""

@@ -1,0 +1,98 @@
+"""The table of dead letters in a directory, or in object storage."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dpa.driver.dead_letters import SCHEMA, as_table
+from dpa.errors import TableError
+from dpa.sinks.objects import ParquetObjects
+from dpa.sinks.parquet import ParquetDirectory
+from dpa.sources.paths import prefix_of
+from dpa.tolerance import Letter
+
+_REMOTE = "s3://"
+
+
+def mark_of(directory: Path) -> str:
+    """What the job has left beside a result, without the number of who has put it there."""
+    lines = (directory / "_job.yaml").read_text(encoding="utf-8").splitlines(keepends=True)
+    return "".join(line for line in lines if not line.startswith("# job "))
+
+
+@dataclass(frozen=True)
+class FoundLetters:
+    """The letters in a directory, or at a prefix of object storage.
+
+    Attributes:
+        path: of the directory, or the URI of the prefix.
+        letters: in the order of their rows.
+        digest: of its files.
+        mark: what the job has left beside them, in object storage.
+    """
+
+    path: str
+    letters: tuple[Letter, ...]
+    digest: str
+    mark: str = ""
+
+    @staticmethod
+    def read(path: str, *, trusted: bool = False) -> FoundLetters:
+        """Read them; `trusted`: only where nobody else could have written them, as their records are unpickled.
+
+        Raises:
+            TableError: there are none, or they are not to be trusted.
+        """
+        if path.startswith(_REMOTE):
+            found, manifest = ParquetObjects(path).result()
+            digest, mark = hashlib.sha256(repr(manifest.files).encode()).hexdigest(), manifest.config
+        else:
+            found, digest = _of_files(Path(path), is_trusted=trusted)
+            mark = ""
+        try:
+            rows = found.select(SCHEMA.names).cast(SCHEMA).to_pylist()
+        except (pa.ArrowException, KeyError, ValueError) as error:
+            raise TableError(f"{prefix_of(path)}: no table of dead letters: {str(error).splitlines()[0]}") from None
+        return FoundLetters(path, tuple(Letter(**row) for row in rows), digest, mark)
+
+    def rewrite(self, letters: Sequence[Letter]) -> None:
+        """Put other letters in the place of these."""
+        kind = ParquetObjects if self.path.startswith(_REMOTE) else ParquetDirectory
+        mark = self.mark or mark_of(Path(self.path))
+        sink = kind(self.path, "overwrite", mark=lambda: mark)
+        if isinstance(sink, ParquetDirectory):
+            sink.private = True
+        sink.begin()
+        try:
+            sink.commit((sink.stage(as_table(letters), 0, 0),), 0, 0.0)
+        finally:
+            sink.abort()
+
+
+def _of_files(path: Path, *, is_trusted: bool) -> tuple[pa.Table, str]:
+    """The rows of the files in a directory, and a digest of these.
+
+    Raises:
+        TableError: there are none, or they are not to be trusted.
+    """
+    files = sorted(path.glob("part-*.parquet"))
+    if not files:
+        raise TableError(f"{path} holds no dead letters: name the directory of `dead_letters`")
+    digest = hashlib.sha256()
+    for file in files:
+        found = file.stat()
+        if is_trusted and (found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022):
+            wrong = f"{file} is not trusted: it belongs to user {found.st_uid}, mode {found.st_mode:o}"
+            raise TableError(f"{wrong}; records are unpickled if only their owner, who does it, can write them")
+        digest.update(file.read_bytes())
+    try:
+        return pa.concat_tables(pq.read_table(file) for file in files), digest.hexdigest()
+    except (pa.ArrowException, OSError) as error:
+        raise TableError(f"{path}: no table of dead letters: {str(error).splitlines()[0]}") from None

@@ -1,0 +1,268 @@
+"""Sends dead letters through mended executors: the steps from those that had failed on, run in this process on the dead
+records alone, and what they make is merged with the result of the job.
+
+Rows without a key are added to the result. A reducer's rows are merged with it as states, which they are if it has a
+`merge` and no `finish` of its own. All else would need states that are gone: it is refused before anything runs.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dpa.aggregates import Sum
+from dpa.config import StepConfig
+from dpa.dead_letters._letters import FoundLetters, mark_of
+from dpa.driver.local_backend import LocalBackend
+from dpa.driver.outputs import in_memory
+from dpa.driver.spec import JobSpec
+from dpa.errors import ConfigError, TableError
+from dpa.execution.keys import key_column
+from dpa.execution.receivers.base import Receiver
+from dpa.execution.receivers.stateless import StatelessReceiver
+from dpa.execution.states import StatePart
+from dpa.executors import BatchReducer, Mapper, Reducer, name_of
+from dpa.logical.step import Keying, Step, StepInput
+from dpa.operators import RowKind, RowOperator
+from dpa.protocol.graph import Tolerated
+from dpa.protocol.plan import RunHooks, RunOutcome
+from dpa.routing.hashing import hash_column
+from dpa.routing.keys import names_of
+from dpa.sinks.parquet import ParquetDirectory
+from dpa.sources.splits import MemorySplit
+from dpa.tolerance import Letter
+
+_ON_ROWS = ("map", "flat_map", "filter", "key_by", "map_batch")
+"""Methods whose letters have the row that they were given; those of others have a key and a value."""
+
+
+def record_of(row: dict[str, Any]) -> Any:
+    """The record of a dead letter."""
+    return pickle.loads(row["data"])[1]
+
+
+class PairOf(Mapper):
+    """The key and the value of a dead letter."""
+
+    def map(self, record: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
+        yield pickle.loads(record["data"])
+
+
+@dataclass(frozen=True)
+class SentAgain:
+    """What became of dead letters.
+
+    Attributes:
+        sent: how many were sent through their steps.
+        rows: of each result, how many rows came of that.
+        again: how many failed again, by step and type of the error.
+        left: how many are left in the table, with those that could not be sent.
+    """
+
+    sent: int
+    rows: Mapping[str, int]
+    again: Mapping[tuple[str, str], int]
+    left: int
+
+
+def replay(spec: JobSpec, letters: FoundLetters) -> SentAgain:
+    """Replay all letters that have their records, and write results and what is left of the letters.
+
+    Raises:
+        ConfigError: a step cannot be replayed, or its result cannot be merged; nothing is written.
+        ExecutorError: user code failed, and the job does not tolerate it.
+    """
+    by_name = {step.name: step for step in spec.steps}
+    groups: dict[tuple[str, bool], list[Letter]] = {}
+    for letter in letters.letters:
+        if letter.step not in by_name:
+            raise ConfigError(f"there are dead letters of the step {letter.step!r}, and the job has none of that name")
+        if letter.data is not None:
+            groups.setdefault((letter.step, _is_row(letter, by_name[letter.step])), []).append(letter)
+    behind = {group: _steps_behind(spec, by_name[group[0]], is_row=group[1]) for group in groups}
+    wanted = {step.name: step for steps in behind.values() for step in steps if step.is_result}
+    results = [_Result.of(spec, by_name[name], letters.digest) for name in wanted]
+    left = [letter for letter in letters.letters if letter.data is None]
+    again: Counter[tuple[str, str]] = Counter()
+    for group, steps in behind.items():
+        outcome = _run(spec, steps, groups[group])
+        for result in results:
+            result.take(outcome)
+        left += outcome.letters
+        again.update((letter.step, letter.error) for letter in outcome.letters)
+    for result in results:
+        result.prepare()
+    for result in results:
+        result.write()
+    letters.rewrite(left)
+    rows = {result.step.name: sum(table.num_rows for table in result.new) for result in results}
+    return SentAgain(sum(map(len, groups.values())), rows, again, len(left))
+
+
+def _steps_behind(spec: JobSpec, failed: Step, *, is_row: bool) -> list[Step]:
+    """A step that had failed, fed by its dead records, and all that follow it.
+
+    Raises:
+        ConfigError: one keeps states that are gone.
+    """
+    made = _feeding(failed, is_row=is_row)
+    if failed.is_source:
+        made.append(replace(made.pop(), name=failed.name))
+    for step in spec.steps:
+        kept = {each.name for each in made}
+        feeds = [feed for feed in step.feeds if feed.step in kept]
+        if step is failed and not failed.is_source:
+            feeds.append(_fed(step, is_row=is_row))
+        if feeds:
+            _require_replayable(spec, step)
+            made.append(replace(step, feeds=tuple(feeds)))
+    return made
+
+
+def _is_row(letter: Letter, step: Step) -> bool:
+    """Whether its record is a row, and not a key and a value."""
+    return letter.method in _ON_ROWS or step.is_source or not step.receiver.keeps_states
+
+
+def _name(step: Step, *, is_row: bool) -> str:
+    return f"dead_{'rows' if is_row else 'values'}_of_{step.name}"
+
+
+def _feeding(step: Step, *, is_row: bool) -> list[Step]:
+    """A step that reads dead records, and one that makes rows of them, where they are rows."""
+    name = _name(step, is_row=is_row)
+    source = Step(name, StepConfig.model_validate({"read": {"format": "given"}}), tasks=1)
+    if not is_row:
+        return [source]
+    config, unpickle = StepConfig.model_validate({"from": [name]}), RowOperator(RowKind.MAP, record_of)
+    return [source, Step(f"{name}_read", config, (StepInput(name),), StatelessReceiver(unpickle), word="map")]
+
+
+def _fed(step: Step, *, is_row: bool) -> StepInput:
+    name = _name(step, is_row=is_row)
+    keying = step.feeds[0].keying if step.feeds else Keying()
+    return StepInput(f"{name}_read", keying) if is_row else StepInput(name, Keying(keying.key, mapper=PairOf()))
+
+
+def _require_replayable(spec: JobSpec, step: Step) -> None:
+    """Check that a step's rows can be had of some records alone, and merged with those that it has made of others."""
+    if not step.receiver.keeps_states:
+        return
+    executor, but = step.receiver.executor, "run the job again with the mended executors"
+    if not step.is_result or any(feed.step == step.name for other in spec.steps for feed in other.feeds):
+        raise ConfigError(f"{step.at(step.word)}: other steps work on its results, which a replay changes; {but}")
+    plain = {Reducer.finish, BatchReducer.finish, Sum.finish}
+    is_state = isinstance(executor, Reducer | BatchReducer) and type(executor).finish in plain
+    if not (is_state and step.can_merge):
+        needs = "its rows are no states that could be merged: that takes a reducer with `merge` and no own `finish`"
+        raise ConfigError(f"{step.at(step.word)}: {name_of(executor)}: {needs}; {but}")
+
+
+def _run(spec: JobSpec, steps: Sequence[Step], letters: Sequence[Letter]) -> RunOutcome:
+    """Run steps on dead records, in this process."""
+    table = pa.table({"data": pa.array([letter.data for letter in letters], pa.binary())})
+    job = copy(spec)
+    job.__dict__["steps"] = tuple(steps)
+    plan = job.plan({steps[0].name: (MemorySplit(table),)}, {steps[0].name: table.schema})
+    plan = replace(plan, graph=replace(plan.graph, tolerated=Tolerated()))  # what fails again stays a dead letter
+    return LocalBackend(redistributes=False).run(plan, RunHooks())
+
+
+@dataclass
+class _Result:
+    """A result that a replay changes.
+
+    Attributes:
+        step: whose it is.
+        new: the rows that the dead records make, of those of each step.
+    """
+
+    step: Step
+    path: Path
+    digest: str
+    new: list[pa.Table] = field(default_factory=list)
+    _sink: ParquetDirectory | None = None
+    _staged: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, spec: JobSpec, step: Step, digest: str) -> _Result:
+        """That of a step.
+
+        Raises:
+            ConfigError: it is no directory of Parquet files.
+        """
+        key, output = step.at("write"), step.config.write
+        if output is None or output.path is None:
+            raise ConfigError(f"{key}: a replay changes results that are Parquet in a directory, and this is none")
+        path = Path(output.path)
+        if not (path / "_job.yaml").exists():
+            raise ConfigError(f"{key}.path: {path} holds no result of a job")
+        return cls(step, path, digest)
+
+    @property
+    def _note(self) -> str:
+        return f"# with dead letters {self.digest}\n"
+
+    def take(self, outcome: RunOutcome) -> None:
+        """Take the new rows of some records, if any come to this result."""
+        if self.step.name in outcome.outputs:
+            self.new.append(in_memory(outcome, self.step.name))
+
+    def prepare(self) -> None:
+        """Stage the changed result; nothing, where a replay that was interrupted had come further than that."""
+        mark = mark_of(self.path)
+        if self._note in mark:
+            return
+        rows = pq.read_table(self.path)
+        whole = self._merged(rows) if self.step.receiver.keeps_states else self._added(rows)
+        self._sink = ParquetDirectory(str(self.path), "overwrite", mark=lambda: mark + self._note)
+        self._sink.begin()
+        self._staged = (self._sink.stage(whole, 0, 0),)
+
+    def write(self) -> None:
+        """Put the changed result in the place of the old one."""
+        if self._sink is not None:
+            self._sink.commit(self._staged, 0, 0.0)
+            self._sink.abort()
+
+    def _added(self, rows: pa.Table) -> pa.Table:
+        try:
+            return pa.concat_tables([rows, *self._fitting(rows)])
+        except (pa.ArrowException, KeyError) as error:
+            raise TableError(f"{self.path}: the new rows do not fit those that are there: {error}") from None
+
+    def _fitting(self, rows: pa.Table) -> list[pa.Table]:
+        """The new rows, in the columns of those that are there."""
+        return [table.select(rows.column_names).cast(rows.schema) for table in self.new if table.num_rows]
+
+    def _merged(self, rows: pa.Table) -> pa.Table:
+        key, receiver = self.step.key, replace(self.step.receiver, tolerance=None)
+        store = receiver.store()
+        try:
+            for table in (rows, *self._fitting(rows)):
+                for batch in table.combine_chunks().to_batches():
+                    store.merge(_states_of(batch, key, receiver, self.step.balance.hash_seed))
+            return store.finish(key).table.select(rows.column_names).cast(rows.schema)
+        except (pa.ArrowException, KeyError) as error:
+            raise TableError(f"{self.path}: the new rows do not fit those that are there: {error}") from None
+
+
+def _states_of(rows: pa.RecordBatch, key: Any, receiver: Receiver, seed: int) -> StatePart:
+    """Rows of a result as the states that they are."""
+    keys = key_column(rows, key)
+    values = rows.select([name for name in rows.schema.names if name not in names_of(key)])
+    ones = np.ones(rows.num_rows, dtype=np.int64)
+    if not receiver.takes_objects:
+        return StatePart(keys, values, ones, ones)
+    has_dicts = isinstance(receiver.executor.zero(), dict) or values.num_columns != 1
+    states = values.to_pylist() if has_dicts else values.column(0).to_pylist()
+    return StatePart(keys, states, ones, ones, hash_column(keys, seed))

@@ -1,0 +1,166 @@
+"""Errors of user code that end no job, as a step's `on_error` says: the record is left out and counted, and, as a *dead
+letter*, kept with what is known of it (docs/dead-letters.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
+
+OnError: TypeAlias = Literal["fail", "dead_letter", "skip"]
+"""What becomes of a record on which user code raises: the job fails, or the record is left out, kept aside or not."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Of which rows of what a task reads some rows were made: of `rows` of them, from the one at `first` on."""
+
+    first: int
+    rows: int
+
+    def of(self, row: int, number: int) -> Origin:
+        """That of one of `number` rows: where each was made of a row, of that one alone."""
+        return Origin(self.first + row, 1) if number == self.rows else self
+
+    def part(self, start: int, rows: int, number: int) -> Origin:
+        """That of `rows` of `number` rows, from the one at `start` on."""
+        return Origin(self.first + start, rows) if number == self.rows else self
+
+
+@dataclass(frozen=True)
+class Letter:
+    """A record on which user code raised.
+
+    Attributes:
+        step: of the job.
+        executor, method: what raised.
+        key, record: for people: what it raised on, cut to a readable length; no key before the record has one.
+        error, message, traceback: the exception's type, its text, and where in user code it was raised, shortened.
+        data: the key and the record as they were, pickled; None if they cannot be.
+        split: of a record that a source task made, the number of the split.
+        file: that the split reads; None if it reads none.
+        offset, rows: the record was made of one of `rows` rows of the split, from the one at `offset` on.
+        task: which task it was.
+        sender, edge, block: of a record that a task received: who sent it, on which edge, in which of its blocks.
+        epoch, generation: the stretch of the input that it belongs to, and the job's life in which it was read.
+    """
+
+    step: str
+    executor: str
+    method: str
+    key: str | None
+    record: str
+    error: str
+    message: str
+    traceback: str
+    data: bytes | None
+    split: int | None = None
+    file: str | None = None
+    offset: int | None = None
+    rows: int | None = None
+    task: str = ""
+    sender: str | None = None
+    edge: int | None = None
+    block: int | None = None
+    epoch: int = 0
+    generation: int = 0
+
+
+@dataclass(frozen=True)
+class ErrorCount:
+    """Errors of one type in one step.
+
+    Attributes:
+        step: of the job.
+        error: the exception's type.
+        kept: whether the records are dead letters; else they are skipped.
+        records: how many.
+        example: the message of the first.
+    """
+
+    step: str
+    error: str
+    kept: bool
+    records: int
+    example: str
+
+
+def summed(counts: Sequence[ErrorCount]) -> tuple[ErrorCount, ...]:
+    """The same with one count for each step, type and kind, those with most records first."""
+    found: dict[tuple[str, str, bool], ErrorCount] = {}
+    for each in counts:
+        place = (each.step, each.error, each.kept)
+        known = found.get(place)
+        found[place] = each if known is None else replace(known, records=known.records + each.records)
+    return tuple(sorted(found.values(), key=lambda each: (-each.records, each.step, each.error)))
+
+
+@dataclass(frozen=True)
+class Failed:
+    """What user code has failed on since this was last asked; `earlier`: letters that came before and lie in the job's
+    checkpoint store."""
+
+    counts: tuple[ErrorCount, ...] = ()
+    letters: tuple[Letter, ...] = ()
+    earlier: int = 0
+
+
+NONE_FAILED = Failed()
+
+
+@dataclass
+class Letters:
+    """What the user code of one process fails on, until its task takes it.
+
+    Attributes:
+        count: records so far.
+        reads: the number of the split that is read, its file, and the offset at which reading began; None: no split is.
+    """
+
+    count: int = 0
+    reads: tuple[int, str | None, int] | None = None
+    _counts: list[ErrorCount] = field(default_factory=list)
+    _letters: list[Letter] = field(default_factory=list)
+
+    def add(self, count: ErrorCount, letter: Letter | None, origin: Origin | None = None) -> None:
+        """Note a record; `origin`: of which rows of the split it was made."""
+        self.count += count.records
+        self._counts.append(count)
+        if letter is None:
+            if len(self._counts) > _MANY:
+                self._counts = [*summed(self._counts)]
+            return
+        if self.reads is not None and origin is not None:
+            number, file, skipped = self.reads
+            offset = skipped + origin.first
+            letter = replace(letter, split=number, file=file, offset=offset, rows=origin.rows)
+        self._letters.append(letter)
+
+    def take(self) -> Failed | None:
+        """What is new; None if nothing is."""
+        if not self._counts:
+            return None
+        failed = Failed(summed(self._counts), tuple(self._letters))
+        self._counts, self._letters = [], []
+        return failed
+
+
+_MANY = 1_000
+"""Counts that are kept apart before they are summed up."""
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How errors of one step's user code are tolerated.
+
+    Attributes:
+        step: its name.
+        letters: where they are noted.
+        keeps: whether records become dead letters; else they are skipped.
+        merges: whether states of one key may be merged at any time.
+    """
+
+    step: str
+    letters: Letters
+    keeps: bool = True
+    merges: bool = False

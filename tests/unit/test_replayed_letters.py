@@ -1,0 +1,158 @@
+"""Dead letters are listed, shown, and replayed through mended executors into the result, each once."""
+
+import re
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from s3_server import uri_of
+from typer.testing import CliRunner
+
+from dpa import Flow, Job, Reducer
+from dpa.dead_letters import _replay
+from dpa.dead_letters.__main__ import app
+from dpa.dead_letters._letters import FoundLetters
+from dpa.errors import ConfigError, TableError
+from dpa.testing import LocalBackend
+
+BROKEN = """
+    def pairs(record):
+        if record["value"] in ("1", "5"):
+            raise ValueError(f"{record['value']} is bad")
+        yield "key", int(record["value"])
+"""
+MENDED = """
+    def pairs(record):
+        if record["value"] == "5":
+            raise KeyError("five is still bad")
+        yield "key", 100 * int(record["value"])
+"""
+JOB = """
+input: {format: records, records: ["1", "2", "3", "5"]}
+mapper: broken_pairs:pairs
+reducer: sum
+on_error: dead_letter
+dead_letters: dead
+output: {path: out}
+"""
+
+
+def invoked(*arguments: str) -> str:
+    result = CliRunner().invoke(app, [*arguments])
+    if result.exception is not None:
+        raise result.exception
+    return result.output
+
+
+def test_the_command_replays_letters_into_a_keyed_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("broken_pairs.py", BROKEN), ("mended_pairs.py", MENDED), ("job.yaml", JOB)):
+        (tmp_path / name).write_text(textwrap.dedent(text))
+    Job.from_file(tmp_path / "job.yaml").run(backend=LocalBackend())
+    assert re.search(r"mapper +ValueError +2 +1 is bad", invoked("dead", "list"))
+    shown = invoked("dead", "show", "--limit", "1")
+    assert "letter 1 of 2" in shown and "offset 0" in shown and "raise ValueError" in shown
+    [file] = (tmp_path / "dead").glob("*.parquet")
+    assert file.stat().st_mode & 0o777 == 0o600
+    said = invoked("dead", "replay", "job.yaml", "--set", "mapper=mended_pairs:pairs")
+    assert "2 records replayed" in said and "1 dead letter left" in said and "failed again (KeyError)" in said
+    assert pq.read_table("out").to_pylist() == [{"key": "key", "value": 2 + 3 + 100}]
+    [left] = FoundLetters.read(str(tmp_path / "dead")).letters
+    assert (left.error, left.record) == ("KeyError", '{"value": "5"}')
+
+
+def parity(record: dict[str, Any]) -> dict[str, Any]:
+    if STATE["broken"] and record["n"] > 7:
+        raise ValueError("large")
+    return {"n": record["n"], "odd": record["n"] % 2}
+
+
+class Most(Reducer[int, int]):
+    """Its state is its result."""
+
+    def zero(self) -> int:
+        return 0
+
+    def reduce(self, state: int, value: int) -> int:
+        if STATE["broken"] and value == 4:
+            raise ValueError("four")
+        return max(state, value)
+
+    def merge(self, left: int, right: int) -> int:
+        return max(left, right)
+
+
+class Mean(Most):
+    def finish(self, state: int) -> float:
+        return state / 2
+
+
+STATE = {"broken": True}
+
+
+def flow(tmp_path: Path, reducer: Any, dead: str | None = None) -> Job:
+    made = Flow("replayed", on_error="dead_letter", dead_letters=dead or str(tmp_path / "dead"))
+    rows = made.read(pa.table({"n": [*range(10)]}), name="rows").map(parity, name="parity")
+    rows.write(tmp_path / "rows")
+    rows.key_by("odd", value="n").reduce(reducer, name="most").write(tmp_path / "most")
+    return made.job()
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(STATE, "broken", True)
+
+
+@pytest.mark.usefixtures("broken")
+def test_rows_and_states_of_a_graph_are_merged_once_whatever_interrupts(tmp_path: Path) -> None:
+    job = flow(tmp_path, Most())
+    job.run(backend=LocalBackend())
+    letters = FoundLetters.read(str(tmp_path / "dead"), trusted=True)
+    assert sorted((letter.step, letter.error) for letter in letters.letters) == [
+        ("most", "ValueError"),
+        ("parity", "ValueError"),
+        ("parity", "ValueError"),
+    ]
+    assert {row["odd"]: row["value"] for row in pq.read_table(tmp_path / "most").to_pylist()} == {0: 6, 1: 7}
+    STATE["broken"] = False
+    for _ in range(2):  # the second time as if the letters had not been removed after the first
+        _replay.replay(job.spec, letters)
+        assert sorted(pq.read_table(tmp_path / "rows")["n"].to_pylist()) == [*range(10)]
+        assert {row["odd"]: row["value"] for row in pq.read_table(tmp_path / "most").to_pylist()} == {0: 8, 1: 9}
+    assert FoundLetters.read(str(tmp_path / "dead")).letters == ()
+
+
+@pytest.mark.usefixtures("broken")
+def test_letters_in_object_storage_are_listed_and_replayed(tmp_path: Path, s3_port: int) -> None:
+    place = uri_of(s3_port, f"results/{tmp_path.name}")
+    job = flow(tmp_path, Most(), place)
+    job.run(backend=LocalBackend())
+    assert re.search(r"parity +ValueError +2 +large", invoked(place, "list"))
+    letters = FoundLetters.read(place, trusted=True)
+    STATE["broken"] = False
+    for _ in range(2):
+        _replay.replay(job.spec, letters)
+        assert sorted(pq.read_table(tmp_path / "rows")["n"].to_pylist()) == [*range(10)]
+    assert FoundLetters.read(place).letters == ()
+    with pytest.raises(TableError, match=r"elsewhere holds no result"):
+        FoundLetters.read(uri_of(s3_port, "results/elsewhere"))
+
+
+@pytest.mark.usefixtures("broken")
+def test_what_cannot_be_replayed_is_said_and_changes_nothing(tmp_path: Path) -> None:
+    job = flow(tmp_path, Mean())
+    job.run(backend=LocalBackend())
+    before = pq.read_table(tmp_path / "rows")
+    letters = FoundLetters.read(str(tmp_path / "dead"), trusted=True)
+    with pytest.raises(ConfigError, match=r"stages.most.reduce: .*Mean: its rows are no states .* run the job again"):
+        _replay.replay(job.spec, letters)
+    assert pq.read_table(tmp_path / "rows") == before
+    [file] = (tmp_path / "dead").glob("*.parquet")
+    file.chmod(0o666)
+    with pytest.raises(TableError, match="is not trusted"):
+        FoundLetters.read(str(tmp_path / "dead"), trusted=True)
+    with pytest.raises(TableError, match="holds no dead letters"):
+        FoundLetters.read(str(tmp_path))
