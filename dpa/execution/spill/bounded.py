@@ -1,0 +1,302 @@
+"""A store whose states take no more memory than they are given room for; the others are on local disk.
+
+Records are reduced in memory. When that is full, the keys that were touched longest ago are put on the shelf, until
+half is free. States that can be merged need not come back before the end: the next record of such a key begins another
+state of it, and they are merged. Others come back one by one, with the next record of their key.
+
+What was touched when is known of stretches of the hash circle, of which there are as many as tasks have hot keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dpa.execution._object_table import ObjectTable
+from dpa.execution.block import Block
+from dpa.execution.receivers.base import Receiver
+from dpa.execution.receivers.windows import WindowStates
+from dpa.execution.rows import one_batch
+from dpa.execution.spill._embedded import Embedded
+from dpa.execution.spill._runs import Runs
+from dpa.execution.spill._shelf import Everything, Shelf
+from dpa.execution.spill.room import Room
+from dpa.execution.states import Gone, Reduced, StatePart, States, together
+from dpa.routing.hashing import ALL_HASHES, Hashes, Interval, hash_column
+from dpa.routing.keys import KeyName
+from dpa.routing.table import Owners, Owning, RoutingTable
+
+_STRETCH_BITS = np.uint32(16)
+_STRETCHES = 2**16
+
+_OBJECTS, _STORED, _COLUMNS = 0.7, 0.5, 0.12
+"""The part of the room that is filled before states are put on the shelf. An embedded store needs an eighth itself,
+and to fold columns takes six times as much again."""
+
+_SLICES = 8
+"""A block whose keys could fill more than this part of the room with objects is reduced in slices."""
+
+_MEASURED = 16
+"""Objects are measured anew after this part of their number, in records."""
+
+_KEY_BYTES = 1024
+"""A key and its state, where none were measured yet."""
+
+
+@dataclass(frozen=True)
+class _Coldest:
+    """The owner of keys in some stretches is 0, and of all others -1."""
+
+    seed: int
+    stretches: npt.NDArray[np.int32]
+
+    def owners_of(self, hashes: Hashes) -> Owners:
+        """That of each hash."""
+        return self.stretches.take(hashes >> _STRETCH_BITS)
+
+
+class BoundedStates(States):
+    """The store.
+
+    Attributes:
+        held: bytes in memory, when they were measured last.
+        most_held: the most that they were.
+    """
+
+    def __init__(self, receiver: Receiver, room: Room) -> None:
+        self.held = self.most_held = 0
+        self._receiver = receiver
+        self._room = room
+        objects = _OBJECTS if receiver.can_merge else _STORED
+        self._limit = int(room.memory * (objects if receiver.takes_objects else _COLUMNS))
+        self._hot = receiver.store()
+        self._all = Everything(room.seed)
+        self._shelf: Shelf | None = None
+        self._touched = np.zeros(_STRETCHES, dtype=np.uint32)  # when, in blocks; 0: not since it was put on the shelf
+        self._now = self._unmeasured = 0
+        self._first_spilled: int | None = None  # no window on the shelf ends before
+
+    @property
+    def size(self) -> int:
+        """A key is counted once in memory, and once for each time it was spilled and not yet merged."""
+        return self._hot.size + self.keys_on_disk
+
+    @property
+    def keys_on_disk(self) -> int:
+        """Those of them that are not in memory."""
+        return 0 if self._shelf is None else self._shelf.keys
+
+    @property
+    def nbytes(self) -> int:
+        return self._hot.nbytes
+
+    @property
+    def spilled(self) -> int:
+        """Bytes that were written to disk."""
+        return 0 if self._shelf is None else self._shelf.written
+
+    def reduce(self, block: Block) -> pa.RecordBatch | None:
+        made = [self._reduce(part) for part in self._slices(block)]
+        rows = [part for part in made if part is not None]
+        return rows[0] if len(rows) == 1 else one_batch([(part, part.num_rows) for part in rows]) if rows else None
+
+    def touched(self, block: Block) -> StatePart | None:
+        """Those in memory: a trial of records whose states are on disk begins with none."""
+        return self._hot.touched(block)
+
+    def merge(self, part: StatePart) -> None:
+        self._take_in(part, self._hot.merge)
+
+    def install(self, part: StatePart) -> None:
+        self._take_in(part, self._hot.install)
+
+    def pieces(self, table: RoutingTable, keep: int, most: int) -> list[Interval]:
+        """Those touched last come first."""
+        if self._shelf is None:
+            return self._hot.pieces(table, keep, most)
+        touched = self._touched.copy()
+        shelf = self._flush()
+        size = min(self._room.piece, most * shelf.bytes // max(1, shelf.keys))
+        cuts = [cut for cut in shelf.cuts(size) if _is_any_of_others(table, keep, cut)]
+        return sorted(cuts or [(0, 0)], key=lambda cut: -int(touched[_stretches(cut)].max()))
+
+    def pack(self, table: Owning, keep: int, interval: Interval = ALL_HASHES) -> dict[int, StatePart]:
+        if self._shelf is None:
+            return self._hot.pack(table, keep, interval)
+        stores: dict[int, States] = {}
+        shelf = self._flush(interval)
+        for cut in shelf.cuts(self._room.piece, interval):
+            store = self._read(cut)
+            shelf.drop(cut)
+            for owner, part in store.pack(table, keep).items():
+                stores.setdefault(owner, self._receiver.store()).install(part)
+            for rest in store.pack(self._all, -1).values():
+                shelf.put(rest)
+        return {owner: store.pack(self._all, -1)[0] for owner, store in sorted(stores.items())}
+
+    def snapshot(self) -> StatePart | None:
+        """Those in memory; the others are `on_disk`."""
+        return self._hot.snapshot()
+
+    def on_disk(self) -> Iterator[StatePart]:
+        """The others, in small parts that are read as they are asked for. Where states can be merged a key may be in
+        several: they are to be merged in this order, and those in memory behind them."""
+        if self._shelf is not None:
+            yield from self._shelf.read()
+
+    def mark(self) -> None:
+        if self._shelf is None:
+            self._hot.mark()
+
+    def changes(self) -> tuple[StatePart | None, Gone] | None:
+        """None as well once anything was spilled."""
+        return self._hot.changes() if self._shelf is None else None
+
+    def preview(self, key: KeyName) -> Reduced:
+        """From what lies on disk, so that nothing which the reducer's `finish` changes is kept."""
+        return self._hot.preview(key) if self._shelf is None else self._share(self._flush(), key)
+
+    def finish(self, key: KeyName) -> Reduced:
+        """A range of hashes after the other; the rows lie on disk until somebody reads them."""
+        if self._shelf is None:
+            return self._hot.finish(key)
+        share = self._share(self._flush(), key)
+        self._shelf.close()
+        return share
+
+    @property
+    def first_open(self) -> int | None:
+        return _least(self._hot.first_open, self._first_spilled)
+
+    def close(self, until: int, key: KeyName) -> Reduced | None:
+        """A range of hashes after the other, as `finish`, where a window that ends by then may lie on disk."""
+        if self._first_spilled is None or self._first_spilled > until:
+            return self._hot.close(until, key)
+        shelf, shares = self._flush(), []
+        self._hot.judge(until)
+        self._first_spilled = None
+        for cut in shelf.cuts(self._room.piece):
+            store = self._read(cut)
+            found = store.close(until, key)
+            self._first_spilled = _least(self._first_spilled, store.first_open)
+            if found is not None:
+                shares.append(found)
+                shelf.drop(cut)
+                for rest in store.pack(self._all, -1).values():
+                    shelf.put(rest)
+        return together(shares) if shares else None
+
+    def judge(self, until: int) -> None:
+        self._hot.judge(until)
+
+    def _share(self, shelf: Shelf, key: KeyName) -> Reduced:
+        shares: list[Reduced] = []
+        for cut in shelf.cuts(self._room.piece):
+            found = self._read(cut).finish(key)
+            shares.append(self._all_on_disk(found))
+        return together(shares, self._room.column_on_disk)
+
+    def _all_on_disk(self, share: Reduced) -> Reduced:
+        of_keys = {"keys": share.keys, "records": pa.array(share.records), "mapped": pa.array(share.mapped)}
+        keys, records, mapped = (column.chunk(0) for column in self._room.on_disk(pa.table(of_keys)).columns)
+        return Reduced(self._room.on_disk(share.table), keys, records.to_numpy(), mapped.to_numpy())
+
+    def _slices(self, block: Block) -> Iterator[Block]:
+        """A block in slices, each of which finds room."""
+        rows = block.rows
+        if self._receiver.takes_objects:
+            each = self.held // max(1, self._hot.size) or _KEY_BYTES
+            rows = max(1, self._limit // (_SLICES * each))
+        if len(block.keys) <= rows:
+            yield block
+            return
+        for start in range(0, block.rows, rows):
+            yield block.slice(start, start + rows)
+
+    def _reduce(self, block: Block) -> pa.RecordBatch | None:
+        self._touch(block.keys, block.hashes)
+        rows = self._hot.reduce(block)
+        self._unmeasured += block.rows
+        self._shrink()
+        return rows
+
+    def _take_in(self, part: StatePart, take_in: Callable[[StatePart], None]) -> None:
+        self._touch(part.keys, hash_column(part.keys, self._room.seed) if part.hashes is None else part.hashes)
+        take_in(part)
+        self._unmeasured += len(part.keys)
+        self._shrink()
+
+    def _touch(self, keys: pa.Array, hashes: Hashes) -> None:
+        """Keys are about to be touched: have their states in memory, unless what is there can be merged."""
+        self._now += 1
+        self._touched[hashes >> _STRETCH_BITS] = self._now
+        if self._shelf is None or self._receiver.can_merge:
+            return
+        assert isinstance(self._hot, ObjectTable | WindowStates)
+        lacks = self._hot.lacks(keys)
+        if lacks.any() and (part := self._shelf.recall(hashes[lacks])) is not None:
+            self._hot.install(part)
+
+    def _shrink(self) -> None:
+        """Measure what is in memory, and if it is too much, put half of it on the shelf; rows of a join all, as none is
+        read before the end."""
+        if self._receiver.takes_objects and self._unmeasured * _MEASURED < self._hot.size:
+            return
+        self._unmeasured, self.held = 0, self._hot.nbytes
+        self.most_held = max(self.held, self.most_held)
+        if self.held <= self._limit:
+            return
+        least = 0 if self._receiver.has_sides else self._limit // 2
+        while self.held > least and len(seen := np.flatnonzero(self._touched)):
+            oldest = seen[np.argsort(self._touched[seen], kind="stable")]
+            self._spill(oldest[: len(seen) if not least else -(-len(seen) // 2)])
+
+    def _spill(self, stretches: npt.NDArray[np.intp]) -> None:
+        owners = np.full(_STRETCHES, -1, dtype=np.int32)
+        owners[stretches] = 0
+        self._move(_Coldest(self._room.seed, owners))
+        self._touched[stretches] = 0
+
+    def _flush(self, interval: Interval = ALL_HASHES) -> Shelf:
+        """Put all in an interval on the shelf."""
+        return self._move(self._all, interval)
+
+    def _move(self, owning: Owning, interval: Interval = ALL_HASHES) -> Shelf:
+        """Put the keys whose owner is 0 on the shelf."""
+        if self._shelf is None:
+            room, can_merge = self._room, self._receiver.can_merge
+            self._shelf = Runs(self._receiver, room) if can_merge else Embedded(room)
+        self._first_spilled = self.first_open
+        for part in self._hot.pack(owning, -1, interval).values():
+            self._shelf.put(part)
+        self.held = self._hot.nbytes
+        pa.default_memory_pool().release_unused()
+        return self._shelf
+
+    def _read(self, interval: Interval) -> States:
+        """A store of what lies on the shelf."""
+        assert self._shelf is not None
+        store = self._receiver.store()
+        for part in self._shelf.read(interval):
+            (store.merge if self._receiver.can_merge else store.install)(part)
+        return store
+
+
+def _least(*times: int | None) -> int | None:
+    return min((time for time in times if time is not None), default=None)
+
+
+def _stretches(interval: Interval) -> slice:
+    return slice(interval[0] >> int(_STRETCH_BITS), (interval[1] >> int(_STRETCH_BITS)) + 1)
+
+
+def _is_any_of_others(table: RoutingTable, keep: int, interval: Interval) -> bool:
+    """Whether a table gives any hash in an interval to another reducer than `keep`."""
+    first, last = interval
+    inside = table.positions[(table.positions > first) & (table.positions <= last)]
+    found: bool = (table.owners_of(np.append(inside, np.uint32(first))) != keep).any()
+    return found

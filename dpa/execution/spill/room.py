@@ -1,0 +1,118 @@
+"""How much memory the states of a task may take, and where on local disk the others lie.
+
+Files have no name, so that nothing of them outlives the process, however it ends. What needs a name lies in a directory
+of the process's own; one that a dead process left is removed by the next that needs one.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
+from tempfile import TemporaryFile, gettempdir
+from typing import Any, BinaryIO, cast
+
+import pyarrow as pa
+
+from dpa._util.disk import why
+from dpa._util.owned import OwnedDirectory, sweep
+from dpa.errors import JobFailedError
+
+_PREFIX = "dpa-spill-"
+
+_PIECES = 32
+_LEAST_PIECE = 4096
+
+
+@dataclass(frozen=True)
+class Room:
+    """What a task has for its states.
+
+    Attributes:
+        memory: bytes of it.
+        seed: of the hashes of keys.
+        path: a directory on a local disk; None: the machine's temporary one.
+        dumps: pickles what `pickle` cannot: objects of classes that only travel by value.
+    """
+
+    memory: int
+    seed: int = 0
+    path: str | None = None
+    dumps: Callable[[Any], bytes] = pickle.dumps
+
+    @property
+    def piece(self) -> int:
+        """Bytes of spilled states that are in memory together: a small part, as they take several times as much there
+        while they are merged."""
+        return max(_LEAST_PIECE, self.memory // _PIECES)
+
+    @property
+    def place(self) -> Path:
+        """Where things lie."""
+        return Path(self.path or gettempdir())
+
+    @contextmanager
+    def writing(self, raises: type[Exception] = OSError) -> Iterator[None]:
+        """Write in this block; `raises`: the errors of what writes.
+
+        Raises:
+            JobFailedError: that cannot be done; says what would be right.
+        """
+        try:
+            yield
+        except raises as error:
+            mend = "name a directory on a local disk in limits.spill_path, or raise limits.state_mb"
+            raise JobFailedError(f"states cannot be spilled to {self.place}: {why(error)}; {mend}") from None
+
+    def file(self) -> BinaryIO:
+        """A new file without a name, for this user alone; it is gone when it is closed."""
+        with self.writing():
+            self.place.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return cast(BinaryIO, TemporaryFile(prefix=_PREFIX, dir=self.place))
+
+    def directory(self) -> OwnedDirectory:
+        """A new directory, for this user alone."""
+        with self.writing():
+            sweep(self.place, _PREFIX)
+            return OwnedDirectory.make(self.place, _PREFIX, mode=0o700)
+
+    def pickled(self, found: Any) -> bytes:
+        """An object in bytes."""
+        try:
+            return pickle.dumps(found, protocol=pickle.HIGHEST_PROTOCOL)
+        except (pickle.PicklingError, AttributeError, TypeError):
+            return self.dumps(found)
+
+    def on_disk(self, table: pa.Table) -> pa.Table:
+        """The same rows in a file, of which memory holds what was looked at last."""
+        if not table.nbytes:
+            return table
+        with self.writing(), self.file() as file:
+            with pa.ipc.new_file(pa.PythonFile(file, "w"), table.schema) as writer:
+                writer.write_table(table)
+            file.flush()
+            mapped = mmap(file.fileno(), 0, access=ACCESS_READ)
+        return pa.ipc.open_file(pa.py_buffer(mapped)).read_all()
+
+    def column_on_disk(self, column: pa.Array) -> pa.Array:
+        """The same of a column."""
+        return self.on_disk(pa.table({"column": column})).column(0).chunk(0)
+
+
+def read_at(file: BinaryIO, offset: int, size: int) -> bytes:
+    """Some bytes of a file.
+
+    Raises:
+        OSError: it has fewer.
+    """
+    found = os.pread(file.fileno(), size, offset)
+    while len(found) < size:
+        more = os.pread(file.fileno(), size - len(found), offset + len(found))
+        if not more:
+            raise OSError("a file of spilled states has become shorter")
+        found += more
+    return found
