@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,3 +37,19 @@ def writing(path: str | Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise JobFailedError(f"{why(error)}, writing {path}") from None
+
+
+def sync(path: str | Path) -> None:
+    """Have the content of a file, or the names in a directory, survive a loss of power.
+
+    Raises:
+        OSError: it may not. A file system that has no such thing for directories is none.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+            raise
+    finally:
+        os.close(descriptor)

@@ -8,6 +8,8 @@ Phases, starts, ends and decisions are logged, never a record or a block.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from dpa._util.streams import say
 
@@ -37,6 +39,21 @@ def log_to_stderr(level: int | str, task: str) -> None:
     logger.setLevel(level.upper() if isinstance(level, str) else level)
 
 
+@contextmanager
+def root_left_alone() -> Iterator[None]:
+    """A block in which nobody gives the root logger a handler by the way, as the functions of `logging` do where it has
+    none, which libraries call. What is logged meanwhile is written as if it had none."""
+    root, handler = logging.getLogger(), _AsWithout()
+    if root.handlers:
+        yield
+        return
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+
+
 def chosen_level() -> int | None:
     """The level that was set for the loggers of dpa, at which the tasks of a run log too; None if none was set."""
     return logging.getLogger(_ROOT).level or None
@@ -51,3 +68,13 @@ class _StderrHandler(logging.Handler):
             say(self.format(record))
         except Exception:
             self.handleError(record)
+
+
+class _AsWithout(logging.Handler):
+    """Of the root logger: does what Python does where there is no handler."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a warning to standard error, but none of dpa's, which has a handler."""
+        is_heard = record.levelno >= logging.WARNING and record.name.partition(".")[0] != _ROOT
+        if is_heard and logging.lastResort is not None:
+            logging.lastResort.handle(record)

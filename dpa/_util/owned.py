@@ -1,4 +1,5 @@
-"""Locks that end with their owner, and temporary directories that a later run knows to be abandoned.
+"""Locks that end with their owner, temporary directories that a later run knows to be abandoned, and what no other user
+can have written.
 
 A lock is an advisory `flock` of a small file. The kernel releases it when the process that holds it ends, however it
 ends: nothing depends on process numbers, so it holds between containers and, on NFS, between machines. A file system
@@ -103,6 +104,60 @@ class OwnedDirectory:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+
+
+def users_directory(parent: str | None = None) -> Path:
+    """This user's directory in the machine's temporary one, or in `parent`, which no other user can enter.
+
+    Raises:
+        OSError: it cannot be made, or is another user's.
+    """
+    path = Path(parent or gettempdir()) / f"dpa-{os.getuid()}"
+    with suppress(FileExistsError):
+        path.mkdir(0o700)
+    there = path.lstat()
+    if not stat.S_ISDIR(there.st_mode) or _others_can_write(there):
+        raise PermissionError(f"{path} {_WRONG.format(there.st_uid, there.st_mode)}; remove it, or set TMPDIR")
+    if there.st_mode & 0o077:
+        path.chmod(0o700)
+    return path
+
+
+def read_trusted(path: str | Path) -> bytes:
+    """The content of a file that nobody but this user, or the machine's administrator, can have written.
+
+    Raises:
+        UntrustedError: another user owns the file, or can write it.
+        OSError: it cannot be read.
+    """
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        there = os.fstat(file.fileno())
+        if not stat.S_ISREG(there.st_mode) or _others_can_write(there):
+            raise UntrustedError(_WRONG.format(there.st_uid, there.st_mode))
+        return file.read()
+
+
+def require_own(directory: str | Path) -> None:
+    """Check that nobody but this user, or the machine's administrator, can have written what is in a directory.
+
+    Raises:
+        UntrustedError: another user owns it, or can write there.
+        OSError: it cannot be looked at.
+    """
+    there = Path(directory).stat()
+    if _others_can_write(there):
+        raise UntrustedError(_WRONG.format(there.st_uid, there.st_mode))
+
+
+class UntrustedError(Exception):
+    """A file is not trusted, and why."""
+
+
+_WRONG = "is not trusted: it belongs to user {}, mode {:o}"
+
+
+def _others_can_write(there: os.stat_result) -> bool:
+    return there.st_uid not in (0, os.geteuid()) or bool(there.st_mode & 0o022)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from dpa._util.secrets import hidden
 from dpa.errors import DpaError
 
 
@@ -24,9 +25,9 @@ def open_closed() -> None:
 
 
 def say(line: str) -> None:
-    """Print a line on standard error, if it can be written to."""
+    """Print a line without secrets on standard error, if it can be written to."""
     with suppress(OSError, ValueError):
-        print(line, file=sys.stderr, flush=True)
+        print(hidden(line), file=sys.stderr, flush=True)
 
 
 @contextmanager

@@ -68,14 +68,14 @@ def show(
             raise CheckpointError(f"{chain.job} has no checkpoint yet")
         console.print(f"checkpoint {manifest.number} of {slot.name}", style="bold", overflow="fold")
         console.print(_table([manifest]))
-        tasks = _columns("stage", "task", "files", "size", "keys", "oldest file")
+        tasks = _columns("stage", "task", "files", "size", "keys", "increments", "oldest file")
         for task in manifest.tasks:
             files = {part.file.path: part.file for part in task.parts}
-            keys = sum(part.keys for part in task.parts)
+            keys = sum(part.keys for part in task.parts if not part.is_increment)
+            changed = sum(part.keys for part in task.parts if part.is_increment)
             oldest = min((file.number for file in files.values()), default=None)
-            tasks.add_row(
-                task.stage, f"{task.task}", *_sums(files.values()), f"{keys:,}", "" if oldest is None else f"{oldest}"
-            )
+            since = "" if oldest is None else f"{oldest}"
+            tasks.add_row(task.stage, f"{task.task}", *_sums(files.values()), f"{keys:,}", f"{changed:,}", since)
         console.print(tasks)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pickle import PickleBuffer
 
@@ -24,26 +24,33 @@ class DataFiles:
     _files: Files
     job: str
 
-    def write(self, number: int, hint: str, data: Piece | Sequence[Piece]) -> FileRef:
+    def write(self, number: int, hint: str, data: Piece | Iterable[Piece]) -> FileRef:
         """Write a file, which is durable when this returns.
 
         Args:
             number: the slot (`Chain.next`) for whose checkpoint it is: once that slot is taken, the file is removed
                 unless the checkpoint there names it.
             hint: part of its name, for people.
-            data: its bytes, perhaps in pieces.
+            data: its bytes, or pieces of them, each of which is gone before the next is asked for.
 
         Raises:
             CheckpointError: it cannot be written.
         """
-        pieces: Sequence[Piece] = data if isinstance(data, (list, tuple)) else [data]  # type: ignore[list-item]
-        views = [view.cast("B") for view in (memoryview(piece) for piece in pieces) if view.nbytes]
-        digest = hashlib.sha256()
-        for view in views:
-            digest.update(view)
-        path = data_path(number, hint)
-        self._files.write(f"{self.job}/{path}", views)
-        return FileRef(path, sum(map(len, views)), digest.hexdigest())
+        several = isinstance(data, (list, tuple, Iterator))
+        pieces: Iterable[Piece] = data if several else [data]  # type: ignore[assignment, list-item]
+        path, digest, size = data_path(number, hint), hashlib.sha256(), 0
+
+        def views() -> Iterator[memoryview]:
+            nonlocal size
+            for piece in pieces:
+                view = memoryview(piece)
+                if view.nbytes:
+                    digest.update(view := view.cast("B"))
+                    size += len(view)
+                    yield view
+
+        self._files.write(f"{self.job}/{path}", views())
+        return FileRef(path, size, digest.hexdigest())
 
     def read(self, file: FileRef) -> bytes:
         """The bytes of a file, as they were written, which nobody but this user can have done.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from dpa._util.disk import why
 from dpa._util.secrets import without_secrets
-from dpa.errors import CheckpointError
+from dpa.errors import CheckpointStoreError
 
 
 class Files(ABC):
@@ -31,7 +31,7 @@ class Files(ABC):
         """Remove the directory of a job, in which no file is left."""
 
     @abstractmethod
-    def write(self, path: str, data: Sequence[memoryview]) -> None:
+    def write(self, path: str, data: Iterable[memoryview]) -> None:
         """Write a new file, whose path nobody else uses; it is complete and durable when this returns."""
 
     @abstractmethod
@@ -67,9 +67,9 @@ def reaching(place: str) -> Iterator[None]:
     """Use a file in this block.
 
     Raises:
-        CheckpointError: it cannot be used.
+        CheckpointStoreError: it cannot be used.
     """
     try:
         yield
     except OSError as error:
-        raise CheckpointError(f"{without_secrets(why(error))}, at {place}") from None
+        raise CheckpointStoreError(f"{without_secrets(why(error))}, at {place}") from None

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
-from collections.abc import Iterable, Iterator, Sequence
+import shutil
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from dpa._util.owned import UntrustedError, read_trusted
 from dpa.checkpoints._files import Files, reaching
 from dpa.errors import CheckpointError
 
+STAGED = "input"
+"""The directory, in that of a job, for its input as it is staged."""
+
 _NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
 _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP)
-_OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True)
@@ -47,10 +50,12 @@ class LocalFiles(Files):
     def unmake(self, job: str) -> None:
         """With those in it."""
         with reaching(self._at(job)):
+            if os.path.isdir(staged := self._at(f"{job}/{STAGED}")):
+                shutil.rmtree(staged)
             for directory in (f"{job}/files", f"{job}/chain", job):
                 os.rmdir(self._at(directory))
 
-    def write(self, path: str, data: Sequence[memoryview]) -> None:
+    def write(self, path: str, data: Iterable[memoryview]) -> None:
         """Of mode 0600; its name is durable once `put_if_absent` returns."""
         with reaching(self._at(path)), self._open(path, _NEW) as file:
             for view in data:
@@ -82,19 +87,12 @@ class LocalFiles(Files):
         """Refused where another user owns the file or can write it."""
         with reaching(self._at(path)):
             try:
-                file = os.open(self._at(path), _OLD)
+                return read_trusted(self._at(path))
             except FileNotFoundError:
                 return None
-            with os.fdopen(file, "rb") as opened:
-                found = os.fstat(file)
-                if not stat.S_ISREG(found.st_mode) or found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022:
-                    wrong = (
-                        f"{self._at(path)} is not trusted: it belongs to user {found.st_uid}, mode {found.st_mode:o}"
-                    )
-                    raise CheckpointError(
-                        f"{wrong}; a checkpoint is read if only its owner, who reads it, can write it"
-                    )
-                return opened.read()
+            except UntrustedError as error:
+                right = "a checkpoint is read if only its owner, who reads it, can write it"
+                raise CheckpointError(f"{self._at(path)} {error}; {right}") from None
 
     def exists(self, path: str) -> bool:
         """Whether a file is there."""

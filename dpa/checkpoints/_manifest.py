@@ -12,7 +12,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from dpa.errors import CheckpointDamagedError, CheckpointError
 
-_SCHEMA = 1
+_SCHEMA = 2
 """The version of the form."""
 
 _DOCUMENT = re.compile(rb'\{"schema": (\d{1,9}), "sha256": "([0-9a-f]{64})", "slot": (.*)\}\n', re.DOTALL)
@@ -36,16 +36,21 @@ class FileRef:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A file with states of keys whose hashes lie in an interval, both ends of which belong to it."""
+    """A file with states of keys whose hashes lie in an interval, both ends of which belong to it.
+
+    Attributes:
+        is_increment: whether it has only what has changed since the part before it was written.
+    """
 
     file: FileRef
     interval: tuple[Natural, Natural]
     keys: Natural
+    is_increment: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class TaskParts:
-    """What a task of a stage has in a checkpoint."""
+    """What a task of a stage has in a checkpoint; increments follow what they are behind."""
 
     stage: str
     task: Natural
@@ -160,6 +165,9 @@ class Slot:
             return
         if self.checkpoint.number > self.number or self.checkpoint.generation > self.generation:
             yield "its checkpoint is newer than itself"
+        for task in self.checkpoint.tasks:
+            if task.parts and task.parts[0].is_increment:
+                yield f"task {task.task} of {task.stage} has an increment, and nothing that it is behind"
         for file in self.files().values():
             if file.number > self.checkpoint.number:
                 yield f"{file.path} is newer than its checkpoint"

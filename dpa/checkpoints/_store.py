@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 from dpa.checkpoints._chain import Chain
 from dpa.checkpoints._data import DataFiles
 from dpa.checkpoints._files import Files
-from dpa.checkpoints._local import LocalFiles
+from dpa.checkpoints._local import STAGED, LocalFiles
 from dpa.checkpoints._s3 import S3Files
 from dpa.errors import CheckpointError
 
@@ -43,6 +43,13 @@ class CheckpointStore:
         right = "name a directory, file:///DIRECTORY or s3://BUCKET/PREFIX"
         raise CheckpointError(f"checkpoints cannot be at {place}: {right}")
 
+    @staticmethod
+    def with_job(uri: str) -> tuple[str, str | None]:
+        """The URI of a store, and the directory of a job if that is what a URI names."""
+        path, mark, options = uri.partition("?")
+        place, slash, last = path.rstrip("/").rpartition("/")
+        return (f"{place or slash or '.'}{mark}{options}", last) if _JOB.fullmatch(last) else (uri, None)
+
     @property
     def place(self) -> str:
         """Where it is, for messages: without user, password or options."""
@@ -72,6 +79,11 @@ class CheckpointStore:
             known = ", ".join(self.jobs()) or "none"
             raise CheckpointError(f"{self.place} has no checkpoints of {job}; jobs there: {known}")
         return Chain(self._files, job)
+
+    def room(self, job: str) -> str | None:
+        """A directory, yet to be made, for the job's input as it is staged, which goes when the checkpoints do; None:
+        object storage has none."""
+        return f"{self.place}/{job}/{STAGED}" if isinstance(self._files, LocalFiles) else None
 
     def data(self, job: str) -> DataFiles:
         """The data files of a job, for its tasks."""

@@ -148,7 +148,7 @@ class FaultyFiles(Files):
     def unmake(self, job: str) -> None:
         self._files.unmake(job)
 
-    def write(self, path: str, data: Sequence[memoryview]) -> None:
+    def write(self, path: str, data: Iterable[memoryview]) -> None:
         self._faults.step("write")
         self._files.write(path, data)
         self._created.append(path.rpartition("/")[2])

@@ -18,7 +18,7 @@ def chain(tmp_path: Path) -> Chain:
     parts: tuple[Part, ...] = ()
     for epoch in (1, 2, 3):
         files = [chain.data.write(chain.next, name, b"x" * 1000 * epoch) for name in ("coordinator", "count")]
-        parts = (*parts[:1], Part(files[1], (0, 2**32 - 1), 50))
+        parts = (*parts[:1], Part(files[1], (0, 2**32 - 1), 50, is_increment=bool(parts)))
         tasks = [TaskParts("count", 7, parts)]
         chain.commit(epoch=epoch * 10, coordinator=files[0], tasks=tasks, records=10**9 * epoch, seconds=1.26)
     return chain
@@ -44,7 +44,7 @@ def test_show_shows_what_each_task_has(tmp_path: Path, chain: Chain) -> None:
     newest = run(tmp_path, "show", "word")
     assert newest.exit_code == 0
     assert newest.stdout.startswith("checkpoint 3 of word count\n")
-    assert newest.stdout.splitlines()[-1].split() == ["count", "7", "2", "4.0", "kB", "100", "1"]
+    assert newest.stdout.splitlines()[-1].split() == ["count", "7", "2", "4.0", "kB", "50", "50", "1"]
     assert "checkpoint 1 of word count" in run(tmp_path, "show", "word", "1").stdout
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -32,7 +33,9 @@ def slots(draw: st.DrawFn) -> Slot:
     number, generation = draw(st.integers(0, 10**10 - 1)), draw(st.integers(0))
     of = draw(st.integers(0, number))
     parts = st.builds(Part, files(of), st.tuples(st.integers(0), st.integers(0)), st.integers(0))
-    tasks = st.builds(TaskParts, st.text(), st.integers(0), st.lists(parts, max_size=3).map(tuple))
+    increments = st.lists(parts.map(lambda part: replace(part, is_increment=True)), max_size=3)
+    chains = st.just(()) | st.builds(lambda first, behind: (first, *behind), parts, increments)
+    tasks = st.builds(TaskParts, st.text(), st.integers(0), chains)
     manifest = st.builds(
         Manifest,
         number=st.just(of),
@@ -51,7 +54,7 @@ def slots(draw: st.DrawFn) -> Slot:
 def test_a_slot_is_read_as_it_was_written(slot: Slot) -> None:
     content = slot.encode()
     assert Slot.decode(content, JOB, slot.number, "here") == slot
-    assert json.loads(content)["schema"] == 1
+    assert json.loads(content)["schema"] == 2
 
 
 SLOT = Slot(
@@ -97,7 +100,7 @@ def test_ten_thousand_damaged_manifests_are_refused() -> None:
 
 def with_checksum(slot: Any) -> bytes:
     body = json.dumps(slot).encode()
-    return b'{"schema": 1, "sha256": "%s", "slot": %s}\n' % (hashlib.sha256(body).hexdigest().encode(), body)
+    return b'{"schema": 2, "sha256": "%s", "slot": %s}\n' % (hashlib.sha256(body).hexdigest().encode(), body)
 
 
 VALUES = st.recursive(
@@ -142,6 +145,13 @@ def test_a_manifest_in_the_place_of_another_is_refused(change: dict[str, Any], w
         Slot.decode(with_checksum(document), JOB, 12, "here")
 
 
+def test_an_increment_behind_nothing_is_refused() -> None:
+    document = json.loads(SLOT.encode())["slot"]
+    document["checkpoint"]["tasks"][0]["parts"][0]["is_increment"] = True
+    with pytest.raises(CheckpointDamagedError, match="here is damaged: task 0 of count has an increment, and nothing"):
+        Slot.decode(with_checksum(document), JOB, 12, "here")
+
+
 @pytest.mark.parametrize("path", ["../../etc/passwd", "files/0000000012-../x", "/tmp/x", "files/0000000013-x"])
 def test_a_file_elsewhere_is_refused(path: str) -> None:
     document = json.loads(SLOT.encode())["slot"]
@@ -151,7 +161,7 @@ def test_a_file_elsewhere_is_refused(path: str) -> None:
 
 
 def test_a_manifest_of_another_version_is_no_damage_but_said() -> None:
-    content = SLOT.encode().replace(b'"schema": 1', b'"schema": 2')
-    with pytest.raises(CheckpointError, match="here is of schema 2, and this version of dpa reads schema 1") as error:
+    content = SLOT.encode().replace(b'"schema": 2', b'"schema": 1')
+    with pytest.raises(CheckpointError, match="here is of schema 1, and this version of dpa reads schema 2") as error:
         Slot.decode(content, JOB, 12, "here")
     assert not isinstance(error.value, CheckpointDamagedError)

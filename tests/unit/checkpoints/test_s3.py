@@ -3,58 +3,22 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
 import sys
-from collections import deque
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from threading import Thread
-from typing import Any
 
-import boto3
 import pytest
 from checkpoint_machine import CheckpointWalk, FaultyFiles
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
+from s3_server import KEY, SECRET, client, keys, uri_of
 
 from dpa.checkpoints import CheckpointStore, TaskParts
 from dpa.checkpoints._s3 import S3Files
 from dpa.errors import CheckpointDamagedError, CheckpointError, ClaimLostError
 
-KEY, SECRET = "somebody", "hidden/word+"
 
-
-@pytest.fixture(scope="module")
-def port() -> Iterator[int]:
-    """That of a server which has a bucket, `bucket`."""
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
-        assert server.stderr is not None
-        said = next(line for line in server.stderr if "Running on" in line)
-        Thread(target=deque, args=(server.stderr, 0), daemon=True).start()  # it logs each request
-        found = int(said.strip().rpartition(":")[2])
-        client(found).create_bucket(Bucket="bucket")
-        yield found
-        server.terminate()
-
-
-def client(port: int) -> Any:
-    return boto3.client(
-        "s3",
-        endpoint_url=f"http://127.0.0.1:{port}",
-        region_name="us-east-1",
-        aws_access_key_id=KEY,
-        aws_secret_access_key=SECRET,
-    )
-
-
-def uri_of(port: int, place: str) -> str:
-    user = f"{KEY}:{SECRET.replace('/', '%2F')}"
-    return f"s3://{user}@{place}?scheme=http&endpoint_override=127.0.0.1:{port}&region=us-east-1"
-
-
-def test_checkpoints_are_written_found_claimed_and_collected_and_nothing_else_is_left(port: int) -> None:
-    store = CheckpointStore.open(uri_of(port, "bucket/some/where/"))
+def test_checkpoints_are_written_found_claimed_and_collected_and_nothing_else_is_left(s3_port: int) -> None:
+    store = CheckpointStore.open(uri_of(s3_port, "bucket/some/where/"))
     chain = store.create("job")
     with ThreadPoolExecutor(4) as writers:
         data = [pickle.loads(pickle.dumps(store.data(chain.job))) for _ in range(4)]
@@ -70,28 +34,28 @@ def test_checkpoints_are_written_found_claimed_and_collected_and_nothing_else_is
     second = heir.commit(epoch=2, coordinator=new, tasks=[TaskParts("stage", 0, ())], records=1, seconds=0.1)
     writing = heir.data.write(heir.next, "writing", b"")
     assert (heir.collect(1).files, store.jobs()) == (3, [chain.job])
-    assert CheckpointStore.open(uri_of(port, "bucket/some/where")).chain(chain.job).newest() == second
-    keys = [item["Key"] for item in client(port).list_objects_v2(Bucket="bucket")["Contents"]]
+    assert CheckpointStore.open(uri_of(s3_port, "bucket/some/where")).chain(chain.job).newest() == second
+    there = keys(s3_port, "bucket")
     names = ["chain/0000000002.json", "chain/0000000003.json", files[-1].path, new.path, writing.path]
-    assert keys == [f"some/where/{chain.job}/{name}" for name in names]
-    client(port).put_object(Bucket="bucket", Key=keys[-2], Body=b"abd")
-    with pytest.raises(CheckpointDamagedError, match=f"s3://bucket/{keys[-2]} is damaged: its checksum"):
+    assert there == [f"some/where/{chain.job}/{name}" for name in names]
+    client(s3_port).put_object(Bucket="bucket", Key=there[-2], Body=b"abd")
+    with pytest.raises(CheckpointDamagedError, match=f"s3://bucket/{there[-2]} is damaged: its checksum"):
         heir.data.read(new)
-    client(port).delete_object(Bucket="bucket", Key=keys[-2])
-    with pytest.raises(CheckpointDamagedError, match=f"s3://bucket/{keys[-2]} is missing"):
+    client(s3_port).delete_object(Bucket="bucket", Key=there[-2])
+    with pytest.raises(CheckpointDamagedError, match=f"s3://bucket/{there[-2]} is missing"):
         heir.data.read(new)
     heir.remove()
-    assert "Contents" not in client(port).list_objects_v2(Bucket="bucket")
+    assert not keys(s3_port, "bucket")
 
 
-def test_a_walk_over_faults(port: int) -> None:
+def test_a_walk_over_faults(s3_port: int) -> None:
     places = iter(range(1000))
 
     class Walk(CheckpointWalk):
         can_lose_power = False
 
         def make_store(self) -> CheckpointStore:
-            files = S3Files.of(uri_of(port, f"bucket/walk-{next(places)}"))
+            files = S3Files.of(uri_of(s3_port, f"bucket/walk-{next(places)}"))
             return CheckpointStore(FaultyFiles(files, self.faults))
 
         def error(self) -> None:
@@ -103,9 +67,9 @@ def test_a_walk_over_faults(port: int) -> None:
     run_state_machine_as_test(Walk, settings=settings(max_examples=2, stateful_step_count=15))
 
 
-def test_a_place_that_cannot_be_is_refused_without_its_secrets(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_place_that_cannot_be_is_refused_without_its_secrets(s3_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
-    nowhere = uri_of(port, "no-such-bucket/x")
+    nowhere = uri_of(s3_port, "no-such-bucket/x")
     for uri, why in [
         (nowhere, "bucket does not exist, at s3://no-such-bucket/x"),
         (uri_of(1, "bucket/x"), "Could not connect .*, at s3://bucket/x"),
@@ -116,7 +80,7 @@ def test_a_place_that_cannot_be_is_refused_without_its_secrets(port: int, monkey
         with pytest.raises(CheckpointError, match=why) as refused:
             CheckpointStore.open(uri)
         assert not any(secret in str(refused.value) for secret in ("hidden", "word"))
-    store = CheckpointStore.open(uri_of(port, "bucket/x"))
+    store = CheckpointStore.open(uri_of(s3_port, "bucket/x"))
     assert (store.place, "hidden" in repr(store)) == ("s3://bucket/x", False)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dpa._util.logs import chosen_level, log_to_stderr
+from dpa._util.logs import chosen_level, log_to_stderr, root_left_alone
 
 LOGGER = logging.getLogger("dpa.driver.anything")
 
@@ -65,3 +65,16 @@ def test_so_is_that_of_an_application_which_configures_the_loggers_itself() -> N
     assert chosen_level() is None
     logging.getLogger("dpa").setLevel(logging.INFO)
     assert chosen_level() == logging.INFO
+
+
+def test_a_library_that_logs_by_the_way_gives_the_root_logger_no_handler(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", [])
+    with root_left_alone():
+        logging.info("as py4j does")
+        logging.getLogger("dpa.driver").warning("said elsewhere")
+        logging.getLogger("somebody").warning("somebody's warning")
+    assert root.handlers == []
+    assert capsys.readouterr().err == "somebody's warning\n"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dpa._util import owned
-from dpa._util.owned import OwnedDirectory, found, held, sweep, temporary_directory
+from dpa._util.owned import OwnedDirectory, found, held, sweep, temporary_directory, users_directory
 
 KILLED = """
 import os, signal, sys
@@ -195,3 +195,17 @@ def test_directories_whose_names_are_short_are_found_by_that_length_alone(tmp_pa
     assert [directory.path for directory in abandoned] == [made[0].path]
     assert sorted(alive) == sorted(directory.path for directory in made[1:])
     assert found(tmp_path, "dpa-") == ([], [])
+
+
+def test_the_directory_of_a_user_is_for_nobody_else(tmp_path: Path) -> None:
+    path = users_directory(str(tmp_path))
+    assert path.stat().st_mode & 0o777 == 0o700
+    path.chmod(0o755)
+    assert users_directory(str(tmp_path)).stat().st_mode & 0o777 == 0o700
+    path.chmod(0o777)
+    with pytest.raises(PermissionError, match=r"is not trusted: it belongs to user .*; remove it, or set TMPDIR"):
+        users_directory(str(tmp_path))
+    path.rename(tmp_path / "mine")
+    path.symlink_to(tmp_path / "mine")
+    with pytest.raises(PermissionError, match="is not trusted"):
+        users_directory(str(tmp_path))

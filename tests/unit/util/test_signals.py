@@ -15,6 +15,7 @@ import pytest
 from dpa._util.signals import ENDING, interrupts_held, terminal_kept_away
 from dpa.driver import interrupts
 from dpa.driver.interrupts import Interrupts
+from dpa.telemetry.tracker import TrackedSnapshot
 
 
 def test_an_interrupt_is_held_back_until_the_block_has_ended() -> None:
@@ -78,6 +79,21 @@ def test_each_of_them_interrupts_a_job_but_only_ctrl_c_does_so_twice(number: int
         with pytest.raises(KeyboardInterrupt):
             context.check()
     assert signal.getsignal(number) == before
+
+
+@pytest.mark.usefixtures("handlers")
+def test_the_first_ctrl_c_closes_an_input_that_is_open_and_the_second_interrupts() -> None:
+    with Interrupts() as context:
+        context.update(TrackedSnapshot("stream", 0.0, 0, (), is_open=True))
+        assert not context.closes
+        signal.raise_signal(signal.SIGINT)
+        assert context.closes
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    with Interrupts() as context:
+        context.update(TrackedSnapshot("stream", 0.0, 0, (), is_open=True))
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
 
 
 SWALLOWING = """
