@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,26 @@ import pyarrow as pa
 
 from dpa.errors import ProtocolError
 from dpa.execution._pieces import intervals
+from dpa.execution._sizes import deep_size
+from dpa.execution._tolerant_calls import Tolerant, Touched
 from dpa.execution.block import Block
-from dpa.execution.states import StatePart
+from dpa.execution.states import Gone, StatePart
+from dpa.executors import Record
 from dpa.routing.hashing import ALL_HASHES, Hashes, Interval, within
 from dpa.routing.keys import Key, in_words, one_type, to_arrow, to_python
-from dpa.routing.table import RoutingTable
+from dpa.routing.table import Owning, RoutingTable
+
+NEVER = 2**63 - 1
+"""When the timer of a key is due that has none."""
+
+_SAMPLE = 64
+"""States that are looked at to learn how large all are."""
+
+_BESIDES = 140
+"""Bytes that a key takes besides itself and its state: its entries in a dict, two lists and two arrays."""
+
+_MOST_CHANGED = 0.5
+"""Where a greater part of the keys has changed, `changes` gives none."""
 
 
 class ObjectTable:
@@ -27,6 +42,8 @@ class ObjectTable:
     Attributes:
         keys: the keys, as Python values; shape (size,).
         states: their states, shape (size,).
+        due: when the timer of each key is due, in microseconds since 1970, shape (at least size,); `NEVER`: it has
+            none.
     """
 
     def __init__(self, zero: Callable[[Key], Any]) -> None:
@@ -34,10 +51,14 @@ class ObjectTable:
         self.keys: list[Key] = []
         self.states: list[Any] = []
         self._zero = zero
+        self.due: npt.NDArray[np.int64] = np.full(1024, NEVER)
         self._places: dict[Key, int] = {}
         self._type = pa.null()  # of all keys so far: it does not follow from Python's values
         self._counts = np.zeros((1024, 2), dtype=np.int64)
         self._hashes: Hashes = np.zeros(1024, dtype=np.uint32)
+        self._changed = np.zeros(1024, dtype=bool)  # since `mark`
+        self._removed: list[Key] | None = None  # since then; None: it is not marked
+        self._random = np.random.default_rng(0)
 
     @property
     def size(self) -> int:
@@ -59,10 +80,43 @@ class ObjectTable:
         """Mapped records of each key, shape (size,)."""
         return self._counts[: self.size, 1].copy()
 
+    @property
+    def nbytes(self) -> int:
+        """About how many bytes it takes: of a sample of the states, half of them drawn by the number of records, as
+        those with most may be the largest (an estimate by unequal probabilities, of Hansen and Hurwitz, 1943)."""
+        size = self.size
+        if not size:
+            return 0
+        counts = np.cumsum(self._counts[:size, 0] + 1)
+        by_records = np.searchsorted(counts, self._random.integers(0, counts[-1], _SAMPLE // 2), side="right")
+        places = np.concatenate([by_records, self._random.integers(0, size, _SAMPLE // 2)])
+        chance = (1 / size + (self._counts[places, 0] + 1) / counts[-1]) / 2
+        found = [deep_size(self.states[place]) + deep_size(self.keys[place]) for place in places.tolist()]
+        return int(np.mean(np.array(found) / chance)) + size * _BESIDES
+
+    def lacks(self, keys: pa.Array) -> npt.NDArray[np.bool_]:
+        """Which of these keys it has not, shape (keys,)."""
+        return np.array([key not in self._places for key in to_python(keys)], dtype=bool)
+
     def add_block(self, block: Block) -> list[int]:
         """Count a block's records. Returns the position of each one's key, shape (rows,)."""
-        places = self.add(block.keys, block.hashes, block.counts(), block.mapped())
-        return places.take(block.codes).tolist()  # type: ignore[no-any-return]
+        return self.touch(block).rows
+
+    def touch(self, block: Block) -> Touched:
+        """The same, and which of the block's keys it had before."""
+        known, places = self.size, self.add(block.keys, block.hashes, block.counts(), block.mapped())
+        return Touched(places[places < known].tolist(), places.take(block.codes).tolist())
+
+    def through(self, block: Block, work: Tolerant) -> list[Record]:
+        """Process a block's records; those on which user code raises have never come. Returns what a process emits."""
+        touched = self.touch(block)
+        made, dead = work.through(block, touched)
+        for row in dead:
+            self._counts[touched.rows[row]] -= (1, 1 if block.weights is None else block.weights[row])
+        if dead:
+            keys = np.array(sorted({touched.rows[row] for row in dead}), dtype=np.intp)
+            self._remove(keys[self._counts[keys, 0] == 0])
+        return made
 
     def install(self, part: StatePart) -> None:
         """Take in states of keys that it does not have.
@@ -103,9 +157,12 @@ class ObjectTable:
         while self.size > len(self._counts):
             self._counts = np.concatenate([self._counts, np.zeros_like(self._counts)])
             self._hashes = np.concatenate([self._hashes, np.zeros_like(self._hashes)])
+            self._changed = np.concatenate([self._changed, np.zeros_like(self._changed)])
+            self.due = np.concatenate([self.due, np.full_like(self.due, NEVER)])
         places = np.array(found, dtype=np.intp)
         if self.size > before:
             self._hashes[places] = hashes
+        self._changed[places] = True
         np.add.at(self._counts, places, np.stack([records, mapped], axis=1))
         return places
 
@@ -115,7 +172,7 @@ class ObjectTable:
         gone = self._gone(table, keep, ALL_HASHES)
         return intervals(self._hashes[gone], self._counts[gone, 0], most)
 
-    def pack(self, table: RoutingTable, keep: int, interval: Interval = ALL_HASHES) -> dict[int, StatePart]:
+    def pack(self, table: Owning, keep: int, interval: Interval = ALL_HASHES) -> dict[int, StatePart]:
         """Take out the states of all keys in an interval of hashes that the table does not give to reducer `keep`, by
         their owner."""
         gone = self._gone(table, keep, interval)
@@ -128,7 +185,38 @@ class ObjectTable:
         """All states, by reference."""
         return self._part(np.arange(self.size)) if self.size else None
 
-    def _gone(self, table: RoutingTable, keep: int, interval: Interval) -> npt.NDArray[np.intp]:
+    def mark(self) -> None:
+        """Note from now on which keys are touched, and which are taken out."""
+        self._changed[:] = False
+        self._removed = []
+
+    def touch_place(self, place: int) -> None:
+        """Note that the state at a position changes without a record."""
+        self._changed[place] = True
+
+    def changes(self) -> tuple[StatePart | None, Gone] | None:
+        """What has changed since `mark`, by reference; None: it is not marked, or most has."""
+        if self._removed is None:
+            return None
+        places = np.flatnonzero(self._changed[: self.size])
+        if len(places) + len(self._removed) > _MOST_CHANGED * self.size:
+            return None
+        return self._part(places) if len(places) else None, Gone(to_arrow(self._removed, self._type))
+
+    def touched(self, block: Block) -> StatePart | None:
+        """The states of a block's keys, by reference."""
+        places = self.places(block.keys)
+        return self._part(np.array(places, dtype=np.intp)) if places else None
+
+    def places(self, keys: pa.Array) -> list[int]:
+        """The positions of those of these keys that it has."""
+        return [place for key in to_python(keys) if (place := self._places.get(key)) is not None]
+
+    def forget(self, places: Iterable[int]) -> None:
+        """Drop the states of the keys at these positions."""
+        self._remove(np.array(sorted(places), dtype=np.intp))
+
+    def _gone(self, table: Owning, keep: int, interval: Interval) -> npt.NDArray[np.intp]:
         """The positions of the keys in the interval that belong to others."""
         hashes = self._hashes[: self.size]
         inside = None if interval == ALL_HASHES else np.flatnonzero(within(hashes, interval))
@@ -152,8 +240,12 @@ class ObjectTable:
         removed = [self.keys[place] for place in gone.tolist()]
         for place, old in zip(free.tolist(), last.tolist(), strict=True):
             self.keys[place], self.states[place] = self.keys[old], self.states[old]
-        self._counts[free], self._hashes[free] = self._counts[last], self._hashes[last]
-        self._counts[size : self.size] = 0
+        for column in (self._counts, self._hashes, self._changed, self.due):
+            column[free] = column[last]
+        self._counts[size : self.size], self.due[size : self.size] = 0, NEVER
+        if self._removed is not None:
+            few = len(self._removed) + len(removed) <= _MOST_CHANGED * size
+            self._removed = [*self._removed, *removed] if few else None
         del self.keys[size:], self.states[size:]
         if len(removed) > size:
             self._places = {key: place for place, key in enumerate(self.keys)}

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpa.routing.hashing import ALL_HASHES, Hashes, Interval, within
-from dpa.routing.table import Owners, RoutingTable
+from dpa.routing.table import Owners, Owning, RoutingTable
 
 _COLUMN_PIECES = 16
 """Most pieces of states that are columns: to take one out, all are looked at."""
@@ -38,7 +38,7 @@ def of_columns(
     return intervals(hashes[gone], records[gone], max(most, -(-int(gone.sum()) // _COLUMN_PIECES)))
 
 
-def owners_within(table: RoutingTable, hashes: Hashes, keep: int, interval: Interval) -> Owners:
+def owners_within(table: Owning, hashes: Hashes, keep: int, interval: Interval) -> Owners:
     """The owner of each key by a table, shape (keys,); outside the interval it is task `keep`."""
     owners = table.owners_of(hashes)
     return owners if interval == ALL_HASHES else np.where(within(hashes, interval), owners, np.int32(keep))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from sys import getsizeof
 from typing import Any, TypeAlias, TypeVar
 
@@ -91,7 +92,7 @@ class Block:
             raise TypeError("these values must be columns")
         return pa.record_batch({}) if self.values is None else self.values
 
-    @property
+    @cached_property
     def size(self) -> int:
         """The records' size in bytes: of columns exactly, of Python objects by a few of them."""
         values = self.values

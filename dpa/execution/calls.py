@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -100,6 +101,31 @@ def emitted(
         on = f"key {in_words(keys[code])} and value {shown(value)}"
         raise executor_error(process, "process", on, error) from None
     return records
+
+
+@described(lambda local: at(local["process"], "timer", f"key {in_words(local['key'])}"))
+def timer(process: Process[Any, Any], key: Any, state: Any) -> datetime | None:
+    """When a process wants to be called for a key."""
+    try:
+        found = process.timer(key, state)
+        if found is not None and not isinstance(found, datetime):
+            raise TypeError(f"a timer is a datetime or None, not {found!r}")
+    except USER_ERRORS as error:
+        raise executor_error(process, "timer", f"key {in_words(key)}", error) from None
+    return found
+
+
+@described(lambda local: at(local["process"], "on_time", f"key {in_words(local['key'])}"))
+def emitted_on_time(process: Process[Any, Any], key: Any, state: Any, time: datetime) -> tuple[Any, list[Record]]:
+    """The state of a key whose timer is due, and the records that the process emits."""
+    try:
+        state, made = process.on_time(key, state, time)
+        records = list(made)
+        for record in records:
+            require_record(record)
+    except USER_ERRORS as error:
+        raise executor_error(process, "on_time", f"key {in_words(key)} at {time}", error) from None
+    return state, records
 
 
 @described(lambda local: at(local["process"], "finish", f"key {in_words(local['key'])}"))

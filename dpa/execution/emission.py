@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from dpa.execution._row_operators import Chunk, Limits, apply
 from dpa.execution.mapping import Emitted, MapTask
+from dpa.execution.row_operators import Chunk, Limits, apply, chunks_of
 from dpa.execution.rows import OneBatch, Rows
 from dpa.operators import RowOperator
+from dpa.sources.event_time import SourceTime
+from dpa.tolerance import Letters, Origin, Tolerance
 
 
 @dataclass(frozen=True)
@@ -19,29 +21,49 @@ class Emission:
     Attributes:
         outputs: what takes the rows after the operators: the keying of an edge, or operators that only some edges need.
         operators: what all outputs have in common, in order.
+        letters: of a source, what errors of user code are noted in; None: none are tolerated.
+        deaths: of a source, how rows are tolerated that end their process; None: they fail the job.
+        time: of a source, the event time of its rows; None: they have none.
     """
 
     outputs: tuple[Emission | MapTask, ...]
     operators: tuple[RowOperator, ...] = ()
+    letters: Letters | None = None
+    deaths: Tolerance | None = None
+    time: SourceTime | None = None
 
     @property
     def edges(self) -> tuple[MapTask, ...]:
         """The keying of each edge, in the order of the tree."""
         return tuple(edge for output in self.outputs for edge in output.edges)
 
-    def steps(self, rows: Rows, clock: Callable[[], float]) -> Iterator[Emitted]:
+    @property
+    def tolerances(self) -> Iterator[Tolerance]:
+        """Those of all user code in the tree."""
+        of_nodes = (*self.operators, *self.outputs)
+        for node in of_nodes:
+            if isinstance(node, Emission):
+                yield from node.tolerances
+            else:
+                found = (
+                    node.tolerance,
+                    node.receiver.tolerance if isinstance(node, MapTask) and node.combine else None,
+                )
+                yield from filter(None, found)
+
+    def steps(self, rows: Rows, clock: Callable[[], float], origin: Origin | None = None) -> Iterator[Emitted]:
         """Emit rows step by step; `clock` gives seconds. The blocks and the duration of a step are within the limits
-        that the edges have.
+        that the edges have. `origin`: of which rows of a split they were made; None: they are those rows.
 
         Raises:
             ExecutorError: user code raised or returned what it must not.
         """
         if len(self.outputs) == 1 and not self.operators:
-            yield from self.outputs[0].steps(rows, clock)
+            yield from self.outputs[0].steps(rows, clock, origin)
             return
         edges = self.edges
         limits = Limits(min(edge.batch_records for edge in edges), min(edge.step_seconds for edge in edges), clock)
-        chunks = (Chunk(batch, batch.num_rows) for batch in rows.batches(limits.rows))
+        chunks = chunks_of(rows, limits.rows, origin)
         for chunk in apply(self.operators, chunks, limits):
             yield from self._distributed(chunk, clock)
 
@@ -50,7 +72,7 @@ class Emission:
         if not chunk.batch.num_rows:
             yield Emitted((), chunk.read, 0)
             return
-        outputs = (output.steps(OneBatch(chunk.batch), clock) for output in self.outputs)
+        outputs = (output.steps(OneBatch(chunk.batch), clock, chunk.origin) for output in self.outputs)
         widths = [len(output.edges) for output in self.outputs]
         for number, steps in enumerate(zip_longest(*outputs, fillvalue=_NOTHING)):
             blocks, first = [], 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -13,14 +14,16 @@ from dpa._util.inference import array_of
 from dpa.errors import ConfigError, DpaError, ExecutorError, KeyTypeError
 from dpa.execution.arrivals import Arrived, Input
 from dpa.execution.block import Block, Values, object_array
-from dpa.execution.failures import USER_ERRORS, at, executor_error, shown
+from dpa.execution.failures import USER_ERRORS, UserCodeError, at, executor_error, halved, shown, tolerated
 from dpa.execution.keys import column_of, key_column
 from dpa.execution.receivers.base import Receiver
-from dpa.execution.rows import Rows, records_of
+from dpa.execution.rows import Rows, origin_of, records_of
 from dpa.execution.running import described
+from dpa.execution.windowing import session_block
 from dpa.executors import AnyMapper, BatchMapper, Mapper, name_of
 from dpa.operators import RowOperator
 from dpa.routing.keys import KeyName, key_type, names_of
+from dpa.tolerance import Origin, Tolerance
 
 Made: TypeAlias = "Iterator[tuple[Block | None, int]]"
 """Blocks of records, at least one each, or None, and the rows read for each since the one before."""
@@ -62,6 +65,7 @@ class MapTask:
         key_function: without a mapper, what gives the key of each row in place of the columns that `key` names.
         side: of a join, the side that the records are of: 0 is the left one, 1 the right one.
         inputs: the inputs that the rows came from, where their columns must go with others' and are not known before.
+        tolerance: how errors of the mapper or the key function are tolerated; None: they fail the job.
     """
 
     mapper: AnyMapper | None
@@ -75,25 +79,27 @@ class MapTask:
     key_function: RowOperator | None = None
     side: int = 0
     inputs: tuple[Input, ...] = ()
+    tolerance: Tolerance | None = None
 
     @property
     def edges(self) -> tuple[MapTask, ...]:
         """This edge alone."""
         return (self,)
 
-    def steps(self, rows: Rows, clock: Callable[[], float]) -> Iterator[Emitted]:
-        """Map rows, such as a split, step by step; `clock` gives seconds. The last step may have no block.
+    def steps(self, rows: Rows, clock: Callable[[], float], origin: Origin | None = None) -> Iterator[Emitted]:
+        """Map rows, such as a split, step by step; `clock` gives seconds. The last step may have no block. `origin`: of
+        which rows of a split they were made; None: they are those rows.
 
         Raises:
             ExecutorError: the mapper raised or returned something else than records; or, without one, the rows lack a
                 column of the key or of the values.
         """
         if isinstance(self.mapper, Mapper):
-            made = self._map_records(self.mapper, rows, clock)
+            made = self._map_records(self.mapper, rows, clock, origin)
         elif self.key_function is not None:
-            made = self._map_keyed(self.key_function, rows, clock)
+            made = self._map_keyed(self.key_function, rows, clock, origin)
         else:
-            made = self._map_batches(rows)
+            made = self._map_batches(rows, origin)
         for block, read in made:
             sent = () if block is None else ((0, self._sent(block)),)
             yield Emitted(sent, read, 0 if block is None else block.rows)
@@ -104,7 +110,13 @@ class MapTask:
         sent = block
         if self.combine:
             codes = np.arange(len(block.keys), dtype=np.int32)
-            sent = Block(block.keys, block.hashes, codes, self.receiver.combined(block), block.counts(), combined=True)
+            try:
+                states = self.receiver.combined(block)
+            except UserCodeError:  # who receives the records as they are finds those that are to blame
+                if self.receiver.tolerance is None:
+                    raise
+            else:
+                sent = Block(block.keys, block.hashes, codes, states, block.counts(), combined=True)
         if self.inputs:
             sent = replace(sent, arrived=self._arrived(block))
         return sent.weighed()
@@ -136,7 +148,7 @@ class MapTask:
         values: Values = pa.record_batch({name: pa.nulls(0) for name in self.receiver.reads})
         try:
             if self.key_function is not None:
-                values = self._selected(pa.RecordBatch.from_pylist([], schema))
+                values = self._selected(pa.RecordBatch.from_pylist([], schema), self._window)
             elif not isinstance(self.mapper, Mapper):
                 records = self._records_of(pa.RecordBatch.from_pylist([], schema))
                 return self._columns(pa.RecordBatch.from_pylist([], records.schema))
@@ -146,13 +158,17 @@ class MapTask:
         return Block.of(keys, values, self.seed, self.side)
 
     @described(lambda local: at(local["mapper"], "map", f"record {shown(local['record'])}"))
-    def _map_records(self, mapper: Mapper, rows: Rows, clock: Callable[[], float]) -> Made:
+    def _map_records(self, mapper: Mapper, rows: Rows, clock: Callable[[], float], origin: Origin | None) -> Made:
         keys: list[Any] = []
         values: list[Any] = []
-        read, until = 0, clock() + self.step_seconds
+        whole = self.tolerance is not None  # a record's pairs are in one block, as they may have to be taken back
+        read = told = kept = 0
+        until = clock() + self.step_seconds
         for batch in rows.batches(_ROWS_AT_ONCE):
             for record in records_of(batch):
                 read += 1
+                if whole:
+                    kept = len(keys)
                 try:
                     for pair in mapper.map(record):
                         if isinstance(pair, str):
@@ -160,20 +176,27 @@ class MapTask:
                         key, value = pair
                         keys.append(key)
                         values.append(value)
-                        if len(keys) == self.batch_records:
+                        if len(keys) == self.batch_records and whole:
+                            until = -math.inf
+                        elif len(keys) == self.batch_records:
                             yield self._block(mapper, keys, values), read
+                            told += read
                             keys, values, read, until = [], [], 0, clock() + self.step_seconds
                 except DpaError:
                     raise
                 except USER_ERRORS as error:
-                    raise executor_error(mapper, "map", f"record {shown(record)}", error) from None
+                    on, where = f"record {shown(record)}", origin_of(rows, origin, told + read - 1, 1)
+                    tolerated(self.tolerance, mapper, "map", on, error, record, origin=where)
+                    del keys[kept:], values[kept:]
                 if keys and clock() > until:
                     yield self._block(mapper, keys, values), read
+                    told += read
                     keys, values, read, until = [], [], 0, clock() + self.step_seconds
         yield self._block(mapper, keys, values) if keys else None, read
 
     @described(lambda local: at(local["function"], "key_by", f"record {shown(local['record'])}"))
-    def _map_keyed(self, function: RowOperator, rows: Rows, clock: Callable[[], float]) -> Made:
+    def _map_keyed(self, function: RowOperator, rows: Rows, clock: Callable[[], float], origin: Origin | None) -> Made:
+        before = 0
         for batch in self._batches(rows):
             keys: list[Any] = []
             start, until = 0, clock() + self.step_seconds
@@ -181,15 +204,41 @@ class MapTask:
                 try:
                     keys.append(function.function(record))
                 except USER_ERRORS as error:
-                    raise executor_error(function, "key_by", f"record {shown(record)}", error) from None
+                    on, where = f"record {shown(record)}", origin_of(rows, origin, before + start + len(keys), 1)
+                    tolerated(self.tolerance, function, "key_by", on, error, record, origin=where)
+                    keys.append(_DEAD)
                 if clock() > until:
                     yield self._keyed(function, keys, batch.slice(start, len(keys))), len(keys)
                     keys, start, until = [], start + len(keys), clock() + self.step_seconds
             if keys:
                 yield self._keyed(function, keys, batch.slice(start, len(keys))), len(keys)
+            before += batch.num_rows
 
-    def _keyed(self, function: RowOperator, keys: list[Any], batch: pa.RecordBatch) -> Block:
-        return Block.of(self._key_column(function, "key_by", keys), self._selected(batch), self.seed, self.side)
+    def _keyed(self, function: RowOperator, keys: list[Any], batch: pa.RecordBatch) -> Block | None:
+        if self.tolerance is not None:
+            alive = [row for row, key in enumerate(keys) if key is not _DEAD]
+            if not alive:
+                return None
+            if len(alive) < len(keys):
+                keys, batch = [keys[row] for row in alive], batch.take(pa.array(alive))
+        column = self._key_column(function, "key_by", keys)
+        if self._window:
+            _require(self._window, "in windows, which they have by", batch)
+            parts = [column, *(batch.column(name) for name in self._window)]
+            column = pa.StructArray.from_arrays(parts, names=list(self.key))
+        return self._made(column, self._selected(batch, self._window))
+
+    @property
+    def _window(self) -> tuple[str, ...]:
+        """The names of the last columns of a key in windows."""
+        return names_of(self.key)[-2:] if self.receiver.windowing else ()
+
+    def _made(self, column: pa.Array, values: Values) -> Block:
+        """A block of a key column and the values beside it."""
+        windowing = self.receiver.windowing
+        if windowing is not None and windowing.windows.is_session:
+            return session_block(column, values, self.seed)
+        return Block.of(column, values, self.seed, self.side)
 
     def _selected(self, rows: pa.RecordBatch, key: tuple[str, ...] = ()) -> pa.RecordBatch | None:
         """The values of rows with these key columns."""
@@ -200,14 +249,32 @@ class MapTask:
             _require(names, "whose value is", rows)
         return rows.select(names) if names else None
 
-    def _map_batches(self, rows: Rows) -> Made:
+    def _map_batches(self, rows: Rows, origin: Origin | None) -> Made:
+        before = 0
         for batch in self._batches(rows):
-            records = self._records_of(batch)
-            blocks = [self._columns(part) for part in records.to_batches(self.batch_records) if part.num_rows]
+            found = self._all_records_of(batch, rows, origin, before)
+            parts = (part for records in found for part in records.to_batches(self.batch_records))
+            blocks = [self._columns(part) for part in parts if part.num_rows]
+            before += batch.num_rows
             if not blocks:
                 yield None, batch.num_rows
             for index, block in enumerate(blocks):
                 yield block, batch.num_rows if index == 0 else 0
+
+    def _all_records_of(self, batch: pa.RecordBatch, rows: Rows, origin: Origin | None, before: int) -> list[pa.Table]:
+        """The mapper's records for an input batch; in parts, where rows that it fails on are left out."""
+        if self.tolerance is None or self.mapper is None or not batch.num_rows:
+            return [self._records_of(batch)]
+
+        def dead(row: int, error: UserCodeError) -> None:
+            [record] = batch.slice(row, 1).to_pylist()
+            on, where = f"record {shown(record)}", origin_of(rows, origin, before + row, 1)
+            tolerated(self.tolerance, self.mapper, "map_batch", on, error.error, record, origin=where)
+
+        def work(start: int, stop: int) -> pa.Table:
+            return self._records_of(batch.slice(start, stop - start))
+
+        return [records for _, _, records in halved(work, 0, batch.num_rows, dead)]
 
     @described(lambda local: at(local["self"].mapper, "map_batch", f"a batch of {local['batch'].num_rows} rows"))
     def _records_of(self, batch: pa.RecordBatch) -> pa.Table:
@@ -234,14 +301,14 @@ class MapTask:
         key = names_of(self.key)
         if self.mapper is None:
             _require(key, "that are keyed by", records)
-        return Block.of(key_column(records, self.key), self._selected(records, key), self.seed, self.side)
+        return self._made(key_column(records, self.key), self._selected(records, key))
 
     def _block(self, mapper: Mapper, keys: list[Any], values: list[Any]) -> Block:
         return Block.of(self._key_column(mapper, "map", keys), self._values(mapper, values), self.seed, self.side)
 
     def _key_column(self, maker: Mapper | RowOperator, method: str, keys: list[Any]) -> pa.Array:
         try:
-            return column_of(keys, self.key)
+            return column_of(keys, names_of(self.key)[0] if self._window else self.key)
         except KeyTypeError as error:
             raise KeyTypeError(f"{name_of(maker)}.{method} yields keys that do not do: {error}") from None
 
@@ -258,6 +325,10 @@ class MapTask:
             name = name_of(self.receiver.executor) if self.receiver.keeps_states else "the next stage"
             needs = f"{name} works on columns, so values must be of one Arrow type, or flat dicts"
             raise ExecutorError(f"{name_of(mapper)}.map: {needs}: {error}") from None
+
+
+_DEAD = object()
+"""Stands for the key of a record that is left out."""
 
 
 def check_columns(task: MapTask, schema: pa.Schema, rows: str = "the input") -> None:

@@ -6,7 +6,7 @@ The Ray actor, the simulator and `run_local` carry instructions out by it; clock
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -15,18 +15,27 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dpa.errors import ExecutorError, KeyTypeError
+from dpa.execution._parts import ends_of
 from dpa.execution.arrivals import Input, check, merged
 from dpa.execution.block import Block
 from dpa.execution.emission import Emission
 from dpa.execution.key_stats import KeyStats
+from dpa.execution.publishing import LastPublished, Publishes
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.rows import OneBatch, concatenated, plain
 from dpa.execution.schemas import ShareSchema, as_agreed, named
+from dpa.execution.snapshots import TaskSnapshot
+from dpa.execution.spill.bounded import BoundedStates
+from dpa.execution.spill.room import Room
 from dpa.execution.states import Reduced, StatePart
-from dpa.routing.hashing import Interval, hash_column
-from dpa.routing.keys import KeyName
+from dpa.execution.trials import Trial, note_death
+from dpa.routing.hashing import ALL_HASHES, Interval, hash_column
+from dpa.routing.keys import KeyName, to_python
 from dpa.routing.table import RoutingTable
 from dpa.sources.splits import MemorySplit
+from dpa.tolerance import Letters, Tolerance
+
+_NONE = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -38,12 +47,18 @@ class ReduceStage:
         key: name of the result's key column, or the names of several; of none where all records have one key.
         emission: what becomes of its rows in the stages that follow; None if none do.
         keeps_rows: whether rows that are emitted before the end belong to the share too, as a sink needs them.
+        letters: what errors of user code are noted in; None: none are tolerated.
+        deaths: how records are tolerated that end their process; None: they fail the job.
+        publishes: what is published of it by epoch.
     """
 
     receiver: Receiver
     key: KeyName
     emission: Emission | None = None
     keeps_rows: bool = True
+    letters: Letters | None = None
+    deaths: Tolerance | None = None
+    publishes: Publishes = "table"
 
     @property
     def row_key(self) -> KeyName:
@@ -68,51 +83,41 @@ class Piece:
     rows: tuple[pa.RecordBatch, ...] = ()
 
 
-@dataclass(frozen=True, eq=False)
-class TaskSnapshot:
-    """What a task has at a cut of the stream, when nothing is queued or on its way.
-
-    Attributes:
-        part: its states; None if there are none.
-        rows: of its share: those that it has emitted.
-        arrived: the schemas of what has come to it.
-    """
-
-    part: StatePart | None
-    rows: tuple[pa.RecordBatch, ...]
-    arrived: dict[Input, pa.Schema]
-
-    def slices(self, keys: int) -> Iterator[TaskSnapshot]:
-        """The same in parts, each with the Python states of at most `keys` keys. States in columns stay together."""
-        if self.part is None or not isinstance(self.part.states, list):
-            yield self
-            return
-        yield TaskSnapshot(None, self.rows, self.arrived)
-        for start in range(0, len(self.part.keys), keys):
-            yield TaskSnapshot(self.part.slice(start, keys), (), {})
-
-
 class ReduceTask:
     """One task: its store, and in the end its share.
 
-    The order of calls: `process`, `extract`, `extract_piece`, `install`, `merge` and `preview` as often as need be,
+    The order of calls: `process`, `extract`, `extract_piece`, `install`, `merge` and `published` as often as need be,
     then `finish`, `conform`, and what is to be known of the share.
 
     Attributes:
         most_keys: the most keys that it has held when that was looked at.
+        dead: records that it has not processed, as user code raised on them.
     """
 
-    def __init__(self, stage: ReduceStage, index: int) -> None:
-        """`index` is the task's number in routing tables."""
-        self.most_keys = 0
+    def __init__(self, stage: ReduceStage, index: int, room: Room | None = None) -> None:
+        """`index` is the task's number in routing tables; `room` is for its states, None: they are all in memory."""
+        self.most_keys = self.dead = 0
         self._stage = stage
         self._index = index
         self._states = stage.receiver.store()
+        if room is not None and stage.receiver.keeps_states:
+            self._states = BoundedStates(stage.receiver, room)
         self._kept: list[pa.RecordBatch] = []
         self._emitted = 0
         self._pieces: list[Interval] = []
         self._finished: Reduced | None = None
         self._arrived: dict[Input, pa.Schema] = {}
+        self._published = LastPublished(stage.key) if stage.publishes == "changes" else None
+        self._closed: int | None = None
+        self._first_open: int | None = None
+        self._knows_first = False
+
+    @property
+    def state_use(self) -> tuple[int, int]:
+        """The most bytes that its states took in memory, and those that were written to disk; zeros where it has as
+        much room as they need."""
+        states = self._states
+        return (states.most_held, states.spilled) if isinstance(states, BoundedStates) else (0, 0)
 
     @property
     def receiver(self) -> Receiver:
@@ -124,21 +129,101 @@ class ReduceTask:
         if block.arrived:
             self._arrived = merged((self._arrived, block.arrived))
             check(self._arrived, is_all=False)
+        letters = self._stage.letters
+        before = 0 if letters is None else letters.count
         with self._explained():
             rows = self._states.reduce(block)
-        if rows is None or not rows.num_rows:
+        if letters is not None:
+            self.dead += letters.count - before
+        if self.receiver.windowing is not None:
+            self._opened(block)
+        return () if rows is None else self._emit(rows, rows)
+
+    @property
+    def first_open(self) -> int | None:
+        """No window ends earlier that is open, and no timer is due, in microseconds since 1970; None: there is none.
+        Sessions that have grown may end later. A timer of a time by which was closed is due right after."""
+        if self.receiver.has_timers or not self._knows_first:
+            first, closed = self._states.first_open, self._closed
+            first = first if first is None or closed is None else max(first, closed + 1)
+            self._first_open, self._knows_first = first, True
+        return self._first_open
+
+    def _opened(self, block: Block) -> None:
+        """Note the windows of a block, which is less than to look through all that are open."""
+        ends = ends_of(block.keys)
+        if self._closed is not None:
+            ends = ends[ends > self._closed]
+        if len(ends):
+            first = int(ends.min())
+            self._first_open = first if self._first_open is None else min(first, self._first_open)
+
+    def close(self, until: int) -> tuple[tuple[int, Block], ...]:
+        """Close the windows that end at this time, in microseconds since 1970, or before: their results, and those of
+        timers due by then, become rows of the share, and are emitted, as `process` does; their states are dropped, and
+        later records of them. A snapshot does not say what was closed: who begins with one closes that first.
+
+        Raises:
+            ExecutorError: user code failed.
+        """
+        self.judge(until)
+        with self._explained():
+            share = self._states.close(until, self._stage.row_key)
+        if share is None:
+            return ()
+        rows = plain(share.table).combine_chunks().to_batches()
+        named = self.receiver.completed(pa.Table.from_batches(rows)).to_batches() if rows else rows
+        return self._emit(rows[0], named[0]) if rows else ()
+
+    def judge(self, until: int) -> None:
+        """Records of windows that end at this time or before are late: others have closed them."""
+        self._states.judge(until)
+        self._closed, self._knows_first = until, False
+
+    def _emit(self, rows: pa.RecordBatch, named: pa.RecordBatch) -> tuple[tuple[int, Block], ...]:
+        """Take rows into the share, and emit them, under the names that their columns have in the end."""
+        if not rows.num_rows:
             return ()
         if self._stage.keeps_rows:
             self._kept.append(rows)
         if self._stage.emission is None:
             return ()
-        steps = self._stage.emission.steps(OneBatch(rows), lambda: 0.0)  # a quantum is short enough for one step
+        steps = self._stage.emission.steps(OneBatch(named), lambda: 0.0)  # a quantum is short enough for one step
         return tuple(emitted for step in steps for emitted in step.blocks)
+
+    def tried(self, work: tuple[StatePart | None, Block]) -> None:
+        """Process a block in a process that tries it, on states of its keys."""
+        part, block = work
+        if part is not None:
+            self._states.install(part)
+        self.process(block)
+
+    def process_tried(self, block: Block, trial: Trial, tolerance: Tolerance) -> tuple[tuple[int, Block], ...]:
+        """As `process`, without records that end their process. Each part is tried on the states that those before it
+        have made."""
+        died = trial((self._states.touched(block), block))
+        if died is None:
+            return self.process(block)
+        if block.rows > 1:
+            parts = (block.slice(0, block.rows // 2), block.slice(block.rows // 2, block.rows))
+            return tuple(made for part in parts for made in self.process_tried(part, trial, tolerance))
+        objects = self.receiver.takes_objects
+        [key], [value] = to_python(block.keys), block.objects() if objects else block.columns.to_pylist()
+        note_death(tolerance, died, value, key)
+        self.dead += 1
+        return ()
 
     def extract(self, table: RoutingTable) -> dict[int, StatePart]:
         """Take out the states of all keys that the table gives to other tasks, by their owner."""
         self.most_keys = max(self.most_keys, self._states.size)
-        return self._states.pack(table, self._index)
+        return self._packed(table)
+
+    def _packed(self, table: RoutingTable, interval: Interval = ALL_HASHES) -> dict[int, StatePart]:
+        """Take out all that belongs to the owners of keys by the table."""
+        parts = self._states.pack(table, self._index, interval)
+        rows = {} if self._published is None else self._published.pack(table, self._index, interval)
+        nothing = StatePart(pa.nulls(0), [], _NONE, _NONE)
+        return parts | {owner: replace(parts.get(owner, nothing), published=found) for owner, found in rows.items()}
 
     def extract_piece(self, table: RoutingTable, most: int) -> Piece:
         """Take out the states of about `most` of the keys that the table gives to other tasks, the hottest first. To be
@@ -149,7 +234,7 @@ class ReduceTask:
         interval, rows = self._pieces.pop(), ()
         if not self._pieces and self._index not in table.members:
             rows, self._kept = tuple(self._kept), []
-        return Piece(self._states.pack(table, self._index, interval), interval, not self._pieces, rows)
+        return Piece(self._packed(table, interval), interval, not self._pieces, rows)
 
     def keep(self, rows: Iterable[pa.RecordBatch]) -> None:
         """Take in rows that belong to the share, and were emitted by a task that left."""
@@ -157,7 +242,22 @@ class ReduceTask:
 
     def snapshot(self) -> TaskSnapshot:
         """All that it has, which stays: to be written before the task goes on."""
-        return TaskSnapshot(self._states.snapshot(), tuple(self._kept), dict(self._arrived))
+        states, kept, arrived = self._states, tuple(self._kept), dict(self._arrived)
+        if not isinstance(states, BoundedStates):
+            return TaskSnapshot(states.snapshot(), kept, arrived)
+        return TaskSnapshot(states.snapshot(), kept, arrived, states.on_disk(), states.keys_on_disk)
+
+    def mark(self) -> None:
+        """What was returned last by `snapshot` or `increment` is written: increments are behind it."""
+        self._states.mark()
+
+    def increment(self) -> TaskSnapshot | None:
+        """What it has now and had not at `mark`; None: a snapshot is to be written, by `States.changes`."""
+        changes = self._states.changes()
+        if changes is None:
+            return None
+        part, gone = changes
+        return TaskSnapshot(part, tuple(self._kept), dict(self._arrived), gone=gone)
 
     def restore(self, snapshots: Iterable[TaskSnapshot], table: RoutingTable | None) -> None:
         """Begin with what tasks of the stage had at a cut: with all of it, or with the states that a table gives to
@@ -167,28 +267,58 @@ class ReduceTask:
             self._arrived = merged((self._arrived, found.arrived))
             if found.rows and (table is None or table.members[next(turn) % len(table.members)] == self._index):
                 self._kept += found.rows
-            own = found.part
-            if own is not None and table is not None:
-                store = self._stage.receiver.store()
-                store.install(own)
-                own = store.pack(table, keep=-1).get(self._index)
-            if own is not None:
-                (self._states.merge if self._stage.receiver.can_merge else self._states.install)(own)
+            for part in found.parts():
+                own: StatePart | None = part
+                if table is not None:
+                    store = self._stage.receiver.store()
+                    store.install(part)
+                    own = store.pack(table, keep=-1).get(self._index)
+                if own is not None:
+                    (self._states.merge if self._stage.receiver.can_merge else self._states.install)(own)
+        if self._published is not None:  # what there is at a checkpoint was published then
+            self._published.replace(self.receiver.completed(self.preview().table))
 
     def install(self, parts: Iterable[StatePart]) -> None:
         """Take in states that came from other tasks, of keys that it has none of."""
-        for part in parts:
-            self._states.install(part)
+        self._take_in(parts, self._states.install)
 
     def merge(self, parts: Iterable[StatePart]) -> None:
         """Merge states that came from other tasks."""
-        for part in parts:
-            self._states.merge(part)
+        self._take_in(parts, self._states.merge)
 
-    def preview(self, home: RoutingTable) -> Reduced:
-        """The share as of now, of the keys that the table gives to this task: what partial results publish."""
-        key = self._stage.row_key
-        share = self._states.preview(key).owned(key, home, self._index)
+    def _take_in(self, parts: Iterable[StatePart], into: Callable[[StatePart], None]) -> None:
+        self._knows_first = False
+        for part in parts:
+            if self._published is not None and part.published is not None:
+                self._published.add(part.published)
+            if len(part.keys) or part.published is None:
+                into(part)
+
+    def published(self, epoch: int) -> pa.Table:
+        """The rows of an epoch that are published, while the stage goes on."""
+        kept = plain(self._together(self._kept))
+        if self._stage.publishes != "table":
+            self._kept = []
+        if self._stage.publishes == "final":
+            return self.receiver.completed(kept)
+        found = now = self.preview().table
+        if kept.num_rows:  # of windows that are closed
+            found = pa.concat_tables([kept, now], promote_options="permissive") if now.num_rows else kept
+        found = self.receiver.completed(found)
+        if self._published is None:
+            return found
+        changes = self._published.changes(found, epoch)
+        self._published.replace(self.receiver.completed(now))
+        return changes
+
+    def published_last(self, epoch: int) -> pa.Table:
+        """The rows of the last epoch that are published, after `conform`."""
+        found = self.share.table
+        return found if self._published is None else self._published.changes(found, epoch)
+
+    def preview(self) -> Reduced:
+        """The share as of now: what partial results publish."""
+        share = self._states.preview(self._stage.row_key)
         return replace(share, table=named(plain(share.table)))
 
     def finish(self, parts: Iterable[StatePart] = ()) -> ShareSchema | None:
@@ -216,6 +346,10 @@ class ReduceTask:
         """The rows that were emitted before the end, and those of the end."""
         batches = [*self._kept, *last.to_batches()]
         self._kept, self._emitted = [], sum(rows.num_rows for rows in self._kept)
+        return self._together(batches)
+
+    @staticmethod
+    def _together(batches: Sequence[pa.RecordBatch]) -> pa.Table:
         try:
             return pa.table(concatenated([(rows, rows.num_rows) for rows in batches]))
         except pa.ArrowInvalid as error:

@@ -13,6 +13,8 @@ from dpa._util.inference import array_of, as_type, one_type
 from dpa.errors import TableError
 from dpa.execution.running import described
 from dpa.executors import Record
+from dpa.sources.event_time import SourceTime
+from dpa.tolerance import Origin
 
 _AT_ONCE = 4_096
 """Rows that are turned into Python objects at a time."""
@@ -38,11 +40,27 @@ class OneBatch:
             yield self.batch.slice(start, batch_rows)
 
 
-class Portions:
-    """Rows that are handed out as many at a time as `at_once` says, which may change from one portion to the next."""
+def origin_of(rows: Rows, whole: Origin | None, start: int, number: int) -> Origin:
+    """Of which rows of a split some of `rows` were made; `whole`: that of all, which are one batch; None: they are the
+    split's own."""
+    if whole is None:
+        return Origin(start, number)
+    assert isinstance(rows, OneBatch)
+    return whole.part(start, number, rows.batch.num_rows)
 
-    def __init__(self, rows: Rows) -> None:
+
+class Portions:
+    """Rows that are handed out as many at a time as `at_once` says, which may change from one portion to the next.
+
+    Attributes:
+        greatest: the greatest event time of those handed out, in microseconds; None: there is none.
+    """
+
+    def __init__(self, rows: Rows, time: SourceTime | None = None) -> None:
+        """`time`: of the rows; None: they have none."""
         self.at_once = 1
+        self.greatest: int | None = None
+        self._time = time
         self._rows = rows
         self._is_closed = False
 
@@ -57,10 +75,16 @@ class Portions:
             start = 0
             while not self._is_closed and (start == 0 or start < batch.num_rows):
                 portion = batch.slice(start, self.at_once)
+                self._note(portion)
                 yield portion
                 start += max(portion.num_rows, 1)
             if self._is_closed:
                 return
+
+    def _note(self, portion: pa.RecordBatch) -> None:
+        found = None if self._time is None or not portion.num_rows else self._time.greatest(portion)
+        if found is not None:
+            self.greatest = found if self.greatest is None else max(found, self.greatest)
 
 
 def records_of(batch: pa.RecordBatch) -> Iterator[Record]:

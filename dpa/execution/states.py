@@ -7,7 +7,9 @@ which is what hot keys and the Spark baseline are computed from.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,11 +19,12 @@ import pyarrow as pa
 from dpa._util.declared import Declared
 from dpa.errors import ExecutorError
 from dpa.execution.block import Block, copied
-from dpa.execution.keys import key_column, key_columns
+from dpa.execution.keys import cast, key_columns
+from dpa.execution.rows import concatenated
 from dpa.executors import name_of
-from dpa.routing.hashing import ALL_HASHES, Hashes, Interval, hash_column
-from dpa.routing.keys import KeyName
-from dpa.routing.table import RoutingTable
+from dpa.routing.hashing import ALL_HASHES, Hashes, Interval
+from dpa.routing.keys import KeyName, one_type
+from dpa.routing.table import Owning, RoutingTable
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +37,7 @@ class StatePart:
         records: processed records of each key, shape (keys,).
         mapped: mapped records of each key, shape (keys,).
         hashes: their hashes, shape (keys,); None of a store that does not keep any.
+        published: the rows of these keys, and maybe of others, as they were published last, where changes are.
     """
 
     keys: pa.Array
@@ -41,6 +45,22 @@ class StatePart:
     records: npt.NDArray[np.int64]
     mapped: npt.NDArray[np.int64]
     hashes: Hashes | None = None
+    published: pa.Table | None = None
+
+    @cached_property
+    def nbytes(self) -> int:
+        """Bytes of columns."""
+        assert isinstance(self.states, pa.RecordBatch)
+        return int(self.keys.nbytes + self.states.nbytes + self.records.nbytes + self.mapped.nbytes)
+
+    def take(self, rows: npt.NDArray[np.intp]) -> StatePart:
+        """The states of the keys at some positions, of no join."""
+        index, hashes = pa.array(rows), None if self.hashes is None else self.hashes[rows]
+        if isinstance(self.states, pa.RecordBatch):
+            states: pa.RecordBatch | list[Any] = self.states.take(index)
+        else:
+            states = [self.states[row] for row in rows.tolist()]
+        return StatePart(self.keys.take(index), states, self.records[rows], self.mapped[rows], hashes)
 
     def slice(self, start: int, keys: int) -> StatePart:
         """The Python states of at most `keys` keys, from one on; the keys are a copy, as Arrow pickles a slice with all
@@ -49,6 +69,17 @@ class StatePart:
         of = slice(start, start + keys)
         hashes = None if self.hashes is None else self.hashes[of]
         return StatePart(copied(self.keys[of]), self.states[of], self.records[of], self.mapped[of], hashes)
+
+
+@dataclass(frozen=True, eq=False)
+class Gone:
+    """What a store has had when it was marked, and has no more: it was given away, or finished.
+
+    Attributes:
+        keys: each once, or more often; some may have come back since.
+    """
+
+    keys: pa.Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,15 +105,6 @@ class Reduced:
         none = np.zeros(0, dtype=np.int64)
         return Reduced(table, pa.nulls(0), none, none)
 
-    def owned(self, key: KeyName, table: RoutingTable, owner: int) -> Reduced:
-        """The rows whose key, in the columns that `key` names, the table gives to reducer `owner`."""
-        rows = _of(owner, key_column(self.table, key), table)
-        own = _of(owner, self.keys, table)
-        if len(rows) == self.table.num_rows and len(own) == len(self.keys):
-            return self
-        keys = self.keys.take(pa.array(own))
-        return Reduced(self.table.take(pa.array(rows)), keys, self.records[own], self.mapped[own])
-
 
 class States(ABC):
     """What a reducer task needs of its store."""
@@ -102,8 +124,13 @@ class States(ABC):
         """The keys that the table does not give to reducer `keep`, in pieces of about `most`, or more where pieces cost
         much: intervals of hashes that together have all, those with most processed records first."""
 
+    @property
     @abstractmethod
-    def pack(self, table: RoutingTable, keep: int, interval: Interval = ALL_HASHES) -> dict[int, StatePart]:
+    def nbytes(self) -> int:
+        """About how many bytes of memory its states take."""
+
+    @abstractmethod
+    def pack(self, table: Owning, keep: int, interval: Interval = ALL_HASHES) -> dict[int, StatePart]:
         """Take out the states of all keys that the table does not give to reducer `keep`, by their owner; or only of
         those in an interval of `pieces`."""
 
@@ -111,6 +138,18 @@ class States(ABC):
     def snapshot(self) -> StatePart | None:
         """All states as they are; None if there are none. Python states are those of the store, so they are to be
         written before the store goes on."""
+
+    def mark(self) -> None:  # noqa: B027  (optional)
+        """Note from now on what changes."""
+
+    def changes(self) -> tuple[StatePart | None, Gone] | None:
+        """The states that have changed since `mark`, as `snapshot` has them, and what is gone; None: the store is not
+        marked, or does not know, or most is new, and all may as well be written."""
+        return None
+
+    def touched(self, block: Block) -> StatePart | None:
+        """The states that a block's records are folded into, by reference; None where records change none."""
+        return None
 
     @abstractmethod
     def merge(self, part: StatePart) -> None:
@@ -124,6 +163,21 @@ class States(ABC):
         """
         self.merge(part)
 
+    @property
+    def first_open(self) -> int | None:
+        """The end of the window that ends first of those that it has states of, in microseconds since 1970; None if
+        there is none."""
+        return None
+
+    def close(self, until: int, key: KeyName) -> Reduced | None:
+        """Finish the windows that end at this time, in microseconds since 1970, or before, as `finish` does, and drop
+        their states; None if there are none. Their records that come from now on are late."""
+        return None
+
+    def judge(self, until: int) -> None:  # noqa: B027  (optional)
+        """Records of windows that end at this time, in microseconds since 1970, or before are late from now on; there
+        are none."""
+
     def preview(self, key: KeyName) -> Reduced:
         """What `finish` would give now; the states stay as they are, whatever the reducer's `finish` does to them."""
         return self.finish(key)
@@ -132,6 +186,30 @@ class States(ABC):
     def finish(self, key: KeyName) -> Reduced:
         """The result, with the key column named `key`, or the columns of a composite key. The last call: the reducer
         may change the states."""
+
+
+def together(shares: Sequence[Reduced], keep: Callable[[pa.Array], pa.Array] = lambda column: column) -> Reduced:
+    """Shares of different keys as one; `keep` puts each of its columns of keys and counts where it stays.
+
+    Raises:
+        ExecutorError: they have columns of different types.
+    """
+    if len(shares) == 1:
+        return shares[0]
+    batches = [
+        batch
+        for share in shares
+        for batch in share.table.to_batches() or [pa.RecordBatch.from_pylist([], share.table.schema)]
+    ]
+    try:
+        table = pa.table(concatenated([(batch, batch.num_rows) for batch in batches]))
+    except pa.ArrowInvalid as error:
+        raise ExecutorError(f"the rows of a stage must have columns of one type each: {error}") from None
+    kind = one_type(share.keys.type for share in shares)
+    keys = keep(pa.concat_arrays([cast(share.keys, kind) for share in shares]))
+    counts = zip(*((one.records, one.mapped) for one in shares), strict=True)
+    records, mapped = (keep(pa.array(np.concatenate(of))).to_numpy() for of in counts)
+    return Reduced(table, keys, records, mapped)
 
 
 def result_table(
@@ -151,8 +229,3 @@ def result_table(
         return table
     [rows] = table.to_batches()
     return pa.Table.from_batches([declared.conformed(rows, f"{name_of(reducer)}.finish", list(named))])
-
-
-def _of(owner: int, keys: pa.Array, table: RoutingTable) -> npt.NDArray[np.intp]:
-    """The positions of the keys that the table gives to reducer `owner`."""
-    return np.flatnonzero(table.owners_of(hash_column(keys, table.seed)) == owner)

@@ -27,7 +27,7 @@ from dpa.execution.states import Reduced, StatePart, States
 from dpa.operators import JoinOptions
 from dpa.routing.hashing import ALL_HASHES, Interval
 from dpa.routing.keys import KeyName, names_of, one_type
-from dpa.routing.table import RoutingTable
+from dpa.routing.table import Owning, RoutingTable
 
 Positions = npt.NDArray[np.int64]
 Piece = tuple[pa.RecordBatch, int]
@@ -77,7 +77,7 @@ class JoinReceiver(Receiver):
         return replace(self, executor=replace(self.executor, columns=(left, right), named=tuple(names)))
 
     def columns(self, key: KeyName, blocks: Sequence[Block], *, is_complete: bool) -> Known:
-        store = self.store()
+        store = self.own_store()
         try:
             for block in blocks:
                 store.reduce(block)
@@ -85,7 +85,7 @@ class JoinReceiver(Receiver):
         except ExecutorError:
             return NOTHING_KNOWN
 
-    def store(self) -> States:
+    def own_store(self) -> States:
         return JoinStates(self.executor)
 
     def completed(self, rows: pa.Table) -> pa.Table:
@@ -123,6 +123,10 @@ class JoinStates(States):
         return sum(block.rows for block in self._blocks)
 
     @property
+    def nbytes(self) -> int:
+        return sum(block.size for block in self._blocks)
+
+    @property
     def _only_left(self) -> bool:
         """Whether the result has columns of the left side alone."""
         return self._options.how in ("semi", "anti")
@@ -153,7 +157,7 @@ class JoinStates(States):
         rows = np.concatenate([block.counts() for block in self._blocks])
         return of_columns(hashes, rows, table, keep, most)
 
-    def pack(self, table: RoutingTable, keep: int, interval: Interval = ALL_HASHES) -> dict[int, StatePart]:
+    def pack(self, table: Owning, keep: int, interval: Interval = ALL_HASHES) -> dict[int, StatePart]:
         parts: dict[int, list[Block]] = {keep: []}
         for block in self._blocks:
             for owner, part in block.by_key(owners_within(table, block.hashes, keep, interval)):

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
+from heapq import heapify, heappop, heappush
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from dpa._util.declared import Declared
 from dpa.errors import ExecutorError, ProtocolError
-from dpa.execution._object_table import ObjectTable
+from dpa.execution._object_table import NEVER, ObjectTable
+from dpa.execution._tolerant_calls import Tolerant
 from dpa.execution.block import Block
-from dpa.execution.calls import emitted, emitted_last, zero
+from dpa.execution.calls import emitted, emitted_last, emitted_on_time, timer, zero
 from dpa.execution.keys import key_columns
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.receivers.known import Known
 from dpa.execution.rows import batch_of
-from dpa.execution.states import Reduced, States
+from dpa.execution.states import Reduced, StatePart, States
 from dpa.executors import Process, Record, name_of
-from dpa.routing.keys import KeyName
+from dpa.routing.keys import KeyName, in_words
+from dpa.tolerance import Tolerance
+from dpa.windows.times import since_1970
+
+_END = NEVER - 1
+"""The end of time: all timers are due."""
+
+MOST_AT_ONCE = 1_000_000
+"""Timers of one key that may be due at the end of an epoch, or of the job."""
 
 
 class ProcessReceiver(Receiver):
@@ -31,6 +43,7 @@ class ProcessReceiver(Receiver):
     takes_objects = True
     needs_order = True
     keeps_order = True
+    emits_when_closed = False
     gives_key = False
     may_lack_columns = True
     can_merge = False
@@ -43,24 +56,101 @@ class ProcessReceiver(Receiver):
             return Known(self.declared.schema)
         return Known(pa.table(key_columns(blocks[0].keys, key)).schema, is_complete=False)
 
-    def store(self) -> States:
-        return ProcessStates(self.executor, self.declared)
+    def own_store(self) -> States:
+        return ProcessStates(self.executor, self.declared, self.tolerance, to_end=self.windowing is None)
+
+    @property
+    def has_timers(self) -> bool:
+        return type(self.executor).timer is not Process.timer
 
 
 class ProcessStates(ObjectTable, States):
-    """The store."""
+    """The store. Timers follow from states, so they are looked up when a block has been processed, and when states
+    come."""
 
-    def __init__(self, process: Process[Any, Any], declared: Declared | None = None) -> None:
-        """`declared` are the columns that its rows are declared to have."""
+    def __init__(
+        self,
+        process: Process[Any, Any],
+        declared: Declared | None = None,
+        tolerance: Tolerance | None = None,
+        *,
+        to_end: bool = True,
+    ) -> None:
+        """`declared` are the columns that its rows are declared to have; `tolerance`: of errors of `process`; `to_end`:
+        whether timers that are never due before the end are at the end."""
         super().__init__(partial(zero, process))
         self._process = process
         self._declared = declared
+        self._to_end = to_end
+        self._has_timers = type(process).timer is not Process.timer
+        self._work = None if tolerance is None else Tolerant(process, self.states, self.keys, tolerance)
 
     def reduce(self, block: Block) -> pa.RecordBatch | None:
-        places = self.add_block(block)
-        return self._rows(emitted(self._process, self.states, places, block.objects(), self.keys), "process")
+        if self._work is not None:
+            made = self.through(block, self._work)
+        else:
+            places = self.add_block(block)
+            made = emitted(self._process, self.states, places, block.objects(), self.keys)
+        self._set_timers(block.keys)
+        return self._rows(made, "process")
 
-    merge = ObjectTable.install  # there is nothing to merge
+    def install(self, part: StatePart) -> None:
+        super().install(part)
+        self._set_timers(part.keys)
+
+    merge = install  # there is nothing to merge
+
+    @property
+    def first_open(self) -> int | None:
+        first = int(self.due[: self.size].min(initial=NEVER))
+        return None if first == NEVER else first
+
+    def close(self, until: int, key: KeyName) -> Reduced | None:
+        """Call `on_time` of the keys whose timers are due by then, in the order of time."""
+        places = np.flatnonzero(self.due[: self.size] <= until).tolist()
+        if not places:
+            return None
+        rows = self._rows(self._on_time([(int(self.due[place]), place) for place in places], until), "on_time")
+        table = pa.table({}) if rows is None else pa.Table.from_batches([rows])
+        none = np.zeros(0, dtype=np.int64)
+        return Reduced(table, self.column.slice(0, 0), none, none)
+
+    def _on_time(self, due: list[tuple[int, int]], until: int) -> list[Record]:
+        """What is emitted for timers of keys, each with the position of its key."""
+        heapify(due)
+        made: list[Record] = []
+        fired, forgotten = Counter[int](), []
+        while due:
+            _, place = heappop(due)
+            name, fired[place] = self.keys[place], fired[place] + 1
+            self.touch_place(place)
+            time = timer(self._process, name, self.states[place])
+            assert time is not None
+            self.states[place], rows = emitted_on_time(self._process, name, self.states[place], time)
+            made += rows
+            if self.states[place] is None:
+                forgotten.append(place)
+                continue
+            self._set(place)
+            if fired[place] == MOST_AT_ONCE:
+                why = f"{MOST_AT_ONCE:,} times at once, and its timer is still due"
+                mend = "have `on_time` move it on, and set it anew only where records have come since"
+                raise ExecutorError(
+                    f"{name_of(self._process)}.on_time was called for key {in_words(name)} {why}: {mend}"
+                )
+            if self.due[place] <= until:
+                heappush(due, (int(self.due[place]), place))
+        self.forget(forgotten)
+        return made
+
+    def _set_timers(self, keys: pa.Array) -> None:
+        if self._has_timers:
+            for place in self.places(keys):
+                self._set(place)
+
+    def _set(self, place: int) -> None:
+        time = timer(self._process, self.keys[place], self.states[place])
+        self.due[place] = NEVER if time is None else since_1970(time)
 
     def preview(self, key: KeyName) -> Reduced:
         """Refused: records that were emitted cannot be taken back."""
@@ -68,8 +158,10 @@ class ProcessStates(ObjectTable, States):
 
     def finish(self, key: KeyName) -> Reduced:
         """The rows emitted at the end; they have no key columns but those that the process gives them."""
+        timed = np.flatnonzero(self.due[: self.size] <= _END).tolist() if self._to_end else []
+        made = self._on_time([(int(self.due[place]), place) for place in timed], _END)
         pairs = zip(self.keys, self.states, strict=True)
-        made = [record for name, state in pairs for record in emitted_last(self._process, name, state)]
+        made += [record for name, state in pairs for record in emitted_last(self._process, name, state)]
         rows = self._rows(made, "finish")
         table = pa.table({}) if rows is None else pa.Table.from_batches([rows])
         return Reduced(table, self.column, self.records, self.mapped)

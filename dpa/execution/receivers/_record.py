@@ -13,6 +13,7 @@ from dpa._util.declared import Declared
 from dpa.aggregates import Distinct, TopK
 from dpa.errors import DpaError, ExecutorError
 from dpa.execution._object_table import ObjectTable
+from dpa.execution._tolerant_calls import Tolerant
 from dpa.execution.block import Block, Values, object_array
 from dpa.execution.calls import fold, zero
 from dpa.execution.failures import USER_ERRORS, at, executor_error
@@ -24,6 +25,7 @@ from dpa.execution.schemas import differs, result_column
 from dpa.execution.states import Reduced, StatePart, States, result_table
 from dpa.executors import FunctionReducer, Reducer, name_of
 from dpa.routing.keys import KeyName, in_words, names_of, to_python
+from dpa.tolerance import Tolerance
 
 _ONLY_READ = (Reducer.finish, TopK.finish, Distinct.finish)
 """Implementations of `finish` that leave a state as it is, so that a preview needs no copy of it."""
@@ -60,8 +62,8 @@ class RecordReceiver(Receiver):
         named = found if isinstance(found, dict) else {"value": found}
         return {name: result_column(name, [None], [value]).slice(1) for name, value in named.items()}
 
-    def store(self) -> States:
-        return RecordStates(self.executor, self.declared)
+    def own_store(self) -> States:
+        return RecordStates(self.executor, self.declared, self.tolerance)
 
     def combined(self, block: Block) -> Values:
         keys = to_python(block.keys)
@@ -73,13 +75,19 @@ class RecordReceiver(Receiver):
 class RecordStates(ObjectTable, States):
     """The store."""
 
-    def __init__(self, reducer: Reducer[Any, Any], declared: Declared | None = None) -> None:
-        """`declared` are the columns that the result is declared to have."""
+    def __init__(
+        self, reducer: Reducer[Any, Any], declared: Declared | None = None, tolerance: Tolerance | None = None
+    ) -> None:
+        """`declared` are the columns that the result is declared to have; `tolerance`: of errors of `reduce`."""
         super().__init__(partial(zero, reducer))
         self._reducer = reducer
         self._declared = declared
+        self._work = None if tolerance is None else Tolerant(reducer, self.states, self.keys, tolerance)
 
     def reduce(self, block: Block) -> None:
+        if self._work is not None and not block.combined:
+            self.through(block, self._work)
+            return
         method = "merge" if block.combined else "reduce"
         fold(self._reducer, method, self.states, self.add_block(block), block.objects(), self.keys)
 

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from dpa._util.declared import Declared
 from dpa.execution.block import Block, Values
+from dpa.execution.receivers._sessions import SessionStates
 from dpa.execution.receivers.known import Known
+from dpa.execution.receivers.windows import WindowStates
 from dpa.execution.schemas import named
 from dpa.execution.states import States
+from dpa.execution.windowing import Windowing
 from dpa.executors import name_of
 from dpa.operators import RowOperator
 from dpa.routing.keys import KeyName
+from dpa.tolerance import Tolerance
 
 
 @dataclass(frozen=True)
@@ -32,12 +36,15 @@ class Receiver(ABC):
         has_sides: whether records are of one of two sides.
         needs_order: whether its rows depend on the order of the records of a key.
         keeps_order: whether one task emits rows in the order of the records that it takes.
+        emits_when_closed: whether in windows it gives no row before they are closed.
         gives_key: whether its rows have the key columns.
         has_row_a_key: whether no two of its rows have the same key.
         may_lack_columns: whether the rows of one task may lack columns that those of others have.
         unmergeable: why two states of a key cannot be merged, where they cannot, as a message continues its name.
         executor: what does the work; None where nothing has to be done.
         declared: the columns that its rows are declared to have, or None.
+        tolerance: how errors of the executor are tolerated; None: they fail the job.
+        windowing: of what windows the last parts of keys are; None: keys have none.
     """
 
     executors: ClassVar[tuple[type, ...]] = ()
@@ -48,6 +55,7 @@ class Receiver(ABC):
     has_sides: ClassVar[bool] = False
     needs_order: ClassVar[bool] = False
     keeps_order: ClassVar[bool] = False
+    emits_when_closed: ClassVar[bool] = True
     gives_key: ClassVar[bool] = True
     has_row_a_key: ClassVar[bool] = False
     may_lack_columns: ClassVar[bool] = False
@@ -55,6 +63,8 @@ class Receiver(ABC):
 
     executor: Any = None
     declared: Declared | None = None
+    tolerance: Tolerance | None = None
+    windowing: Windowing | None = None
 
     @property
     def can_merge(self) -> bool:
@@ -65,6 +75,11 @@ class Receiver(ABC):
     def reads(self) -> tuple[str, ...]:
         """The value columns that it needs, as far as it can say."""
         return ()
+
+    @property
+    def has_timers(self) -> bool:
+        """Whether it is called for keys when event time has come to where they wait for it."""
+        return False
 
     @property
     def operators(self) -> tuple[RowOperator, ...]:
@@ -87,6 +102,10 @@ class Receiver(ABC):
         Raises:
             ConfigError: it cannot work on such values. The message continues the executor's name.
         """
+
+    def noting(self, outside: Tolerance) -> Receiver:
+        """The same receiver, noting so the records that are in no window, or in one that has been closed."""
+        return self if self.windowing is None else replace(self, windowing=replace(self.windowing, late=outside))
 
     def knowing(self, columns: Sequence[pa.Schema | None], names: Sequence[str]) -> Receiver:
         """The same receiver, if it `has_sides` knowing what their rows are like.
@@ -112,9 +131,15 @@ class Receiver(ABC):
             ConfigError: the columns are not those declared, as far as they are known.
         """
 
-    @abstractmethod
     def store(self) -> States:
-        """An empty store."""
+        """An empty store: one for each window, where records are in windows."""
+        if self.windowing is None:
+            return self.own_store()
+        return SessionStates(self) if self.windowing.windows.is_session else WindowStates(self)
+
+    @abstractmethod
+    def own_store(self) -> States:
+        """An empty store that knows of no windows."""
 
     def combined(self, block: Block) -> Values:
         """The state of each key of a block, shape (keys,): what a combiner sends in place of the records.

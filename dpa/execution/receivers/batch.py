@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from dpa.aggregates import READY_MADE, TopRows
@@ -19,7 +18,7 @@ from dpa.errors import DpaError, ExecutorError
 from dpa.execution._pieces import of_columns, owners_within
 from dpa.execution.block import Block, Values, copied
 from dpa.execution.calls import columns, rows
-from dpa.execution.failures import USER_ERRORS
+from dpa.execution.failures import USER_ERRORS, UserCodeError, halved, shown, tolerated
 from dpa.execution.keys import cast, encode, key_columns
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.receivers.known import Known, as_declared
@@ -27,8 +26,8 @@ from dpa.execution.rows import one_batch
 from dpa.execution.states import Reduced, StatePart, States, result_table
 from dpa.executors import BatchReducer, Groups, RowsReducer, name_of
 from dpa.routing.hashing import ALL_HASHES, Interval, hash_column
-from dpa.routing.keys import KeyName, names_of, one_type
-from dpa.routing.table import RoutingTable
+from dpa.routing.keys import KeyName, in_words, names_of, one_type, to_python
+from dpa.routing.table import Owning, RoutingTable
 
 _KERNEL_SECONDS = 1e-6
 """A record of a ready-made batch reducer takes about this long at most."""
@@ -68,7 +67,7 @@ class BatchReceiver(Receiver):
         known = Known(result_table(self.executor, key, block.keys, results).schema, is_complete)
         return as_declared(known, self.declared, f"{name_of(self.executor)}.finish", names_of(key))
 
-    def store(self) -> States:
+    def own_store(self) -> States:
         return BatchStates(self)
 
     def combined(self, block: Block) -> Values:
@@ -119,12 +118,32 @@ class BatchStates(States):
         whole = self._fold()
         return 0 if whole is None else len(whole.keys)
 
+    @property
+    def nbytes(self) -> int:
+        return sum(part.nbytes for part in self._parts)
+
     def reduce(self, block: Block) -> None:
+        tolerance = self._receiver.tolerance
+        if tolerance is None or block.combined:
+            self.merge(self._part(block))
+            return
+
+        def dead(row: int, error: UserCodeError) -> None:
+            one = block.slice(row, row + 1)
+            [key], [value] = to_python(one.keys), one.columns.to_pylist()
+            on = f"key {in_words(key)} and value {shown(value)}"
+            tolerated(tolerance, self._reducer, error.method, on, error.error, value, key)
+
+        for *_, part in halved(lambda start, stop: self._part(block.slice(start, stop)), 0, block.rows, dead):
+            self.merge(part)
+
+    def _part(self, block: Block) -> StatePart:
+        """The states that a block's records make, or are."""
         groups = Groups(block.keys, block.codes, block.columns)
         states = groups.values if block.combined else columns(self._reducer, "reduce", groups, len(groups))
         records = np.ones(len(block.codes), dtype=np.int64) if block.combined else block.counts()
         # copies: views would keep the whole block in memory, as long as they live
-        self.merge(StatePart(copied(block.keys), copied(states), records, block.mapped()))
+        return StatePart(copied(block.keys), copied(states), records, block.mapped())
 
     def merge(self, part: StatePart) -> None:
         """Keep a part for the next folding."""
@@ -141,14 +160,14 @@ class BatchStates(States):
             return [ALL_HASHES]
         return of_columns(hash_column(whole.keys, table.seed), whole.records, table, keep, most)
 
-    def pack(self, table: RoutingTable, keep: int, interval: Interval = ALL_HASHES) -> dict[int, StatePart]:
+    def pack(self, table: Owning, keep: int, interval: Interval = ALL_HASHES) -> dict[int, StatePart]:
         whole = self._fold()
         if whole is None:
             return {}
         owners = owners_within(table, hash_column(whole.keys, table.seed), keep, interval)
         if np.all(owners == keep):
             return {}
-        parts = {int(owner): _select(whole, np.flatnonzero(owners == owner)) for owner in np.unique(owners)}
+        parts = {int(owner): whole.take(np.flatnonzero(owners == owner)) for owner in np.unique(owners)}
         kept = parts.pop(keep, None)
         self._parts = [] if kept is None else [kept]
         self._folded = 0 if kept is None else len(kept.keys)
@@ -204,9 +223,3 @@ def stacked(reducer: BatchReducer, states: Sequence[Any]) -> pa.RecordBatch:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         wanted = "must return states with the same columns for every batch"
         raise ExecutorError(f"{name_of(reducer)}.reduce {wanted}: {error}") from None
-
-
-def _select(part: StatePart, rows: npt.NDArray[np.intp]) -> StatePart:
-    assert isinstance(part.states, pa.RecordBatch)
-    index = pa.array(rows)
-    return StatePart(part.keys.take(index), part.states.take(index), part.records[rows], part.mapped[rows])

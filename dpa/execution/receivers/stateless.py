@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
 from dpa.errors import DpaError, ProtocolError
-from dpa.execution._row_operators import Chunk, Limits, apply, schema_after
 from dpa.execution.block import Block
 from dpa.execution.failures import USER_ERRORS
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.receivers.known import NOTHING_KNOWN, Known, as_declared
+from dpa.execution.row_operators import Chunk, Limits, apply, schema_after
 from dpa.execution.rows import one_batch
 from dpa.execution.states import Reduced, StatePart, States
+from dpa.execution.windowing import Assign
 from dpa.executors import name_of
 from dpa.operators import RowOperator
 from dpa.routing.hashing import ALL_HASHES, Interval
 from dpa.routing.keys import KeyName
-from dpa.routing.table import RoutingTable
+from dpa.routing.table import Owning, RoutingTable
+from dpa.tolerance import Origin, Tolerance
 
 _ONE_QUANTUM = Limits(rows=2**31 - 1, seconds=math.inf, clock=lambda: 0.0)
 """A block is a quantum of records, which is small enough to be handed over as a whole."""
@@ -38,12 +41,29 @@ class StatelessReceiver(Receiver):
     executor: RowOperator | None
 
     @property
+    def reads(self) -> tuple[str, ...]:
+        return () if self._assign is None else (self._assign.time.column,)
+
+    @property
     def operators(self) -> tuple[RowOperator, ...]:
-        return () if self.executor is None else (self.executor,)
+        return () if self.executor is None else (replace(self.executor, tolerance=self.tolerance),)
+
+    def noting(self, outside: Tolerance) -> Receiver:
+        if self.executor is None or self._assign is None:
+            return self
+        return replace(self, executor=replace(self.executor, function=replace(self._assign, untimed=outside)))
+
+    @property
+    def _assign(self) -> Assign | None:
+        """What puts rows into windows, where the executor does that."""
+        function = None if self.executor is None else self.executor.function
+        return function if isinstance(function, Assign) else None
 
     def does(self, by: str) -> str:
         if self.executor is None:
             return "union"
+        if self._assign is not None:
+            return self._assign.windows.describe()
         return f"{self.executor.kind.value} {name_of(self.executor).rpartition('.')[2]}"
 
     def columns(self, key: KeyName, blocks: Sequence[Block], *, is_complete: bool) -> Known:
@@ -56,7 +76,7 @@ class StatelessReceiver(Receiver):
             found = as_declared(found, operator.declared, f"{name_of(operator)}.{operator.kind.value}")
         return found
 
-    def store(self) -> States:
+    def own_store(self) -> States:
         return NoStates(self.operators)
 
 
@@ -71,10 +91,14 @@ class NoStates(States):
     def size(self) -> int:
         return 0
 
+    @property
+    def nbytes(self) -> int:
+        return 0
+
     def reduce(self, block: Block) -> pa.RecordBatch | None:
         if not self._operators:
             return block.columns
-        chunks = apply(self._operators, iter([Chunk(block.columns, block.rows)]), _ONE_QUANTUM)
+        chunks = apply(self._operators, iter([Chunk(block.columns, block.rows, Origin(0, block.rows))]), _ONE_QUANTUM)
         made = [(chunk.batch, chunk.batch.num_rows) for chunk in chunks if chunk.batch.num_rows]
         return one_batch(made) if made else None
 
@@ -84,7 +108,7 @@ class NoStates(States):
     def pieces(self, table: RoutingTable, keep: int, most: int) -> list[Interval]:
         return [ALL_HASHES]
 
-    def pack(self, table: RoutingTable, keep: int, interval: Interval = ALL_HASHES) -> dict[int, StatePart]:
+    def pack(self, table: Owning, keep: int, interval: Interval = ALL_HASHES) -> dict[int, StatePart]:
         return {}
 
     def snapshot(self) -> StatePart | None:

@@ -73,7 +73,7 @@ def test_tasks_that_exchange_states_agree_on_one_result(reducer, data, keys: lis
     previews = []
     for task, of_task in zip(tasks, parts, strict=True):
         task.merge(of_task)
-        previews.append(task.preview(table).table)
+        previews.append(task.preview().table)
     schema = agreed([task.finish() for task in tasks])
     for task in tasks:
         task.conform(schema)

@@ -25,7 +25,7 @@ from dpa.aggregates import READY_MADE, Count, Sum, TopK
 from dpa.errors import ExecutorError, KeyTypeError
 from dpa.execution.block import Block
 from dpa.execution.key_stats import KeyStats
-from dpa.execution.keys import key_column, key_columns
+from dpa.execution.keys import key_columns
 from dpa.execution.receivers import batch, receiver_of
 from dpa.execution.states import States
 from dpa.executors import AnyReducer, Groups, Reducer
@@ -190,23 +190,6 @@ def test_a_state_that_cannot_be_copied_for_a_preview_is_reported_with_its_key() 
     store.reduce(block_of(["a"]))
     with pytest.raises(ExecutorError, match=r"Held\.finish failed on key 'a': TypeError: cannot pickle 'generator'"):
         store.preview("key")
-
-
-@both_stores
-@given(keys=key_lists(), ring=rings(of_seeds=SEED_OF_BLOCKS))
-def test_of_a_result_those_rows_are_owned_that_the_table_gives_to_a_reducer(reducer, keys: list[Key], ring) -> None:
-    table, store, name = ring.snapshot(0), receiver_of(reducer).store(), name_for(keys)
-    if keys:
-        store.reduce(block_of(keys))
-    whole = store.finish(name)
-    found: dict[Key, int] = {}
-    for owner in range(ring.reducers):
-        share = whole.owned(name, table, owner)
-        of_owner = to_python(key_column(share.table, name))
-        assert {table.key_lookup(key) for key in of_owner} <= {owner}
-        assert len(share.records) == len(share.mapped) == len(of_owner)
-        found |= dict(zip(of_owner, share.records.tolist(), strict=True))
-    assert found == naive(((key, 1) for key in keys), len)
 
 
 @both_stores

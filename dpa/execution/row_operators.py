@@ -11,21 +11,24 @@ from typing import Any
 import pyarrow as pa
 
 from dpa.errors import DpaError, ExecutorError
-from dpa.execution.failures import USER_ERRORS, at, executor_error, shown
-from dpa.execution.rows import batch_of, records_of, require_record
+from dpa.execution.failures import USER_ERRORS, UserCodeError, at, executor_error, halved, shown, tolerated
+from dpa.execution.rows import Rows, batch_of, origin_of, records_of, require_record
 from dpa.execution.running import described
 from dpa.executors import Record, name_of
 from dpa.operators import RowKind, RowOperator
+from dpa.tolerance import Origin
 
 Clock = Callable[[], float]
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some rows, and how many rows of the task's input were read for them since the chunk before."""
+    """Some rows, and how many rows of the task's input were read for them since the chunk before; `origin`: of which
+    they were made."""
 
     batch: pa.RecordBatch
     read: int
+    origin: Origin
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,14 @@ class Limits:
     rows: int
     seconds: float
     clock: Clock
+
+
+def chunks_of(rows: Rows, most: int, origin: Origin | None = None) -> Iterator[Chunk]:
+    """Rows in chunks of at most `most`; `origin`: that of rows which are all of one batch, None: they are a split's."""
+    first = 0
+    for batch in rows.batches(most):
+        yield Chunk(batch, batch.num_rows, origin_of(rows, origin, first, batch.num_rows))
+        first += batch.num_rows
 
 
 def apply(operators: Sequence[RowOperator], chunks: Iterator[Chunk], limits: Limits) -> Iterator[Chunk]:
@@ -77,10 +88,35 @@ def _on_batches(operator: RowOperator, chunks: Iterator[Chunk], most: int) -> It
         if not chunk.batch.num_rows:
             yield chunk
             continue
-        for number, batch in enumerate(_cut(call_on_batch(operator, chunk.batch), most)):
-            declared = operator.declared
-            rows = batch if declared is None else declared.conformed(batch, _method(operator))
-            yield Chunk(rows, chunk.read if number == 0 else 0)
+        read = chunk.read
+        for made, origin in _on_batch(operator, chunk):
+            for batch in _cut(made, most):
+                declared = operator.declared
+                rows = batch if declared is None else declared.conformed(batch, _method(operator))
+                yield Chunk(rows, read, origin)
+                read = 0
+        if read:  # user code raised on each row
+            yield Chunk(chunk.batch.slice(0, 0), read, chunk.origin)
+
+
+def _on_batch(operator: RowOperator, chunk: Chunk) -> Iterator[tuple[pa.RecordBatch | pa.Table, Origin]]:
+    """What a batch function makes of a chunk, with its origin; in parts, where rows that it fails on are left out."""
+    if operator.tolerance is None:
+        yield call_on_batch(operator, chunk.batch), chunk.origin
+        return
+    rows = chunk.batch.num_rows
+
+    def dead(row: int, error: UserCodeError) -> None:
+        [record] = chunk.batch.slice(row, 1).to_pylist()
+        origin = chunk.origin.of(row, rows)
+        on = f"record {shown(record)}"
+        tolerated(operator.tolerance, operator, error.method, on, error.error, record, origin=origin)
+
+    def work(start: int, stop: int) -> pa.RecordBatch | pa.Table:
+        return call_on_batch(operator, chunk.batch.slice(start, stop - start))
+
+    for start, stop, made in halved(work, 0, rows, dead):
+        yield made, chunk.origin.part(start, stop - start, rows)
 
 
 @described(lambda local: at(local["operator"], local["operator"].kind.value, f"a batch of {local['rows']} rows"))
@@ -95,6 +131,8 @@ def call_on_batch(operator: RowOperator, batch: pa.RecordBatch) -> pa.RecordBatc
         found = operator.function(batch)
         if operator.kind is RowKind.FILTER:
             return pa.Table.from_batches([batch]).filter(_mask(found))
+    except ExecutorError:
+        raise
     except USER_ERRORS as error:
         raise executor_error(operator, method, f"a batch of {rows} rows", error) from None
     if not isinstance(found, pa.RecordBatch | pa.Table):
@@ -118,12 +156,15 @@ def _cut(rows: pa.RecordBatch | pa.Table, most: int) -> list[pa.RecordBatch]:
 def _on_records(operators: tuple[RowOperator, ...], chunks: Iterator[Chunk], limits: Limits) -> Iterator[Chunk]:
     if all(operator.kind is RowKind.FILTER for operator in operators):  # columns keep the types that they have
         for chunk in chunks:
-            for rows, read in _runs(operators, _Source(iter((chunk,))), limits, positions=True):
-                yield Chunk(chunk.batch.take(pa.array(rows, pa.int64())), read)
+            source = _Source(iter((chunk,)))
+            for rows, read in _runs(operators, source, limits, positions=True):
+                yield Chunk(chunk.batch.take(pa.array(rows, pa.int64())), read, source.taken())
         return
-    for made, read in _runs(operators, _Source(chunks), limits):
+    source = _Source(chunks)
+    for made, read in _runs(operators, source, limits):
         try:
-            yield Chunk(batch_of(made, operators[-1].declared, _method(operators[-1])), read)
+            rows = batch_of(made, operators[-1].declared, _method(operators[-1]))
+            yield Chunk(rows, read, source.taken())
         except pa.ArrowException as error:
             last = next(operator for operator in reversed(operators) if operator.kind is not RowKind.FILTER)
             needs = "must make records whose columns are each of one Arrow type"
@@ -148,6 +189,8 @@ class _Source:
     row: int = -1
     read: int = 0
     ended: bool = False
+    _chunk: Chunk | None = None
+    _first: int | None = None
     _records: Iterator[Record] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -161,9 +204,26 @@ class _Source:
                 return
         self.ended = True
 
+    @property
+    def origin(self) -> Origin:
+        """That of the last row."""
+        assert self._chunk is not None
+        return self._chunk.origin.of(self.row, self._chunk.batch.num_rows)
+
+    def taken(self) -> Origin:
+        """That of all rows since this was last asked."""
+        if self._chunk is None or self._first is None:
+            return Origin(0, 0)
+        last = self.origin
+        found = Origin(self._first, last.first + last.rows - self._first)
+        self._first = last.first
+        return found
+
     def _all(self) -> Iterator[Record]:
         for chunk in self.chunks:
-            before = self.read
+            before, self._chunk = self.read, chunk
+            if self._first is None:
+                self._first = chunk.origin.first
             for self.row, record in enumerate(records_of(chunk.batch)):
                 self.read = before + chunk.read * (self.row + 1) // chunk.batch.num_rows
                 yield record
@@ -185,7 +245,8 @@ def _runs(
         until = limits.clock() + limits.seconds
         records = source.until(due)
         for operator in operators:
-            records = _call(operator, records)
+            tolerates = operator.tolerance is not None
+            records = _call_tolerating(operator, records, source) if tolerates else _call(operator, records)
         for record in records:
             made.append(source.row if positions else record)
             if len(made) == limits.rows:
@@ -219,6 +280,34 @@ def _call(operator: RowOperator, records: Iterator[Record]) -> Iterator[Record]:
         raise
     except USER_ERRORS as error:
         raise executor_error(operator, kind.value, f"record {shown(record)}", error) from None
+
+
+@described(lambda local: at(local["operator"], local["operator"].kind.value, f"record {shown(local['record'])}"))
+def _call_tolerating(operator: RowOperator, records: Iterator[Record], source: _Source) -> Iterator[Record]:
+    """The same, without the records on which it raises."""
+    function, kind = operator.function, operator.kind
+    filters, maps = kind is RowKind.FILTER, kind is RowKind.MAP
+    for record in records:
+        try:
+            if filters:
+                if not function(record):
+                    continue
+                found = record
+            elif maps:
+                found = function(record)
+                require_record(found)
+            else:
+                made = list(function(record))
+                for found in made:
+                    require_record(found)
+        except USER_ERRORS as error:
+            on = f"record {shown(record)}"
+            tolerated(operator.tolerance, operator, kind.value, on, error, record, origin=source.origin)
+            continue
+        if filters or maps:
+            yield found
+        else:
+            yield from made
 
 
 def schema_after(operators: Sequence[RowOperator], schema: pa.Schema | None) -> pa.Schema | None:

@@ -1,0 +1,81 @@
+"""Parts of states taken together, and keys of which a window is the last part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dpa.errors import ExecutorError
+from dpa.execution.keys import cast
+from dpa.execution.rows import one_batch
+from dpa.execution.states import StatePart
+from dpa.routing.keys import one_type
+from dpa.windows.assignment import Times
+
+_OF_WINDOW = 2
+"""Parts of a key that are its window: start and end."""
+
+
+def combined(parts: Sequence[StatePart]) -> StatePart:
+    """The states of several parts of one kind, one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    kind = one_type(part.keys.type for part in parts)
+    keys = pa.concat_arrays([cast(part.keys, kind) for part in parts])
+    states: Any
+    if isinstance(parts[0].states, pa.RecordBatch):
+        states = one_batch([(part.states, len(part.keys)) for part in parts])
+    else:
+        states = type(parts[0].states)(state for part in parts for state in part.states)
+    hashes = [part.hashes for part in parts if part.hashes is not None]
+    return StatePart(
+        keys,
+        states,
+        np.concatenate([part.records for part in parts]),
+        np.concatenate([part.mapped for part in parts]),
+        np.concatenate(hashes) if len(hashes) == len(parts) else None,
+    )
+
+
+def ends_of(keys: pa.StructArray) -> Times:
+    """When the window of each key ends, shape (keys,).
+
+    Raises:
+        ExecutorError: a key has none, or something else in its place.
+    """
+    return _times(keys.flatten()[-1])
+
+
+def starts_of(keys: pa.StructArray) -> Times:
+    """When it begins; raises the same."""
+    return _times(keys.flatten()[-_OF_WINDOW])
+
+
+def _times(column: pa.Array) -> Times:
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if not pa.types.is_timestamp(column.type) or column.null_count:
+        found = "null" if column.null_count else str(column.type)
+        why = "a function between the window and the step by key has changed them: have it keep them"
+        raise ExecutorError(f"the columns of a window are timestamps in microseconds, and one is {found}; {why}")
+    times: Times = column.cast(pa.int64()).to_numpy()
+    return times
+
+
+def without_window(keys: pa.StructArray) -> pa.Array:
+    """Keys without their windows, which are what users call keys."""
+    own, fields = keys.flatten()[:-_OF_WINDOW], list(keys.type)[:-_OF_WINDOW]
+    if not own:
+        return pa.nulls(len(keys))
+    return own[0] if len(own) == 1 else pa.StructArray.from_arrays(own, fields=fields)
+
+
+def with_windows(keys: pa.Array, kind: pa.StructType, starts: Times, ends: Times) -> pa.StructArray:
+    """Keys, each in a window; `kind`: of keys with their windows, whose own parts may be of other types."""
+    own = kind.num_fields - _OF_WINDOW
+    parts = (keys.flatten() if own > 1 else [keys])[:own]
+    window = [pa.array(times, kind[own].type) for times in (starts, ends)]
+    return pa.StructArray.from_arrays([*parts, *window], names=[field.name for field in kind])

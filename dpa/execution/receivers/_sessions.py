@@ -1,0 +1,196 @@
+"""Sessions: the states of a key's sessions, which are merged when records between them come.
+
+A record alone is a session of its own, so the senders' blocks have sessions already, each with a state when it is
+reduced. As with the states of a batch reducer, they are joined when they outgrow those that were joined before. The
+key alone says which task has them, and its sessions move together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dpa.execution._parts import combined, ends_of, starts_of, with_windows, without_window
+from dpa.execution._pieces import of_columns, owners_within
+from dpa.execution._sizes import deep_size
+from dpa.execution.block import Block
+from dpa.execution.keys import encode
+from dpa.execution.states import Reduced, StatePart, States
+from dpa.execution.windowing import note_late
+from dpa.routing.hashing import ALL_HASHES, Hashes, Interval, hash_column
+from dpa.routing.keys import KeyName
+from dpa.routing.table import Owning, RoutingTable
+from dpa.windows.assignment import joined
+
+if TYPE_CHECKING:
+    from dpa.execution.receivers.base import Receiver
+
+_JOIN_FROM = 65_536
+"""The fewest sessions that are joined while records come."""
+
+_SAMPLE = 64
+"""Python states that are looked at to learn how large all are."""
+
+
+class SessionStates(States):
+    """The store, of a receiver whose states can be merged. A part has sessions, and the hashes of their keys."""
+
+    def __init__(self, receiver: Receiver) -> None:
+        """Of a receiver whose records are in sessions."""
+        assert receiver.windowing is not None
+        self._receiver = receiver
+        self._windowing = receiver.windowing
+        self._parts: list[StatePart] = []
+        self._new = self._known = 0
+        self._closed: int | None = None
+
+    @property
+    def size(self) -> int:
+        """Sessions, as far as they are joined."""
+        return sum(len(part.keys) for part in self._parts)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(map(_bytes_of, self._parts))
+
+    @property
+    def first_open(self) -> int | None:
+        """Of a session that may still grow."""
+        return min((int(ends_of(part.keys).min()) for part in self._parts), default=None)
+
+    def reduce(self, block: Block) -> pa.RecordBatch | None:
+        late = None if self._closed is None else ends_of(block.keys) <= self._closed
+        if late is not None and late.any():
+            for is_late, own in block.by_key(late.astype(np.int32)):
+                if is_late:
+                    note_late(self._windowing, self._receiver.executor, own, int(ends_of(own.keys).max()))
+                else:
+                    self._reduce(own)
+        else:
+            self._reduce(block)
+        return None
+
+    def _reduce(self, block: Block) -> None:
+        store = self._receiver.own_store()
+        store.reduce(block)
+        if (part := store.snapshot()) is not None:
+            self.merge(part)
+
+    def merge(self, part: StatePart) -> None:
+        """Keep sessions for the next joining."""
+        if not len(part.keys):
+            return
+        self._parts.append(self._hashed(part))
+        self._new += len(part.keys)
+        if self._new > max(self._known, _JOIN_FROM):
+            self.snapshot()
+
+    def close(self, until: int, key: KeyName) -> Reduced | None:
+        """Of the keys that have a session which may have ended, all sessions are joined, and no others."""
+        self.judge(until)
+        ended = [_hashes(part)[ends_of(part.keys) <= until] for part in self._parts]
+        hashes = np.unique(np.concatenate([*ended, np.zeros(0, np.uint32)]))
+        if not len(hashes):
+            return None
+        found, rest = _divided(self._parts, [np.isin(_hashes(part), hashes) for part in self._parts])
+        whole = self._joined(found)
+        [ended_parts, open_parts] = _divided([whole], [ends_of(whole.keys) <= until])
+        self._parts = [*rest, *open_parts]
+        self._known = min(self._known, self.size)
+        return self._finished(ended_parts[0], key) if ended_parts else None
+
+    def judge(self, until: int) -> None:
+        self._closed = until if self._closed is None else max(until, self._closed)
+
+    def pieces(self, table: RoutingTable, keep: int, most: int) -> list[Interval]:
+        whole = self.snapshot()
+        return [ALL_HASHES] if whole is None else of_columns(_hashes(whole), whole.records, table, keep, most)
+
+    def pack(self, table: Owning, keep: int, interval: Interval = ALL_HASHES) -> dict[int, StatePart]:
+        whole = self.snapshot()
+        if whole is None:
+            return {}
+        owners = owners_within(table, _hashes(whole), keep, interval)
+        parts = {int(owner): whole.take(np.flatnonzero(owners == owner)) for owner in np.unique(owners)}
+        kept = parts.pop(keep, None)
+        self._parts = [] if kept is None else [kept]
+        self._known = self.size
+        return parts
+
+    def snapshot(self) -> StatePart | None:
+        """All sessions, joined."""
+        if not self._parts:
+            return None
+        if self._new or len(self._parts) > 1:
+            self._parts, self._new = [self._joined(self._parts)], 0
+            self._known = self.size
+        return self._parts[0]
+
+    def preview(self, key: KeyName) -> Reduced:
+        return self._finished(self.snapshot(), key, preview=True)
+
+    def finish(self, key: KeyName) -> Reduced:
+        return self._finished(self.snapshot(), key)
+
+    def _finished(self, part: StatePart | None, key: KeyName, *, preview: bool = False) -> Reduced:
+        """The result of sessions, and their keys."""
+        store = self._receiver.own_store()
+        if part is not None:
+            store.install(part)
+        share = store.preview(key) if preview else store.finish(key)
+        if part is None:
+            return share
+        keys, codes = encode(without_window(share.keys))
+        records, mapped = (
+            np.bincount(codes, counts, len(keys)).astype(np.int64) for counts in (share.records, share.mapped)
+        )
+        return Reduced(share.table, keys, records, mapped)
+
+    def _joined(self, parts: Sequence[StatePart]) -> StatePart:
+        """Sessions of several parts as one part, in which those that overlap are one, with their states merged."""
+        whole = combined(parts)
+        keys, codes = encode(without_window(whole.keys))
+        found = joined(codes, starts_of(whole.keys), ends_of(whole.keys))
+        several = np.bincount(found.of)[found.of] > 1
+        if not several.any():
+            return whole
+        rows = np.flatnonzero(several)
+        sessions = with_windows(keys.take(pa.array(codes[found.first])), whole.keys.type, found.starts, found.ends)
+        store = self._receiver.own_store()
+        store.merge(replace(whole.take(rows), keys=sessions.take(pa.array(found.of[rows]))))
+        merged = store.snapshot()
+        assert merged is not None
+        return combined([whole.take(np.flatnonzero(~several)), self._hashed(merged)])
+
+    def _hashed(self, part: StatePart) -> StatePart:
+        if part.hashes is not None:
+            return part
+        return replace(part, hashes=hash_column(without_window(part.keys), self._windowing.seed))
+
+
+def _hashes(part: StatePart) -> Hashes:
+    assert part.hashes is not None
+    return part.hashes
+
+
+def _divided(
+    parts: Sequence[StatePart], chosen: Sequence[npt.NDArray[np.bool_]]
+) -> tuple[list[StatePart], list[StatePart]]:
+    """The chosen sessions of some parts, and the others."""
+    found, others = [], []
+    for part, which in zip(parts, chosen, strict=True):
+        found += [part.take(np.flatnonzero(which))] if which.any() else []
+        others += [part.take(np.flatnonzero(~which))] if not which.all() else []
+    return found, others
+
+
+def _bytes_of(part: StatePart) -> int:
+    if isinstance(part.states, pa.RecordBatch):
+        return part.nbytes
+    some = part.states[:: max(1, len(part.states) // _SAMPLE)]
+    return int(part.keys.nbytes + sum(map(deep_size, some)) * len(part.states) / max(1, len(some)))

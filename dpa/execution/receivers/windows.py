@@ -1,0 +1,209 @@
+"""Windows of one length: a store for each window, of the kind that the receiver has without windows.
+
+The window is part of the key, so keys are routed, moved and split with it. Python objects are kept by keys without it:
+user code sees those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dpa.errors import ExecutorError
+from dpa.execution._object_table import ObjectTable
+from dpa.execution._parts import combined, ends_of, with_windows, without_window
+from dpa.execution.block import Block
+from dpa.execution.rows import one_batch
+from dpa.execution.states import Reduced, StatePart, States, together
+from dpa.execution.windowing import note_late
+from dpa.executors import name_of
+from dpa.routing.hashing import ALL_HASHES, Interval
+from dpa.routing.keys import KeyName, names_of
+from dpa.routing.table import Owning, RoutingTable
+from dpa.windows.options import END, START
+
+if TYPE_CHECKING:
+    from dpa.execution.receivers.base import Receiver
+
+
+class WindowStates(States):
+    """The stores."""
+
+    def __init__(self, receiver: Receiver) -> None:
+        """Of a receiver whose records are in windows."""
+        assert receiver.windowing is not None
+        self._receiver = receiver
+        self._windowing = receiver.windowing
+        # dead letters of a reducer have whole keys, to be replayed by
+        self._strips = receiver.takes_objects and (receiver.tolerance is None or not receiver.can_merge)
+        self._size_us = receiver.windowing.windows.size_us
+        self._stores: dict[int, States] = {}  # by the end of the window
+        self._closed: int | None = None
+        self._kind: pa.DataType = pa.null()  # of keys
+
+    @property
+    def size(self) -> int:
+        return sum(store.size for store in self._stores.values())
+
+    @property
+    def nbytes(self) -> int:
+        return sum(store.nbytes for store in self._stores.values())
+
+    @property
+    def first_open(self) -> int | None:
+        found = ((end, store.first_open) for end, store in self._stores.items())
+        return min((end if timer is None else min(end, timer) for end, timer in found), default=None)
+
+    def reduce(self, block: Block) -> pa.RecordBatch | None:
+        found = []
+        for end, own in self._by_end(block):
+            if self._closed is not None and end <= self._closed:
+                note_late(self._windowing, self._receiver.executor, own, end)
+                continue
+            rows = self._store(end).reduce(own)
+            if rows is not None and rows.num_rows:
+                found.append((self._in_window(rows, end, 0), rows.num_rows))
+        return one_batch(found) if found else None
+
+    def lacks(self, keys: pa.Array) -> npt.NDArray[np.bool_]:
+        """Which of these keys no store of Python objects has, shape (keys,)."""
+        lacks = np.ones(len(keys), dtype=bool)
+        ends = ends_of(keys)
+        for end, store in self._stores.items():
+            rows = np.flatnonzero(ends == end)
+            assert isinstance(store, ObjectTable)
+            own = keys.take(pa.array(rows))
+            lacks[rows] = store.lacks(without_window(own) if self._strips else own)
+        return lacks
+
+    def close(self, until: int, key: KeyName) -> Reduced | None:
+        self.judge(until)
+        shares = []
+        for end, store in sorted(self._stores.items()):
+            shares += self._timed(end, until)
+            if end <= until:
+                shares.append(self._finished(end, store.finish, key))
+                del self._stores[end]
+        return together(shares) if shares else None
+
+    def judge(self, until: int) -> None:
+        self._closed = until if self._closed is None else max(until, self._closed)
+
+    def pieces(self, table: RoutingTable, keep: int, most: int) -> list[Interval]:
+        """Those of the store with most keys: the others' hashes lie alike."""
+        largest = max(self._stores.values(), key=lambda store: store.size, default=None)
+        if largest is None:
+            return [ALL_HASHES]
+        return largest.pieces(table, keep, max(1, most * largest.size // max(1, self.size)))
+
+    def pack(self, table: Owning, keep: int, interval: Interval = ALL_HASHES) -> dict[int, StatePart]:
+        parts: dict[int, list[StatePart]] = {}
+        for end, store in list(self._stores.items()):
+            for owner, part in store.pack(table, keep, interval).items():
+                parts.setdefault(owner, []).append(self._whole(part, end))
+            if not store.size:
+                del self._stores[end]
+        return {owner: combined(found) for owner, found in sorted(parts.items())}
+
+    def snapshot(self) -> StatePart | None:
+        return self._combined((end, store.snapshot()) for end, store in self._stores.items())
+
+    def touched(self, block: Block) -> StatePart | None:
+        known = ((end, own) for end, own in self._by_end(block) if end in self._stores)
+        return self._combined((end, self._stores[end].touched(own)) for end, own in known)
+
+    def merge(self, part: StatePart) -> None:
+        for end, own in self._parts_by_end(part):
+            self._store(end).merge(own)
+
+    def install(self, part: StatePart) -> None:
+        for end, own in self._parts_by_end(part):
+            self._store(end).install(own)
+
+    def preview(self, key: KeyName) -> Reduced:
+        return self._together(key, lambda store: store.preview)
+
+    def finish(self, key: KeyName) -> Reduced:
+        timed = [share for end in sorted(self._stores) for share in self._timed(end, end)]
+        return self._together(key, lambda store: store.finish, timed)
+
+    def _together(
+        self, key: KeyName, finish: Callable[[States], Callable[[KeyName], Reduced]], timed: Sequence[Reduced] = ()
+    ) -> Reduced:
+        shares = [*timed, *(self._finished(end, finish(self._stores[end]), key) for end in sorted(self._stores))]
+        return together(shares) if shares else self._receiver.own_store().finish(key)
+
+    def _timed(self, end: int, until: int) -> list[Reduced]:
+        """What the timers of a window give, up to its end."""
+        share = self._stores[end].close(min(end, until), ())
+        return [] if share is None else [self._windowed(share, end, 0)]
+
+    def _finished(self, end: int, finish: Callable[[KeyName], Reduced], key: KeyName) -> Reduced:
+        """The share of a window, with the window's columns."""
+        if not self._strips:
+            return finish(key)
+        names = names_of(key)[:-2]
+        return self._windowed(finish(names[0] if len(names) == 1 else names), end, len(names))
+
+    def _windowed(self, share: Reduced, end: int, at: int) -> Reduced:
+        """A share without the window's columns, with them before the column at a position."""
+        [rows] = share.table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], share.table.schema)]
+        table = pa.Table.from_batches([self._in_window(rows, end, at)])
+        return replace(share, table=table, keys=self._whole_keys(share.keys, end))
+
+    def _in_window(self, rows: pa.RecordBatch, end: int, at: int) -> pa.RecordBatch:
+        """Rows with the columns of their window, before the column at a position."""
+        columns = list(zip(rows.schema.names, rows.columns, strict=True))
+        window = {START: end - self._size_us, END: end}
+        for name in window.keys() & set(rows.schema.names):
+            raise ExecutorError(
+                f"{name_of(self._receiver.executor)} gives a column {name!r}, which is the window's: leave it out"
+            )
+        kind = self._kind[self._kind.num_fields - 1].type
+        added = [(name, pa.repeat(pa.scalar(time, kind), rows.num_rows)) for name, time in window.items()]
+        return pa.record_batch(dict([*columns[:at], *added, *columns[at:]]))
+
+    def _store(self, end: int) -> States:
+        store = self._stores.get(end)
+        if store is None:
+            store = self._stores[end] = self._receiver.own_store()
+        return store
+
+    def _by_end(self, block: Block) -> Iterator[tuple[int, Block]]:
+        """The records of each window, by its end."""
+        ends, of_key = np.unique(ends_of(block.keys), return_inverse=True)
+        self._kind = block.keys.type
+        for number, own in block.by_key(of_key.astype(np.int32)):
+            keys = without_window(own.keys) if self._strips else own.keys
+            yield int(ends[number]), replace(own, keys=keys)
+
+    def _parts_by_end(self, part: StatePart) -> Iterator[tuple[int, StatePart]]:
+        if isinstance(part.states, tuple):
+            for block in part.states:
+                for end, rows in self._by_end(block):
+                    yield end, StatePart(rows.keys, (rows,), rows.counts(), rows.mapped(), rows.hashes)
+            return
+        ends, of_key = np.unique(ends_of(part.keys), return_inverse=True)
+        self._kind = part.keys.type
+        for number, end in enumerate(ends.tolist()):
+            own = part if len(ends) == 1 else part.take(np.flatnonzero(of_key == number))
+            yield end, replace(own, keys=without_window(own.keys)) if self._strips else own
+
+    def _whole(self, part: StatePart, end: int) -> StatePart:
+        """A part of a window's store, by whole keys."""
+        if not self._strips:
+            return part
+        return replace(part, keys=self._whole_keys(part.keys, end))
+
+    def _whole_keys(self, keys: pa.Array, end: int) -> pa.StructArray:
+        ends = np.full(len(keys), end, dtype=np.int64)
+        return with_windows(keys, self._kind, ends - self._size_us, ends)
+
+    def _combined(self, parts: Iterator[tuple[int, StatePart | None]]) -> StatePart | None:
+        found = [self._whole(part, end) for end, part in parts if part is not None]
+        return combined(found) if found else None

@@ -1,0 +1,73 @@
+"""Finding the record that ends its process, such as by a crash in C or `os._exit`: what a task is to process is tried
+in a process of its own first, and where that dies, by halves, down to a record that dies alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from dpa.execution.block import Block
+from dpa.execution.failures import pickled, shown, text_of
+from dpa.execution.rows import Rows
+from dpa.execution.states import StatePart
+from dpa.tolerance import ErrorCount, Letter, Origin, Tolerance
+
+Work: TypeAlias = "pa.RecordBatch | tuple[StatePart | None, Block]"
+"""What is tried: rows of a source task; or records of an operator task, and the states of their keys."""
+
+Trial: TypeAlias = Callable[[Work], str | None]
+"""Tries work in another process; returns how that died, None if it did not. What user code raises is no death."""
+
+DIED = "ProcessDied"
+"""What stands for the type of the error in dead letters."""
+
+
+class TriedRows:
+    """Rows without those that end a process.
+
+    Attributes:
+        dropped: how many have been left out since this was last set to 0.
+    """
+
+    def __init__(self, rows: Rows, trial: Trial, tolerance: Tolerance) -> None:
+        self.dropped = 0
+        self._rows = rows
+        self._trial = trial
+        self._tolerance = tolerance
+        self._given = 0
+
+    def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in order, in smaller batches where some are left out."""
+        for batch in self._rows.batches(batch_rows):
+            yield from self._alive(batch)
+
+    def _alive(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        died = self._trial(batch)
+        if died is None:
+            self._given += batch.num_rows
+            yield batch
+        elif batch.num_rows > 1:
+            middle = batch.num_rows // 2
+            yield from self._alive(batch.slice(0, middle))
+            yield from self._alive(batch.slice(middle))
+        else:
+            [record] = batch.to_pylist()
+            note_death(self._tolerance, died, record, origin=Origin(self._given, 1))
+            self.dropped += 1
+            letters = self._tolerance.letters
+            if letters.reads is not None:  # what is read from here on lies one row further than what is given
+                number, file, skipped = letters.reads
+                letters.reads = (number, file, skipped + 1)
+
+
+def note_death(tolerance: Tolerance, died: str, record: Any, key: Any = None, origin: Origin | None = None) -> None:
+    """Note a record that is left out, as whatever process works on it dies, and how."""
+    message = f"the process that works on it dies: {died}"
+    count = ErrorCount(tolerance.step, DIED, tolerance.keeps, 1, f"record {shown(record)}: {message}")
+    letter = None
+    if tolerance.keeps:
+        known, data = None if key is None else text_of(key), pickled((key, record))
+        letter = Letter(tolerance.step, "", "", known, text_of(record), DIED, message, "", data)
+    tolerance.letters.add(count, letter, origin)

@@ -1,0 +1,123 @@
+"""Rows in windows of event time: how they get their windows, and what becomes of those that are in none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dpa.errors import LateRecordError, NoTimeError
+from dpa.execution._parts import ends_of, starts_of, with_windows, without_window
+from dpa.execution.block import Block, Values
+from dpa.execution.failures import shown, tolerated
+from dpa.execution.keys import encode
+from dpa.routing.hashing import hash_column
+from dpa.routing.keys import in_words, to_python
+from dpa.tolerance import ErrorCount, Tolerance
+from dpa.windows.assignment import Times, assigned, joined
+from dpa.windows.options import END, START, Windows
+from dpa.windows.times import EventTime
+
+_FEW = 1_000
+"""Windows that the rows of a batch may span, beside as many as it has rows, to be numbered without sorting them."""
+
+
+@dataclass(frozen=True)
+class Windowing:
+    """What a stage knows of the windows that its records are in: they are the last two parts of the key.
+
+    Attributes:
+        windows: of which kind they are.
+        seed: of the hash of keys. That of a session's key is without the session, which changes as it grows.
+        late: how late records are noted; None: they are not.
+    """
+
+    windows: Windows
+    seed: int = 0
+    late: Tolerance | None = None
+
+
+@dataclass(frozen=True)
+class Assign:
+    """A function of a batch that gives each row its windows, a row for each, as the columns `window_start` and
+    `window_end`.
+
+    Attributes:
+        windows: of which kind.
+        time: the time of rows.
+        untimed: how rows without a time are noted, which are in no window; None: they are not.
+    """
+
+    windows: Windows
+    time: EventTime
+    untimed: Tolerance | None = None
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows in windows.
+
+        Raises:
+            NoTimeError: a row has no time, and such rows are dead letters.
+            ExecutorError: there is no time column, or its values are no times.
+        """
+        times, has = self.time.of(batch)
+        zone = self.time.zone(batch.schema)
+        if has is not None:
+            batch, times = self._timed(batch, has), times[has]
+        rows, starts = assigned(times, self.windows)
+        if rows is not None:
+            batch = batch.take(pa.array(rows))
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        return pa.record_batch({**columns, **self._columns(starts, zone)})
+
+    def _timed(self, batch: pa.RecordBatch, has: npt.NDArray[np.bool_]) -> pa.RecordBatch:
+        without = len(has) - int(has.sum())
+        what = f"{without} rows have no time in the column {self.time.column!r}, so they are in no window"
+        if self.untimed is not None and self.untimed.keeps:
+            raise NoTimeError(what)
+        if self.untimed is not None:
+            self.untimed.letters.add(ErrorCount(self.untimed.step, NoTimeError.__name__, False, without, what), None)
+        return batch.filter(pa.array(has))
+
+    def _columns(self, starts: Times, zone: str | None) -> dict[str, pa.Array]:
+        kind, times = pa.timestamp("us", zone), ((START, 0), (END, self.windows.size_us))
+        if self.windows.is_session or not len(starts):
+            return {name: pa.array(starts + more, kind) for name, more in times}
+        first, last, slide = int(starts.min()), int(starts.max()), self.windows.slide_us
+        if (last - first) // slide > len(starts) + _FEW:
+            return {name: pa.array(starts + more, kind) for name, more in times}
+        places = pa.array(((starts - first) // slide).astype(np.int32))
+        distinct = np.arange(first, last + 1, slide)
+        return {name: pa.DictionaryArray.from_arrays(places, pa.array(distinct + more, kind)) for name, more in times}
+
+
+def session_block(column: pa.StructArray, values: Values, seed: int) -> Block:
+    """A block of a key column whose windows are sessions of one record each, where those of the block that go together
+    are one; `values` are beside it. Hashes are those of keys without their sessions."""
+    keys, codes = encode(without_window(column))
+    found = joined(codes, starts_of(column), ends_of(column))
+    of_session = codes[found.first]
+    whole = with_windows(keys.take(pa.array(of_session)), column.type, found.starts, found.ends)
+    return Block(whole, hash_column(keys, seed)[of_session], found.of.astype(np.int32), values)
+
+
+def note_late(windowing: Windowing, executor: object, block: Block, end: int) -> None:
+    """Note records of a window that has been closed, which are left out."""
+    tolerance, records = windowing.late, int(block.mapped().sum())
+    if tolerance is None:
+        return
+    error = LateRecordError(f"its window ended at {_shown(end)}, and had been closed")
+    if not tolerance.keeps or block.combined:
+        counted = ErrorCount(tolerance.step, type(error).__name__, False, records, str(error))
+        tolerance.letters.add(counted, None)
+        return
+    keys = to_python(block.keys.take(pa.array(block.codes)))
+    values = block.values if isinstance(block.values, np.ndarray) else block.columns.to_pylist()
+    for key, value in zip(keys, values, strict=True):
+        on = f"key {in_words(key)} and value {shown(value)}"
+        tolerated(tolerance, executor, "window", on, error, value, key)
+
+
+def _shown(time: int) -> str:
+    return str(np.datetime64(time, "us"))
