@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from dpa.balance.adaptive.first_table import FirstTable
 from dpa.balance.elastic import ElasticOptions
@@ -19,19 +19,45 @@ from dpa.errors import ConfigError
 from dpa.protocol.task.credit import CreditLimits
 from dpa.protocol.task.flow_control import FlowControl
 from dpa.protocol.wire.addresses import RESERVED, Address
+from dpa.protocol.wire.cut import NOTHING_REACHED, Reached
 from dpa.routing.groupings.options import GroupingOptions, RingOptions
 from dpa.routing.table import RoutingTable
+from dpa.sources.event_time import SourceTime
+from dpa.sources.feed import Position
 from dpa.sources.splits import Split, total_rows
+from dpa.sources.until import Until
+from dpa.tolerance import NONE_FAILED, Failed
+
+if TYPE_CHECKING:
+    from dpa.protocol.wire.instructions import Commit
 
 Consistency: TypeAlias = Literal["merge", "migrate"]
 """Where the state of a key is while keys are redistributed. `merge`: on every task that has processed records of it,
 until these states are merged. `migrate`: on one task at a time; it moves with the key."""
 
 
-def why_fixed(grouping: GroupingOptions, consistency: Consistency, *, aggregates: bool, can_merge: bool) -> str | None:
+@dataclass(frozen=True)
+class ClosingWindows:
+    """When a stage closes its windows, and sees to its timers: at the ends of epochs, as far as event time has come by
+    then. A timer is as the end of a window of one key.
+
+    Attributes:
+        lateness: microseconds of event time for which they stay open when the watermark has passed their ends.
+        back: microseconds by which its rows may be earlier than the end of the windows that are closed already: 0 where
+            they have the time of the window's end, its size where they have that of its beginning.
+        every: seconds from an epoch that closes windows to the next one.
+        publishes_closed: whether the stage publishes by epoch the rows of closed windows alone: so none of an epoch
+            that closes none.
+    """
+
+    lateness: int = 0
+    back: int = 0
+    every: float = 1.0
+    publishes_closed: bool = False
+
+
+def why_fixed(grouping: GroupingOptions, consistency: Consistency, *, can_merge: bool) -> str | None:
     """Why the tasks of a stage cannot be changed while it runs, in a sentence; None if they can."""
-    if aggregates:
-        return "partial results are published, each task's share by itself"
     if consistency == "merge" and not can_merge:
         return "two states of a key cannot be merged; set `consistency: migrate`"
     if consistency == "migrate" and not grouping.is_ring:
@@ -48,41 +74,63 @@ class Stage:
         name: unique in the graph; error messages and reports name tasks by it.
         tasks: how many there are.
         splits: of a source, its input in the order in which it is handed out.
+        position: of a source whose input is open, where the first poll for more goes on; None: these are all splits.
+        ends: whether such an input is closed by itself alone, as it has an end.
+        given: of a source whose input is open, what polls have given so far, if that is kept; None: it is not.
         grouping: how senders choose the task of a record.
         balance: when keys are redistributed, and how.
         flow: how far senders may be ahead of it, and how its tasks portion their work.
         expected_seconds: about how long a record takes, before any is measured; None: it may be anything.
-        aggregate_seconds: time from the end of a round of aggregation to the next; None: there are no rounds.
+        aggregate_seconds: time from results of an epoch to the next; None: there are none before the end.
+        commits_with_checkpoints: whether they are published with each checkpoint instead, and never without one.
+        published: rows that were published by the cut with which the job begins.
+        is_logged: of a source, whether what it reads is noted, epoch by epoch.
         consistency: where states are while keys are redistributed; `migrate` needs a grouping and a policy that give
-            each key one task, and no rounds.
+            each key one task.
         elastic: how the number of its tasks follows its work; None: not at all.
         can_merge: whether two states of a key can be merged.
         ordered_for: the stage that needs the records of a key in the order in which the one task of this emits them;
             None: there is none, or there are several tasks.
         piece_keys: where states migrate, about the most keys whose states are extracted, sent and installed at a time.
         first: the first routing table, where one was planned; None: that of the ring.
+        scattered: whether it goes on behind a cut at which states were not where its grouping sends their keys.
+        time: the event time of a source; None: it has none.
+        windows: when its windows are closed, and its timers seen to; None: it has none.
+        emits_at_end: whether it gives its rows when all its records are processed, and none before.
+        reached: the event time that it has reached at the cut with which the job begins.
     """
 
     name: str
     tasks: int
     splits: tuple[Split, ...] = ()
+    position: Position | None = None
+    ends: bool = False
+    given: tuple[Split, ...] | None = None
     grouping: GroupingOptions = field(default_factory=RingOptions)
     balance: BalanceOptions = field(default_factory=AdaptiveOptions)
     flow: FlowControl = field(default_factory=FlowControl)
     expected_seconds: float | None = None
     aggregate_seconds: float | None = None
+    commits_with_checkpoints: bool = False
+    published: int = 0
+    is_logged: bool = False
     consistency: Consistency = "merge"
     piece_keys: int = 8_192
     can_merge: bool = True
     elastic: ElasticOptions | None = None
     ordered_for: str | None = None
     first: FirstTable | None = None
+    scattered: bool = False
+    time: SourceTime | None = None
+    windows: ClosingWindows | None = None
+    emits_at_end: bool = False
+    reached: Reached = NOTHING_REACHED
 
     def __post_init__(self) -> None:
         if self.migrates and self.first is not None and self.first.splits:
             raise ConfigError(f"the states of stage {self.name!r} cannot migrate by a first table that splits keys")
-        if self.migrates and (self.grouping.splits_keys or self.aggregate_seconds is not None):
-            why = "a key's state must be on one task, which rounds of aggregation and such a grouping do not allow"
+        if self.migrates and self.grouping.splits_keys:
+            why = "a key's state must be on one task, which such a grouping does not allow"
             raise ConfigError(f"the states of stage {self.name!r} cannot migrate by {self.grouping.kind!r}: {why}")
 
     @property
@@ -91,10 +139,14 @@ class Stage:
         return self.consistency == "migrate"
 
     @property
+    def publishes_closed(self) -> bool:
+        """Whether it publishes by epoch the rows of closed windows alone."""
+        return self.windows is not None and self.windows.publishes_closed
+
+    @property
     def why_fixed(self) -> str | None:
         """Why its tasks cannot be changed while it runs; None if they can."""
-        aggregates = self.aggregate_seconds is not None
-        return why_fixed(self.grouping, self.consistency, aggregates=aggregates, can_merge=self.can_merge)
+        return why_fixed(self.grouping, self.consistency, can_merge=self.can_merge)
 
     @property
     def why_one(self) -> str | None:
@@ -121,7 +173,7 @@ class Stage:
     def moves_states(self) -> bool:
         """Whether a state may be elsewhere than with the owner of its key by the first table, though it is the last."""
         splits = self.first is not None and self.first.splits > 0
-        return splits or self.grouping.moves_states(aggregates=self.aggregate_seconds is not None)
+        return splits or self.grouping.splits_keys
 
 
 @dataclass(frozen=True)
@@ -132,11 +184,28 @@ class CheckpointTimes:
         every: seconds from one that is written, or the start, to the cut of the next.
         slot: of the store's chain, for the first one.
         read: rows of the input that were read before the checkpoint with which the job begins.
+        epoch: the one that this checkpoint ended; 0: there is none.
+        staged: what it says is to be committed, and may not have been.
     """
 
     every: float
     slot: int = 0
     read: int = 0
+    epoch: int = 0
+    staged: tuple[Commit, ...] = ()
+
+
+@dataclass(frozen=True)
+class Tolerated:
+    """Errors of user code that end no job.
+
+    Attributes:
+        most: how many; None: any number.
+        before: those that there were before the checkpoint with which the job begins.
+    """
+
+    most: int | None = None
+    before: Failed = NONE_FAILED
 
 
 @dataclass(frozen=True)
@@ -154,6 +223,8 @@ class Graph:
     Attributes:
         stages, edges: in an order of their own.
         checkpoints: when they are made; None: there are none.
+        tolerated: how many errors of user code the job bears.
+        until: when inputs that are open are closed.
 
     Raises:
         ConfigError: a stage is named twice or by a reserved name, an edge names no stage, or edges form a cycle.
@@ -162,6 +233,8 @@ class Graph:
     stages: tuple[Stage, ...]
     edges: tuple[Edge, ...]
     checkpoints: CheckpointTimes | None = None
+    tolerated: Tolerated = Tolerated()
+    until: Until = field(default_factory=Until)
 
     def __post_init__(self) -> None:
         names = [stage.name for stage in self.stages]
@@ -251,8 +324,13 @@ class Graph:
         return (stage for stage in self.in_order if not self.is_source(stage.name))
 
     def without_splits(self) -> Graph:
-        """The same graph without input."""
-        return replace(self, stages=tuple(replace(stage, splits=()) for stage in self.stages))
+        """The same graph without input, and without dead letters."""
+        stages = tuple(replace(stage, splits=(), given=None) for stage in self.stages)
+        return replace(self, stages=stages, tolerated=Tolerated())
+
+    def as_asked(self) -> Graph:
+        """The same graph as a job asks for it: without input and planned tables."""
+        return replace(self, stages=tuple(replace(stage, splits=(), first=None) for stage in self.stages))
 
     @property
     def addresses(self) -> tuple[Address, ...]:
@@ -264,7 +342,9 @@ MAPPER, REDUCER = "mapper", "reducer"
 """The stages of the smallest graph."""
 
 
-def map_reduce(splits: tuple[Split, ...], mappers: int, reducers: int, **options: Any) -> Graph:
-    """The smallest graph: one source stage and one reduce stage; `options` are those of the latter."""
-    stages = (Stage(MAPPER, mappers, splits=splits), Stage(REDUCER, reducers, **options))
+def map_reduce(
+    splits: tuple[Split, ...], mappers: int, reducers: int, *, position: Position | None = None, **options: Any
+) -> Graph:
+    """The smallest graph: one source stage, with its splits and position, and one reduce stage with `options`."""
+    stages = (Stage(MAPPER, mappers, splits=splits, position=position), Stage(REDUCER, reducers, **options))
     return Graph(stages, (Edge(MAPPER, REDUCER),))

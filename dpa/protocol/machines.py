@@ -48,6 +48,7 @@ def task_of(
         ),
         senders=tuple(graph.senders(stage.name)),
         ring=None if stage.first is None else stage.ring_table(),
+        closed=stage.reached.closed,
     )
 
 

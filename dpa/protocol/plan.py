@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import pickle
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from annotated_types import Ge, Gt
 
 from dpa._util.bounds import FINITE
 from dpa._util.words import plural
+from dpa.execution.spill.room import Room
+from dpa.execution.trials import Trial
 from dpa.protocol.graph import Graph
-from dpa.protocol.recovery import CheckpointOptions, Death, RecoveryOptions
+from dpa.protocol.recovery import Death, RecoveryOptions, SavedJob
 from dpa.protocol.task.delivery import Delivery, TaskOutput
 from dpa.protocol.task.flow_control import FlowControl
 from dpa.protocol.task.user_code import Archive, StageTask, UserCode, no_archive
 from dpa.protocol.wire.addresses import Address
-from dpa.protocol.wire.events import CancelChange, TaskRequest
+from dpa.protocol.wire.events import CancelChange, CloseFeeds, TaskRequest
+from dpa.protocol.wire.instructions import Commit
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.use import TaskUse
+from dpa.sinks.epoch_log_options import EpochLogOptions
+from dpa.sources.feed import Feed, never, splits_so_far
+from dpa.sources.splits import Split
+from dpa.tolerance import Letter
 
 STUCK_SECONDS = 60.0
 
@@ -31,6 +39,22 @@ class JobLimits(FlowControl):
     """Input rows, about, that a mapper is given at a time."""
     start_seconds: Annotated[float, Gt(0), FINITE] = 120.0
     """Most seconds that a task may take to start while records flow; after that the stage keeps the tasks it has."""
+    state_mb: Annotated[int, Ge(1)] | Literal["auto"] | None = None
+    """MiB of memory for the states of each task; those touched longest ago are spilled to local disk. `auto`: half of
+    what Ray may use of its node, divided by the tasks there that keep states. Null: all states are in memory."""
+    spill_path: str | None = None
+    """Directory on a local disk of each machine, for what is spilled; null: the machine's temporary one."""
+
+    def room(self, seed: int, auto_mb: int | None = None, dumps: Callable[[Any], bytes] = pickle.dumps) -> Room | None:
+        """What a task has for its states, whose keys are hashed with `seed`; None: as much as they need.
+
+        Args:
+            seed: of the hashes of keys.
+            auto_mb: what `auto` stands for; None: for as much as they need.
+            dumps: pickles what `pickle` cannot.
+        """
+        found = auto_mb if self.state_mb == "auto" else self.state_mb
+        return None if found is None else Room(found * 2**20, seed, self.spill_path, dumps)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +90,7 @@ class RunPlan:
         graph: stages and edges, with the input's splits.
         tasks: what the tasks of each stage do.
         frozen: the same, pickled before user code ran in this process, in place of `tasks`; None: they are as they are.
+        feeds: the open inputs of sources, which the coordinator polls.
         deliveries: where the tasks of each stage that is no source deliver their shares of results.
         python_path: directories that the actors add to their module search path.
         testing: for each stage, the tasks that are slow on purpose.
@@ -73,14 +98,18 @@ class RunPlan:
         limits: of the job.
         stuck_seconds: a task that works on one step for this long reports on what, and again after as long.
         recovery: what becomes of the job when one of its processes dies.
-        checkpoint: the checkpoints with which it is begun again; None: it is begun at the start of the input.
+        saved: where the checkpoints are with which it is begun again; None: it is begun at the start of the input.
+        epoch_log: where the log by epoch is; None: there is none.
         generation: which life of the graph this is, from 0.
+        tries: the stages whose tasks try what they are to process, as two of them have died.
+        attempts_left: how often it is begun again after this, if no checkpoint comes before.
         log_level: the level at which tasks log, as a number of `logging`; None: they log nothing.
     """
 
     graph: Graph
     tasks: Mapping[str, StageTask]
     deliveries: Mapping[str, Delivery]
+    feeds: Mapping[str, Feed] = field(default_factory=dict)
     python_path: tuple[str, ...] = ()
     testing: Mapping[str, SlowTasks] = field(default_factory=dict)
     name: str = "job"
@@ -88,18 +117,51 @@ class RunPlan:
     stuck_seconds: float = STUCK_SECONDS
     log_level: int | None = None
     recovery: RecoveryOptions = field(default_factory=RecoveryOptions)
-    checkpoint: CheckpointOptions | None = None
+    saved: SavedJob | None = None
+    epoch_log: EpochLogOptions | None = None
     generation: int = 0
+    tries: frozenset[str] = frozenset()
+    attempts_left: int = 0
     frozen: bytes | None = None
 
     def without_user_code(self) -> RunPlan:
         """The same plan for a process that runs no user code, and may not be able to import it."""
-        rounds = {name: Delivery(rounds=to.rounds) for name, to in self.deliveries.items() if to.rounds is not None}
-        return replace(self, tasks={}, deliveries=rounds, frozen=None)
+        partial = {name: Delivery(partial=to.partial) for name, to in self.deliveries.items() if to.partial is not None}
+        return replace(self, tasks={}, feeds={}, deliveries=partial, frozen=None)
 
-    def user_code(self, address: Address, clock: Callable[[], float], archive: Archive = no_archive) -> UserCode:
-        """The user code of a task; `clock` gives seconds, and `archive` writes its snapshots."""
-        return UserCode(self.tasks[address.stage], address.index, clock, self.deliveries.get(address.stage), archive)
+    def with_what_has_come(self) -> RunPlan:
+        """The same plan with the open inputs as they are now: they end where nothing more has come."""
+        come = {name: tuple(splits_so_far(feed, self.limits.split_records)) for name, feed in self.feeds.items()}
+        stages = (
+            replace(stage, splits=come[stage.name], position=None) if stage.name in come else stage
+            for stage in self.graph.stages
+        )
+        return replace(self, graph=replace(self.graph, stages=tuple(stages)), feeds={})
+
+    @property
+    def given(self) -> Mapping[str, tuple[Split, ...]]:
+        """By source, what polls of its open input have given so far, where that is kept."""
+        return {stage.name: stage.splits for stage in self.graph.stages if stage.given is not None}
+
+    def is_begun_again(self, has_progressed: bool) -> bool:
+        """Whether another generation follows if a process of this one dies; `has_progressed`: it has added a
+        checkpoint."""
+        return (self.recovery.attempts if has_progressed else self.attempts_left) > 0
+
+    def user_code(
+        self,
+        address: Address,
+        clock: Callable[[], float],
+        archive: Archive = no_archive,
+        trial: Trial | None = None,
+        room: Callable[[int], Room | None] | None = None,
+    ) -> UserCode:
+        """The user code of a task; `clock` gives seconds, `archive` writes its snapshots, `trial` tries what it is to
+        process, and `room` is what it has for its states, given the seed of their keys: by default as
+        `JobLimits.room`."""
+        has = (room or self.limits.room)(self.graph[address.stage].balance.hash_seed)
+        task, delivery = self.tasks[address.stage], self.deliveries.get(address.stage)
+        return UserCode(task, address.index, clock, delivery, archive, trial, has)
 
     @property
     def rows(self) -> int:
@@ -109,12 +171,18 @@ class RunPlan:
 
 @dataclass(frozen=True)
 class CancelJob:
-    """The whole job is to end, without a result. `request`: a number by which the `Answer` is known."""
+    """The whole job is to end, without a result.
+
+    Attributes:
+        request: a number by which the `Answer` is known.
+        saves: whether it is to end behind a last checkpoint, if it makes any.
+    """
 
     request: int
+    saves: bool = False
 
 
-Request: TypeAlias = TaskRequest | CancelChange | CancelJob
+Request: TypeAlias = TaskRequest | CancelChange | CancelJob | CloseFeeds
 """What a running job may be asked for from outside."""
 
 
@@ -130,11 +198,15 @@ class RunHooks:
         observe: receives statistics now and then, and at the end of a run that does not fail.
         warn: receives what the user should know meanwhile.
         restart: called when a death has ended a generation of which no process is left, before the next one begins.
+        closes: whether inputs that are open are to be closed now; asked a few times a second.
+        commit: called with each epoch that is to be committed in this process.
     """
 
     observe: Callable[[Snapshot], None] = _ignore
     warn: Callable[[str], None] = _ignore
     restart: Callable[[Death], None] = _ignore
+    closes: Callable[[], bool] = never
+    commit: Callable[[Commit], None] = _ignore
 
 
 @dataclass(frozen=True)
@@ -150,10 +222,14 @@ class Times:
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """What a run gives back: every task's share of each operator stage's result, the last statistics, the moments, and
-    what each task used, where tasks are processes."""
+    """What a run gives back: every task's share of each operator stage's result, the last statistics, the moments,
+    what each task used, where tasks are processes, the dead letters, by source what polls of its open input have given,
+    where that was to be kept, and by stage what was staged of epochs and is to be committed with the last one."""
 
     outputs: Mapping[str, tuple[TaskOutput, ...]]
     snapshot: Snapshot
     times: Times
     use: Mapping[Address, TaskUse] = field(default_factory=dict)
+    letters: Iterable[Letter] = ()
+    given: Mapping[str, tuple[Split, ...]] = field(default_factory=dict)
+    staged: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)

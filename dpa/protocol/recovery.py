@@ -1,5 +1,5 @@
 """What becomes of a job of which a process dies: its graph is begun again, as its next *generation*, a bounded number
-of times. No clock and no Ray: the driver notices deaths, waits, and begins.
+of times without progress. No clock and no Ray: the driver notices deaths, waits, and begins.
 
 Only deaths are recovered from. Errors that user code raises, broken invariants and wrong configurations would come
 again, so they fail the job at once.
@@ -7,6 +7,7 @@ again, so they fail the job at once.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -14,7 +15,7 @@ from annotated_types import Ge, Gt
 
 from dpa._util.durations import Duration
 from dpa.errors import JobFailedError
-from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.addresses import RESERVED, Address
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,10 +23,11 @@ class RecoveryOptions:
     """How often, and how soon, a job is begun again when one of its processes has died."""
 
     attempts: Annotated[int, Ge(0)] = 3
-    """How often the job is begun again after a death; 0: the first one fails the job."""
+    """How often the job is begun again after a death, counted anew behind each checkpoint; 0: the first one fails the
+    job."""
     backoff: Duration = 1.0
     """Seconds from the first death to the next beginning, or a text as `500ms` or `2m`; each later one has twice those
-    of the one before."""
+    of the one before, until there is a new checkpoint."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +43,25 @@ class CheckpointOptions:
 
 
 @dataclass(frozen=True)
+class SavedJob:
+    """Where the checkpoints of a job are, as its driver has made or found it.
+
+    Attributes:
+        options: the job's.
+        job: its directory there.
+        about: what a job that goes on with one must have in common with this, as a text that each checkpoint holds.
+        generation: with which this driver begins; earlier ones belonged to drivers before.
+        read: rows of the input that had been read at the checkpoint that it begins with.
+    """
+
+    options: CheckpointOptions
+    job: str
+    about: str = "{}"
+    generation: int = 0
+    read: int = 0
+
+
+@dataclass(frozen=True)
 class Death:
     """The death of a process of a job, with which its generation ends.
 
@@ -51,6 +72,7 @@ class Death:
         generation: in which it died.
         at: when that was noticed, in seconds since the epoch.
         what: what happened, such as `died` or `did not start`.
+        is_planned: whether the generation is ended before the process dies, as it is known that it will.
     """
 
     task: Address
@@ -59,6 +81,7 @@ class Death:
     generation: int = 0
     at: float = 0.0
     what: str = "died"
+    is_planned: bool = False
 
     def in_words(self) -> str:
         """Who died where, and why, for the user."""
@@ -73,6 +96,9 @@ class TaskDiedError(JobFailedError):
         super().__init__(death.in_words())
         self.death = death
 
+    def __reduce__(self) -> tuple[type[TaskDiedError], tuple[Death]]:
+        return type(self), (self.death,)
+
 
 @dataclass
 class Recoveries:
@@ -80,19 +106,34 @@ class Recoveries:
 
     Attributes:
         options: the job's.
-        deaths: that have ended a generation, in order.
+        generation: that is to be, or that lives.
+        deaths: that have ended a generation since the newest checkpoint, in order.
     """
 
     options: RecoveryOptions
+    generation: int = 0
     deaths: list[Death] = field(default_factory=list)
 
     @property
-    def generation(self) -> int:
-        """The generation that is to be, or that lives."""
-        return len(self.deaths)
+    def attempts_left(self) -> int:
+        """How often the job is begun again if no checkpoint comes before."""
+        return self.options.attempts - len(self.deaths)
 
-    def after(self, death: Death) -> float | None:
-        """The seconds from this death to the next beginning; None: all attempts are used up."""
+    @property
+    def suspects(self) -> frozenset[str]:
+        """The stages of which two tasks, or the same one twice, have died: their user code may be to blame."""
+        deaths = Counter(death.task.stage for death in self.deaths if death.task.stage not in RESERVED)
+        return frozenset(stage for stage, number in deaths.items() if number > 1)
+
+    def after(self, death: Death, *, has_progressed: bool = False) -> float | None:
+        """The seconds from this death to the next beginning; None: all attempts are used up. `has_progressed`: whether
+        there is a new checkpoint since the last death, from which on deaths are counted anew. One that is planned does
+        not count, and waits for nothing."""
+        if has_progressed:
+            self.deaths.clear()
+        self.generation += 1
+        if death.is_planned:
+            return 0.0
         self.deaths.append(death)
         if len(self.deaths) > self.options.attempts:
             return None

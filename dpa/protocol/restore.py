@@ -1,5 +1,6 @@
 """A job that begins with a cut of an earlier one: the same graph, with what was not read for input, and the tables that
-were the newest.
+were the newest. Its stages may have other numbers of tasks, groupings and policies than they had: states go to those to
+whom records of their keys go now.
 
 Counters, versions and numbers of tasks begin again. What was learned about the keys is in the tables.
 """
@@ -7,48 +8,99 @@ Counters, versions and numbers of tasks begin again. What was learned about the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from typing import TypeVar
 
 import numpy as np
 
 from dpa.balance.adaptive.first_table import FirstTable
-from dpa.balance.options import AdaptiveOptions
+from dpa.balance.options import AdaptiveOptions, BalanceOptions
 from dpa.measure.load import KeySample
 from dpa.protocol.graph import Graph, Stage
-from dpa.protocol.wire.cut import Cut
+from dpa.protocol.wire.cut import Cut, OperatorCut
 from dpa.routing.assignment import Assignment, KeySplit, Single
-from dpa.routing.table import RoutingTable
+from dpa.routing.groupings.base import Grouping
+from dpa.routing.hashing import Hashes
+from dpa.routing.members import MemberChange, with_members
+from dpa.routing.table import Owners, RoutingTable
 
 S = TypeVar("S")
 
 
-def continued(graph: Graph, cut: Cut) -> Graph:
-    """The graph as it goes on behind a cut."""
-    stages = [
-        replace(stage, splits=cut.sources[stage.name].rest, tasks=cut.sources[stage.name].tasks)
-        if stage.name in cut.sources
-        else _with_table(stage, cut.operators[stage.name].table)
-        for stage in graph.stages
-    ]
-    return replace(graph, stages=tuple(stages))
+def continued(graph: Graph, cut: Cut, before: Graph | None = None) -> Graph:
+    """The graph as it goes on behind a cut. `before`: as the job that was cut had asked for it; None: the same. A stage
+    has as many tasks as at the cut, unless the job asks for another number than it did before."""
+    before = before or graph
+    stages = []
+    for stage in graph.stages:
+        is_as_before = stage.tasks == before[stage.name].tasks
+        if (source := cut.sources.get(stage.name)) is not None:
+            tasks = source.tasks if is_as_before else stage.tasks
+            given = None if stage.given is None else source.given
+            rest = replace(stage, splits=source.rest, position=source.position, given=given, reached=source.reached)
+            stages.append(replace(rest, tasks=tasks))
+        else:
+            operator = cut.operators[stage.name]
+            tasks = len(operator.table.members) if is_as_before else stage.tasks
+            begun = replace(stage, tasks=tasks, reached=operator.reached, published=operator.published)
+            stages.append(_with_table(begun, operator, before[stage.name]))
+    return replace(graph, stages=tuple(stages), tolerated=replace(graph.tolerated, before=cut.failed))
 
 
-def begins_with(stage: Stage, snapshots: Sequence[S], index: int) -> tuple[Sequence[S], RoutingTable | None]:
+def begins_with(
+    stage: Stage, snapshots: Sequence[S], index: int, before: Stage | None = None
+) -> tuple[Sequence[S], RoutingTable | None]:
     """The snapshots, of a stage's tasks in order, with which a task of it begins, and the table that says which of
-    their states are the task's; None: all are, as a grouping that goes by no table sends it the same keys again."""
+    their states are the task's; None: all are, as a grouping that goes by no table sends it the same keys again.
+    `before`: the stage as the job that was cut had asked for it; None: the same."""
+    table = stage.first_table()
     if stage.grouping.is_ring:
-        return snapshots, stage.first_table()
-    return snapshots[index : index + 1], None
+        return snapshots, table
+    is_as_before = len(snapshots) == stage.tasks and stage.grouping == (before or stage).grouping
+    if is_as_before and not stage.scattered:
+        return snapshots[index : index + 1], None
+    if stage.grouping.splits_keys:  # states are merged with the owner by the table in the end, wherever they are
+        return snapshots, table
+    given = {field.name: getattr(table, field.name) for field in fields(table)}
+    return snapshots, _GroupedTable(**given, keys=stage.grouping.create(table, 0))
 
 
-def _with_table(stage: Stage, table: RoutingTable) -> Stage:
-    """A stage with as many tasks as it had. Its keys belong to those that had them, if its policy goes by tables that
-    are no rings; else they belong to those whom the ring gives them, and what was learned is learned again."""
-    stage = replace(stage, tasks=len(table.members))
-    if not (stage.grouping.is_ring and isinstance(stage.balance, AdaptiveOptions)):
-        return replace(stage, first=None)
-    return replace(stage, first=FirstTable(renumbered(table), KeySample.empty(), {}))
+@dataclass(frozen=True, eq=False)
+class _GroupedTable(RoutingTable):
+    """Gives each key to the task to which a grouping sends it that is not the ring; `keys` does not split them."""
+
+    keys: Grouping | None = None
+
+    def owners_of(self, hashes: Hashes) -> Owners:
+        """The task of each key."""
+        owners = None if self.keys is None else self.keys.owners_of(hashes)
+        assert owners is not None
+        return owners
+
+
+def _with_table(stage: Stage, cut: OperatorCut, before: Stage) -> Stage:
+    """A stage whose keys belong to those that had them, if its ring has the tokens that it had, and its policy goes by
+    tables that are no rings, or the table is one; else they belong to those whom the plain ring gives them, and what
+    was learned is learned again. Tasks that are more or fewer than before join the table or leave it."""
+    balance, table = stage.balance, cut.table
+    rings = [(each.initial_tokens, each.token_format, each.hash_seed) for each in (balance, before.balance)]
+    by_ring = stage.grouping.is_ring and before.grouping.is_ring and rings[0] == rings[1]
+    found = _with_tasks(renumbered(table), stage.tasks, balance) if by_ring else None
+    if found is None:
+        return replace(stage, first=None, scattered=table.version > 0)
+    rounds = {index: cut.rounds.get(member, 0) for index, member in enumerate(table.members[: stage.tasks])}
+    return replace(stage, first=FirstTable(found, KeySample.empty(), {}, rounds))
+
+
+def _with_tasks(table: RoutingTable, tasks: int, balance: BalanceOptions) -> RoutingTable | None:
+    """The table with as many tasks; None: the policy goes by rings, and it is none."""
+    change = MemberChange(joins=tuple(range(table.reducers, tasks)), leaves=table.members[tasks:])
+    if not isinstance(balance, AdaptiveOptions):
+        ring = balance.ring_of(table)
+        return None if ring is None else renumbered(ring.change_members(change).snapshot(0))
+    if len(table.members) == tasks:
+        return table
+    return renumbered(with_members(table, change, {joins: balance.positions(joins) for joins in change.joins}))
 
 
 def renumbered(table: RoutingTable) -> RoutingTable:

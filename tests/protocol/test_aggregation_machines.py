@@ -1,4 +1,4 @@
-"""Rounds of aggregation: a task's turns between quanta, states that overtake, and what the coordinator waits for."""
+"""Partial results at the end of an epoch: an exchange, states that overtake, and what the coordinator waits for."""
 
 from __future__ import annotations
 
@@ -6,169 +6,151 @@ import pytest
 from builders import block_of, table_giving
 from hypothesis import given
 from hypothesis import strategies as st
-from wires import CoordinatorWire, OperatorWire, emitter_for, instructed, last_table, part, processing, reducer, sent
+from wires import CoordinatorWire, OperatorWire, emitter_for, instructed, last_table, part, reducer, sent
 
 from dpa.errors import ProtocolError
+from dpa.execution.mapping import Emitted
 from dpa.execution.states import StatePart
 from dpa.protocol.coordinator.machine import CoordinatorMachine
-from dpa.protocol.coordinator.stage_progress import StagePhase
-from dpa.protocol.graph import REDUCER, map_reduce
+from dpa.protocol.graph import MAPPER, REDUCER, map_reduce
 from dpa.protocol.task.operator import OperatorState
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
-from dpa.protocol.wire.events import ExtractDone, MergeDone, ProcessDone, Tick
-from dpa.protocol.wire.instructions import Commit, Extract, Instruction, MergeStates, ProcessBlock
+from dpa.protocol.wire.epochs import EpochWait
+from dpa.protocol.wire.events import Committed, ExtractDone, FinishDone, PublishDone, StepDone, Tick, WriteDone
+from dpa.protocol.wire.instructions import Commit, Extract, Instruction, NextStep, ProcessBlock, Publish
 from dpa.protocol.wire.messages import Message
-from dpa.protocol.wire.messages.end import Freeze, Progress
-from dpa.protocol.wire.messages.exchange import BeginExchange, RoundDone, StateTransfer
-from dpa.protocol.wire.metrics import AggregationStats
+from dpa.protocol.wire.messages.cuts import GoOn, Pause, Paused, Thaw
+from dpa.protocol.wire.messages.end import Deliver, Drain, Freeze, Progress
+from dpa.protocol.wire.messages.exchange import BeginExchange, Published, StateTransfer
+from dpa.protocol.wire.messages.splits import SplitGrant, SplitRequest, SplitReturned
+from dpa.protocol.wire.metrics import AggregationStats, TaskStats
 
 
 class Operator(OperatorWire):
-    """Reducer 0 of three, the initial owner of a, b and c."""
+    """Reducer 0 of three."""
 
-    def aggregate(self, number: int = 1) -> list[Instruction]:
-        return self(COORDINATOR, BeginExchange(number, version=0))
+    def end_epoch(self, epoch: int = 1, version: int = 0) -> list[Instruction]:
+        return self(COORDINATOR, BeginExchange(epoch, version))
 
-    def transferred(self, sender: int, states: StatePart | None = None, number: int = 1) -> list[Instruction]:
-        return self(reducer(sender), StateTransfer(number, states))
+    def transferred(self, sender: int, states: StatePart | None = None, epoch: int = 1) -> list[Instruction]:
+        return self(reducer(sender), StateTransfer(epoch, states))
 
     def extracted(self, **parts: StatePart) -> list[Instruction]:
         """The states of other owners are out; `to_1=...` are those of reducer 1."""
         event = ExtractDone({int(to[-1]): states for to, states in parts.items()}, seconds=0.25)
         return self.task.handle(event, 0.0)
 
-    def merged(self, rows: int = 3) -> list[Instruction]:
-        return self.task.handle(MergeDone(rows, seconds=0.5), 0.0)
+    def published(self, staged: object = "a file") -> list[Instruction]:
+        return self.task.handle(PublishDone(staged, seconds=0.5), 0.0)
 
-    def round(self, number: int = 1) -> list[Instruction]:
-        """A whole round in which nobody has anything for another."""
-        self.aggregate(number)
+    def whole(self, epoch: int = 1) -> list[Instruction]:
+        """A whole exchange in which nobody has anything for another."""
+        self.end_epoch(epoch)
         self.extracted()
-        self.transferred(1, number=number)
-        self.transferred(2, number=number)
-        return self.merged()
+        self.transferred(1, epoch=epoch)
+        self.transferred(2, epoch=epoch)
+        return self.published()
 
 
 # --- a task
 
 
-def test_an_idle_task_extracts_at_once_by_the_first_table_whatever_table_it_holds() -> None:
+def test_states_are_extracted_by_the_newest_table_once_the_task_has_it() -> None:
     reducer_0 = Operator()
-    first = reducer_0.task.table
-    reducer_0.update(2)
-    [extract] = reducer_0.aggregate()
-    assert isinstance(extract, Extract) and extract.table is first
+    reducer_0.update(1)
+    assert instructed(reducer_0.end_epoch(version=2), Extract) == []
+    [extract] = instructed(reducer_0.update(2), Extract)
+    assert extract.table is reducer_0.task.table
 
 
 def test_what_was_extracted_goes_to_every_other_task() -> None:
     reducer_0, of_2 = Operator(), part("y")
-    reducer_0.aggregate()
-    assert [
-        (to, message.number, message.part) for to, message in sent(reducer_0.extracted(to_2=of_2), StateTransfer)
-    ] == [
+    reducer_0.end_epoch()
+    transfers = sent(reducer_0.extracted(to_2=of_2), StateTransfer)
+    assert [(to, transfer.epoch, transfer.part) for to, transfer in transfers] == [
         (reducer(1), 1, None),
         (reducer(2), 1, of_2),
     ]
 
 
-def test_a_task_extracts_after_the_quantum_at_hand_and_before_the_next() -> None:
-    reducer_0 = Operator(most=2)
-    assert processing(reducer_0.push("abca")) == ["ab"]
-    assert reducer_0.aggregate() == []
-    done = reducer_0.done()
-    assert instructed(done, Extract) and processing(done) == []
-    assert processing(reducer_0.push("b")) == []
-    assert processing(reducer_0.extracted()) == ["ca"]
-
-
-def test_a_task_goes_on_with_records_until_all_others_have_sent_their_states() -> None:
-    reducer_0, of_2 = Operator(most=1), part("b")
-    reducer_0.push("abc")
-    reducer_0.aggregate()
-    reducer_0.done()
-    assert processing(reducer_0.extracted()) == ["b"]
-    assert reducer_0.transferred(2, of_2) == []
-    assert processing(reducer_0.done()) == ["c"]
-    assert reducer_0.transferred(1) == []
-    [merge] = instructed(reducer_0.done(), MergeStates)
-    assert (merge.parts, merge.round, reducer_0.task.has_records) == ((of_2,), 1, False)
-    assert processing(reducer_0.push("a")) == []
-    assert processing(reducer_0.merged()) == ["a"]
-
-
-@given(st.permutations(["aggregate", "from 1", "from 2"]))
-def test_states_of_others_may_come_before_the_round_does(order: list[str]) -> None:
-    reducer_0, parts, merges = Operator(), {1: part("b"), 2: part("a", "b")}, []
+@given(st.permutations(["begin", "from 1", "from 2"]))
+def test_states_of_others_may_come_before_the_exchange_begins(order: list[str]) -> None:
+    reducer_0, parts, publishes = Operator(), {1: part("b"), 2: part("a", "b")}, []
     for step in order:
-        assert not merges
-        if step == "aggregate":
-            assert instructed(reducer_0.aggregate(), Extract)
-            merges += instructed(reducer_0.extracted(), MergeStates)
+        assert not publishes
+        if step == "begin":
+            assert instructed(reducer_0.end_epoch(), Extract)
+            publishes += instructed(reducer_0.extracted(), Publish)
         else:
-            merges += instructed(reducer_0.transferred(int(step[-1]), parts[int(step[-1])]), MergeStates)
-    [merge] = merges
-    assert merge.parts == (parts[1], parts[2])
+            publishes += instructed(reducer_0.transferred(int(step[-1]), parts[int(step[-1])]), Publish)
+    [publish] = publishes
+    assert (publish.epoch, publish.parts) == (1, (parts[1], parts[2]))
 
 
-def test_a_merged_share_is_reported_with_what_it_took() -> None:
+def test_a_staged_share_is_reported_with_what_it_took() -> None:
     reducer_0 = Operator()
-    reducer_0.aggregate()
+    reducer_0.end_epoch()
     reducer_0.extracted(to_1=part("x"), to_2=part("y", "z"))
     reducer_0.transferred(1)
     reducer_0.transferred(2)
-    assert sent(reducer_0.merged(rows=7), RoundDone) == [(COORDINATOR, RoundDone(1, 7, states=3, seconds=0.75))]
+    published = Published(1, "a file", states=3, seconds=0.75, stats=reducer_0.task.stats)
+    assert sent(reducer_0.published(), Published) == [(COORDINATOR, published)]
     assert reducer_0.task.idle
 
 
-def test_rounds_follow_each_other() -> None:
-    reducer_0 = Operator()
-    for number in (1, 2, 3):
-        [(_, share)] = sent(reducer_0.round(number), RoundDone)
-        assert share.number == number
+def test_where_no_states_move_a_task_publishes_what_it_has_at_once() -> None:
+    [publish] = instructed(Operator()(COORDINATOR, BeginExchange(4, 0, transfer=False)), Publish)
+    assert (publish.epoch, publish.parts) == (4, ())
 
 
-def test_one_task_alone_merges_what_it_has() -> None:
+def test_one_task_alone_publishes_what_it_has() -> None:
     alone = OperatorWire(tables=[table_giving({"a": 0})])
     assert instructed(alone(COORDINATOR, BeginExchange(1, 0)), Extract)
-    [merge] = instructed(alone.task.handle(ExtractDone({}), 0.0), MergeStates)
-    assert merge.parts == ()
+    assert instructed(alone.task.handle(ExtractDone({}), 0.0), Publish)
 
 
-def test_queue_credits_and_reports_are_as_without_a_round() -> None:
-    reducer_0 = Operator(most=1)
-    reducer_0.push("ab")
-    reducer_0.aggregate()
-    reducer_0.done()
-    assert (reducer_0.task.queue.length, reducer_0.task.processed) == (1, 1)
-    [(_, report)] = sent(reducer_0.task.handle(Tick(), 1.0), Progress)
-    assert (report.stats.queue, report.stats.processed) == (1, 1)
-    reducer_0.extracted()
-    assert (reducer_0.task.queue.length, reducer_0.task.processed) == (1, 1)
-
-
-def test_a_task_that_credit_downstream_keeps_from_processing_takes_part_in_a_round_all_the_same() -> None:
-    emitter = emitter_for(table_giving({"r": 0}), 1, edge=1, stage="next", origin=reducer())
-    blocked = OperatorWire(emitter, most=1)
-    blocked.push("ab")
-    blocked.task.handle(ProcessDone(0.0, tuple((0, block_of(["r"])) for _ in range(3))), 0.0)
-    assert not emitter.is_open
-    assert instructed(blocked(COORDINATOR, BeginExchange(1, 0)), Extract)
-
-
-def test_after_a_round_comes_the_last_exchange_by_the_last_table() -> None:
+def test_epochs_ascend_and_the_last_exchange_is_behind_them() -> None:
     reducer_0 = Operator()
-    reducer_0.round()
+    for epoch in (1, 2, 5):
+        [(_, share)] = sent(reducer_0.whole(epoch), Published)
+        assert share.epoch == epoch
     reducer_0.update(1)
-    [extract] = instructed(reducer_0(COORDINATOR, BeginExchange(2, 1, last=True)), Extract)
+    [extract] = instructed(reducer_0(COORDINATOR, BeginExchange(6, 1, last=True)), Extract)
     assert extract.table is reducer_0.task.table
     assert reducer_0.task.state is OperatorState.EXCHANGING
 
 
-def test_the_numbers_of_exchanges_have_no_gap() -> None:
+def test_a_task_with_records_cannot_publish() -> None:
     reducer_0 = Operator()
-    reducer_0.round()
-    with pytest.raises(ProtocolError, match="reducer 0 is to begin exchange 3 after 1"):
-        reducer_0.aggregate(3)
+    reducer_0.push("a")
+    with pytest.raises(ProtocolError, match="reducer 0 is to publish with 1 records in its queue"):
+        reducer_0.end_epoch()
+
+
+def test_a_task_says_when_its_queue_is_empty_until_the_cut_is_over() -> None:
+    reducer_0 = Operator()
+    reducer_0(COORDINATOR, Drain())
+    reducer_0.push("a")
+    assert sent(reducer_0.done(), Progress)
+    reducer_0(COORDINATOR, GoOn(draining=False))
+    for _ in range(2):
+        reducer_0.push("a")
+        reports = sent(reducer_0.done(), Progress)
+    assert not reports
+
+
+def test_a_task_that_emits_its_result_pauses_after_the_step_at_hand() -> None:
+    emitter = emitter_for(table_giving({"r": 0}), 5, edge=1, stage="next", origin=reducer())
+    operator = OperatorWire(emitter)
+    operator(COORDINATOR, BeginExchange(1, 0, last=True, transfer=False))
+    operator.task.handle(FinishDone(None, ()), 0.0)
+    operator(COORDINATOR, Deliver(None))
+    assert instructed(operator.task.handle(WriteDone(), 0.0), NextStep)
+    assert not sent(operator(COORDINATOR, Pause()), Paused)
+    stepped = operator.task.handle(StepDone(Emitted(((0, block_of(["r"])),), 1, 1)), 0.0)
+    [(_, paused)] = sent(stepped, Paused)
+    assert paused.stats.emitted == (1,) and not instructed(stepped, NextStep)
+    assert instructed(operator(COORDINATOR, GoOn(draining=False)), NextStep)
 
 
 # --- what a task cannot take
@@ -181,16 +163,9 @@ def fresh() -> Operator:
     return Operator()
 
 
-def asked() -> Operator:
-    reducer_0 = Operator()
-    reducer_0.push("a")
-    reducer_0.aggregate()
-    return reducer_0
-
-
 def extracting() -> Operator:
     reducer_0 = Operator()
-    reducer_0.aggregate()
+    reducer_0.end_epoch()
     return reducer_0
 
 
@@ -201,49 +176,55 @@ def collecting() -> Operator:
     return reducer_0
 
 
-def merging() -> Operator:
+def publishing() -> Operator:
     reducer_0 = collecting()
     reducer_0.transferred(1)
     return reducer_0
 
 
+def early() -> Operator:
+    reducer_0 = Operator()
+    reducer_0.transferred(1, epoch=3)
+    return reducer_0
+
+
 CANNOT_COME = [
     (fresh, ExtractDone({})),
-    (fresh, MergeDone(0, 0.0)),
-    (fresh, StateTransfer(2, None)),
-    (asked, BeginExchange(2, 0)),
-    (asked, ExtractDone({})),
-    (asked, MergeDone(0, 0.0)),
+    (fresh, PublishDone(None)),
+    (fresh, StateTransfer(0, None)),
+    (fresh, BeginExchange(0, 0)),
+    (early, BeginExchange(2, 0)),
+    (early, StateTransfer(2, None)),
     (extracting, BeginExchange(2, 0)),
-    (extracting, MergeDone(0, 0.0)),
+    (extracting, PublishDone(None)),
     (extracting, StateTransfer(2, None)),
     (collecting, BeginExchange(2, 0)),
     (collecting, ExtractDone({})),
-    (collecting, MergeDone(0, 0.0)),
+    (collecting, PublishDone(None)),
     (collecting, StateTransfer(2, None)),
     (collecting, LAST),
-    (merging, BeginExchange(2, 0)),
-    (merging, StateTransfer(1, None)),
-    (merging, StateTransfer(2, None)),
-    (merging, ExtractDone({})),
-    (merging, LAST),
+    (publishing, BeginExchange(2, 0)),
+    (publishing, StateTransfer(1, None)),
+    (publishing, StateTransfer(2, None)),
+    (publishing, ExtractDone({})),
+    (publishing, LAST),
 ]
 
 
 @pytest.mark.parametrize(
     ("state", "what"), CANNOT_COME, ids=[f"{what} while {state.__name__}" for state, what in CANNOT_COME]
 )
-def test_what_cannot_come_in_a_round_is_refused(state, what) -> None:
+def test_what_cannot_come_in_an_exchange_is_refused(state, what) -> None:
     reducer_0 = state()
     with pytest.raises(ProtocolError, match="reducer 0"):
         if isinstance(what, Message):
-            reducer_0(COORDINATOR if isinstance(what, BeginExchange) else reducer(1), what)
+            reducer_0(COORDINATOR if isinstance(what, BeginExchange) else reducer(2), what)
         else:
             reducer_0.task.handle(what, 0.0)
 
 
-def test_a_task_sends_its_states_only_once_in_a_round() -> None:
-    with pytest.raises(ProtocolError, match="reducer 0 cannot take states of exchange 1 from reducer 2"):
+def test_a_task_sends_its_states_only_once_in_an_exchange() -> None:
+    with pytest.raises(ProtocolError, match="reducer 0 cannot take states of epoch 1 from reducer 2"):
         collecting().transferred(2)
 
 
@@ -251,130 +232,161 @@ def test_a_task_sends_its_states_only_once_in_a_round() -> None:
 
 
 class Coordinator(CoordinatorWire):
-    """The coordinator of two mappers and two reducers, with a round every two seconds, at 10 s."""
+    """The coordinator of two mappers and two reducers, with partial results every two seconds, at 10 s."""
 
     def __init__(self, seconds: float | None = 2.0) -> None:
         super().__init__(10.0, aggregate_seconds=seconds)
+        self.records = 0
 
-    def tick(self, now: float) -> list[int]:
-        """The rounds that a tick begins, one for each reducer that takes part."""
-        begun = sent(self.coordinator.handle(Tick(), now), BeginExchange)
-        assert {(message.version, message.last) for _, message in begun} <= {(0, False)}
-        return [message.number for _, message in begun]
+    def tick(self, now: float, *, records: int = 1) -> list[Address]:
+        """Whom a tick has pause, when that many more records were emitted and processed."""
+        self.records += records
+        reported = self.progress(reducer(0), processed=self.records, now=now)
+        return [to for to, _ in sent([*reported, *self.coordinator.handle(Tick(), now)], Pause)]
 
-    def aggregated(self, index: int, number: int = 1, now: float = 0.0, **more: float) -> list[Instruction]:
-        given = {"rows": 5, "states": 2, "seconds": 0.5, **more}
-        return self(reducer(index), RoundDone(number, **given), now)  # type: ignore[arg-type]
+    def paused(self, index: int, emitted: int = 0, now: float = 0.0) -> list[Instruction]:
+        return self(Address(MAPPER, index), Paused(TaskStats(MAPPER, index, emitted=(emitted,))), now)
 
-    def drained(self) -> None:
-        """All records are processed, so the load balancer is asked for the last table."""
-        self.mapped(0, 4, done=True)
-        self.mapped(1, 3, done=True)
-        self.reduced(0, 5)
-        assert sent(self.reduced(1, 2), Freeze)
+    def quiet(self, now: float) -> list[tuple[Address, BeginExchange]]:
+        """All that mappers have emitted is processed; whom the table then has publish."""
+        instructions = [*self.paused(0, self.records, now=now), *self.paused(1, now=now)]
+        assert [to for to, _ in sent(instructions, Freeze)] == [BALANCER]
+        return sent(self(BALANCER, last_table(REDUCER, 3), now), BeginExchange)
 
-    def last_table(self, version: int) -> list[Instruction]:
-        return self(BALANCER, last_table("reducer", version))
+    def published(
+        self, index: int, epoch: int = 1, now: float = 0.0, *, is_committed: bool = True
+    ) -> list[Instruction]:
+        found = self(reducer(index), Published(epoch, f"file {index}", states=2, seconds=0.5), now)
+        for commit in instructed(found, Commit) if is_committed else ():
+            found += self.coordinator.handle(Committed(commit.stage, commit.epoch), now)
+        return found
 
     @property
     def aggregation(self) -> AggregationStats | None:
         return self.coordinator.snapshot()[REDUCER].aggregation
 
 
-def last_exchange(instructions: list[Instruction]) -> list[tuple[Address, int, int]]:
-    """To whom the last exchange is announced, with its number and the version of the last table."""
-    begun = sent(instructions, BeginExchange)
-    assert all(message.last for _, message in begun)
-    return [(to, message.number, message.version) for to, message in begun]
-
-
-def test_the_first_round_begins_at_the_first_tick_after_its_time() -> None:
+def test_an_epoch_ends_when_partial_results_are_due_and_the_time_runs_from_when_they_are_complete() -> None:
     coordinator = Coordinator()
-    assert [coordinator.tick(now) for now in (10.25, 11.9, 12.0)] == [[], [], [1, 1]]
+    assert [len(coordinator.tick(now)) for now in (10.25, 11.9, 12.0)] == [0, 0, 2]
+    begun = coordinator.quiet(12.5)
+    assert begun == [(reducer(index), BeginExchange(1, 3)) for index in (0, 1)]
+    assert not instructed(coordinator.published(1, now=13.0), Commit)
+    ended = coordinator.published(0, now=14.0)
+    assert instructed(ended, Commit) == [Commit(REDUCER, 1, at=2.0, staged=("file 0", "file 1"))]
+    assert [to for to, _ in sent(ended, Thaw)] == [BALANCER] and len(sent(ended, GoOn)) == 2
+    assert [len(coordinator.tick(now)) for now in (15.9, 16.0)] == [0, 2]
 
 
-def test_no_round_begins_while_one_is_in_progress_and_the_time_runs_from_its_end() -> None:
+def test_no_epoch_ends_before_readers_see_the_one_before() -> None:
     coordinator = Coordinator()
     coordinator.tick(12.0)
-    coordinator.aggregated(0)
+    coordinator.quiet(12.0)
+    coordinator.published(0, now=12.0)
+    coordinator.published(1, now=12.0, is_committed=False)
     assert coordinator.tick(20.0) == []
-    coordinator.aggregated(1, now=21.0)
-    assert [coordinator.tick(now) for now in (22.0, 22.9, 23.0)] == [[], [], [2, 2]]
+    assert len(sent(coordinator.coordinator.handle(Committed(REDUCER, 1), 20.5), Pause)) == 2
 
 
-def test_a_round_is_committed_when_all_shares_are_complete() -> None:
+def test_sources_go_on_for_as_long_as_they_had_waited() -> None:
     coordinator = Coordinator()
-    coordinator.tick(12.5)
-    assert instructed(coordinator.aggregated(1, rows=3), Commit) == []
-    assert instructed(coordinator.aggregated(0, rows=4), Commit) == [Commit("reducer", 1, at=2.5, rows=(4, 3))]
+    coordinator.tick(12.0)
+    coordinator.quiet(12.0)
+    coordinator.published(0, now=20.0)
+    coordinator.published(1, now=20.0)
+    assert [len(coordinator.tick(now)) for now in (22.0, 27.9, 28.0)] == [0, 0, 2]
 
 
-def test_what_rounds_take_is_added_up_when_they_end() -> None:
+def test_records_that_were_emitted_before_the_cut_are_processed_first() -> None:
+    coordinator = Coordinator()
+    coordinator.progress(reducer(0), processed=1, now=11.0)
+    coordinator.tick(12.0)
+    assert not sent([*coordinator.paused(0, 3), *coordinator.paused(1, 1)], Freeze)
+    assert not sent(coordinator.reduced(0, 3), Freeze)
+    assert sent(coordinator.reduced(1, 1), Freeze)
+
+
+def test_no_split_is_granted_and_no_stage_ends_until_the_cut_is_over() -> None:
+    coordinator = Coordinator()
+    coordinator.tick(12.0)
+    coordinator(Address(MAPPER, 0), SplitRequest())
+    coordinator.quiet(12.0)
+    assert not sent(coordinator.published(0), SplitGrant)
+    [(to, grant)] = sent(coordinator.published(1), SplitGrant)
+    assert to == Address(MAPPER, 0) and grant.split is not None
+
+
+def test_what_a_source_gives_back_is_granted_first_behind_the_cut() -> None:
+    coordinator = Coordinator()
+    [(_, first)] = sent(coordinator(Address(MAPPER, 0), SplitRequest()), SplitGrant)
+    coordinator.tick(12.0)
+    coordinator(Address(MAPPER, 0), SplitReturned(2))
+    coordinator(Address(MAPPER, 1), SplitRequest())
+    coordinator.quiet(12.0)
+    coordinator.published(0)
+    [(_, rest)] = sent(coordinator.published(1), SplitGrant)
+    assert first.split is not None and rest.split is not None and rest.split.rows == first.split.rows - 2
+
+
+def test_what_partial_results_take_is_added_up_and_whom_the_longest_epoch_waited_for_is_known() -> None:
     coordinator = Coordinator()
     assert coordinator.aggregation == AggregationStats()
-    for number, now in ((1, 12.0), (2, 15.0)):
+    for epoch, now, seconds in ((1, 12.0, 1.0), (2, 15.0, 3.0), (3, 22.0, 0.5)):
         coordinator.tick(now)
-        coordinator.aggregated(0, number, now)
-        assert coordinator.aggregation == AggregationStats(number - 1, number - 1, 4 * (number - 1))
-        coordinator.aggregated(1, number, now)
-    assert coordinator.aggregation == AggregationStats(2, 2.0, 8)
+        coordinator.quiet(now)
+        coordinator.published(0, epoch, now)
+        coordinator.published(1, epoch, now + seconds)
+        assert coordinator.aggregation == AggregationStats(epoch, epoch, 4 * epoch)
+    epochs = coordinator.coordinator.snapshot().epochs
+    assert (epochs.number, epochs.seconds, epochs.longest) == (3, 4.5, 3.0)
+    assert epochs.waited_for == EpochWait("reducer 1", "published its share", 3.0)
 
 
-def test_without_aggregation_there_are_no_rounds_and_no_numbers() -> None:
+def test_no_epoch_ends_for_a_stage_that_has_processed_nothing_since_the_last() -> None:
+    coordinator = Coordinator()
+    assert coordinator.tick(12.0, records=0) == []
+    assert len(coordinator.tick(12.5)) == 2
+    coordinator.quiet(12.5)
+    coordinator.published(0, now=12.5)
+    coordinator.published(1, now=12.5)
+    assert coordinator.tick(20.0, records=0) == []
+    assert len(coordinator.tick(20.25)) == 2
+
+
+def test_without_partial_results_and_checkpoints_no_epoch_ends() -> None:
     coordinator = Coordinator(None)
     assert coordinator.tick(1e9) == []
     assert coordinator.aggregation is None
 
 
-def test_no_round_begins_before_the_stream_or_after_its_end() -> None:
+def test_no_epoch_ends_before_the_stream_begins_or_once_all_is_processed() -> None:
     coordinator = Coordinator()
     unstarted = CoordinatorMachine(map_reduce((), 2, 2, aggregate_seconds=2.0))
     assert unstarted.handle(Tick(), 50.0) == []
-    coordinator.drained()
+    coordinator.mapped(0, 4, done=True)
+    coordinator.mapped(1, 3, done=True)
+    coordinator.reduced(0, 5)
+    assert sent(coordinator.reduced(1, 2), Freeze)
     assert coordinator.tick(50.0) == []
-    coordinator.last_table(1)
+    [(_, last), _] = sent(coordinator(BALANCER, last_table(REDUCER, 1)), BeginExchange)
+    assert last == BeginExchange(1, 1, last=True)
     assert coordinator.tick(60.0) == []
 
 
-def test_a_round_in_progress_ends_before_the_last_exchange_begins() -> None:
+@pytest.mark.parametrize(("epoch", "twice"), [(2, False), (0, False), (1, True)])
+def test_a_share_that_nobody_waits_for_is_refused(epoch: int, twice: bool) -> None:
     coordinator = Coordinator()
     coordinator.tick(12.0)
-    coordinator.drained()
-    assert coordinator.last_table(3) == []
-    assert coordinator.aggregated(0) == []
-    last = coordinator.aggregated(1)
-    assert instructed(last, Commit)
-    assert last_exchange(last) == [(reducer(0), 2, 3), (reducer(1), 2, 3)]
-    assert coordinator.coordinator.stages["reducer"].state is StagePhase.EXCHANGING
-
-
-def test_a_round_that_ends_before_the_last_table_comes_does_not_begin_the_last_exchange() -> None:
-    coordinator = Coordinator()
-    coordinator.tick(12.0)
-    coordinator.drained()
-    for index in (0, 1):
-        assert last_exchange(coordinator.aggregated(index)) == []
-    assert len(last_exchange(coordinator.last_table(3))) == 2
-
-
-@pytest.mark.parametrize(("number", "twice"), [(2, False), (0, False), (1, True)])
-def test_a_share_that_nobody_waits_for_is_refused(number: int, twice: bool) -> None:
-    coordinator = Coordinator()
-    coordinator.tick(12.0)
+    coordinator.quiet(12.0)
     if twice:
-        coordinator.aggregated(0)
-    with pytest.raises(ProtocolError, match=f"reducer 0 reports a share of round {number}"):
-        coordinator.aggregated(0, number)
-
-
-def test_a_share_cannot_come_without_a_round() -> None:
-    with pytest.raises(ProtocolError, match="reducer 1 reports a share of round 0"):
-        Coordinator().aggregated(1, 0)
+        coordinator.published(0)
+    with pytest.raises(ProtocolError, match=f"reducer 0 has published a share of epoch {epoch}"):
+        coordinator.published(0, epoch)
 
 
 def test_user_code_has_one_thing_to_do_at_a_time() -> None:
-    """Whatever comes while it extracts or merges states: nothing else is given to it."""
-    for at_work in (extracting, merging):
+    """Whatever comes while it extracts or publishes states: nothing else is given to it."""
+    for at_work in (extracting, publishing):
         reducer_0 = at_work()
         given = [*reducer_0.push("abc"), *reducer_0.update(2), *reducer_0.task.handle(Tick(), 1.0)]
-        assert instructed(given, ProcessBlock) == instructed(given, Extract) == instructed(given, MergeStates) == []
+        assert instructed(given, ProcessBlock) == instructed(given, Extract) == instructed(given, Publish) == []

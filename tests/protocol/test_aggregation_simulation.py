@@ -1,72 +1,71 @@
-"""Whole simulated jobs with rounds of aggregation: what is published is right, and broken machines are caught."""
+"""Whole simulated jobs with partial results: what is published is right, and broken machines are caught."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import pytest
 
 from dpa.execution.receivers._record import RecordStates
-from dpa.protocol.coordinator.machine import CoordinatorMachine
+from dpa.protocol.coordinator._ledger import Ledger
+from dpa.protocol.coordinator.cuts import Cuts, CutState
 from dpa.protocol.graph import REDUCER
 from dpa.protocol.rules import State, on
 from dpa.protocol.task.operator import OperatorMachine
 from dpa.protocol.task.state_exchange import ExchangeState, StateExchange
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import ExtractDone
-from dpa.protocol.wire.instructions import Extract, Instruction
-from dpa.protocol.wire.messages.end import LastTable
-from dpa.protocol.wire.messages.exchange import StateTransfer
-from dpa.protocol.wire.messages.tables import DecisionReport
-from dpa.simulation.cluster import InvariantViolationError
+from dpa.protocol.wire.messages.exchange import BeginExchange, StateTransfer
 from dpa.simulation.job import SimulatedRun
+from dpa.simulation.violation import InvariantViolationError
 from experiments.simulated_jobs.random_jobs import random_job, run_random_job
 
 
 @cache
-def with_rounds() -> list[int]:
-    """The seeds below 400 whose jobs have rounds."""
+def publishing() -> list[int]:
+    """The seeds below 400 whose jobs publish partial results."""
     return [seed for seed in range(400) if random_job(seed).job.graph[REDUCER].aggregate_seconds is not None]
 
 
-def test_the_random_jobs_have_rounds_worth_looking_at() -> None:
+def test_the_random_jobs_publish_what_is_worth_looking_at() -> None:
     happened: Counter[str] = Counter()
-    for seed in with_rounds()[:40]:
+    for seed in publishing()[:50]:
         run = run_random_job(seed)
         stats = run.snapshot[REDUCER].aggregation
-        assert stats is not None and stats.rounds == len(run.rounds[REDUCER])
-        happened["rounds"] += stats.rounds > 0
-        happened["several"] += stats.rounds > 3
+        assert stats is not None and stats.epochs == len(run.published[REDUCER])
+        happened["epochs"] += stats.epochs > 0
+        happened["several"] += stats.epochs > 3
         happened["states transferred"] += stats.states > 0
         happened["grown"] += _records(run, 0) < _records(run, -1)
-        happened["redistributed"] += run.snapshot[REDUCER].version > 0 and stats.rounds > 0
-    wanted = ("rounds", "several", "states transferred", "grown", "redistributed")
+        happened["redistributed"] += run.snapshot[REDUCER].version > 0 and stats.epochs > 0
+    wanted = ("epochs", "several", "states transferred", "grown", "redistributed")
     assert all(happened[what] >= 5 for what in wanted), happened
 
 
 def _records(run: SimulatedRun, number: int) -> int:
-    rounds = run.rounds[REDUCER]
-    return sum(int(share.records.sum()) for share in rounds[number]) if rounds else 0
+    published = run.published[REDUCER]
+    return sum(int(share.records.sum()) for share in published[number]) if published else 0
 
 
 def test_a_job_without_aggregation_publishes_nothing() -> None:
-    seed = next(seed for seed in range(400) if seed not in with_rounds())
+    seed = next(seed for seed in range(400) if seed not in publishing())
     run = run_random_job(seed)
-    assert run.rounds[REDUCER] == () and run.snapshot[REDUCER].aggregation is None
+    assert run.published[REDUCER] == () and run.snapshot[REDUCER].aggregation is None
 
 
 # --- machines that are broken on purpose
 
 
 class DoesNotWait(StateExchange):
-    """Merges what is there when it has extracted; what comes later, it merges in the next round."""
+    """Publishes what is there when it has extracted; what comes later, it merges in the next epoch."""
 
-    def _merge(self) -> State | None:
+    def _end(self) -> State | None:
         self._others = []
-        return super()._merge()
+        return super()._end()
 
     def _transferred(self, sender: Address, message: StateTransfer) -> None:
         self._parts[len(self._parts)] = message.part
@@ -81,7 +80,7 @@ class LosesStates(StateExchange):
     """Merges nothing that others send."""
 
     def _transferred(self, sender: Address, message: StateTransfer) -> Any:
-        return super()._transferred(sender, StateTransfer(message.number, None))
+        return super()._transferred(sender, StateTransfer(message.epoch, None))
 
 
 class SendsStatesTwice(StateExchange):
@@ -93,57 +92,60 @@ class SendsStatesTwice(StateExchange):
         return super()._extracted(sender, ExtractDone(given))
 
 
-class ExtractsByItsOwnTable(OperatorMachine):
-    """Sends states to those who own the keys now, which may be by another table, instead of to their initial owners."""
+class MovesNothing(OperatorMachine):
+    """Publishes what it has, though others may have states of the same keys."""
 
-    def instruct(self, instruction: Instruction) -> None:
-        super().instruct(Extract(self.table) if isinstance(instruction, Extract) else instruction)
-
-
-class DoesNotTakeTurns(StateExchange):
-    """Lets user code have records while it extracts or merges."""
-
-    occupies_user_code = False
+    def _begin_exchange(self, sender: Address, message: BeginExchange) -> Any:
+        return super()._begin_exchange(sender, message if message.last else replace(message, transfer=False))
 
 
-class EndsInARound(CoordinatorMachine):
-    """Begins the last exchange although a round is in progress."""
+class GoesOnTooSoon(Cuts):
+    """Lets sources go on while tasks publish."""
 
-    def _of_stage(self, sender: Address, message: LastTable | DecisionReport) -> None:
-        if isinstance(message, LastTable):
-            self.stages[message.stage]._rounds.in_progress = False
-        super()._of_stage(sender, message)
+    @property
+    def is_holding(self) -> bool:
+        return self.state is CutState.DRAINING
+
+
+class DoesNotCount(Ledger):
+    """Takes for processed whatever was emitted."""
+
+    is_settled = True
 
 
 BROKEN: dict[str, tuple[Any, str]] = {
-    "does not wait for the states of others": (DoesNotWait, r"before reducer \d had packed|lacks \d+ records"),
-    "loses states": (LosesStates, r"lacks \d+ records"),
-    "sends states twice": (SendsStatesTwice, r"has \d+ records, but only|partial results|wrong result"),
-    "extracts by its own table": (ExtractsByItsOwnTable, r"lacks \d+ records"),
-    "processes a block while it extracts": (DoesNotTakeTurns, "while its user code was at work"),
-    "ends in a round": (EndsInARound, "is to begin exchange|cannot take"),
+    "does not wait for the states of others": (DoesNotWait, r"were published in epoch|two tasks published|still waits"),
+    "loses states": (LosesStates, r"were published in epoch"),
+    "sends states twice": (SendsStatesTwice, r"were published in epoch|partial results|wrong result"),
+    "moves nothing": (MovesNothing, r"two tasks published"),
+    "goes on while tasks publish": (GoesOnTooSoon, r"are on their way at a cut|is to publish with|were published in"),
+    "does not count": (DoesNotCount, r"is to publish with|is to finish with|are on their way at a cut"),
+}
+
+WHERE = {
+    StateExchange: "dpa.protocol.task.operator.StateExchange",
+    Cuts: "dpa.protocol.coordinator.machine.Cuts",
+    Ledger: "dpa.protocol.coordinator.stage_progress.Ledger",
 }
 
 
 @pytest.mark.parametrize("broken", BROKEN)
 def test_a_broken_machine_is_caught(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
     variant, expected = BROKEN[broken]
-    machines = {}
-    if issubclass(variant, StateExchange):
-        monkeypatch.setattr("dpa.protocol.task.operator.StateExchange", variant)
-    else:
-        machines["coordinator" if issubclass(variant, CoordinatorMachine) else "operator"] = variant
-    for seed in with_rounds():
+    machines = {"operator": variant} if issubclass(variant, OperatorMachine) else {}
+    if not machines:
+        monkeypatch.setattr(WHERE[variant.__base__], variant)
+    for seed in publishing():
         try:
             run_random_job(seed, **machines)
         except InvariantViolationError as error:
             assert re.search(expected, str(error)), f"seed {seed}: {error}"
             return
-    pytest.fail(f"{len(with_rounds())} random jobs have not caught it")
+    pytest.fail(f"{len(publishing())} random jobs have not caught it")
 
 
-def test_a_round_that_finishes_the_states_themselves_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_publication_that_finishes_the_states_themselves_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RecordStates, "preview", RecordStates.finish)
     with pytest.raises(InvariantViolationError, match=r"partial results|wrong result"):
-        for seed in with_rounds()[:10]:
+        for seed in publishing()[:10]:
             run_random_job(seed)

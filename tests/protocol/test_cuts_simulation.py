@@ -5,22 +5,34 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
+from builders import map_task
 
+from dpa.balance._tokens import TokenOptions
+from dpa.balance.options import DoublingOptions, HalvingOptions, NoBalancingOptions
+from dpa.balance.policy import BalancedStage
+from dpa.measure.skew import skew
 from dpa.protocol.coordinator._ledger import Ledger
 from dpa.protocol.coordinator._split_queue import SplitQueue
-from dpa.protocol.graph import REDUCER, CheckpointTimes
+from dpa.protocol.graph import MAPPER, REDUCER, CheckpointTimes
 from dpa.protocol.task.emitter import Emitter
 from dpa.protocol.task.source import SourceMachine
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import MoveTasks
 from dpa.protocol.wire.messages.cuts import Pause
-from dpa.simulation.cluster import InvariantViolationError, SimulatedCluster
+from dpa.routing.groupings.options import GroupingOptions, KeyOptions, PartialKeyOptions, RingOptions, ShuffleOptions
+from dpa.simulation.cluster import SimulatedCluster
 from dpa.simulation.job import behind
+from dpa.simulation.violation import InvariantViolationError
+from dpa.sources.splits import memory_splits
+from experiments.simulated_jobs.map_reduce import map_reduce_job
 from experiments.simulated_jobs.random_graphs import run_random_graph
-from experiments.simulated_jobs.random_jobs import random_job, run_random_job
+from experiments.simulated_jobs.random_jobs import Collect, random_job, run_random_job
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -54,6 +66,120 @@ def test_a_task_that_took_the_place_of_another_keeps_its_keys_where_they_go_by_n
         shares = SimulatedCluster(behind(job, cut), seed).run().shares[REDUCER]
         rows = [row for share in shares for row in share.table.to_pylist()]
         assert sorted(len(row["records"]) for row in rows) == sorted(map(len, made.expected.values()))
+
+
+@pytest.mark.parametrize("every", [0.4, 0.001])
+def test_checkpoints_and_changes_that_wait_take_turns(every: float) -> None:
+    rows = pa.table({"key": [f"key {number % 40}" for number in range(5_000)], "number": range(5_000)})
+    task = map_task(None, Collect(), values=("number",), batch_records=20)
+    job = map_reduce_job(memory_splits(rows, 500), task, mappers=2, reducers=2)
+    graph = replace(job.graph, checkpoints=CheckpointTimes(every))
+    moves = tuple((0.1, MoveTasks(number, REDUCER, (number,))) for number in range(4))
+    cluster = SimulatedCluster(replace(job, graph=graph, requests=moves, start_seconds=0.4, write_seconds=0.0), 1)
+    steps = cluster.run().snapshot.steps
+    between = [sum(before.at < cut.at < after.at for cut in cluster.checkpoints) for before, after in pairwise(steps)]
+    assert between == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("seed", "grouping", "tasks", "how"),
+    [
+        (3, RingOptions(), 4, "ring to ring, +1, with the table that was learned"),
+        (3, KeyOptions(), 6, "ring to key, +3, by its grouping"),
+        (12, RingOptions(), 1, "key to ring, -3, by its grouping"),
+        (8, PartialKeyOptions(), 3, "key to partial_key, +1, by its grouping"),
+        (0, KeyOptions(), 3, "consistent to key, +1, by its grouping"),
+        (1, ShuffleOptions(), 6, "ring to shuffle, +2, by its grouping"),
+    ],
+)
+def test_a_job_goes_on_with_other_tasks_and_another_grouping(
+    seed: int, grouping: GroupingOptions, tasks: int, how: str
+) -> None:
+    assert goes_on_otherwise(seed, grouping, tasks) == how
+
+
+@pytest.mark.parametrize(
+    ("seed", "grouping", "tasks", "how"),
+    [
+        (7, RingOptions(), 2, "ring to ring, -3, with the table that was learned"),
+        (4, RingOptions(), 5, "ring to ring, +4, with the table that was learned"),
+        (5, KeyOptions(), 6, "ring to key, +5, by its grouping"),
+    ],
+)
+def test_so_does_one_whose_states_migrate(seed: int, grouping: GroupingOptions, tasks: int, how: str) -> None:
+    assert goes_on_otherwise(seed, grouping, tasks, migrates=True) == how
+
+
+def goes_on_otherwise(seed: int, grouping: GroupingOptions, tasks: int, *, migrates: bool = False) -> str:
+    """Go on with a grouping and a number of tasks; returns how the job and its states come together again."""
+    made = random_job(seed, migrates=migrates)
+    job = replace(made.job, graph=replace(made.job.graph, checkpoints=CheckpointTimes(0.003)))
+    cluster = SimulatedCluster(job, seed)
+    cluster.run()
+    if not cluster.checkpoints:
+        return "no cut"
+    reducer = job.graph[REDUCER]
+    balance = reducer.balance if grouping.is_ring else NoBalancingOptions()
+    stages = (replace(job.graph[MAPPER], tasks=2), replace(reducer, tasks=tasks, grouping=grouping, balance=balance))
+    job = behind(job, cluster.checkpoints[-1], replace(job.graph, stages=stages))
+    shares = SimulatedCluster(job, seed).run().shares[REDUCER]
+    rows = [row for share in shares for row in share.table.to_pylist()]
+    assert sorted(row["records"] for row in rows) == sorted(made.expected.values())
+    assert len(shares) >= tasks
+    learned = "with the table that was learned" if job.graph[REDUCER].first is not None else "by its grouping"
+    return f"{reducer.grouping.kind} to {grouping.kind}, {tasks - reducer.tasks:+}, {learned}"
+
+
+@pytest.mark.parametrize(
+    ("balance", "moved"), [(HalvingOptions, ()), (DoublingOptions, (0,)), (DoublingOptions, (1, 0))]
+)
+def test_a_ring_that_was_changed_is_gone_on_with(balance: type[TokenOptions], moved: tuple[int, ...]) -> None:
+    rows = pa.table({"key": [f"key {number % 40}" for number in range(2_000)], "number": range(2_000)})
+    often = balance(min_queue=1, check_seconds=0.0, report_every=20)
+    task = map_task(None, Collect(), values=("number",), batch_records=20)
+    job = map_reduce_job(memory_splits(rows, 500), task, mappers=2, reducers=3, balance=often)
+    moves = tuple((0.05, MoveTasks(number, REDUCER, (number,))) for number in moved)
+    job = replace(job, graph=replace(job.graph, checkpoints=CheckpointTimes(0.2)), requests=moves, write_seconds=0.0)
+    cluster = SimulatedCluster(job, 1)
+    cluster.run()
+    cut = cluster.checkpoints[-1]
+    table = cut.operators[REDUCER].table
+    after = behind(job, cut)
+    again = SimulatedCluster(after, 2)
+    begins_with = after.graph[REDUCER]
+    policy = often.policy(BalancedStage(begins_with.tasks, first=begins_with.first))
+    number = {member: index for index, member in enumerate(table.members)}
+    hashes = np.arange(0, 2**32, 2**20, dtype=np.uint32)
+    kept = [number[owner] for owner in table.owners_of(hashes).tolist()]
+    assert begins_with.first_table().owners_of(hashes).tolist() == kept
+    assert policy.table.owners_of(hashes).tolist() == kept
+    assert kept != begins_with.ring_table().owners_of(hashes).tolist(), "it was changed"
+    found = [row for share in again.run().shares[REDUCER] for row in share.table.to_pylist()]
+    assert sorted(number for row in found for number in row["records"]) == list(range(2_000))
+
+
+@pytest.mark.parametrize("balance", [HalvingOptions, DoublingOptions])
+def test_the_skew_behind_a_cut_is_what_it_is_without_one(balance: type[TokenOptions]) -> None:
+    rows = pa.table({"key": [f"key {number * number % 97 % 40}" for number in range(3_000)], "number": range(3_000)})
+    often = balance(min_queue=1, check_seconds=0.0, report_every=20, tau=0.0, max_rounds=1)
+    task = map_task(None, Collect(), values=("number",), batch_records=20)
+    job = map_reduce_job(memory_splits(rows, 500), task, mappers=2, reducers=3, balance=often)
+    job = replace(job, graph=replace(job.graph, checkpoints=CheckpointTimes(0.2)), write_seconds=0.0)
+    processed: list[list[int]] = []
+
+    def note(cluster: SimulatedCluster) -> None:
+        if len(cluster.checkpoints) > len(processed):
+            processed.append([task.processed for task in cluster.coordinator.snapshot()[REDUCER].tasks])
+
+    cluster = SimulatedCluster(job, 1, watch=note)
+    end, at = cluster.run().snapshot[REDUCER], len(cluster.checkpoints) // 2
+    cut = cluster.checkpoints[at].operators[REDUCER]
+    assert cut.rounds == dict.fromkeys(range(3), 1) and end.version == cut.table.version, "nobody may act any more"
+    behind_it = SimulatedCluster(behind(job, cluster.checkpoints[at]), 2).run().snapshot[REDUCER]
+    assert behind_it.version == 0, "nor behind the cut"
+    without = [task.processed - before for task, before in zip(end.tasks, processed[at], strict=True)]
+    assert sum(without) > 500
+    assert skew([task.processed for task in behind_it.tasks]) == pytest.approx(skew(without), abs=0.02)
 
 
 # --- machines that are broken on purpose
@@ -97,7 +223,7 @@ class NeverWaits(Ledger):
         return True
 
 
-def restored_twice(stage: Any, snapshots: Any, index: int) -> Any:
+def restored_twice(stage: Any, snapshots: Any, index: int, before: Any) -> Any:
     """Every task begins with all states."""
     return snapshots, None
 
@@ -110,7 +236,7 @@ def restored_twice(stage: Any, snapshots: Any, index: int) -> Any:
         ("dpa.protocol.coordinator.stage_progress.SplitQueue", GivesAllBack),
         ("dpa.protocol.machines.Emitter", CountsPushedAlone),
         ("dpa.protocol.coordinator.stage_progress.Ledger", NeverWaits),
-        ("dpa.simulation.cluster.begins_with", restored_twice),
+        ("dpa.simulation._saving.begins_with", restored_twice),
     ],
     ids=lambda given: getattr(given, "__name__", "") if not isinstance(given, str) else given.rpartition(".")[2],
 )

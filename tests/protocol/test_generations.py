@@ -19,6 +19,12 @@ def test_each_beginning_waits_twice_as_long_as_the_one_before_until_the_attempts
     assert [recoveries.generation, recoveries.after(ONE)] == [3, None]
 
 
+def test_a_death_that_is_planned_is_no_attempt_and_waits_for_nothing() -> None:
+    recoveries, planned = Recoveries(RecoveryOptions(attempts=1, backoff=0.5)), replace(ONE, is_planned=True)
+    assert [recoveries.after(death) for death in (planned, planned, ONE, planned, OTHER)] == [0, 0, 0.5, 0, None]
+    assert recoveries.generation == 5
+
+
 def test_without_attempts_the_first_death_is_the_last_and_is_said_as_it_is() -> None:
     recoveries = Recoveries(RecoveryOptions(attempts=0))
     assert recoveries.after(ONE) is None
@@ -40,3 +46,14 @@ def test_deaths_of_different_tasks_are_all_named() -> None:
         "load balancer did not start: it is gone; before, in generation 0, reducer 1 on two died: it was killed; "
         "in generation 1, load balancer did not start: it is gone"
     )
+
+
+def test_deaths_are_counted_anew_behind_each_checkpoint() -> None:
+    recoveries = Recoveries(RecoveryOptions(attempts=2, backoff=0.5), generation=4)
+    waits = [recoveries.after(ONE, has_progressed=has_progressed) for has_progressed in (False, False, True, False)]
+    assert waits == [0.5, 1.0, 0.5, 1.0]
+    assert (recoveries.generation, recoveries.attempts_left) == (8, 0)
+    assert recoveries.after(OTHER) is None
+    assert recoveries.in_words().startswith("load balancer did not start: it is gone; before, in generation 0, ")
+    never = Recoveries(RecoveryOptions(attempts=0))
+    assert never.after(ONE, has_progressed=True) is None

@@ -89,10 +89,5 @@ def test_each_acknowledgement_brings_the_signal_of_the_last_slot() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_states_leave_home_where_records_do_or_where_rounds_take_them_from_a_grouping_with_other_homes(
-    kind: str,
-) -> None:
-    options = BY_KIND[kind]()
-    assert options.splits_keys == (kind not in ("ring", "key"))
-    assert options.moves_states(aggregates=False) == options.splits_keys
-    assert options.moves_states(aggregates=True) == (kind != "ring")
+def test_all_groupings_but_two_send_records_of_one_key_to_several_tasks(kind: str) -> None:
+    assert BY_KIND[kind]().splits_keys == (kind not in ("ring", "key"))

@@ -25,6 +25,7 @@ from dpa.execution.reduce_task import Piece
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.events import RangesExtracted, Tick
 from dpa.protocol.wire.instructions import CloseSplit, ExtractRanges, InstallStates, Instruction
+from dpa.protocol.wire.messages.cuts import GoOn
 from dpa.protocol.wire.messages.data import Ack, CreditTransfer
 from dpa.protocol.wire.messages.end import Progress
 from dpa.protocol.wire.messages.exchange import BeginExchange
@@ -120,6 +121,7 @@ def test_a_task_has_left_when_all_others_say_that_everything_has_come(eager: boo
         assert sent(wire(other, Flushed()), Left) == []
     [(receiver, _)] = sent(wire(reducer(1), Flushed()), Left)
     assert receiver == COORDINATOR
+    assert wire(COORDINATOR, GoOn(draining=False)) == [], "of a cut that was before, and late"
     with pytest.raises(ProtocolError, match="cannot take a Push"):
         wire.push("a")
 

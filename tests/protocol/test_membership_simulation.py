@@ -27,8 +27,9 @@ from dpa.protocol.wire.messages.members import ChangeMembers, Left, MembersChang
 from dpa.protocol.wire.messages.splits import Begin
 from dpa.protocol.wire.metrics import TaskStats
 from dpa.routing.table import RoutingTable
-from dpa.simulation.cluster import InvariantViolationError, SimulatedCluster
+from dpa.simulation.cluster import SimulatedCluster
 from dpa.simulation.job import SimulatedRun
+from dpa.simulation.violation import InvariantViolationError
 from experiments.simulated_jobs.random_changes import with_random_changes, with_random_death
 from experiments.simulated_jobs.random_graphs import run_random_graph
 from experiments.simulated_jobs.random_jobs import random_job, run_random_job
@@ -116,7 +117,7 @@ def test_a_task_that_dies_ends_the_job_with_an_error_whatever_is_under_way(migra
 @pytest.mark.parametrize("migrates", [False, True])
 def test_tasks_really_change_in_the_random_jobs(migrates: bool) -> None:
     happened: Counter[str] = Counter()
-    for seed in range(SEEDS):
+    for seed in range(SEEDS + 2):
         run = run_of(seed, migrates)
         for step in run.snapshot.steps:
             kind = "moved" if step.moved else "grown" if step.started else "shrunk"

@@ -17,7 +17,7 @@ from dpa.protocol.task.emitter import Emitter
 from dpa.protocol.task.operator import OperatorState
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.channel import Outbox
-from dpa.protocol.wire.events import ExtractDone, FinishDone, MergeDone, ProcessDone, StepDone, Tick, WriteDone
+from dpa.protocol.wire.events import ExtractDone, FinishDone, ProcessDone, PublishDone, StepDone, Tick, WriteDone
 from dpa.protocol.wire.instructions import Extract, Finish, Instruction, NextStep, OpenResult, Write
 from dpa.protocol.wire.messages import Message
 from dpa.protocol.wire.messages.data import Ack, Push
@@ -106,7 +106,7 @@ def test_states_are_extracted_by_the_last_table_and_sent_to_every_other_task() -
     [extract] = task.begin()
     assert isinstance(extract, Extract) and extract.table is task.task.table and same_table(extract.table, LAST)
     transfers = sent(task.extracted(to_1=of_1), StateTransfer)
-    assert [(to, message.number, message.part) for to, message in transfers] == [
+    assert [(to, message.epoch, message.part) for to, message in transfers] == [
         (reducer(1), 1, of_1),
         (reducer(2), 1, None),
     ]
@@ -301,7 +301,7 @@ def test_the_last_exchange_cannot_begin_while_records_wait_for_their_table() -> 
 NEXT = update_between(LAST, EVEN_LATER)
 CANNOT_COME = [
     (streaming, ExtractDone({})),
-    (streaming, MergeDone(0, 0.0)),
+    (streaming, PublishDone(None)),
     (streaming, FinishDone(None)),
     (streaming, Deliver(None)),
     (streaming, WriteDone()),
@@ -311,7 +311,7 @@ CANNOT_COME = [
     (extracting, Drain()),
     (extracting, last_exchange(1)),
     (extracting, last_exchange(1, number=2)),
-    (extracting, MergeDone(0, 0.0)),
+    (extracting, PublishDone(None)),
     (extracting, FinishDone(None)),
     (extracting, Deliver(None)),
     (extracting, ProcessDone(0.0)),

@@ -84,7 +84,9 @@ def test_machines_change_their_states_only_as_their_rules_name(monkeypatch: pyte
             events[address].append(event)
         events[COORDINATOR] += 20 * [TaskDied(COORDINATOR, FailureKind.RAISED, "why"), StartFailed("why")]
         draw, graph = random.Random(seed), cluster.graph
-        walk(partial(CoordinatorMachine, graph), events.pop(COORDINATOR), draw)
+        for _ in range(4):
+            walk(partial(CoordinatorMachine, graph), events[COORDINATOR], draw)
+        del events[COORDINATOR]
         walk(partial(load_balancer_of, graph), events.pop(BALANCER), draw)
         for address, of in events.items():
             walk(partial(task_of, graph, address), of, draw)

@@ -130,8 +130,8 @@ RECEIVED: dict[type[RuledMachine], set[str]] = {
     CoordinatorMachine: {
         *("Start", "TaskStarted", "StartFailed", "TaskDied", "Tick", "Rescale", "CancelChange", "MoveTasks"),
         *("MembersChanged", "Left", "Unsubscribed", "SplitReturned"),
-        *("SplitRequest", "Progress", "DecisionReport", "RoundDone", "LastTable", "Finished"),
-        *("Paused", "SnapshotTaken", "CheckpointWritten", "CheckpointFailed"),
+        *("SplitRequest", "Progress", "DecisionReport", "Published", "LastTable", "Finished", "PollDone", "CloseFeeds"),
+        *("Paused", "SnapshotTaken", "CheckpointWritten", "CheckpointFailed", "Committed"),
     },
     LoadBalancerMachine: {
         *("Tick", "Redistribute", "LoadReport", "OfferedReport", "Settled", "Freeze", "Thaw"),
@@ -153,11 +153,11 @@ RECEIVED: dict[type[RuledMachine], set[str]] = {
         ),
     },
     OperatorMachine: {
-        *("Tick", "StepDone", "ProcessDone", "ExtractDone", "MergeDone", "FinishDone", "WriteDone"),
+        *("Tick", "StepDone", "ProcessDone", "ExtractDone", "PublishDone", "FinishDone", "WriteDone"),
         *(
             "RangesExtracted",
             "StatesInstalled",
-            "TakeSnapshot",
+            *("TakeSnapshot", "Pause", "GoOn"),
             "SnapshotDone",
             "Marker",
             "RangeTransfer",

@@ -33,8 +33,9 @@ from dpa.protocol.wire.messages import Message
 from dpa.protocol.wire.messages.data import CreditTransfer
 from dpa.protocol.wire.messages.end import Deliver, Freeze
 from dpa.protocol.wire.messages.tables import TableUpdate
-from dpa.simulation.cluster import InvariantViolationError, SimulatedCluster
+from dpa.simulation.cluster import SimulatedCluster
 from dpa.simulation.job import Network
+from dpa.simulation.violation import InvariantViolationError
 from dpa.sources.splits import memory_splits
 from experiments.simulated_jobs.map_reduce import map_reduce_job
 from experiments.simulated_jobs.random_jobs import Collect, random_job, run_random_job
@@ -180,9 +181,9 @@ class ForgetsDuplicates(Inbox):
 class TakesDuplicates(OperatorMachine):
     """Drops the check for duplicates."""
 
-    def __init__(self, *arguments: Any, **more: Any) -> None:
-        super().__init__(*arguments, **more)
-        self._inbox = ForgetsDuplicates()
+    def live_in(self, generation: int) -> None:
+        super().live_in(generation)
+        self._inbox = ForgetsDuplicates(generation)
 
 
 class GoesBack(OperatorMachine):
@@ -252,7 +253,7 @@ class IgnoresRounds(TokenPolicy):
     """Gives every reducer as many rounds as it likes."""
 
     def report(self, reducer: int, load: Load, now: float) -> Decision:
-        self._rounds.clear()
+        self.rounds.clear()
         return super().report(reducer, load, now)
 
 
@@ -343,7 +344,7 @@ def test_the_history_of_a_violation_reads_as_what_happened(violation: InvariantV
     times = [float(line.split()[0]) for line in history]
     assert times == sorted(times)
     assert all(re.match(r" *\d+\.\d{6}  (coordinator|load balancer|mapper \d|reducer \d) ", line) for line in history)
-    assert any(re.search(r"coordinator +<- mapper 0 #0: SplitRequest\(\)", line) for line in history)
+    assert any(re.search(r"coordinator +<- mapper 0 #0: SplitRequest\(event_time=None\)", line) for line in history)
     assert any(
         re.search(r"reducer \d +<- mapper \d #\d+: Push\(block=<\d+ records>, version=0, origin=", line)
         for line in history

@@ -166,3 +166,26 @@ def test_every_row_is_read_once_and_by_a_single_reader_in_order(
             readers.finish(task)
     assert readers.queue.is_read and not readers.waiting and sorted(readers.read) == list(range(sum(sizes)))
     assert tasks > 1 or readers.read == sorted(readers.read)
+
+
+def test_what_was_read_is_noted_once_in_the_order_of_the_input() -> None:
+    queue = SplitQueue([split(1, 2, 3), split(4, 5), split(6)], notes=True)
+    for task in (0, 1):
+        queue.asks(task)
+    queue.grants([0, 1], NOBODY)
+    queue.asks(1)
+    queue.grants([0, 1], NOBODY)
+    queue.pauses(0, read=2)
+    queue.pauses(1, read=0)
+    assert read_of(queue) == [1, 2, 4, 5]
+    for task in (0, 1):
+        queue.asks(task)
+    queue.grants([0, 1], NOBODY)
+    for task in (1, 0):
+        queue.asks(task)
+    assert read_of(queue) == [3, 6] and read_of(queue) == []
+    assert SplitQueue([split(1)]).take_read() == ()
+
+
+def read_of(queue: SplitQueue) -> list[int]:
+    return [n for read in queue.take_read() for batch in read.batches(10) for n in batch.column("n").to_pylist()]

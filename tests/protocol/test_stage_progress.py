@@ -9,10 +9,12 @@ from dpa.errors import ProtocolError
 from dpa.protocol.coordinator.stage_progress import StagePhase
 from dpa.protocol.graph import Edge, Graph, Stage
 from dpa.protocol.wire.addresses import BALANCER, Address
-from dpa.protocol.wire.events import Tick
+from dpa.protocol.wire.events import Committed, Tick
 from dpa.protocol.wire.instructions import Commit, Instruction, JobDone
+from dpa.protocol.wire.messages.cuts import Pause, Paused
 from dpa.protocol.wire.messages.end import Deliver, Drain, Freeze
-from dpa.protocol.wire.messages.exchange import BeginExchange, RoundDone
+from dpa.protocol.wire.messages.exchange import BeginExchange, Published
+from dpa.protocol.wire.metrics import TaskStats
 
 
 class GraphWire(CoordinatorWire):
@@ -145,18 +147,31 @@ def test_a_job_is_done_only_with_all_its_last_stages() -> None:
 # --- while others stream
 
 
-def test_each_stage_has_rounds_of_its_own() -> None:
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_each_stage_has_partial_results_of_its_own(is_slow: bool) -> None:
+    """Also where those of one are committed only while another publishes."""
     coordinator = GraphWire(
         "tags counts ranks",
         "tags counts",
-        "counts ranks",
-        counts={"aggregate_seconds": 1.0},
-        ranks={"aggregate_seconds": 2.0},
+        "tags ranks",
+        counts={"aggregate_seconds": 2.0},
+        ranks={"aggregate_seconds": 3.0},
     )
-    assert receivers(coordinator.coordinator.handle(Tick(), 1.0), BeginExchange) == ["counts"]
-    assert receivers(coordinator.coordinator.handle(Tick(), 2.0), BeginExchange) == ["ranks"]
-    [commit] = instructed(coordinator(Address("counts"), RoundDone(1, 4, 0, 0.0), 2.0), Commit)
-    assert commit == Commit("counts", 1, at=1.0, rows=(4,))
+    pending: list[Committed] = []
+    for epoch, (stage, now) in enumerate([("counts", 2.0), ("ranks", 3.0), ("counts", 4.0)], start=1):
+        for other in ("counts", "ranks"):
+            coordinator.processed(other, epoch)
+        assert receivers(coordinator.coordinator.handle(Tick(), now), Pause) == ["tags"]
+        coordinator(Address("tags"), Paused(TaskStats("tags", 0, emitted=(epoch, epoch))), now)
+        assert not receivers(coordinator(BALANCER, last_table("ranks", 0), now), BeginExchange)
+        assert receivers(coordinator(BALANCER, last_table("counts", 0), now), BeginExchange) == [stage]
+        while pending:
+            coordinator.coordinator.handle(pending.pop(), now)
+        [commit] = instructed(coordinator(Address(stage), Published(epoch, "file", 0, 0.0), now), Commit)
+        assert commit == Commit(stage, epoch, at=now, staged=("file",))
+        pending.append(Committed(stage, epoch))
+        if not is_slow:
+            coordinator.coordinator.handle(pending.pop(), now)
 
 
 def test_records_of_one_stage_are_not_lost_because_another_takes_long() -> None:

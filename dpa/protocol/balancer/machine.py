@@ -102,14 +102,14 @@ class StageBalance(RuledMachine):
         """A task emits nothing more on an edge."""
         self._policy.forget_sender((task, edge))
 
-    def _tell(self, task: Address, table: RoutingTable) -> None:
-        self._balancer.send(task, CurrentTable(self._stage, table, tuple(self._senders)))
+    def _tell(self, task: Address, table: RoutingTable, closed: int | None = None) -> None:
+        self._balancer.send(task, CurrentTable(self._stage, table, tuple(self._senders), closed))
 
     def _change_members(self, sender: Address, message: ChangeMembers) -> State | None:
         before, change = self.table, message.change
         self._policy.change_members(change)
         for index in change.coming:
-            self._tell(Address(self._stage, index), before)
+            self._tell(Address(self._stage, index), before, message.closed)
         self._leaving |= {Address(self._stage, index) for index in change.going}
         self._is_changing = True
         following = self._publish(before)
@@ -202,7 +202,7 @@ class StageBalance(RuledMachine):
 
     def _end(self) -> State:
         self.report()
-        self._balancer.send(COORDINATOR, LastTable(self._stage, self.table))
+        self._balancer.send(COORDINATOR, LastTable(self._stage, self.table, self._policy.rounds))
         return BalanceState.FROZEN
 
     def _thaw(self, sender: Address, message: Thaw) -> State:

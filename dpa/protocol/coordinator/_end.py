@@ -10,7 +10,6 @@ from dpa.execution.schemas import agreed
 from dpa.measure.latency import LatencySketch
 from dpa.protocol.graph import Stage
 from dpa.protocol.wire.messages.end import Finished
-from dpa.protocol.wire.messages.exchange import BeginExchange
 from dpa.protocol.wire.messages.members import Left
 
 
@@ -30,12 +29,9 @@ class StageEnd:
         self._stage = stage
         self._shares: dict[int, Finished] = {}
 
-    def exchange(self, number: int) -> BeginExchange | None:
-        """The last exchange, of this number; None before the table is frozen."""
-        if self.last_version is None:
-            return None
-        transfer = not self._stage.migrates and (self.last_version > 0 or self._stage.moves_states)
-        return BeginExchange(number, self.last_version, last=True, transfer=transfer)
+    def moves_states(self, version: int) -> bool:
+        """Whether a state may be elsewhere than with the owner of its key by the table of this version, the newest."""
+        return not self._stage.migrates and (version > 0 or self._stage.moves_states)
 
     def finished(self, task: int, message: Finished) -> None:
         """A task has finished its share."""

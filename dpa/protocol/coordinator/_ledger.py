@@ -21,6 +21,7 @@ class Ledger:
         drained_at: when all its records were processed, of a source when all rows were read and all records emitted;
             None before.
         changed_at: when it was last known to have come further; lost records are missed from then on.
+        last_task: the task that was the last to have come further.
     """
 
     def __init__(self, stage: str, roster: Roster, feeders: Iterable[tuple[Ledger, int]]) -> None:
@@ -29,6 +30,7 @@ class Ledger:
         self.began_at: float | None = None
         self.drained_at: float | None = None
         self.changed_at = 0.0
+        self.last_task = 0
         self._stage = stage
         self._roster = roster
         self._feeders = [*feeders]
@@ -86,7 +88,7 @@ class Ledger:
     def note(self, stats: TaskStats, now: float) -> None:
         """A task reports."""
         if stats.processed > self._roster.tasks[stats.index].processed:
-            self.changed_at = now
+            self.changed_at, self.last_task = now, stats.index
         if self.began_at is None and (stats.read or stats.processed):
             self.began_at = now
         self._roster.note(stats, now)

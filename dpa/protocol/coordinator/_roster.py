@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from dpa.protocol.coordinator._task_history import TaskHistory
+from dpa.protocol.wire.events import MoveTasks, TaskRequest
 from dpa.protocol.wire.metrics import TaskStats
 from dpa.routing.members import MemberChange
 
@@ -68,6 +69,17 @@ class Roster:
         """A task reports."""
         self._long.tasks[stats.index] = self._short.tasks[stats.index] = stats
         self._heard_at[stats.index] = now
+
+    def change_for(self, request: TaskRequest) -> MemberChange:
+        """Who comes and goes. Where tasks are fewer, those that have nothing to do any more go first, then the
+        newest."""
+        if isinstance(request, MoveTasks):
+            return MemberChange(replaces=tuple((old, self.next + turn) for turn, old in enumerate(request.tasks)))
+        more = request.tasks - len(self.members)
+        if more > 0:
+            return MemberChange(joins=tuple(range(self.next, self.next + more)))
+        by_use = sorted(self.members, key=lambda index: (index in self.ended, index))
+        return MemberChange(leaves=tuple(sorted(by_use[more:])))
 
     def begin(self, change: MemberChange, moment: _Moment) -> None:
         """Some tasks are to come, others to leave."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from heapq import heappop, heappush
 from operator import itemgetter
 from typing import TypeAlias
 
-from dpa.sources.splits import Split
+from dpa.protocol.coordinator._event_times import EventTimes
+from dpa.sources.feed import Position
+from dpa.sources.splits import FirstRows, Joinable, Split
 
 _Numbered: TypeAlias = tuple[int, Split]
 """A split, or the rest of one, with its place in the input."""
@@ -20,25 +22,85 @@ class SplitQueue:
     Splits are granted in their order. The rows of a split are emitted in order, whoever reads them, and where only one
     task reads, those of all splits: what a leaving task gives back is granted when all that it has emitted is
     processed, and who takes the place of the only reader waits for that too.
+
+    Attributes:
+        position: where the next poll of the input goes on, if it is open; None: no more splits come.
+        given: what polls have given, if that is kept.
+        latest: the greatest event time that was read, in microseconds since 1970; None: there is none.
     """
 
-    def __init__(self, splits: Iterable[Split]) -> None:
+    def __init__(
+        self,
+        splits: Iterable[Split],
+        position: Position | None = None,
+        given: Sequence[Split] | None = None,
+        *,
+        times: EventTimes | None = None,
+        notes: bool = False,
+    ) -> None:
+        """`given`: what polls have given before the checkpoint with which the job begins; None: it is not kept.
+        `times`: notes how far the input's event time has come; None: it has none. `notes`: whether to note what is
+        read (`take_read`)."""
         self._splits = list(enumerate(splits))  # a heap
+        self._number = len(self._splits)
+        self.position = position
+        self.given = None if given is None else [*given]
+        self._is_polled = self._has_heard = False
         self._read: dict[int, _Numbered] = {}  # by the task that reads it
         self._rests: dict[int, _Numbered] = {}  # by the task that has given it back, and has not left yet
         self._asking: list[int] = []
         self._readers: set[int] = set()  # that have been granted any
         self._refused: set[int] = set()  # that have heard that there is none
         self._left: set[int] = set()
+        self._times = times
+        self._noted: list[tuple[int, Split]] | None = [] if notes else None
+        self.latest: int | None = None
+        for number, split in self._splits:
+            self._comes(number, split)
 
     @property
     def is_read(self) -> bool:
         """Whether nothing is left to read, and nobody reads."""
-        return not (self._splits or self._rests or self._read)
+        return self.position is None and self.is_caught_up
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether all that has come is read, and something may be said of that: the first poll has been answered."""
+        return not (self._splits or self._rests or self._read) and (self._has_heard or self.position is None)
+
+    def poll(self, tasks: int) -> Position | None:
+        """Where the input is to be polled now, once, as fewer splits wait than there are tasks; None: it is not."""
+        if self.position is None or self._is_polled or len(self._splits) >= tasks:
+            return None
+        self._is_polled = True
+        return self.position
+
+    def polled(self, splits: Iterable[Split], position: Position | None) -> None:
+        """What a poll gave, and where the next one goes on. It is not wanted any more if the input was closed."""
+        self._is_polled, self._has_heard = False, True
+        if self.position is None:
+            return
+        for split in splits:
+            heappush(self._splits, (self._number, split))
+            self._comes(self._number, split)
+            self._number += 1
+            self._give(split)
+        self.position = position
+
+    def _give(self, split: Split) -> None:
+        if self.given is not None:
+            _add(self.given, split)
+
+    def close(self) -> None:
+        """No more splits are to come."""
+        self.position = None
 
     def asks(self, task: int) -> None:
         """A task has nothing to read."""
-        self._read.pop(task, None)
+        if task in self._read:
+            number, split = self._read.pop(task)
+            self._note(number, split, split.rows)
+            self._ends(number)
         self._asking.append(task)
 
     def keep(self, members: Collection[int]) -> None:
@@ -49,9 +111,12 @@ class SplitQueue:
     def gives_back(self, task: int, read: int) -> None:
         """A task that leaves has read `read` rows of the split that it was granted, and will not read the rest."""
         number, split = self._read.pop(task)
+        self._note(number, split, read)
         rest = split.after(read)
         if rest.rows:
             self._rests[task] = number, rest
+        else:
+            self._ends(number)
 
     def pauses(self, task: int, read: int) -> None:
         """A task that stays has read `read` rows of the split that it was granted; whoever asks next reads the rest."""
@@ -60,9 +125,33 @@ class SplitQueue:
             heappush(self._splits, self._rests.pop(task))
 
     @property
+    def unread(self) -> list[int]:
+        """The numbers of the splits of `rest`."""
+        return sorted(number for number, _ in self._splits)
+
+    @property
     def rest(self) -> tuple[Split, ...]:
         """What is to be read, while nobody reads."""
         return tuple(split for _, split in sorted(self._splits, key=itemgetter(0)))
+
+    def reaches(self, task: int, time: int | None) -> None:
+        """The greatest event time that a task has read in its split; None: it has read none."""
+        if self._times is not None and task in self._read:
+            self._times.reaches(self._read[task][0], time)
+        if time is not None:
+            self.latest = time if self.latest is None else max(time, self.latest)
+
+    def reader(self, number: int) -> int | None:
+        """The task that reads a split; None: nobody does."""
+        return next((task for task, (read, _) in self._read.items() if read == number), None)
+
+    def _comes(self, number: int, split: Split) -> None:
+        if self._times is not None:
+            self._times.comes(number, split)
+
+    def _ends(self, number: int) -> None:
+        if self._times is not None:
+            self._times.is_read(number)
 
     def left(self, task: int) -> None:
         """All that a task has emitted is processed, and it emits no more: what it gave back is next."""
@@ -87,7 +176,7 @@ class SplitQueue:
                 answers.append((task, None if others_read else self._rests.pop(task, None) or self._next()))
             elif self._splits and not (in_order and task not in self._readers):
                 answers.append((task, self._next()))
-            elif not (self._splits or self._rests) and self._read.keys().isdisjoint(leaving):
+            elif self.position is None and not (self._splits or self._rests) and self._read.keys().isdisjoint(leaving):
                 answers.append((task, None))
         self._read |= {task: split for task, split in answers if split is not None}
         self._readers |= self._read.keys()
@@ -96,5 +185,29 @@ class SplitQueue:
         self._asking = [task for task in self._asking if task not in answered]
         return [(task, None if split is None else split[1]) for task, split in answers]
 
+    def _note(self, number: int, split: Split, read: int) -> None:
+        if self._noted is not None and read:
+            self._noted.append((number, split if read == split.rows else FirstRows(split, read)))
+
+    def take_read(self) -> tuple[Split, ...]:
+        """What was read since this was last asked, in the order of the input, while nobody reads; nothing if it is not
+        noted."""
+        if self._noted is None:
+            return ()
+        found: list[Split] = []
+        for _, split in sorted(self._noted, key=itemgetter(0)):
+            _add(found, split)
+        self._noted = []
+        return tuple(found)
+
     def _next(self) -> _Numbered | None:
         return heappop(self._splits) if self._splits else None
+
+
+def _add(splits: list[Split], split: Split) -> None:
+    """Add a split to those before it, as one with the last if it goes on there."""
+    before = splits[-1] if splits else None
+    both = before.joined(split) if isinstance(before, Joinable) else None
+    if both is not None:
+        splits.pop()
+    splits.append(split if both is None else both)

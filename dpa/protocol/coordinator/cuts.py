@@ -1,17 +1,22 @@
-"""Cuts of the stream, of which checkpoints are made: the coordinator's view.
+"""Cuts of the stream, each of which ends an epoch: the coordinator's view.
 
 A cut is plain: the sources stop at the end of a row, and what they have emitted is processed. That this is so is proved
 by counting, stage after stage, as the end of a stage is; and as no table moves states meanwhile, the states are then
-those that the rows read so far have made. Sources go on as soon as the states are written.
+those that the rows read so far have made. Results of the epoch are published from them, and checkpoints made of them.
+Sources go on as soon as that is done. Results that are published with checkpoints are committed once the one that names
+what was staged is written: who begins with it commits that first, and nobody what no checkpoint names.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from dpa.protocol.coordinator._ended import EndedEpochs
+from dpa.protocol.coordinator._watermarks import Watermarks
+from dpa.protocol.coordinator.errors import Errors
 from dpa.protocol.coordinator.membership import Membership
 from dpa.protocol.coordinator.stage_progress import StageProgress
 from dpa.protocol.graph import CheckpointTimes
@@ -19,12 +24,14 @@ from dpa.protocol.machine import Machine
 from dpa.protocol.rules import Rule, RuledMachine, State, on, when
 from dpa.protocol.wire.addresses import BALANCER, Address
 from dpa.protocol.wire.cut import Cut, OperatorCut, SourceCut
-from dpa.protocol.wire.events import CheckpointFailed, CheckpointWritten
-from dpa.protocol.wire.instructions import WriteCheckpoint
-from dpa.protocol.wire.messages.cuts import Pause, Paused, SnapshotTaken, TakeSnapshot, Thaw
+from dpa.protocol.wire.epochs import EpochStats, EpochWait
+from dpa.protocol.wire.events import CheckpointFailed, CheckpointWritten, Committed
+from dpa.protocol.wire.instructions import Commit, WriteCheckpoint
+from dpa.protocol.wire.messages import Message
+from dpa.protocol.wire.messages.cuts import GoOn, Pause, Paused, SnapshotTaken, TakeSnapshot, Thaw
 from dpa.protocol.wire.messages.end import Drain, Freeze, LastTable
+from dpa.protocol.wire.messages.exchange import Published
 from dpa.protocol.wire.metrics import CheckpointStats
-from dpa.routing.table import RoutingTable
 
 
 class CutState(State):
@@ -32,18 +39,22 @@ class CutState(State):
 
     WAITING = "waiting"
     DRAINING = "draining"
+    PUBLISHING = "publishing"
     TAKING_SNAPSHOTS = "taking snapshots"
     WRITING = "writing"
 
 
 class Cuts(RuledMachine):
-    """One at a time, a while after the last one is written.
+    """One at a time: when windows or partial results of a stage are due, or a checkpoint is.
 
-    A cut is begun while every stage that takes records still has some to process, and no tasks come or go. Until its
-    snapshots are taken, none comes or goes, no split is granted and no stage ends.
+    No cut is begun while tasks come or go, or a stage exchanges its last states. Until it is over, none comes or goes,
+    no split is granted and no stage ends. Cuts that are due and changes of tasks that wait take turns. Checkpoints are
+    made only while all operators take records.
 
     Attributes:
-        stats: of the checkpoints so far; None: there are none to be.
+        checkpoints: those so far; None: there are none to be.
+        epochs: those so far.
+        watermarks: how far event time has come.
     """
 
     def __init__(
@@ -52,114 +63,284 @@ class Cuts(RuledMachine):
         stages: Mapping[str, StageProgress],
         times: CheckpointTimes | None,
         membership: Membership,
+        errors: Errors,
     ) -> None:
-        """`stages`: each after those that feed it; `membership`: knows whether tasks come or go."""
+        """`stages`: each after those that feed it; `membership`: knows whether tasks come or go; `errors`: what user
+        code has failed on."""
         super().__init__(CutState.WAITING)
-        self.stats = None if times is None else CheckpointStats(read=times.read, read_before=times.read)
+        self.checkpoints = None if times is None else CheckpointStats(read=times.read, read_before=times.read)
+        self.epochs = EpochStats()
         self._coordinator = coordinator
         self._stages = stages
         self._sources = [stage for stage in stages.values() if stage.is_source]
         self._operators = [stage for stage in stages.values() if not stage.is_source]
         self._membership = membership
+        self._errors = errors
         self._every = math.inf if times is None else times.every
         self._slot = 0 if times is None else times.slot
-        self._epoch = 0
-        self._started_at = self._began_at = 0.0
+        self._epoch = 0 if times is None else times.epoch
+        self._staged = {} if times is None else {(each.stage, each.epoch): each for each in times.staged}
+        self._committing: set[tuple[str, int]] = set()
+        self._changes = 0  # of tasks that had begun at the last cut
+        self._started_at = self._began_at = self._step_began_at = 0.0
         self._due_at = math.inf
+        self._emitting: list[StageProgress] = []
+        self._draining: list[StageProgress] = []
+        self._publishing: list[StageProgress] = []
+        self._checkpoints = False
+        self._slowest: EpochWait | None = None
         self._paused: set[Address] = set()
         self._quiet: set[str] = set()
-        self._tables: dict[str, RoutingTable] = {}
+        self._settled: set[str] = set()
+        self._closing: dict[str, set[Address]] = {}
+        self._tables: dict[str, LastTable] = {}
         self._snapshots: dict[Address, object] = {}
         self._cut: Cut | None = None
+        self.watermarks = Watermarks(stages)
+        self._ended = EndedEpochs(coordinator, stages, errors, 0 if times is None else times.read)
 
     @property
     def is_holding(self) -> bool:
         """Whether sources wait for a cut."""
-        return self.state in (CutState.DRAINING, CutState.TAKING_SNAPSHOTS)
+        return self.state in (CutState.DRAINING, CutState.PUBLISHING, CutState.TAKING_SNAPSHOTS)
+
+    @property
+    def is_committing(self) -> bool:
+        """Whether readers do not see yet what they are to see."""
+        return bool(self._committing)
+
+    @property
+    def staged(self) -> dict[str, tuple[Any, ...]]:
+        """By stage, what its tasks have staged of epochs that are not committed."""
+        found: dict[str, tuple[Any, ...]] = {}
+        for commit in self._staged.values():
+            found[commit.stage] = (*found.get(commit.stage, ()), *commit.staged)
+        return found
+
+    @property
+    def epoch(self) -> int:
+        """The number of the stretch of the input to which what tasks report belongs."""
+        return self._epoch if self.is_holding else self._epoch + 1
 
     def start(self, now: float) -> None:
         """The stream begins."""
         self._started_at, self._due_at = now, now + self._every
+        self._ended.start(now)
+        self._commit([*self._staged.values()])
+
+    def end(self, now: float) -> None:
+        """The job is done, and so is its last epoch."""
+        self._ended.log(self._epoch + 1, now, is_last=True)
+
+    def hurry(self, now: float) -> None:
+        """The next cut is due."""
+        self._due_at = min(self._due_at, now)
 
     def _begin_if_due(self) -> State | None:
-        if self._coordinator.now < self._due_at or not self._may_begin():
+        changes = self._membership
+        if changes.is_under_way or not (self.comes_first or (self._is_due and not changes.can_begin)):
             return None
+        now = self._coordinator.now
+        self._checkpoints = self._is_checkpoint_due
+        self._publishing = [
+            stage for stage in self._operators if stage.publishes_now(with_checkpoint=self._checkpoints)
+        ]
         self._epoch += 1
-        self._began_at = self._coordinator.now
-        self._paused, self._quiet, self._tables, self._snapshots = set(), set(), {}, {}
-        for stages, message in ((self._sources, Pause()), (self._operators, Drain())):
-            for address in (address for stage in stages for address in stage.addresses):
-                self._coordinator.send(address, message)
+        self._changes = self._membership.begun
+        self._began_at = self._step_began_at = now
+        self._slowest = None
+        self._paused, self._tables, self._snapshots = set(), {}, {}
+        self._settled, self._closing = set(), {}
+        self._quiet = {stage.name for stage in self._stages.values() if stage.is_done}
+        self._draining = [stage for stage in self._operators if stage.is_running]
+        self._emitting = [stage for stage in self._stages.values() if stage.is_emitting]
+        self._tell(self._emitting, Pause())
+        self._tell(self._draining, Drain())
         return CutState.DRAINING
 
-    def _may_begin(self) -> bool:
-        runs = all(stage.is_running and not stage.is_in_round for stage in self._operators)
-        return runs and self._membership.is_idle and not all(stage.has_nothing_left for stage in self._sources)
+    @property
+    def comes_first(self) -> bool:
+        """Whether one is to begin before a change of tasks does: it is due, and there was a change since the last."""
+        return self._membership.begun > self._changes and self._is_due
+
+    @property
+    def _is_due(self) -> bool:
+        if self.state is not CutState.WAITING or not all(stage.may_be_cut for stage in self._operators):
+            return False
+        is_due = self._is_checkpoint_due or any(self._publishes_now(stage) for stage in self._operators)
+        return is_due or self.watermarks.closing()
+
+    def _publishes_now(self, stage: StageProgress) -> bool:
+        """Whether an epoch should end now for what a stage publishes: of closed windows alone it publishes none before
+        some are closed."""
+        if not stage.publishes_now(with_checkpoint=self._is_checkpoint_due):
+            return False
+        return not stage.spec.publishes_closed or stage.publications.has_closed or self.watermarks.closes(stage)
+
+    @property
+    def _is_checkpoint_due(self) -> bool:
+        return self._coordinator.now >= self._due_at and self.may_checkpoint
+
+    @property
+    def may_checkpoint(self) -> bool:
+        """Whether all stages take records, so that another checkpoint can be made, perhaps soon."""
+        runs = all(stage.is_running for stage in self._operators)
+        return runs and not all(stage.has_nothing_left for stage in self._sources)
+
+    def _tell(self, stages: Iterable[StageProgress], message: Message) -> None:
+        for address in (address for stage in stages for address in stage.addresses):
+            self._coordinator.send(address, message)
 
     def _task_paused(self, sender: Address, message: Paused) -> None:
         self._stages[sender.stage].ledger.note(message.stats, self._coordinator.now)
         self._paused.add(sender)
+        if self._paused.issuperset(address for stage in self._emitting for address in stage.addresses):
+            self.watermarks.cut()
+        if self._paused.issuperset(self._stages[sender.stage].addresses):
+            self._quiet.add(sender.stage)
+            self._step_over("read to the end of a row and emitted what it had read", sender)
+
+    def _step_over(self, what: str, task: Address) -> None:
+        """A task was the last for which the cut waited."""
+        seconds, self._step_began_at = self._coordinator.now - self._step_began_at, self._coordinator.now
+        if self._slowest is None or seconds > self._slowest.seconds:
+            self._slowest = EpochWait(str(task), what, seconds)
 
     def _frozen(self, sender: Address, message: LastTable) -> None:
-        self._tables[message.stage] = message.table
+        self._tables[message.stage] = message
 
     def _drained(self) -> State | None:
-        for source in self._sources:
-            if self._paused.issuperset(source.addresses):
-                self._quiet.add(source.name)
-        for stage in self._operators:
-            if stage.name not in self._quiet and self._quiet.issuperset(stage.feeders) and stage.ledger.is_settled:
-                self._quiet.add(stage.name)
-                self._coordinator.send(BALANCER, Freeze(stage.name))
-        if len(self._tables) < len(self._operators):
+        for stage in self._draining:
+            name = stage.name
+            if name not in self._settled and self._quiet.issuperset(stage.feeders) and stage.ledger.is_settled:
+                self._settled.add(name)
+                self._step_over("processed what had been emitted to it", Address(name, stage.ledger.last_task))
+                self._coordinator.send(BALANCER, Freeze(name))
+            if name in self._settled - self._quiet and self._has_closed(stage):
+                self._quiet.add(name)
+        if len(self._quiet) < len(self._stages) or len(self._tables) < len(self._draining):
             return None
-        for address in self._tasks:
-            self._coordinator.send(address, TakeSnapshot(self._slot))
-        return CutState.TAKING_SNAPSHOTS
+        for stage in self._publishing:
+            if stage.name not in self._closing:
+                self._exchange(stage)
+        return CutState.PUBLISHING
 
-    @property
-    def _tasks(self) -> list[Address]:
-        return [address for stage in self._operators for address in stage.addresses]
+    def _has_closed(self, stage: StageProgress) -> bool:
+        """Whether a stage that has processed all has closed its windows, as far as it is to: then it emits no more.
+        That begins when its table is frozen; it publishes along with it."""
+        if stage.spec.windows is None:
+            return True
+        if stage.name not in self._closing and stage.name in self._tables:
+            self._closing[stage.name] = set()
+            if stage.time.reached.closed != stage.time.closed or stage in self._publishing:
+                self._closing[stage.name] = {*stage.addresses}
+                self._exchange(stage)
+        return stage.name in self._closing and not self._closing[stage.name]
+
+    def _exchange(self, stage: StageProgress) -> None:
+        at, version = self._began_at - self._started_at, self._tables[stage.name].table.version
+        stage.exchange(self._epoch, at, version, publishes=stage in self._publishing)
+
+    def _published(self, sender: Address, message: Published) -> None:
+        stage = self._stages[sender.stage]
+        stage.publications.note(sender, message)
+        if message.stats is not None:
+            stage.ledger.note(message.stats, self._coordinator.now)
+        self._closing.get(sender.stage, set()).discard(sender)
+        self._step_over("closed its windows" if sender.stage in self._closing else "published its share", sender)
+
+    def _take_snapshots(self) -> State | None:
+        if not all(stage.publications.is_complete for stage in self._publishing):
+            return None
+        now = self._coordinator.now
+        for stage in self._publishing:
+            commit = stage.publications.commit(now, now - self._began_at)
+            self._staged[commit.stage, commit.epoch] = commit
+            if not stage.spec.commits_with_checkpoints:
+                self._commit([commit])
+        if not self._checkpoints:
+            return self._go_on(CutState.WAITING)
+        self._tell(self._operators, TakeSnapshot(self._slot))
+        return CutState.TAKING_SNAPSHOTS
 
     def _taken(self, sender: Address, message: SnapshotTaken) -> None:
         self._stages[sender.stage].ledger.note(message.stats, self._coordinator.now)
         self._snapshots[sender] = message.written
+        self._step_over("took its snapshot", sender)
 
     def _write(self) -> State | None:
-        if len(self._snapshots) < len(self._tasks):
+        if len(self._snapshots) < sum(len(stage.addresses) for stage in self._operators):
             return None
-        for stage in self._operators:
-            self._coordinator.send(BALANCER, Thaw(stage.name))
         operators = {
             stage.name: OperatorCut(
-                table := self._tables[stage.name],
+                table := self._tables[stage.name].table,
                 {index: self._snapshots[Address(stage.name, index)] for index in table.members},
                 stage.ledger.processed,
+                stage.cut_at,
+                stage.publications.rows,
+                self._tables[stage.name].rounds,
             )
             for stage in self._operators
         }
-        sources = {stage.name: SourceCut(stage.rest, stage.ledger.read, len(stage.members)) for stage in self._sources}
+        sources = {
+            stage.name: SourceCut(
+                stage.splits.rest,
+                stage.splits.position,
+                stage.ledger.read,
+                len(stage.members),
+                None if stage.splits.given is None else tuple(stage.splits.given),
+                stage.cut_at,
+            )
+            for stage in self._sources
+        }
         seconds = self._coordinator.now - self._began_at
         at = self._began_at - self._started_at
-        self._cut = Cut(self._epoch, self._slot, at, seconds, sources, operators)
+        staged = tuple(each for each in self._staged.values() if self._stages[each.stage].spec.commits_with_checkpoints)
+        self._cut = Cut(self._epoch, self._slot, at, seconds, sources, operators, self._errors.noted, staged)
         self._coordinator.instruct(WriteCheckpoint(self._cut))
-        return CutState.WRITING
+        return self._go_on(CutState.WRITING)
+
+    def _go_on(self, following: CutState) -> CutState:
+        """Sources may go on."""
+        for stage in self._draining:
+            self._coordinator.send(BALANCER, Thaw(stage.name))
+        for stage in self._operators:
+            self._tell([stage], GoOn(stage.is_draining))
+            stage.time.wait(self._coordinator.now, self._coordinator.now - self._began_at)
+        waited, slot = self._coordinator.now - self._began_at, self._slot if self._checkpoints else None
+        self.epochs = self.epochs.with_one(waited, self._slowest)
+        self._ended.log(self._epoch, self._began_at, waited, slot, self._publishing)
+        return following
 
     def _is_written(self, sender: Address, event: CheckpointWritten) -> State:
-        assert self.stats is not None and self._cut is not None
-        self.stats = replace(
-            self.stats,
-            written=self.stats.written + 1,
-            waited=self.stats.waited + self._cut.seconds,
-            size=self.stats.size + event.size,
-            read=self.stats.read_before + self._cut.read,
+        assert self.checkpoints is not None and self._cut is not None
+        self.checkpoints = replace(
+            self.checkpoints,
+            written=self.checkpoints.written + 1,
+            waited=self.checkpoints.waited + self._cut.seconds,
+            size=self.checkpoints.size + event.size,
+            read=self.checkpoints.read_before + self._cut.read,
         )
+        self._errors.forget(event.letters)
+        self._commit(self._cut.staged)
         return self._wait(event.slot)
 
     def _is_not_written(self, sender: Address, event: CheckpointFailed) -> State:
-        assert self.stats is not None
-        self.stats = replace(self.stats, failed=self.stats.failed + 1)
+        assert self.checkpoints is not None
+        self.checkpoints = replace(self.checkpoints, failed=self.checkpoints.failed + 1)
         return self._wait(event.slot)
+
+    def _commit(self, commits: Iterable[Commit]) -> None:
+        for commit in commits:
+            key = commit.stage, commit.epoch
+            if key in self._staged and key not in self._committing:
+                self._committing.add(key)
+                self._coordinator.instruct(commit)
+
+    def _committed(self, sender: Address, event: Committed) -> None:
+        self._committing.discard((event.stage, event.epoch))
+        self._staged.pop((event.stage, event.epoch), None)
+        self._stages[event.stage].publications.committed()
 
     def _wait(self, slot: int) -> State:
         self._slot, self._due_at = slot, self._coordinator.now + self._every
@@ -169,24 +350,33 @@ class Cuts(RuledMachine):
         when(
             CutState.WAITING,
             _begin_if_due,
-            "when it is time, pause sources and let operators drain",
+            "when it is time, pause what emits and let operators drain",
             (None, CutState.DRAINING),
         ),
         on(Paused, CutState.DRAINING, _task_paused, "note"),
         on(LastTable, CutState.DRAINING, _frozen, "note"),
+        on(Published, CutState.DRAINING, _published, "note"),
         when(
             CutState.DRAINING,
             _drained,
-            "freeze the table of each stage that has processed all; with the last table, take snapshots",
-            (None, CutState.TAKING_SNAPSHOTS),
+            "freeze the table of each stage that has processed all, close windows; with the last, publish what is due",
+            (None, CutState.PUBLISHING),
+        ),
+        on(Published, CutState.PUBLISHING, _published, "note"),
+        when(
+            CutState.PUBLISHING,
+            _take_snapshots,
+            "with the last share, commit; take snapshots if a checkpoint is due, or let all go on",
+            (None, CutState.TAKING_SNAPSHOTS, CutState.WAITING),
         ),
         on(SnapshotTaken, CutState.TAKING_SNAPSHOTS, _taken, "note"),
         when(
             CutState.TAKING_SNAPSHOTS,
             _write,
-            "with the last one, thaw the tables, write the checkpoint, let sources go on",
+            "with the last one, write the checkpoint, let all go on",
             (None, CutState.WRITING),
         ),
+        on(Committed, CutState, _committed, "note"),
         on(CheckpointWritten, CutState.WRITING, _is_written, "wait for the next", CutState.WAITING),
         on(CheckpointFailed, CutState.WRITING, _is_not_written, "wait for the next", CutState.WAITING),
     )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from dpa.placement.online import OnlinePlacement
+from dpa.protocol.coordinator._open_inputs import OpenInputs
 from dpa.protocol.coordinator._planners import Planners
 from dpa.protocol.coordinator.cuts import Cuts
+from dpa.protocol.coordinator.errors import Errors
 from dpa.protocol.coordinator.membership import Membership
 from dpa.protocol.coordinator.stage_progress import StageProgress
 from dpa.protocol.graph import Graph
@@ -18,7 +21,10 @@ from dpa.protocol.wire.events import (
     CancelChange,
     CheckpointFailed,
     CheckpointWritten,
+    CloseFeeds,
+    Committed,
     MoveTasks,
+    PollDone,
     Rescale,
     Start,
     StartFailed,
@@ -30,12 +36,14 @@ from dpa.protocol.wire.events import (
 from dpa.protocol.wire.instructions import Answer, JobDone, JobFailed, StartTasks
 from dpa.protocol.wire.messages.cuts import Paused, SnapshotTaken
 from dpa.protocol.wire.messages.end import Finished, LastTable, Progress
-from dpa.protocol.wire.messages.exchange import RoundDone
+from dpa.protocol.wire.messages.exchange import Published
 from dpa.protocol.wire.messages.members import Left, MembersChanged, Unsubscribed
 from dpa.protocol.wire.messages.splits import Begin, SplitRequest, SplitReturned
 from dpa.protocol.wire.messages.tables import DecisionReport
 from dpa.protocol.wire.metrics import Snapshot, TaskChange
 from dpa.protocol.wire.use import TaskUse, with_sums
+from dpa.sources.splits import Split
+from dpa.tolerance import Failed
 
 
 class CoordinatorState(State):
@@ -81,11 +89,17 @@ class CoordinatorMachine(Machine):
                 (self.stages[edge.source], graph.out_of(edge.source).index((number, edge)))
                 for number, edge in graph.into(stage.name)
             ]
-            self.stages[stage.name] = StageProgress(self, stage, feeders)
+            epoch = 0 if graph.checkpoints is None else graph.checkpoints.epoch
+            self.stages[stage.name] = StageProgress(self, stage, feeders, epoch)
         self._planners = Planners(graph, self.stages, online)
-        self._membership = Membership(self, self.stages, self._tasks_changed, self._change_abandoned)
+        self._membership = Membership(
+            self, self.stages, self._tasks_changed, self._change_abandoned, self._waits_for_cut
+        )
         self.include(self._membership)
-        self._cuts = Cuts(self, self.stages, graph.checkpoints, self._membership)
+        self._errors = Errors(graph.tolerated)
+        read_before = 0 if graph.checkpoints is None else graph.checkpoints.read
+        self._inputs = OpenInputs(self.stages.values(), graph.until, read_before)
+        self._cuts = Cuts(self, self.stages, graph.checkpoints, self._membership, self._errors)
         self.include(self._cuts)
 
     @property
@@ -104,13 +118,21 @@ class CoordinatorMachine(Machine):
         """What is known now; without `history`, only the last changes and applied decisions, no samples, no latency and
         no use, which is little to send however long the job runs."""
         started_at = self.started_at or 0.0
+        event_times = self._cuts.watermarks.stats()
         return Snapshot(
             phase=self._phase(),
             at=0.0 if self.started_at is None else self.now - self.started_at,
-            rows=self._graph.rows,
-            checkpoints=self._cuts.stats,
+            rows=0 if self._inputs.were_open else self._graph.rows,
+            is_open=self._inputs.are_open,
+            checkpoints=self._cuts.checkpoints,
+            epochs=self._cuts.epochs,
+            errors=self._errors.counts,
             stages=tuple(
-                replace(stage.snapshot(history=history), scaling_counts=self._planners.scaling_counts(name))
+                replace(
+                    stage.snapshot(history=history),
+                    scaling_counts=self._planners.scaling_counts(name),
+                    event_time=event_times.get(name),
+                )
                 for name, stage in self.stages.items()
             ),
             edges=tuple((edge.source, edge.target) for edge in self._graph.edges),
@@ -122,9 +144,35 @@ class CoordinatorMachine(Machine):
         )
 
     @property
+    def given(self) -> Mapping[str, tuple[Split, ...]]:
+        """By source, what polls of its open input have given, where that is kept."""
+        return self._inputs.given
+
+    @property
+    def failed(self) -> Failed:
+        """What user code has failed on so far."""
+        return self._errors.noted
+
+    @property
+    def staged(self) -> dict[str, tuple[Any, ...]]:
+        """What the tasks of each stage have staged of epochs that are not committed: at the end, of those that no
+        checkpoint names."""
+        return self._cuts.staged
+
+    @property
     def is_cut(self) -> bool:
         """Whether sources wait for a cut."""
         return self._cuts.is_holding
+
+    @property
+    def may_be_cut(self) -> bool:
+        """Whether all stages take records, so that a cut can be made, perhaps soon."""
+        return self.state is CoordinatorState.RUNNING and self._cuts.may_checkpoint
+
+    @property
+    def requests(self) -> list[TaskRequest]:
+        """Changes of tasks that have been asked for and are not done."""
+        return self._membership.requests
 
     @property
     def known(self) -> list[Address]:
@@ -150,17 +198,19 @@ class CoordinatorMachine(Machine):
         return {**super().states(), "cut": self._cuts.state.value, **of_stages}
 
     def _go_on(self) -> State | None:
+        if not self._cuts.is_holding:
+            self._membership.advance()
         self._cuts.advance()
         if self._cuts.is_holding:
             return None
-        self._membership.advance()
         for stage in self.stages.values():
             stage.advance()
         self._membership.settle()
-        if not all(progress.is_done for progress in self.stages.values()):
+        if not all(progress.is_done for progress in self.stages.values()) or self._cuts.is_committing:
             return None
         self.done_at = self.now
         self._membership.end(f"the job {_WHY_NOT_NOW[CoordinatorState.DONE]}")
+        self._cuts.end(self.now)
         self.instruct(JobDone())
         return CoordinatorState.DONE
 
@@ -182,7 +232,9 @@ class CoordinatorMachine(Machine):
                     self.send(address, Begin())
         return CoordinatorState.RUNNING
 
-    def _refuse(self, sender: Address, event: Rescale | MoveTasks | CancelChange) -> None:
+    def _refuse(self, sender: Address, event: Rescale | MoveTasks | CancelChange | CloseFeeds) -> None:
+        if event.request is None:
+            return
         self.instruct(Answer(event.request, f"the job {_WHY_NOT_NOW[self.state]}", refused=True))
 
     def _task_died(self, sender: Address, event: TaskDied) -> State:
@@ -196,16 +248,28 @@ class CoordinatorMachine(Machine):
         self.instruct(JobFailed(reason))
         return CoordinatorState.FAILED
 
-    def _progress(self, sender: Address, message: Progress) -> None:
+    def _progress(self, sender: Address, message: Progress) -> State | None:
         if message.use is not None:
             self._use[sender] = message.use
             self._planners.used(sender, message.use, self.now)
         self._of_task(sender, message)
+        if message.failed is None:
+            return None
+        reason = self._errors.note(sender, message.failed, self._cuts.epoch, self.generation)
+        return None if reason is None else self._fail(reason)
 
-    def _of_task(
-        self, sender: Address, message: SplitRequest | SplitReturned | Progress | RoundDone | Finished
-    ) -> None:
+    def _of_task(self, sender: Address, message: SplitRequest | SplitReturned | Progress | Finished) -> None:
         self.stages[sender.stage].dispatch(sender.stage, sender, message)
+
+    def _polled(self, sender: Address, event: PollDone) -> None:
+        self.stages[event.stage].dispatch(event.stage, sender, event)
+
+    def _close_feeds(self, sender: Address, event: CloseFeeds) -> None:
+        are_open = self._inputs.are_open
+        self._inputs.close()
+        if event.request is not None:
+            text = "the inputs are closed; the job ends with what has come" if are_open else "no input of it is open"
+            self.instruct(Answer(event.request, text, refused=not are_open))
 
     def _last_table(self, sender: Address, message: LastTable) -> None:
         (self.hand_on if self._cuts.is_holding else self._of_stage)(sender, message)
@@ -214,8 +278,12 @@ class CoordinatorMachine(Machine):
         self.stages[message.stage].dispatch(message.stage, sender, message)
 
     def _tick(self, sender: Address, event: Tick) -> None:
-        if self._cuts.is_holding:
+        if event.cuts:
+            self._cuts.hurry(self.now)
+        if event.cuts or self._cuts.is_holding:
             return
+        assert self.started_at is not None
+        self._inputs.tick(self.now, self.started_at)
         for stage in self.stages.values():
             stage.tick(self.now)
         self.hand_on(sender, event)
@@ -229,6 +297,9 @@ class CoordinatorMachine(Machine):
 
     def _change_abandoned(self, request: TaskRequest) -> None:
         self._planners.abandoned(request, self.now)
+
+    def _waits_for_cut(self) -> bool:
+        return self._cuts.comes_first
 
     def _ignore(self, sender: Address, event: object) -> None:
         """An event that no longer matters."""
@@ -249,30 +320,36 @@ class CoordinatorMachine(Machine):
             "for the change of tasks",
         ),
         *on_each(
-            (Rescale, MoveTasks, CancelChange),
+            (Rescale, MoveTasks, CancelChange, CloseFeeds),
             [state for state in CoordinatorState if state is not CoordinatorState.RUNNING],
             _refuse,
             "refuse",
         ),
         on(StartFailed, CoordinatorState.STARTING, _not_started, "fail", CoordinatorState.FAILED),
         on(TaskDied, _ALIVE, _task_died, "fail", CoordinatorState.FAILED),
-        on(Progress, _ALIVE, _progress, "for the stage"),
-        *on_each(
-            (SplitRequest, SplitReturned, RoundDone, Finished), [CoordinatorState.RUNNING], _of_task, "for the stage"
+        on(
+            Progress,
+            _ALIVE,
+            _progress,
+            "for the stage; fail if user code has failed on too many records",
+            (None, CoordinatorState.FAILED),
         ),
+        *on_each((SplitRequest, SplitReturned, Finished), [CoordinatorState.RUNNING], _of_task, "for the stage"),
+        on(PollDone, CoordinatorState.RUNNING, _polled, "for the stage"),
+        on(CloseFeeds, CoordinatorState.RUNNING, _close_feeds, "poll no more"),
         on(LastTable, CoordinatorState.RUNNING, _last_table, "for the cut, or for the stage"),
         *on_each(
-            (Paused, SnapshotTaken, CheckpointWritten, CheckpointFailed),
+            (Paused, Published, SnapshotTaken, CheckpointWritten, CheckpointFailed, Committed),
             [CoordinatorState.RUNNING],
             Machine.hand_on,
             "for the cut",
         ),
         *on_each((CheckpointWritten, CheckpointFailed), [CoordinatorState.DONE], _ignore, "ignore"),
         on(DecisionReport, _ALIVE, _of_stage, "for the stage"),
-        on(Tick, CoordinatorState.RUNNING, _tick, "sample queues; begin a round if one is due"),
+        on(Tick, CoordinatorState.RUNNING, _tick, "sample queues"),
         when(CoordinatorState.RUNNING, _go_on, "let all go on, to the last stage", (None, CoordinatorState.DONE)),
         on(Tick, [CoordinatorState.CREATED, CoordinatorState.STARTING], _ignore, "ignore"),
-        *on_each((Progress, DecisionReport, Tick, TaskDied), [CoordinatorState.DONE], _ignore, "ignore"),
+        *on_each((Progress, DecisionReport, Tick, TaskDied, PollDone), [CoordinatorState.DONE], _ignore, "ignore"),
         *on_each(
             (
                 TaskStarted,
@@ -280,19 +357,21 @@ class CoordinatorMachine(Machine):
                 SplitRequest,
                 SplitReturned,
                 Progress,
-                RoundDone,
+                Published,
                 Finished,
                 LastTable,
                 Paused,
                 SnapshotTaken,
                 CheckpointWritten,
                 CheckpointFailed,
+                Committed,
                 DecisionReport,
                 MembersChanged,
                 Left,
                 Unsubscribed,
                 Tick,
                 TaskDied,
+                PollDone,
             ),
             [CoordinatorState.FAILED],
             _ignore,

@@ -13,12 +13,12 @@ process: so no stage stays open for tasks that never came up.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dpa._util.words import plural
+from dpa.protocol.coordinator._refusals import unknown, without_change
 from dpa.protocol.coordinator.stage_progress import StageProgress
 from dpa.protocol.machine import Machine
 from dpa.protocol.rules import Rule, RuledMachine, State, on, on_each, when
@@ -27,7 +27,7 @@ from dpa.protocol.wire.events import CancelChange, MoveTasks, Rescale, StartFail
 from dpa.protocol.wire.instructions import Answer, CancelStart, StartTasks, StopTasks
 from dpa.protocol.wire.messages.members import ChangeMembers, Leave, Left, MembersChanged, Unsubscribe, Unsubscribed
 from dpa.protocol.wire.metrics import TaskChange
-from dpa.routing.members import MOST_TASKS, MemberChange
+from dpa.routing.members import MemberChange
 
 
 class MembershipState(State):
@@ -75,6 +75,7 @@ class Membership(RuledMachine):
 
     Attributes:
         steps: the last changes that have been carried out.
+        begun: how many changes have begun.
     """
 
     def __init__(
@@ -83,14 +84,16 @@ class Membership(RuledMachine):
         stages: Mapping[str, StageProgress],
         changed: Callable[[TaskChange], None],
         abandoned: Callable[[TaskRequest], None],
+        waits: Callable[[], bool],
     ) -> None:
         """`changed` is called with each change that has been carried out, `abandoned` with each request for which tasks
-        were needed and did not start."""
+        were needed and did not start; `waits` says whether none may begin now."""
         super().__init__(MembershipState.IDLE)
         self._changed = changed
         self._abandoned = abandoned
+        self._waits = waits
         self.steps: deque[TaskChange] = deque()
-        self._carried_out = 0
+        self.begun = self._carried_out = 0
         self._coordinator = coordinator
         self._stages = stages
         self._requests: deque[tuple[TaskRequest, float]] = deque()  # each with the moment before which it waits
@@ -109,7 +112,7 @@ class Membership(RuledMachine):
         """Carry out a request when those before it are, and not before a moment; one for which nothing is to be done
         is answered at once, unless another of its stage comes first."""
         is_first = not self._changes(request.stage) and not self._waiting(request.stage)
-        answer = self._without_change(request) if is_first else None
+        answer = without_change(request, self._stages) if is_first else None
         if answer is not None:
             self._coordinator.instruct(answer)
             return
@@ -128,7 +131,7 @@ class Membership(RuledMachine):
         elif self._changes(cancel.stage):
             self._answer(cancel, self._too_late, refused=True)
         elif cancel.stage not in self._stages:
-            self._answer(cancel, self._unknown(cancel.stage), refused=True)
+            self._answer(cancel, unknown(cancel.stage, self._stages), refused=True)
         else:
             self._answer(cancel, f"no change of the tasks of {cancel.stage} waits or is under way", refused=True)
 
@@ -156,15 +159,31 @@ class Membership(RuledMachine):
     @property
     def is_idle(self) -> bool:
         """Whether nothing has been asked for that is not done."""
-        return self.state is MembershipState.IDLE and not self._requests
+        return not self.is_under_way and not self._requests
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether tasks come or go now."""
+        return self._change is not None
+
+    @property
+    def can_begin(self) -> bool:
+        """Whether a request waits only for changes before it."""
+        return bool(self._requests) and self._requests[0][1] <= self._coordinator.now
+
+    @property
+    def requests(self) -> list[TaskRequest]:
+        """What has been asked for and is not done, in order."""
+        begun = [] if self._change is None else [self._change.request]
+        return [*begun, *(request for request, _ in self._requests)]
 
     def _next(self) -> State | None:
-        while self._requests:
+        while self._requests and not self._waits():
             request, not_before = self._requests[0]
             if not_before > self._coordinator.now:
                 return MembershipState.UNREAD
             self._requests.popleft()
-            answer = self._without_change(request)
+            answer = without_change(request, self._stages)
             if answer is None:
                 return self._begin(request)
             self._coordinator.instruct(answer)
@@ -197,41 +216,6 @@ class Membership(RuledMachine):
             self._answer(request, f"nothing was changed: {why}", refused=True)
         self._requests = deque(entry for entry in self._requests if entry[0] not in waiting)
 
-    def _without_change(self, request: TaskRequest) -> Answer | None:
-        """The answer to a request for which nothing is to be done, or nothing can be; None if it is to be carried
-        out."""
-        stage = self._stages.get(request.stage)
-        if stage is not None and isinstance(request, Rescale) and request.tasks == len(stage.members):
-            return Answer(request.request, f"{stage.name} has {plural(request.tasks, 'task')} already")
-        why = self._why_not(request)
-        return None if why is None else Answer(request.request, why, refused=True)
-
-    def _unknown(self, stage: str) -> str:
-        return f"there is no stage {stage!r}; the stages are {', '.join(self._stages)}"
-
-    def _why_not(self, request: TaskRequest) -> str | None:
-        """Why a request cannot be carried out; None if it can."""
-        stage = self._stages.get(request.stage)
-        if stage is None:
-            return self._unknown(request.stage)
-        if stage.spec.why_fixed is not None:
-            return f"the tasks of {stage.name} stay: {stage.spec.why_fixed}"
-        if stage.has_nothing_left:
-            return f"nothing was changed: {stage.why_over}"
-        if isinstance(request, Rescale):
-            if request.tasks > 1 and stage.spec.why_one is not None:
-                return f"{stage.name} keeps its one task: {stage.spec.why_one}"
-            within = 1 <= request.tasks <= MOST_TASKS
-            return None if within else f"{stage.name} can have 1 to {MOST_TASKS} tasks, not {request.tasks}"
-        twice = sorted(task for task, times in Counter(request.tasks).items() if times > 1)
-        if twice:
-            return f"{stage.name} {twice[0]} is named more than once"
-        missing = sorted(set(request.tasks) - set(stage.members))
-        if missing or not request.tasks:
-            there = ", ".join(map(str, sorted(stage.members)))
-            return f"{stage.name} has no task {', '.join(map(str, missing))}; it has {there}"
-        return None
-
     def _cancel_start(self, why: str) -> State:
         """Have the driver start the new tasks no more; it says whether that came in time."""
         self._why_cancelled = why
@@ -240,7 +224,8 @@ class Membership(RuledMachine):
 
     def _begin(self, request: TaskRequest) -> State:
         stage = self._stages[request.stage]
-        change = _members_of(request, stage)
+        change = stage.roster.change_for(request)
+        self.begun += 1
         self._change = _Change(request, stage, change, self._coordinator.now)
         self._is_published = False
         stage.begin_change(change)
@@ -289,7 +274,7 @@ class Membership(RuledMachine):
         if change.stage.is_source:
             for task in sorted(change.going):
                 self._coordinator.send(task, Leave())
-        self._coordinator.send(BALANCER, ChangeMembers(change.stage.name, change.members))
+        self._coordinator.send(BALANCER, ChangeMembers(change.stage.name, change.members, change.stage.time.closed))
         return MembershipState.CHANGING
 
     def _published(self, sender: Address, message: MembersChanged) -> None:
@@ -381,15 +366,3 @@ class Membership(RuledMachine):
         when(MembershipState.CHANGING, _unsubscribe, "end those that have left", (None, MembershipState.ENDING)),
         when(MembershipState.ENDING, _end_if_over, "stop them when nobody waits", (None, MembershipState.IDLE)),
     )
-
-
-def _members_of(request: TaskRequest, stage: StageProgress) -> MemberChange:
-    """Who comes and goes. Of a stage that shrinks those that have nothing to do any more go first, then the newest."""
-    first = stage.roster.next
-    if isinstance(request, MoveTasks):
-        return MemberChange(replaces=tuple((old, first + turn) for turn, old in enumerate(request.tasks)))
-    more = request.tasks - len(stage.members)
-    if more > 0:
-        return MemberChange(joins=tuple(range(first, first + more)))
-    by_use = sorted(stage.members, key=lambda index: (stage.has_ended(index), index))
-    return MemberChange(leaves=tuple(sorted(by_use[more:])))

@@ -15,24 +15,28 @@ from dpa.errors import ProtocolError
 from dpa.measure.latency import LatencySketch
 from dpa.protocol.coordinator._decisions import Decisions
 from dpa.protocol.coordinator._end import StageEnd
+from dpa.protocol.coordinator._event_times import Held
 from dpa.protocol.coordinator._ledger import Ledger
 from dpa.protocol.coordinator._load_history import LoadHistory
+from dpa.protocol.coordinator._publications import Publications
 from dpa.protocol.coordinator._roster import Roster
-from dpa.protocol.coordinator._rounds import Rounds
 from dpa.protocol.coordinator._split_queue import SplitQueue
+from dpa.protocol.coordinator._stage_time import StageTime
 from dpa.protocol.graph import Stage
 from dpa.protocol.machine import Machine
 from dpa.protocol.rules import Rule, RuledMachine, State, on, when
 from dpa.protocol.wire.addresses import BALANCER, Address
+from dpa.protocol.wire.cut import Reached
+from dpa.protocol.wire.events import PollDone
+from dpa.protocol.wire.instructions import Poll
 from dpa.protocol.wire.messages import Message
 from dpa.protocol.wire.messages.end import Deliver, Drain, Finished, Freeze, LastTable, Progress
-from dpa.protocol.wire.messages.exchange import RoundDone
+from dpa.protocol.wire.messages.exchange import BeginExchange
 from dpa.protocol.wire.messages.members import Left
 from dpa.protocol.wire.messages.splits import SplitGrant, SplitRequest, SplitReturned
 from dpa.protocol.wire.messages.tables import DecisionReport
 from dpa.protocol.wire.metrics import StageSnapshot, TaskStats
 from dpa.routing.members import MemberChange
-from dpa.sources.splits import Split
 
 
 class StagePhase(State):
@@ -54,14 +58,19 @@ class StageProgress(RuledMachine):
         spec: the stage as the graph has it.
         is_source: whether its tasks read splits.
         roster: its tasks.
+        splits: of a source, its input.
         ledger: its records.
         end: its last table and its tasks' shares.
+        publications: its partial results.
         feeders: the names of the stages that feed it.
+        time: how far its event time has come.
     """
 
-    def __init__(self, coordinator: Machine, stage: Stage, feeders: Sequence[tuple[StageProgress, int]]) -> None:
+    def __init__(
+        self, coordinator: Machine, stage: Stage, feeders: Sequence[tuple[StageProgress, int]], epoch: int = 0
+    ) -> None:
         """`feeders`: for each edge that enters the stage, the stage that feeds it, and the edge's position among those
-        that leave this one."""
+        that leave this one; `epoch`: the one with which the job begins."""
         super().__init__(StagePhase.STREAMING)
         self.name = stage.name
         self.spec = stage
@@ -71,11 +80,13 @@ class StageProgress(RuledMachine):
             stage.name, self.roster, ((feeder.ledger, position) for feeder, position in feeders)
         )
         self.end = StageEnd(stage)
+        self.publications = Publications(stage, epoch)
         self._coordinator = coordinator
         self._feeders = [feeder for feeder, _ in feeders]
         self.feeders = frozenset(feeder.name for feeder in self._feeders)
-        self._splits = SplitQueue(stage.splits)
-        self._rounds = Rounds(stage.name, stage.aggregate_seconds, stage.tasks)
+        self.time = StageTime(stage)
+        times, notes = self.time.channels, stage.is_logged
+        self.splits = SplitQueue(stage.splits, stage.position, stage.given, times=times, notes=notes)
         self._decisions = Decisions()
         self._loads = LoadHistory()
 
@@ -136,14 +147,46 @@ class StageProgress(RuledMachine):
         return self.roster.change is not None
 
     @property
-    def is_in_round(self) -> bool:
-        """Whether a round of aggregation is in progress."""
-        return self._rounds.in_progress
+    def may_be_cut(self) -> bool:
+        """Whether it can be held where it is: while it takes records, emits its result, or is done."""
+        return self.is_running or self.state in (StagePhase.DELIVERING, StagePhase.DONE)
+
+    def publishes_now(self, *, with_checkpoint: bool) -> bool:
+        """Whether an epoch should end now, so that its results are published, or would if a checkpoint were made."""
+        is_due = self.publications.are_due(self._coordinator.now, with_checkpoint=with_checkpoint)
+        if not is_due or not self.is_running or self.has_nothing_left:
+            return False
+        return self.spec.publishes_closed or self.ledger.processed > self.publications.processed
 
     @property
-    def rest(self) -> tuple[Split, ...]:
-        """What a source has not read, while all its tasks pause."""
-        return self._splits.rest
+    def is_emitting(self) -> bool:
+        """Whether it makes records of what it reads, or of its result."""
+        return self.state is (StagePhase.STREAMING if self.is_source else StagePhase.DELIVERING)
+
+    @property
+    def held(self) -> Held | None:
+        """What holds the watermark of a source; None: nothing does."""
+        return self.time.held(is_open=self.splits.position is not None)
+
+    @property
+    def opens(self) -> int | None:
+        """The end of the first of the windows that are open, as far as its tasks have said, in microseconds."""
+        return self.time.opens(self.tasks.values())
+
+    def closes_by(self, until: int | None) -> bool:
+        """Whether any of its windows that are open ends by then, in microseconds; None: none does."""
+        opens = self.opens
+        return until is not None and opens is not None and opens <= until
+
+    @property
+    def may_close(self) -> bool:
+        """Whether it is time to close windows again."""
+        return self.time.is_due(self._coordinator.now) and self.is_running and not self.has_nothing_left
+
+    @property
+    def cut_at(self) -> Reached:
+        """The event time that it has reached at a cut."""
+        return self.time.at_cut(self.opens, self.splits.unread)
 
     def begin_change(self, change: MemberChange) -> None:
         """Some tasks are to come, others to leave. Until that is over the stage does not end."""
@@ -160,24 +203,25 @@ class StageProgress(RuledMachine):
         """A task has left; these are its last statistics."""
         self.ledger.note(message.stats, self._coordinator.now)
         if self.is_source:
-            self._splits.left(message.stats.index)
+            self.splits.left(message.stats.index)
         else:
             self.end.add_latencies(message)
 
     def abandon_change(self) -> None:
         """The tasks that were to come could not be started: all is as it was."""
         self.roster.abandon()
-        self._splits.keep(self.members)
+        self.splits.keep(self.members)
 
     def end_change(self) -> None:
         """All tasks that were to leave are gone."""
         self.roster.end()
-        self._splits.keep(self.members)
+        self.splits.keep(self.members)
 
     def start(self, now: float) -> None:
         """The stream begins."""
         self.ledger.start(now)
-        self._rounds.start(now)
+        self.publications.wait(now)
+        self.time.wait(now)
 
     def snapshot(self, *, history: bool) -> StageSnapshot:
         """What is known now; without `history` little enough to send several times a second."""
@@ -194,7 +238,7 @@ class StageProgress(RuledMachine):
             latency=LatencySketch.union([end.latency]) if history else None,
             stage_latency=LatencySketch.union([end.stage_latency]) if history else None,
             initial_load=end.initial_load(self.members),
-            aggregation=self._rounds.stats,
+            aggregation=self.publications.stats,
             members=tuple(self.members),
             lives=tasks.lives,
             forgotten=tasks.forgotten,
@@ -203,23 +247,28 @@ class StageProgress(RuledMachine):
         )
 
     def tick(self, now: float) -> None:
-        """Sample the queues, look for lost records, and begin a round of aggregation if one is due."""
+        """Sample the queues, and look for lost records."""
         if self.is_source or not self.is_running:
             return
         self._loads.add(self.ledger.since_start(now), [self.tasks[index] for index in self.roster.up])
         self.ledger.watch(now, is_draining=self.is_draining)
-        if self._rounds.due(now):
-            self._broadcast(self._rounds.begin(now))
 
     def _split_request(self, sender: Address, message: SplitRequest) -> None:
-        self._splits.asks(sender.index)
+        self.splits.reaches(sender.index, message.event_time)
+        self.splits.asks(sender.index)
 
     def _split_returned(self, sender: Address, message: SplitReturned) -> None:
-        given_back = self._splits.gives_back if sender.index in self.roster.leaving else self._splits.pauses
+        self.splits.reaches(sender.index, message.event_time)
+        given_back = self.splits.gives_back if sender.index in self.roster.leaving else self.splits.pauses
         given_back(sender.index, message.read)
+
+    def _polled(self, sender: Address, event: PollDone) -> None:
+        self.splits.polled(event.splits, event.position)
+        self.time.polled(self._coordinator.now)
 
     def _noted(self, sender: Address, message: Progress) -> None:
         self.ledger.note(message.stats, self._coordinator.now)
+        self.splits.reaches(sender.index, message.stats.event_time)
         if message.done:
             if self.state is not (StagePhase.STREAMING if self.is_source else StagePhase.DELIVERING):
                 raise ProtocolError(f"{sender} cannot be done while {self.name} is {self.state.value}")
@@ -228,12 +277,15 @@ class StageProgress(RuledMachine):
     def _read_or_drain(self) -> State | None:
         if not self.is_source:
             return self._drain_if_fed()
-        for task, split in self._splits.grants(self.members, self.roster.leaving):
+        for task, split in self.splits.grants(self.members, self.roster.leaving):
             self._coordinator.send(Address(self.name, task), SplitGrant(split))
+        position = self.splits.poll(len(self.members))
+        if position is not None:
+            self._coordinator.instruct(Poll(self.name, position))
         following = self._end_if_done()
         if following is not None:
             self.ledger.drained_at = self._coordinator.now
-            if not self._splits.is_read:
+            if not self.splits.is_read:
                 raise ProtocolError(f"{self.name} is done, but has not read all of its input")
         return following
 
@@ -257,16 +309,25 @@ class StageProgress(RuledMachine):
     def _frozen(self, sender: Address, message: LastTable) -> None:
         self.end.last_version = message.table.version
 
-    def _round_done(self, sender: Address, message: RoundDone) -> None:
-        commit = self._rounds.note(sender, message, self._coordinator.now)
-        if commit is not None:
-            self._coordinator.instruct(commit)
+    def exchange(self, epoch: int, at: float, version: int, *, publishes: bool) -> None:
+        """Its tasks are to exchange states by the newest table, of this version; then to close the windows that event
+        time has passed, and to publish what they have, if they are to."""
+        if publishes:
+            self.publications.begin(epoch, at, self.members, self.ledger.processed)
+        else:
+            until = self.time.reached.closed
+            are_some = self.closes_by(until) if self.spec.publishes_closed else until != self.time.closed
+            self.publications.close(epoch, at, self.members, are_some=are_some)
+        transfer, closes = self.end.moves_states(version), self.time.reached.closed
+        self.time.closed = closes
+        self._broadcast(BeginExchange(epoch, version, transfer=transfer, closes=closes, publishes=publishes))
 
     def _begin_last_exchange(self) -> State | None:
-        exchange = self.end.exchange(self._rounds.number + 1)
-        if exchange is None or self._rounds.in_progress:
+        version = self.end.last_version
+        if version is None:
             return None
-        self._broadcast(exchange)
+        moves = self.end.moves_states(version)
+        self._broadcast(BeginExchange(self.publications.epoch + 1, version, last=True, transfer=moves))
         return StagePhase.EXCHANGING
 
     def _finished(self, sender: Address, message: Finished) -> None:
@@ -277,8 +338,9 @@ class StageProgress(RuledMachine):
         if not self.end.all_finished(self.members):
             return None
         schema = self.end.schema(self.members)
+        epoch = self.publications.epoch + 1
         for address in self.addresses:
-            self._coordinator.send(address, Deliver(schema, is_first=address.index == self.members[0]))
+            self._coordinator.send(address, Deliver(schema, is_first=address.index == self.members[0], epoch=epoch))
         return StagePhase.DELIVERING
 
     def _decided(self, sender: Address, message: DecisionReport) -> None:
@@ -292,24 +354,24 @@ class StageProgress(RuledMachine):
     RULES: ClassVar[tuple[Rule, ...]] = (
         on(SplitRequest, StagePhase.STREAMING, _split_request, "grant the next split, or none"),
         on(SplitReturned, StagePhase.STREAMING, _split_returned, "grant the rest to others"),
-        on(Progress, StagePhase, _noted, "note"),
         on(
-            RoundDone,
-            [StagePhase.STREAMING, StagePhase.DRAINING, StagePhase.FREEZING],
-            _round_done,
-            "note; commit the round with the last share",
+            PollDone,
+            [StagePhase.STREAMING, StagePhase.DONE],
+            _polled,
+            "grant what has come; poll again later",
         ),
+        on(Progress, StagePhase, _noted, "note"),
         on(LastTable, StagePhase.FREEZING, _frozen, "note"),
         on(Finished, StagePhase.EXCHANGING, _finished, "note"),
         on(DecisionReport, StagePhase, _decided, "note"),
         when(
             StagePhase.STREAMING,
             _read_or_drain,
-            "drain when all that feed it are done; a source grants splits, and is done with its last task",
+            "drain when all that feed it are done; a source grants splits, polls for more, ends with its last task",
             (None, StagePhase.DRAINING, StagePhase.DONE),
         ),
         when(StagePhase.DRAINING, _freeze_if_drained, "freeze when all is processed", (None, StagePhase.FREEZING)),
-        when(StagePhase.FREEZING, _begin_last_exchange, "exchange, after the round", (None, StagePhase.EXCHANGING)),
+        when(StagePhase.FREEZING, _begin_last_exchange, "exchange", (None, StagePhase.EXCHANGING)),
         when(StagePhase.EXCHANGING, _deliver, "with the last share, deliver", (None, StagePhase.DELIVERING)),
         when(StagePhase.DELIVERING, _end_if_done, "be done with the last task", (None, StagePhase.DONE)),
     )

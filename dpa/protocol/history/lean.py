@@ -19,15 +19,24 @@ from dpa.execution.mapping import Emitted
 from dpa.execution.reduce_task import Piece
 from dpa.execution.states import StatePart
 from dpa.protocol.wire.envelopes import Envelope
-from dpa.protocol.wire.events import Event, ExtractDone, ProcessDone, RangesExtracted, StepDone, Tick
-from dpa.protocol.wire.instructions import Finish, InstallStates, MergeStates, OpenSplit, ProcessBlock, Send
+from dpa.protocol.wire.events import (
+    Event,
+    ExtractDone,
+    PollDone,
+    ProcessDone,
+    PublishDone,
+    RangesExtracted,
+    StepDone,
+    Tick,
+)
+from dpa.protocol.wire.instructions import Finish, InstallStates, OpenSplit, ProcessBlock, Publish, Send
 from dpa.protocol.wire.messages.data import Push
 from dpa.protocol.wire.messages.end import Progress
 from dpa.protocol.wire.messages.exchange import StateTransfer
 from dpa.protocol.wire.messages.migration import RangeTransfer
 from dpa.protocol.wire.messages.splits import SplitGrant
 from dpa.protocol.wire.use import TaskUse
-from dpa.sources.splits import Split, is_split
+from dpa.sources.splits import Split, channel_of, is_split
 
 T = TypeVar("T")
 A = TypeVar("A", bound=np.generic)
@@ -36,17 +45,19 @@ LARGE: dict[type, str] = {
     Push: "block",
     ProcessBlock: "block",
     ProcessDone: "blocks",
+    PublishDone: "blocks",
     Emitted: "blocks",
     StepDone: "step",
     SplitGrant: "split",
     OpenSplit: "split",
+    PollDone: "splits",
     StateTransfer: "part",
     RangeTransfer: "part",
     ExtractDone: "parts",
     RangesExtracted: "piece",
     Piece: "parts",
     InstallStates: "parts",
-    MergeStates: "parts",
+    Publish: "parts",
     Finish: "parts",
 }
 """The events, messages and instructions with something that machines do not look at, and the field that has it."""
@@ -57,13 +68,14 @@ _OUTLINED = {**LARGE, Tick: "use", Progress: "use"}
 
 @dataclass(frozen=True)
 class SplitOutline:
-    """What is left of a split: its number of rows."""
+    """What is left of a split: its number of rows, and its channel."""
 
     rows: int
+    channel: str = ""
 
     def after(self, rows: int) -> SplitOutline:
         """As of the split itself."""
-        return SplitOutline(self.rows - rows)
+        return SplitOutline(self.rows - rows, self.channel)
 
 
 @dataclass(frozen=True)
@@ -107,7 +119,7 @@ def rows_of(event: Event) -> int:
     match event:
         case Envelope(message=Push(block=block)):
             return block.rows
-        case StepDone(step=Emitted(blocks=blocks)) | ProcessDone(blocks=blocks):
+        case StepDone(step=Emitted(blocks=blocks)) | ProcessDone(blocks=blocks) | PublishDone(blocks=blocks):
             return sum(block.rows for _, block in blocks)
     return 0
 
@@ -131,7 +143,7 @@ def _lean_states(part: StatePart) -> StatesOutline:
 
 
 def _lean_split(split: Split | None) -> SplitOutline | None:
-    return None if split is None else SplitOutline(split.rows)
+    return None if split is None else SplitOutline(split.rows, channel_of(split))
 
 
 def _use_outline(use: TaskUse) -> TaskUse:
@@ -155,7 +167,12 @@ def _opened(thing: T, conversions: _Conversions) -> T:
     if field is None:
         return thing
     value = getattr(thing, field)
-    converted = _lean_split(value) if field == "split" else _converted(value, conversions)
+    if field == "split":
+        converted: object = _lean_split(value)
+    elif field == "splits":
+        converted = tuple(map(_lean_split, value))
+    else:
+        converted = _converted(value, conversions)
     return thing if converted is value else _with(thing, field, converted)
 
 

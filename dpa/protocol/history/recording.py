@@ -1,11 +1,12 @@
 """A task's last events as a file: a copy of its machine, and the events that came after it.
 
-A file of events is a pickle, which runs code when it is read: open only your own. It needs neither Ray nor Spark nor
-the user's modules, only the version of dpa that wrote it.
+A file of events is a pickle, which runs code when it is read: one that another user can have written is refused. It
+needs neither Ray nor Spark nor the user's modules, only the version of dpa that wrote it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 import itertools
 import json
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from dpa._util.owned import UntrustedError, read_trusted
 from dpa._util.version import VERSION
 from dpa.balance.decision import Decision
 from dpa.errors import RecordingError
@@ -31,7 +33,7 @@ from dpa.protocol.wire.use import TaskUse
 from dpa.routing.change import TableChange
 from dpa.routing.table import RoutingTable
 
-_FORMAT = "dpa-events-1"
+_FORMAT = "dpa-events-2"
 
 _SHARED = frozenset({Decision, Load, LoadSample, Offered, RoutingTable, KeySample, TableChange, TaskStats, TaskUse})
 """Types that nobody changes, so that a copy of a machine shares them with it."""
@@ -162,7 +164,7 @@ class Recording:
     def to_bytes(self) -> bytes:
         """The content of the task's file: a line with the format, a line of JSON for readers, and a pickle."""
         pickled = pickle.dumps(self, protocol=5)
-        header = {"task": str(self.task), "dpa": VERSION, "events": len(self.events), "bytes": len(pickled)}
+        header = {"task": str(self.task), "dpa": VERSION, "events": len(self.events), "sha256": _digest(pickled)}
         return f"{_FORMAT}\n{json.dumps(header)}\n".encode() + pickled
 
     @staticmethod
@@ -170,29 +172,37 @@ class Recording:
         """The recording in a file.
 
         Raises:
-            RecordingError: the file cannot be read, is none of dpa's, or was written by another version.
+            RecordingError: the file cannot be read, is none of dpa's, was written by another version, is not what was
+                written, or may be another user's.
         """
         try:
-            form, _, rest = path.read_bytes().partition(b"\n")
+            form, _, rest = read_trusted(path.resolve()).partition(b"\n")
         except OSError as error:
             raise RecordingError(f"{path}: {error.strerror}") from None
+        except UntrustedError as error:
+            right = "reading events can run any code, so only those are read that nobody else can write"
+            raise RecordingError(f"{path} {error}; {right}") from None
         if form != _FORMAT.encode():
             raise RecordingError(f"{path}: no events of a task: its first line is not {_FORMAT}")
         header, _, pickled = rest.partition(b"\n")
         try:
             stated = json.loads(header)
-            version, size = stated["dpa"], stated["bytes"]
+            version, digest = stated["dpa"], stated["sha256"]
         except (ValueError, TypeError, KeyError):
             raise RecordingError(f"{path}: its second line, which says what is in it, is damaged") from None
         if version != VERSION:
             raise RecordingError(f"{path}: written by dpa {version}; this is dpa {VERSION}, which may act differently")
-        if size != len(pickled):
-            raise RecordingError(f"{path}: incomplete: {len(pickled):,} of {size:,} bytes")
+        if digest != _digest(pickled):
+            raise RecordingError(f"{path}: damaged: its checksum does not fit")
         try:
             recording: Recording = pickle.loads(pickled)
         except Exception as error:  # a damaged pickle may raise anything
             raise RecordingError(f"{path}: cannot be read: {type(error).__name__}: {error}") from None
         return recording
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 @cache

@@ -1,4 +1,4 @@
-"""How a task delivers its finished share of its stage's result, and its shares of partial results."""
+"""How a task delivers its finished share of its stage's result, and its shares of results by epoch."""
 
 from __future__ import annotations
 
@@ -12,10 +12,7 @@ from dpa.execution.failures import USER_ERRORS, executor_error
 from dpa.execution.key_stats import KeyStats
 from dpa.execution.reduce_task import ReduceTask
 from dpa.execution.rows import plain
-from dpa.sinks.sink import Sink
-
-RESULT = 0
-"""The epoch of a result that is published once, at the end."""
+from dpa.sinks.sink import RESULT, Sink
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,17 +42,19 @@ class Delivery:
         sink: of the result; None if it is not wanted.
         empty: the columns of a result without rows, where they are known.
         counted: whether tasks also give back the number of records of every key.
-        rounds: the sink of partial results; None if none are published.
+        partial: the sink of results by epoch, which may be `sink`; None if none are published.
     """
 
     sink: Sink | None = None
     empty: pa.Schema | None = None
     counted: bool = False
-    rounds: Sink | None = None
+    partial: Sink | None = None
 
-    def deliver(self, task: ReduceTask, index: int, schema: pa.Schema | None, *, is_first: bool) -> TaskOutput:
-        """Bring a task's share into the schema of all shares, and stage it. If all are empty, which None stands for,
-        the first task stages the columns.
+    def deliver(
+        self, task: ReduceTask, index: int, schema: pa.Schema | None, *, is_first: bool, epoch: int = 1
+    ) -> TaskOutput:
+        """Bring a task's share into the schema of all shares, and stage it, or what is published of it in the last
+        epoch. If all are empty, which None stands for, the first task stages the columns.
 
         Raises:
             ExecutorError: the share does not fit the schema, or the sink failed.
@@ -63,18 +62,21 @@ class Delivery:
         """
         stands_for_all = schema is None and is_first
         task.conform(schema, plain(self.empty.empty_table()) if stands_for_all and self.empty is not None else None)
-        share = task.share
+        share, rows = task.share, task.published_last(epoch)
         staged: tuple[Any, ...] = ()
-        if self.sink is not None and (share.table.num_rows or stands_for_all):
-            staged = (_staged(self.sink, share.table, index, RESULT),)
+        if stands_for_all and self.sink is self.partial and not rows.num_columns:
+            stands_for_all = False  # epochs before may have had rows
+        if self.sink is not None and (rows.num_rows or stands_for_all):
+            staged = (_staged(self.sink, rows, index, RESULT),)
         counts = pa.table({"key": share.keys, "records": share.records}) if self.counted else None
         return TaskOutput(share.table.num_rows, task.most_keys, staged, task.key_stats(), counts)
 
-    def publish(self, rows: pa.Table, index: int, round: int) -> int:
-        """Stage a task's share of a round of aggregation; returns its rows."""
-        assert self.rounds is not None
-        _staged(self.rounds, rows, index, round)
-        return int(rows.num_rows)
+    def publish(self, rows: pa.Table, index: int, epoch: int) -> object:
+        """Stage a task's share of the partial results of an epoch; returns what the sink gave for it, None if nothing
+        is published."""
+        if self.partial is None or not rows.num_rows:
+            return None
+        return _staged(self.partial, rows, index, epoch)
 
 
 def _staged(sink: Sink, rows: pa.Table, task: int, epoch: int) -> Any:

@@ -156,7 +156,7 @@ class Emitter:
                 self._held_for[receiver] -= rows
                 self.emitted += rows
                 block = part.block.slice(0, rows)
-                push = Push(block, self.table.version, self.origin, self.edge, part.read_at, now)
+                push = Push(block, self.table.version, self.origin, self.edge, part.read_at, now, number=part.number)
                 pushes.append((Address(self.stage, receiver), push))
         return pushes
 

@@ -13,10 +13,11 @@ from dpa.protocol.machine import Machine
 from dpa.protocol.rules import Rule, RuledMachine, State, on, on_each, when
 from dpa.protocol.task.emitter import Emitter
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
-from dpa.protocol.wire.events import StepDone
+from dpa.protocol.wire.events import ProcessDone, StepDone
 from dpa.protocol.wire.instructions import NextStep, OpenResult, OpenSplit
-from dpa.protocol.wire.messages.data import Ack, CreditTransfer
-from dpa.protocol.wire.messages.end import Progress
+from dpa.protocol.wire.messages.cuts import Pause, Paused
+from dpa.protocol.wire.messages.data import Ack, CreditTransfer, Push
+from dpa.protocol.wire.messages.end import Progress, RecordsFailed
 from dpa.protocol.wire.messages.members import Flush, Flushed
 from dpa.protocol.wire.messages.migration import Marker
 from dpa.protocol.wire.messages.tables import CurrentTable, OfferedReport, TableUpdate
@@ -34,12 +35,17 @@ class ProductionState(State):
 
 class Production(RuledMachine):
     """Rows that become records: those of a split, or of a stage's own result. The next step is taken when the
-    emitters take further blocks."""
+    emitters take further blocks.
+
+    Attributes:
+        is_held: whether no step is to be taken now.
+    """
 
     def __init__(self, task: TaskMachine) -> None:
         super().__init__(ProductionState.CLOSED)
         self._task = task
         self._step_began = self._read_began = 0.0
+        self.is_held = False
 
     def open(self, instruction: OpenSplit | OpenResult) -> None:
         """Begin with the rows that the instruction opens."""
@@ -62,7 +68,7 @@ class Production(RuledMachine):
         return ProductionState.READY
 
     def _step(self) -> State | None:
-        if not self._task.is_open:
+        if self.is_held or not self._task.is_open:
             return None
         self._step_began = self._task.now
         self._task.instruct(NextStep(self._task.step_rows))
@@ -70,8 +76,8 @@ class Production(RuledMachine):
 
     def _step_done(self, sender: Address, event: StepDone) -> State:
         task = self._task
-        task.busy_seconds += event.seconds
-        task.running_seconds += event.ran
+        task.worked(event)
+        task.event_time = event.event_time
         if event.step is None:
             task.supply.end(task.now)
             return ProductionState.CLOSED
@@ -102,18 +108,22 @@ class TaskMachine(Machine):
 
     Attributes:
         emitters: one for each edge that leaves the stage, in the graph's order.
-        read, mapped, busy_seconds, running_seconds, blocked_seconds: as in `TaskStats`.
+        read, mapped, dead, busy_seconds, running_seconds, blocked_seconds: as in `TaskStats`.
         supply: what it makes of rows while nothing holds it back.
         kept: records made of the rows read for one edge, in each step the one with most.
+        event_time, opens: as in `TaskStats`.
     """
 
     def __init__(self, address: Address, emitters: Sequence[Emitter], state: State) -> None:
         super().__init__(address, state)
         self.emitters = tuple(emitters)
-        self.read = self.mapped = self.kept = 0
+        self.read = self.mapped = self.kept = self.dead = 0
         self.busy_seconds = self.running_seconds = self.blocked_seconds = 0.0
         self.supply = Supply()
+        self.event_time: int | None = None
+        self.opens: int | None = None
         self._blocked_since: float | None = None
+        self._is_pausing = False
         self._production = Production(self)
         self.include(self._production)
 
@@ -131,7 +141,10 @@ class TaskMachine(Machine):
             busy_seconds=self.busy_seconds,
             running_seconds=self.running_seconds,
             blocked_seconds=self.blocked_seconds + blocked,
+            dead=self.dead,
             supply=self.supply.rate,
+            event_time=self.event_time,
+            opens=self.opens,
         )
 
     @property
@@ -191,6 +204,20 @@ class TaskMachine(Machine):
             offered = emitter.offered(self.now, ended=done)
             if offered is not None:
                 self.send(BALANCER, OfferedReport(emitter.stage, emitter.edge, offered))
+
+    def worked(self, event: StepDone | ProcessDone, push: Push | None = None) -> None:
+        """Note that user code has returned, and report what it has failed on, if it has; `push`: with the records that
+        it has worked on."""
+        self.busy_seconds += event.seconds
+        self.running_seconds += event.ran
+        if event.failed is not None:
+            self.dead += event.dead if isinstance(event, ProcessDone) else 0
+            of = () if push is None else (push.origin, push.edge, push.number)
+            self.send(COORDINATOR, Progress(self.stats, failed=RecordsFailed(event.failed, *of)))
+
+    def _pause_now(self, sender: Address | None = None, message: Pause | None = None) -> None:
+        self._is_pausing = False
+        self.send(COORDINATOR, Paused(self.stats))
 
     def _acknowledged(self, sender: Address, message: Ack) -> None:
         for emitter in self.emitters:

@@ -3,7 +3,6 @@ states, and the share of the stage's result."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import ClassVar
@@ -11,10 +10,11 @@ from typing import ClassVar
 from dpa.balance.delegation import DelegationOptions
 from dpa.balance.options import LoadReportOptions
 from dpa.errors import ProtocolError
-from dpa.protocol.rules import Rule, State, on, when
+from dpa.protocol.rules import Rule, State, on, on_each, when
+from dpa.protocol.task._forwarding import Forwarding
 from dpa.protocol.task._load_reporter import LoadReporter
 from dpa.protocol.task._migration import Migration
-from dpa.protocol.task._record_queue import Forwards, RecordQueue
+from dpa.protocol.task._record_queue import RecordQueue
 from dpa.protocol.task.credit import ActiveSenders, CreditLimits
 from dpa.protocol.task.emitter import Emitter
 from dpa.protocol.task.hand_over import MigrationOptions
@@ -25,7 +25,7 @@ from dpa.protocol.task.state_exchange import StateExchange
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.events import FinishDone, ProcessDone, SnapshotDone, Tick, WriteDone
 from dpa.protocol.wire.instructions import Finish, OpenResult, ProcessBlock, Write, WriteSnapshot
-from dpa.protocol.wire.messages.cuts import SnapshotTaken, TakeSnapshot
+from dpa.protocol.wire.messages.cuts import GoOn, Pause, SnapshotTaken, TakeSnapshot
 from dpa.protocol.wire.messages.data import Ack, CreditTransfer, Push
 from dpa.protocol.wire.messages.end import Deliver, Drain, Finished
 from dpa.protocol.wire.messages.exchange import BeginExchange
@@ -52,14 +52,17 @@ class OperatorState(State):
 _HAVE_TABLES = (OperatorState.STREAMING, OperatorState.EXCHANGING, OperatorState.LEAVING, OperatorState.LEFT)
 """While a task streams, while states are exchanged, and after it has left tables of its own stage may come."""
 
+_SILENT = (OperatorState.FINISHED, OperatorState.DONE, OperatorState.LEAVING, OperatorState.LEFT)
+"""Those in which it has nothing to report: it waits, or has said all."""
+
 
 class OperatorMachine(TaskMachine):
     """Streams until the coordinator begins the last exchange, which it does when the stage has processed all its
     records. Then the task merges, finishes, waits for the schema of all shares, and delivers its own: it writes it and,
     where stages follow, emits its rows as a source does.
 
-    A round of aggregation takes place while the task streams. Tables reach each task in order, and none is published
-    once the last exchange has begun.
+    At a cut of the stream it has processed all records before the cut, and gets none behind it yet: then it closes
+    windows, emits and publishes results, and writes its states. One that emits its result at the end pauses.
 
     A task that is no member of its stage any more hands over all that it has, and has then left.
     """
@@ -79,10 +82,12 @@ class OperatorMachine(TaskMachine):
         migration: MigrationOptions,
         senders: tuple[Address, ...] = (),
         ring: RoutingTable | None = None,
+        closed: int | None = None,
     ) -> None:
         """Start with routing table 0 and an empty queue. `regroup`: where senders do not choose tasks by it, the
         grouping by which they choose among its members; `limits`: what each may have in flight; `migration`: how states
-        move; `senders`: who emits records to the task; `ring`: the table of the plain ring, if `table` is another."""
+        move; `senders`: who emits records to the task; `ring`: the table of the plain ring, if `table` is another;
+        `closed`: windows that end by this event time are closed, in microseconds, None: none are."""
         super().__init__(address, emitters, OperatorState.STREAMING)
         self.processed = 0
         self._ring_table = table if ring is None else ring
@@ -91,12 +96,15 @@ class OperatorMachine(TaskMachine):
         self._limits = limits
         self._senders = ActiveSenders()
         self._reporter = LoadReporter(reports, delegation)
+        self._forward = Forwarding(self, self._reporter)
         self._working_on: Push | None = None
         self._work_began = self._ready_seconds = 0.0
         self._unflushed: set[Address] = set()
         self._draining = False
         self._is_written = self._is_writing_snapshot = False
         self._had_records = False
+        self._reports_next = True
+        self._closed = closed
         self.queue: RecordQueue
         if migration.in_order:
             self.queue = MigratingQueue(address.index, table)
@@ -137,7 +145,7 @@ class OperatorMachine(TaskMachine):
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is queued, held, being processed or waiting for an earlier message, and no round and no
+        """Whether nothing is queued, held, being processed or waiting for an earlier message, and no exchange and no
         hand-over is in progress."""
         return super().idle and not self.has_records and self._exchange.is_idle and self._migration.is_idle
 
@@ -183,7 +191,15 @@ class OperatorMachine(TaskMachine):
         self.instruct(Finish(self._exchange.taken(), None if self._processed_by_ring else self._ring_table))
         return OperatorState.FINISHING
 
+    def _pause(self, sender: Address, message: Pause) -> None:
+        self._production.is_held = self._is_pausing = True
+
+    def _over(self, sender: Address, message: GoOn) -> None:
+        self._draining, self._production.is_held, self._reports_next = message.draining, False, True
+
     def _end_if_emitted(self) -> State | None:
+        if self._is_pausing and not self._production.is_stepping and self._has_pushed_all:
+            self._pause_now()
         if not (self._is_written and self.has_emitted_all):
             return None
         self.report_progress(done=True)
@@ -200,7 +216,7 @@ class OperatorMachine(TaskMachine):
         if self._working_on is not None:
             self._reporter.began(self.now)
             self._work_began = self.now
-            self.instruct(ProcessBlock(self._working_on.block, self._working_on.version))
+            self.instruct(ProcessBlock(self._working_on.block, self._working_on.version, self._closed))
         elif forwards:  # the queue had records of others alone: a task that leaves may go on with that
             self._migration.advance(is_free=True, has_work=False)
 
@@ -223,6 +239,7 @@ class OperatorMachine(TaskMachine):
         if message.stage != self.address.stage:
             self._restart_emitters(sender, message)
         else:
+            self._closed = message.closed
             self._migration.restart(message.table, message.senders)
 
     def _flush(self) -> State:
@@ -245,15 +262,6 @@ class OperatorMachine(TaskMachine):
         self.send(COORDINATOR, Left(self.stats, latency, stage_latency, self.sent(BALANCER)))
         return OperatorState.LEFT
 
-    def _forward(self, forwards: Forwards) -> None:
-        moved: Counter[tuple[Address, int, int]] = Counter()
-        for owner, push in forwards:
-            self.send(Address(self.address.stage, owner), push)
-            self._reporter.dequeued(push.block.rows)
-            moved[push.origin, push.edge, owner] += push.block.rows
-        for (origin, edge, owner), records in moved.items():
-            self.send(origin, CreditTransfer(edge, records, owner))
-
     def _process_done(self, sender: Address, event: ProcessDone) -> None:
         push, self._working_on = self._working_on, None
         if push is None:
@@ -264,13 +272,14 @@ class OperatorMachine(TaskMachine):
         self._reporter.latency.add(self.now - push.read_at, rows)
         self._reporter.stage_latency.add(self.now - push.emitted_at, rows)
         self._reporter.dequeued(rows)
-        self.busy_seconds += event.seconds
-        self.running_seconds += event.ran
         self._ready_seconds += self.now - self._work_began
         self.queue.processed(rows)
         self.processed += rows
+        self.opens = event.opens
+        self.worked(event, push)
         self.keep(event.blocks, push.read_at)
-        if self.processed == rows:  # the first
+        if self._reports_next:
+            self._reports_next = False
             self.report_progress()
         window = self._limits.window(self._reporter.pace.seconds, self._senders.number)
         self.send(push.origin, Ack(push.edge, rows, window, self._reporter.signal))
@@ -289,14 +298,8 @@ class OperatorMachine(TaskMachine):
         self.report_progress()
 
     def _take_snapshot(self, sender: Address, message: TakeSnapshot) -> None:
-        """All records before the cut are processed.
-
-        Raises:
-            ProtocolError: this task still has some, or states are on their way.
-        """
-        if self.has_records or not self._is_free or not self._migration.is_idle:
-            raise ProtocolError(f"{self.address} is to write its states with {self.queue.length} records in its queue")
-        self._draining, self._is_writing_snapshot = False, True
+        self._require_quiet("write its states")
+        self._is_writing_snapshot = True
         self.instruct(WriteSnapshot(message.slot))
 
     def _snapshot_done(self, sender: Address, event: SnapshotDone) -> None:
@@ -304,23 +307,27 @@ class OperatorMachine(TaskMachine):
         self.send(COORDINATOR, SnapshotTaken(self.stats, event.written))
 
     def _begin_exchange(self, sender: Address, message: BeginExchange) -> State | None:
-        """The last one begins when the stage has processed all its records.
+        self._require_quiet("finish" if message.last else "publish")
+        self._closed = self._closed if message.closes is None else message.closes
+        self.hand_on(sender, message)
+        return OperatorState.EXCHANGING if message.last else None
+
+    def _require_quiet(self, what: str) -> None:
+        """Check that this task has processed all its records, or all before a cut, and that no states move.
 
         Raises:
-            ProtocolError: this task still has some, or a round of aggregation or a hand-over is in progress.
+            ProtocolError: it has not, or they do.
         """
-        self.hand_on(sender, message)
-        if not message.last:
-            return None
         if not self._migration.is_idle:
-            raise ProtocolError(f"{self.address} is to finish before table {self.table.version} is settled")
-        if self.has_records:
-            raise ProtocolError(f"{self.address} is to finish with {self.queue.length} records in its queue")
-        return OperatorState.EXCHANGING
+            raise ProtocolError(f"{self.address} is to {what} before table {self.table.version} is settled")
+        if self.has_records or not self._is_free:
+            raise ProtocolError(f"{self.address} is to {what} with {self.queue.length} records in its queue")
 
     def _finish_done(self, sender: Address, event: FinishDone) -> State:
         reporter = self._reporter
-        load = self._own_load() if self._processed_by_ring else event.initial_load
+        load, own = event.initial_load, self.address.index
+        if self._processed_by_ring:
+            load = tuple(self.processed if index == own else 0 for index in range(self.table.reducers))
         self.send(COORDINATOR, Finished(self.stats, reporter.latency, reporter.stage_latency, event.schema, load))
         return OperatorState.FINISHED
 
@@ -329,12 +336,8 @@ class OperatorMachine(TaskMachine):
         """Whether every record came here by the table of the plain ring."""
         return self._goes_by_table and self.table is self._ring_table
 
-    def _own_load(self) -> tuple[int, ...]:
-        """What this task processed, where the table of the plain ring is the last."""
-        return tuple(self.processed if index == self.address.index else 0 for index in range(self.table.reducers))
-
     def _deliver(self, sender: Address, message: Deliver) -> State:
-        self.instruct(Write(message.schema, message.is_first))
+        self.instruct(Write(message.schema, message.is_first, message.epoch))
         return OperatorState.DELIVERING
 
     def _write_done(self, sender: Address, event: WriteDone) -> None:
@@ -355,13 +358,16 @@ class OperatorMachine(TaskMachine):
         on(Drain, OperatorState.STREAMING, _drain, "report whenever the queue is empty"),
         on(TakeSnapshot, OperatorState.STREAMING, _take_snapshot, "write the states"),
         on(SnapshotDone, OperatorState.STREAMING, _snapshot_done, "report what was written"),
+        on(Pause, OperatorState.DELIVERING, _pause, "emit no more of the result; answer after the step at hand"),
+        on(Pause, OperatorState.DONE, TaskMachine._pause_now, "answer"),
+        on(GoOn, [OperatorState.STREAMING, OperatorState.DELIVERING, OperatorState.DONE], _over, "emit again"),
         on(TableUpdate, OperatorState, _updated, "adopt, forward what moved"),
         on(CurrentTable, [OperatorState.STREAMING, OperatorState.EXCHANGING], _restarted, "begin with it"),
         on(
             BeginExchange,
             OperatorState.STREAMING,
             _begin_exchange,
-            "for the exchange; stream no more if it is the last",
+            "exchange states; stream no more if it is the last exchange",
             (None, OperatorState.EXCHANGING),
         ),
         on(FinishDone, OperatorState.FINISHING, _finish_done, "report the share's columns", OperatorState.FINISHED),
@@ -369,19 +375,9 @@ class OperatorMachine(TaskMachine):
         on(WriteDone, OperatorState.DELIVERING, _write_done, "emit the share where stages follow"),
         on(Ack, OperatorState, TaskMachine._acknowledged, "return credit, push what waits"),
         on(CreditTransfer, OperatorState, TaskMachine._credit_transferred, "let credit follow what was forwarded"),
-        on(
-            Tick,
-            [OperatorState.STREAMING, OperatorState.EXCHANGING, OperatorState.FINISHING, OperatorState.DELIVERING],
-            _tick,
-            "report",
-        ),
-        on(
-            Tick,
-            [OperatorState.FINISHED, OperatorState.DONE, OperatorState.LEAVING, OperatorState.LEFT],
-            TaskMachine._ignore,
-            "ignore",
-        ),
-        on(Drain, [OperatorState.LEAVING, OperatorState.LEFT], TaskMachine._ignore, "ignore"),
+        on(Tick, [state for state in OperatorState if state not in _SILENT], _tick, "report"),
+        on(Tick, _SILENT, TaskMachine._ignore, "ignore"),
+        *on_each((Drain, GoOn), [OperatorState.LEAVING, OperatorState.LEFT], TaskMachine._ignore, "ignore"),
         on(Flush, OperatorState, TaskMachine._flush_others, "answer: all before it has come"),
         on(Flushed, OperatorState.LEAVING, _flushed, "note"),
         when(
@@ -391,6 +387,11 @@ class OperatorMachine(TaskMachine):
             (None, OperatorState.LEAVING),
         ),
         when(OperatorState.EXCHANGING, _go_on, "exchange; finish when it is over", (None, OperatorState.FINISHING)),
-        when(OperatorState.DELIVERING, _end_if_emitted, "be done when all is emitted", (None, OperatorState.DONE)),
+        when(
+            OperatorState.DELIVERING,
+            _end_if_emitted,
+            "pause if asked; be done when all is emitted",
+            (None, OperatorState.DONE),
+        ),
         when(OperatorState.LEAVING, _leave_if_flushed, "have left when all have answered", (None, OperatorState.LEFT)),
     )

@@ -12,7 +12,7 @@ from dpa.protocol.task.machine import TaskMachine
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.events import Tick
 from dpa.protocol.wire.instructions import CloseSplit, OpenSplit
-from dpa.protocol.wire.messages.cuts import Pause, Paused
+from dpa.protocol.wire.messages.cuts import Pause
 from dpa.protocol.wire.messages.data import Ack, CreditTransfer
 from dpa.protocol.wire.messages.members import Flush, Leave, Left
 from dpa.protocol.wire.messages.splits import Begin, SplitGrant, SplitRequest, SplitReturned
@@ -34,7 +34,7 @@ class SourceMachine(TaskMachine):
 
     def __init__(self, address: Address, emitters: Sequence[Emitter]) -> None:
         super().__init__(address, emitters, SourceState.STARTING)
-        self._is_leaving = self._gives_back = self._is_pausing = False
+        self._is_leaving = self._gives_back = False
         self._read_before = 0
 
     def _next_split(self) -> State | None:
@@ -42,7 +42,7 @@ class SourceMachine(TaskMachine):
             return None
         if self._gives_back:
             self._gives_back = False
-            self.send(COORDINATOR, SplitReturned(self.read - self._read_before))
+            self.send(COORDINATOR, SplitReturned(self.read - self._read_before, self.event_time))
         if self._is_pausing:
             self._pause_now()
         return self._request()
@@ -66,15 +66,12 @@ class SourceMachine(TaskMachine):
         self._is_pausing = True
         self._give_back()
 
-    def _pause_now(self, sender: Address | None = None, message: Pause | None = None) -> None:
-        self._is_pausing = False
-        self.send(COORDINATOR, Paused(self.stats))
-
     def _begin(self, sender: Address, message: Begin) -> State:
         return self._request()
 
     def _request(self) -> State:
-        self.send(COORDINATOR, SplitRequest())
+        self.send(COORDINATOR, SplitRequest(self.event_time))
+        self.event_time = None
         return SourceState.REQUESTING
 
     def _granted(self, sender: Address, message: SplitGrant) -> State:
@@ -100,7 +97,7 @@ class SourceMachine(TaskMachine):
         when(SourceState.DONE, _go, "leave if asked, when all that was emitted is processed", (None, SourceState.LEFT)),
         on(Flush, SourceState, TaskMachine._flush_others, "answer: all before it has come"),
         on(Pause, SourceState.READING, _pause, "read no further; answer when all records are pushed"),
-        on(Pause, [SourceState.STARTING, SourceState.REQUESTING, SourceState.DONE], _pause_now, "answer"),
+        on(Pause, [SourceState.STARTING, SourceState.REQUESTING, SourceState.DONE], TaskMachine._pause_now, "answer"),
         on(Leave, SourceState, _leave, "read no further; leave when all is processed"),
         on(Ack, SourceState, TaskMachine._acknowledged, "return credit, push what waits"),
         on(CreditTransfer, SourceState, TaskMachine._credit_transferred, "let credit follow what was forwarded"),

@@ -1,9 +1,10 @@
 """All-to-all exchange of states between the tasks of a stage, as one task sees it.
 
-Records of one key may be processed by several tasks. In an exchange each of them sends what it has of a key to the
-key's owner. Two uses: rounds of periodic aggregation while records flow (consistent grouping paper, section V-C), by
-the first routing table, which all tasks know; and the last exchange, by the last table. A round ends when every task
-has what all others had, and the next one begins only then, so two exchanges never mix.
+Records of one key may be processed by several tasks. In an exchange, which ends an epoch, each of them sends what it
+has of a key to the key's owner by the newest table, which nobody changes meanwhile. Behind the last one the tasks
+finish; behind the others, which take place at cuts of the stream, they close windows, and publish results (periodic
+aggregation: consistent grouping paper, section V-C). An exchange is over when every task has what all others had, and
+the next one begins only then, so two never mix.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from typing import ClassVar
 
 from dpa.errors import ProtocolError
 from dpa.execution.states import StatePart
-from dpa.protocol.machine import Machine
 from dpa.protocol.rules import Rule, RuledMachine, State, on, when
 from dpa.protocol.task._record_queue import RecordQueue
+from dpa.protocol.task.machine import TaskMachine
 from dpa.protocol.wire.addresses import COORDINATOR, Address
-from dpa.protocol.wire.events import ExtractDone, MergeDone
-from dpa.protocol.wire.instructions import Extract, MergeStates
-from dpa.protocol.wire.messages.exchange import BeginExchange, RoundDone, StateTransfer
+from dpa.protocol.wire.events import ExtractDone, PublishDone
+from dpa.protocol.wire.instructions import Extract, Publish
+from dpa.protocol.wire.messages.exchange import BeginExchange, Published, StateTransfer
 
 
 class ExchangeState(State):
@@ -28,21 +29,21 @@ class ExchangeState(State):
     DUE = "due"
     EXTRACTING = "extracting"
     COLLECTING = "collecting"
-    MERGING = "merging"
+    PUBLISHING = "publishing"
     OVER = "over"
 
 
 class StateExchange(RuledMachine):
     """User code takes turns: it extracts or merges between two quanta of records, never while it processes any."""
 
-    def __init__(self, task: Machine, queue: RecordQueue) -> None:
-        """Of a task with this queue, which holds the first table still."""
+    def __init__(self, task: TaskMachine, queue: RecordQueue) -> None:
+        """Of a task with this queue."""
         super().__init__(ExchangeState.IDLE)
         self._task = task
         self._queue = queue
-        self._first_table = queue.table
         self._current: BeginExchange | None = None
-        self._number = 0
+        self._ended = 0
+        self._epoch: int | None = None
         self._parts: dict[int, StatePart | None] = {}
         self._others: list[Address] = []
         self._handed_over = 0
@@ -55,8 +56,8 @@ class StateExchange(RuledMachine):
 
     @property
     def occupies_user_code(self) -> bool:
-        """Whether user code extracts or merges now."""
-        return self.state in (ExchangeState.EXTRACTING, ExchangeState.MERGING)
+        """Whether user code extracts or publishes now."""
+        return self.state in (ExchangeState.EXTRACTING, ExchangeState.PUBLISHING)
 
     @property
     def is_over(self) -> bool:
@@ -74,24 +75,24 @@ class StateExchange(RuledMachine):
         return tuple(part for part in in_order if part is not None)
 
     def _extract(self) -> State | None:
-        current, own = self._exchange, self._task.address
-        if current.version > self._queue.table.version:
+        current, own, owners = self._exchange, self._task.address, self._queue.table
+        if current.version > owners.version:
             return None
         if not current.transfer:
             self._others = []
             return ExchangeState.COLLECTING
-        owners = self._queue.table if current.last else self._first_table
         self._others = [Address(own.stage, index) for index in owners.members if index != own.index]
         self._task.instruct(Extract(owners))
         return ExchangeState.EXTRACTING
 
-    def _merge(self) -> State | None:
+    def _end(self) -> State | None:
         if len(self._parts) < len(self._others):
             return None
         if self._exchange.last:
             return ExchangeState.OVER
-        self._task.instruct(MergeStates(self._first_table, self._in_order(), self._exchange.number))
-        return ExchangeState.MERGING
+        current = self._exchange
+        self._task.instruct(Publish(self._in_order(), current.epoch, current.closes, current.publishes))
+        return ExchangeState.PUBLISHING
 
     @property
     def _exchange(self) -> BeginExchange:
@@ -99,28 +100,36 @@ class StateExchange(RuledMachine):
         return self._current
 
     def _begin(self, sender: Address, message: BeginExchange) -> State:
-        if message.number != self._number + 1:
-            raise ProtocolError(f"{self._task.address} is to begin exchange {message.number} after {self._number}")
-        self._number, self._current = message.number, message
+        if message.epoch <= self._ended or self._epoch not in (None, message.epoch):
+            raise ProtocolError(
+                f"{self._task.address} is to end epoch {message.epoch} after {self._epoch or self._ended}"
+            )
+        self._epoch, self._current = message.epoch, message
         return ExchangeState.DUE
 
     def _transferred(self, sender: Address, message: StateTransfer) -> None:
-        expected = self._number + (self.state is ExchangeState.IDLE)
-        if message.number != expected or sender.index in self._parts:
-            raise ProtocolError(f"{self._task.address} cannot take states of exchange {message.number} from {sender}")
+        expected = self._epoch or max(message.epoch, self._ended + 1)
+        if message.epoch != expected or sender.index in self._parts:
+            raise ProtocolError(f"{self._task.address} cannot take states of epoch {message.epoch} from {sender}")
+        self._epoch = expected
         self._parts[sender.index] = message.part
 
     def _extracted(self, sender: Address, event: ExtractDone) -> State:
         self._handed_over = sum(len(part.keys) for part in event.parts.values())
         self._seconds = event.seconds
         for other in self._others:
-            self._task.send(other, StateTransfer(self._number, event.parts.get(other.index)))
+            self._task.send(other, StateTransfer(self._exchange.epoch, event.parts.get(other.index)))
         return ExchangeState.COLLECTING
 
-    def _merged(self, sender: Address, event: MergeDone) -> State:
-        self._parts, self._current = {}, None
-        done = RoundDone(self._number, event.rows, self._handed_over, self._seconds + event.seconds)
-        self._task.send(COORDINATOR, done)
+    def _published(self, sender: Address, event: PublishDone) -> State:
+        ended = self._ended = self._exchange.epoch
+        self._parts, self._epoch, self._current = {}, None, None
+        seconds, self._seconds = self._seconds + event.seconds, 0.0
+        self._task.keep(event.blocks, self._task.now)
+        self._task.opens = event.opens
+        share = Published(ended, event.staged, self._handed_over, seconds, self._task.stats, event.rows)
+        self._task.send(COORDINATOR, share)
+        self._handed_over = 0
         return ExchangeState.IDLE
 
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -140,9 +149,15 @@ class StateExchange(RuledMachine):
         on(ExtractDone, ExchangeState.EXTRACTING, _extracted, "send each task its states", ExchangeState.COLLECTING),
         when(
             ExchangeState.COLLECTING,
-            _merge,
-            "with the states of the last other task, merge; the last exchange is over",
-            (None, ExchangeState.MERGING, ExchangeState.OVER),
+            _end,
+            "with the states of the last other task, close windows and publish; the last exchange is over",
+            (None, ExchangeState.PUBLISHING, ExchangeState.OVER),
         ),
-        on(MergeDone, ExchangeState.MERGING, _merged, "report the round's share", ExchangeState.IDLE),
+        on(
+            PublishDone,
+            ExchangeState.PUBLISHING,
+            _published,
+            "emit what the windows gave, report the share",
+            ExchangeState.IDLE,
+        ),
     )

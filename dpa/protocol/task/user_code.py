@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TypeAlias
 
 import pyarrow as pa
 
 from dpa.errors import ProtocolError
+from dpa.execution.block import Block
 from dpa.execution.emission import Emission
 from dpa.execution.mapping import Emitted
-from dpa.execution.reduce_task import ReduceStage, ReduceTask, TaskSnapshot
+from dpa.execution.reduce_task import ReduceStage, ReduceTask
 from dpa.execution.rows import OneBatch, Portions, Rows
-from dpa.execution.states import Reduced
+from dpa.execution.spill.room import Room
+from dpa.execution.trials import Trial, TriedRows
 from dpa.protocol.task.delivery import Delivery, TaskOutput
 from dpa.protocol.wire.events import (
     Event,
     ExtractDone,
     FinishDone,
-    MergeDone,
     ProcessDone,
+    PublishDone,
     RangesExtracted,
     SnapshotDone,
     StatesInstalled,
@@ -33,24 +36,25 @@ from dpa.protocol.wire.instructions import (
     Finish,
     InstallStates,
     Instruction,
-    MergeStates,
     NextStep,
     OpenResult,
     OpenSplit,
     ProcessBlock,
+    Publish,
     Write,
     WriteSnapshot,
 )
-from dpa.routing.table import RoutingTable
+from dpa.sources.splits import GappedRows, NumberedSplit, gapped
+from dpa.tolerance import Failed
 
 StageTask: TypeAlias = Emission | ReduceStage
 """What the tasks of a stage do: a source emits the rows that it reads, an operator receives records."""
 
-Archive: TypeAlias = Callable[[int, TaskSnapshot], object]
-"""Writes a task's snapshot for a slot of the store's chain, and returns how it is found again."""
+Archive: TypeAlias = Callable[[int, ReduceTask], object]
+"""Writes what a task has for a slot of the store's chain, and returns how it is found again."""
 
 
-def no_archive(slot: int, snapshot: TaskSnapshot) -> object:
+def no_archive(slot: int, task: ReduceTask) -> object:
     """Writes nothing: there are no checkpoints."""
     return None
 
@@ -70,17 +74,26 @@ class UserCode:
         clock: Callable[[], float],
         delivery: Delivery | None = None,
         archive: Archive = no_archive,
+        trial: Trial | None = None,
+        room: Room | None = None,
     ) -> None:
         """Of task `index`; `clock` gives seconds, `delivery` says where its shares of results go, None: nowhere;
-        `archive` writes its snapshots."""
+        `archive` writes its snapshots; `trial` tries what is to be processed, None: nothing is tried; `room` is what
+        it has for its states, None: as much as they need."""
         self.output: TaskOutput | None = None
         self.emission = task if isinstance(task, Emission) else task.emission
-        self._reduce_task = None if isinstance(task, Emission) else ReduceTask(task, index)
+        self._time = task.time if isinstance(task, Emission) else None
+        self._letters = task.letters
+        self._trial = trial
+        self._deaths = None if trial is None else task.deaths
+        self._tried: TriedRows | None = None
+        self._gapped: GappedRows | None = None
+        self._reduce_task = None if isinstance(task, Emission) else ReduceTask(task, index, room)
         self._index = index
         self._clock = clock
         self._delivery = delivery
         self._archive = archive
-        self._round_table: RoutingTable | None = None
+        self._closed: int | None = None
         self._steps: Iterator[Emitted] = iter(())
         self._portions = Portions(OneBatch(pa.record_batch({})))
 
@@ -89,6 +102,11 @@ class UserCode:
         """The states, and in the end the share, of an operator."""
         assert self._reduce_task is not None
         return self._reduce_task
+
+    @property
+    def state_use(self) -> tuple[int, int]:
+        """As `ReduceTask.state_use`."""
+        return (0, 0) if self._reduce_task is None else self._reduce_task.state_use
 
     @property
     def is_mergeable(self) -> bool:
@@ -111,9 +129,13 @@ class UserCode:
                 return None
             case NextStep(rows):
                 self._portions.at_once = rows
-                return StepDone(next(self._steps, None))
-            case ProcessBlock(block):
-                return ProcessDone(0.0, self.reduce_task.process(block))
+                step = self._with_dropped(next(self._steps, None))
+                return StepDone(step, failed=self._failed(), event_time=self._portions.greatest)
+            case ProcessBlock(block, _, closed):
+                self._judge(closed)
+                before, blocks = self.reduce_task.dead, self._processed(block)
+                dead, opens = self.reduce_task.dead - before, self.reduce_task.first_open
+                return ProcessDone(0.0, blocks, dead=dead, failed=self._failed(), opens=opens)
             case Extract(table):
                 return ExtractDone(self.reduce_task.extract(table))
             case ExtractRanges(table, most):
@@ -123,40 +145,78 @@ class UserCode:
                 take_in = self.reduce_task.merge if merges else self.reduce_task.install
                 take_in(parts)
                 return StatesInstalled()
-            case MergeStates(table, parts, number):
+            case Publish(parts, epoch, closes, publishes):
                 self.reduce_task.merge(parts)
-                self._round_table = table
-                return MergeDone(self._published(number), 0.0)
+                blocks = self._close(closes)
+                staged, rows = self._published(epoch) if publishes else (None, 0)
+                return PublishDone(staged, blocks=blocks, opens=self.reduce_task.first_open, rows=rows)
             case WriteSnapshot(slot):
-                return SnapshotDone(self._archive(slot, self.reduce_task.snapshot()))
+                return SnapshotDone(self._archive(slot, self.reduce_task))
             case Finish(parts, ring_table):
                 schema = self.reduce_task.finish(parts)
                 if ring_table is None or not self.reduce_task.receiver.keeps_states:  # which counts no keys
                     return FinishDone(schema)
                 return FinishDone(schema, tuple(self.reduce_task.loads(ring_table).tolist()))
-            case Write(schema, is_first):
-                self._deliver(schema, is_first)
+            case Write(schema, is_first, epoch):
+                self._deliver(schema, is_first, epoch)
                 return WriteDone()
         raise ProtocolError(f"user code cannot carry out a {type(instruction).__name__}")
 
-    def partial_share(self) -> Reduced:
-        """The task's share of the newest round of aggregation; the states stay as they are."""
-        assert self._round_table is not None
-        return self.reduce_task.preview(self._round_table)
+    def _close(self, until: int | None) -> tuple[tuple[int, Block], ...]:
+        """Close windows that end by this event time, if they are not; returns the blocks emitted."""
+        return self.reduce_task.close(until) if until is not None and self._is_later(until) else ()
 
-    def _published(self, number: int) -> int:
-        """Publish the share of a round of aggregation, if the job does; returns the number of keys published."""
-        if self._delivery is None or self._delivery.rounds is None:
-            return 0
-        return self._delivery.publish(self.partial_share().table, self._index, number)
+    def _judge(self, closed: int | None) -> None:
+        """Others closed windows by this event time before the task came, which had nothing of them."""
+        if closed is not None and self._is_later(closed):
+            self.reduce_task.judge(closed)
 
-    def _deliver(self, schema: pa.Schema | None, is_first: bool) -> None:
+    def _is_later(self, until: int) -> bool:
+        """Whether windows are to be closed by this event time that are not; note it."""
+        if self._closed is not None and until <= self._closed:
+            return False
+        self._closed = until
+        return True
+
+    def _published(self, epoch: int) -> tuple[object, int]:
+        """Stage what is published of the task's share; returns what the sink gave for it, and how many rows it has."""
+        if self._delivery is None or self._delivery.partial is None:
+            return None, 0
+        rows = self.reduce_task.published(epoch)
+        return self._delivery.publish(rows, self._index, epoch), rows.num_rows
+
+    def _deliver(self, schema: pa.Schema | None, is_first: bool, epoch: int) -> None:
         if self._delivery is None:
             self.reduce_task.conform(schema)
         else:
-            self.output = self._delivery.deliver(self.reduce_task, self._index, schema, is_first=is_first)
+            self.output = self._delivery.deliver(self.reduce_task, self._index, schema, is_first=is_first, epoch=epoch)
+
+    def _processed(self, block: Block) -> tuple[tuple[int, Block], ...]:
+        if self._trial is None or self._deaths is None:
+            return self.reduce_task.process(block)
+        return self.reduce_task.process_tried(block, self._trial, self._deaths)
+
+    def _failed(self) -> Failed | None:
+        """What user code has failed on since this was last asked."""
+        return None if self._letters is None else self._letters.take()
 
     def _open(self, rows: Rows) -> None:
         assert self.emission is not None
-        self._portions = Portions(rows)
-        self._steps = self.emission.steps(self._portions, self._clock)
+        if self._letters is not None:
+            self._letters.reads = (rows.number, rows.file, rows.skipped) if isinstance(rows, NumberedSplit) else None
+        self._gapped = gapped(rows)
+        self._portions, self._tried = Portions(self._gapped or rows, self._time), None
+        if self._trial is not None and self._deaths is not None and self._reduce_task is None:
+            self._tried = TriedRows(self._portions, self._trial, self._deaths)
+        self._steps = self.emission.steps(self._tried or self._portions, self._clock)
+
+    def _with_dropped(self, step: Emitted | None) -> Emitted | None:
+        """A step, with the rows that were read for it and left out before any user code saw them, or are not there."""
+        dropped = 0
+        if self._tried is not None:
+            dropped, self._tried.dropped = self._tried.dropped, 0
+        if self._gapped is not None:
+            dropped += self._gapped.gaps.passed(dropped + (0 if step is None else step.read))
+        if not dropped:
+            return step
+        return Emitted((), dropped, 0) if step is None else replace(step, read=step.read + dropped)

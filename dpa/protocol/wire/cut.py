@@ -3,10 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from dpa.routing.table import RoutingTable
+from dpa.sources.feed import Position
 from dpa.sources.splits import Split
+from dpa.tolerance import NONE_FAILED, Failed
+
+if TYPE_CHECKING:
+    from dpa.protocol.wire.instructions import Commit
+
+
+@dataclass(frozen=True)
+class ChannelTime:
+    """The event time that a channel of a source has reached, in microseconds since 1970.
+
+    Attributes:
+        greatest: of the rows before the first that is not read; None: none of them has one.
+        ahead: of those behind it: the greatest of those before a split, by its number among those that are not read.
+    """
+
+    greatest: int | None = None
+    ahead: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Reached:
+    """The event time that a stage has reached, in microseconds since 1970.
+
+    Attributes:
+        watermark: rows that are still to come to it are not earlier; None: nothing is known.
+        closed: its windows that end by then are closed, and records of them are late; None: none is.
+        opens: the least end of its windows that are open; None: none is, or it has none.
+        channels: of a source, those of its channels.
+    """
+
+    watermark: int | None = None
+    closed: int | None = None
+    opens: int | None = None
+    channels: Mapping[str, ChannelTime] = field(default_factory=dict)
+
+
+NOTHING_REACHED = Reached()
 
 
 @dataclass(frozen=True, eq=False)
@@ -15,13 +54,19 @@ class SourceCut:
 
     Attributes:
         rest: what it has not read, in the order in which it is handed out.
+        position: where the next poll of its input goes on, if that is open; None: `rest` is all.
         read: rows that it has read.
         tasks: how many read it.
+        given: what polls of its input have given, if that is kept.
+        reached: its event time.
     """
 
     rest: tuple[Split, ...]
+    position: Position | None
     read: int
     tasks: int
+    given: tuple[Split, ...] | None = None
+    reached: Reached = NOTHING_REACHED
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,11 +78,17 @@ class OperatorCut:
         snapshots: of each task, by its number: what the driver's archive gave for it. In the order of the table's
             members, by which groupings that go by no table choose.
         processed: records that it has processed.
+        reached: its event time.
+        published: rows of its result that were published by then.
+        rounds: redistributions that each task's load has caused, where the policy counts them.
     """
 
     table: RoutingTable
     snapshots: Mapping[int, object]
     processed: int
+    reached: Reached = NOTHING_REACHED
+    published: int = 0
+    rounds: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +101,8 @@ class Cut:
         at: when it was begun, in seconds of the stream.
         seconds: that the sources waited for it.
         sources, operators: of each stage.
+        failed: what user code had failed on.
+        staged: results of this epoch and earlier ones, which are to be committed once it is written.
     """
 
     epoch: int
@@ -58,6 +111,8 @@ class Cut:
     seconds: float
     sources: Mapping[str, SourceCut]
     operators: Mapping[str, OperatorCut]
+    failed: Failed = NONE_FAILED
+    staged: tuple[Commit, ...] = ()
 
     @property
     def read(self) -> int:

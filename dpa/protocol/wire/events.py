@@ -14,6 +14,9 @@ from dpa.execution.schemas import ShareSchema
 from dpa.execution.states import StatePart
 from dpa.protocol.wire.addresses import Address, Present
 from dpa.protocol.wire.use import TaskUse
+from dpa.sources.feed import Position
+from dpa.sources.splits import Split
+from dpa.tolerance import Failed
 
 
 class Event:
@@ -61,16 +64,18 @@ class TaskDied(Event):
         address: which.
         kind: how.
         cause: why.
+        what: what has happened to a task that died.
     """
 
     address: Address
     kind: FailureKind
     cause: str
+    what: str = "died"
 
     def in_words(self, place: str = "") -> str:
         """Who and why, for the user; `place`: where the task was, if that is to be named."""
         who = f"{self.address} on {place}" if place else str(self.address)
-        return f"{who}: {self.cause}" if self.kind is FailureKind.RAISED else f"{who} died: {self.cause}"
+        return f"{who}: {self.cause}" if self.kind is FailureKind.RAISED else f"{who} {self.what}: {self.cause}"
 
 
 @dataclass(frozen=True)
@@ -88,10 +93,12 @@ class Tick(Event):
         cores_busy: the part of the node's processor time that was used since the last tick, by whomever, 0 to 1; 0
             where that is not known.
         use: what the task has used so far, if it is time to say so.
+        cuts: at the coordinator, whether the next cut is due at once, and that is all.
     """
 
     cores_busy: float = 0.0
     use: TaskUse | None = field(default=None, repr=False)
+    cuts: bool = field(default=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -161,11 +168,14 @@ class CancelChange(Event):
 @dataclass(frozen=True, eq=False)
 class StepDone(UserCodeDone):
     """A step, which took `seconds`, for `ran` of which user code was on a processor, or None where nothing is left to
-    read."""
+    read; what it has failed on, if it has; and the greatest event time of the rows that were read since the split was
+    opened, in microseconds, if they have any."""
 
     step: Emitted | None
     seconds: float = 0.0
     ran: float = 0.0
+    failed: Failed | None = None
+    event_time: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,12 +186,18 @@ class ProcessDone(UserCodeDone):
         blocks: records that were emitted meanwhile, each block with the position of its edge.
         waited: how many of the seconds user code waited for a processor.
         ran: how many of them it was on one.
+        dead: how many of its records were left out, as user code raised on them.
+        failed: what user code has failed on, if it has.
+        opens: the end of the first of its windows that are open, in microseconds since 1970; None: none is.
     """
 
     seconds: float
     blocks: tuple[tuple[int, Block], ...] = ()
     waited: float = 0.0
     ran: float = 0.0
+    dead: int = 0
+    failed: Failed | None = None
+    opens: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,10 +234,37 @@ class CheckpointWritten(Event):
     Attributes:
         slot: of the next.
         size: bytes that were written.
+        letters: how many dead letters, the first ones, lie there now; the coordinator need not keep them.
     """
 
     slot: int
     size: int = 0
+    letters: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class PollDone(Event):
+    """Coordinator: what a poll of a source's open input gave.
+
+    Attributes:
+        splits: those that have come, in the order of their rows.
+        position: where the next poll goes on; None: no more come.
+    """
+
+    stage: str
+    splits: tuple[Split, ...]
+    position: Position | None
+
+
+@dataclass(frozen=True)
+class CloseFeeds(Event):
+    """Coordinator: inputs that are open have come to their end here. What was polled is still read.
+
+    Attributes:
+        request: a number by which the `Answer` is known; None: nobody waits for one.
+    """
+
+    request: int | None = None
 
 
 @dataclass(frozen=True)
@@ -233,11 +276,30 @@ class CheckpointFailed(Event):
 
 
 @dataclass(frozen=True)
-class MergeDone(UserCodeDone):
-    """This task's share of a round is complete: how many keys it published, and how many seconds that took."""
+class Committed(Event):
+    """Coordinator: what the tasks of a stage had staged of an epoch is there for readers."""
 
-    rows: int
-    seconds: float
+    stage: str
+    epoch: int
+
+
+@dataclass(frozen=True)
+class PublishDone(UserCodeDone):
+    """Windows are closed, and the task's share of the results is staged.
+
+    Attributes:
+        staged: what the sink gave for it.
+        seconds: that it took.
+        rows: of the share.
+        blocks: records of the results of windows, as in `ProcessDone`.
+        opens: as there.
+    """
+
+    staged: object
+    seconds: float = 0.0
+    blocks: tuple[tuple[int, Block], ...] = ()
+    opens: int | None = None
+    rows: int = 0
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -10,8 +11,10 @@ from dpa.execution.block import Block
 from dpa.execution.states import StatePart
 from dpa.protocol.wire.addresses import Address, Present
 from dpa.protocol.wire.cut import Cut
+from dpa.protocol.wire.ended_epoch import EndedEpoch
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.routing.table import RoutingTable
+from dpa.sources.feed import Position
 from dpa.sources.splits import Split
 
 
@@ -94,10 +97,12 @@ class NextStep(Instruction):
 
 @dataclass(frozen=True, eq=False)
 class ProcessBlock(Instruction):
-    """Operator: process a block, all its keys owned here by the table of this version; answered by `ProcessDone`."""
+    """Operator: process a block, all its keys owned here by the table of this version; answered by `ProcessDone`.
+    `closed`: records of windows that end by this event time, in microseconds, are late; None: none are."""
 
     block: Block
     version: int
+    closed: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,13 +133,18 @@ class InstallStates(Instruction):
 
 
 @dataclass(frozen=True, eq=False)
-class MergeStates(Instruction):
-    """Operator: merge states that others extracted in a round of aggregation. The keys that the table gives to this
-    task are then its share of the partial results; publish it, if the job publishes them. Answered by `MergeDone`."""
+class Publish(Instruction):
+    """Operator: merge states that others extracted; then close windows, and if it `publishes`, and the job does, stage
+    what the task has, as its share of the results of an epoch. Answered by `PublishDone`.
 
-    table: RoutingTable
+    Attributes:
+        closes: the windows that end by this event time are closed, in microseconds; None: none are.
+    """
+
     parts: tuple[StatePart, ...]
-    round: int
+    epoch: int
+    closes: int | None = None
+    publishes: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,10 +163,11 @@ class Finish(Instruction):
 @dataclass(frozen=True, eq=False)
 class Write(Instruction):
     """Operator: bring the share into this schema, which all shares have, and write it if the stage has a sink; None if
-    all shares are empty: then the first task writes the columns. Answered by `WriteDone`."""
+    all shares are empty: then the first task writes the columns. `epoch`: the last one. Answered by `WriteDone`."""
 
     schema: pa.Schema | None
     is_first: bool = False
+    epoch: int = 1
 
 
 @dataclass(frozen=True)
@@ -177,20 +188,35 @@ class WriteCheckpoint(Instruction):
 
 @dataclass(frozen=True)
 class Commit(Instruction):
-    """Coordinator: all shares of a round are complete; show them to readers, if the job publishes them. No event
-    answers it.
+    """Coordinator: all shares of a stage's results of an epoch are staged; show them to readers, if the job publishes
+    them. Answered by `Committed`.
 
     Attributes:
-        stage: whose round it is.
-        round: number of the round.
-        at: seconds from the beginning of the stream to that of the round.
-        rows: keys that each task published.
+        epoch: its number.
+        at: seconds from the beginning of the stream to the cut that ends the epoch.
+        staged: what the sink gave for each task's share, in the order of the tasks.
     """
 
     stage: str
-    round: int
+    epoch: int
     at: float
-    rows: tuple[int, ...]
+    staged: tuple[Any, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class LogEpoch(Instruction):
+    """Coordinator: an epoch has ended; note it in the job's log. No event answers it."""
+
+    ended: EndedEpoch
+
+
+@dataclass(frozen=True)
+class Poll(Instruction):
+    """Coordinator: look for more splits of a source whose input is open. Answered by `PollDone`, a while later if there
+    are none yet."""
+
+    stage: str
+    position: Position
 
 
 @dataclass(frozen=True)

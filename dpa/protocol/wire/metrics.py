@@ -12,7 +12,9 @@ from dpa.balance.decision import Decision
 from dpa.measure.latency import LatencySketch
 from dpa.measure.lives import Life
 from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.epochs import EpochStats
 from dpa.protocol.wire.use import TaskUse
+from dpa.tolerance import ErrorCount
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,8 @@ class TaskStats:
         regrouped: how often its groupings have given a part of the keys to another task because of signals.
         queue: records accepted and not yet processed.
         peak_queue: the longest that the queue has been, in records.
-        processed: records processed here.
+        processed: records processed here, those too that were left out.
+        dead: those of them that were left out, as user code raised on them.
         forwarded: records passed on to the task that owns them now.
         busy_seconds: time spent in user code.
         ready_seconds: time in which the task worked on records, with what passed between two pieces of work.
@@ -37,6 +40,9 @@ class TaskStats:
         version: of the routing table held.
         latency_p99: seconds from source to processed that 99 % of the records processed here did not exceed; None
             before the first.
+        event_time: the greatest of the rows that a source has read of its split, in microseconds since 1970; None:
+            there is none.
+        opens: the end of the first of its windows that are open, in microseconds since 1970; None: none is.
     """
 
     stage: str
@@ -48,6 +54,7 @@ class TaskStats:
     queue: int = 0
     peak_queue: int = 0
     processed: int = 0
+    dead: int = 0
     forwarded: int = 0
     busy_seconds: float = 0.0
     ready_seconds: float = 0.0
@@ -56,6 +63,8 @@ class TaskStats:
     supply: float | None = None
     version: int = 0
     latency_p99: float | None = None
+    event_time: int | None = None
+    opens: int | None = None
 
     def plus(self, other: TaskStats) -> TaskStats:
         """Both tasks as one: sums, the longer of two queues and latencies, and the newer of two tables."""
@@ -71,7 +80,7 @@ class TaskStats:
 
 
 _SUMMED = (
-    *("read", "mapped", "regrouped", "queue", "processed", "forwarded"),
+    *("read", "mapped", "regrouped", "queue", "processed", "dead", "forwarded"),
     *("busy_seconds", "ready_seconds", "running_seconds", "blocked_seconds"),
 )
 """The numbers of two tasks that add up."""
@@ -94,18 +103,20 @@ class Forgotten:
 
 @dataclass(frozen=True)
 class AggregationStats:
-    """All completed rounds of aggregation.
+    """Partial results of a stage that are complete.
 
     Attributes:
-        rounds: completed rounds.
+        epochs: how often they were published.
         seconds: time that all reducers together spent extracting, merging and publishing states, besides
             `busy_seconds`.
-        states: states that reducers sent to the initial owners of their keys.
+        states: states that reducers sent to the owners of their keys for it.
+        rows: that were published, of a job that goes on behind a checkpoint since it was begun.
     """
 
-    rounds: int = 0
+    epochs: int = 0
     seconds: float = 0.0
     states: int = 0
+    rows: int = 0
 
 
 @dataclass(frozen=True)
@@ -121,6 +132,35 @@ class LoadSample:
     at: float
     queues: tuple[int, ...]
     processed: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class EventTimeStats:
+    """The event time that a stage has reached, in microseconds since 1970, and what holds it.
+
+    Attributes:
+        watermark: what still comes to it is not earlier; None: nothing is known.
+        closed: its windows that end by then are closed; None: none is, or it has none.
+        opens: the end of the first of its windows that are open; None: none is.
+        source: the stage whose rows, or open windows, hold the watermark; None: nothing does, as its inputs are idle.
+        channel: of that stage, if it is a source.
+        task: that reads the first rows of the channel that are not read; None: nobody does.
+    """
+
+    watermark: int | None
+    closed: int | None = None
+    opens: int | None = None
+    source: str | None = None
+    channel: str | None = None
+    task: int | None = None
+
+    @property
+    def holder(self) -> str:
+        """What holds it, in a few words."""
+        if self.source is None:
+            return "nothing that comes holds it"
+        channel = f", channel {self.channel}" if self.channel else ""
+        return f"held by {self.source}{channel}" + ("" if self.task is None else f", which task {self.task} reads")
 
 
 @dataclass(frozen=True)
@@ -181,11 +221,15 @@ class TaskChange:
 
     def in_words(self, tasks: int) -> str:
         """One sentence; `tasks`: how many the stage has now."""
+        return f"{self.stage} has {plural(tasks, 'task')} ({self.who}), after {self.seconds:.2f} s"
+
+    @property
+    def who(self) -> str:
+        """What came and went: `2, 3 came`, `0 is 4 now`."""
         if self.moved:
-            pairs = ", ".join(f"{self.stage} {old} is {self.stage} {new} now" for old, new in self.moved)
-            return f"{pairs}, after {self.seconds:.2f} s"
-        change = f"{len(self.started)} started" if self.started else f"{len(self.stopped)} stopped"
-        return f"{self.stage} has {plural(tasks, 'task')}, {change}, after {self.seconds:.2f} s"
+            return ", ".join(f"{old} is {new} now" for old, new in self.moved)
+        found = [(self.started, "came"), (self.stopped, "went")]
+        return "; ".join(f"{', '.join(map(str, tasks))} {verb}" for tasks, verb in found if tasks)
 
 
 @dataclass(frozen=True)
@@ -233,7 +277,8 @@ class StageSnapshot:
         stage_latency: the same from emitted to processed.
         initial_load: of the processed records, how many each task would have had by the plain ring; empty
             until the stage has finished.
-        aggregation: the rounds of aggregation so far; None if the stage has none.
+        aggregation: its partial results so far; None if it has none.
+        event_time: how far it has come; None if it has none.
     """
 
     name: str
@@ -253,6 +298,7 @@ class StageSnapshot:
     ended: float | None = None
     scaling_counts: dict[str, int] = field(default_factory=dict)
     forgotten: Forgotten | None = None
+    event_time: EventTimeStats | None = None
 
     @property
     def every_task(self) -> tuple[TaskStats, ...]:
@@ -280,7 +326,7 @@ class Snapshot:
     Attributes:
         phase: `startup`, `stream`, `merge` (all records are processed), `done` or `failed`.
         at: seconds since the stream began.
-        rows: input rows in all.
+        rows: input rows in all; 0 if that is not known, as more may come, or might have.
         stages: each stage, after those that feed it.
         edges: the stages that each edge joins, by name.
         use: what tasks have last said that they have used; empty if it was left out.
@@ -289,6 +335,9 @@ class Snapshot:
         placement_counts: how often no task was moved, by reason.
         generation: which life of the graph this is; all numbers begin again with it.
         checkpoints: those of the job; None: it has none.
+        errors: of user code, that end no job.
+        epochs: those of the stream that cuts have ended.
+        is_open: whether more input may come than has come.
     """
 
     phase: str
@@ -302,6 +351,9 @@ class Snapshot:
     placement_counts: dict[str, int] = field(default_factory=dict)
     generation: int = 0
     checkpoints: CheckpointStats | None = None
+    errors: tuple[ErrorCount, ...] = ()
+    epochs: EpochStats = field(default_factory=EpochStats)
+    is_open: bool = False
 
     def __getitem__(self, stage: str) -> StageSnapshot:
         """A stage by its name."""

@@ -25,12 +25,16 @@ class TaskUse:
         peak_memory: the largest resident set of its process, in bytes.
         cpu_seconds: processor time of its process since the job began, its messages' among it.
         sent: to each other task of a stage: pushed and forwarded records, acknowledgements, states.
+        state_memory: the most bytes that its states took in memory; 0 where nobody measures them.
+        spilled: bytes of states that it has written to local disk.
     """
 
     node: str = ""
     peak_memory: int = 0
     cpu_seconds: float = 0.0
     sent: Mapping[Address, Traffic] = field(default_factory=dict)
+    state_memory: int = 0
+    spilled: int = 0
 
 
 def with_sums(use: Mapping[Address, TaskUse], known: Container[Address]) -> dict[Address, TaskUse]:
@@ -48,8 +52,13 @@ def _sum(one: TaskUse, other: TaskUse) -> TaskUse:
     sent: defaultdict[Address, Traffic] = defaultdict(Traffic)
     for receiver, traffic in (*one.sent.items(), *other.sent.items()):
         sent[Address(receiver.stage, EARLIER)] += traffic
-    peak = max(one.peak_memory, other.peak_memory)
-    return TaskUse("", peak, one.cpu_seconds + other.cpu_seconds, dict(sent))
+    return TaskUse(
+        peak_memory=max(one.peak_memory, other.peak_memory),
+        state_memory=max(one.state_memory, other.state_memory),
+        spilled=one.spilled + other.spilled,
+        cpu_seconds=one.cpu_seconds + other.cpu_seconds,
+        sent=dict(sent),
+    )
 
 
 def forget_receivers(sent: TrafficMeter[Address], present: Present) -> None:

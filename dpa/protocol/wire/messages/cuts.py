@@ -10,14 +10,15 @@ from dpa.protocol.wire.metrics import TaskStats
 
 @dataclass(frozen=True)
 class Pause(Message):
-    """A source task is to read no further than to the end of the row that it is at, and to give back the rest of its
-    split. What it asks for next is granted when the cut is over."""
+    """A task is to emit no more. A source task reads to the end of the row that it is at, and gives back the rest of
+    its split; what it asks for next is granted when the cut is over. An operator that emits its result keeps the rest
+    until it may go on."""
 
 
 @dataclass(frozen=True)
 class Paused(Message):
-    """All records of the rows that a source task has read are emitted; what it has not read of its split is given
-    back."""
+    """The task has stopped, and all records that it has made are pushed. A source has given back what it has not read
+    of its split."""
 
     stats: TaskStats
 
@@ -41,6 +42,17 @@ class SnapshotTaken(Message):
 
     stats: TaskStats
     written: object
+
+
+@dataclass(frozen=True)
+class GoOn(Message):
+    """The cut is over.
+
+    Attributes:
+        draining: whether the stages that feed the task are done, so that it is to report whenever its queue is empty.
+    """
+
+    draining: bool
 
 
 @dataclass(frozen=True)

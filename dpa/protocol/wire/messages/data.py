@@ -23,6 +23,7 @@ class Push(Message):
             reduce stage finished the rows; forwarding and later stages keep it.
         emitted_at: when `origin` pushed them, in seconds; forwarding keeps it.
         hops: how often they have been forwarded.
+        number: of the block that they are part of, in the order in which `origin` made those of the edge.
     """
 
     block: Block
@@ -32,6 +33,7 @@ class Push(Message):
     read_at: float
     emitted_at: float
     hops: int = 0
+    number: int = 0
 
 
 @dataclass(frozen=True)

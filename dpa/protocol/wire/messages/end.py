@@ -2,26 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from dpa.execution.schemas import ShareSchema
 from dpa.measure.latency import LatencySketch
+from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.messages import Message
 from dpa.protocol.wire.metrics import TaskStats
 from dpa.protocol.wire.use import TaskUse
 from dpa.routing.table import RoutingTable
+from dpa.tolerance import Failed
+
+
+@dataclass(frozen=True)
+class RecordsFailed:
+    """Records of a task on which user code has failed, and which are left out.
+
+    Attributes:
+        failed: how many, and the dead letters.
+        sender, edge, block: of records that the task received, who sent them, on which edge, in which of its blocks.
+    """
+
+    failed: Failed
+    sender: Address | None = None
+    edge: int | None = None
+    block: int | None = None
 
 
 @dataclass(frozen=True)
 class Progress(Message):
     """A task's statistics; `done` once it has emitted its last record and, where its stage has a sink, written its
-    share. `use`: what the task has used so far, about once a second."""
+    share. `use`: what the task has used so far, about once a second. `failed`: on what user code has just failed, said
+    before the end of a cut or of the stage that it belongs to."""
 
     stats: TaskStats
     done: bool = False
     use: TaskUse | None = field(default=None, repr=False)
+    failed: RecordsFailed | None = None
 
 
 @dataclass(frozen=True)
@@ -38,10 +58,15 @@ class Freeze(Message):
 
 @dataclass(frozen=True, eq=False)
 class LastTable(Message):
-    """The load balancer's answer to `Freeze`: the stage's newest table, which all tasks have settled."""
+    """The load balancer's answer to `Freeze`: the stage's newest table, which all tasks have settled.
+
+    Attributes:
+        rounds: redistributions that each task's load has caused, where the policy counts them.
+    """
 
     stage: str
     table: RoutingTable
+    rounds: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +92,8 @@ class Finished(Message):
 @dataclass(frozen=True, eq=False)
 class Deliver(Message):
     """Write the share, and emit it where stages follow, in this schema; None if all shares are empty: then the one that
-    `is_first` writes the columns."""
+    `is_first` writes the columns. `epoch`: the last one, that it ends."""
 
     schema: pa.Schema | None
     is_first: bool = False
+    epoch: int = 1

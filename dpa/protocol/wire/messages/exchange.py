@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from dpa.execution.states import StatePart
 from dpa.protocol.wire.messages import Message
+from dpa.protocol.wire.metrics import TaskStats
 
 
 @dataclass(frozen=True)
 class BeginExchange(Message):
-    """Exchange number `number`, from 1, begins: each task extracts the states that a table gives to others, sends them
+    """The exchange that ends an epoch begins: each task extracts the states that a table gives to others, sends them
     there and merges what it receives.
 
     Attributes:
-        version: of the routing table that says who owns a key. A round of aggregation goes by table 0, which all tasks
-            know; the last exchange by the last table.
-        last: whether the stage has processed all its records: after this exchange its tasks finish.
+        epoch: its number; those of a stage ascend.
+        version: of the routing table that says who owns a key: the newest, which stays until the exchange is over.
+        last: whether the stage has processed all its records: after this exchange its tasks finish. Else they close
+            windows, publish what they have, or both.
         transfer: whether states move at all; False if every state already is with its owner.
+        closes: windows that end by this event time are closed, in microseconds, and records of them are late from then
+            on; None: none are.
+        publishes: whether results are published.
     """
 
-    number: int
+    epoch: int
     version: int
     last: bool = False
     transfer: bool = True
+    closes: int | None = None
+    publishes: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,22 +39,25 @@ class StateTransfer(Message):
     """The states that the sender extracted for the receiver; None if there were none. One from each task of a stage to
     each other in an exchange."""
 
-    number: int
+    epoch: int
     part: StatePart | None
 
 
 @dataclass(frozen=True)
-class RoundDone(Message):
-    """A task's share of a round of aggregation is complete.
+class Published(Message):
+    """A task has closed its windows, and staged its share of the results of an epoch, as far as it was to.
 
     Attributes:
-        number: of the exchange.
-        rows: keys that were published.
+        staged: what the sink gave for it; None if nothing is published.
         states: states that the sender handed over.
-        seconds: time that the sender's user code spent in the round.
+        seconds: time that the sender's user code took for it.
+        stats: its statistics, with the records that it has made of the closed windows.
+        rows: of its share.
     """
 
-    number: int
-    rows: int
+    epoch: int
+    staged: Any
     states: int
     seconds: float
+    stats: TaskStats | None = None
+    rows: int = 0

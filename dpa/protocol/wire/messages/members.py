@@ -15,10 +15,11 @@ from dpa.routing.members import MemberChange
 @dataclass(frozen=True)
 class ChangeMembers(Message):
     """Tasks of a stage come and go: those that come are up, and those that leave still are. Of a source none has a
-    place in a routing table."""
+    place in a routing table. `closed`: windows that end by this event time, in microseconds, are closed."""
 
     stage: str
     change: MemberChange
+    closed: int | None = None
 
 
 @dataclass(frozen=True)

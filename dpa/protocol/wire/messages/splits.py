@@ -15,7 +15,13 @@ class Begin(Message):
 
 @dataclass(frozen=True)
 class SplitRequest(Message):
-    """A source task has nothing left to read."""
+    """A source task has nothing left to read.
+
+    Attributes:
+        event_time: the greatest of the rows that it has read of its last split, in microseconds; None: there is none.
+    """
+
+    event_time: int | None = None
 
 
 @dataclass(frozen=True)
@@ -27,6 +33,12 @@ class SplitGrant(Message):
 
 @dataclass(frozen=True)
 class SplitReturned(Message):
-    """A source task that leaves has read `rows` rows of its split, and the rest is for others."""
+    """A source task that leaves or pauses has read some rows of its split, and the rest is for others.
+
+    Attributes:
+        read: how many.
+        event_time: the greatest of these rows, as in `SplitRequest`.
+    """
 
     read: int
+    event_time: int | None = None

@@ -42,11 +42,12 @@ class TableUpdate(Message):
 @dataclass(frozen=True, eq=False)
 class CurrentTable(Message):
     """A stage's newest routing table, for a task that was started after the job; what follows are changes of it.
-    `senders` as in `TableUpdate`."""
+    `senders` as in `TableUpdate`, `closed` as in `ChangeMembers`."""
 
     stage: str
     table: RoutingTable
     senders: tuple[Address, ...]
+    closed: int | None = None
 
 
 @dataclass(frozen=True)

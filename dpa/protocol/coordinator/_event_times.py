@@ -1,0 +1,136 @@
+"""How far the event time of a source's input has come, channel by channel: the coordinator's view.
+
+The rows of a channel are out of the order of their times by no more than was promised (`SourceTime.out_of_order`). So
+what is read of it from its first row on, without a gap, says how early the others may be. Who reads later splits
+meanwhile says nothing.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dpa.protocol.wire.cut import ChannelTime
+from dpa.sources.event_time import SourceTime
+from dpa.sources.splits import Split, channel_of
+
+
+@dataclass(frozen=True)
+class Held:
+    """What holds the watermark of a source.
+
+    Attributes:
+        watermark: event time, in microseconds; None: it has none yet.
+        channel: whose rows it is.
+        split: the number of the first split of the channel that is not read; None: all are.
+    """
+
+    watermark: int | None
+    channel: str
+    split: int | None
+
+
+class _Channel:
+    """One channel. `ahead`: the greatest event times of what is read behind a gap, by the numbers of splits."""
+
+    def __init__(self, known: ChannelTime) -> None:
+        self.quiet_since = math.inf
+        self.ahead = dict(known.ahead)
+        self._greatest = known.greatest
+        self._unread: deque[int] = deque()
+        self._read: set[int] = set()
+
+    def comes(self, number: int) -> None:
+        """A split waits to be read."""
+        self._unread.append(number)
+        self.quiet_since = math.inf
+
+    def is_read(self, number: int) -> None:
+        """A split is, to its end."""
+        self._read.add(number)
+
+    def reaches(self, number: int, time: int) -> None:
+        """Rows of a split are read, the latest of this time."""
+        self.ahead[number] = max(time, self.ahead.get(number, time))
+
+    @property
+    def first(self) -> int | None:
+        """The first split that is not read; None: all are."""
+        while self._unread and self._unread[0] in self._read:
+            self._read.discard(self._unread.popleft())
+        return self._unread[0] if self._unread else None
+
+    @property
+    def greatest(self) -> int | None:
+        """The greatest event time of what is read without a gap."""
+        first = self.first
+        for number in [number for number in self.ahead if first is None or number <= first]:
+            time = self.ahead.pop(number)
+            self._greatest = time if self._greatest is None else max(time, self._greatest)
+        return self._greatest
+
+
+class EventTimes:
+    """Those of a source that has event time."""
+
+    def __init__(self, options: SourceTime, known: Mapping[str, ChannelTime]) -> None:
+        """`known`: what the channels had reached at the cut with which the job begins."""
+        self._options = options
+        self._channels = {name: _Channel(time) for name, time in known.items()}
+        self._nothing = _Channel(ChannelTime())
+        self._of: dict[int, _Channel] = {}
+        self._polled_at = -math.inf
+
+    def comes(self, number: int, split: Split) -> None:
+        """A split waits to be read; each has a greater number than those before it."""
+        channel = self._channels.setdefault(channel_of(split), _Channel(ChannelTime()))
+        self._of[number] = channel
+        channel.comes(number)
+
+    def reaches(self, number: int, time: int | None) -> None:
+        """Rows of a split are read, the latest of this time; None: none of them has one."""
+        if time is not None:
+            self._of[number].reaches(number, time)
+
+    def is_read(self, number: int) -> None:
+        """A split is, to its end."""
+        self._of.pop(number).is_read(number)
+
+    def polled(self, now: float) -> None:
+        """A poll has given what there is: channels of which all was read before it are quiet."""
+        self._polled_at = now
+        for channel in (self._nothing, *self._channels.values()):
+            if channel.first is None:
+                channel.quiet_since = min(now, channel.quiet_since)
+
+    def held(self, *, is_open: bool) -> Held | None:
+        """What holds the watermark; None: nothing does, as all channels are idle, or at their end. `is_open`: whether
+        more may come of a channel of which all is read."""
+        out_of_order: int | None = self._options.out_of_order
+        if out_of_order is None and is_open:
+            out_of_order = 0
+        found = []
+        for name, channel in (self._channels or {"": self._nothing}).items():
+            if channel.first is not None or (is_open and not self._is_idle(channel)):
+                time = channel.greatest
+                watermark = None if time is None or out_of_order is None else time - out_of_order
+                found.append(Held(watermark, name, channel.first))
+        return min(found, key=lambda held: -math.inf if held.watermark is None else held.watermark, default=None)
+
+    def _is_idle(self, channel: _Channel) -> bool:
+        idle = self._options.idle
+        return idle is not None and self._polled_at - channel.quiet_since >= idle
+
+    def behind(self, unread: Sequence[int]) -> Mapping[str, ChannelTime]:
+        """What the channels have reached, for who reads on behind a cut. There the splits that are not read, these
+        numbers in order, have numbers from 0 on."""
+        found = {}
+        for name, channel in self._channels.items():
+            greatest, ahead = channel.greatest, {}
+            for number, time in sorted(channel.ahead.items(), key=lambda item: item[1]):
+                ahead[bisect.bisect_left(unread, number)] = time
+            found[name] = ChannelTime(greatest, ahead)
+        return found

@@ -1,0 +1,110 @@
+"""Results of a stage by epoch: when they are due, whose share is still to come, and what they have cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dpa.errors import ProtocolError
+from dpa.protocol.graph import Stage
+from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.instructions import Commit
+from dpa.protocol.wire.messages.exchange import Published
+from dpa.protocol.wire.metrics import AggregationStats
+
+_NOT_ALL = -1
+
+
+class Publications:
+    """Every time at the end of an epoch: all shares are of the same rows of the input.
+
+    Attributes:
+        epoch: the newest epoch of which they are published, or are to be; 0 before the first.
+        processed: records that the stage had processed by then; -1: windows that have been closed are not published.
+        newest_rows: that were published of it.
+    """
+
+    def __init__(self, stage: Stage, epoch: int = 0) -> None:
+        """They are due some seconds after the last ones were complete, or the stream began, and not before sources have
+        gone on for as long as they had waited, and those are committed; or with checkpoints instead, as the stage says.
+        `epoch`: the one with which the job begins."""
+        self.epoch, self.newest_rows = epoch, 0
+        self.processed = 0 if stage.reached.closed is None else _NOT_ALL
+        self._stage = stage.name
+        self._seconds = stage.aggregate_seconds
+        self._with_checkpoints = stage.commits_with_checkpoints
+        self._is_committing = False
+        self._due_at = 0.0
+        self._at = 0.0
+        self._tasks: Sequence[int] = ()
+        self._shares: dict[int, Published] = {}
+        self._stats = AggregationStats(rows=stage.published)
+
+    @property
+    def stats(self) -> AggregationStats | None:
+        """Of those that are complete; None if there are to be none."""
+        return None if self._seconds is None else self._stats
+
+    @property
+    def rows(self) -> int:
+        """That were published."""
+        return self._stats.rows
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all shares have come."""
+        return self._shares.keys() >= {*self._tasks}
+
+    def wait(self, now: float, held: float = 0.0) -> None:
+        """The stream begins, or partial results are complete, for which sources were held for some seconds."""
+        self._due_at = now + max(self._seconds or 0.0, held)
+
+    def are_due(self, now: float, *, with_checkpoint: bool) -> bool:
+        """Whether it is time, or would be if a checkpoint were made now."""
+        if self._seconds is None or self._is_committing:
+            return False
+        return with_checkpoint if self._with_checkpoints else now >= self._due_at
+
+    @property
+    def has_closed(self) -> bool:
+        """Whether windows that have been closed may not be published."""
+        return self.processed == _NOT_ALL
+
+    def begin(self, epoch: int, at: float, tasks: Sequence[int], processed: int) -> None:
+        """These tasks are to publish, of the rows that were read up to `at` (seconds since the stream began), when so
+        many records were processed."""
+        self.close(epoch, at, tasks, are_some=False)
+        self.processed = processed
+
+    def close(self, epoch: int, at: float, tasks: Sequence[int], *, are_some: bool) -> None:
+        """These tasks are to close their windows, if `are_some` that end, and to publish nothing."""
+        self.epoch, self._at, self._tasks, self._shares = epoch, at, tasks, {}
+        self.processed = _NOT_ALL if are_some else self.processed
+
+    def note(self, sender: Address, share: Published) -> None:
+        """A task's share is staged.
+
+        Raises:
+            ProtocolError: that share cannot come.
+        """
+        if share.epoch != self.epoch or sender.index in self._shares or sender.index not in self._tasks:
+            raise ProtocolError(f"{sender} has published a share of epoch {share.epoch}, which nobody expects")
+        self._shares[sender.index] = share
+
+    def commit(self, now: float, held: float) -> Commit:
+        """What shows them to readers, as all shares have come; sources were held for some seconds."""
+        self.wait(now, held)
+        self._is_committing = not self._with_checkpoints
+        shares = [self._shares[index] for index in self._tasks]
+        self.newest_rows = sum(share.rows for share in shares)
+        self._stats = AggregationStats(
+            self._stats.epochs + 1,
+            self._stats.seconds + sum(share.seconds for share in shares),
+            self._stats.states + sum(share.states for share in shares),
+            self._stats.rows + self.newest_rows,
+        )
+        staged = tuple(share.staged for share in shares if share.staged is not None)
+        return Commit(self._stage, self.epoch, self._at, staged)
+
+    def committed(self) -> None:
+        """Readers see them."""
+        self._is_committing = False

@@ -1,0 +1,104 @@
+"""Results of epochs that are committed when a checkpoint names what was staged of them."""
+
+from dataclasses import replace
+from typing import Any
+
+from wires import INPUT, CoordinatorWire, instructed, last_table, reducer, sent
+
+from dpa.protocol.graph import MAPPER, REDUCER, CheckpointTimes, map_reduce
+from dpa.protocol.wire.addresses import BALANCER, Address
+from dpa.protocol.wire.events import CheckpointFailed, CheckpointWritten, Committed, Tick
+from dpa.protocol.wire.instructions import Commit, Instruction, WriteCheckpoint
+from dpa.protocol.wire.messages.cuts import Pause, Paused, SnapshotTaken
+from dpa.protocol.wire.messages.exchange import BeginExchange, Published
+from dpa.protocol.wire.metrics import TaskStats
+
+
+class Coordinator(CoordinatorWire):
+    """A coordinator of a job with a checkpoint every ten seconds, and results every second."""
+
+    def __init__(self, published: int = 0, **times: Any) -> None:
+        graph = map_reduce(INPUT, 2, 2, aggregate_seconds=1.0, commits_with_checkpoints=True, published=published)
+        super().__init__(graph=replace(graph, checkpoints=CheckpointTimes(10.0, **times)))
+        self.records = 0
+
+    def tick(self, now: float) -> list[Address]:
+        """Whom a tick has pause, when another record was emitted and processed."""
+        self.records += 1
+        reported = self.progress(reducer(0), processed=self.records, now=now)
+        return [to for to, _ in sent([*reported, *self.coordinator.handle(Tick(), now)], Pause)]
+
+    def checkpoint(self, epoch: int, now: float) -> list[Instruction]:
+        """One is due: all is staged and marked; what the coordinator has its driver do then."""
+        assert self.tick(now)
+        for index, emitted in enumerate((self.records, 0)):
+            self(Address(MAPPER, index), Paused(TaskStats(MAPPER, index, emitted=(emitted,))), now)
+        begun = sent(self(BALANCER, last_table(REDUCER, 0), now), BeginExchange)
+        assert [message.epoch for _, message in begun] == [epoch, epoch]
+        done = []
+        for index in range(2):
+            done += self(reducer(index), Published(epoch, f"{epoch}.{index}", states=0, seconds=0.0, rows=3), now)
+        for index in range(2):
+            done += self(reducer(index), SnapshotTaken(TaskStats(REDUCER, index, processed=0), None), now)
+        return done
+
+    def written(self, slot: int, now: float) -> list[Instruction]:
+        return self.coordinator.handle(CheckpointWritten(slot, 1), now)
+
+
+def named(instructions: list[Instruction]) -> list[tuple[int, tuple[Any, ...]]]:
+    """What the checkpoint that is to be written says is staged."""
+    [write] = instructed(instructions, WriteCheckpoint)
+    return [(commit.epoch, commit.staged) for commit in write.cut.staged]
+
+
+def commits(instructions: list[Instruction]) -> list[int]:
+    return [commit.epoch for commit in instructed(instructions, Commit)]
+
+
+FIRST, SECOND = (1, ("1.0", "1.1")), (2, ("2.0", "2.1"))
+
+
+def test_what_is_staged_is_committed_once_the_checkpoint_is_written_that_names_it() -> None:
+    coordinator = Coordinator()
+    assert coordinator.tick(5.0) == [], "results wait for checkpoints"
+    done = coordinator.checkpoint(1, 10.0)
+    assert named(done) == [FIRST] and commits(done) == []
+    assert commits(coordinator.written(1, 11.0)) == [1]
+    coordinator.coordinator.handle(Committed(REDUCER, 1), 12.0)
+    assert coordinator.coordinator.staged == {}
+    done = coordinator.checkpoint(2, 21.0)
+    assert named(done) == [SECOND]
+
+
+def test_the_rows_that_were_published_are_counted_also_those_before_the_checkpoint_with_which_a_job_begins() -> None:
+    coordinator = Coordinator(published=100)
+    [write] = instructed(coordinator.checkpoint(1, 10.0), WriteCheckpoint)
+    assert write.cut.operators[REDUCER].published == 106
+    aggregation = coordinator.coordinator.snapshot()[REDUCER].aggregation
+    assert aggregation is not None and aggregation.rows == 106
+
+
+def test_a_checkpoint_names_what_those_before_have_not_brought_to_readers() -> None:
+    coordinator = Coordinator()
+    coordinator.checkpoint(1, 10.0)
+    assert commits(coordinator.coordinator.handle(CheckpointFailed("the disk is full", 1), 11.0)) == []
+    done = coordinator.checkpoint(2, 21.0)
+    assert named(done) == [FIRST, SECOND] and commits(done) == []
+    assert commits(coordinator.written(2, 22.0)) == [1, 2]
+
+
+def test_what_the_newest_checkpoint_names_is_committed_before_anything_else() -> None:
+    pending = (Commit(REDUCER, 4, 3.0, ("4.0",)), Commit(REDUCER, 6, 5.0, ("6.0",)))
+    coordinator = Coordinator(epoch=6, staged=pending)
+    assert commits(coordinator.began) == [4, 6]
+    coordinator.coordinator.handle(Committed(REDUCER, 4), 1.0)
+    done = coordinator.checkpoint(7, 10.0)
+    assert named(done) == [(6, ("6.0",)), (7, ("7.0", "7.1"))]
+    assert commits(coordinator.written(1, 11.0)) == [7], "the other is on its way"
+
+
+def test_what_no_checkpoint_names_is_left_for_the_end() -> None:
+    coordinator = Coordinator()
+    coordinator.checkpoint(1, 10.0)
+    assert coordinator.coordinator.staged == {REDUCER: FIRST[1]}

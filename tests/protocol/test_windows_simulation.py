@@ -1,0 +1,148 @@
+"""Windows in the simulator: each has its records and is given once, whatever comes and goes, and behind any cut; and
+machines that close them wrongly on purpose are caught."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import dpa.protocol.coordinator._watermarks as watermarks
+from dpa.protocol.balancer.machine import StageBalance
+from dpa.protocol.coordinator._end import StageEnd
+from dpa.protocol.coordinator._event_times import EventTimes, _Channel
+from dpa.protocol.coordinator.cuts import Cuts
+from dpa.protocol.graph import CheckpointTimes
+from dpa.protocol.task.operator import OperatorMachine
+from dpa.protocol.wire.events import Rescale
+from dpa.simulation.cluster import SimulatedCluster
+from dpa.simulation.job import behind
+from dpa.simulation.violation import InvariantViolationError
+from experiments.interleavings_faults import run as run_with_random_faults
+from experiments.simulated_jobs.random_windows import random_windows, run_random_windows
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 6])
+def test_windows_have_their_records(seed: int) -> None:
+    run_random_windows(seed)
+
+
+@pytest.mark.parametrize("seed", [1, 5, 30292])  # there a task is stopped that never took that it may go on
+def test_windows_have_their_records_while_tasks_come_and_go_and_behind_any_cut(seed: int) -> None:
+    run_random_windows(seed, changes=True, cuts=True, feeds=True)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_windows_have_their_records_whatever_dies(seed: int) -> None:
+    run_with_random_faults(seed, windows=True)
+
+
+# --- closed wrongly on purpose
+
+
+def closes_early(patch: pytest.MonkeyPatch) -> None:
+    """Takes windows for final that still get records."""
+    later = watermarks._later
+
+    def early(stage: Any, low: Any) -> Any:
+        return later(stage, None if low is None else replace(low, time=low.time + 10_000_000))
+
+    patch.setattr(watermarks, "_later", early)
+
+
+def follows_the_fastest_channel(patch: pytest.MonkeyPatch) -> None:
+    """Lets the other channels be late."""
+    held = EventTimes.held
+
+    def fastest(self: EventTimes, *, is_open: bool) -> Any:
+        found = held(self, is_open=is_open)
+        times = [channel.greatest for channel in self._channels.values() if channel.greatest is not None]
+        return found if found is None or not times else replace(found, watermark=max(times))
+
+    patch.setattr(EventTimes, "held", fastest)
+
+
+def follows_who_reads_ahead(patch: pytest.MonkeyPatch) -> None:
+    """Forgets the rows of earlier splits that nobody has read."""
+    greatest = _Channel.greatest.fget
+
+    def ahead(self: _Channel) -> int | None:
+        return max([time for time in (greatest(self), *self.ahead.values()) if time is not None], default=None)
+
+    patch.setattr(_Channel, "greatest", property(ahead))
+
+
+def does_not_count_what_windows_give(patch: pytest.MonkeyPatch) -> None:
+    """Takes the next stage for drained while the records of closed windows are on their way."""
+    has_closed = Cuts._has_closed
+
+    def at_once(self: Cuts, stage: Any) -> bool:
+        has_closed(self, stage)
+        return stage.spec.windows is None or stage.name in self._closing
+
+    patch.setattr(Cuts, "_has_closed", at_once)
+
+
+def passes_on_what_comes(patch: pytest.MonkeyPatch) -> None:
+    """Lets the next stage take the results of windows for late that wait for late records."""
+    passes = watermarks._passes
+
+    def as_it_comes(stage: Any, reached: Any, low: Any) -> Any:
+        return passes(stage, replace(reached, closed=reached.watermark), low)
+
+    patch.setattr(watermarks, "_passes", as_it_comes)
+
+
+def leaves_states_where_they_are(patch: pytest.MonkeyPatch) -> None:
+    """Lets every task close what it has of a window."""
+    patch.setattr(StageEnd, "moves_states", lambda self, version: False)
+
+
+BROKEN: dict[Patch, int] = {
+    closes_early: 1,
+    follows_the_fastest_channel: 1,
+    follows_who_reads_ahead: 46,
+    does_not_count_what_windows_give: 0,
+    passes_on_what_comes: 5,
+    leaves_states_where_they_are: 1,
+}
+"""Each with a seed whose job shows it."""
+
+
+@pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.__name__)
+def test_who_closes_windows_wrongly_is_caught(broken: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken(monkeypatch)
+    with pytest.raises(InvariantViolationError):
+        run_random_windows(BROKEN[broken])
+
+
+def test_a_task_that_comes_and_takes_what_is_late_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    tell = StageBalance._tell
+    monkeypatch.setattr(StageBalance, "_tell", lambda self, task, table, closed=None: tell(self, task, table))
+    job = random_windows(12).job
+    requests = tuple((0.03 * turn, Rescale(turn, "first", job.graph["first"].tasks + turn)) for turn in (1, 2, 3))
+    with pytest.raises(InvariantViolationError, match="judges by None"):
+        SimulatedCluster(replace(job, requests=requests), 12).run()
+
+
+class Forgets(OperatorMachine):
+    """Begins behind a cut as if no window had been closed."""
+
+    def __init__(self, *given: Any, closed: int | None, **options: Any) -> None:
+        super().__init__(*given, **options)
+
+
+def test_a_task_that_takes_what_is_late_behind_a_cut_is_caught() -> None:
+    job = random_windows(12).job
+    job = replace(job, graph=replace(job.graph, checkpoints=CheckpointTimes(0.01)))
+    cluster = SimulatedCluster(job, 12)
+    cluster.run()
+    cut = next(cut for cut in cluster.checkpoints if cut.operators["first"].reached.closed is not None)
+    again = behind(job, cut)
+    assert again.graph["first"].reached == cut.operators["first"].reached
+    with pytest.raises(InvariantViolationError, match="judges by None"):
+        SimulatedCluster(again, 12, operator=Forgets).run()
