@@ -13,12 +13,14 @@ from collections import Counter
 from functools import partial
 
 from dpa.routing.groupings.options import KINDS, RING
-from dpa.simulation.cluster import InvariantViolationError
 from dpa.simulation.job import SimulatedRun
-from experiments import interleavings_coverage
+from dpa.simulation.violation import InvariantViolationError
+from experiments import interleavings_coverage, interleavings_faults
 from experiments.harness import Findings, Target, main, markdown_table, progress
 from experiments.simulated_jobs.random_graphs import random_graph, run_random_graph
 from experiments.simulated_jobs.random_jobs import random_job, run_random_job
+from experiments.simulated_jobs.random_timers import random_timers, run_random_timers
+from experiments.simulated_jobs.random_windows import random_windows, run_random_windows
 
 _HISTORY_SHOWN = 60
 
@@ -26,9 +28,13 @@ _COMMANDS = {
     "interleavings": None,
     "interleavings_changes": "python -m experiments.interleavings --changes",
     "interleavings_coverage": "python -m experiments.interleavings --coverage --seeds 200",
+    "interleavings_faults": "python -m experiments.interleavings --faults --seeds 5000",
     "interleavings_graphs": "python -m experiments.interleavings --graphs --seeds 2000",
     "interleavings_graphs_changes": "python -m experiments.interleavings --graphs --changes --seeds 3000",
     "interleavings_graphs_changes_cuts": "python -m experiments.interleavings --graphs --changes --cuts --seeds 1000",
+    "interleavings_windows_faults": "python -m experiments.interleavings --windows --faults --seeds 2000",
+    "interleavings_windows_changes_cuts": "python -m experiments.interleavings --windows --changes --cuts --seeds 2000",
+    "interleavings_timers_changes_cuts": "python -m experiments.interleavings --timers --changes --cuts --seeds 2000",
 }
 """What makes the committed results."""
 
@@ -36,9 +42,14 @@ _COMMANDS = {
 def measure(options: argparse.Namespace) -> Findings:
     """Run the job or graph of each seed, and count what happened in them."""
     seeds = min(options.seeds, 25) if options.quick else options.seeds
-    run, count = (run_random_graph, _graph) if options.graphs else (run_random_job, _job)
+    run, count, what = run_random_job, _job, "jobs"
+    if options.graphs:
+        run, count, what = run_random_graph, _graph, "graphs"
+    elif options.windows:
+        run, count, what = partial(run_random_windows, feeds=True), _windows, "jobs with windows"
+    elif options.timers:
+        run, count, what = partial(run_random_timers, feeds=True), _timers, "jobs with timers"
     run = partial(run, changes=options.changes, cuts=options.cuts)
-    what = "graphs" if options.graphs else "jobs"
     counts: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
     failed: list[int] = []
@@ -56,7 +67,7 @@ def measure(options: argparse.Namespace) -> Findings:
     print(f"{seeds} {what} in {seconds:.1f} s: {f'VIOLATIONS with seeds {failed}' if failed else 'no violation'}")
     rows = [(what, seeds), *counts.items(), *kinds.items()]
     targets = [Target("violations", "0", len(failed), not failed)]
-    if not options.graphs and not options.changes:
+    if what == "jobs" and not options.changes:
         others = sum(kinds[_grouping(kind)] for kind in KINDS if kind != RING)
         per_thousand = 1000 * seconds / seeds
         targets += [
@@ -80,6 +91,9 @@ def _count(run: SimulatedRun, counts: Counter[str]) -> None:
         counts["tasks that came"] += len(step.started) - len(step.moved)
         counts["tasks that went"] += len(step.stopped) - len(step.moved)
         counts["tasks that moved"] += len(step.moved)
+    if run.late:
+        counts["epochs"] += run.snapshot.epochs.number
+        counts["records that were late"] += sum(run.late.values())
     if run.snapshot.checkpoints is not None:
         counts["checkpoints, of each run two of which it begins again behind"] += run.snapshot.checkpoints.written
     counts["stages that were redistributed"] += sum(stage.version > 0 for stage in run.snapshot.stages)
@@ -107,6 +121,17 @@ def _graph(seed: int) -> list[str]:
     return [*found, *(shape for shape, has in shapes.items() if has)]
 
 
+def _windows(seed: int) -> list[str]:
+    made = random_windows(seed)
+    order = "as out of order as promised" if made.is_kept else "more out of order than promised"
+    return [f"inputs {order}", *["two stages with windows"] * (len(made.windows) > 1)]
+
+
+def _timers(seed: int) -> list[str]:
+    made = random_timers(seed)
+    return [*["keys that are forgotten"] * made.process.forgets, *["a stage in windows behind"] * made.collects]
+
+
 def _show(seed: int, violation: InvariantViolationError) -> None:
     print(f"seed {seed}: {violation}", file=sys.stderr)
     for line in violation.history[-_HISTORY_SHOWN:]:
@@ -117,10 +142,17 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3_500, help="how many random jobs or graphs")
     parser.add_argument("--graphs", action="store_true", help="graphs of up to six stages instead of jobs of one")
+    parser.add_argument("--windows", action="store_true", help="jobs with windows of event time, and open inputs")
+    parser.add_argument("--timers", action="store_true", help="jobs with timers of event time, and open inputs")
     parser.add_argument("--changes", action="store_true", help="tasks come, go and move meanwhile")
     parser.add_argument("--cuts", action="store_true", help="make checkpoints, and begin again behind some of them")
     parser.add_argument("--coverage", action="store_true", help="count what runs in all modes reach")
+    parser.add_argument("--faults", action="store_true", help="kill processes, and whatever else goes wrong")
     given = parser.parse_known_args()[0]
+    if given.faults:
+        name = "interleavings_windows_faults" if given.windows else "interleavings_faults"
+        main(name, parser, partial(interleavings_faults.measure, show=_show), command=_COMMANDS[name])
+        sys.exit()
     if given.coverage:
         main(
             "interleavings_coverage",
@@ -129,5 +161,7 @@ if __name__ == "__main__":
             command=_COMMANDS["interleavings_coverage"],
         )
         sys.exit()
-    name = "_".join(["interleavings", *(way for way in ("graphs", "changes", "cuts") if getattr(given, way))])
+    name = "_".join(
+        ["interleavings", *(way for way in ("graphs", "windows", "timers", "changes", "cuts") if getattr(given, way))]
+    )
     main(name, parser, measure, command=_COMMANDS.get(name))

@@ -5,8 +5,10 @@ conversations that can be under way together. What no run reaches is argued away
 from __future__ import annotations
 
 import argparse
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 from dpa.errors import JobFailedError
 from dpa.simulation.cluster import SimulatedCluster
@@ -15,6 +17,13 @@ from experiments.harness import Findings, Target, markdown_table, progress
 from experiments.simulated_jobs.random_changes import with_random_changes, with_random_death
 from experiments.simulated_jobs.random_graphs import run_random_graph
 from experiments.simulated_jobs.random_jobs import random_job, run_random_job
+from experiments.simulated_jobs.random_windows import endless_windows
+from experiments.simulated_jobs.runs import run_made
+
+
+def _run_endless_windows(seed: int, **machines: Any) -> None:
+    run_made(endless_windows(seed), seed, 1_000_000, machines, changes=True, cuts=True)
+
 
 _MODES = (
     run_random_job,
@@ -25,8 +34,9 @@ _MODES = (
     run_random_graph,
     partial(run_random_graph, changes=True),
     partial(run_random_graph, changes=True, placed=True),
-    partial(run_random_graph, changes=True, cuts=True),
+    partial(run_random_graph, changes=True, cuts=True, feeds=True),
     partial(run_random_job, migrates=True, changes=True, cuts=True),
+    _run_endless_windows,
 )
 _SMALL = 5
 """Small chains of which somebody wants something all the time are run for each seed so often: they take little."""
@@ -48,14 +58,22 @@ def cover(coverage: Coverage, seed: int) -> None:
             SimulatedCluster(job, seed, watch=coverage.watch).run()
 
 
+def covered(seed: int) -> Coverage:
+    """What the runs of a seed reach."""
+    coverage = Coverage()
+    cover(coverage, seed)
+    return coverage
+
+
 def measure(options: argparse.Namespace) -> Findings:
     """Count what the runs of some seeds reach."""
     seeds = min(options.seeds, 5) if options.quick else options.seeds
     coverage = Coverage()
-    for done in range(seeds):
-        cover(coverage, options.seed + done)
-        if (done + 1) % 50 == 0:
-            progress(f"{done + 1} of {seeds} seeds in all modes")
+    with ProcessPoolExecutor() as processes:
+        for done, found in enumerate(processes.map(covered, range(options.seed, options.seed + seeds)), start=1):
+            coverage.add(found)
+            if done % 50 == 0:
+                progress(f"{done} of {seeds} seeds in all modes")
     missing = coverage.missing()
     wrong = coverage.wrong()
     return Findings(

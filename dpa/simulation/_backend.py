@@ -22,7 +22,7 @@ from dpa.simulation.job import NETWORK, Network, SimulatedJob
 class SimulatedBackend:
     """Runs plans in virtual time, whose seconds are those of the report's stream and merge.
 
-    Neither slowness nor partial results are simulated.
+    Neither slowness nor partial results are simulated. An input that is open ends where nothing more has come.
 
     Attributes:
         seed: of the scheduler, which varies delays and order.
@@ -52,14 +52,16 @@ class SimulatedBackend:
         Raises:
             InvariantViolationError: user code failed, or a machine broke an invariant; carries the events until then.
         """
-        if any(to.rounds is not None for to in plan.deliveries.values()):
+        if any(to.partial is not None for to in plan.deliveries.values()):
             hooks.warn("partial results are not published in a simulation")
-        deliveries = {name: replace(to, rounds=None) for name, to in plan.deliveries.items()}
+        plan = plan.with_what_has_come()
+        deliveries = {name: replace(to, partial=None) for name, to in plan.deliveries.items()}
         started = time.time()
         times = (self.step_seconds, self.service_seconds)
         stages = tuple(replace(stage, expected_seconds=None) for stage in plan.graph.stages)  # of real time
         graph = replace(plan.graph, stages=stages)
         job = SimulatedJob(graph, plan.tasks, *times, self.network, ticks=None, deliveries=deliveries)
+        job = replace(job, room=plan.limits.room(0))
         cluster = SimulatedCluster(job, self.seed)
         try:
             run = cluster.run()
@@ -71,7 +73,8 @@ class SimulatedBackend:
             )
             for stage in plan.graph.queue_fed()
         }
-        return RunOutcome(outputs, run.snapshot, _moments(cluster.coordinator, started))
+        moments = _moments(cluster.coordinator, started)
+        return RunOutcome(outputs, run.snapshot, moments, letters=cluster.coordinator.failed.letters, given=plan.given)
 
 
 def _delivered(cluster: SimulatedCluster, address: Address) -> TaskOutput:

@@ -6,7 +6,7 @@ What the machines count is held against the messages that were really sent and t
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from dpa.protocol.wire.addresses import COORDINATOR, Address, Present
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import Event, Redistribute, TasksGone, Tick
 from dpa.protocol.wire.instructions import Instruction, NextStep, ProcessBlock
-from dpa.protocol.wire.messages.cuts import Paused
+from dpa.protocol.wire.messages.cuts import GoOn, Paused
 from dpa.protocol.wire.messages.data import Ack, CreditTransfer, Push
 from dpa.protocol.wire.messages.end import Drain, Progress
 from dpa.protocol.wire.messages.members import ChangeMembers
@@ -63,9 +63,9 @@ class Invariants:
             for stage in graph.stages
         }
 
-    def begins_with(self, address: Address, part: StatePart) -> None:
-        """A task has these states from the start."""
-        self._by_name[address.stage].begins_with(address.index, part)
+    def begins_with(self, address: Address, parts: Sequence[StatePart]) -> None:
+        """A task has these states and no others, from the start or behind its timers."""
+        self._by_name[address.stage].begins_with(address.index, parts)
 
     def joined(self, address: Address) -> None:
         """A task is started while the job runs."""
@@ -91,7 +91,7 @@ class Invariants:
         """Something comes for a task that was stopped."""
         idle = isinstance(event, Tick | TasksGone) or (
             isinstance(event, Envelope)
-            and (isinstance(event.message, Ack | CreditTransfer | TableUpdate | Drain) or self._is_copy(event))
+            and (isinstance(event.message, Ack | CreditTransfer | TableUpdate | Drain | GoOn) or self._is_copy(event))
         )
         require(idle, f"{address} was stopped before it had taken {in_words(event)}")  # 1
 
@@ -243,10 +243,10 @@ class _StageInvariants:
         self._rows_forwarded = 0
         self.rows_in_transit = 0
 
-    def begins_with(self, index: int, part: StatePart) -> None:
-        """A task has these states from the start."""
+    def begins_with(self, index: int, parts: Sequence[StatePart]) -> None:
+        """A task has these states and no others."""
         if self._migration is not None:
-            self._migration.begins_with(index, part)
+            self._migration.begins_with(index, parts)
 
     def joined(self, address: Address) -> None:
         """The stage has another task."""

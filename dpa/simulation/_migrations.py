@@ -6,17 +6,18 @@ Counted in the blocks and states that user code really received and gave, and in
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from dpa.execution.block import Block
 from dpa.execution.states import StatePart
 from dpa.protocol.wire.addresses import Address
 from dpa.protocol.wire.events import Event, RangesExtracted
-from dpa.protocol.wire.instructions import InstallStates, Instruction
+from dpa.protocol.wire.instructions import InstallStates, Instruction, ProcessBlock, Publish
 from dpa.protocol.wire.messages.data import Push
 from dpa.routing.keys import Key, to_python
 from dpa.simulation._require import broken
+from dpa.simulation._windows import ended
 
 _Place: TypeAlias = "tuple[str, int]"
 """At a task or on the way to it, with its number."""
@@ -30,9 +31,10 @@ class StatesAndOrder:
         self._places: dict[Key, _Place] = {}
         self._emitted: dict[tuple[Address, int, Key], deque[str]] = defaultdict(deque)
 
-    def begins_with(self, index: int, part: StatePart) -> None:
-        """Task `index` has these states from the start."""
-        self._places |= dict.fromkeys(to_python(part.keys), ("at", index))
+    def begins_with(self, index: int, parts: Sequence[StatePart]) -> None:
+        """Task `index` has these states and no others: from the start, or as its timers have left them."""
+        self._places = {key: place for key, place in self._places.items() if place != ("at", index)}
+        self._places |= {key: ("at", index) for part in parts for key in to_python(part.keys)}
 
     def emitted(self, push: Push) -> None:
         """A sender pushes records."""
@@ -48,9 +50,13 @@ class StatesAndOrder:
         if isinstance(instruction, InstallStates):
             for key in _keys(instruction.parts):
                 self._move(key, ("on its way to", index), ("at", index))
+        elif isinstance(instruction, Publish):
+            for key in [key for key in self._places if ended(key, instruction.closes)]:
+                del self._places[key]
         elif working_on is not None:
+            closed = instruction.closed if isinstance(instruction, ProcessBlock) else None
             for key, value in _records(working_on.block):
-                place = self._places.setdefault(key, ("at", index))
+                place = ("at", index) if ended(key, closed) else self._places.setdefault(key, ("at", index))
                 if place != ("at", index):
                     self._broken(f"task {index} processed key {key!r}, whose state is {' task '.join(map(str, place))}")
                 due = self._emitted[working_on.origin, working_on.edge, key]

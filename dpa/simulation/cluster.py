@@ -6,41 +6,32 @@ are checked after every step, and a violation carries the seed and the history t
 
 from __future__ import annotations
 
-import heapq
-import itertools
-import pickle
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
+from typing import TypeAlias
 
-from dpa.errors import DpaError, JobFailedError
-from dpa.execution.reduce_task import ReduceStage
+from dpa.errors import ClaimLostError, DpaError, JobFailedError
 from dpa.protocol.balancer.machine import load_balancer_of
 from dpa.protocol.coordinator.machine import CoordinatorMachine
 from dpa.protocol.history.words import describe
 from dpa.protocol.machine import Machine
 from dpa.protocol.machines import task_of
-from dpa.protocol.restore import begins_with
 from dpa.protocol.task.machine import TaskMachine
 from dpa.protocol.task.operator import OperatorMachine
 from dpa.protocol.task.source import SourceMachine
-from dpa.protocol.task.user_code import UserCode
 from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, RESERVED, Address
 from dpa.protocol.wire.cut import Cut
+from dpa.protocol.wire.ended_epoch import EndedEpoch
 from dpa.protocol.wire.envelopes import Envelope
 from dpa.protocol.wire.events import (
-    CheckpointFailed,
     CheckpointWritten,
+    Committed,
     Event,
-    ExtractDone,
     FailureKind,
-    MergeDone,
-    ProcessDone,
     Redistribute,
-    Start,
     StartFailed,
-    StepDone,
     TaskDied,
     TasksGone,
     TaskStarted,
@@ -55,31 +46,23 @@ from dpa.protocol.wire.instructions import (
     Instruction,
     JobDone,
     JobFailed,
-    MergeStates,
+    LogEpoch,
     OpenResult,
     OpenSplit,
-    ProcessBlock,
+    Poll,
     Send,
     StartTasks,
     StopTasks,
     WriteCheckpoint,
 )
+from dpa.simulation._agenda import Agenda
 from dpa.simulation._hosts import Hosts
 from dpa.simulation._invariants import Invariants
 from dpa.simulation._require import require
-from dpa.simulation._rounds import PublishedRounds
+from dpa.simulation._saving import KeptCuts, Saving
+from dpa.simulation._user_codes import UserCodes
 from dpa.simulation.job import SimulatedJob, SimulatedRun
-
-_EXCHANGE_SECONDS = 0.001
-"""Virtual time to extract, merge, finish or write states."""
-
-
-class InvariantViolationError(DpaError):
-    """A simulated run broke an invariant: says which, and carries the events that led there."""
-
-    def __init__(self, message: str, history: list[str]) -> None:
-        super().__init__(message)
-        self.history = history
+from dpa.simulation.violation import InvariantViolationError
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,15 +73,25 @@ class _StartEnds:
     nodes: tuple[str | None, ...]
 
 
+_Own: TypeAlias = _StartEnds | Cut
+"""What the driver of a coordinator ends: a start, or the writing of a checkpoint."""
+
+
 class SimulatedCluster:
-    """One job's machines, network and virtual clock.
+    """The machines of one generation of a job, their network and their virtual clock.
 
     Attributes:
         graph: the job's stages and edges.
         coordinator, balancer, tasks, machines: the state machines, by address.
         user_code: of each task.
         answers: what became of the requests that somebody waits for, by their numbers.
-        checkpoints: the cuts that have been written; snapshots are pickled.
+        saving: where its checkpoints are.
+        checkpoints: the cuts that have been written.
+        steps: how many events there were.
+        dead: the tasks whose processes were killed.
+        failure: why the job has failed, or the generation has ended; None: it has not.
+        is_finished: whether the coordinator says that all is done.
+        is_fenced: whether another generation has taken its checkpoints over.
     """
 
     def __init__(
@@ -110,26 +103,34 @@ class SimulatedCluster:
         source: type[SourceMachine] = SourceMachine,
         operator: type[OperatorMachine] = OperatorMachine,
         watch: Callable[[SimulatedCluster], None] | None = None,
+        generation: int = 0,
+        saving: Saving | None = None,
+        overheard: Callable[[Envelope], None] | None = None,
     ) -> None:
         """Tests put deliberately broken machines in the place of these, and experiments some that take notes; `watch`
-        is called after every event of the coordinator and of the load balancer."""
+        is called after every event of the coordinator and of the load balancer, `overheard` with every message that is
+        sent. `saving`: where the checkpoints of this generation are; None: all are kept."""
         self._job = job
         self._watch = watch
+        self._overheard = overheard
+        self.generation = generation
+        self.saving = saving or KeptCuts(job, seed)
         self._random = random.Random(seed)
         self._starts = random.Random(f"starts of {seed}")
         self._late = random.Random(f"ends of {seed}")
-        self._clock = 0.0
-        self._order = itertools.count()
-        self._events: list[tuple[float, int, Address, Event | _StartEnds]] = []
-        self._finished = self._checked_end = False
-        self._failure: str | None = None
-        self._steps = 0
+        self._commits = random.Random(f"commits of {seed}")
+        self.steps = 0
+        self._agenda: Agenda[Event | _Own] = Agenda()
+        self._schedule = self._agenda.add
+        self.is_finished = self.is_fenced = self._checked_end = False
+        self.failure: str | None = None
         self._log: list[tuple[float, Address, Event]] = []
         self._starting: _StartEnds | None = None
         self._stopped: set[Address] = set()
-        self._dead: set[Address] = set()
+        self.dead: set[Address] = set()
         self.answers: dict[int, Answer] = {}
         self.checkpoints: list[Cut] = []
+        self.ended: list[EndedEpoch] = []
         self._make = partial(task_of, job.graph, source=source, operator=operator)
         self.graph = graph = job.graph
         self.coordinator = coordinator(graph, None if job.placed is None else job.placed.online)
@@ -140,31 +141,17 @@ class SimulatedCluster:
             BALANCER: self.balancer,
             **self.tasks,
         }
-        self.user_code = {address: self._user_code_of(address) for address in graph.addresses}
+        for machine in self.machines.values():
+            machine.live_in(generation)
         self._hosts = Hosts(job.placed, job.cores)
         self._invariants = Invariants(graph, self.tasks, (job.whole or graph) if job.numbered else None)
-        self._rounds = {
-            stage.name: PublishedRounds(stage.first_table(), stage_task.key)
-            for stage in graph.queue_fed()
-            if stage.aggregate_seconds is not None and isinstance(stage_task := job.work[stage.name], ReduceStage)
-        }
-        self._restore()
-
-    def _user_code_of(self, address: Address) -> UserCode:
-        work, delivery = self._job.work[address.stage], self._job.deliveries.get(address.stage)
-        return UserCode(work, address.index, lambda: self._clock, delivery, lambda slot, found: pickle.dumps(found))
-
-    def _restore(self) -> None:
-        """Let tasks begin with the states that the job begins with."""
-        for stage, snapshots in self._job.begins_with.items():
-            for address in self.graph[stage].addresses:
-                task = self.user_code[address].reduce_task
-                task.restore(*begins_with(self.graph[stage], snapshots, address.index))
-                part = task.snapshot().part
-                if part is not None:
-                    self._invariants.begins_with(address, part)
-                    if stage in self._rounds:
-                        self._rounds[stage].begins_with(address.index, part)
+        self._user_codes = UserCodes(
+            job, self.saving, self.tasks, self._hosts, self._invariants, lambda: self.clock, self._random
+        )
+        self.user_code = self._user_codes.of
+        for address in graph.addresses:
+            self._user_codes.start(address)
+        self._schedule_first()
 
     def run(self, max_steps: int = 1_000_000) -> SimulatedRun:
         """Run to the end.
@@ -173,53 +160,57 @@ class SimulatedCluster:
             InvariantViolationError: an invariant was broken, or the job cannot end.
             JobFailedError: a task died, as the job says.
         """
-        self._schedule(0.0, COORDINATOR, Start())
-        for at, request in self._job.requests:
-            self._schedule(at, BALANCER if isinstance(request, Redistribute) else COORDINATOR, request)
-        for at, task in self._job.deaths:
-            self._schedule(at, task, TaskDied(task, FailureKind.DIED, "the simulated job has it die now"))
-        for address in self.machines:
-            self._schedule_ticks(address)
-        while self._events and self._steps < max_steps and self._failure is None:
-            self._clock, _, address, event = heapq.heappop(self._events)
-            self._steps += 1
-            try:
-                if isinstance(event, _StartEnds):
-                    self._end_start(event)
-                else:
-                    self._log.append((self._clock, address, event))
-                    self._step(address, event)
-            except Exception as error:  # no machine may fail in any way
-                raise self._violation(str(error) if isinstance(error, DpaError) else repr(error)) from error
-        if self._failure is not None and self._dead:
-            raise JobFailedError(self._failure)
-        if self._failure is not None:
-            raise self._violation(f"the job failed: {self._failure}")
-        if not self._finished:
+        while self._agenda and self.steps < max_steps and self.failure is None:
+            self.step()
+        return self.outcome()
+
+    @property
+    def clock(self) -> float:
+        """Seconds of virtual time since it was begun."""
+        return self._agenda.now
+
+    @property
+    def next_at(self) -> float | None:
+        """The virtual time of the next event; None: there is none."""
+        return self._agenda.next_at
+
+    def step(self) -> None:
+        """Let the next event come.
+
+        Raises:
+            InvariantViolationError: an invariant was broken.
+        """
+        address, event = self._agenda.take()
+        self.steps += 1
+        try:
+            if isinstance(event, _Own):
+                self._end(event)
+            else:
+                self._log.append((self.clock, address, event))
+                self._step(address, event)
+        except Exception as error:  # no machine may fail in any way
+            raise self._violation(str(error) if isinstance(error, DpaError) else repr(error)) from error
+
+    def outcome(self) -> SimulatedRun:
+        """What a run that has ended gives back.
+
+        Raises:
+            InvariantViolationError: an invariant was broken, or the job cannot end.
+            JobFailedError: a task died, as the job says.
+        """
+        if self.failure is not None and self.dead:
+            raise JobFailedError(self.failure)
+        if self.failure is not None:
+            raise self._violation(f"the job failed: {self.failure}")
+        if not self.is_finished:
             raise self._violation("the job did not end: nothing is in transit and it is not done")
-        if not self._events and not self._dead:
+        if not self._agenda and not self.dead:
             try:
                 alive = [machine for address, machine in self.machines.items() if address not in self._stopped]
                 self._invariants.check_quiet(alive)
             except DpaError as error:
                 raise self._violation(str(error)) from error
-        return SimulatedRun(
-            {
-                stage.name: tuple(
-                    self.user_code[address].reduce_task.share
-                    for address in self.coordinator.stages[stage.name].addresses
-                )
-                for stage in self._job.graph.queue_fed()
-            },
-            self.coordinator.snapshot(),
-            self._clock,
-            self._steps,
-            {
-                stage.name: tuple(self._rounds[stage.name].committed) if stage.name in self._rounds else ()
-                for stage in self._job.graph.queue_fed()
-            },
-            dict(self.answers),
-        )
+        return self._user_codes.result(self.coordinator, self.clock, self.steps, self.answers)
 
     @property
     def log(self) -> tuple[tuple[float, Address, Event], ...]:
@@ -230,6 +221,34 @@ class SimulatedCluster:
         """All events so far, a line each."""
         return [describe(*entry) for entry in self._log]
 
+    @property
+    def pending(self) -> list[Event | _Own]:
+        """What is to come: messages on their way, and checkpoints that are being written, among it."""
+        return self._agenda.events
+
+    def arrives(self, envelope: Envelope, delay: float, at: Address) -> None:
+        """Let a message of another generation come to an address after a while, if there is anybody then."""
+        self._schedule(delay, at, envelope)
+
+    def kill(self, address: Address, why: str = "it was killed") -> None:
+        """Kill the process of a machine, if it is there. The coordinator learns of it later; of its own death nobody
+        here does."""
+        if address in self.machines and address not in self._stopped:
+            self.dead.add(address)
+            if address != COORDINATOR:
+                self._schedule(self._job.network.max_delay, COORDINATOR, TaskDied(address, FailureKind.DIED, why))
+
+    @property
+    def alive(self) -> list[Address]:
+        """The machines that there are now."""
+        return [address for address in self.machines if address not in self._stopped | self.dead]
+
+    def _schedule_first(self) -> None:
+        for at, address, event in self._job.first_events():
+            self._schedule(at, address, event)
+        for address in self.machines:
+            self._schedule_ticks(address)
+
     def _schedule_ticks(self, address: Address) -> None:
         ticks, every = self._job.ticks, self._job.tick_seconds
         if ticks is None:
@@ -238,17 +257,33 @@ class SimulatedCluster:
             self._schedule(self._random.uniform(0, 2 * (ticks or 0) * every), address, Tick())
 
     def _step(self, address: Address, event: Event) -> None:
-        if address in self._dead:
+        if address in self.dead:
             return
         if isinstance(event, TaskDied) and address != COORDINATOR:
-            self._die(event)
+            self.kill(address, event.cause)
             return
-        if address in self._stopped:
-            self._invariants.lost(address, event)
+        if address not in self.machines or address in self._stopped:
+            if not (isinstance(event, Envelope) and event.generation < self.generation):
+                self._invariants.lost(address, event)
             return
         machine = self.machines[address]
-        if isinstance(event, Tick) and self._job.ticks is None and not self._finished:
+        if isinstance(event, Tick) and self._job.ticks is None and not self.is_finished:
             self._schedule(self._job.tick_seconds, address, Tick(use=self._hosts.use(address)))
+        self._note(address, event)
+        instructions = machine.handle(event, self.clock)
+        if isinstance(event, Envelope) and event.generation == self.generation:
+            self._invariants.received(event, machine)
+        for instruction in instructions:
+            self._execute(address, instruction)
+        self._invariants.check(address)
+        if self._watch is not None and address.stage in RESERVED:
+            self._watch(self)
+        if self.is_finished and not self._checked_end:
+            self._checked_end = True
+            self._invariants.check_end()
+
+    def _note(self, address: Address, event: Event) -> None:
+        """Let checks and hosts know of an event that a machine is about to take in."""
         if isinstance(event, UserCodeDone):
             self._invariants.rests(address)
             self._hosts.end(address)
@@ -259,23 +294,6 @@ class SimulatedCluster:
         if isinstance(event, TasksGone):
             self._invariants.knows(address, event.present)
             self._hosts.learns(address, event.present)
-        instructions = machine.handle(event, self._clock)
-        if isinstance(event, Envelope):
-            self._invariants.received(event, machine)
-        for instruction in instructions:
-            self._execute(address, instruction)
-        self._invariants.check(address)
-        if self._watch is not None and address.stage in RESERVED:
-            self._watch(self)
-        if self._finished and not self._checked_end:
-            self._checked_end = True
-            self._invariants.check_end()
-
-    def _die(self, event: TaskDied) -> None:
-        """A task dies, if it is there; the coordinator learns of it later."""
-        if event.address in self.machines and event.address not in self._stopped:
-            self._dead.add(event.address)
-            self._schedule(self._job.network.max_delay, COORDINATOR, event)
 
     def _execute(self, address: Address, instruction: Instruction) -> None:
         job = self._job
@@ -283,39 +301,52 @@ class SimulatedCluster:
             case Send(envelope):
                 self._invariants.sent(envelope)
                 self._hosts.sent(envelope)
-                copies = 2 if self._random.random() < job.network.duplicates else 1
-                for _ in range(copies):
-                    self._schedule(job.network.delay(self._random), envelope.receiver, envelope)
-            case StartTasks() | CancelStart() | StopTasks() | Answer():
+                if self._overheard is not None:
+                    self._overheard(envelope)
+                held = job.held(envelope.sender, envelope.receiver, self.clock)
+                for _ in range(2 if self._random.random() < job.network.duplicates else 1):
+                    self._schedule(held + job.network.delay(self._random), envelope.receiver, envelope)
+            case StartTasks() | CancelStart() | StopTasks() | Answer() | LogEpoch():
                 self._manage(instruction)
             case OpenSplit() | CloseSplit() | OpenResult():
                 self.user_code[address].carry_out(instruction)
             case WriteCheckpoint(cut):
-                self._write(cut)
-            case Commit(stage, number):
-                self._rounds[stage].commit(number)
+                self._schedule(self._starts.uniform(0, job.write_seconds), COORDINATOR, cut)
+            case Poll(stage, position):
+                delay = self._starts.uniform(0.001, 0.05)
+                self._schedule(delay, COORDINATOR, job.polled(stage, position, self._starts))
+            case Commit(stage, epoch):
+                self._user_codes.commit(stage, epoch)
+                self._schedule(job.network.delay(self._commits), COORDINATOR, Committed(stage, epoch))
             case JobDone():
-                self._finished = True
+                self.is_finished = True
             case JobFailed(reason):
-                self._failure = reason
+                self.failure = reason
             case _:
                 self._invariants.works(address, instruction)
-                event, seconds = self._user_code(address, instruction)
+                event, seconds = self._user_codes.carry_out(address, instruction)
                 self._invariants.worked(address, event)
-                seconds = job.lasting(address.stage, address.index, self._clock, seconds)
+                seconds = job.lasting(address.stage, address.index, self.clock, seconds)
                 self._schedule(seconds, address, event)
 
-    def _write(self, cut: Cut) -> None:
-        seconds = self._starts.uniform(0, self._job.write_seconds)
-        failed = self._starts.random() < self._job.write_failures
-        if not failed:
-            self.checkpoints.append(cut)
-        slot = cut.slot + (not failed)
-        event = CheckpointFailed("the disk is full", slot) if failed else CheckpointWritten(slot)
-        self._schedule(seconds, COORDINATOR, event)
+    def _end(self, event: _Own) -> None:
+        """Let something end that a coordinator, if it is alive, has its driver do."""
+        if COORDINATOR in self.dead:
+            return
+        if isinstance(event, _StartEnds):
+            self._end_start(event)
+            return
+        try:
+            written = self.saving.write(event)
+        except ClaimLostError as error:
+            self.is_fenced, self.failure = True, str(error)
+            return
+        if isinstance(written, CheckpointWritten):
+            self.checkpoints.append(event)
+        self._schedule(0.0, COORDINATOR, written)
 
-    def _manage(self, instruction: StartTasks | CancelStart | StopTasks | Answer) -> None:
-        """Start or stop tasks, or keep an answer."""
+    def _manage(self, instruction: StartTasks | CancelStart | StopTasks | Answer | LogEpoch) -> None:
+        """Start or stop tasks, or keep an answer, or what is said of an epoch."""
         match instruction:
             case StartTasks(addresses, nodes) if addresses[0] in self.machines:
                 self._are_up(addresses, nodes)
@@ -324,8 +355,7 @@ class SimulatedCluster:
                 self._schedule(self._job.start_seconds, COORDINATOR, self._starting)
             case CancelStart():
                 if self._starting is not None:
-                    self._events = [entry for entry in self._events if entry[3] is not self._starting]
-                    heapq.heapify(self._events)
+                    self._agenda.cancel(self._starting)
                     self._not_up(self._starting, "was not to start any more")
             case StopTasks(addresses, present):
                 self._stopped |= set(addresses)
@@ -335,6 +365,8 @@ class SimulatedCluster:
                         self._schedule(self._job.network.delay(self._late), address, TasksGone(present))
             case Answer(int(request)):
                 self.answers[request] = instruction
+            case LogEpoch(ended):
+                self.ended.append(ended)
 
     def _end_start(self, start: _StartEnds) -> None:
         name = start.addresses[0].stage
@@ -345,8 +377,9 @@ class SimulatedCluster:
         self._starting = None
         for new in start.addresses:
             self.machines[new] = self.tasks[new] = self._make(new)
-            self.user_code[new] = self._user_code_of(new)
+            self.machines[new].live_in(self.generation)
             self._invariants.joined(new)
+            self._user_codes.start(new)
             self._schedule_ticks(new)
         self._are_up(start.addresses, start.nodes)
 
@@ -358,42 +391,6 @@ class SimulatedCluster:
         for place, started in enumerate(addresses):
             self._hosts.started(started, nodes[place] if nodes else None)
             self._schedule(self._job.network.delay(self._random), COORDINATOR, TaskStarted(started))
-
-    def _user_code(self, address: Address, instruction: Instruction) -> tuple[Event, float]:
-        """Run a piece of user code; returns the event that answers it, and its duration without pauses (seconds)."""
-        if address.stage in self._rounds:
-            self._rounds[address.stage].works(address.index, instruction)
-        event = self.user_code[address].carry_out(instruction)
-        assert event is not None
-        if isinstance(instruction, MergeStates):
-            share = self.user_code[address].partial_share()
-            self._rounds[address.stage].published(address.index, instruction.round, share)
-        variation = self._job.variation
-        seconds = self._random.uniform(1 - variation, 1 + variation) * self._mean_seconds(address, instruction, event)
-        if isinstance(event, StepDone) and event.step is not None:
-            made = self.tasks[address].mapped + event.step.mapped
-            seconds = max(seconds, self._job.due(address.stage, address.index, made) - self._clock)
-        waited = self._hosts.begin(address, seconds)
-        seconds += waited  # as a clock on the wall sees it
-        if isinstance(event, StepDone | ProcessDone | ExtractDone | MergeDone):
-            event = replace(event, seconds=seconds)
-        if isinstance(event, ProcessDone):
-            event = replace(event, waited=waited)
-        return event, seconds
-
-    def _mean_seconds(self, address: Address, instruction: Instruction, event: Event) -> float:
-        """How long a piece of user code takes on average, on a core of its own."""
-        job, stage, index = self._job, address.stage, address.index
-        if isinstance(event, StepDone):
-            records = 0 if event.step is None else event.step.mapped
-            return records * job.step_seconds(stage) * job.slowness(stage, index, self._clock)
-        if isinstance(instruction, ProcessBlock):
-            work = job.work_of(stage, instruction.block)
-            return work * job.service_seconds(stage, index) * job.slowness(stage, index, self._clock)
-        return _EXCHANGE_SECONDS
-
-    def _schedule(self, delay: float, address: Address, event: Event | _StartEnds) -> None:
-        heapq.heappush(self._events, (self._clock + delay, next(self._order), address, event))
 
     def _violation(self, message: str) -> InvariantViolationError:
         return InvariantViolationError(message, self.history())

@@ -5,23 +5,35 @@ from __future__ import annotations
 
 import pickle
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import cast
 
 from dpa.execution.block import Block
-from dpa.execution.reduce_task import TaskSnapshot
+from dpa.execution.snapshots import TaskSnapshot
+from dpa.execution.spill.room import Room
 from dpa.execution.states import Reduced
 from dpa.protocol.graph import Graph
 from dpa.protocol.restore import continued
 from dpa.protocol.task.delivery import Delivery
 from dpa.protocol.task.user_code import StageTask
-from dpa.protocol.wire.addresses import Address
+from dpa.protocol.wire.addresses import BALANCER, COORDINATOR, Address
 from dpa.protocol.wire.cut import Cut
-from dpa.protocol.wire.events import CancelChange, Redistribute, TaskRequest
+from dpa.protocol.wire.events import (
+    CancelChange,
+    Event,
+    FailureKind,
+    PollDone,
+    Redistribute,
+    Start,
+    TaskDied,
+    TaskRequest,
+)
 from dpa.protocol.wire.instructions import Answer
 from dpa.protocol.wire.metrics import Snapshot
 from dpa.protocol.wire.nodes import Placed
+from dpa.sources.feed import Position
+from dpa.sources.splits import Split
 
 _SLOWEST = 40.0
 """How many times as long as others a slow message takes at the most: longer than a chain of many others."""
@@ -80,7 +92,9 @@ class SimulatedJob:
         write_seconds: the longest virtual time that it takes to write a checkpoint.
         write_failures: how often one cannot be written, 0 to 1.
         begins_with: the snapshots of each stage with which the job begins; none but where it goes on behind a cut.
-        whole: its graph with all splits, where it does.
+        before: its graph when it was cut.
+        whole: its graph with all splits, where it has not all of them from the start.
+        feeds: of each source whose input is open, all its splits; a poll finds some of those that come later.
         start_seconds: virtual time that it takes to start tasks that are to come while records flow.
         start_failures: how often tasks that are to come while records flow cannot be started, 0 to 1.
         lasting: virtual seconds from the begin of a piece of user code to its end, given the stage and the number of
@@ -89,7 +103,9 @@ class SimulatedJob:
         numbered: whether the value of each record is the number of its row in the input, so that its order is checked.
         due: the virtual time by which a source task has a number of its first records: it waits for them, and
             catches up where it was held back; by default all are there from the start.
+        held: virtual seconds for which a message that one address sends another at a time is held on its way.
         deliveries: where the tasks of stages deliver their shares of results; by default they keep them.
+        room: what each task has for its states; None: as much as they need.
     """
 
     graph: Graph
@@ -109,18 +125,36 @@ class SimulatedJob:
     write_seconds: float = 0.1
     write_failures: float = 0.0
     begins_with: Mapping[str, tuple[TaskSnapshot, ...]] = field(default_factory=dict)
+    before: Graph | None = None
     whole: Graph | None = None
+    feeds: Mapping[str, tuple[Split, ...]] = field(default_factory=dict)
     start_seconds: float = 0.0
     start_failures: float = 0.0
     lasting: Callable[[str, int, float, float], float] = lambda stage, index, begin, seconds: seconds
     numbered: bool = False
     due: Callable[[str, int, int], float] = lambda stage, index, records: 0.0
+    held: Callable[[Address, Address, float], float] = lambda sender, receiver, now: 0.0
     deliveries: Mapping[str, Delivery] = field(default_factory=dict)
+    room: Room | None = None
+
+    def first_events(self) -> Iterator[tuple[float, Address, Event]]:
+        """What comes by itself: when, in virtual seconds, to whom, and what."""
+        yield 0.0, COORDINATOR, Start()
+        for at, request in self.requests:
+            yield at, BALANCER if isinstance(request, Redistribute) else COORDINATOR, request
+        for at, task in self.deaths:
+            yield at, task, TaskDied(task, FailureKind.DIED, "the simulated job has it die now")
+
+    def polled(self, stage: str, position: Position, draw: random.Random) -> PollDone:
+        """What a poll finds: a few splits, or none yet."""
+        splits, start = self.feeds[stage], position.value
+        stop = min(start + draw.randint(0, 2), len(splits))
+        return PollDone(stage, splits[start:stop], Position(stop) if splits[stop:] else None)
 
 
-def behind(job: SimulatedJob, cut: Cut | None) -> SimulatedJob:
+def behind(job: SimulatedJob, cut: Cut | None, asked: Graph | None = None) -> SimulatedJob:
     """The job as it goes on behind a cut of it, with snapshots as `SimulatedCluster` writes them; None: as it begins.
-    Nobody dies, and nobody asks for anything."""
+    Nobody dies, and nobody asks for anything. `asked`: its graph from then on, if that is another one."""
     job = replace(job, deaths=(), requests=())
     if cut is None:
         return job
@@ -128,7 +162,8 @@ def behind(job: SimulatedJob, cut: Cut | None) -> SimulatedJob:
         name: tuple(pickle.loads(cast(bytes, written)) for written in stage.snapshots.values())
         for name, stage in cut.operators.items()
     }
-    return replace(job, graph=continued(job.graph, cut), begins_with=snapshots, whole=job.whole or job.graph)
+    graph = continued(asked or job.graph, cut, job.graph)
+    return replace(job, graph=graph, begins_with=snapshots, before=job.graph, whole=job.whole or job.graph)
 
 
 @dataclass(frozen=True)
@@ -140,13 +175,15 @@ class SimulatedRun:
         snapshot: the statistics.
         seconds: the virtual time of the whole.
         steps: how many events there were.
-        rounds: what each task of a stage published in each round of aggregation.
+        published: what each task of a stage published in each epoch of which it published partial results.
         answers: what became of the requests that somebody waits for, by their numbers.
+        late: of each stage with windows, how many records came when theirs were closed.
     """
 
     shares: Mapping[str, tuple[Reduced, ...]]
     snapshot: Snapshot
     seconds: float
     steps: int
-    rounds: Mapping[str, tuple[tuple[Reduced, ...], ...]]
+    published: Mapping[str, tuple[tuple[Reduced, ...], ...]]
     answers: Mapping[int, Answer] = field(default_factory=dict)
+    late: Mapping[str, int] = field(default_factory=dict)

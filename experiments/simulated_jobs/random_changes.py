@@ -15,6 +15,7 @@ from dpa.protocol.wire.cut import Cut
 from dpa.protocol.wire.events import CancelChange, MoveTasks, Redistribute, Rescale, TaskRequest
 from dpa.protocol.wire.nodes import Placed
 from dpa.simulation.job import SimulatedJob, behind
+from dpa.sources.feed import Position
 from experiments.simulated_jobs.pauses import Pauses
 
 Requests = tuple[tuple[float, TaskRequest | CancelChange | Redistribute], ...]
@@ -45,6 +46,9 @@ _SOON_GONE = 0.3
 _NEW_SENDERS = 0.25
 """How often, where states migrate, the changes are senders that come while they do."""
 
+_MOVED_EARLY = 0.6
+"""How often, where a grouping goes by no ring, the changes are tasks of its stage that move at once."""
+
 
 def with_random_changes(job: SimulatedJob, seed: int) -> SimulatedJob:
     """The job with random requests, and now and then tasks that cannot be started, or take very long."""
@@ -57,6 +61,12 @@ def with_random_changes(job: SimulatedJob, seed: int) -> SimulatedJob:
     ]
     if pairs and draw.random() < _NEW_SENDERS:
         return _with_new_senders(job, draw, *draw.choice(pairs))
+    without_ring = [
+        stage.name for stage in job.graph.queue_fed() if not stage.grouping.is_ring and stage.why_fixed is None
+    ]
+    if without_ring and draw.random() < _MOVED_EARLY:
+        stays = [name for name in without_ring if not job.graph[name].moves_states]
+        return _with_early_moves(job, draw, draw.choice(stays or without_ring))
     requests = _random_changes(seed, job.graph)
     start_seconds = random.Random(f"starts of {seed}").choice(_START_SECONDS)
     return replace(
@@ -66,6 +76,17 @@ def with_random_changes(job: SimulatedJob, seed: int) -> SimulatedJob:
         start_seconds=start_seconds,
         ticks=None if start_seconds > 1 else job.ticks,
     )
+
+
+def _with_early_moves(job: SimulatedJob, draw: random.Random, stage: str) -> SimulatedJob:
+    """The job, of a stage of which some tasks move, one after the other, soon after the stream begins: most of what
+    follows comes behind. One that is asked for before it begins is refused."""
+    tasks, at = job.graph[stage].tasks, 0.0
+    requests: list[tuple[float, TaskRequest]] = []
+    for task in draw.sample(range(tasks), draw.randint(1, tasks)):
+        at += draw.uniform(2, 10) * job.network.mean_delay
+        requests.append((at, MoveTasks(len(requests), stage, (task,))))
+    return replace(job, requests=tuple(requests))
 
 
 def _with_new_senders(job: SimulatedJob, draw: random.Random, feeder: str, stage: str) -> SimulatedJob:
@@ -92,6 +113,20 @@ def _with_new_senders(job: SimulatedJob, draw: random.Random, feeder: str, stage
             of[index].lasting(begin, seconds) if name == stage and index in of else seconds
         ),
     )
+
+
+def with_open_inputs(job: SimulatedJob, seed: int) -> SimulatedJob:
+    """The same job, in which a part of the input of each source comes later."""
+    draw = random.Random(f"open inputs of {seed}")
+    feeds = {stage.name: stage.splits for stage in job.graph.stages if job.graph.is_source(stage.name)}
+    first = {name: draw.randint(0, len(splits)) for name, splits in feeds.items()}
+    stages = tuple(
+        replace(stage, splits=stage.splits[: first[stage.name]], position=Position(first[stage.name]))
+        if stage.name in first
+        else stage
+        for stage in job.graph.stages
+    )
+    return replace(job, graph=replace(job.graph, stages=stages), feeds=feeds, whole=job.whole or job.graph)
 
 
 def with_random_cuts(job: SimulatedJob, seed: int) -> SimulatedJob:

@@ -22,6 +22,7 @@ from dpa.execution.receivers import receiver_of
 from dpa.execution.receivers.base import Receiver
 from dpa.execution.receivers.stateless import StatelessReceiver
 from dpa.execution.reduce_task import ReduceStage
+from dpa.execution.spill.room import Room
 from dpa.executors import Process, Record
 from dpa.operators import JoinOptions, RowKind, RowOperator
 from dpa.protocol.graph import Edge, Graph, Stage
@@ -29,18 +30,13 @@ from dpa.protocol.task.user_code import StageTask
 from dpa.protocol.wire.events import Redistribute, Rescale
 from dpa.routing.groupings.options import KeyOptions
 from dpa.routing.hashing import hash_column
-from dpa.simulation.cluster import InvariantViolationError, SimulatedCluster
 from dpa.simulation.job import Network, SimulatedJob, SimulatedRun
+from dpa.simulation.violation import InvariantViolationError
 from dpa.sources.splits import Split, memory_splits
 from experiments.simulated_jobs.map_reduce import stage_options
-from experiments.simulated_jobs.random_changes import (
-    again,
-    with_random_changes,
-    with_random_cuts,
-    with_random_placement,
-)
 from experiments.simulated_jobs.random_jobs import Collect, random_network, random_stage_options, with_ticks_as_messages
 from experiments.simulated_jobs.random_tables import with_random_first_tables
+from experiments.simulated_jobs.runs import run_made
 
 _MAX_STAGES = 6
 _MOST_KEYS = 12
@@ -127,6 +123,15 @@ class RandomGraph:
     job: SimulatedJob
     kinds: Mapping[str, str]
     expected: Mapping[str, Counter[int]]
+
+    def check(self, run: SimulatedRun, history: Callable[[], list[str]]) -> None:
+        """Every stage has the numbers that reach it, as often as they do."""
+        for stage, expected in self.expected.items():
+            rows = [row for share in run.shares[stage] for row in share.table.to_pylist()]
+            found = _found(KINDS[self.kinds[stage]], rows, history)
+            if found != expected:
+                wrong = sorted((found - expected) + (expected - found))
+                raise InvariantViolationError(f"wrong result of {stage}, a {self.kinds[stage]}: {wrong}", history())
 
 
 def random_graph(seed: int) -> RandomGraph:
@@ -218,38 +223,18 @@ def run_random_graph(
     placed: bool = False,
     asked: bool = False,
     cuts: bool = False,
+    feeds: bool = False,
+    room: Room | None = None,
     **machines: Any,
 ) -> SimulatedRun:
-    """Run the graph of a seed, in at most so many steps, and check the result of every stage; `changes`: whether tasks
-    come and go, `placed`: whether their placement follows the load, `asked`: whether it is that of `asked_graph`,
-    `cuts`: whether it has checkpoints, with some of which it is run again, and `machines` are those of
-    `SimulatedCluster`.
+    """Run the graph of a seed, in at most so many steps, and check the result of every stage; `asked`: whether it is
+    that of `asked_graph`, the others as for `run_made`, and `machines` are those of `SimulatedCluster`.
 
     Raises:
         InvariantViolationError: an invariant was broken, the job could not end, or a result is wrong.
     """
     made = asked_graph(seed) if asked else random_graph(seed)
-    job = with_random_changes(made.job, seed) if changes else made.job
-    if placed:
-        job = with_random_placement(job, seed)
-    if cuts:
-        job = with_random_cuts(job, seed)
-    cluster = SimulatedCluster(job, seed, **machines)
-    run = cluster.run(max_steps)
-    _check(run, made, cluster)
-    for behind_cut in again(job, cluster.checkpoints, seed) if cuts else ():
-        cluster = SimulatedCluster(behind_cut, seed, **machines)
-        _check(cluster.run(max_steps), made, cluster)
-    return run
-
-
-def _check(run: SimulatedRun, made: RandomGraph, cluster: SimulatedCluster) -> None:
-    for stage, expected in made.expected.items():
-        rows = [row for share in run.shares[stage] for row in share.table.to_pylist()]
-        found = _found(KINDS[made.kinds[stage]], rows, cluster)
-        if found != expected:
-            wrong = sorted((found - expected) + (expected - found))
-            raise InvariantViolationError(f"wrong result of {stage}, a {made.kinds[stage]}: {wrong}", cluster.history())
+    return run_made(made, seed, max_steps, machines, changes=changes, placed=placed, cuts=cuts, feeds=feeds, room=room)
 
 
 def _step_seconds(seed: int, sources: list[str]) -> dict[str, float]:
@@ -289,7 +274,7 @@ def _options(draw: random.Random, kind: str, batch: int) -> dict[str, Any]:
     if kind == "process" and not migrates:
         options |= _ONE_OWNER
     rounds = draw.choice([0.002, 0.02]) if draw.random() < 0.2 else None
-    return stage_options(**options, aggregate_seconds=rounds if kind == "collect" and not migrates else None)
+    return stage_options(**options, aggregate_seconds=rounds if kind == "collect" else None)
 
 
 def _work(
@@ -318,12 +303,12 @@ def _work(
     return ReduceStage(receiver, "key" if receiver.keeps_states else (), emission)
 
 
-def _found(kind: Kind, rows: list[Record], cluster: SimulatedCluster) -> Numbers:
+def _found(kind: Kind, rows: list[Record], history: Callable[[], list[str]]) -> Numbers:
     """The numbers of a result."""
     if kind.is_collect:
         keys = [row["key"] for row in rows]
         if len(set(keys)) < len(keys):
-            raise InvariantViolationError("a key is twice in a result", cluster.history())
+            raise InvariantViolationError("a key is twice in a result", history())
         return Counter(number for row in rows for number in row["records"])
     return Counter(row["number"] for row in rows if row["number"] >= 0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
@@ -17,23 +17,19 @@ from dpa.balance.options import BY_STRATEGY
 from dpa.execution.keys import column_of, key_column, key_columns
 from dpa.execution.mapping import MapTask
 from dpa.execution.receivers import receiver_of
+from dpa.execution.spill.room import Room
 from dpa.execution.states import Reduced
 from dpa.executors import Reducer
 from dpa.protocol.graph import REDUCER
 from dpa.routing.groupings.options import BY_KIND, KINDS, RING
 from dpa.routing.hashing import hash_column
 from dpa.routing.keys import Key, KeyName, to_python
-from dpa.simulation.cluster import InvariantViolationError, SimulatedCluster
 from dpa.simulation.job import Network, SimulatedJob, SimulatedRun
+from dpa.simulation.violation import InvariantViolationError
 from dpa.sources.splits import memory_splits
 from experiments.simulated_jobs.map_reduce import map_reduce_job
-from experiments.simulated_jobs.random_changes import (
-    again,
-    with_random_changes,
-    with_random_cuts,
-    with_random_placement,
-)
 from experiments.simulated_jobs.random_tables import with_random_first_tables
+from experiments.simulated_jobs.runs import run_made
 
 
 class CollectAlone(Reducer[list[int], int]):
@@ -81,6 +77,20 @@ class RandomJob:
     job: SimulatedJob
     key: KeyName
     expected: dict[Key, list[int]]
+
+    def check(self, run: SimulatedRun, history: Callable[[], list[str]]) -> None:
+        """Each key has all its records and no others, once, and so have the counts of records, and the rounds."""
+        shares = run.shares[REDUCER]
+        rows = _rows(shares, self.key)
+        found = dict(rows)
+        counts = Counter(key for key, _ in rows)
+        if found != self.expected or any(count > 1 for count in counts.values()):
+            keys = self.expected.keys() | found.keys()
+            wrong = sorted(repr(key) for key in keys if found.get(key) != self.expected.get(key))
+            raise InvariantViolationError(f"wrong result for {wrong}", history())
+        _check_rounds(run, self, history)
+        if sum(int(share.mapped.sum()) for share in shares) != sum(map(len, self.expected.values())):
+            raise InvariantViolationError("the counts of records by key are wrong", history())
 
 
 def random_job(seed: int, *, migrates: bool = False) -> RandomJob:
@@ -211,44 +221,18 @@ def run_random_job(
     changes: bool = False,
     placed: bool = False,
     cuts: bool = False,
+    feeds: bool = False,
+    room: Room | None = None,
     **machines: Any,
 ) -> SimulatedRun:
-    """Run the job of a seed, in at most so many steps, and check its result too; `migrates` as for `random_job`,
-    `changes`: whether tasks come and go, `placed`: whether their placement follows the load, `cuts`: whether it has
-    checkpoints, with some of which it is run again, and `machines` are those of `SimulatedCluster`.
+    """Run the job of a seed, in at most so many steps, and check its result too; `migrates` as for `random_job`, the
+    others as for `run_made`, and `machines` are those of `SimulatedCluster`.
 
     Raises:
         InvariantViolationError: an invariant was broken, the job could not end, or its result is wrong.
     """
     made = random_job(seed, migrates=migrates)
-    job = made.job
-    if changes:
-        job = with_random_changes(job, seed)
-    if placed:
-        job = with_random_placement(job, seed)
-    if cuts:
-        job = with_random_cuts(job, seed)
-    cluster = SimulatedCluster(job, seed, **machines)
-    run = cluster.run(max_steps)
-    _check(run, made, cluster)
-    for behind_cut in again(job, cluster.checkpoints, seed) if cuts else ():
-        cluster = SimulatedCluster(behind_cut, seed, **machines)
-        _check(cluster.run(max_steps), made, cluster)
-    return run
-
-
-def _check(run: SimulatedRun, made: RandomJob, cluster: SimulatedCluster) -> None:
-    shares = run.shares[REDUCER]
-    rows = _rows(shares, made.key)
-    found = dict(rows)
-    counts = Counter(key for key, _ in rows)
-    if found != made.expected or any(count > 1 for count in counts.values()):
-        keys = made.expected.keys() | found.keys()
-        wrong = sorted(repr(key) for key in keys if found.get(key) != made.expected.get(key))
-        raise InvariantViolationError(f"wrong result for {wrong}", cluster.history())
-    _check_rounds(run, made, cluster)
-    if sum(int(share.mapped.sum()) for share in shares) != sum(map(len, made.expected.values())):
-        raise InvariantViolationError("the counts of records by key are wrong", cluster.history())
+    return run_made(made, seed, max_steps, machines, changes=changes, placed=placed, cuts=cuts, feeds=feeds, room=room)
 
 
 def _rows(shares: Iterable[Reduced], key: KeyName) -> list[tuple[Key, list[int]]]:
@@ -261,15 +245,15 @@ def _rows(shares: Iterable[Reduced], key: KeyName) -> list[tuple[Key, list[int]]
     ]
 
 
-def _check_rounds(run: SimulatedRun, made: RandomJob, cluster: SimulatedCluster) -> None:
+def _check_rounds(run: SimulatedRun, made: RandomJob, history: Callable[[], list[str]]) -> None:
     """Each round has records of the input, each once and at one reducer, among them all of the round before."""
     before: dict[Key, Counter[int]] = {}
-    for number, shares in enumerate(run.rounds[REDUCER], start=1):
+    for number, shares in enumerate(run.published[REDUCER], start=1):
         rows = _rows(shares, made.key)
         found = {key: Counter(records) for key, records in rows}
         right = len(found) == len(rows)
         right &= all(records <= Counter(made.expected.get(key, [])) for key, records in found.items())
         right &= all(records <= found.get(key, Counter()) for key, records in before.items())
         if not right:
-            raise InvariantViolationError(f"the partial results of round {number} are wrong", cluster.history())
+            raise InvariantViolationError(f"the partial results of round {number} are wrong", history())
         before = found

@@ -1,0 +1,256 @@
+"""Random small jobs with windows of event time for the simulator, each made of a seed alone, and the check of what
+their windows have.
+
+A row is a number, with a time. The first stage collects numbers by key and window, and where there is a second one, it
+collects them by other keys and longer windows, in which the times are the ends of the first ones.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from dpa.execution.emission import Emission
+from dpa.execution.mapping import MapTask
+from dpa.execution.receivers import receiver_of
+from dpa.execution.reduce_task import ReduceStage
+from dpa.execution.windowing import Assign, Windowing
+from dpa.executors import Record
+from dpa.operators import RowKind, RowOperator
+from dpa.protocol.graph import ClosingWindows, Edge, Graph, Stage
+from dpa.simulation.job import SimulatedJob, SimulatedRun
+from dpa.simulation.violation import InvariantViolationError
+from dpa.sources.event_time import SourceTime
+from dpa.sources.splits import MemorySplit, Split
+from dpa.windows.options import END, START, Windows
+from dpa.windows.times import EventTime
+from experiments.simulated_jobs.map_reduce import stage_options
+from experiments.simulated_jobs.random_changes import with_open_inputs
+from experiments.simulated_jobs.random_jobs import Collect, CollectAlone, random_network, random_stage_options
+from experiments.simulated_jobs.runs import run_made
+
+_STEP = 1_000_000
+"""Microseconds of event time from one row of a channel to the next, about."""
+
+_KEY = ("key", START, END)
+
+_Window: TypeAlias = tuple[str, int]
+"""A key, and the end of a window in microseconds."""
+
+
+@dataclass(frozen=True)
+class Keyed:
+    """Rows of the first stage as rows of numbers and their keys at the second one."""
+
+    keys: int
+
+    def __call__(self, record: Record) -> list[Record]:
+        """A row for each number."""
+        return [
+            {"key": f"key {number % self.keys}", "number": number, "ended": record[END]} for number in record["records"]
+        ]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A number, its key, and its time in microseconds."""
+
+    number: int
+    key: str
+    at: int
+
+
+@dataclass(frozen=True)
+class RandomWindows:
+    """A job, and what its windows must have.
+
+    Attributes:
+        rows: the input.
+        windows: of each stage.
+        keys: how many the second stage has.
+        is_kept: whether rows are as little out of order as the sources promise.
+    """
+
+    job: SimulatedJob
+    rows: tuple[Row, ...]
+    windows: tuple[Windows, ...]
+    keys: int
+    is_kept: bool
+
+    def check(self, run: SimulatedRun, history: Callable[[], list[str]]) -> None:
+        """Every window has its records, each once, and is there once; but for those that came too late, where more rows
+        are late than was promised."""
+        found = [_found(run, stage, history) for stage in ("first", "second")[: len(self.windows)]]
+        first = _in_windows(self.rows, self.windows[0])
+        if _too_many(found[0], first) or (self.is_kept and (found[0] != first or run.late["first"])):
+            raise InvariantViolationError(f"wrong windows: {_difference(found[0], first)}, late {run.late}", history())
+        if len(found) > 1:
+            ended = [Row(number, f"key {number % self.keys}", end - 1) for (_, end), number in found[0].elements()]
+            second = _in_windows(ended, self.windows[1])
+            if found[1] != second or run.late["second"]:
+                wrong = _difference(found[1], second)
+                raise InvariantViolationError(f"wrong windows of the second stage: {wrong}, late {run.late}", history())
+
+
+_Found: TypeAlias = Counter[tuple[_Window, int]]
+"""How often each number is in each window."""
+
+
+def _in_windows(rows: Any, windows: Windows) -> _Found:
+    found: _Found = Counter()
+    for row in rows:
+        start = row.at - (row.at - windows.offset_us) % windows.slide_us
+        while start + windows.size_us > row.at:
+            found[(row.key, start + windows.size_us), row.number] += 1
+            start -= windows.slide_us
+    return found
+
+
+def _found(run: SimulatedRun, stage: str, history: Callable[[], list[str]]) -> _Found:
+    found: _Found = Counter()
+    seen: Counter[_Window] = Counter()
+    for table in (share.table for share in run.shares[stage] if share.table.num_rows):
+        ends = table[END].cast(pa.int64()).to_pylist()
+        for key, end, numbers in zip(table["key"].to_pylist(), ends, table["records"].to_pylist(), strict=True):
+            seen[key, end] += 1
+            found.update(((key, end), number) for number in numbers)
+    twice = [window for window, times in seen.items() if times > 1]
+    if twice:
+        raise InvariantViolationError(f"{stage} gives {twice[0]} more than once", history())
+    return found
+
+
+def _too_many(found: _Found, expected: _Found) -> bool:
+    return bool(found - expected)
+
+
+def _difference(found: _Found, expected: _Found) -> str:
+    return f"{sorted((found - expected).elements())} too many, {sorted((expected - found).elements())} missing"
+
+
+def random_windows(seed: int) -> RandomWindows:
+    """The job of a seed: one or two sources of one to three channels, and one or two stages with windows."""
+    draw = random.Random(f"windows {seed}")
+    disorder = draw.choice([0, 5, 20, 20]) * _STEP
+    is_kept = draw.random() < 0.5 or not disorder
+    time = SourceTime(EventTime("at"), disorder if is_kept else disorder // 4)
+    rows: list[Row] = []
+    keys = draw.randint(1, 8)
+    stages, sources = [], draw.choice(["a", "a", "ab"])
+    for source in sources:
+        splits = random_splits(draw, rows, disorder, keys)
+        stages.append(Stage(f"source {source}", draw.randint(1, 3), splits=splits, time=time))
+    windows = [_windows(draw, 10, disorder)]
+    if draw.random() < 0.6:
+        windows.append(_windows(draw, 30, disorder))
+    batch, names = draw.choice([1, 3, 10]), ("first", "second")[: len(windows)]
+    migrates = {name: draw.random() < 0.3 for name in names}
+    for name, kind in zip(names, windows, strict=True):
+        options = random_stage_options(draw, batch, migrates=migrates[name])
+        closing = ClosingWindows(kind.lateness_us, every=draw.choice([0.003, 0.02]))
+        stages.append(Stage(name, draw.randint(1, 4), windows=closing, **stage_options(**options)))
+    edges = [Edge(f"source {source}", "first") for source in sources]
+    receivers = {
+        name: replace(receiver_of(CollectAlone() if migrates[name] else Collect()), windowing=Windowing(kind))
+        for name, kind in zip(names, windows, strict=True)
+    }
+    combine = {name: not migrates[name] and draw.random() < 0.3 for name in names}
+
+    def emission(to: str, kind: Windows, time: EventTime, *before: RowOperator) -> Emission:
+        assign = RowOperator(RowKind.MAP, Assign(kind, time), on_batches=True)
+        leaf = MapTask(None, _KEY, ("number",), receivers[to], combine[to], 0, batch, 1.0)
+        return Emission((leaf,), (*before, assign))
+
+    work: dict[str, Any] = {
+        f"source {source}": replace(emission("first", windows[0], EventTime("at")), time=time) for source in sources
+    }
+    work["first"] = ReduceStage(receivers["first"], _KEY)
+    other = draw.randint(1, 5)
+    if len(windows) > 1:
+        edges.append(Edge("first", "second"))
+        ended = emission(
+            "second", windows[1], EventTime("ended", is_end=True), RowOperator(RowKind.FLAT_MAP, Keyed(other))
+        )
+        work["first"] = replace(work["first"], emission=ended)
+        work["second"] = ReduceStage(receivers["second"], _KEY)
+    slow, network = draw.choice(names), random_network(draw, seed)
+    job = SimulatedJob(
+        Graph(tuple(stages), tuple(edges)),
+        work,
+        step_seconds=lambda stage: 0.001,
+        service_seconds=lambda stage, index: 0.004 if stage == slow and index == 0 else 0.0005,
+        network=network,
+        ticks=None,
+        tick_seconds=max(draw.choice([0.01, 0.05]), network.mean_delay),
+    )
+    return RandomWindows(job, tuple(rows), tuple(windows), other, is_kept)
+
+
+def _windows(draw: random.Random, size: int, disorder: int) -> Windows:
+    length = size * draw.choice([1, 2, 5])
+    every = draw.choice([None, None, length // 2, length // 3 + 1])
+    offset = draw.choice([0, 1])
+    return Windows(size=length, every=every, offset=offset, lateness=draw.choice([0, 0, disorder // _STEP // 2]))
+
+
+def random_splits(draw: random.Random, rows: list[Row], disorder: int, keys: int) -> tuple[Split, ...]:
+    """The splits of a source, of one to three channels of which each is in order; adds their rows to `rows`."""
+    waiting: list[list[Split]] = []
+    for channel in range(draw.choice([1, 1, 2, 3])):
+        now, own = draw.randint(0, 100) * _STEP, []
+        for _ in range(draw.randint(0, 60)):
+            now += int(draw.expovariate(1 / _STEP)) if draw.random() > 0.02 else 100 * _STEP
+            own.append(Row(len(rows), f"key {int(draw.expovariate(1.0)) % keys}", now - draw.randint(0, disorder)))
+            rows.append(own[-1])
+        size = draw.choice([1, 7, 20])
+        waiting.append([_split(own[start : start + size], str(channel)) for start in range(0, len(own), size)])
+    splits: list[Split] = [_split([], str(channel)) for channel in range(len(waiting))]  # so that they are known
+    while any(waiting):
+        splits.append(draw.choice([channel for channel in waiting if channel]).pop(0))
+    return tuple(splits)
+
+
+def _split(rows: list[Row], channel: str) -> MemorySplit:
+    columns = {
+        "key": pa.array([row.key for row in rows]),
+        "number": pa.array([row.number for row in rows], pa.int64()),
+        "at": pa.array([row.at for row in rows], pa.timestamp("us")),
+    }
+    return MemorySplit(pa.table(columns), channel)
+
+
+def endless_windows(seed: int) -> RandomWindows:
+    """The job of a seed with inputs that are open, and results that are published by epoch, as if they were final."""
+    made, draw = random_windows(seed), random.Random(f"endless {seed}")
+
+    def publishing(stage: Stage) -> Stage:
+        if stage.windows is None:
+            return stage
+        closing = replace(stage.windows, publishes_closed=draw.random() < 0.7)
+        return replace(stage, windows=closing, aggregate_seconds=draw.choice([None, 0.002, 0.02]))
+
+    graph = replace(made.job.graph, stages=tuple(map(publishing, made.job.graph.stages)))
+    return replace(made, job=with_open_inputs(replace(made.job, graph=graph), seed))
+
+
+def run_random_windows(
+    seed: int,
+    max_steps: int = 1_000_000,
+    *,
+    changes: bool = False,
+    cuts: bool = False,
+    feeds: bool = False,
+    **machines: Any,
+) -> SimulatedRun:
+    """Run the job of a seed, in at most so many steps, and check its windows; the rest as for `run_made`, and
+    `machines` are those of `SimulatedCluster`.
+
+    Raises:
+        InvariantViolationError: an invariant was broken, the job could not end, or its windows are wrong.
+    """
+    return run_made(random_windows(seed), seed, max_steps, machines, changes=changes, cuts=cuts, feeds=feeds)

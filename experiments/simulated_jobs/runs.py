@@ -1,0 +1,79 @@
+"""How random jobs and graphs are run: while tasks come and go or are placed again, with checkpoints behind some of
+which they are run again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+
+from dpa.execution.spill.room import Room
+from dpa.simulation.cluster import SimulatedCluster
+from dpa.simulation.job import SimulatedJob, SimulatedRun
+from experiments.simulated_jobs.random_changes import (
+    again,
+    with_open_inputs,
+    with_random_changes,
+    with_random_cuts,
+    with_random_placement,
+)
+
+
+class Made(Protocol):
+    """A job that was made of a seed."""
+
+    @property
+    def job(self) -> SimulatedJob:
+        """What is run."""
+
+    def check(self, run: SimulatedRun, history: Callable[[], list[str]]) -> None:
+        """Hold a result against the model's.
+
+        Raises:
+            InvariantViolationError: it is another; carries the history.
+        """
+
+
+def run_made(
+    made: Made,
+    seed: int,
+    max_steps: int,
+    machines: Mapping[str, Any],
+    *,
+    changes: bool = False,
+    placed: bool = False,
+    cuts: bool = False,
+    feeds: bool = False,
+    room: Room | None = None,
+) -> SimulatedRun:
+    """Run a job in at most `max_steps`, and again behind some of its cuts, and check the results.
+
+    Args:
+        made: the job.
+        seed: what else is random is drawn by.
+        max_steps: of each run.
+        machines: those of `SimulatedCluster`.
+        changes: whether tasks come and go.
+        placed: whether their placement follows the load.
+        cuts: whether it has checkpoints.
+        feeds: whether its inputs are open.
+        room: what each task has for its states.
+
+    Raises:
+        InvariantViolationError: an invariant was broken, the job could not end, or a result is wrong.
+    """
+    job = replace(made.job, room=room)
+    job = with_random_changes(job, seed) if changes else job
+    if placed:
+        job = with_random_placement(job, seed)
+    if feeds:
+        job = with_open_inputs(job, seed)
+    if cuts:
+        job = with_random_cuts(job, seed)
+    cluster = SimulatedCluster(job, seed, **machines)
+    run = cluster.run(max_steps)
+    made.check(run, cluster.history)
+    for behind_cut in again(job, cluster.checkpoints, seed) if cuts else ():
+        cluster = SimulatedCluster(behind_cut, seed, **machines)
+        made.check(cluster.run(max_steps), cluster.history)
+    return run
